@@ -59,7 +59,7 @@ func (f *fleet) acknowledged(request int) {
 	}
 }
 
-// prepare calls [telemetry] for this fleet.
+// prepare prepares users that send the telemetry of this fleet.
 func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) *users {
 	f.load.Prepare(ctx, n)
 	return telemetry(ctx, n, f)
@@ -76,11 +76,12 @@ func (f *fleet) hold(ctx context.Context, n *node) {
 // are samples that were acknowledged but are not stored yet.
 const kills = 10
 
-// amid is how long the load lasts before the node is killed.
+// amid is how long the node is under load before each kill.
 const amid = time.Second
 
-// cut kills a node that receives as much telemetry as it can handle, and restarts it. Then it
-// checks that the node has everything that it had acknowledged. It does this several times.
+// cut kills a node that receives as much telemetry as it can handle, and restarts
+// it. Then it checks that the node has everything that it had acknowledged. It does
+// so as many times as the constant kills says.
 func (f *fleet) cut(ctx context.Context, n *node) {
 	users := closedUsers[len(closedUsers)-1]
 	for range kills {

@@ -22,7 +22,7 @@ import (
 //go:embed row.md.tmpl
 var prose string
 
-// Row is row 5 of the torture.
+// Row is row 5 of the torture: ten times as many requests as a node can handle.
 var Row = row.Row{
 	Number: 5,
 	Name:   "overload",
@@ -115,8 +115,8 @@ const (
 	closedTime   = 2 * time.Second
 	calmTime     = 3 * time.Second
 	warmTime     = 1500 * time.Millisecond // of an open loop, before its results count
-	overloadTime = 2500 * time.Millisecond // the same in an overload, in which thousands of users connect at first
-	growTime     = 5 * time.Second         // of a loop whose results do not count at all
+	overloadTime = 2500 * time.Millisecond // warmTime in an overload, in which thousands of users connect at first
+	growTime     = 5 * time.Second         // of a loop without results, which lets the node's memory grow
 	watched      = 4 * time.Second         // observation after an overload
 )
 
@@ -125,12 +125,13 @@ const (
 // rounds.
 const rounds = 3
 
-// bearable are the rates of requests, relative to the capacity, that do not overload the node. The
-// highest answer rate measured at these rates is called the peak.
+// bearable are the rates of requests, relative to the node's measured capacity, that do not
+// overload the node. The highest answer rate measured at these rates is called the peak.
 var bearable = []float64{0.7, 0.85, 1, 1.2}
 
-// overloads are the rates of requests, relative to the capacity, that overload the node (factor),
-// each with the minimum answer rate in percent of the peak (least).
+// overloads are rates of requests that overload the node. A factor is the rate
+// relative to the node's measured capacity. The field least is the minimum answer
+// rate in percent of the peak (see bearable).
 var overloads = []struct{ factor, least float64 }{{2, 90}, {10, 80}}
 
 // The promised limits.
@@ -183,8 +184,8 @@ func (n *node) closed(ctx context.Context, users int) float64 {
 	return float64(r.good) / closedTime.Seconds()
 }
 
-// tooBusy is a limit for the 99th percentile of the delays under a light load. If it is exceeded,
-// the machine is too busy to measure anything.
+// tooBusy is a limit for the 99th percentile of the delays under a light load. If that percentile
+// is greater, the machine is too busy to measure anything.
 const tooBusy = 250 * time.Millisecond
 
 // calmRate is the rate of the light load, in requests per second.
@@ -230,7 +231,7 @@ func (n *node) offer(ctx context.Context, rate float64, warm, during time.Durati
 // point holds the measurements at one rate, one for each round.
 type point struct {
 	factor    float64
-	over      bool // an overload
+	over      bool // the rate overloads the node
 	rounds    []measured
 	recovered time.Duration // time until the recovery after the last round
 }
@@ -330,8 +331,8 @@ func (n *node) check(name string, r result) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// recovery returns how long the node took to recover after the load, as measured with a light load,
-// and the result of that light load.
+// recovery returns how long the node took to recover after an overload, and the result of the light
+// load with which this was measured.
 func (n *node) recovery(ctx context.Context, normal time.Duration) (time.Duration, result) {
 	light := &users{addr: n.users.addr, request: n.users.request, good: n.users.good, light: true,
 		acknowledged: n.users.acknowledged, sent: n.users.sent}
@@ -342,10 +343,10 @@ func (n *node) recovery(ctx context.Context, normal time.Duration) (time.Duratio
 	return recovered(r.all, began, normal), r
 }
 
-// recovered returns the time from began until the end of the last bad request. A request is bad if
-// it failed, or if it was slow together with others: of the requests that were due in the second
-// that begins with it, at least two, itself included, and at least a hundredth took longer than the
-// parameter normal.
+// recovered returns the time from began until the end of the last bad request. A request that
+// failed is bad. A slow request, which took longer than the parameter normal, is bad only if others
+// were slow, too: of the requests that were due in the second that begins with this request, at
+// least two (itself included) and at least a hundredth were slow.
 func recovered(all []outcome, began time.Time, normal time.Duration) (after time.Duration) {
 	slices.SortFunc(all, func(a, b outcome) int { return a.due.Compare(b.due) })
 	for i, f := range all {

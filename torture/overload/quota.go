@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// quota is a group of processes that share a part of one core.
+// quota is a control group of processes that share a part of one core.
 type quota struct {
 	dir   string
 	cores float64 // part of one core
@@ -20,7 +20,7 @@ type quota struct {
 // next period, and in a short period, the excess would be most of the time.
 const period = 100_000
 
-// newQuota creates a group that may use some thousandths of a core.
+// newQuota creates a control group of processes that may use the given thousandths of a core.
 func newQuota(name string, thousandths int) (*quota, error) {
 	allowed := strconv.Itoa(period * thousandths / 1000)
 	type file struct{ name, text string }
@@ -68,7 +68,7 @@ func (q *quota) add(pid int) error {
 	return os.WriteFile(filepath.Join(q.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
 }
 
-// remove removes the group. The processes of the group must have ended.
+// remove removes the control group. Its processes must have ended.
 func (q *quota) remove() error {
 	if err := os.Remove(q.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -163,7 +163,7 @@ func (c *users) closedLoop(ctx context.Context, users int, before, during time.D
 	return c.take()
 }
 
-// count starts a new count.
+// count starts a new count of the requests that the fields open, from and until define.
 func (c *users) count(open bool, from, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,7 +212,7 @@ func (c *users) arrive(now time.Time) {
 	}
 }
 
-// give passes one due request to a free user. c.mu is held.
+// give passes one due request to a free user, a new user, or a newcomer. c.mu is held.
 func (c *users) give(due time.Time) {
 	counts := !due.Before(c.from)
 	if counts {
@@ -252,8 +252,9 @@ func (c *users) assign(u *user, due time.Time) {
 	})
 }
 
-// release makes a user free. Before that, it gives out the requests that have become due. Otherwise
-// they would wait for the next tick of the timer in openLoop, and be sent in bursts.
+// release makes a user free. Before that, release passes on the requests that
+// have become due. Otherwise these requests would wait for the next tick of the
+// timer in openLoop, and be sent in bursts.
 func (c *users) release(u *user) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -390,18 +391,19 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 // once, the newcomer becomes a user. Otherwise the kernel has dropped the attempt and would repeat
 // it only after a second, when the newcomer's patience has ended.
 
-// maxConnected is the maximum number of users, including former newcomers.
+// maxConnected is the maximum number of users, including those that were newcomers before.
 const maxConnected = 3 * maxUsers
 
-// Newcomers are handled one after the other by a few goroutines (dialers). The constant behind is
-// the maximum number of waiting newcomers. If more are waiting, the machine cannot send at the rate
-// that the row requires.
+// dialers is the number of goroutines that connect newcomers, each one newcomer after the other.
+// The constant behind is the maximum number of newcomers that wait for a dialer. If more are
+// waiting, the machine cannot send at the rate that the row requires.
 const (
 	dialers = 2
 	behind  = 1024
 )
 
-// startNewcomers starts the newcomers. stop ends them.
+// startNewcomers starts the dialers, which send due requests over new connections while all users
+// wait for answers. stop ends the dialers.
 func (c *users) startNewcomers() (stop func()) {
 	to := netip.MustParseAddrPort(c.addr)
 	due := make(chan time.Time, behind)
@@ -426,8 +428,8 @@ func (c *users) startNewcomers() (stop func()) {
 	}
 }
 
-// newcomerDone makes a newcomer that is connected a user. Otherwise it counts the request as one
-// that was not sent or was dropped.
+// newcomerDone makes a newcomer a user if it has a connection. Otherwise it counts the newcomer's
+// request as not sent or as dropped.
 func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -450,8 +452,8 @@ func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	}
 }
 
-// tryOnce connects, and returns a nil connection if the connection is not established at once. An
-// error means that no attempt was possible.
+// tryOnce tries to connect. If the connection is not established at once, tryOnce returns a nil
+// connection. An error means that this machine could not even try.
 func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
