@@ -17,7 +17,7 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
-// Row is one row of the torture.
+// Row is one row of the torture: one test, which breaks the service in one way.
 type Row struct {
 	Number int
 	Name   string // on the command line: "kill"
@@ -29,9 +29,9 @@ type Row struct {
 	Text   string
 	Fields map[string]any
 
-	Counts string // the unit of Count: "kills"
-	CI     int    // the size of `make torture`
-	Long   int    // the size with -long
+	Counts string // the unit of [Attempt.Count]: "kills"
+	CI     int    // the Count in `make torture`
+	Long   int    // the Count with -long
 	// If FlagOnly is true, the row runs only if it is named, because it takes hours.
 	FlagOnly bool
 
@@ -53,11 +53,11 @@ type Row struct {
 type Control struct {
 	Defect string // its patch is torture/defects/Defect.patch
 	Says   string // what the broken build does wrong: "answers before the samples are stored"
-	// By are patterns of the findings that prove the defect. One match is enough. A pattern
-	// must match the whole text of a finding, which begins with the kind of the finding. The
-	// character * matches variable parts. It describes the effect of this defect and of no
-	// other. Findings that match no pattern prove nothing, and the attempt continues after
-	// them.
+	// By are patterns of the findings that prove the defect. One match is enough. A
+	// pattern must match the whole text of a finding, which begins with the kind of the
+	// finding. The character * matches variable parts. Each pattern describes the effect
+	// of this defect and of no other. Findings that match no pattern prove nothing, and
+	// the attempt continues after them.
 	By    []string
 	Count int // maximum size of the attempt; 0: as without a defect
 }
@@ -85,7 +85,7 @@ type Attempt struct {
 	Binary string // the carstate under test, or the tests of [Row.Tests]
 	Dir    string // a directory of the attempt's own, on a disk; removed afterwards
 	// Control is the control that the row must catch. The binary has its defect. The attempt
-	// ends with the first finding that catches it. If nil, the binary has no defect.
+	// ends with the first finding that proves the defect. If nil, the binary has no defect.
 	Control *Control
 	Logf    func(format string, args ...any)
 
@@ -165,12 +165,13 @@ func (a *Attempt) Wrong(format string, args ...any) {
 	a.found(func(o *Outcome) { o.Wrong++ }, "wrong: "+fmt.Sprintf(format, args...))
 }
 
-// Figure adds a number without an aim.
+// Figure adds a measured number that has no aim (promised limit).
 func (a *Attempt) Figure(name string, value float64, unit string) {
 	a.change(func(o *Outcome) { o.Figures = append(o.Figures, Figure{Name: name, Value: value, Unit: unit}) })
 }
 
-// Aimed adds a number that has an aim. If the aim was missed, that is a finding.
+// Aimed adds a measured number that has an aim (promised limit), such as "≤ 5 s". If the aim was
+// missed, that is a finding.
 func (a *Attempt) Aimed(name string, value float64, unit, aim string, met bool) {
 	f := Figure{Name: name, Value: value, Unit: unit, Aim: aim, Met: &met}
 	take := func(o *Outcome) { o.Figures = append(o.Figures, f) }
@@ -181,17 +182,17 @@ func (a *Attempt) Aimed(name string, value float64, unit, aim string, met bool) 
 	a.found(take, fmt.Sprintf("missed: %s is %g %s, wanted %s", name, value, unit, aim))
 }
 
-// AtMost adds a number whose aim is a value of at most the parameter most.
+// AtMost adds a measured number. It misses its aim if it is greater than the parameter most.
 func (a *Attempt) AtMost(name string, value float64, unit string, most float64) {
 	a.Aimed(name, value, unit, strings.TrimSpace(fmt.Sprintf("≤ %g %s", most, unit)), value <= most)
 }
 
-// AtLeast adds a number whose aim is a value of at least the parameter least.
+// AtLeast adds a measured number. It misses its aim if it is less than the parameter least.
 func (a *Attempt) AtLeast(name string, value float64, unit string, least float64) {
 	a.Aimed(name, value, unit, strings.TrimSpace(fmt.Sprintf("≥ %g %s", least, unit)), value >= least)
 }
 
-// None adds a number whose aim is 0.
+// None adds a count n that must be 0, such as the number of failed samples.
 func (a *Attempt) None(name string, n int) { a.Aimed(name, float64(n), "", "0", n == 0) }
 
 // Start starts the node of the attempt and waits until it is ready.
