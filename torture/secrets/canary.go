@@ -27,8 +27,8 @@ type form struct{ what, as string }
 
 func newCanaries() *canaries { return &canaries{windows: make(map[[window]byte]form)} }
 
-// add adds a text. Its first skip characters are left out of the encoded forms, because they are
-// not secret: the prefix that marks the kind of a secret.
+// add adds a text. The first skip characters of the text are left out of its encoded forms. They
+// are the prefix that marks the kind of a secret, and are not secret.
 func (c *canaries) add(what, text string, skip int) {
 	c.put(what, "as it is", text)
 	rest := text[skip:]
@@ -64,7 +64,7 @@ func (c *canaries) base64(what, as, text string) {
 	}
 }
 
-// put adds every window of a text.
+// put adds every window of a text, which is every part that is window characters long.
 func (c *canaries) put(what, as, text string) {
 	for i := 0; i+window <= len(text); i++ {
 		var w [window]byte
@@ -76,7 +76,7 @@ func (c *canaries) put(what, as, text string) {
 	}
 }
 
-// find returns each canary and form that a text contains, once.
+// find returns each canary (see canaries) and form that a text contains, once.
 func (c *canaries) find(text []byte) (found []form) {
 	seen := make(map[form]bool)
 	for i := 0; i+window <= len(text); i++ {

@@ -46,7 +46,8 @@ func (r *round) fill(card card, text string) string {
 		fmt.Sprint(time.Now().UnixMilli())).Replace(text)
 }
 
-// connect is the login of an MQTT client and what it does afterwards.
+// connect is the login of an MQTT client, and the message that the client publishes or the filter
+// to which it subscribes afterwards.
 type connect struct{ client, user, password, will, topic, payload, filter string }
 
 var connects = []connect{

@@ -26,7 +26,8 @@ import (
 	"carstate/torture/row"
 )
 
-// round is a node and all the canaries that it receives.
+// round is one node, and the canaries (texts that must not appear
+// in its output) that are sent to the node.
 type round struct {
 	a     *row.Attempt
 	rng   *rand.Rand

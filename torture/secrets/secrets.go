@@ -54,7 +54,7 @@ func lines(name string) (all []string) {
 	return all
 }
 
-// Row is row 10 of the torture.
+// Row is row 10 of the torture: a search for secrets in everything that the service writes.
 var Row = row.Row{
 	Number: 10,
 	Name:   "secrets",
