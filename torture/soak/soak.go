@@ -18,7 +18,7 @@ import (
 //go:embed row.md.tmpl
 var prose string
 
-// Row is row 12 of the torture.
+// Row is row 12 of the torture: a long run of mixed traffic, during which the node must not grow.
 var Row = row.Row{
 	Number:   12,
 	Name:     "soak",
@@ -63,8 +63,9 @@ type series struct {
 	of map[string][]float64
 }
 
-// limits define, for each quantity, the growth over the second half of the run that chance can
-// cause (floor), and the maximum (most; 0: none).
+// limits are the limits of each measured quantity, in its unit. The field floor is the growth over
+// the second half of the run that chance can cause. The field most is the maximum of the quantity;
+// 0 means that it has none.
 var limits = []struct {
 	name, unit string
 	floor      float64
@@ -76,10 +77,11 @@ var limits = []struct {
 	{"store", "MiB", 32, 256},
 }
 
-// anHour is the further growth that is allowed per hour of the run, as a fraction of the quantity.
+// anHour is the growth per hour that is allowed in addition to the floor (see limits), as a
+// fraction of the quantity's median.
 const anHour = 0.01
 
-// watch measures until ctx ends.
+// watch measures each quantity (see limits) every sampleEvery, until ctx ends.
 func watch(ctx context.Context, n *nodeprocess.Node) *series {
 	s := &series{of: make(map[string][]float64)}
 	tick := time.NewTicker(sampleEvery)

@@ -23,7 +23,8 @@ import (
 	"carstate/torture/row"
 )
 
-// Numbers and intervals of the traffic.
+// Numbers and intervals of the traffic. In each tickTime, tickSamples samples and tickQueries
+// queries are sent. A car that is connected by MQTT stays for carStays.
 const (
 	cars            = 2000
 	tickTime        = 100 * time.Millisecond
@@ -142,7 +143,7 @@ func (t *traffic) post(ctx context.Context, i int) {
 // once is a client that uses a new connection for each request.
 var once = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// ask queries vehicles. It sends one of the queries over a new connection.
+// ask queries vehicles. It sends the last of its queries over a new connection.
 func (t *traffic) ask(ctx context.Context, i int) {
 	for k := range tickQueries - 1 {
 		path := nodeprocess.DrivingPath
@@ -192,7 +193,7 @@ func (t *traffic) operations(ctx context.Context, i int) {
 }
 
 // expect waits until the node answers a query with the given token by the given status. The node
-// learns of operations by its feed, so its answer may change only after a moment.
+// learns of an operator's changes by its feed, so its answer may change only after a moment.
 func (t *traffic) expect(ctx context.Context, token string, status int) {
 	must.Do(nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
 		r, err := t.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))
