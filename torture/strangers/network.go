@@ -20,7 +20,8 @@ import (
 	"carstate/torture/row"
 )
 
-// visit is a range of strangers, given by their numbers, who call one listener.
+// visit is a range of strangers who call one listener. A stranger is a caller that the service does
+// not know, and has a number.
 type visit struct {
 	*row.Attempt
 	what, addr string
@@ -60,7 +61,8 @@ func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
 	}
 }
 
-// Strangers use a few connections at a time, and many strangers share each connection.
+// callers is the number of connections that strangers use at a time. crowdSize is the number of
+// strangers that share one HTTP connection; by MQTT, each has its own.
 const (
 	callers   = 4
 	crowdSize = 10_000
@@ -104,8 +106,8 @@ func (v *visit) dial(ctx context.Context, i int) net.Conn {
 	return conn
 }
 
-// crowd sends the requests of n strangers over one connection, without waiting for the answer to
-// one before it sends the next.
+// crowd sends the requests of n strangers over one connection. It does not wait for an answer
+// before it sends the next request.
 func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 	conn := v.dial(ctx, first)
 	defer conn.Close()
@@ -165,7 +167,8 @@ func (v *visit) car(ctx context.Context, i int) {
 	v.answered.Add(1)
 }
 
-// known holds what a node knows, in contrast to the strangers.
+// known holds a node, and the tokens, vehicles and key that the node knows. Strangers use others,
+// which the node does not know.
 type known struct {
 	node   *nodeprocess.Node
 	query  queryEndpoint

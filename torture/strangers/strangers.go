@@ -23,7 +23,7 @@ import (
 //go:embed row.md.tmpl
 var prose string
 
-// Row is row 7 of the torture.
+// Row is row 7 of the torture: very many callers that the service does not know.
 var Row = row.Row{
 	Number: 7,
 	Name:   "strangers",
@@ -137,7 +137,8 @@ func (d *queryEndpoint) check(i int, a *http.Response, body []byte) error {
 	return refused(a, want, challenge)
 }
 
-// refused returns an error if the status or the challenge is wrong.
+// refused returns an error unless the answer to a stranger has the status want and the given
+// challenge (header WWW-Authenticate).
 func refused(a *http.Response, want int, challenge string) error {
 	if got := a.Header.Get("Www-Authenticate"); a.StatusCode != want || got != challenge {
 		return fmt.Errorf("a stranger got %d, challenged with %q, not %d", a.StatusCode, got, want)
