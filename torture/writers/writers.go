@@ -86,9 +86,10 @@ func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, sourc
 // Wait waits until all writers have ended.
 func (f *Fleet) Wait() { f.running.Wait() }
 
-// write is one writer. It sends batches until ctx ends. It offers a batch to one node after the
-// other until it is acknowledged, and only then sends the next. Otherwise, a later sample of a car
-// could arrive before an earlier one, and the expected state of the car would be unknown.
+// write is one writer. It sends batches until ctx ends. It offers a batch to one node
+// after the other until a node acknowledges the batch, and only then sends the next
+// batch. Otherwise, a later sample of a car could arrive before an earlier one, and the
+// expected state of the car would be unknown.
 func (f *Fleet) write(ctx context.Context, w int) {
 	rnd := rand.New(rand.NewPCG(f.a.Seed, uint64(1000+w)))
 	send := f.post
@@ -180,7 +181,7 @@ func (f *Fleet) Acknowledged(id vehicle.ID) []vehicle.UnixMilli {
 	return f.acked[id]
 }
 
-// Figures reports how many attempts to send a batch failed.
+// Figures reports how many attempts to send a batch were refused, and how many received no answer.
 func (f *Fleet) Figures() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,7 +189,7 @@ func (f *Fleet) Figures() {
 	f.a.Figure("tries of a writer that got no answer", float64(f.failed), "")
 }
 
-// Begin restarts the measurement of the writers' waits.
+// Begin restarts the measurement of how long writers wait for acknowledgements (see Worst).
 func (f *Fleet) Begin(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -223,8 +224,9 @@ func (f *Fleet) Flowing(since time.Time) error {
 	return nil
 }
 
-// Worst returns the longest wait of a writer for an acknowledgement since the last call of Begin,
-// and the time at which that wait ended. If it has not ended, that time is the parameter now.
+// Worst returns the longest wait of a writer for an acknowledgement since the
+// last call of Begin, and the time at which that wait ended. If that wait has not
+// ended yet, the time is the parameter now.
 func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
