@@ -18,12 +18,12 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// backedUp lists the records that a backup contains, by stream and by patterns of their subjects
-// (keys), in the order of the file. Tombstones come before states, so that a reader knows all
-// forgotten vehicles before it reads the first state. The profiles of roads are not in this list;
-// they follow at the end. A backup leaves out telemetry, the cursors (which are positions in
-// telemetry), the audit and the backup key. Each record is a copy as of some moment between the
-// start and the end of the backup.
+// backedUp lists the records that a backup contains, in the order of the file. Each entry is a
+// stream with patterns for the subjects (keys) of its records. Tombstones come before states, so
+// that a reader knows all forgotten vehicles before it reads the first state. The profiles of roads
+// are not in this list; they follow at the end. A backup leaves out telemetry, the cursors (which
+// are positions in telemetry), the audit and the backup key. Each record is a copy as of some
+// moment between the start and the end of the backup.
 var backedUp = []struct {
 	stream   string
 	subjects []string
@@ -149,9 +149,10 @@ func validNames(kind, rest string) bool {
 	return kind != "state" || vehicle.CheckID(names[1]) == nil
 }
 
-// setsSeen describes the set records that were read so far for one credential. A set record lists a
+// setsSeen counts the set records that were read so far for one credential. A set record lists a
 // part of the vehicles of a large grant. All set records of a grant contain the same random string
-// (mark). The field n is the number of set records that were read.
+// (mark). A set record with another mark belongs to another grant, and the count begins again. The
+// field n is the number of set records that were read with this mark.
 type setsSeen struct {
 	mark string
 	n    int
@@ -159,8 +160,8 @@ type setsSeen struct {
 
 // checkRecord checks that a record of a backup is valid. The record's subject consists of kind, a
 // dot, and rest. The vehicles of a large grant are listed in set records, which precede the
-// credential's own record. checkRecord counts the set records in the map parts, and returns an
-// error for a credential if some of its set records are missing.
+// credential's own record in the backup. checkRecord counts each set record in the map parts. For a
+// credential's own record, it returns an error if some of the credential's set records are missing.
 func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err error) {
 	if _, ok := namesOf[kind]; !ok {
 		return fmt.Errorf("%w (unknown kind of record)", backupfile.ErrNewer)

@@ -17,7 +17,7 @@ const changePause = 5 * time.Millisecond
 // Change replaces the current record of a subject by compare-and-set, and returns the sequence of
 // the record that is stored in the end. It calls the function change with the current record, whose
 // sequence is 0 if there is none. The writes that change returns are stored in one batch. The last
-// one must be the new record of the subject. If change returns no writes, nothing is stored.
+// write must be the new record of the subject. If change returns no writes, nothing is stored.
 //
 // The same retry policy applies to every record:
 //   - After [ErrConflict], from the engine or from the function change, Change reads the record
@@ -83,9 +83,9 @@ func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
 // storeMany stores writes of different subjects that are independent of each other. A write has a
 // conflict, and is not stored, if the current record of its subject does not have the sequence that
 // the write expects. The result conflicts has the indexes of these writes, in ascending order. If
-// no response of the engine arrives, storeMany repeats the writes until one arrives or ctx ends. A
-// write that was stored by an earlier attempt then has a conflict too. After other errors,
-// storeMany retries until patience has passed.
+// no response of the engine arrives, storeMany repeats the writes until one arrives or ctx ends. If
+// the attempt without a response has stored a write, the repeated write has a conflict, because its
+// record has a new sequence. After other errors, storeMany retries until patience has passed.
 func storeMany(
 	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
 ) (conflicts []int, err error) {

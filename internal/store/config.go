@@ -19,7 +19,7 @@ type Config struct {
 	// Partitions is neither 0 nor the stored number.
 	Partitions int
 	// Retention is how long telemetry is kept after it was stored. 0 means one hour. Telemetry that
-	// is not folded yet is kept longer.
+	// is not folded into states yet is kept longer.
 	Retention time.Duration
 	// TelemetryBytes is the maximum size of the stream TELEMETRY, in bytes. 0 means
 	// [DefaultTelemetryBytes].
@@ -60,14 +60,15 @@ const (
 	MaxBatch = 1000
 	// BatchStates is the maximum number of states in one batch of writes. It is one less than
 	// MaxBatch, because the batch also contains the cursor, the sequence up to which the partition
-	// is folded. BatchStates is also the maximum number of vehicles in the samples that one
-	// [Partition.Next] returns.
+	// is folded. BatchStates also limits [Partition.Next]: one call returns samples of at most
+	// BatchStates vehicles.
 	BatchStates = MaxBatch - 1
-	// MaxStates is the maximum number of states of one [Partition.Commit], which stores them in
-	// several batches if necessary. The limit is large, so that the state of a vehicle with many
-	// waiting samples is stored only once, after all these samples are folded.
+	// MaxStates is the maximum number of states that one [Partition.Commit] stores, in several
+	// batches if necessary. The limit is large, so that a commit can cover many samples. If many
+	// samples of a vehicle wait, the vehicle's state is then stored once, after all of them are
+	// folded, and not once for every few samples.
 	MaxStates = 16 * BatchStates
-	// MaxLoad is the maximum number of vehicles of one [Partition.Load].
+	// MaxLoad is the maximum number of vehicles whose states one [Partition.Load] reads.
 	MaxLoad = MaxBatch - 1
 
 	// requestTimeout is the time limit of an ordinary request to the engine.
@@ -98,5 +99,6 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Anyone is an argument for [Engine.Take] that allows taking a partition from any owner.
+// Anyone is an argument for the parameter free of [Engine.Take]. It returns true, so that the
+// partition is taken from any owner.
 func Anyone(string) bool { return true }

@@ -10,7 +10,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Record is the latest record of a subject in a stream.
+// Record is the latest record of a subject in a stream. A subject is the key of a record.
 type Record struct {
 	Subject string
 	// Body is the content of the record, without the schema version and the checksum that seal it.
@@ -35,21 +35,22 @@ type Write struct {
 	Subject string
 	Record  []byte // as sealed by [codec.Seal]
 	// Expect is the sequence that the subject's current record must have, or 0 if there must be no
-	// record. Expect is ignored unless Expected is set. If one write of a call of [Records.Store]
-	// expects another sequence than the current one, the call stores nothing.
+	// record. Expect is ignored unless Expected is set. If the current sequence of a subject
+	// differs from the expected one, the call of [Records.Store] that contains the write stores
+	// none of its writes.
 	Expect   uint64
 	Expected bool
 }
 
-// End is the sequence of a stream's newest record, and the stream's creation time, by which a
-// re-created stream is recognized.
+// End is the end of a stream: the sequence of its newest record. It also contains the stream's
+// creation time, by which a reader notices that the stream was created again.
 type End struct {
 	Last uint64 // sequence of the newest record; 0 if the stream never had one
 	Made int64  // creation time of the stream, Unix ns; sequences of a re-created stream start again
 }
 
-// Records is the part of an engine that keeps the last record of each subject. Package codec
-// defines the streams and their subjects.
+// Records is the part of an engine that keeps the last record of each subject (key) in each stream.
+// Package codec defines the streams and their subjects.
 type Records interface {
 	// Last returns the current record of a subject. If there is none, the record's Seq is 0.
 	Last(ctx context.Context, stream, subject string) (Record, error)
@@ -99,6 +100,8 @@ type Feed interface {
 
 // Engine stores telemetry, states and records. When a call that stores data returns nil, the data
 // is on disk, unless the operator has set an interval for syncing to disk (--sync-interval).
+// [Partition.Commit] may be an exception: on one machine, it does not wait for the disk, because
+// after a crash the states are folded again from the stored samples.
 type Engine interface {
 	Records
 
@@ -113,15 +116,18 @@ type Engine interface {
 	// or the context ends. The result may have more samples than most. The end of the context is
 	// not an error.
 	Recent(ctx context.Context, id vehicle.ID, most int) (Recent, error)
-	// Trim removes telemetry that is both folded and older than the retention, until the
-	// context ends. Nodes with the role derive run it.
+	// Trim removes telemetry that is both folded into states and older than the retention. If the
+	// stored telemetry nearly reaches its maximum size, Trim also removes the oldest folded
+	// telemetry. Trim runs until the context ends or the engine fails. Nodes with the role derive
+	// run it.
 	Trim(ctx context.Context)
 
 	// Partitions returns the number of partitions, which is fixed at the first start.
 	Partitions() int
 	// Take makes owner the owner of partition p. The commits of the previous owner then fail. Take
-	// first calls free with the name of the current owner, or "" if there is none. If free returns
-	// false, Take changes nothing and returns [ErrHeld].
+	// first calls free with the name of the current owner, or "" if there is none. The function
+	// free reports whether the partition may be taken. If free returns false, Take changes nothing
+	// and returns [ErrHeld].
 	Take(ctx context.Context, p int, owner string, free func(holder string) bool) (Partition, error)
 	// Release gives up partition p if owner owns it.
 	Release(ctx context.Context, p int, owner string) error
@@ -147,11 +153,13 @@ type Engine interface {
 	// sequence seq of the stream STATES. If FollowStates does not run, AwaitState returns at once.
 	AwaitState(ctx context.Context, seq uint64) error
 
-	// Settle waits until every state that queries already use is stored. It gives up when ctx ends,
-	// after a time limit of the engine, or if writes to the store fail.
+	// Settle waits until all folded states that are published to queries are also stored, because
+	// an engine may publish a state earlier (see [Partition.Answer]). Settle gives up when ctx
+	// ends, after a time limit of the engine, or if writes to the store fail.
 	Settle(ctx context.Context)
-	// Unstored returns the state of a vehicle that this process has folded, if it may differ from
-	// the stored state. Otherwise ok is false.
+	// Unstored returns the newest state of a vehicle from the memory of this process, if this
+	// process folds the vehicle's samples and the state may differ from the stored one. Otherwise
+	// ok is false.
 	Unstored(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool)
 
 	// Forgotten returns this process's copy of the tombstones, which a [RecordStore] maintains.
@@ -163,9 +171,9 @@ type Engine interface {
 	// ErasedWithin returns an estimate of how long a call of Erased would take at present. ok is
 	// false if the engine cannot tell when bytes are gone.
 	ErasedWithin(ctx context.Context) (d time.Duration, ok bool, err error)
-	// TrimTo removes the folded telemetry up to the sequence last; telemetry that is not folded yet
-	// stays. The result gone says whether all telemetry up to last is removed. An engine that
-	// cannot tell when bytes are gone leaves the removal to Trim, and returns true.
+	// TrimTo removes telemetry up to the sequence last that is already folded into states; other
+	// telemetry stays. The result gone says whether all telemetry up to last is removed. An engine
+	// that cannot tell when bytes are gone leaves the removal to Trim, and returns true.
 	TrimTo(ctx context.Context, last uint64) (gone bool, err error)
 
 	// NodeID returns the name under which this node stores its counts of the calls made with each
@@ -181,33 +189,34 @@ type Engine interface {
 	// Fed returns the latest time up to which this process's copies of the stored records are
 	// complete. ok is false until every feed has caught up. Fed neither blocks nor allocates.
 	Fed() (at time.Time, ok bool)
-	// Cut makes all requests in flight fail at once. Only Close may be called afterwards.
+	// Cut makes all requests in flight fail at once, so that no caller waits for an engine that
+	// does not respond. Only Close may be called afterwards.
 	Cut()
 	// Close shuts the engine down in an orderly way.
 	Close() error
 }
 
 // Partition is one partition that this process owns. Its methods must not be called concurrently,
-// with one exception: if the engine is one whose method Answer publishes states, Commit may run
-// concurrently with the other methods.
+// with one exception: if the engine publishes states that are not stored yet (see Answer), Commit
+// may run concurrently with the other methods.
 type Partition interface {
 	// Load reads the stored states of at most MaxLoad vehicles. For each vehicle that has a state,
 	// it calls put with the state and the vehicle's index in ids. Calls of put may be concurrent.
 	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error
-	// Next waits for stored samples that are not folded yet, and returns the oldest of them. The
-	// caller folds them and then passes seq to Commit. The slice may be empty, for example because
-	// the samples of forgotten vehicles are left out. Two errors are requests to the caller, who
-	// then calls Next again: [ErrSettle] asks for a commit of the folded states, and a
-	// [*StateRequest] for one state.
+	// Next waits for stored samples that are not folded into states yet, and returns the oldest of
+	// them. The caller folds them and then passes seq to Commit. The slice may be empty, for
+	// example because the samples of forgotten vehicles are left out. Two errors are requests to
+	// the caller: [ErrSettle] asks it to commit the folded states, and a [*StateRequest] asks it
+	// for one state. The caller fulfills the request, and then calls Next again.
 	Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error)
-	// Stored returns the time at which the samples of the last Next were stored, by the engine's
-	// clock.
+	// Stored returns the time at which the samples that Next returned last were stored, by the
+	// engine's clock.
 	Stored() time.Time
-	// Waiting reports whether Next would return at once.
+	// Waiting reports whether Next would return at once, because samples wait to be folded.
 	Waiting() bool
-	// Answer publishes a folded state to queries before the state is stored. An engine does so only
-	// if it can guarantee that after a restart no query gets an older state. Otherwise Answer does
-	// nothing. The caller passes each state that has changed to Answer before it passes it to Commit.
+	// Answer publishes a folded state to queries before the state is stored. An engine publishes it
+	// only if it can guarantee that no query gets an older state after a restart; in other engines,
+	// Answer does nothing. The caller passes each changed state first to Answer and then to Commit.
 	Answer(id vehicle.ID, s *vehicle.State)
 	// Commit stores states, in several batches if necessary. The last batch also sets the
 	// partition's cursor, the sequence up to which telemetry is folded, to seq. So the cursor never
@@ -221,26 +230,28 @@ type Partition interface {
 	Close()
 }
 
-// Recent is the retained telemetry of one vehicle, or its newest part.
+// Recent is the telemetry of one vehicle that is still retained, or the newest part of it.
+// [Engine.Recent] returns it.
 type Recent struct {
 	Samples []vehicle.Sample // in order of time
-	// Since is the time back to which Recent has read: Samples contains every sample of the vehicle
-	// that was stored at Since or later.
+	// Since is the time back to which [Engine.Recent] has read: Samples contains every sample of
+	// the vehicle that was stored at Since or later.
 	Since time.Time
-	// All is set if Since is the beginning of the retained telemetry.
+	// All is set if Samples contains all retained telemetry of the vehicle, so that Since is the
+	// beginning of the retained telemetry.
 	All bool
 }
 
 var (
-	// ErrHeld means that another live node owns the partition. The caller should retry soon,
-	// because the owner is about to release the partition.
+	// ErrHeld means that [Engine.Take] did not take a partition, because another live node owns it.
+	// The caller should retry soon, because the owner is about to release the partition.
 	ErrHeld = errors.New("another node owns the partition")
 	// ErrRecalled means that a forget or a restore has changed stored states of the partition. The
 	// owner must take the partition again at once. Samples whose states were not committed are then
 	// folded again.
 	ErrRecalled = errors.New("a forget or a restore changed its states")
-	// ErrFenced means that another node has taken the partition. The caller has stored nothing
-	// since then, and must drop the partition.
+	// ErrFenced means that another node has taken the partition. Since then, the caller has stored
+	// nothing. The caller must stop folding the partition.
 	ErrFenced = errors.New("another node has taken the partition")
 	// ErrSettle is returned by [Partition.Next] to ask the owner of a partition to commit its
 	// folded states soon, because a call of [Engine.Settle] waits for them.
@@ -250,8 +261,8 @@ var (
 	ErrConflict = errors.New("the record is being changed by another writer: try again")
 	// ErrOverloaded means that samples arrive faster than the disk can store them.
 	ErrOverloaded = errors.New("too many samples are waiting to be stored")
-	// ErrBacklog means that too many stored samples are not folded yet. If more samples were
-	// stored, acknowledged samples could be dropped before they are folded.
+	// ErrBacklog means that too many stored samples are not folded into states yet. If more samples
+	// were stored, acknowledged samples could be dropped before they are folded.
 	ErrBacklog = errors.New("too many stored samples are waiting to be folded")
 	// ErrReplaced means that a stream is not the one that this process read before, because the
 	// stream was re-created or has lost its newest records. The process must discard what it has
@@ -262,8 +273,8 @@ var (
 )
 
 // StateRequest is returned by [Partition.Next] to ask the owner of a partition for the state of one
-// vehicle. The owner calls Reply once, at once: with the state, or with nil if the state is not in
-// its memory. Reply keeps a copy of the state.
+// vehicle. The owner must call Reply immediately and exactly once: with the state, or with nil if
+// the state is not in its memory. Reply keeps a copy of the state.
 type StateRequest struct {
 	Vehicle vehicle.ID
 	Reply   func(*vehicle.State)
@@ -272,9 +283,9 @@ type StateRequest struct {
 // Error implements error.
 func (*StateRequest) Error() string { return "the state of a vehicle is wanted" }
 
-// State returns the newest state of one vehicle, also if it is not stored yet. If the owner of its
-// partition does not answer within seconds, it returns the stored state. ok is false if the vehicle
-// has none.
+// State returns the newest state of one vehicle, even if that state is not stored yet. If the owner
+// of the vehicle's partition does not answer within seconds, State returns the stored state. ok is
+// false if the vehicle has no state.
 func State(ctx context.Context, e Engine, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	if s, ok = e.Unstored(ctx, id); ok {
 		return s, true, nil

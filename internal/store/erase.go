@@ -17,15 +17,16 @@ import (
 const (
 	// eraseEvery is the interval at which Erase checks whether an erasure is due.
 	eraseEvery = 10 * time.Second
-	// forgetTimeout is the age at which a forget is treated as interrupted if its completion is not
-	// recorded.
+	// forgetTimeout is the time after which a forget counts as interrupted if no record says that
+	// it was completed.
 	forgetTimeout = time.Minute
 	// eraseTimeout limits the time of one erasure, which may rewrite tens of millions of states.
 	eraseTimeout = 24 * time.Hour
 )
 
-// erasedWithin returns an estimate of the time from a forget, if it happens now, until no byte that
-// names the vehicle is left on the disk. ok is false if the engine cannot tell when bytes are gone.
+// erasedWithin returns an estimate of how long it would take, after a forget now, until no byte
+// that names the vehicle is left on the disk. ok is false if the engine cannot tell when bytes are
+// gone.
 func (k *RecordStore) erasedWithin(ctx context.Context) (within time.Duration, ok bool, err error) {
 	work, ok, err := k.engine.ErasedWithin(ctx)
 	return k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work, ok, err
@@ -126,10 +127,10 @@ func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 	return !t.Quiet.IsZero() && now.Sub(t.Quiet) >= k.keptFor()
 }
 
-// noteQuiet records in tombstones that no node stores telemetry of their vehicles any more, with
-// the present time (at). It also records the sequence of the last stored telemetry, because
-// telemetry up to that sequence may contain samples of these vehicles. If a tombstone has such a
-// sequence from an earlier call, noteQuiet does not change it.
+// noteQuiet records in the given tombstones that from now on no node stores telemetry of their
+// vehicles. The parameter at is the present time, which it stores too. It also stores the sequence
+// of the last stored telemetry, because telemetry up to that sequence may contain samples of these
+// vehicles. If a tombstone has such a sequence from an earlier call, noteQuiet keeps that sequence.
 func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	if len(tombstones) == 0 {
 		return nil

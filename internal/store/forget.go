@@ -38,7 +38,8 @@ type tombstoneRecord struct {
 }
 
 // vidKeysRecord contains the keys with which the ids (vids) of forgotten vehicles are hashed. This
-// installation's own key comes first; the others came with restored backups.
+// installation's own key comes first. The others are keys of other installations, which came with
+// restored backups.
 type vidKeysRecord struct {
 	Keys [][]byte `json:"keys"`
 }
@@ -196,11 +197,13 @@ func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetRe
 	}
 }
 
-// lift allows a forgotten vehicle again, in two steps. After the first step, all nodes fold its new
-// samples; after the second, ingest nodes accept them. With a single step, a node that had not
-// received the change could still drop samples that another node had already acknowledged.
+// lift allows a forgotten vehicle again, in two steps. After the first step, all nodes fold the
+// vehicle's new samples. After the second step, ingest nodes accept them. With a single step, an
+// ingest node could acknowledge a sample while the node that folds it has not received the change
+// and still drops the sample.
 func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
-	// After the fence, the owner folds again what is not stored. That should be little.
+	// Settle stores the folded states first, because the owner of the fenced partition folds all
+	// samples again whose states are not stored. That should be few.
 	k.engine.Settle(ctx)
 	end, err := k.engine.End(ctx, codec.Telemetry)
 	if err != nil {
@@ -301,8 +304,9 @@ func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (re
 }
 
 // dropGrants removes vehicles from the grants of tokens and sources, including revoked tokens and
-// removed sources. The callback, named without, returns the vehicles that remain of a grant, and
-// true if it has removed any. dropGrants returns the numbers of tokens and sources that it changed.
+// removed sources. The function without receives the vehicles of a grant and returns those that
+// remain, and true if it has removed any. dropGrants returns the numbers of tokens and sources that
+// it changed.
 func (k *RecordStore) dropGrants(
 	ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool),
 ) (tokens, sources int, err error) {

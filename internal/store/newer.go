@@ -13,10 +13,10 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// Newer records in which streams this process has found data that was written by a newer version of
-// carstate and that this version cannot decode. Such data exists while a cluster is upgraded node
-// by node. A node of a cluster continues to run, as described below. On one machine, carstate does
-// not start with such data.
+// Newer keeps track of data that was written by a newer version of carstate and that this version
+// cannot decode. It knows in which streams this process has found such data. Such data exists while
+// a cluster is upgraded node by node. A node of a cluster continues to run, as described below. On
+// one machine, carstate does not start with such data.
 //
 //   - STATES: the node keeps its last answer for the vehicle, which becomes stale in the usual way.
 //     An empty record means a forgotten vehicle in every version, so the node never answers for a
@@ -42,7 +42,7 @@ type Newer struct {
 	records *prometheus.CounterVec // label stream
 
 	// answers and telemetry contain the reasons why the node cannot answer queries or cannot accept
-	// telemetry. Each is nil if the node can.
+	// telemetry. A nil pointer means that the node can.
 	answers, telemetry atomic.Pointer[error]
 
 	mu  sync.Mutex // guards met

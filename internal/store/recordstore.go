@@ -34,8 +34,9 @@ type RecordStore struct {
 	usage      usageState
 	restoring  sync.Mutex // held during a restore, so that there is only one at a time
 	lastErased time.Time  // when Erase last erased
-	// firstSeen maps each tombstone whose Quiet is zero to the time when EraseDue first saw it.
-	// While Quiet is zero, nodes may still be storing telemetry of the vehicle.
+	// firstSeen maps tombstones to the time when EraseDue first saw them. It contains only
+	// tombstones whose field Quiet is zero, which means that nodes may still be storing telemetry
+	// of the vehicle.
 	firstSeen map[access.Tombstone]time.Time
 
 	roadsRestored chan struct{} // receives a value after a restore has stored profiles of roads
@@ -66,8 +67,8 @@ type earlierRecord struct {
 	Until time.Time `json:"until"`
 }
 
-// NewRecordStore returns a RecordStore. It fills tables from feeds of e while RunTokens and
-// RunSources run.
+// NewRecordStore returns a RecordStore that stores its records in e. While RunTokens and RunSources
+// run, they fill the tables from feeds of e.
 func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
 	k := &RecordStore{
@@ -91,7 +92,7 @@ func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
 }
 
 // RunSources maintains this node's tables of sources, operators and tombstones until the context
-// ends. It calls caughtUp once the tables hold all stored records.
+// ends. It calls caughtUp once the tables hold all stored sources, operators and tombstones.
 func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
 	return k.srcFeed.Run(ctx, caughtUp)
 }
@@ -229,7 +230,8 @@ func (k *RecordStore) Update(
 	})
 }
 
-// update is like Update, but also changes a removed source or operator.
+// update changes a credential's record, as Update does. It also changes the record of a removed
+// source or operator.
 func (k *RecordStore) update(
 	ctx context.Context, subject string, change func(*access.Credential) error,
 ) (c access.Credential, err error) {
@@ -256,8 +258,8 @@ func (k *RecordStore) update(
 
 // packCredential returns the writes that store a credential: first the set records, which list the
 // vehicles of a large grant, and then the credential's own record. The parameter before is the
-// grant that is stored now. Set records that it has in excess of the new grant are emptied, because
-// a later forget would not find the vehicles in them.
+// grant that is stored now. If that grant has more set records than the new one, the surplus set
+// records are emptied, because a later forget would not find the vehicles in them.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	prefix := c.Kind.Policy().Noun + "set"
 	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)
@@ -308,7 +310,7 @@ func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 		return r, fmt.Errorf("%w: a credential", codec.ErrDamaged)
 	}
 	noun := r.Kind.Policy().Noun
-	if _, err := access.ParseRate(r.Rate); err != nil { // credential would take an invalid rate for no limit
+	if _, err := access.ParseRate(r.Rate); err != nil { // method credential would treat an invalid rate as no limit
 		return r, unfit{noun, err}
 	}
 	c := r.credential()

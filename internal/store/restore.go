@@ -38,9 +38,9 @@ const (
 type restore struct {
 	k    *RecordStore
 	info access.BackupInfo
-	sets sets // large sets of vehicles
+	sets sets // set records whose credential has not followed yet
 
-	roads     []Write // the next batch
+	roads     []Write // the next batch of tiles
 	roadBytes int
 
 	mu     sync.Mutex // guards the fields below
@@ -54,7 +54,7 @@ type outcome int
 const (
 	restored outcome = iota
 	kept
-	forgotten // because its vehicle is forgotten
+	forgotten // not restored, because its vehicle is forgotten
 )
 
 func (r *restore) count(subject string, o outcome) {
@@ -505,10 +505,10 @@ func (r *restore) countMerged(subject string, err error) error {
 	return err
 }
 
-// countMergedSet counts, for the report of the restore, a credential's record and its n set
-// records, which list the vehicles of a large grant. The set records are counted under the kind
-// parts. If err is nil, all these records are counted as restored; if it is errKeepOwn, as kept.
-// Any other err is returned.
+// countMergedSet adds a credential's record and its n set records, which list the vehicles of a
+// large grant, to the counts in the report of the restore. The parameter parts is the kind under
+// which the set records are counted. If err is nil, all these records are counted as restored; if
+// it is errKeepOwn, as kept. Any other err is returned.
 func (r *restore) countMergedSet(parts string, n int, subject string, err error) error {
 	for range n {
 		if err := r.countMerged(parts, err); err != nil {

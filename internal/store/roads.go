@@ -29,11 +29,11 @@ import (
 const (
 	// defaultRoads is the default interval at which profiles of roads are stored. A profile changes
 	// at most once in 15 minutes, so a shorter interval gains little. A crash loses at most 20
-	// minutes of evidence, because it may happen up to 5 minutes after the end of a quarter hour
-	// that is not stored yet.
+	// minutes of evidence: the 15 minutes of a complete quarter hour, whose profile waits up to 5
+	// minutes to be stored, and the minutes since its end.
 	defaultRoads = 5 * time.Minute
-	// shareEvery is the interval at which nodes send each other what their cars show of the present
-	// traffic (evidence).
+	// shareEvery is the interval at which nodes send each other evidence: what their cars show of
+	// the present traffic.
 	shareEvery = time.Second
 	// shareBytes is the maximum size of a message with evidence for other nodes, in bytes.
 	shareBytes = 256 << 10
@@ -64,13 +64,13 @@ type RoadSharing interface {
 	ListenRoads(take func(evidence []byte, err error)) (stop func())
 }
 
-// roadStore maintains one node's map of roads (m): it loads, stores and shares what is known of
-// roads.
+// roadStore maintains one node's map of roads (m). It loads the stored profiles of roads into the
+// map, stores changed profiles, and exchanges evidence of the present traffic with other nodes.
 type roadStore struct {
 	*RecordStore
 	m    *road.Map
 	next uint64 // sequence of ROADS from which to read on
-	// owned holds the partitions that this node folded when it last checked.
+	// owned holds the partitions that this node owned when the node last checked.
 	owned map[int]bool
 	// unsaved holds changed tiles (squares of the map), packed, that are not stored yet.
 	unsaved map[road.Tile][]byte
@@ -187,7 +187,8 @@ func (k *RecordStore) readRoads(
 	return next, damaged, err
 }
 
-// isWriter reports whether this node stores the tile t, because it owns the partition of that tile.
+// isWriter reports whether this node is the one that stores the tile t, because it owns the tile's
+// partition.
 func (k *roadStore) isWriter(t road.Tile) bool {
 	return k.owned[codec.PartitionOf(t.String(), k.engine.Partitions())]
 }
@@ -301,7 +302,7 @@ func (r *restore) storeRoads(ctx context.Context) error {
 	return nil
 }
 
-// Reasons why a record or a message about roads was refused.
+// Reasons why a record or a message about roads was refused, as values of a metric's label.
 const (
 	refusedProfile  = "profile"
 	refusedEvidence = "evidence"

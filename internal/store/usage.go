@@ -34,8 +34,8 @@ type usageRecord struct {
 	Days        []dayRecord    `json:"days,omitempty"`
 }
 
-// dayRecord holds the numbers of calls of one day, by operation and outcome. In the list of an
-// operation, zeros at the end are left out.
+// dayRecord holds the numbers of calls of one day. Calls has one list for each of the two
+// operations of a token, with one number for each outcome. Zeros at the end of a list are left out.
 type dayRecord struct {
 	Day   int64      `json:"d"`
 	Calls [2][]int64 `json:"c"`
@@ -44,11 +44,11 @@ type dayRecord struct {
 // Times and limits of storing usage.
 const (
 	usageEvery = time.Minute
-	// usageIdle is the time after which another node's usage record may be dropped if it has not
-	// changed. None of the days in the record is displayed any more then.
+	// usageIdle is how long another node's usage record must be unchanged before this node may
+	// remove it. None of the days in the record is displayed any more then.
 	usageIdle = (access.UsageDays + 2) * 24 * time.Hour
-	// pruneEach is the number of writes of usage between two removals of idle records (see
-	// usageIdle).
+	// pruneEach says how often idle records (see usageIdle) are removed: after each pruneEach-th
+	// write of usage.
 	pruneEach = 60
 	// usageBatch is the maximum number of records in a batch. A record has about 2 KB.
 	usageBatch = 256

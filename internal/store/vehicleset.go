@@ -172,9 +172,9 @@ func readVehicles(
 	return access.VehicleSet(ids...), nil
 }
 
-// sets collects the set records of a feed or a backup. A set record lists a part of the vehicles of a
-// large grant. Set records arrive before the record of the credential that has the grant. The key of
-// the map is the subject of the credential's record.
+// sets collects the set records of a feed or a backup, by the subject of the credential's record. A
+// set record lists a part of the vehicles of a large grant. The set records of a grant arrive
+// before the record of the credential that has the grant.
 type sets map[string]*setParts
 
 type setParts struct {
@@ -184,13 +184,16 @@ type setParts struct {
 	need  int
 }
 
-// part adds set record number n of the credential whose record has the subject owner.
+// part adds the set record r, which is number n of its credential. The parameter owner is the
+// subject of the credential's own record.
 func (s sets) part(owner string, n int, r setRecord) {
 	s.withMark(owner, r.Set).parts[n] = r.IDs
 	s.complete(owner)
 }
 
-// withMark returns the set with the given mark of a credential. It drops a set with another mark.
+// withMark returns the set of the credential whose record has the subject owner. All set records of
+// a grant contain the same random string (mark). If the set that was collected so far has another
+// mark, it belongs to another grant, and withMark begins an empty set in its place.
 func (s sets) withMark(owner, mark string) *setParts {
 	p := s[owner]
 	if p == nil || p.mark != mark {
