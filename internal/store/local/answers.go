@@ -13,22 +13,23 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Answers receives the stored verdicts of every vehicle while the engine opens.
+// Answers is the table of the latest verdicts of every vehicle, from which queries are answered.
+// While the engine opens, it passes the stored verdicts of every vehicle to Put.
 type Answers interface {
 	Put(vehicle.ID, vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
-	// Get returns the verdicts of a vehicle. They are zero if the vehicle is unknown.
+	// Get returns the verdicts of a vehicle. If the table does not have the vehicle, they are zero.
 	Get(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 }
 
 // Answer publishes a vehicle's new state to queries, as [store.Partition] describes. The state need
-// not be stored yet, because its samples are on disk: after a crash, the next start folds them again
-// before the node answers queries.
+// not be stored yet, because its samples are on disk: after a crash, the next start folds them
+// again before the node answers queries.
 //
-// After a restore or a forget, derive takes the partition again and folds all samples after its
-// cursor a second time. The states of these samples were published already, and newer ones may have
-// been. So Answer ignores the states until a sample is folded for the first time; otherwise the
-// event time of a vehicle's answer could decrease. A forgotten vehicle is an exception, because its
-// answer was removed.
+// After a restore or a forget, the owner takes the partition again, and folds all samples after the
+// stored cursor a second time. Queries have already received the states of these samples, and
+// perhaps newer ones. If Answer published such a state again, the event time of a vehicle's answer
+// could decrease. So Answer ignores states until the owner reaches a sample that was never folded
+// before. A forgotten vehicle is an exception, because its answer was removed.
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	e := t.s.e
 	t.s.ownership.RLock()
@@ -43,21 +44,23 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	}
 }
 
-// maxRestored is the maximum number of vehicles in a restoredStates. At the limit, the owner takes
-// the partition again, which empties the set.
+// maxRestored is the maximum number of vehicles in a set of restored states (see restoredStates).
+// At the limit, the owner takes the partition again, which empties the set.
 const maxRestored = 100_000
 
-// restoredStates holds the times of states that a restore has stored while the owner of their
-// partition may have an older state of the vehicle in memory, for example because the vehicle sends
-// a backlog. The owner must then neither store nor publish that state, but take the partition again.
-// A newer state in memory replaces the restored one, as if it had been stored before the restore.
+// restoredStates holds, for a partition that has an owner, the times of the states that a restore
+// has stored. The owner may have an older state of the same vehicle in memory, for example because
+// the vehicle sends a backlog. The owner must neither store nor publish that older state, but must
+// take the partition again. If the state in memory is newer than the restored one, it replaces the
+// restored one.
 type restoredStates struct {
 	any   atomic.Bool // times is not empty
 	mu    sync.Mutex
 	times map[vehicle.ID]vehicle.UnixMilli
 }
 
-// add adds the time of a restored state, and reports whether there is room for more.
+// add adds the time of a vehicle's restored state, and reports whether there is room for more
+// vehicles.
 func (r *restoredStates) add(id vehicle.ID, at vehicle.UnixMilli) (room bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +69,8 @@ func (r *restoredStates) add(id vehicle.ID, at vehicle.UnixMilli) (room bool) {
 	return len(r.times) < maxRestored
 }
 
-// remove removes a vehicle, because the owner reads its stored state.
+// remove removes a vehicle, because the owner now reads the vehicle's stored state and so has no
+// older one in memory.
 func (r *restoredStates) remove(id vehicle.ID) {
 	if r.any.Load() {
 		r.mu.Lock()
@@ -76,7 +80,8 @@ func (r *restoredStates) remove(id vehicle.ID) {
 	}
 }
 
-// isNewer reports whether a restored state of the vehicle is newer than the state s.
+// isNewer reports whether a restore has stored a state of the vehicle that is newer than the state
+// s.
 func (r *restoredStates) isNewer(id vehicle.ID, s *vehicle.State) bool {
 	if !r.any.Load() {
 		return false
@@ -98,17 +103,17 @@ func (r *restoredStates) clear() {
 // owner of the partition or an earlier one, and their states were published to queries.
 func (s *partitionState) wasAnswered(seq uint64) bool { return seq <= s.folded() }
 
-// folded returns the sequence up to which all samples are folded, whether or not their states are
-// stored.
+// folded returns the sequence up to which all samples are folded into states, whether or not these
+// states are stored.
 func (s *partitionState) folded() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.answered
 }
 
-// FollowStates implements [store.Engine]. If [Config.Answers] is set, Answers received all stored
-// verdicts while the engine opened, so FollowStates calls put only for later changes. It calls
-// caughtUp once all telemetry that was stored when the engine opened is folded, so that no answer
+// FollowStates implements [store.Engine]. If [Config.Answers] is set, the engine has already passed
+// all stored verdicts to it while opening, so FollowStates calls put only for later changes. It
+// calls caughtUp once all telemetry that was stored when the engine opened is folded. So no answer
 // is older than one that was given before a crash. If Config.Answers is nil, as in tests,
 // FollowStates calls put for every stored state and then caughtUp, without waiting for telemetry to
 // be folded.
@@ -154,8 +159,8 @@ func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, *vehicle.State
 // foldedPoll is the interval at which awaitFolded checks whether the telemetry is folded.
 const foldedPoll = 5 * time.Millisecond
 
-// awaitFolded waits until all telemetry that was stored when the engine was opened is folded. It
-// returns false if the context ends first.
+// awaitFolded waits until all telemetry that was stored when the engine was opened is folded into
+// states. It returns false if the context ends first.
 func (e *Engine) awaitFolded(ctx context.Context) bool {
 	for _, s := range e.partitions {
 		for s.folded() < s.atOpen {
@@ -205,10 +210,10 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 }
 
 // putRecord publishes a record of STATES that [Engine.Store] has stored, such as a restored state:
-// it passes the state to the function put of [Engine.FollowStates]. However, if the vehicle's
-// current answer is newer than the restored state, putRecord leaves the answer unchanged and adds
-// the vehicle to unmerged. The answer then comes from a state that was not stored yet. The
-// vehicle's next committed state becomes the answer (see putMerged).
+// it passes the state to the function put of [Engine.FollowStates]. However, the vehicle's current
+// answer may be newer than the restored state, because it comes from a folded state that was not
+// stored yet. Then putRecord leaves the answer unchanged and adds the vehicle to the set unmerged.
+// The vehicle's next committed state then becomes the answer (see putMerged).
 func (e *Engine) putRecord(r store.Record) {
 	id, ok := codec.VehicleOfState(r.Subject)
 	if !ok {
@@ -247,8 +252,8 @@ func (e *Engine) putRecord(r store.Record) {
 	}
 }
 
-// putUnlessOlder publishes a state, unless the current answer is newer, and reports whether it did.
-// The caller has locked putMu.
+// putUnlessOlder publishes a state, unless the state is older than the vehicle's current answer,
+// and reports whether it did. The caller has locked putMu.
 func (e *Engine) putUnlessOlder(id vehicle.ID, s *vehicle.State) bool {
 	if e.config.Answers != nil {
 		driving, throttle := e.config.Answers.Get(id)
@@ -260,9 +265,11 @@ func (e *Engine) putUnlessOlder(id vehicle.ID, s *vehicle.State) bool {
 	return true
 }
 
-// putMerged publishes the committed states of the vehicles in unmerged (see [Engine.putRecord]),
-// unless the current answer is newer, and removes these vehicles from unmerged. Answer did not
-// publish these states, because their samples had been folded and answered before the restore.
+// putMerged receives states that were just committed. It publishes those of the vehicles in the set
+// unmerged, unless a vehicle's current answer is newer, and removes these vehicles from unmerged. A
+// vehicle is in unmerged if its answer was newer than a restored state (see [Engine.putRecord]).
+// Answer has not published these states, because their samples were already folded and answered
+// before the restore.
 func (s *partitionState) putMerged(states map[vehicle.ID]*vehicle.State) {
 	if len(s.unmerged) == 0 {
 		return

@@ -32,17 +32,18 @@ import (
 //	carstate.json  the identity of the directory; written before anything else
 //	lock           locked by the process that owns the directory
 //	node           the name of this node
-//	store/         the files of Pebble, and synced (see wal.Note)
+//	store/         the files of Pebble, and the file named synced (see wal.Note)
 //
-// and files of other packages (the admin key).
+// and files of other packages, such as the admin key.
 const (
 	identityFile = "carstate.json"
 	lockFile     = "lock"
 	storeDir     = "store"
 
 	directoryFormat = 4
-	// storeFormat is the version of Pebble's format. A version of carstate that raises it can read
-	// directories with the older one; this version refuses directories with a newer one.
+	// storeFormat is the version of Pebble's file format that this version of carstate writes. A
+	// later carstate may raise it, and can still read directories with the older format. This
+	// version refuses directories with a newer format.
 	storeFormat = pebble.FormatWALSyncChunks
 )
 
@@ -56,16 +57,17 @@ type identity struct {
 	Format     int    `json:"format"`
 	Partitions int    `json:"partitions"`
 	Made       int64  `json:"made"`  // time of creation, Unix ns
-	Key        []byte `json:"key"`   // of the hashes in the store's keys
-	Ready      bool   `json:"ready"` // the store was created: if it is missing from now on, it is damaged
+	Key        []byte `json:"key"`   // HMAC key of the hashes in the keys of the database
+	Ready      bool   `json:"ready"` // the store was created; if it is missing, it is damaged
 	// Ends contains the sequences at the last orderly close: the last sequence of each stream of
 	// records and of each partition's telemetry, and the cursor of each partition.
 	Ends map[string]uint64 `json:"ends,omitempty"`
-	// Manifest describes the part of Pebble's manifest, the list of its tables, that is on disk.
-	// Pebble treats a damaged record of the manifest as the end of the list, and would open the
-	// store without the tables that follow. With this field, the damage is detected.
+	// Manifest describes the part of Pebble's manifest that is on disk. The manifest is Pebble's
+	// list of its tables. Pebble treats a damaged record of the manifest as the end of the list,
+	// and would open the store without the tables that follow. This field makes the damage
+	// detectable.
 	Manifest manifest `json:"manifest"`
-	Sum      uint32   `json:"sum"` // CRC-32C of the text with Sum set to 0
+	Sum      uint32   `json:"sum"` // CRC-32C of carstate.json with Sum set to 0
 }
 
 // manifest describes that part of a manifest file, from its beginning, that is synced to disk.
@@ -163,7 +165,7 @@ func (d *dataDir) name(file string) string { return d.fs.PathJoin(d.path, file) 
 // another format, has written.
 var ErrFormat = errors.New("another format")
 
-// formatError is an ErrFormat with a text of its own.
+// formatError is an error that [errors.Is] treats as ErrFormat, with a text of its own.
 type formatError string
 
 func (e formatError) Error() string      { return string(e) }
@@ -178,8 +180,8 @@ func CheckFormat(dir string) error {
 	return err
 }
 
-// read returns the identity that identify returns, or its error. It also returns an error if a part
-// of the store is missing (see checkStore).
+// read returns the identity of the directory (see identify), or an error. It also returns an error
+// if a part of the store is missing (see checkStore).
 func (d *dataDir) read() (id identity, err error) {
 	if id, err = d.identify(); err != nil || id.Format == 0 {
 		return id, err
@@ -227,8 +229,9 @@ func (d *dataDir) identify() (id identity, err error) {
 	return id, d.checkStoreFormat()
 }
 
-// checkStoreFormat returns an error if a newer version of carstate has raised Pebble's format. Pebble
-// would report a format that it does not know like damage.
+// checkStoreFormat returns an error if a newer version of carstate has raised the version of
+// Pebble's file format. Without this check, Pebble would report the unknown format as if the store
+// were damaged.
 func (d *dataDir) checkStoreFormat() error {
 	text, err := atomicfs.ReadMarker(d.fs, d.name(storeDir), "format-version")
 	if err != nil || text == "" {

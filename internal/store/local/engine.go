@@ -63,7 +63,7 @@ type Engine struct {
 	dir       *dataDir
 	note      wal.Note
 	db        *pebble.DB
-	unclean   bool // no orderly close came before
+	unclean   bool // the previous process did not close the engine in an orderly way
 	node      *engine.NodeName
 	log       *slog.Logger
 	now       func() time.Time
@@ -178,8 +178,8 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 // for example because it was killed.
 func (e *Engine) Unclean() bool { return e.unclean }
 
-// openDB opens the Pebble database. Pebble runs on a goroutine of its own, because a fatal error
-// while it opens would block that goroutine forever.
+// openDB opens the Pebble database. Pebble runs on a separate goroutine, because a fatal error of
+// Pebble blocks the calling goroutine forever, and Open must still return.
 func (e *Engine) openDB() error {
 	type result struct {
 		db  *pebble.DB
@@ -290,15 +290,16 @@ func (e *Engine) haltingFS() *haltingFS {
 	return &haltingFS{FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, note: &e.note, cut: e.cut}
 }
 
-// memTables is the number of memtables that would fill the store's memory. In a memtable, Pebble
-// collects new records. While all but one of them are full, writes wait, so that a quarter of the
-// memory remains for the block cache.
+// memTables is the number of memtables that would fill the store's memory. A memtable holds new
+// records until Pebble writes them to a table. Writes wait while all memtables but one are full, so
+// that a quarter of the memory remains for the block cache.
 const memTables = 4
 
-// Sizes of the blocks of the tables on disk. A start with a million vehicles took 3.2 s with
-// Pebble's defaults. It took 1.3 s with these sizes, and with the answers of each vehicle under a
-// key of their own, so that a start need not read the states. With blocks of 16 KiB, a state that
-// must be read, folded and stored takes a quarter more of CPU; with 4 KiB it takes no less.
+// Sizes of the blocks of the tables on disk. With Pebble's defaults, a start with a million
+// vehicles took 3.2 s. With these sizes, it took 1.3 s, also because the answers of each vehicle
+// are stored under a key of their own, so that a start need not read the states. With blocks of 16
+// KiB, reading, folding and storing a state takes a quarter more CPU time. With blocks of 4 KiB, it
+// takes no less than with these.
 const (
 	blockBytes  = 8 << 10
 	leastBlocks = 128       // blocks that the cache holds at least
@@ -379,7 +380,8 @@ func (e *Engine) commit(b *pebble.Batch) error {
 	if e.config.SyncInterval == 0 {
 		return b.Commit(pebble.Sync)
 	}
-	// The flag is set after the commit: a sync between the two would not include the data.
+	// Set the flag only after the commit. Otherwise a sync between the two would clear the flag
+	// without including the data.
 	err := b.Commit(pebble.NoSync)
 	e.unsynced.Store(true)
 	return err
@@ -492,19 +494,20 @@ func (e *Engine) abandon() {
 	_ = e.dir.close()
 }
 
-// Cut implements [store.Engine].
+// Cut implements [store.Engine]: it makes all requests in flight fail at once.
 func (e *Engine) Cut() { e.cutOff() }
 
-// Partitions implements [store.Engine].
+// Partitions implements [store.Engine]: it returns the number of partitions.
 func (e *Engine) Partitions() int { return e.dir.Partitions }
 
-// Forgotten implements [store.Engine].
+// Forgotten implements [store.Engine]: it returns this process's copy of the tombstones.
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
-// NodeID implements [store.Engine].
+// NodeID implements [store.Engine]: it returns the name under which this node stores its own
+// counts.
 func (e *Engine) NodeID() string { return e.node.ID }
 
-// Writable implements [store.Engine].
+// Writable implements [store.Engine]: it returns an error if nothing can be stored at present.
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err

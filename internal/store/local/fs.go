@@ -21,7 +21,7 @@ import (
 // forgotten vehicle.
 type privateFS struct{ vfs.FS }
 
-// Create implements [vfs.FS].
+// Create implements [vfs.FS]: it creates a file that other users cannot read.
 func (fs privateFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.Create(name, category)
 	if err == nil && onDisk(fs) {
@@ -33,7 +33,8 @@ func (fs privateFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 	return f, err
 }
 
-// ReuseForWrite implements [vfs.FS].
+// ReuseForWrite implements [vfs.FS]: it creates a new file and removes the old one, in place of
+// reusing the old one.
 func (fs privateFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	// The old file may have been removed already, because it named a forgotten vehicle.
 	if err := fs.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -42,7 +43,7 @@ func (fs privateFS) ReuseForWrite(old, name string, category vfs.DiskWriteCatego
 	return fs.Create(name, category)
 }
 
-// Unwrap implements [vfs.FS].
+// Unwrap implements [vfs.FS]: it returns the wrapped file system.
 func (fs privateFS) Unwrap() vfs.FS { return fs.FS }
 
 // onDisk reports whether fs is the machine's file system. The other file systems, which only tests
@@ -50,14 +51,14 @@ func (fs privateFS) Unwrap() vfs.FS { return fs.FS }
 func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }
 
 // haltingFS is a file system that intercepts errors of writing the write-ahead log, because Pebble
-// would end the process after some of these errors. haltingFS passes the error to failWrites, and
-// then blocks the writing goroutine forever. It also slows down Pebble's retries of writing tables.
+// would end the process after some of these errors. haltingFS passes such an error to failWrites,
+// and then blocks the writing goroutine forever. It also delays Pebble's retries of writing tables.
 type haltingFS struct {
 	vfs.FS
 	failWrites func(error)
 	dir        *dataDir
 	note       *wal.Note
-	cut        context.Context // ends the pauses
+	cut        context.Context // ends when Cut is called, and then ends the pauses
 
 	refused atomic.Int64 // when writing a table last failed, Unix ns
 }
@@ -89,7 +90,8 @@ func (fs *haltingFS) halt(err error) {
 	}
 }
 
-// Create implements [vfs.FS].
+// Create implements [vfs.FS]: it wraps tables, manifests and files of the write-ahead log, so that
+// their errors are handled.
 func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	table := strings.HasSuffix(name, ".sst")
 	if table {
@@ -112,8 +114,9 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 	return fs.note.File(haltingFile{f, fs}, name), nil
 }
 
-// Open implements [vfs.FS]. If a log is damaged, it returns a [wal.DamageError], because Pebble would
-// take some damage for the end of the log. Pebble opens a log only to replay it.
+// Open implements [vfs.FS]. For a damaged log, it returns a [wal.DamageError], because Pebble would
+// take some kinds of damage for the end of the log. The check runs whenever Pebble opens a log,
+// which Pebble does only to replay it.
 func (fs *haltingFS) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
 	if wal.IsLog(name) {
 		if err := wal.Check(fs.FS, name); err != nil {
@@ -123,14 +126,14 @@ func (fs *haltingFS) Open(name string, options ...vfs.OpenOption) (vfs.File, err
 	return fs.FS.Open(name, options...)
 }
 
-// ReuseForWrite implements [vfs.FS].
+// ReuseForWrite implements [vfs.FS], for files of the write-ahead log.
 func (fs *haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.ReuseForWrite(old, name, category)
 	fs.halt(err)
 	return fs.note.File(haltingFile{f, fs}, name), nil
 }
 
-// OpenDir implements [vfs.FS].
+// OpenDir implements [vfs.FS]: it wraps the directory, so that an error of a sync is handled.
 func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 	f, err := fs.FS.OpenDir(name)
 	if err != nil {
@@ -139,7 +142,7 @@ func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 	return haltingFile{f, fs}, nil
 }
 
-// Unwrap implements [vfs.FS].
+// Unwrap implements [vfs.FS]: it returns the wrapped file system.
 func (fs *haltingFS) Unwrap() vfs.FS { return fs.FS }
 
 // tableFile is a table that is open for writing.
@@ -157,8 +160,8 @@ func (f tableFile) Write(b []byte) (int, error) {
 // Sync implements [vfs.File].
 func (f tableFile) Sync() error { return f.fs.noteResult(f.File.Sync()) }
 
-// haltingFile is an open file of the write-ahead log, or an open directory. An error of writing or
-// syncing it is handled as described at haltingFS.
+// haltingFile is an open file of the write-ahead log, or an open directory. After an error of a
+// write or a sync, it stops all writes and blocks the calling goroutine forever (see haltingFS).
 type haltingFile struct {
 	vfs.File
 	fs *haltingFS

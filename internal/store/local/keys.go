@@ -9,7 +9,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// First bytes of the keys for data other than the records of streams, such as telemetry. The
+// First bytes of the keys of all data that is not a record of a stream, such as telemetry. The
 // package comment explains all keys.
 const (
 	letterTelemetry = 'L'
@@ -23,8 +23,8 @@ var letters = map[string]byte{
 	codec.States: 'S', codec.Tokens: 'T', codec.Sources: 'O', codec.Roads: 'R', codec.Audit: 'A',
 }
 
-// hashBytes is the number of bytes in a key that hold the hash of a subject, the name of a record
-// in its stream: the first bytes of its HMAC-SHA-256 under identity.Key.
+// hashBytes is the number of bytes of a subject's hash in a key. A subject is the name of a record
+// in its stream. The hash is the first bytes of the subject's HMAC-SHA-256 under identity.Key.
 const hashBytes = damage.TailBytes
 
 // keyOf returns the key of the record with the given subject in the stream with the given letter.

@@ -18,8 +18,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// queuedSamples is the maximum number of samples of a partition that wait in memory to be folded.
-// Further samples are read from the disk when they are folded.
+// queuedSamples is the maximum number of samples of a partition that wait in memory to be folded
+// into states. Further samples are read from the disk when they are folded.
 const queuedSamples = 20_000
 
 // partitionState is what the engine knows of one partition, whether or not derive folds the
@@ -31,17 +31,17 @@ type partitionState struct {
 
 	mu   sync.Mutex // guards the fields down to answered
 	last uint64     // last sequence on disk
-	// queue holds consecutive groups of samples that wait to be folded. Groups before and after
-	// them are read from the disk.
+	// queue holds consecutive groups of samples that wait to be folded. Further groups, which are
+	// not in the queue, are read from the disk.
 	queue    []group
 	queued   int  // samples in queue
 	reading  bool // a Partition takes from queue
 	arrived  chan struct{}
 	answered uint64 // everything up to this sequence is folded and is an answer
 
-	// ownership guards taken and owner. The goroutine that makes all changes of STATES, and thus
-	// stores the folded states, is the only one that changes them. So no state is being stored
-	// while the owner changes.
+	// ownership guards taken and owner. Only one goroutine changes them: the one that makes all
+	// changes of STATES, and thus stores the folded states. So no state is being stored while the
+	// owner changes.
 	ownership sync.RWMutex
 	taken     *Partition // the result of the last Take; nil if there was none
 	owner     string     // "" if released
@@ -105,7 +105,8 @@ func (s *partitionState) deliver(g group) {
 	s.arrived = make(chan struct{})
 }
 
-// Partition is an owner's access to a partition. Take returns it. It implements [store.Partition].
+// Partition gives an owner access to the partition that it has taken. [Engine.Take] returns it. It
+// implements [store.Partition].
 type Partition struct {
 	s      *partitionState
 	next   uint64 // sequence of the first group that Next has not returned
@@ -121,7 +122,7 @@ type Partition struct {
 	wake     chan struct{} // closed once fenced or recalled is set
 }
 
-// Take implements [store.Engine].
+// Take implements [store.Engine]: it makes owner the owner of partition n.
 func (e *Engine) Take(
 	ctx context.Context, n int, owner string, free func(holder string) bool,
 ) (store.Partition, error) {
@@ -160,7 +161,8 @@ func (s *partitionState) changeOwner(ctx context.Context, change func() error) e
 	})
 }
 
-// fence makes further calls of the partition's owner fail. The caller has locked ownership.
+// fence makes further calls of the partition's present owner fail with [store.ErrFenced]. The
+// caller has locked ownership.
 func (s *partitionState) fence() {
 	if s.taken != nil {
 		s.taken.fenced = true
@@ -176,7 +178,7 @@ func (s *partitionState) resetQueue(on bool) {
 	s.queue, s.queued, s.reading = nil, 0, on
 }
 
-// wakeUp ends the wait of a call of Next, after t.fenced or t.recalled was set. The caller has
+// wakeUp makes a waiting call of Next return, after t.fenced or t.recalled was set. The caller has
 // locked ownership.
 func (t *Partition) wakeUp() {
 	select {
@@ -193,7 +195,8 @@ func (t *Partition) check() error {
 	return t.lost()
 }
 
-// lost is like check, for a caller that has locked ownership.
+// lost returns the reason why t may not fold the partition any more, or nil, as check does. The
+// caller has locked ownership.
 func (t *Partition) lost() error {
 	switch {
 	case t.fenced:
@@ -204,7 +207,7 @@ func (t *Partition) lost() error {
 	return nil
 }
 
-// Release implements [store.Engine].
+// Release implements [store.Engine]: it gives up partition n if owner owns it.
 func (e *Engine) Release(ctx context.Context, n int, owner string) error {
 	s := e.partitions[n]
 	return s.changeOwner(ctx, func() error {
@@ -216,7 +219,7 @@ func (e *Engine) Release(ctx context.Context, n int, owner string) error {
 	})
 }
 
-// Folds implements [store.Engine].
+// Folds implements [store.Engine]: it reports whether this process owns partition n.
 func (e *Engine) Folds(_ context.Context, n int) (bool, error) {
 	s := e.partitions[n]
 	s.ownership.RLock()
@@ -224,7 +227,8 @@ func (e *Engine) Folds(_ context.Context, n int) (bool, error) {
 	return s.owner != "", nil
 }
 
-// Folding implements [store.Engine].
+// Folding implements [store.Engine]: it returns the partitions that this process has taken and not
+// closed.
 func (e *Engine) Folding() map[int]bool {
 	owned := make(map[int]bool)
 	for n, s := range e.partitions {
@@ -248,7 +252,8 @@ func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 	})
 }
 
-// recall makes the partition's owner take it again. The caller has locked ownership.
+// recall makes calls of the owner return [store.ErrRecalled], so that the owner takes the partition
+// again. The caller has locked ownership.
 func (s *partitionState) recall() {
 	if s.taken != nil {
 		s.taken.recalled = true
@@ -305,7 +310,7 @@ func (t *Partition) load(
 	return nil
 }
 
-// Next implements [store.Partition].
+// Next implements [store.Partition]: it waits for the next group of samples that is not folded yet.
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	s := t.s
 	for {
@@ -315,7 +320,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		s.mu.Lock()
 		asked := s.asked
 		if t.next <= s.answered || t.asked {
-			asked = nil // the caller folds again what was answered before, or must fold in between
+			asked = nil // the caller repeats answered samples, or must first fold after a request
 		}
 		t.asked = false
 		s.answered = max(s.answered, t.next-1) // the caller has folded what Next returned before
@@ -394,13 +399,15 @@ func (e *Engine) withoutForgotten(g group) []vehicle.Sample {
 	})
 }
 
-// Stored implements [store.Partition].
+// Stored implements [store.Partition]: it returns the time at which the last group from Next was
+// stored.
 func (t *Partition) Stored() time.Time { return t.stored }
 
-// Waiting implements [store.Partition].
+// Waiting implements [store.Partition]: it reports whether a group waits to be folded.
 func (t *Partition) Waiting() bool { return t.next <= t.s.stored() }
 
-// Commit implements [store.Partition].
+// Commit implements [store.Partition]: it stores states and the cursor in one batch. It does not
+// wait until they are on disk, because after a crash the samples are folded again.
 func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	if seq == 0 && len(states) == 0 {
 		return t.check()
@@ -480,7 +487,7 @@ func (w *stateWriter) set(seq uint64, id vehicle.ID, state *vehicle.State) error
 	return w.batch.Set(answersKey(key), w.value, nil)
 }
 
-// Close implements [store.Partition].
+// Close implements [store.Partition]: it stops the queueing of new samples for this owner.
 func (t *Partition) Close() {
 	t.closed.Store(true)
 	t.s.ownership.RLock()
@@ -490,9 +497,9 @@ func (t *Partition) Close() {
 	}
 }
 
-// settleWithin is the maximum time that Settle waits. It is long, because a commit can take seconds
-// on a very busy machine. settlePoll is the interval at which Settle checks whether the states are
-// stored.
+// settleWithin is the maximum time that Settle waits. The time is long, because a commit can take
+// seconds on a very busy machine. settlePoll is the interval at which Settle checks whether the
+// states are stored.
 const (
 	settleWithin = 20 * time.Second
 	settlePoll   = time.Millisecond
@@ -525,8 +532,9 @@ func (e *Engine) Settle(ctx context.Context) {
 // be reading states, or may wait until a checkpoint is stored.
 const stateWithin = 5 * time.Second
 
-// Unstored implements [store.Engine]: it asks the owner of the vehicle's partition, unless the
-// cursor says that all states are stored.
+// Unstored implements [store.Engine]: it asks the owner of the vehicle's partition for the state in
+// the owner's memory. If the cursor says that all folded states are stored, it asks nothing, and ok
+// is false.
 func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bool) {
 	n := codec.PartitionOf(id, len(e.partitions))
 	s := e.partitions[n]

@@ -19,21 +19,25 @@ import (
 	"carstate/internal/store/local/wal"
 )
 
-// reader reads the database. It is also the engine's [store.Records], with a Scan of its own.
+// reader reads the database, and explains errors according to the purpose of the read (see viewed).
+// It embeds the Engine and replaces the method Scan, so it also implements [store.Records].
 type reader struct {
 	*Engine
-	// viewed says that the answer to an operator is read. Damage is then only an error of that answer
-	// (see viewError). Otherwise damage ends the engine (see readError).
+	// viewed says that the read only serves an answer to an operator. If the data is damaged, only
+	// that answer then fails (see viewError). If viewed is false, damage makes the whole engine
+	// fail (see readError).
 	viewed bool
 }
 
-// own returns a reader of what the engine itself needs.
+// own returns a reader for data that the engine itself needs. If such data is damaged, the engine
+// fails.
 func (e *Engine) own() reader { return reader{e, false} }
 
-// view returns a reader of what an operator gets to see.
+// view returns a reader for data that is only shown to an operator. If such data is damaged, the
+// engine continues.
 func (e *Engine) view() reader { return reader{e, true} }
 
-// explain returns the error to report for err, an error of reading the database.
+// explain turns err, an error of reading the database, into the error to report.
 func (r reader) explain(err error) error {
 	if r.viewed {
 		return r.viewError(err)
@@ -41,8 +45,8 @@ func (r reader) explain(err error) error {
 	return r.readError(err)
 }
 
-// iterator is an iterator of the database. Engine.Close waits until all iterators are closed, for
-// readersWithin at most.
+// iterator is an iterator of the database. Engine.Close waits until all iterators are closed, but
+// at most for the time readersWithin.
 type iterator struct {
 	*pebble.Iterator
 	r reader
@@ -76,7 +80,7 @@ func (r reader) iterator(from, to []byte) (it iterator, err error) {
 	return iterator{inner, r}, nil
 }
 
-// open returns what iterator returns, as a [damage.NewIterator] does.
+// open is like the method iterator, but has the type of a [damage.NewIterator].
 func (r reader) open(from, to []byte) (damage.Iterator, error) { return r.iterator(from, to) }
 
 // iterate calls do with every key and value in a range of keys, as of a single moment.
@@ -112,7 +116,8 @@ func (r reader) scan(ctx context.Context, from, to []byte, do func(store.Record)
 	})
 }
 
-// Scan implements [store.Records].
+// Scan implements [store.Records]: it calls do with each record of a stream that matches one of the
+// patterns.
 func (r reader) Scan(ctx context.Context, name string, patterns []string, do func(store.Record) error) error {
 	return r.inOrder(ctx, name, func(record store.Record) error {
 		for _, p := range patterns {
@@ -210,8 +215,8 @@ func number(db *pebble.DB, key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
-// number is like the function number, for an engine that is being opened. The parameter what names
-// the number in the error.
+// number returns the number that is stored under a key, like the function number. It is for an
+// engine that is being opened. The parameter what names the number in the error.
 func (e *Engine) number(key []byte, what string) (uint64, error) {
 	n, err := number(e.db, key)
 	if errors.Is(err, codec.ErrDamaged) {
@@ -220,8 +225,8 @@ func (e *Engine) number(key []byte, what string) (uint64, error) {
 	return n, e.readError(err)
 }
 
-// enter announces a read of the database, so that the database is not closed until the matching
-// call of [Engine.leave]. enter returns an error if Close or Cut was called.
+// enter must be called before a read of the database. The database is then not closed until the
+// matching call of [Engine.leave]. enter returns an error if Close or Cut was called.
 func (e *Engine) enter() error {
 	e.readers.Add(1)
 	if e.cut.Err() != nil {
@@ -271,9 +276,10 @@ func (e *Engine) readError(err error) error {
 	return err
 }
 
-// viewError is like readError, for a read that only answers an operator: the result is an
-// [access.ErrDamaged], the engine continues, and only the first damage is logged. Folding and
-// starting do not need what was read, or will meet the damage themselves.
+// viewError is like readError, for a read that only serves an answer to an operator. If err means
+// damage, the result is an [access.ErrDamaged], the engine continues, and only the first damage is
+// logged. The engine may continue, because folding and starting either do not need the damaged data
+// or find the damage themselves.
 func (e *Engine) viewError(err error) error {
 	err, damaged := e.explainRead(err)
 	if !damaged {
@@ -286,7 +292,7 @@ func (e *Engine) viewError(err error) error {
 	return partError{err}
 }
 
-// partError is the error of a read that damage has prevented, without ending the engine.
+// partError is the error of a read of damaged data after which the engine continues.
 type partError struct{ error }
 
 // Is reports whether target is [codec.ErrDamaged] or [access.ErrDamaged].

@@ -16,9 +16,9 @@ import (
 	"carstate/internal/store/local/damage"
 )
 
-// stream is one stream of records. All its changes run on one goroutine. So a record cannot change
-// between the check of its sequence and the write that depends on it, and feeds receive records in
-// the order in which they are stored.
+// stream is one stream of records. All changes of the stream run on one goroutine, for two reasons.
+// A record cannot change between the check of its sequence and the write that depends on the check.
+// And feeds receive records in the order in which they are stored.
 type stream struct {
 	e      *Engine
 	name   string
@@ -73,7 +73,7 @@ func (s *stream) do(ctx context.Context, f func() error) error {
 	}
 }
 
-// Last implements [store.Records].
+// Last implements [store.Records]: it returns the current record of a subject.
 func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, error) {
 	if e.writesFailed.Err() != nil { // the last record may not be on disk
 		return store.Record{}, errWritesFailed
@@ -81,7 +81,7 @@ func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, er
 	return e.view().last(e.keyOf(letters[name], subject))
 }
 
-// Store implements [store.Records].
+// Store implements [store.Records]: it stores all writes or none.
 func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (seq uint64, err error) {
 	s := e.streams[name]
 	var stored uint64 // the write may continue after the context has ended
@@ -239,7 +239,7 @@ func (e *Engine) ScanFrom(
 	return next, damaged, nil
 }
 
-// Before implements [store.Records].
+// Before implements [store.Records]: it returns the newest records before a sequence.
 func (e *Engine) Before(
 	ctx context.Context, name string, before uint64, limit int,
 ) (records []store.Record, older uint64, err error) {
@@ -266,7 +266,8 @@ func (e *Engine) Before(
 	return records, 0, it.r.explain(it.Error())
 }
 
-// Remove implements [store.Records].
+// Remove implements [store.Records]: it removes the given records, except those that were replaced
+// since they were read.
 func (e *Engine) Remove(ctx context.Context, name string, records []store.Record) error {
 	s := e.streams[name]
 	return s.do(ctx, func() error {
@@ -296,7 +297,7 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 	})
 }
 
-// End implements [store.Records].
+// End implements [store.Records]: it returns the last sequence of a stream.
 func (e *Engine) End(_ context.Context, name string) (store.End, error) {
 	end := store.End{Made: e.dir.Made}
 	if s := e.streams[name]; s != nil {
@@ -359,12 +360,12 @@ type feed struct {
 	engine.Progress
 }
 
-// Feed implements [store.Records].
+// Feed implements [store.Records]: it returns a feed of a stream.
 func (e *Engine) Feed(name string, apply func(store.Record) error) store.Feed {
 	return &feed{s: e.streams[name], apply: apply}
 }
 
-// Run implements [store.Feed].
+// Run implements [store.Feed]: it passes all stored records, and then each new one, to apply.
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	err := f.s.do(ctx, func() error {
 		if err := f.s.e.own().inOrder(ctx, f.s.name, f.apply); err != nil {

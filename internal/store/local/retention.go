@@ -16,8 +16,7 @@ import (
 
 const trimEvery = 10 * time.Second
 
-// bytesEvery is the interval between measurements of the bytes on disk, as a multiple of
-// watchEvery.
+// bytesEvery × watchEvery is the interval between measurements of the bytes on disk.
 const bytesEvery = 10
 
 // measure updates the metrics of the backlog and of the bytes on disk, until the context ends or
@@ -35,10 +34,10 @@ func (e *Engine) measure(ctx context.Context) {
 	}
 }
 
-// measureBacklog measures the age of the oldest telemetry that is stored but not folded, and the size
-// of the telemetry whose states are not stored yet, which Trim does not remove. If the age exceeds
-// half of the retention, or the size half of Config.TelemetryBytes, Append refuses samples until
-// enough is folded.
+// measureBacklog measures the age of the oldest telemetry that is stored but not folded into
+// states, and the size of the telemetry whose states are not stored yet, which Trim does not
+// remove. If the age exceeds half of the retention, or the size half of Config.TelemetryBytes,
+// Append refuses samples until enough is folded.
 func (e *Engine) measureBacklog() {
 	var oldest time.Duration
 	var bytes uint64
@@ -52,7 +51,7 @@ func (e *Engine) measureBacklog() {
 			continue
 		}
 		if folded < last {
-			// Without a sequence, the engine has failed, or nothing is left.
+			// If there is no sequence, the engine has failed, or no group is left.
 			if seq, stored, err := e.firstGroup(n, folded+1); err == nil && seq != 0 {
 				oldest = max(oldest, now.Sub(stored))
 			}
@@ -68,10 +67,12 @@ func (e *Engine) measureBacklog() {
 	}
 }
 
-// backlogAge returns the age of the oldest stored sample that is not folded.
+// backlogAge returns the age of the oldest stored sample that is not folded into a state, as of the
+// last measurement (see measureBacklog).
 func (e *Engine) backlogAge() time.Duration { return time.Duration(e.oldest.Load()) }
 
-// Trim implements [store.Engine].
+// Trim implements [store.Engine]: it removes telemetry that is both folded into states and older
+// than the retention.
 func (e *Engine) Trim(ctx context.Context) {
 	for range periodic.Every(ctx, trimEvery) {
 		if e.writesFailed.Err() != nil || e.Alive() != nil {
@@ -146,7 +147,7 @@ func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, er
 	return end, nil
 }
 
-// TrimTo implements [store.Engine].
+// TrimTo implements [store.Engine]: it removes the folded telemetry up to the sequence last.
 func (e *Engine) TrimTo(_ context.Context, last uint64) (gone bool, err error) {
 	gone = true
 	for n, s := range e.partitions {
@@ -178,7 +179,8 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 // compacts several times as fast.
 const slowestCompaction = 4 << 20
 
-// ErasedWithin implements [store.Engine].
+// ErasedWithin implements [store.Engine]: it estimates the time of a call of Erased from the size
+// of the store.
 func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
 	bytes, err := e.diskUsage([]byte{'A'}, []byte{'Z'})
 	return time.Duration(bytes/slowestCompaction) * time.Second, true, err

@@ -31,14 +31,16 @@ type Salvaged struct {
 	// Unreadable is the number of key ranges whose records could not be read. The number of records
 	// in such a range is unknown.
 	Unreadable int `json:"unreadable"`
-	// LostFrom and LostUntil are the times of the good records before and after what is unreadable,
-	// for telemetry and AUDIT. They are zero if there is no such record, or nothing is unreadable.
+	// LostFrom and LostUntil bound the time of the unreadable records, for telemetry and AUDIT.
+	// LostFrom is the time of the last readable record before the first unreadable range. LostUntil
+	// is the time of the first readable record after the last unreadable range. Each is zero if
+	// there is no such record or if nothing is unreadable.
 	LostFrom  time.Time `json:"lost_from,omitzero"`
 	LostUntil time.Time `json:"lost_until,omitzero"`
 }
 
-// Log is the value of [Salvaged.What] for the write-ahead log. Unreadable is then the number of its
-// damaged files, and Kept is always 0.
+// Log is the value of [Salvaged.What] for the write-ahead log. In such a result, Unreadable is the
+// number of damaged log files, and Kept is always 0.
 const Log = "LOG"
 
 // batchBytes is the size in bytes of the batches in which Salvage writes records.
@@ -199,10 +201,11 @@ func eventTime(value []byte) time.Time {
 	return e.Time
 }
 
-// copy calls put for every record whose key begins with the given letter. Where keys cannot be read,
-// it reads them without the damaged tables. It adds the counts to s.found, with the parameter what
-// as their [Salvaged.What]. The function when returns the time of a record that put has accepted, and
-// may be nil.
+// copy calls put for every record whose key begins with the given letter. In a range of keys that
+// cannot be read, it takes those records that are also readable without the damaged tables (see
+// [damage.Store.ReadOthers]). It adds the counts to s.found. The parameter what is the kind of
+// record in these counts. The function when returns the time of a record. If when is nil, no times
+// are reported.
 func (s *salvager) copy(
 	ctx context.Context, what string, letter byte, when func(value []byte) time.Time,
 	put func(key, value []byte) error,

@@ -19,13 +19,15 @@ import (
 )
 
 const (
-	// waitingBytes is the maximum size in bytes of all samples that wait to be stored.
+	// waitingBytes is the maximum size in bytes of all samples that wait to be stored. A larger
+	// [Engine.Append] is accepted only while no other samples wait.
 	waitingBytes = 16 << 20
-	// commitBytes is the maximum size in bytes of the samples in one commit.
+	// commitBytes is the maximum size in bytes of the samples in one commit. A larger chunk has a
+	// commit of its own.
 	commitBytes = 4 << 20
 )
 
-// Append implements [store.Engine].
+// Append implements [store.Engine]: it stores samples, and returns nil once all of them are stored.
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
@@ -62,12 +64,12 @@ type telemetryWriter struct {
 
 	mu      sync.Mutex // guards the fields below
 	waiting []engine.Chunk
-	bytes   int // size of waiting
+	bytes   int // total size of the chunks in waiting
 	closed  bool
 }
 
-// enqueue queues the chunks of one Append, the parts into which its samples are divided. It accepts
-// either all of them or none.
+// enqueue queues the chunks (parts) of the samples of one Append. It accepts either all of them or
+// none.
 func (w *telemetryWriter) enqueue(chunks []engine.Chunk, bytes int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -263,7 +265,8 @@ func decodeGroup(p int, key, value []byte) (g group, err error) {
 	return g, codec.DecodeSamples(body, func(x vehicle.Sample) { g.samples = append(g.samples, x) })
 }
 
-// storedAt returns the time at which a group was stored, given the group in its stored form.
+// storedAt returns the time at which a group was stored. The parameter value is the group in its
+// stored form.
 func storedAt(value []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(value))) }
 
 // telemetrySpan returns the range of the keys of partition p's telemetry, beginning with the
@@ -273,8 +276,9 @@ func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 }
 
 // firstGroup returns the sequence of partition p's first group whose sequence is at least the
-// parameter from, and the time at which the group was stored. If there is no such group, seq is 0.
-// It skips groups that cannot be read, so that they are trimmed like others.
+// parameter from, and the time at which that group was stored. If there is no such group, seq is 0.
+// firstGroup skips groups that cannot be read, so that Trim removes them together with readable
+// ones.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	lower, upper := telemetrySpan(p, from)
 	for {
@@ -295,7 +299,8 @@ func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, e
 	}
 }
 
-// afterSkipped returns the first key from lower on that is not in a range of e.skipped.
+// afterSkipped returns the first key, at or after lower, that is in none of the ranges in
+// e.skipped. These are ranges that firstGroup could not read.
 func (e *Engine) afterSkipped(lower []byte) []byte {
 	e.skipMu.Lock()
 	defer e.skipMu.Unlock()
@@ -324,8 +329,8 @@ func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
 	return seq, err
 }
 
-// firstBetween is firstGroup for a range of keys. If the first group cannot be read, the error is
-// [codec.ErrDamaged].
+// firstBetween is like firstGroup, but for the groups in a range of keys, and without skipping: if
+// the first group cannot be read, the error is [codec.ErrDamaged].
 func (e *Engine) firstBetween(lower, upper []byte) (seq uint64, stored time.Time, err error) {
 	it, err := e.view().iterator(lower, upper)
 	if err != nil {
