@@ -29,17 +29,18 @@ type Config struct {
 	Timeouts Timeouts
 }
 
-// Timeouts bound the engine's waits. Each field that is zero has a default. Tests use shorter ones.
+// Timeouts bound the engine's waits. A zero field means the default. Tests use shorter times.
 type Timeouts struct {
 	// Try is the maximum time of one try of a write. After a failed try, the same bytes are sent
 	// again. 0 means 4 s.
 	Try time.Duration
-	// Stall is how long a subscription may deliver nothing before the engine checks or replaces it.
-	// It must be several times Beat, because the heartbeats of every stream that is followed arrive
-	// at that interval. 0 means 10 s.
+	// Stall is how long a subscription may deliver nothing before the engine checks or replaces the
+	// subscription. Stall must be several times Beat, because a quiet stream that a feed follows
+	// delivers only heartbeats, at the interval Beat. 0 means 10 s.
 	Stall time.Duration
-	// Beat is the interval at which a node writes a heartbeat into each stream that it follows, to
-	// measure how old its copy is. 0 means 1 s.
+	// Beat is the interval at which a node writes a heartbeat into each stream that it follows.
+	// When the heartbeat comes back on the feed, the node knows how old its copy of the stream is.
+	// 0 means 1 s.
 	Beat time.Duration
 	// Lease is how long a derive node may be silent before other nodes take its partitions. A node
 	// renews its lease three times per Lease. 0 means 6 s.
@@ -76,7 +77,8 @@ const (
 	// commit if it is sent again. It is longer than Patience.Store, the time after which no node
 	// sends a commit again.
 	duplicateWindow = time.Minute
-	// leastDuplicateWindow is the shortest duplicate window that NATS accepts.
+	// leastDuplicateWindow is the shortest duplicate window that NATS accepts. It serves for
+	// streams whose writes have no message id.
 	leastDuplicateWindow = 100 * time.Millisecond
 )
 

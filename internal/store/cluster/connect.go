@@ -43,7 +43,7 @@ type conn struct {
 	newerLease atomic.Int64
 
 	// needed is set from start until Close or Cut. If the connection is closed while needed is set,
-	// the client library has given it up, and the engine fails (see onClosed).
+	// the client library has given up the connection, and the engine fails (see onClosed).
 	needed atomic.Bool
 
 	// denied cancels the requests of Open when NATS denies a permission. It is nil except during
@@ -53,8 +53,8 @@ type conn struct {
 	*engine.Failure
 }
 
-// warned limits the rate of the warnings that would otherwise be logged all the time during an
-// outage. There is one limit for each kind of warning, which all partitions share.
+// warned limits the rate of warnings, because many would be logged during an outage. There is one
+// limit for each kind of warning, which all partitions share.
 type warned struct{ fold, commit, backlog, limits lograte.Warning }
 
 // connect connects to the cluster.
@@ -105,8 +105,8 @@ type fileError struct{ error }
 func (e fileError) Unwrap() error        { return e.error }
 func (e fileError) Is(target error) bool { return target == ErrFile }
 
-// unreachable returns the error of an attempt to connect that failed with err. It says what the
-// operator can do.
+// unreachable returns the error to report when an attempt to connect has failed with err. The text
+// says what the operator can do.
 func unreachable(err error) error {
 	// The addresses may contain a password, so the error must not repeat them.
 	malformed, isMalformed := errors.AsType[*url.Error](err)
@@ -291,8 +291,8 @@ func (c *conn) checkServer(ctx context.Context) error {
 
 var errNoLeader = errors.New("the NATS cluster does not answer: have most of its servers started and elected a leader?")
 
-// isNoLeader reports whether err may mean that the cluster or a stream has no leader at present:
-// NATS said so, or did not answer.
+// isNoLeader reports whether a request may have failed because the cluster or a stream has no
+// leader at present. That is the case if NATS said that it is unavailable, or did not answer.
 func isNoLeader(err error) bool {
 	const unavailable = 10008
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || hasCode(err, unavailable)

@@ -10,9 +10,10 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// cursor says up to which sequence a partition is folded, and which node owns the partition. A new
-// sequence is stored in the same atomic batch as the last of the states that were folded up to it,
-// so the cursor never covers a sample whose state is not stored.
+// cursor is the record of one partition that says up to which sequence the partition's telemetry is
+// folded into states, and which node owns the partition. The atomic batch that advances the
+// sequence also contains the last of the states that were folded up to it. So every state that
+// results from the samples up to the cursor is stored.
 type cursor struct {
 	Owner      string `json:"owner"`
 	Generation uint64 `json:"generation"` // increases with each change of owner
@@ -48,8 +49,8 @@ func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	return c, nil
 }
 
-// write returns the write that replaces the cursor of partition p, provided that the stored cursor
-// still has the revision rev.
+// write returns a write that replaces the cursor of partition p. The write fails if the stored
+// cursor does not have the revision rev any more.
 func (c cursor) write(p int, rev uint64) store.Write {
 	text, err := json.Marshal(c)
 	if err != nil {

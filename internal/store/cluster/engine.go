@@ -152,8 +152,9 @@ func (e *Engine) Partitions() int { return e.partitions }
 // them is written to all the time, so the failure of a stream is noticed soon.
 var watchedStreams = append([]string{codec.Telemetry}, fedStreams...)
 
-// Writable returns the reason why nothing can be stored at present, or nil. The engine finds out by
-// itself when it can store again; no caller has to try.
+// Writable returns the reason why nothing can be stored at present, or nil. While there is a
+// reason, the engine itself tries writes, so a caller need not try in order to find out when it can
+// store again.
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
@@ -166,11 +167,11 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// tryTelemetry makes Writable return nil again after a commit of samples has failed. Append cannot
-// do that, because no samples are accepted while Writable returns an error, and only a stored
-// commit proves that writes work. So tryTelemetry tries to store a commit without samples, once per
-// Timeouts.Beat. That commit is folded like any other, which changes no state. For the other
-// streams, the heartbeats show that writes work.
+// tryTelemetry tries to store a commit without samples, once per Timeouts.Beat, after a commit of
+// samples has failed. When such a try succeeds, Writable returns nil again. Append cannot find that
+// out, because no samples are accepted while Writable returns an error, and only a stored commit
+// proves that writes work. The empty commit is folded like any other, which changes no state. For
+// the other streams, the heartbeats show that writes work.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	failing, subject := e.writes[codec.Telemetry], codec.TelemetrySubject(0)
 	id := "" // the same for all tries, so that only one of them is stored

@@ -37,10 +37,10 @@ type feed struct {
 	last  uint64    // sequence of the newest applied record
 	heard time.Time // when the newest record was applied
 	live  bool      // the feed has caught up, and caughtUp was called
-	goal  uint64    // the feed has caught up when it has applied this sequence
-	lap   int       // how many goals were reached
+	goal  uint64    // the present lap ends when this sequence is applied (see feedLaps)
+	lap   int       // how many laps have ended
 
-	engine.Progress // last, for other goroutines
+	engine.Progress // lets other goroutines wait for the field last
 
 	mu      sync.Mutex // guards created
 	created time.Time  // when the stream was created; only follow writes it
@@ -54,17 +54,18 @@ const (
 	// feedBackoff is the pause before a feed that has failed subscribes again.
 	feedBackoff = 500 * time.Millisecond
 	// feedLaps is the number of laps after which a feed counts as caught up, even if more records
-	// are waiting. A lap ends when the feed has read up to the sequence at which the stream ended
-	// when the lap began. A record that is replaced during a lap is not delivered in that lap; its
-	// replacement is delivered later. The second lap is so short that almost no record is replaced
-	// during it.
+	// are waiting. At the beginning of a lap, the feed notes the last sequence of the stream. The
+	// lap ends when the feed has read up to that sequence. A record that is replaced during a lap
+	// is not delivered in that lap; its replacement is delivered later. The second lap is so short
+	// that almost no record is replaced during it.
 	feedLaps = 2
 	// feedSetup is the maximum time for the setup of a subscription that begins at the start of the
-	// stream. NATS then looks up the last record of each of millions of subjects.
+	// stream. It is long, because NATS then looks up the last record of each of millions of
+	// subjects.
 	feedSetup = 30 * time.Second
-	// feedResume is the maximum time for the setup of a subscription that continues after a break,
-	// which NATS does at almost no cost. It is short, because the cluster may assign the
-	// subscription to a server that has just stopped. The feed must then repeat the request.
+	// feedResume is the maximum time for the setup of a subscription that continues after a break.
+	// NATS does that at almost no cost. The time is short, because the cluster may assign the
+	// subscription to a server that has just stopped, and the feed must then repeat the request.
 	feedResume = 2 * time.Second
 )
 
@@ -99,7 +100,7 @@ func (f *feed) run(ctx context.Context) error {
 
 // errConsumerChanged means that the server lost the consumer and that the client library has made
 // another one. The library does not check whether the stream is still the same. So the feed
-// subscribes again, because it checks the stream each time it subscribes.
+// subscribes again, because each new subscription begins with a check of the stream.
 var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
 // follow subscribes to the stream once, and delivers records until the subscription fails.
@@ -224,12 +225,12 @@ func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, err
 	return sub.NextMsgWithContext(ctx)
 }
 
-// progress checks after each record whether the feed has caught up: whether pending, the number of
-// records that NATS has yet to send, is 0. In a stream that is written to all the time, pending may
-// never become 0, so the feed also counts as caught up after feedLaps laps. When a record replaces
-// another, NATS decrements pending before it increments it. So pending may be 0 although that
-// record has yet to be sent. A caller that must not miss a record calls [Engine.scanTail]
-// afterwards.
+// progress checks, after each record, whether the feed has caught up. It has if pending, the number
+// of records that NATS has yet to send, is 0. In a stream that is written to all the time, pending
+// may never become 0, so the feed also counts as caught up after feedLaps laps. pending may be 0
+// although one record has yet to be sent: when a record replaces another, NATS decrements pending
+// first and increments it afterwards. A caller that must not miss such a record calls
+// [Engine.scanTail] afterwards.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:
@@ -274,8 +275,9 @@ type heartbeat struct {
 
 	failing *atomic.Bool // whether the last write failed
 	start   time.Time    // time from which the numbers below are measured (monotonic)
-	// returned is the time up to which the copy is complete, in ns after start. It is 0 until the
-	// first heartbeat has come back.
+	// returned is the time of the latest heartbeat that has come back on the feed, in ns after
+	// start. The copy of the stream is complete up to that time. 0 means that no heartbeat has come
+	// back yet.
 	returned atomic.Int64
 }
 
@@ -317,8 +319,8 @@ func (h *heartbeat) observe(body []byte) {
 	}
 }
 
-// age returns the maximum age of this node's copy of the stream. ok is false until the first
-// heartbeat has come back.
+// age returns the maximum age of this node's copy of the stream, which is the time since the latest
+// heartbeat that has come back. ok is false until the first one has.
 func (h *heartbeat) age() (d time.Duration, ok bool) {
 	r := h.returned.Load()
 	return time.Since(h.start) - time.Duration(r), r != 0

@@ -16,14 +16,15 @@ import (
 // leaseRecord is the record that a derive node writes periodically. It contains no time, because
 // every node measures the age of a lease by its own clock.
 type leaseRecord struct {
-	// Beat increases with each renewal. Storing the same record again does not renew the lease.
+	// Beat increases with each renewal of the lease. A record with the same Beat as before does not
+	// renew it.
 	Beat    uint64 `json:"beat"`
 	Leaving bool   `json:"leaving,omitempty"`
 }
 
 // Leases gives access to the leases, the records by which the derive nodes know of each other.
-// Leases only serve to divide the partitions among the nodes. The cursors, not the leases, prevent
-// a node from writing to a partition that it has lost.
+// Leases only serve to divide the partitions among the nodes. A node cannot write to a partition
+// that it has lost, but that is ensured by the cursors, not by the leases.
 type Leases struct{ conn *conn }
 
 // Leases returns the engine's leases.

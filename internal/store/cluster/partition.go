@@ -94,10 +94,10 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 }
 
 // Release gives up partition p if owner owns it, so that another node need not wait until the lease
-// expires. If owner does not own p, Release returns nil. So a caller may use it when it is unsure,
-// for example after a Take whose response was lost. If a newer version wrote the cursor, the owner
-// is unknown. Release then returns an error if this process has taken p and not released it,
-// otherwise nil.
+// expires. If owner does not own p, Release returns nil. So Release may be called even if the owner
+// may be another one, for example after a Take whose response was lost. If a newer version wrote
+// the cursor, the owner is unknown. Release then returns an error if this process has taken p and
+// not released it, otherwise nil.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	_, err := e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
 		c, err := decodeCursor(is, p)
@@ -115,25 +115,25 @@ func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	return err
 }
 
-// If err means that a newer version wrote a record of the given stream, noteNewer counts that
-// record in Config.Newer.
+// noteNewer counts a record of the given stream in Config.Newer, if err means that a newer version
+// wrote the record. It ignores any other err.
 func (e *Engine) noteNewer(stream string, err error) {
 	if codec.IsNewer(err) {
 		e.config.Newer.Note(stream, err)
 	}
 }
 
-// isCursorStale reports whether TELEMETRY was re-created since the cursor was written, or has lost
-// its newest commits, as a power cut can cause in a cluster that does not sync each write. New
-// commits then get sequences below the cursor. They would be skipped, as if they were folded
-// already.
+// isCursorStale reports whether the cursor does not fit the stream TELEMETRY. That is the case if
+// TELEMETRY was re-created since the cursor was written, or has lost its newest commits, as a power
+// cut can cause in a cluster that does not sync each write. New commits then get sequences below
+// the cursor, and would be skipped as if they were folded already.
 func (t *Partition) isCursorStale(s jetstream.Stream) bool {
 	info := s.CachedInfo()
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
 }
 
-// Next waits for the next commit of samples to fold. After the samples are folded, the caller
-// passes seq, the sequence of that commit, to [Partition.Commit]. samples may be empty:
+// Next waits for the next commit of samples to fold into states. After the samples are folded, the
+// caller passes seq, the sequence of that commit, to [Partition.Commit]. samples may be empty:
 // tryTelemetry stores empty commits, and samples of forgotten vehicles are omitted.
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	m, seq, err := t.nextMessage(ctx)
@@ -524,9 +524,9 @@ func (e *Engine) AwaitTombstones(ctx context.Context) error {
 }
 
 // recall handles r, a record that the feed of STATES has delivered. It has an effect only if r is
-// the cursor of a partition that this process has taken. If the cursor shows that Fence was called
-// since then, or if a newer version wrote it, Next returns store.ErrRecalled from now on. This
-// process then takes the partition again, without its cached states.
+// the cursor of a partition that this process has taken. If r shows that Fence was called since
+// this process took the partition, or if a newer version wrote r, Next returns store.ErrRecalled
+// from now on. This process then takes the partition again, without its cached states.
 func (e *Engine) recall(r store.Record) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
 	if !ok {

@@ -56,9 +56,10 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 }
 
 // window reads the vehicle's samples that were stored at the time from or later, in commits whose
-// sequence is less than until. It omits samples that a tombstone covers. For that check, made is
-// the creation time of TELEMETRY, in Unix ns. The result first is the sequence of the first commit
-// that window read, or until if it read none.
+// sequence is less than until. It omits samples from before the vehicle was forgotten, which a
+// tombstone covers. The parameter made, the creation time of TELEMETRY in Unix ns, is needed for
+// that check. The result first is the sequence of the first commit that window read, or until if it
+// read none.
 func (e *Engine) window(
 	ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64,
 ) (first uint64, found []vehicle.Sample, err error) {

@@ -340,14 +340,15 @@ const (
 	tailRecords = 250
 	tailBytes   = 4 << 20
 	tailMost    = 16
-	// tailPause is the pause after a server returned no records although other servers have some.
+	// tailPause is the pause before the next request, if a server has returned no records although
+	// the end of the stream is not reached.
 	tailPause = 10 * time.Millisecond
 )
 
 // scanTail calls do with all records from sequence next up to the end of the stream. It completes a
-// Scan, which may miss a record that is replaced while it reads: the replacement is among the
-// records of scanTail. made is the creation time of the stream that the Scan has read. scanTail
-// retries while NATS is unavailable.
+// Scan. While the Scan reads, a record may be replaced and missed; scanTail delivers the
+// replacement. made is the creation time of the stream that the Scan has read. scanTail retries
+// while NATS is unavailable.
 func (c *conn) scanTail(
 	ctx context.Context, stream string, made time.Time, next uint64, do func(store.Record) error,
 ) error {
@@ -553,7 +554,8 @@ func (c *conn) directGet(
 	}
 }
 
-// noteState raises newest to seq, the sequence of a write to STATES that NATS has acknowledged.
+// noteState sets the field newest, the greatest acknowledged sequence of STATES, to seq if seq is
+// greater.
 func (c *conn) noteState(seq uint64) {
 	for last := c.newest.Load(); seq > last; last = c.newest.Load() {
 		if c.newest.CompareAndSwap(last, seq) {

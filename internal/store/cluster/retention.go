@@ -15,23 +15,23 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// backlog is the telemetry that is stored but not folded, measured every backlogEvery. While its
-// age exceeds half of the retention, or its size half of the byte limit, Append refuses samples.
-// Trim never removes telemetry that is not folded.
+// backlog is the telemetry that is stored but not folded into states, measured every backlogEvery.
+// While its age exceeds half of the retention, or its size half of the byte limit, Append refuses
+// samples. Trim never removes telemetry that is not folded.
 type backlog struct {
 	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
 	over   atomic.Bool
-	// next contains, for each partition, the first sequence that was not folded at the last
-	// measurement; 0 if it is unknown.
+	// next contains, for each partition, the first sequence whose samples were not folded into
+	// states at the last measurement; 0 if it is unknown.
 	next []atomic.Uint64
 
 	measuring sync.Mutex      // held during a measurement; guards seen
 	seen      []firstUnfolded // by partition
 }
 
-// firstUnfolded is a partition's first commit that is not folded, as a lookup has found it. It is
-// used instead of another lookup until the stream or the partition's cursor changes (see
-// isCurrent).
+// firstUnfolded is the result of a lookup in TELEMETRY: a partition's first commit of samples that
+// is not folded into states. It is kept, because another lookup is needed only after the stream or
+// the partition's cursor has changed (see isCurrent).
 type firstUnfolded struct {
 	made   time.Time // when the TELEMETRY stream was created
 	cursor uint64    // first sequence that is not folded, according to the cursor
@@ -40,8 +40,8 @@ type firstUnfolded struct {
 	stored time.Time // when the commit with sequence first was stored
 }
 
-// isCurrent reports whether another lookup would have the same result as w, given the partition's
-// cursor and the stream as they are now.
+// isCurrent reports whether w, the kept result of an earlier lookup, is still valid, given the
+// partition's cursor and the stream as they are now.
 func (w firstUnfolded) isCurrent(cursor uint64, s *jetstream.StreamInfo) bool {
 	if w.cursor != cursor || !w.made.Equal(s.Created) {
 		return false
@@ -64,8 +64,8 @@ func (b *backlog) err() error {
 
 func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
 
-// firstNeeded returns the sequence of TELEMETRY before which everything is folded and may be
-// removed. It returns 0 if it is unknown what some partition has folded.
+// firstNeeded returns a sequence of TELEMETRY: every commit of samples before it is folded into
+// states and may be removed. It returns 0 if it is unknown what some partition has folded.
 func (b *backlog) firstNeeded() uint64 {
 	first := uint64(0)
 	for p := range b.next {
@@ -169,9 +169,9 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 
 const trimEvery = 10 * time.Second
 
-// Trim removes telemetry that is both folded and older than the retention. When the stream is
-// nearly full, it also removes the oldest folded telemetry. It runs until the context ends or the
-// engine fails. Every derive node runs it.
+// Trim removes telemetry that is both folded into states and older than the retention. When the
+// stream is nearly full, it also removes the oldest folded telemetry. It runs until the context
+// ends or the engine fails. Every derive node runs it.
 //
 // An age limit of NATS would not suffice. After an outage longer than the retention, it would drop
 // samples that were acknowledged and never folded.

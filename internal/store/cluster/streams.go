@@ -147,10 +147,11 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 	return want.partitions, err
 }
 
-// first returns the numbers of partitions and replicas for streams that do not exist yet. Each is
-// the configured number, or else that of the existing stream STATES, or else a default. If STATES
-// exists, a different configured number of partitions is an error. So if TELEMETRY alone was lost
-// and is created again, each state is still in the partition where it will be looked up.
+// first returns the numbers of partitions and replicas for streams that do not exist yet. Each
+// number is the configured one, or else that of the existing stream STATES, or else a default. If
+// STATES exists, a different configured number of partitions is an error. So if TELEMETRY alone was
+// lost and is created again, each vehicle still belongs to the partition under which its state is
+// stored.
 func (c Config) first(ctx context.Context, js jetstream.JetStream) (fixedNumbers, error) {
 	states, err := storedStream(ctx, js, codec.States)
 	if err != nil {
@@ -298,9 +299,9 @@ func setUpByNewer(stored jetstream.StreamConfig) bool {
 	return err == nil && schema > codec.SchemaVersion
 }
 
-// sameStream reports whether is, the configuration of a stored stream, already has the values of
-// want. Such a stream is not updated, because the update could undo one that another node, which
-// starts at the same time, has just made.
+// sameStream reports whether the configuration of a stored stream (is) already has the values of
+// the configuration want. If so, the stream is not updated, because the update could undo one that
+// another node, which starts at the same time, has just made.
 func sameStream(want, is jetstream.StreamConfig) bool {
 	for key, value := range want.Metadata {
 		if is.Metadata[key] != value {
@@ -334,10 +335,10 @@ const flowProbe = "$JS.FC.probe"
 var sharedProbe = codec.Seal(sharedSubject("probe"), []byte{0})
 
 // probeRights makes the requests for which the engine later needs permissions, so that Open fails
-// if the account lacks one. The requests change nothing: each write names a stream that does not
-// exist as its destination, and each removal names a message that does not exist. probeRights does
-// not check the permissions to create or change streams, because an operator may revoke them once
-// the streams exist.
+// if the account lacks one. The requests change nothing: each write expects to be stored in a
+// stream that does not exist, and each removal names a message, a subject or a consumer that does
+// not exist. probeRights does not check the permissions to create or change streams, because an
+// operator may revoke them once the streams exist.
 func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
 	var asking sync.WaitGroup
 	var failed error

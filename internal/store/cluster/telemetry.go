@@ -71,8 +71,8 @@ func newCommitter(e *Engine, partition int) *committer {
 	return &committer{e: e, subject: codec.TelemetrySubject(partition), wake: make(chan struct{}, 1)}
 }
 
-// enqueue queues a chunk, which is a part of one Append. If it must refuse the chunk, it makes the
-// Append return an error, and refuses the later chunks of that Append too. Otherwise a vehicle's
+// enqueue queues a chunk, which is a part of one Append. If it must refuse the chunk, the Append
+// returns an error, and enqueue refuses the later chunks of that Append too. Otherwise a vehicle's
 // newer samples could be stored without its older ones, and the older ones would be ignored when
 // they are sent again.
 func (c *committer) enqueue(k engine.Chunk) {

@@ -22,10 +22,10 @@ func ValidURLs(urls string) bool {
 	return true
 }
 
-// LoginInClear reports whether the engine could send a login to a NATS server on another machine
-// without TLS. It could with every URL that begins with neither tls:// nor wss://, even if the
-// server uses TLS: an attacker in the network could make the server look like one without TLS, and
-// then read the login or impersonate the server.
+// LoginInClear reports whether the engine could send a login without TLS to a NATS server on
+// another machine. With a URL that begins with tls:// or wss://, it never does. With any other URL
+// it could, even if the server uses TLS: an attacker in the network could make the server look like
+// one without TLS, and then read the login or impersonate the server.
 func (c *Config) LoginInClear() bool {
 	for u := range eachURL(c.URLs) {
 		to, err := url.Parse(u)
