@@ -60,7 +60,8 @@ func (l *layout[T]) add(t reflect.Type, at int) {
 	l.runs = append(l.runs, run{at, n})
 }
 
-// groups returns the number of 8-byte groups in a packed value. The last group may be padded.
+// groups returns the number of 8-byte groups into which a packed value is divided. The last group
+// may be padded with zeros.
 func (l *layout[T]) groups() int { return (l.size + sparseGroup - 1) / sparseGroup }
 
 // append appends the packed value of v to b.

@@ -88,8 +88,8 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 }
 
 // reader reads values from the beginning of b, and removes from b the bytes that it has read. If b
-// is too short for a value, or a length is invalid, the result is a zero value, and the field short
-// is set from then on.
+// is too short for a value, or a length is invalid, the reader returns the zero value and sets the
+// field short, which stays set.
 type reader struct {
 	b     []byte
 	short bool
@@ -117,9 +117,10 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// skip returns the number of bytes of a varint, as the argument for the method reader.bytes. The
-// parameter n is the second result of binary.Uvarint or binary.Varint. If n is not positive, the
-// varint is invalid, and skip returns -1. The method then sets the field short.
+// skip returns the argument with which the method reader.bytes skips a varint. The parameter n is
+// the second result of binary.Uvarint or binary.Varint: the length of the varint in bytes. If n is
+// not positive, the varint is invalid. Then skip returns -1, for which reader.bytes sets the field
+// short.
 func skip(n int) int {
 	if n <= 0 {
 		return -1

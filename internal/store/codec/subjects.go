@@ -44,8 +44,8 @@ func StateSubject(p int, id vehicle.ID) string {
 	return "state." + strconv.Itoa(p) + "." + string(id)
 }
 
-// CursorSubject returns the subject of a partition's cursor, which says how far the telemetry of
-// the partition is folded.
+// CursorSubject returns the subject of a partition's cursor, which says up to which sequence the
+// telemetry of the partition is folded into states.
 func CursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
 
 // MemberSubject returns the subject of a node's lease, the record that shows that the node is
