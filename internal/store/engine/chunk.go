@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// ChunkSamples and ChunkBytes are the maximum numbers of samples and of packed bytes in a
-	// [Chunk]. The last sample of a chunk may exceed ChunkBytes, by at most MaxSampleBytes.
+	// ChunkSamples is the maximum number of samples in a [Chunk], and ChunkBytes the maximum number
+	// of their packed bytes. The last sample of a chunk may exceed ChunkBytes, by at most
+	// MaxSampleBytes.
 	ChunkSamples = store.BatchStates
 	ChunkBytes   = 512 << 10
 	// MaxSampleBytes is the maximum size of a packed sample, in bytes. Even a sample with 65,535

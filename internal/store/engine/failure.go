@@ -23,10 +23,10 @@ func (f *Failure) Fail(log *slog.Logger, message string, err error) {
 	}
 }
 
-// Alive implements [store.Engine].
+// Alive implements [store.Engine]: it returns the failure, or nil.
 func (f *Failure) Alive() error { return errorAt(&f.err) }
 
-// Failed implements [store.Engine].
+// Failed implements [store.Engine]: it returns the channel that receives the failure.
 func (f *Failure) Failed() <-chan error { return f.failed }
 
 // errorAt returns the error that p holds, or nil.

@@ -19,8 +19,8 @@ type Metrics struct {
 	streamLimit    *prometheus.GaugeVec
 }
 
-// NewMetrics registers the metrics of an engine. backlog returns the age of the oldest stored
-// sample that is not folded yet.
+// NewMetrics registers the metrics of an engine. The function backlog returns the age of the oldest
+// stored sample that is not folded into a state yet.
 func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics {
 	m := &Metrics{
 		commitSamples: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -70,7 +70,8 @@ func (m *Metrics) Commit(samples int, took time.Duration, err error) {
 	m.commitSeconds.Observe(took.Seconds())
 }
 
-// Fold records that the states of a fold were stored, and how long that took.
+// Fold records that the given number of states was stored after a fold, which computes new states
+// from samples, and how long storing them took.
 func (m *Metrics) Fold(states int, took time.Duration) {
 	m.foldSeconds.Observe(took.Seconds())
 	m.foldedStates.Add(float64(states))

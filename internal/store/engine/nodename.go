@@ -84,7 +84,7 @@ func isNodeID(s string) bool {
 	return ok
 }
 
-// Close allows other processes to use the name.
+// Close releases the lock on the node's name, so that another process may use the name.
 func (n *NodeName) Close() {
 	if n.file != nil {
 		n.file.Close()

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Progress says how far a feed has applied the records of its stream, to those that wait for a
-// record. The zero value is ready to use. It is safe for concurrent use.
+// Progress lets goroutines wait until a feed has applied a record: the feed calls Advance, and the
+// others call Wait. The zero value is ready to use. It is safe for concurrent use.
 type Progress struct {
 	mu      sync.Mutex // guards the fields below
 	applied uint64     // sequence of the newest applied record
@@ -25,7 +25,7 @@ func (p *Progress) Advance(seq uint64) {
 	}
 }
 
-// Wait returns once the record with sequence seq is applied.
+// Wait returns nil once the record with sequence seq is applied, or an error if ctx ends first.
 func (p *Progress) Wait(ctx context.Context, seq uint64) error {
 	for {
 		p.mu.Lock()

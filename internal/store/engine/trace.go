@@ -59,9 +59,9 @@ func EndSpan(s trace.Span, err error) {
 	s.End()
 }
 
-// FoldSpans holds the spans of those group commits of samples that a partition has read, but whose
-// folded states are not stored yet. The zero value is ready to use. The methods of FoldSpans may be
-// called concurrently.
+// FoldSpans holds the spans of those group commits of samples whose samples the owner of a
+// partition has read, but whose resulting states are not stored yet. The zero value is ready to
+// use. The methods of FoldSpans may be called concurrently.
 type FoldSpans struct {
 	mu   sync.Mutex // guards from
 	from []tracedCommit
