@@ -29,7 +29,7 @@ import (
 // IsLog reports whether name is a file of the write-ahead log.
 func IsLog(name string) bool { return strings.HasSuffix(name, ".log") }
 
-// numberOf returns the number of the log with the given path. It is the name of the log.
+// numberOf returns the number of the log with the given path. The file is named after its number.
 func numberOf(path string) uint64 {
 	n, _ := strconv.ParseUint(strings.TrimSuffix(filepath.Base(path), ".log"), 10, 64) // Pebble names its logs so
 	return n
@@ -37,25 +37,26 @@ func numberOf(path string) uint64 {
 
 // logFile is a file of Pebble's write-ahead log, open for writing. It corrects a number that Pebble
 // 2.1.7 writes too small. Each chunk of the log says how many bytes of the file were synced before
-// the chunk was written. From this number, Pebble distinguishes damage from the incomplete end that
-// a power cut leaves. But when Pebble writes several blocks at once, it counts only the last block
-// (writtenOffset in record/log_writer.go). Without the correction, it would treat most damage as
-// the end of the log.
+// the chunk was written. By this number, Pebble tells damage from the incomplete end that a power
+// cut leaves. But when Pebble writes several blocks at once, it counts only the last block
+// (writtenOffset in record/log_writer.go). Without the correction, Pebble would take most damage
+// for the incomplete end of the log.
 type logFile struct {
 	vfs.File
 	note            *Note
-	number          uint64 // of the log
-	written, synced int64  // bytes
+	number          uint64 // number of the log
+	written, synced int64  // bytes of the file
 	corrected       []byte // the bytes to write, with corrected numbers
 }
 
-// Format of Pebble's chunks that contain the number of synced bytes (record/record.go): checksum (4
-// bytes), length (2), kind (1), number of the log (4), synced bytes (8), payload. A chunk does not
-// cross a block boundary. If the rest of a block is too small for a header, it is filled with
-// zeros.
+// Format of those of Pebble's chunks that contain the number of synced bytes (record/record.go):
+// checksum (4 bytes), length (2), kind (1), number of the log (4), synced bytes (8), payload. A
+// chunk does not cross a block boundary. If the rest of a block is too small for a header, it is
+// filled with zeros.
 //
-// The first log of a directory that an older carstate made has chunks without the number of synced
-// bytes. The same header, with a length of 0 and the number of the next log, marks the end of a log.
+// An older header, of olderHeaderBytes, lacks the number of synced bytes. The first log of a
+// directory that an older carstate made has chunks with this header. The mark at the end of a log
+// is also such a header, with the length 0 and the number of the next log.
 const (
 	logBlockBytes    = 32 << 10
 	chunkHeaderBytes = 19
@@ -71,8 +72,9 @@ func chunkSum(chunk []byte) uint32 {
 	return (sum>>15 | sum<<17) + 0xa282ead8
 }
 
-// File returns a file of the log that corrects what Pebble writes to it, writes that to f, and notes
-// in n how much is synced. The parameter name is the path of the file, which is new and empty.
+// File returns a file through which Pebble writes a log. It corrects what Pebble writes (see
+// logFile), writes the result to f, and records in n how much of f is synced. The parameter name is
+// the path of f, which is new and empty.
 func (n *Note) File(f vfs.File, name string) vfs.File {
 	return &logFile{File: f, note: n, number: numberOf(name)}
 }
@@ -110,8 +112,8 @@ func (f *logFile) SyncData() error {
 	return f.noteSynced(f.File.SyncData())
 }
 
-// noteSynced returns err, the result of a sync. If err is nil, it notes that all written bytes are
-// synced.
+// noteSynced returns err, the result of a sync of the log. If err is nil, it records in the note
+// that all bytes written so far are synced.
 func (f *logFile) noteSynced(err error) error {
 	if err == nil {
 		f.synced = f.written
@@ -126,17 +128,18 @@ type syncedBytes struct {
 	Bytes int64
 }
 
-// Note is the file that says how much of the newest log is synced. It is written after each
-// sync of the log, and is not synced itself. After a kill it is therefore exact, so that a start
-// finds damage also in the last acknowledged records, after which no chunk says that they were
-// synced. After a power cut it may be older or absent, and then says too little, never too much. The
-// zero value is ready for Open. It is safe for concurrent use.
+// Note is a small file beside the log that says how much of the newest log is synced. A start
+// compares the log with the note, to find damage in the last acknowledged records. (For earlier
+// records, later chunks of the log say that they were synced.) The note is written after each sync
+// of the log, and is not synced itself. So after a kill it is exact. After a power cut it may be
+// out of date or absent, and then says too little, never too much. The zero value is ready for
+// Open. It is safe for concurrent use.
 type Note struct {
 	mu sync.Mutex // guards f
 	f  vfs.File   // nil before Open and after Close
 }
 
-// syncedFile is the name of the file of Note in the directory of the store.
+// syncedFile is the name of the note's file (see Note) in the directory of the store.
 const syncedFile = "synced"
 
 // Open opens the note in the directory dir, and creates it if it is absent. If it is open already,
@@ -157,7 +160,8 @@ func (n *Note) Open(fsys vfs.FS, dir string) (err error) {
 	return err
 }
 
-// write replaces the note. An error is ignored, because a note that says less is correct too.
+// write replaces the content of the note. An error is ignored, because the old content, which says
+// that less is synced, is correct too.
 func (n *Note) write(s syncedBytes) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -166,7 +170,7 @@ func (n *Note) write(s syncedBytes) {
 	}
 }
 
-// Close closes the note. A log that is synced later is not noted.
+// Close closes the note. Later syncs of the log are not recorded in it.
 func (n *Note) Close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -176,7 +180,8 @@ func (n *Note) Close() {
 	n.f = nil
 }
 
-// text returns the content of the note: both numbers and a checksum.
+// text returns the content of the note: the number of the log, the number of its synced bytes, and
+// a checksum.
 func (s syncedBytes) text() []byte {
 	b := binary.LittleEndian.AppendUint64(make([]byte, 0, 20), s.Log) // one allocation: it runs after each sync
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.Bytes))
@@ -197,7 +202,7 @@ func readSynced(fsys vfs.FS, dir string) (s syncedBytes) {
 	return s
 }
 
-// logChunk is a chunk of a log.
+// logChunk is a chunk of a log, which holds a record or a part of one.
 type logChunk struct {
 	kind    byte
 	size    int
@@ -206,8 +211,8 @@ type logChunk struct {
 	skipped bool   // bytes that are no chunk precede it
 }
 
-// chunkAt returns the chunk at the beginning of b, the rest of a block of a log. If there is no
-// chunk with a correct checksum, ok is false.
+// chunkAt returns the chunk with which b begins. The parameter b is the rest of a block of a log,
+// and log is the number of that log. If there is no chunk with a correct checksum, ok is false.
 func chunkAt(b []byte, log uint32) (c logChunk, ok bool) {
 	if len(b) < olderHeaderBytes || binary.LittleEndian.Uint32(b[7:]) != log {
 		return c, false
@@ -230,9 +235,10 @@ func chunkAt(b []byte, log uint32) (c logChunk, ok bool) {
 	return c, true
 }
 
-// readLog reads the log with the given number. It calls do with each chunk, also with those after
-// bytes that are no chunk. The result good is the number of bytes before the first such byte, whole
-// says that there is none, and synced is the greatest number of synced bytes of a chunk after it.
+// readLog reads the log with the number log, and calls do with each chunk. It skips bytes that are
+// no chunk, and continues with the next chunk. The result good is the number of bytes before the
+// first skipped byte, and whole says that no byte was skipped. The result synced is the greatest
+// number of synced bytes that a chunk after the first skipped byte contains, or 0.
 func readLog(r io.Reader, log uint32, do func(logChunk)) (good int64, whole bool, synced int64, err error) {
 	block := make([]byte, logBlockBytes)
 	whole = true
@@ -281,17 +287,18 @@ func isLogEnd(b []byte, log uint32) bool {
 // DamageError means that a log is damaged.
 type DamageError struct {
 	name     string
-	at, size int64 // bytes
+	at, size int64 // offset of the damage and size of the log, bytes
 }
 
 func (e DamageError) Error() string {
 	return fmt.Sprintf("the write-ahead log %s, of %d bytes, is damaged at byte %d", e.name, e.size, e.at)
 }
 
-// Check returns a DamageError if the log with the given path contains anything but chunks
-// in that part of the file that was synced, or anywhere if there is a newer log. Pebble does not
-// check the last block of a log, nor what the note says. Like Check, Pebble treats the incomplete
-// end that a power cut leaves as no damage.
+// Check returns a DamageError if the log with the given path is damaged, which means that it
+// contains bytes that are no chunk. In the newest log, they are damage only in the part of the file
+// that was synced, because a power cut may leave an incomplete end behind it. In any other log,
+// they are damage anywhere. Pebble also accepts such an incomplete end, but checks neither the last
+// block of a log nor the [Note].
 func Check(fsys vfs.FS, path string) error {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -304,7 +311,7 @@ func Check(fsys vfs.FS, path string) error {
 		return err
 	}
 	if note := readSynced(fsys, fsys.PathDir(path)); note.Log == number && note.Bytes > good+olderHeaderBytes {
-		whole, synced = false, note.Bytes // more is lost than the mark of the end
+		whole, synced = false, note.Bytes // the file lacks more than the mark of its end
 	}
 	if whole {
 		return nil
@@ -324,8 +331,8 @@ func Check(fsys vfs.FS, path string) error {
 	return DamageError{fsys.PathBase(path), good, info.Size()}
 }
 
-// Missing reports whether the newest log of the store in the directory dir is missing: dir contains
-// neither the log that the note of the synced bytes names nor a newer one.
+// Missing reports whether the newest log of the store in the directory dir is missing. That is the
+// case if dir contains neither the log that the [Note] names nor a newer one.
 func Missing(fsys vfs.FS, dir string) (bool, error) {
 	note := readSynced(fsys, dir) // before the list: a running process may begin a newer log
 	files, err := fsys.List(dir)
@@ -335,14 +342,14 @@ func Missing(fsys vfs.FS, dir string) (bool, error) {
 	return !slices.ContainsFunc(files, func(f string) bool { return IsLog(f) && numberOf(f) >= note.Log }), nil
 }
 
-// Mender is a file system in which the damaged logs of a store have only their good records, so
-// that Pebble can read them.
+// Mender is a file system that shows only the good records of damaged logs, so that Pebble can read
+// these logs.
 type Mender struct {
 	vfs.FS
 	Mended map[string]bool // names of the damaged logs that were opened; not nil
 }
 
-// Open implements [vfs.FS].
+// Open implements [vfs.FS]: a damaged log contains only its good records.
 func (m *Mender) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
 	if !IsLog(name) {
 		return m.FS.Open(name, options...)
@@ -364,7 +371,8 @@ func (m *Mender) Open(name string, options ...vfs.OpenOption) (vfs.File, error) 
 	return &mendedLog{f, bytes.NewReader(good)}, nil
 }
 
-// goodRecords returns a log with the complete records of the log that r reads.
+// goodRecords returns a log, newly written in memory, with all complete and undamaged records of
+// the log that r reads. The parameter log is the number of that log.
 func goodRecords(r io.Reader, log uint32) ([]byte, error) {
 	var good bytes.Buffer
 	w := record.NewWriter(&good)
@@ -372,7 +380,7 @@ func goodRecords(r io.Reader, log uint32) ([]byte, error) {
 	var failed error
 	begun := false
 	_, _, _, err := readLog(r, log, func(c logChunk) {
-		const full, first, last = 0, 1, 3 // of each four kinds
+		const full, first, last = 0, 1, 3 // position in each group of four kinds
 		part := (c.kind - firstOlderKind) % 4
 		if begun = begun && !c.skipped; part == full || part == first {
 			text, begun = text[:0], true
