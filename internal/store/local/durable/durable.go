@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Unfinished is the suffix of a file that is being replaced. If a process is killed, such a file
-// may be left.
+// Unfinished is the suffix of the new content of a file while the file is being replaced. If the
+// process is killed during that time, a file with this suffix may be left.
 const Unfinished = ".new"
 
 // ReadFile returns the content of a file.
