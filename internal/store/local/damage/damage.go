@@ -25,7 +25,7 @@ type NewIterator func(from, to []byte) (Iterator, error)
 // unreadableError is an error of reading damaged files.
 type unreadableError struct{ error }
 
-// IsUnreadable reports whether err is an error of [ReadGood] that damaged files have caused.
+// IsUnreadable reports whether err is an error of [ReadGood] whose cause is damage of the files.
 func IsUnreadable(err error) bool {
 	_, ok := errors.AsType[unreadableError](err)
 	return ok
@@ -40,9 +40,9 @@ func unreadable(err error) error {
 	return unreadableError{err}
 }
 
-// IsNot reports whether err says nothing about the content of the files: the device has reported an
+// IsNot reports whether err has another cause than damage of the files: the device has reported an
 // I/O error, there are too many open files or too little memory, or this process may not read the
-// files.
+// files. Such an error says nothing about the content of the files.
 func IsNot(err error) bool {
 	for _, e := range []error{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO,
@@ -82,19 +82,20 @@ func ReadGood(
 	return last, unreadable(it.Error())
 }
 
-// TailBytes is the length in bytes of the longest keys without their first byte, and keyBits the same
-// in bits.
+// TailBytes is the length in bytes of the longest keys, without their first byte. keyBits is that
+// length in bits.
 const (
 	TailBytes = 16
 	keyBits   = 8 * TailBytes
 )
 
-// ReadableAfter finds the end of damage, which makes all keys of a block or of a table unreadable.
-// The parameter key is the last key that was read before the damage, and the search ends at the
-// parameter to. The result is a key from which records can be read again, or nil if there is none.
-// ReadableAfter tries keys at growing distances until a read succeeds, and then bisects. It does
-// not search for the exact end, because a read of a damaged block takes long. So the keys that it
-// skips may include good ones after the damage, in at most a 64th of the range that it skips.
+// ReadableAfter finds where the records become readable again after damage. Damage makes all keys
+// of a block or of a table unreadable. The parameter key is the last key that was read before the
+// damage, and the search ends at the parameter to. The result is a key from which records can be
+// read again, or nil if there is none. ReadableAfter tries keys at growing distances until a read
+// succeeds, and then bisects. It does not search for the exact end of the damage, because a read of
+// a damaged block takes long. So the keys that it skips may include good ones after the damage, in
+// at most a 64th of the range that it skips.
 func ReadableAfter(newIter NewIterator, key, to []byte) []byte {
 	number := func(k []byte) *big.Int {
 		b := make([]byte, TailBytes)

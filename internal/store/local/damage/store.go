@@ -14,7 +14,7 @@ import (
 	"carstate/internal/store/local/wal"
 )
 
-// Store is a damaged store that is open for reading, without the damaged records of its log.
+// Store is a damaged store that is open for reading. Damaged records of its log are left out.
 type Store struct {
 	*pebble.DB
 	BadLogs int // number of damaged log files
@@ -22,13 +22,14 @@ type Store struct {
 	fs      vfs.FS
 	dir     string
 	explain func(error) error
-	// others is the store without its damaged tables, from which the log and the other tables can be
-	// read where the store cannot be read. It is nil until it is needed.
+	// others is the same store, opened as if its damaged tables were empty. Where the store itself
+	// cannot be read, the records of the log and of the undamaged tables can be read from others.
+	// It is nil until it is needed.
 	others *pebble.DB
 }
 
-// Open opens the store in the directory dir. It changes no file. If damage keeps the store from being
-// opened, Open and later [Store.ReadOthers] return the error that explain returns.
+// Open opens the store in the directory dir, and changes no file. If the store cannot be opened
+// because it is damaged, the error is the result of explain. The same holds for [Store.ReadOthers].
 func Open(fsys vfs.FS, dir string, explain func(error) error) (*Store, error) {
 	s := &Store{fs: fsys, dir: dir, explain: explain}
 	mender := &wal.Mender{FS: fsys, Mended: make(map[string]bool)}
@@ -58,8 +59,8 @@ func (s *Store) Close() {
 	}
 }
 
-// silent is a Pebble logger that drops all messages, because the functions that read return the
-// errors.
+// silent is a Pebble logger that drops all messages. They are not needed, because the functions
+// that read return the errors.
 type silent struct{}
 
 func (silent) Infof(string, ...any)  {}
@@ -78,8 +79,8 @@ func iterator(db *pebble.DB, from, to []byte) (Iterator, error) {
 	return it, unreadable(err)
 }
 
-// ReadOthers calls do for the records in a range of keys in which the store cannot be read, as far as
-// they are in the log or in tables without damage.
+// ReadOthers is for a range of keys in which the store cannot be read. It calls do for those
+// records of the range that are in the log or in undamaged tables.
 func (s *Store) ReadOthers(ctx context.Context, from, to []byte, do func(key, value []byte) error) error {
 	if s.others == nil {
 		good, err := s.withoutDamagedTables(ctx)
@@ -101,16 +102,16 @@ func (s *Store) ReadOthers(ctx context.Context, from, to []byte, do func(key, va
 	return err
 }
 
-// emptied is a file system in which some tables of a store are empty.
+// emptied is a file system that shows an empty table in place of each damaged table of a store.
 type emptied struct {
 	vfs.FS
-	tables map[string]bool // names of the files
+	tables map[string]bool // names of the files of damaged tables
 	empty  *vfs.MemFS      // contains an empty table named emptyTable
 }
 
 const emptyTable = "empty"
 
-// withoutDamagedTables returns a view of the file system in which the damaged tables of the store are
+// withoutDamagedTables returns a view of the store's file system in which all damaged tables are
 // empty. If a table is absent, it returns an unreadableError.
 func (s *Store) withoutDamagedTables(ctx context.Context) (vfs.FS, error) {
 	view := &emptied{s.fs, make(map[string]bool), vfs.NewMem()}
@@ -158,7 +159,7 @@ func checkTable(ctx context.Context, fsys vfs.FS, name string) error {
 	return errors.Join(r.ValidateBlockChecksums(), r.Close())
 }
 
-// Open implements [vfs.FS].
+// Open implements [vfs.FS]: it opens an empty table in place of a damaged one.
 func (v *emptied) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
 	if v.tables[v.PathBase(name)] {
 		return v.empty.Open(emptyTable)
