@@ -43,9 +43,9 @@ const clusterNodes = 3
 // Setup contains the arguments and additional environment variables with which a server is started.
 type Setup struct{ Args, Env []string }
 
-// Configure is a function that returns the setup of node i. dir is the node's directory. clients
-// and routes have one address for each node: clients for the connections of clients, routes for
-// those of other nodes.
+// Configure is a function that returns the setup of node i, whose directory is dir. The parameters
+// clients and routes each have one address per node: clients for connections of clients, routes for
+// connections of other nodes.
 type Configure func(t testing.TB, dir string, i int, clients, routes []string) Setup
 
 // startTimeout is the maximum time for the start of a cluster on a busy machine.
@@ -56,9 +56,9 @@ func StartCluster(t testing.TB) *Cluster {
 	return StartClusterAs(t, "")
 }
 
-// StartClusterAs is like StartCluster, but appends the parameter more, such as a list of users, to
-// the configuration of each server. The methods of the cluster connect with the options opts, which
-// must give them the right to create streams.
+// StartClusterAs is like StartCluster, but appends the text more, such as a list of users, to the
+// configuration of each server. The methods of the returned cluster connect with the options opts,
+// which must give them the right to create streams.
 func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 	configure := func(t testing.TB, dir string, i int, clients, routes []string) Setup {
 		return plainConfig(t, dir, i, clients, routes, more)
@@ -124,8 +124,8 @@ func startCluster(
 // takes an address after it was chosen and before a server uses it.
 const startAttempts = 3
 
-// freeAddrs returns a free loopback address for each node. The configuration of each node names the
-// addresses of all nodes, so they must be known before the first node runs.
+// freeAddrs returns a free loopback address for each node. The addresses are chosen before the
+// first node runs, because the configuration of each node names the addresses of all nodes.
 func freeAddrs(t testing.TB) (addrs []string) {
 	t.Helper()
 	for range clusterNodes {
@@ -140,9 +140,9 @@ func freeAddrs(t testing.TB) (addrs []string) {
 }
 
 // plainConfig writes the configuration file of node i, with the text more at its end, and returns
-// the node's setup. The file sets the server's storage limit to more than the disk has. The
-// default, three quarters of the free space, is soon too small for the limits of carstate's
-// streams, because the server counts the limits and not the stored bytes.
+// the node's setup. In the file, the server's storage limit is larger than the disk. The server's
+// default limit, three quarters of the free space, is soon too small, because the server counts the
+// limits of carstate's streams and not the bytes stored in them.
 func plainConfig(t testing.TB, dir string, i int, clients, routes []string, more string) Setup {
 	file := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf(`
@@ -264,8 +264,8 @@ func (c *Cluster) try(limit time.Duration, f func(ctx context.Context, js jetstr
 	}
 }
 
-// tryEach waits until a request to each node is answered by the cluster's leader. It waits for at
-// most limit per node.
+// tryEach sends requests to each node until the cluster's leader answers one. It waits at most
+// limit per node.
 func (c *Cluster) tryEach(limit time.Duration) error {
 	for _, n := range c.Nodes {
 		one := &Cluster{t: c.t, url: c.url, opts: c.opts, Nodes: []*Node{n}}
