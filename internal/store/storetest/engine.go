@@ -330,8 +330,8 @@ func feedsFollow(t *testing.T, e store.Engine) {
 	}
 }
 
-// backupOfAll checks that a backup contains every vehicle, although many states are replaced
-// while the backup is taken.
+// backupOfAll checks that a backup contains every vehicle, even if many states are replaced while
+// the backup is taken.
 func backupOfAll(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	const vehicles, backups = 3000, 20

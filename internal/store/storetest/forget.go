@@ -132,9 +132,9 @@ func forgetCutOff(t *testing.T, open Open) {
 	}
 }
 
-// fencesDoNotRunAhead fences a partition many times with the sequence of the newest record of
-// SOURCES, and checks that the partition can then be taken at once. A fence must not make a node
-// wait for a record that may never be stored. The test also checks that a fence makes the owner
+// fencesDoNotRunAhead checks that a fence never makes a node wait for a record that may never be
+// stored. It fences a partition many times with the sequence of the newest record of SOURCES, and
+// checks that the partition can then be taken at once. It also checks that a fence makes the owner
 // take its partition again.
 func fencesDoNotRunAhead(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})

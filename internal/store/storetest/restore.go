@@ -115,9 +115,9 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	}
 }
 
-// restoreAuthenticates checks which backups a restore accepts: a service's own backups, and those
-// of another service if its key is given. If any origin is trusted, a restore also accepts backups
-// that no known key authenticates.
+// restoreAuthenticates checks which backups a restore accepts. It accepts backups of the service
+// itself. It accepts backups of another service if that service's key is given. If the operator
+// trusts any origin, it also accepts backups that no known key authenticates.
 func restoreAuthenticates(t *testing.T, open Open) {
 	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
 	a.GrantAll(t)
@@ -226,9 +226,9 @@ func restoreMerges(t *testing.T, open Open) {
 	)
 }
 
-// restoreOperators checks that a restore adds missing operators, and removes an operator that was
-// removed in the backup, unless its secret differs. An operator that the service has removed must
-// stay removed.
+// restoreOperators checks that a restore adds missing operators. It also checks that a restore
+// removes an operator that was removed in the backup, unless the secret in the backup differs from
+// the service's own. An operator that the service has removed must stay removed.
 func restoreOperators(t *testing.T, open Open) {
 	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
 	hash := bytes.Repeat([]byte{7}, len(access.Hash{}))
@@ -298,8 +298,8 @@ func backupWhileServing(t *testing.T, open Open) {
 	busy.Wait()
 }
 
-// backupWithoutMalformedRoads checks that a road record with a valid checksum but without a valid
-// profile is left out of maps and backups.
+// backupWithoutMalformedRoads stores a road record with a valid checksum but without a valid
+// profile. It checks that maps and backups leave the record out.
 func backupWithoutMalformedRoads(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})
 	subject := codec.RoadPrefix + road.Tile(0x47ab511000000000).String() // an arbitrary tile

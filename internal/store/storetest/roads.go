@@ -25,9 +25,9 @@ const (
 	roadBegan                   = vehicle.UnixMilli(1_795_000_000_000)
 )
 
-// Learn passes to m the samples of cars that drive along the road of these tests at kmh. The cars
-// start quarter × 15 minutes after roadBegan. The map uses their speed for the free flow of a
-// stretch as soon as a car drives there in a later quarter hour.
+// Learn passes to m the samples of cars that drive along the road of these tests. The cars drive at
+// the speed kmh (km/h), and start quarter × 15 minutes after roadBegan. The map adds their speed to
+// the free flow of a stretch as soon as a car drives there in a later quarter hour.
 func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	const every = 5 * time.Second
 	begin := roadBegan + vehicle.UnixMilli(quarter)*15*60*1000

@@ -27,8 +27,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Open opens an engine, which the test closes. If engines are opened with the same DataDir, one
-// after the other, they share a store. Otherwise each engine has a store of its own.
+// Open opens an engine, which the test must close. Engines that are opened one after the other with
+// the same DataDir share a store. Otherwise each engine has a store of its own.
 type Open func(t testing.TB, c store.Config) store.Engine
 
 // Run runs all tests of an engine. Each test opens its own stores.
@@ -207,7 +207,7 @@ func Take(t testing.TB, e store.Engine, p int) store.Partition {
 	return part
 }
 
-// Speed returns a sample of a vehicle's speed at a time in Unix milliseconds.
+// Speed returns a sample with a vehicle's speed kmh (km/h) at the time at, in Unix milliseconds.
 func Speed(id vehicle.ID, at int64, kmh float64) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(at)}
 	if err := x.Set(vehicle.Speed, kmh); err != nil {
@@ -224,8 +224,9 @@ func (n *Node) Put(t testing.TB, samples ...vehicle.Sample) {
 	}
 }
 
-// FoldAll folds all waiting samples of a partition. It first appends a sample of an extra vehicle,
-// and folds until that sample arrives. It stores no state for the extra vehicle.
+// FoldAll folds all waiting samples of a partition into states. To know when it has folded all, it
+// first appends a sample of an extra vehicle, and folds until that sample arrives. It stores no
+// state for the extra vehicle.
 func (n *Node) FoldAll(t testing.TB, p int) {
 	t.Helper()
 	part := Take(t, n.Engine, p)
@@ -262,7 +263,7 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 	}
 }
 
-// inPartition returns the vid of a vehicle that belongs to partition p.
+// inPartition returns the vid of some vehicle that belongs to partition p.
 func inPartition(p, partitions int) vehicle.ID {
 	for i := 0; ; i++ {
 		if id := vehicle.ID(fmt.Sprintf("LastOfAll%d", i)); codec.PartitionOf(id, partitions) == p {
