@@ -30,8 +30,8 @@ type batch struct {
 	accepted int              // accepted samples, those without a reading included
 	rejected []rejection      // the first maxRejections
 	refused  [access.SampleRefusals]int
-	// first is the refusal of the first refused line; after join, that of the last joined batch that
-	// has one.
+	// first is the refusal of the first refused line, or nil if no line was refused. In a batch of
+	// several joined ones, it is taken from the last of them with a refused line.
 	first   *refusal
 	ignored ignored
 	source  *access.Grant // the sender of all samples; if nil, no source's counters change
@@ -43,19 +43,23 @@ type batch struct {
 // it.
 const (
 	messageBytes = 512 // a waiting MQTT message, without its samples
-	// Three times the size of a sample, because a growing slice has spare capacity, and the samples
-	// of several messages are copied into one slice.
+	// sampleBytes is the memory of one sample: three times the size of the type, because a growing
+	// slice has spare capacity, and the samples of several messages are copied into one slice.
 	sampleBytes = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
 	codeBytes   = int(unsafe.Sizeof(vehicle.TroubleCode{})) + 1
-	// A refused line: its number and reason, both in the batch and in the encoded response.
+	// rejectionBytes is the memory of a refused line: its number and reason, both in the batch and
+	// in the encoded response.
 	rejectionBytes = 500
-	// The name of an unknown signal, and the known name that the response suggests for it.
+	// ignoredBytes is the memory of an unknown signal's name, and of the known name that the
+	// response suggests for it.
 	ignoredBytes = 128
-	// The memory that an HTTP request reserves at its beginning: for its connection, the first 4 KiB
-	// of its body (headBytes), the samples decoded from them, and the response.
+	// requestBytes is the memory that an HTTP request reserves at its beginning: for its
+	// connection, the first 4 KiB of its body (headBytes), the samples decoded from them, and the
+	// response.
 	requestBytes = 64 << 10
 	headBytes    = 4 << 10
-	// The buffers for decoding a body that is compressed or longer than 4 KiB (headBytes).
+	// readerBytes is the memory of the buffers that decode a body. They are needed only for a body
+	// that is compressed or longer than 4 KiB (headBytes).
 	readerBytes = 128 << 10
 )
 
@@ -183,7 +187,7 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 }
 
 // add decodes line, which is line n of a request or message, and adds its sample to b. If the line
-// is refused, it adds the reason instead.
+// is refused, add adds the reason for that to b instead.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	rd.dec.ignored.resetCounts()
 	x, err := rd.dec.Sample(line, o.topic, o.latest)
@@ -263,8 +267,8 @@ func (b *batch) sort() {
 
 // sortedByVehicle reports whether each vehicle's samples are already ordered by time. This can be
 // true although b.samples as a whole is not ordered, because a gateway may send all samples of one
-// car before those of another. To save time, it makes one map lookup for each run of consecutive
-// samples of one vehicle, not one for each sample.
+// car before those of another. sortedByVehicle is fast in that case: it makes one map lookup for
+// each run of consecutive samples of one vehicle, not one for each sample.
 func (b *batch) sortedByVehicle() bool {
 	last := make(map[vehicle.ID]vehicle.UnixMilli) // the time at which each vehicle's run ended
 	for i := 1; i < len(b.samples); i++ {

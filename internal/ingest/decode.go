@@ -52,9 +52,9 @@ func (d *Decoder) Sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli
 	return d.careful(line, topic, latest)
 }
 
-// careful does what Sample does, with a general JSON parser. Sample calls it for a line that the
-// fast parser (quick) cannot decode. It decodes every valid line, and determines the reason why an
-// invalid one is refused.
+// careful does what Sample does, but slower, with a general JSON parser. Sample calls careful for a
+// line that the fast parser (quick) cannot decode. careful decodes every valid line, and finds the
+// reason why an invalid line is refused.
 func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
 	if !utf8.Valid(line) {
 		return vehicle.Sample{}, errNotUTF8
@@ -99,7 +99,7 @@ func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMill
 }
 
 // members reads a JSON object and calls f with the name of each member. f must read the member's
-// value from d, which invalidates the name.
+// value from d. The name is valid only until f does that.
 func (d *Decoder) members(f func(name []byte) error) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)

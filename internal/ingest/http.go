@@ -231,9 +231,10 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		return noRoom
 	}
 	defer c.endRequest()
-	// A connection cannot be evicted before its sender has received the acknowledgement of stored
-	// samples. Until then the connection is part of the source's share. A client without a key
-	// prevents no eviction by not reading its responses.
+	// Until Release, the connection cannot be evicted, so that its sender receives the
+	// acknowledgement of stored samples. Until then the connection is part of the source's share.
+	// The key was checked before Hold. So a client without a key cannot prevent an eviction by not
+	// reading its responses.
 	netguard.Hold(r.Context())
 	defer netguard.Release(r.Context())
 	o := h.in.origin(source, "")
@@ -261,8 +262,9 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	return h.storeAndRespond(w, r, b)
 }
 
-// chargedBytes is the length of text for which a body is charged at least one sample of its source's
-// rate. Without it, bodies of white space would cost processor time and nothing of the rate.
+// chargedBytes is a number of bytes of a body, after decompression. A body uses up at least one
+// sample of its source's rate limit for each chargedBytes bytes. Without this minimum, a body of
+// white space would cost processor time but use up nothing of the rate limit.
 const chargedBytes = 4 << 10
 
 // notYet is the text of the error (503) of a node that is starting or cannot store at present.
@@ -280,8 +282,8 @@ func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 	return failUnavailable(w, notYet)
 }
 
-// challenge is the value of WWW-Authenticate in a response to a missing key. If a key is invalid or
-// does not permit the request, a parameter named error is appended.
+// challenge is the value of WWW-Authenticate in a response to a request without a key. If there is
+// a key, but it is invalid or does not permit the request, a parameter named error is appended.
 const challenge = `Bearer realm="carstate-ingest"`
 
 // authenticate returns the source to which the key of the request belongs. If the key is missing or
@@ -317,7 +319,8 @@ func (h *HTTP) sourceOf(r *http.Request) *access.Grant {
 	return nil
 }
 
-// keyOf returns the key that the request has in its header. Its errors are errNoKey and errNotBearer.
+// keyOf returns the key that the request has in its header. Its errors are errNoKey and
+// errNotBearer.
 func keyOf(r *http.Request) ([]byte, error) {
 	values := r.Header["Authorization"]
 	if len(values) == 0 {

@@ -188,11 +188,12 @@ func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, w
 	return fail(w, status, why.text)
 }
 
-// takeRate subtracts the given number of samples from the number that the source's rate still
-// allows, even if the latter becomes negative. The source may then not send again until that number
-// is positive. If the rate allows no more sample now, takeRate subtracts nothing and returns the
-// refusal. With samples = 0, it only checks. It also sets the RateLimit headers of the response,
-// and Retry-After with a refusal.
+// takeRate uses up the given number of samples of the source's budget, which is the number of
+// samples that the source's rate limit still allows. It succeeds if the budget is positive, even if
+// the budget then becomes negative; the source cannot send again until the budget is positive. If
+// the budget is not positive, takeRate uses up nothing and returns the refusal. With samples = 0,
+// it only checks. It also sets the RateLimit headers of the response, and Retry-After with a
+// refusal.
 func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) *refusal {
 	r := source.Rate
 	if !r.Limited() {

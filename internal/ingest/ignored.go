@@ -77,9 +77,9 @@ func (g *ignored) add(sample *ignored) {
 // resetNames removes all names before the next batch.
 func (g *ignored) resetNames() { g.names, g.times = g.names[:0], [maxIgnored]int{} }
 
-// setNames copies the names of unknown signals, and how often each occurs, from read to g. The
-// decoder has collected them in read from all lines of a batch; g belongs to the batch and gets the
-// names in sorted order.
+// setNames sets the names of unknown signals in g, in sorted order, and how often each occurs. g
+// belongs to a batch. It gets them from read, in which the decoder has collected the names from all
+// lines of the batch.
 func (g *ignored) setNames(read *ignored) {
 	g.names = slices.Sorted(slices.Values(read.names))
 	for i, name := range read.names {
@@ -113,9 +113,9 @@ func (g *ignored) countFor(source *access.Grant) {
 	}
 }
 
-// maxDigits is the maximum number of digits in the name of an unknown signal that is stored. Names of
-// the Vehicle Signal Specification (VSS) have at most two. The limit keeps out positions and times,
-// which have more than four digits, if a sender puts them in place of a name.
+// maxDigits is the maximum number of digits in the name of an unknown signal that is stored. Names
+// of the Vehicle Signal Specification (VSS) have at most two. The limit keeps out positions and
+// times, which have more than four digits, if a sender puts them in place of a name.
 const maxDigits = 4
 
 // isKept reports whether the name of an unknown signal, which the response may repeat to its
@@ -222,9 +222,10 @@ var lowerNames = func() (names [vehicle.NumSignals]string) {
 }()
 
 // similarSignal returns the known signal whose name is most similar to an unknown name, ignoring
-// case. An unknown name without the prefix, such as Speed or OBD.Speed, is similar to the first
-// known name that ends in it. Otherwise ok is false if every known name differs by more than
-// maxEdits letters, or if the unknown name is one of otherSignals.
+// case. If the unknown name is the last part of a known one, such as Speed or OBD.Speed, the first
+// such signal is returned. Otherwise it is a signal whose name differs in the fewest letters. ok is
+// false if every known name differs by more than maxEdits letters, or if the unknown name is one of
+// otherSignals.
 func similarSignal(name string) (s vehicle.Signal, ok bool) {
 	name = strings.ToLower(name)
 	if slices.Contains(otherSignals, name) {

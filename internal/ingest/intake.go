@@ -129,8 +129,8 @@ var (
 	errNotBearer = errors.New("invalid Authorization header: it must be Bearer KEY")
 )
 
-// keyReasons are the reasons for which a key is refused, in the metric, by error. An error that is
-// not listed here counts as the first one.
+// keyReasons maps each error with which a key is refused to the reason that the metric of refused
+// keys shows. An error that is not listed has the reason of the first entry, "malformed".
 var keyReasons = []struct {
 	err    error
 	reason string
@@ -155,8 +155,8 @@ func (in *intake) refuseKey(err error) {
 	in.keys.WithLabelValues(reason).Inc()
 }
 
-// countRefused counts the refused lines of b, which has some, and notes the first one as the
-// source's last refusal.
+// countRefused counts the refused lines of b, and notes b.first as the source's last refusal. b
+// must have at least one refused line.
 func (in *intake) countRefused(b *batch) {
 	for why, n := range b.refused {
 		if n > 0 {

@@ -38,7 +38,7 @@ type conn struct {
 	left   int           // bytes of the packet that are still to be read from in
 	packet int           // bytes of the packet after its header, if it is a PUBLISH; otherwise 0
 	pace   pace          // the minimum rate of the packet
-	// The memory that the present packet has taken from each quota of packetQuotas.
+	// The memory that the present packet holds of each of the three quotas in packetQuotas.
 	receiving, finishing, processing reservation
 
 	source string        // the name of the source; set by logIn
@@ -207,9 +207,9 @@ func (c *conn) nextPacket() error {
 	return c.readLarge()
 }
 
-// beginPace begins to enforce the minimum rate on a packet whose bytes have not all arrived. It
-// sets a read deadline, which replaces the one that the library has set for the time between
-// packets.
+// beginPace begins to enforce the minimum rate of arrival (see pace) on a packet whose bytes have
+// not all arrived. It sets a read deadline, which replaces the one that the library has set for the
+// time between packets.
 func (c *conn) beginPace() error {
 	if err := c.pace.begin(time.Now(), c.quotas.grace); err != nil {
 		return err

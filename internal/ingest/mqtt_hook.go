@@ -98,8 +98,8 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 			h.m.disconnect(cl, withReason(packets.ErrPacketTooLarge, errPacketTooLarge.text))
 		}
 	}
-	// A client that connects with the client ID of another takes over its session. Because of the
-	// prefix, the other client can only be one of the same source.
+	// A client that connects with the client ID of another client takes over the session of that
+	// client. Because of the prefix, this can happen only between clients of the same source.
 	cl.ID = name + "/" + cl.ID
 	return true
 }
@@ -239,18 +239,20 @@ func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 	m.enqueue(cl, c, p)
 }
 
-// maxPause is how long a message may delay the reading from its connection because of the rate of
-// its source.
+// maxPause is the longest time that a message, counted from its arrival, may wait because its
+// source is over its rate. During that time, nothing is read from the message's connection.
 const maxPause = 60 * time.Second
 
-// withinRate reports whether the source may send now, that is, whether its rate allows at least one
-// more sample. If so, withinRate subtracts the given number of samples from the number that the
-// rate still allows, even if the latter becomes negative. The source may then not send again until
-// that number is positive. With samples = 0, withinRate only checks.
+// withinRate uses up the given number of samples of the source's budget, which is the number of
+// samples that the source's rate limit still allows, and returns true. It succeeds if the budget is
+// positive, even if the budget then becomes negative; the source cannot send again until the budget
+// is positive. With samples = 0, withinRate only checks.
 //
-// If the rate allows no sample, an MQTT 5 message with QoS 1 is refused. Other messages cannot be
-// refused. For such a message, withinRate waits, and nothing is read from the connection, until the
-// rate allows a sample. If that would take longer than maxPause, it closes the connection.
+// If the budget is not positive, an MQTT 5 message with QoS 1 is refused. Other messages cannot be
+// refused. For such a message, withinRate waits until the budget is positive, and nothing is read
+// from the connection during that time. If the message would wait longer than maxPause, withinRate
+// closes the connection. In both cases, the refused message and the closed connection, it returns
+// false.
 func (m *MQTT) withinRate(cl *mqtt.Client, c *conn, p pending, samples int) bool {
 	for rate := c.grant.Rate; rate.Limited(); {
 		_, next, ok := c.grant.Budget.TakeBatch(rate, samples, m.in.Now())

@@ -12,15 +12,15 @@ const (
 
 // packetQuotas are the memory quotas that all MQTT connections share. If a packet needs more memory
 // than a quota, or its source's share of the quota, has free, nothing is read from its connection
-// until enough is free. Waiting sources get free memory in turn.
+// until enough is free. Sources that wait are served in turn.
 //
 // There are three quotas, so that slow senders do not keep out messages that have arrived
 // completely. A packet takes memory from
 //
-//  1. receiving, in several steps, while its bytes arrive. If too little is free, the packet waits
-//     only if this is its first step;
-//  2. finishing, if receiving has too little for a later step. The packet takes, in one step, the
-//     memory for all bytes that are still to arrive, and waits for it if necessary;
+//  1. receiving, in several steps, while its bytes arrive. For the first step, the packet waits
+//     until enough is free. For a later step it does not wait, but uses finishing if too little is
+//     free;
+//  2. finishing, in one step, for all bytes that are still to arrive. It waits if necessary;
 //  3. processing, when it has arrived completely. It waits if necessary.
 //
 // There is no deadlock. A connection that holds memory of processing waits only for the store,
@@ -42,9 +42,9 @@ func (r *packetQuotas) inUse() int {
 	return r.receiving.inUse() + r.finishing.inUse() + r.processing.inUse()
 }
 
-// processingBytes returns the maximum memory that a PUBLISH of n bytes needs from its arrival to
-// its acknowledgement: messageBytes for the message itself, n bytes for the second copy of the
-// packet, which the library makes, and 9 n bytes for what is decoded from that copy, either samples
-// or (by the library) user properties. TestProcessingBytes verifies the sum with the most expensive
-// messages.
+// processingBytes returns the maximum memory, in bytes, that a PUBLISH of n bytes needs from its
+// arrival to its acknowledgement. That is messageBytes for the message itself, n bytes for the
+// second copy of the packet, which the library makes, and 9 n bytes for what is decoded from that
+// copy: samples, or user properties, which the library decodes. TestProcessingBytes verifies the
+// sum with the most expensive messages.
 func processingBytes(n int) int { return messageBytes + 10*n }

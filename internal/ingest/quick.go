@@ -13,8 +13,8 @@ import (
 // line. If it does not, the general parser must accept the line, too, with the same result.
 // FuzzQuick verifies that.
 
-// maxUnknown is the maximum number of ignored members whose names the fast parser (quick)
-// remembers, to find duplicates. If a line has more, quick gives up.
+// maxUnknown is the maximum number of ignored members of a line whose names the fast parser (quick)
+// remembers, to find duplicates. If a line has more, the general parser decodes it.
 const maxUnknown = 16
 
 // quick is a fast parser for lines as most programs write them: ASCII without escapes, each member
@@ -109,8 +109,8 @@ func (q *quick) take(c byte) {
 	q.rest = q.rest[1:]
 }
 
-// begin reads open, the first byte of an object or array, and reports whether a member or element
-// follows. If none does, begin also reads end, the last byte.
+// begin reads open, the opening byte of an object or array, and reports whether a member or element
+// follows. If the object or array is empty, begin also reads end, its closing byte.
 func (q *quick) begin(open, end byte) bool {
 	q.take(open)
 	if q.space() == end {
@@ -121,8 +121,8 @@ func (q *quick) begin(open, end byte) bool {
 }
 
 // more is called after a member or element. If a comma follows, it reads the comma and returns
-// true. If end follows, the last byte of the object or array, it reads that byte and returns false.
-// If neither follows, quick gives up.
+// true. If end follows, the closing byte of the object or array, it reads that byte and returns
+// false. If neither follows, quick gives up on the line.
 func (q *quick) more(end byte) bool {
 	switch q.space() {
 	case ',':
@@ -137,7 +137,7 @@ func (q *quick) more(end byte) bool {
 }
 
 // text reads a JSON string and returns its content. If the string has an escape or a character
-// outside ASCII, quick gives up.
+// outside ASCII, quick gives up on the line.
 func (q *quick) text() []byte {
 	if q.space() != '"' {
 		q.fail()
@@ -158,7 +158,8 @@ func (q *quick) text() []byte {
 	return nil
 }
 
-// number reads a JSON number. If the number has an exponent or more than 15 digits, quick gives up.
+// number reads a JSON number. If the number has an exponent or more than 15 digits, quick gives up
+// on the line.
 func (q *quick) number() (v float64) {
 	q.space()
 	b, i := q.rest, 0
@@ -203,7 +204,8 @@ func (q *quick) number() (v float64) {
 
 var powersOfTen = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
-// word reads the word w, which is true, false or null. If another text follows, quick gives up.
+// word reads the word w, which is true, false or null. If another text follows, quick gives up on
+// the line.
 func (q *quick) word(w string) {
 	if len(q.rest) < len(w) || string(q.rest[:len(w)]) != w {
 		q.fail()
@@ -213,7 +215,7 @@ func (q *quick) word(w string) {
 }
 
 // skip reads the value of an ignored member with the given name. If the object already had a member
-// of that name, or the value is an object or array, quick gives up.
+// of that name, or the value is an object or array, quick gives up on the line.
 func (q *quick) skip(name []byte) {
 	for _, other := range q.unknown[q.from:q.n] {
 		if string(other) == string(name) {

@@ -186,7 +186,7 @@ func (r *reservation) reserveWait(n int, stop <-chan struct{}) bool {
 	return ok
 }
 
-// split removes n bytes from r, or all of r if it has fewer, and returns them as a reservation.
+// split removes n bytes from r, or all of r if it has fewer, and returns them as a new reservation.
 func (r *reservation) split(n int) reservation {
 	n = min(n, r.bytes)
 	r.bytes -= n
