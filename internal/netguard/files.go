@@ -2,10 +2,11 @@ package netguard
 
 import "syscall"
 
-// FitToFiles scales limits of connections down, all by the same factor, if the process may have too
-// few file descriptors (RLIMIT_NOFILE) for them and for the given reserve for other uses. No limit
-// is scaled below 16, even if less than the reserve is then left. FitToFiles returns how many
-// descriptors the process may have, and whether it changed a limit.
+// FitToFiles scales limits on the number of connections down, all by the same factor, if the
+// process may have fewer file descriptors (RLIMIT_NOFILE) than all limits together plus reserve,
+// the number for other uses. No limit is scaled below 16, even if fewer than reserve descriptors
+// are then left. FitToFiles returns how many descriptors the process may have, and whether it
+// changed a limit.
 func FitToFiles(reserve int, limits ...*int) (files int, scaled bool) {
 	var r syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {
@@ -14,8 +15,8 @@ func FitToFiles(reserve int, limits ...*int) (files int, scaled bool) {
 	return int(r.Cur), fit(int(r.Cur)-reserve, limits)
 }
 
-// fit scales limits down so that they add up to at most sum, but none to less than 16. It reports
-// whether it changed them.
+// fit scales limits down so that they add up to at most sum, but scales no limit below 16. It
+// reports whether it changed a limit.
 func fit(sum int, limits []*int) bool {
 	wanted := 0
 	for _, l := range limits {

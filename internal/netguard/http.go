@@ -27,10 +27,10 @@ const maxStreams = 100
 // must accept its connections from [Guard.Listener]. Attach replaces the server's ConnState. The
 // server's ConnContext is still called.
 //
-// Attach also limits the requests of HTTP/2, because one connection has up to maxStreams of them.
-// The first request of each connection is always served. The others, over all connections, may be
-// at most [Config.Max]; beyond that, a request is reset without an answer. A request of HTTP/2 counts
-// until its answer is sent (see [Send]).
+// Attach also limits the requests of HTTP/2, because one connection has up to maxStreams of them at
+// a time. The first request of each connection is always served. Of the others, at most
+// [Config.Max] may be in progress on all connections together; a request beyond that is reset
+// without an answer. A request of HTTP/2 is in progress until its answer is sent (see [Send]).
 func (g *Guard) Attach(s *http.Server) {
 	s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams}
 	handler := s.Handler
@@ -88,7 +88,7 @@ func (c *Conn) beginStream() bool {
 	return true
 }
 
-// endStream ends the counting of a request for which beginStream returned true.
+// endStream stops counting a request for which beginStream returned true.
 func (c *Conn) endStream() {
 	c.http.mu.Lock()
 	defer c.http.mu.Unlock()
@@ -97,11 +97,12 @@ func (c *Conn) endStream() {
 	}
 }
 
-// sendWithin is the time in which a client must take the end of an answer.
+// sendWithin is how long the client of [Send] may take to receive the rest of an answer.
 const sendWithin = 10 * time.Second
 
 // Send writes the rest of an answer to w, and returns when the whole answer is on its way to the
-// client. If the client does not take it within 10 s, Send gives up, and the answer stays incomplete.
+// client. If the client does not receive it within 10 s, Send gives up, and the answer stays
+// incomplete.
 func Send(w http.ResponseWriter, rest []byte) {
 	to := http.NewResponseController(w)
 	// Errors mean that the client has gone.
@@ -124,9 +125,9 @@ func (c *Conn) applyState(state http.ConnState) {
 	c.settle()
 }
 
-// settle sets the connection's [Use] to Held if a request holds the connection or its answer is
-// still being written. Otherwise it changes Held to Idle, and leaves every other Use as it is. The
-// caller holds http.mu.
+// settle sets the connection's [Use] to Held if a request is between [Hold] and [Release], or if
+// [HoldUntilAnswered] was called and the answer is not yet written. Otherwise settle changes Held
+// to Idle, and leaves every other Use as it is. The caller holds http.mu.
 func (c *Conn) settle() {
 	switch h := &c.http; {
 	case h.holds > 0 || h.answer:

@@ -30,27 +30,27 @@ const (
 	// on it yet.
 	Idle
 	// Sending is the use while the owner sends something. If the client has not read all of it
-	// after staleAfter, the connection may be evicted before idle ones.
+	// after the time staleAfter, the connection may be evicted before idle ones.
 	Sending
 	// Held is the use while the connection must not be evicted, for example because the owner works
 	// on a request.
 	Held
-	// evicted is the use of a connection that was closed to admit a newer one, or whose reads and
-	// writes End or EndSilent has made fail. Its owner must close it.
+	// evicted is the use of a connection that was closed to admit a newer one. It is also the use
+	// of a connection whose reads and writes fail because of End or EndSilent. In both cases, the
+	// owner must close the connection.
 	evicted
 )
 
-// staleAfter is the time after which a connection that is silent, or whose client has not read an
-// answer, is evicted before idle connections.
+// staleAfter is how long a connection may be silent, or leave an answer unread, before it is
+// evicted in preference to idle connections.
 const staleAfter = time.Second
 
 // searchSize is how many connections are examined to find the best one to evict. If none of these
-// can be evicted, the search goes on, up to maxSearch connections.
+// can be evicted, the search continues, up to maxSearch connections, until it finds one.
 const searchSize, maxSearch = 64, 1024
 
-// searchPause is the time for which no search for a connection to evict is made after a search that
-// found none. Without it, if all connections are held, each new connection would cause a long
-// search.
+// searchPause is the minimum time from a search that found no connection to evict to the next
+// search. Without it, each new connection would cause a long search while all connections are held.
 const searchPause = 10 * time.Millisecond
 
 // warnInterval is the shortest time between two warnings that Accept logs about transient errors.
@@ -90,14 +90,14 @@ type Guard struct {
 	open    map[*Conn]struct{}
 	clients map[netip.Prefix]int // the number of open connections of each client
 	ending  bool                 // End was called
-	// noneUntil is the time, in Unix nanoseconds, until which no search for a connection to evict
-	// is made, because the last search found none.
+	// noneUntil is set after a search that found no connection to evict. No other search is made
+	// before this time, in Unix nanoseconds.
 	noneUntil int64
 
 	streams atomic.Int64 // requests of HTTP/2 beyond the first of their connection
 }
 
-// New returns a guard. [Guard.Listener] puts the connections of a listener under it.
+// New returns a guard. It limits the connections of each listener that [Guard.Listener] returns.
 func New(c Config) *Guard {
 	if c.Full == nil {
 		c.Full = func() bool { return false }
@@ -109,8 +109,8 @@ func New(c Config) *Guard {
 	return &Guard{c: c, open: make(map[*Conn]struct{}), clients: make(map[netip.Prefix]int)}
 }
 
-// Listener returns a listener whose Accept returns the connections of l under the guard, each
-// as a [*Conn].
+// Listener returns a listener whose connections the guard limits. Its Accept returns the
+// connections of l, each as a [*Conn].
 func (g *Guard) Listener(l net.Listener) net.Listener {
 	return &listener{Listener: l, guard: g, closed: make(chan struct{})}
 }
@@ -131,8 +131,9 @@ func (g *Guard) Count(uses ...Use) (n int) {
 	return n
 }
 
-// admit puts an accepted connection under the guard. If there are too many connections, it tries to
-// evict another one. It returns nil if there is no room for the connection, or the guard has ended.
+// admit adds an accepted connection to those that the guard counts. If there are too many, it tries
+// to evict another one. It returns nil if there is no room for the connection, or if [Guard.End] or
+// [Guard.EndSilent] was called.
 func (g *Guard) admit(nc net.Conn) *Conn {
 	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
 		_ = t.SetWriteBuffer(g.c.SendBuffer) // it fails only if the connection is closed already
@@ -180,12 +181,15 @@ func Client(a netip.Addr) netip.Prefix {
 // closed. Without eviction, a client that opens Max connections would keep all others out. The
 // caller holds mu.
 //
-// evict examines connections in random order (see searchSize). It prefers silent or sending ones
-// that were accepted, or began to send, at least staleAfter ago; then idle ones; then all other
-// silent or sending ones, since these may be about to send a request. If a client has more than an
-// eighth of the maximum number of connections, all its silent and sending connections are preferred
-// like those of the first kind. Among connections of the same kind, evict chooses one of the client
-// with the most connections.
+// evict examines connections in random order (see searchSize). It prefers them in this order:
+//
+//  1. silent ones that were accepted, and sending ones that began to send, at least staleAfter ago;
+//     and all silent and sending ones of a client that has more than an eighth of the maximum
+//     number of connections;
+//  2. idle ones;
+//  3. all other silent and sending ones, since these may be about to send a request.
+//
+// Among connections of the same rank, evict chooses one of the client with the most connections.
 //
 // evict does not wait until the owner closes the connection. The newer connection is admitted at
 // once, so the file descriptor must be free even if the owner notices the eviction late.
@@ -271,7 +275,7 @@ func (g *Guard) wakeAll(uses ...Use) {
 	}
 }
 
-// Cut closes every connection under the guard at once, even if it is held.
+// Cut closes every connection that the guard counts at once, even a held one.
 func (g *Guard) Cut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -280,7 +284,8 @@ func (g *Guard) Cut() {
 	}
 }
 
-// Conn is a connection under a guard. Its owner must close it; closing it twice is harmless.
+// Conn is a connection that a [Guard] counts and may evict. Its owner must close it; closing it
+// twice is harmless.
 type Conn struct {
 	net.Conn
 	guard   *Guard
@@ -308,16 +313,16 @@ func Under(c net.Conn) *Conn {
 	}
 }
 
-// NetConn returns the connection below the guard.
+// NetConn returns the connection that the Conn wraps.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
 // Peer returns the address at the other end, without a zone and never as IPv4 in IPv6. If there is
 // no such address, it returns the zero Addr.
 func (c *Conn) Peer() netip.Addr { return c.peer }
 
-// Crowded reports whether the connection was accepted beyond [Config].Max and too many connections
-// are still open. In that case, it first tries to evict another one, unless Config.Full returns
-// true, and returns false if that succeeds. Only the owner's goroutine may call it.
+// Crowded reports whether too many connections are open and this one was accepted beyond
+// [Config].Max. If so, Crowded first tries to evict another connection, unless Config.Full returns
+// true. If the eviction succeeds, Crowded returns false. Only the owner's goroutine may call it.
 func (c *Conn) Crowded() bool {
 	if !c.crowded {
 		return false
@@ -392,7 +397,7 @@ func (c *Conn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Close closes the connection and makes room for another one under the guard.
+// Close closes the connection, so that the guard can admit another one.
 func (c *Conn) Close() error {
 	c.guard.mu.Lock()
 	c.guard.remove(c)
@@ -400,7 +405,7 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// listener is a listener whose Accept puts each connection under a guard.
+// listener is a listener whose connections a guard limits.
 type listener struct {
 	net.Listener
 	guard  *Guard
