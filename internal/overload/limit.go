@@ -7,44 +7,46 @@ import (
 	"time"
 )
 
-// connLimit is an adaptive limit on the open connections of a listener. It depends on two queueing
-// delays that a [Probe] measures: the mean delay, and the minimum of the recent delays. The limit
-// becomes active when the mean exceeds maxMean and the minimum exceeds target. While the limit is
-// active, it shrinks if the minimum is longer than target, and grows if the minimum is shorter. It
-// is removed when the minimum is at most target and at most half of the allowed connections are
-// open.
+// connLimit is an adaptive limit on the number of open connections of a listener. It depends on two
+// queueing delays that a [Probe] measures: the mean delay, and the minimum of the recent delays.
+//
+// The limit becomes active when the mean exceeds maxMean and the minimum exceeds target. While the
+// limit is active, it shrinks if the minimum is longer than target, and grows if the minimum is
+// shorter. It is removed when the minimum is at most target and the limit is at least twice as
+// large as both the number of open connections and minConnections.
 //
 // So an overloaded node finds the number of connections that it can serve. If it only refused all
 // new connections while the delay is long, it would admit all of them at once afterwards. A node
-// serves the most requests if it has just enough connections to be always busy. Each of them then
-// sends its next request before its goroutine is descheduled, while its data are still in the
+// serves the most requests if it has just enough connections to be always busy. Each connection
+// then sends its next request before its goroutine is descheduled, while its data are still in the
 // processor's cache.
 type connLimit struct {
 	maxMean time.Duration // the mean above which the limit becomes active
 	target  time.Duration // the minimum delay to which an active limit leads
 	max     atomic.Int64  // the limit, or unlimited
 
-	// mu guards adapted, and is held while max is changed. max is changed only if the last change
-	// was at least adaptInterval ago.
+	// mu guards adapted. It is also held while max is changed, so that two changes of max are at
+	// least adaptInterval apart.
 	mu      sync.Mutex
 	adapted time.Time // the time of the last change
 }
 
 const unlimited = math.MaxInt64
 
-// The limit is at least minConnections, and changes at most once in adaptInterval. If the delay is
-// long with fewer connections than minConnections, the machine is slow or busy with other work, and
-// closing connections would not help.
+// The limit on connections is at least minConnections, and changes at most once in adaptInterval.
+// If the delay is long with fewer connections than minConnections, the machine is slow or busy with
+// other work, and closing connections would not help.
 const (
 	minConnections = 128
 	adaptInterval  = 100 * time.Millisecond
 )
 
-// If the delay is more than twice the target, the limit shrinks by the fraction farStep. If the
-// delay is less than half the target, the limit grows by half of farStep. Otherwise the limit is
-// multiplied by 1 + nearStep * (target/delay - 1). The steps are small for two reasons: a change of
-// the limit affects the delay only after some time, and each connection that is closed and opened
-// again costs as much as many answers.
+// farStep and nearStep set how much the limit on connections changes at a time. If the minimum
+// queueing delay is more than twice the target, the limit shrinks by the fraction farStep. If the
+// delay is less than half the target, the limit grows by half of that fraction. Otherwise the limit
+// is multiplied by 1 + nearStep * (target/delay - 1). The steps are small for two reasons: a change
+// of the limit affects the delay only after some time, and each connection that is closed and
+// opened again costs as much as many answers.
 const (
 	farStep  = 0.25
 	nearStep = 0.1
@@ -82,8 +84,8 @@ func (a *connLimit) adapt(now time.Time, d delays, open int64) bool {
 	a.adapted = now
 	switch {
 	case d.min > a.target:
-		// The limit does not fall further below the number of open connections until some of them
-		// end.
+		// The limit falls at most to three quarters of the number of open connections. It falls
+		// further only after some of them have ended.
 		limit = max(minConnections, open-open/4, int64(a.factor(d.min)*float64(min(limit, open))))
 	case limit >= 2*max(open, minConnections):
 		limit = unlimited

@@ -39,9 +39,8 @@ type Listener struct {
 	newest *trackedConn
 	open   atomic.Int64
 	// clock is approximately how long this process has run, in nanoseconds. It measures how long
-	// connections are idle. While the process is paused, it cannot read from them, so a pause of
-	// any length adds at most longestStep to clock. last is the time at which clock was last
-	// advanced.
+	// connections are idle. A paused process cannot read from its connections, so a pause of any
+	// length adds at most longestStep to clock. last is the time at which clock was last advanced.
 	clock atomic.Int64
 	last  time.Time
 
@@ -51,10 +50,12 @@ type Listener struct {
 
 // An overloaded listener pauses before each Accept, because the refusal of a connection costs as
 // much as many answers. The pause is the estimated time in which the server answers turnsBetween
-// requests, but at most longestPause. While the number of connections is limited and at least
-// minConnections are open, the listen backlog is shortBacklog connections; otherwise it is
-// longBacklog. With a short backlog, a client that is not admitted learns that soon, and little CPU
-// time is spent on connections whose clients have already given up.
+// requests, but at most longestPause.
+//
+// The listen backlog holds up to longBacklog connections. It is reduced to shortBacklog while the
+// number of connections is limited and at least minConnections are open. A client that is not
+// admitted then learns that soon, and little CPU time is spent on connections whose clients have
+// already given up.
 const (
 	turnsBetween = 512
 	longestPause = 100 * time.Millisecond
@@ -114,10 +115,10 @@ func (l *Listener) updateBacklog() {
 	}
 }
 
-// markExcess marks the connections that are to be closed: if n more are open than the limit allows,
-// the newest n. It unmarks all others. If n is at most an eighth of the open connections, it marks
-// none. Closing them would be useless, because the next small change of the limit would admit
-// others in their place.
+// markExcess marks the connections that are to be closed, and unmarks all others. If n more
+// connections are open than the limit allows, it marks the newest n. If n is at most an eighth of
+// the open connections, it marks none: closing them would be useless, because the next small change
+// of the limit would admit others in their place.
 func (l *Listener) markExcess() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -224,12 +225,12 @@ func (c *trackedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// When as many connections are open as the limit allows, the listener evicts an idle one to admit a
-// newer one. A connection becomes idle when idleTime has passed since it was accepted and nothing
-// has arrived on it, or when workTime has passed since something last arrived. Without eviction,
-// minConnections silent connections could keep all others out of a machine that is slow because of
-// other work. workTime is longer than idleTime because a request may take long. For example,
-// telemetry waits up to 15 s for the store.
+// idleTime and workTime say when a connection is idle: after idleTime if nothing has arrived on it
+// since it was accepted, and otherwise workTime after something last arrived. When as many
+// connections are open as the limit allows, the listener evicts an idle one to admit a newer one.
+// Without eviction, minConnections silent connections could keep all others out of a machine that
+// is slow because of other work. workTime is longer than idleTime because a request may take long.
+// For example, telemetry waits up to 15 s for the store.
 const (
 	idleTime = 10 * time.Second
 	workTime = 20 * time.Second

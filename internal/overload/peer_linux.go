@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// peerClosed reports whether the client of a TCP connection will send no more. Many clients give up
-// while their connections wait long in the listen backlog. A client that has closed only its
-// sending side is treated as if it had given up.
+// peerClosed reports whether the client of a TCP connection will send no more, because it has
+// closed the connection or only its sending side. In both cases the client is treated as if it had
+// given up. Many clients give up while their connections wait long in the listen backlog.
 func peerClosed(c net.Conn) (gone bool) {
 	withFD(c, func(fd int) {
 		const closing = 7 // TCP_CLOSE; TCP_CLOSE_WAIT is 8

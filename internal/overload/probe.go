@@ -36,9 +36,9 @@ type passage struct {
 
 // delays are recent queueing delays. mean is the expected delay of a request that arrives at a
 // random time. It includes pauses of the process, such as those by a CPU quota. min is the smallest
-// delay of the bytes that arrived within the last 250 ms (the constant memory), from writing the
-// byte to reading it. Bytes are written only while the process runs, so a pause alone does not make
-// min long: min is long only if input waits at every moment.
+// delay, from writing to reading, of the bytes that arrived within the last 250 ms (the constant
+// memory). Bytes are written only while the process runs, so a pause alone does not make min long.
+// min is long only if input waits at every moment.
 type delays struct{ mean, min time.Duration }
 
 // Bounds are the queueing delays beyond which a listener limits its connections.
@@ -47,10 +47,11 @@ type Bounds struct {
 	Target  time.Duration // the minimum delay to which the limit of an overloaded listener leads
 }
 
-// maxMean is the mean delay above which a listener for small requests can be overloaded. A process
-// that uses up its CPU quota stays below maxMean if the quota is renewed ten times per second,
-// which is usual. So it does not count as overloaded. The mean is taken over about 250 ms (the
-// constant memory), because a single byte may arrive fast while others wait.
+// maxMean is the mean delay above which a listener for small requests is overloaded, if the minimum
+// delay is long, too. A process that uses up its CPU quota stays below maxMean if the quota is
+// renewed ten times per second, which is usual. So such a process does not count as overloaded. The
+// mean is taken over about 250 ms (the constant memory), because a single byte may arrive fast
+// while others wait.
 const maxMean = 125 * time.Millisecond
 
 var (
@@ -123,9 +124,9 @@ func (p *Probe) Mean() time.Duration {
 	return d.mean
 }
 
-// send returns true if Run may now write a byte, because no other byte is in flight. It then notes
-// that the byte is in flight. Otherwise it returns false. due is the time at which the byte was
-// due.
+// send reports whether Run may now write a byte, which is the case if no other byte is in flight.
+// If so, send notes that the byte is in flight. due is the time at which the byte was due to be
+// written.
 func (p *Probe) send(due, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
