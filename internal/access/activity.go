@@ -112,8 +112,8 @@ type lastRefusal struct {
 	text string
 }
 
-// counts returns the counters for a source's telemetry. The first call creates them, because a
-// token, whose other counters have the same type, needs none.
+// counts returns the counters for a source's telemetry. The first call creates them, so that a
+// token, whose usage has the same type but which sends no telemetry, needs no memory for them.
 func (u *usage) counts() *telemetry {
 	if t := u.telemetry.Load(); t != nil {
 		return t
@@ -153,11 +153,12 @@ func (u *usage) CountIgnored(name string, n int) {
 // reason r. It takes no lock.
 func (u *usage) CountRefused(r Refusal, n int) { u.counts().refused[r].Add(int64(n)) }
 
-// NoteRefused records that something of the source was refused at time now for the reason r. The
-// text says why, in words. It must be safe to show: without a vehicle, a key or a value. The
-// latest call wins, whatever its time, because an earlier one may have had a fast clock.
-// Only the reason [WrongKey], which strangers can cause, does not replace another one that is at
-// most strangersWait old.
+// NoteRefused records the last refusal of a source: at time now, its key or something that it sent
+// was refused for the reason r. The text says why, in words. It must be safe to show: without a
+// vehicle, a key or a value. A call replaces what the call before it recorded, even if its own time
+// is earlier, because the clock may have been fast at the call before. There is one exception. The
+// reason [WrongKey], which strangers can cause, does not replace another reason that is at most
+// strangersWait old.
 func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	if len(text) > MaxRefusalText {
 		const mark = "…"
@@ -173,8 +174,9 @@ func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	}
 }
 
-// strangersWait is how long the last refusal of a source is shown although a stranger logs in with
-// the source's name and a wrong password.
+// strangersWait is how long the last refusal of a source is protected from [WrongKey], the refusal
+// of a stranger who logs in with the source's name and a wrong password. Within this time, WrongKey
+// does not replace it.
 const strangersWait = 10 * time.Minute
 
 // within reports whether two times in Unix seconds are at most d apart.

@@ -9,8 +9,8 @@ var (
 	ErrNotFound = errors.New("there is no such record")
 	// ErrExists means that a source or an operator of this name exists and has not been removed.
 	ErrExists = errors.New("the name is taken")
-	// ErrDamaged means that damaged files of the store prevent an answer. A new try meets the damage
-	// again.
+	// ErrDamaged means that damaged files of the store prevent an answer. Another attempt fails in
+	// the same way.
 	ErrDamaged = errors.New("the part of the stored data that this needs is damaged")
 	// ErrBusy means that a restore is in progress. Only one can run at a time.
 	ErrBusy = errors.New("a restore is in progress: wait until it ends")

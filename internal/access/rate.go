@@ -15,8 +15,8 @@ type Rate struct {
 	Window time.Duration
 }
 
-// maxCalls is the maximum number of calls in a rate. With it, the interval between two calls is at
-// least 1 µs even in the shortest window, one second.
+// maxCalls is the maximum number of calls in a rate. With this maximum, the interval between two
+// calls is at least 1 µs even in the shortest window, one second.
 const maxCalls = 1_000_000
 
 var rateUnits = []struct {
@@ -90,7 +90,8 @@ func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next 
 }
 
 // take implements Take, TakeBatch and Peek. It uses n calls. The parameter most is the largest n
-// that is ever used with this budget; with it, take detects that the clock was set back.
+// with which any call on this budget is made. From most, take knows how far a budget can be
+// overdrawn, and so detects that the clock was set back.
 func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	t := now.UnixNano()
 	each := int64(r.Window) / r.Calls
@@ -100,8 +101,8 @@ func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, ne
 		full := max(stored, t)
 		// While the clock runs forward, full is later than the present time t by at most one window
 		// (depth) plus the time for the calls taken in advance. If full is later by almost another
-		// window, the clock was set back. The budget then becomes empty, because otherwise it would
-		// block until the clock has made up for it.
+		// window, the clock was set back. The budget is then set to empty. Otherwise no call would
+		// be allowed until the clock has made up for the step back.
 		if full-t > 2*depth-each+(most-1)*each {
 			full = t + depth
 			b.fullAt.CompareAndSwap(stored, full)

@@ -145,7 +145,7 @@ func (t *Credentials) usage(id string) *usage {
 
 // NoteUsage sets the usage of a token that the given node has stored. It replaces what the same
 // node had stored before. If the given node is this one, NoteUsage may be called only during the
-// start: the usage that this node stores later is already in its counters.
+// start, because this node's counters already contain everything that it stores later.
 func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -263,9 +263,9 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 }
 
 // VerifyNamed is like Verify, for a key that is sent together with the source's name, as in MQTT. A
-// valid key of another source is refused with [ErrNotKnown]. If the key is not one of the named
-// source, VerifyNamed records this for the named source, too. The record must cost no memory beyond
-// the source's counters, because anybody who can connect can cause it.
+// valid key of another source is refused with [ErrNotKnown]. If the key is not that of the named
+// source, VerifyNamed also records the refusal in the counters of the named source. The record must
+// cost no memory beyond these counters, because anybody who can connect can cause it.
 func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, error) {
 	g, err := t.Verify(key, now)
 	if g != nil && g.Name == name || errors.Is(err, ErrUnread) {
@@ -281,8 +281,8 @@ func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, e
 	return g, err
 }
 
-// errOfAnother is the reason that is recorded for a source if the key of another one was sent with
-// its name. The client must not be told.
+// errOfAnother is the reason that is recorded for a source if its name was sent with the key of
+// another source. The client must not learn this reason.
 var errOfAnother = errors.New("it is the key of another one")
 
 // Verify is like [Tokens.Verify], for the key of an operator.

@@ -65,9 +65,10 @@ type DayCalls struct {
 // UsageDays is the number of days for which calls are kept, including today.
 const UsageDays = 30
 
-// maxFutureDays is the maximum number of days after today whose calls are kept; the nearest ones
-// are kept. Such days are not shown, because they usually come from a node whose clock was fast.
-// They are not dropped, because this node's clock may be slow instead.
+// maxFutureDays is the maximum number of days after today whose calls are kept. If there are more,
+// the days nearest to today are kept. Days after today are not shown, because they usually come
+// from a node whose clock was fast. They are not dropped, because this node's clock may be slow
+// instead.
 const maxFutureDays = 7
 
 // DayOf returns the day of t, numbered as in [DayCalls].
@@ -134,8 +135,8 @@ func (u *Usage) pastDays(now time.Time) int {
 }
 
 // upTo returns the usage, with LastUsed or LastRefused set to zero if it is later than the given
-// day. Such a time comes from a fast clock. If it were kept, every node would show it, instead of
-// the true last use or refusal, until that time.
+// day. Such a time comes from a fast clock. If it were kept, every node would show it, until that
+// time has come, instead of the true last use or refusal.
 func (u Usage) upTo(day int64) Usage {
 	if DayOf(u.LastUsed) > day {
 		u.LastUsed = time.Time{}
@@ -160,8 +161,8 @@ type usage struct {
 	stored map[string]Usage
 }
 
-// heldDays holds the counters of a process, by day. The fields never change: the first call on
-// another day replaces the heldDays by a new one.
+// heldDays holds the counters of a process, by day. The fields of a heldDays never change: the
+// first call on another day replaces the whole heldDays by a new one.
 type heldDays struct {
 	now *dayCounter   // the day of the latest call
 	all []*dayCounter // oldest first, each day at most once
@@ -208,12 +209,12 @@ func (u *usage) counterOf(day int64) *dayCounter {
 }
 
 // maxHeldDays is the maximum number of days for which a process holds counters: UsageDays days up
-// to today, maxFutureDays days after today, and another maxFutureDays+1 days, so that days which a
-// fast clock adds do not displace the others.
+// to today, maxFutureDays days after today, and another maxFutureDays+1 days. The last are for days
+// that a fast clock adds, so that these do not displace the others.
 const maxHeldDays = UsageDays + 2*maxFutureDays + 1
 
-// withDay returns the counters of d and, if there is none for the given day, a new one. The counter
-// of the given day becomes the current one. Of the later days, withDay keeps only the nearest
+// withDay returns d with a new counter for the given day, unless d already has one. The counter of
+// the given day becomes the current one. Of the later days, withDay keeps only the nearest
 // maxFutureDays; if more than maxHeldDays days are then left, it drops the oldest. If d is nil,
 // there are no counters yet.
 func (d *heldDays) withDay(day int64) *heldDays {
@@ -296,8 +297,8 @@ func unpackRefusal(n int64) (time.Time, Outcome) {
 func dayAfter(at int64) int64 { return (at/secondsPerDay + 1) * secondsPerDay }
 
 // noteRefusal stores the time and the reason of a refusal in v, unless v already has a refusal of a
-// later second on the same day. A stored refusal on a later day is replaced, because it was noted by a
-// fast clock and would otherwise hide all refusals until that day.
+// later second on the same day. A stored refusal on a later day is replaced, because it was noted
+// by a fast clock and would otherwise hide all refusals until that day.
 func noteRefusal(v *atomic.Int64, at int64, why Outcome) {
 	n, next, ahead := packRefusal(at, why), packRefusal(at+1, 0), packRefusal(dayAfter(at), 0)
 	for {
