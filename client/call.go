@@ -20,8 +20,8 @@ const (
 )
 
 // ask sends a query, and sends it again after an error that may be transient. It returns the last
-// error if another attempt cannot help, if maxTries attempts have failed, or if the wait before the
-// next attempt would exceed the client's patience or the deadline of ctx.
+// error if another attempt cannot help, if maxTries attempts have failed, or if the next attempt
+// would begin too late: after the time set by [WithPatience], or after the deadline of ctx.
 func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	if c.base == "" {
 		return nil, &Error{
