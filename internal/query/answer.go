@@ -164,7 +164,7 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 // but the call uses up none of its budget. If the token is invalid, the answer has no rate-limit
 // headers.
 //
-// So a client could guess tokens, and see from the headers which one is valid. Therefore an invalid
+// From the headers, a client that guesses tokens could see which one is valid. Therefore an invalid
 // token is recorded as a refusal, and an address with too many refusals gets no rate-limit headers,
 // even for a valid token. Before the tables of tokens are loaded, no token is valid.
 func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Time, w *response) {
@@ -193,7 +193,8 @@ func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Tim
 
 func (a *answerer) client(r *request) netip.Addr { return clientOf(r.peer, r.headers, a.trusted) }
 
-// grantOf maps each operation to the constant of package access with which a grant permits it.
+// grantOf maps each operation to its constant in package access, in which a grant lists the
+// operations that it permits.
 var grantOf = [noOperation]access.Operations{
 	carDrivingState: access.CarDrivingState,
 	throttleSystem:  access.ThrottleSystem,

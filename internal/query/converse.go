@@ -362,9 +362,9 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	return goesOn
 }
 
-// sendDocument sends the collected answers and then a document. The request no longer counts as in
-// progress while they are sent, because a document is large and its reader may be slow. Otherwise
-// slow readers could use up MaxInFlight, and queries would get 503.
+// sendDocument sends the collected answers and then a document. A document is large and its reader
+// may be slow, so the request no longer counts as in progress while the document is sent. If it
+// counted, slow readers could use up MaxInFlight, and queries would get 503.
 func (v *conversation) sendDocument(e *exchange) bool {
 	v.endRequest()
 	now := time.Now()
@@ -382,8 +382,8 @@ func (v *conversation) sendDocument(e *exchange) bool {
 }
 
 // send writes answers to the connection. A request no longer counts as in progress while its answer
-// is written. Otherwise clients that do not read could use up MaxInFlight, and all other clients
-// would get 503.
+// is written. If it counted, clients that do not read could use up MaxInFlight, and all other
+// clients would get 503.
 func (v *conversation) send(b []byte) bool {
 	v.endRequest()
 	if len(b) == 0 {

@@ -340,7 +340,7 @@ var exampleRate = access.Rate{Calls: 60, Window: time.Minute}
 
 // statusDocs documents every failure that the service can answer with, as docs/errors.txt describes
 // them. Each paragraph of the file describes a status or, after it, one failure with that status. A
-// test checks that the file lacks no failure.
+// test checks that the file describes every failure.
 var statusDocs = sync.OnceValue(func() (all []statusDoc) {
 	for text := range strings.SplitSeq(strings.TrimSpace(string(readDocFile("errors.txt"))), "\n\n") {
 		lines := strings.Split(text, "\n")

@@ -21,7 +21,8 @@ type documents map[string]*document
 // and a reader may have a slow connection.
 const documentTimeout = 30 * time.Second
 
-// writeDocument writes the answer with d, or a 404 if d is nil. It ignores the query of the request.
+// writeDocument writes the answer with d, or a 404 if d is nil. It ignores the query of the
+// request.
 func (w *response) writeDocument(r *request, d *document, h *head) {
 	switch {
 	case d == nil:

@@ -62,7 +62,7 @@ func forbidden(name, text string) *failure {
 	return f
 }
 
-// closing sets that the connection is closed after f.
+// closing makes f an answer after which the connection is closed, and returns f.
 func closing(f *failure) *failure {
 	f.closes = true
 	return f

@@ -15,8 +15,8 @@ type metrics struct {
 	dropped  prometheus.Counter
 }
 
-// The names of metrics that other packages read. The first is a counter with the labels operation
-// and outcome, the second a histogram.
+// MetricQueries and MetricDuration are names of metrics that other packages read. MetricQueries is
+// a counter with the labels operation and outcome. MetricDuration is a histogram, in seconds.
 const (
 	MetricQueries  = "carstate_queries_total"
 	MetricDuration = "carstate_query_duration_seconds"

@@ -100,8 +100,10 @@ type Server struct {
 	ending        atomic.Bool // Shutdown was called
 	conversations sync.WaitGroup
 
-	// mu guards listener. Serve holds mu while it checks ending, sets listener and adds to
-	// conversations. Shutdown holds mu while it sets ending. So after that, no listener is served.
+	// mu guards listener, and keeps Serve and Shutdown apart. Serve holds mu while it checks
+	// ending, sets listener and adds to conversations. Shutdown holds mu while it sets ending. So
+	// Serve either is done with these steps before Shutdown sets ending, or sees that ending is set
+	// and serves no listener.
 	mu       sync.Mutex
 	listener net.Listener // nil before Serve
 }
