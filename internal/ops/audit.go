@@ -10,9 +10,9 @@ import (
 	"carstate/internal/access"
 )
 
-// storeTimeout is the timeout of each call of a [Store] method. Backup, Restore and Bury have none.
-// An operation makes up to three calls, each with its own timeout: the audit event before the
-// operation, the operation itself, and the audit event of a failure.
+// storeTimeout is the timeout of each call of a [Store] method, except Backup, Restore and Bury,
+// which have none. An operation makes up to three calls, each with its own timeout: the audit event
+// before the operation, the operation itself, and the audit event of a failure.
 const storeTimeout = 30 * time.Second
 
 // within calls f with a timeout of storeTimeout. f is not canceled if the client disconnects, so
@@ -23,7 +23,8 @@ func within(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// audited is like auditedAtLength, but gives do a time limit of storeTimeout.
+// audited carries out an operation and writes it to the audit, like auditedAtLength, but gives do a
+// time limit of storeTimeout.
 func (p *Operations) audited(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
@@ -94,7 +95,8 @@ func Refuse(status int, format string, args ...any) *Refusal {
 var errAuditUnread = Refuse(http.StatusServiceUnavailable,
 	"the audit cannot be read at present; the service's log says why")
 
-// errDamaged means that damage of the files prevents an answer. A new try meets it again.
+// errDamaged means that damaged files of the store prevent an answer. Another attempt fails in the
+// same way.
 var errDamaged = Refuse(http.StatusServiceUnavailable,
 	"the part of the stored data that this needs is damaged: docs/operations.md says what to do (When the store is "+
 		"damaged)")

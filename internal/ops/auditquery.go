@@ -47,8 +47,9 @@ const (
 type AuditPage struct {
 	Events []access.Event
 	Older  uint64 // the Before of the next page, which may exist even if Events is empty; 0: last page
-	// MayConcern is 0 unless the query has a Vehicle. It is then the number of events among those
-	// searched that do not list the vehicle, but name more vehicles than they list.
+	// MayConcern is the number of searched events that may concern the vehicle in the query,
+	// although Events lacks them: they match all other filters, but do not list all vehicles that
+	// they name. It is 0 if the query has no Vehicle.
 	MayConcern int
 }
 
@@ -124,12 +125,13 @@ func ParseTime(text string, day time.Duration) (time.Time, error) {
 	return t.Add(day), nil
 }
 
-// notAllListed matches the Detail of an event that names more vehicles than it lists; see
-// [Operations.named].
+// notAllListed matches the Detail of an event that names more vehicles than it lists, as in "… and
+// 5 more"; see [Operations.named].
 var notAllListed = regexp.MustCompile(`[0-9a-f]{16}, and [0-9]+ more`)
 
-// matches reports whether the query selects the event. If it does not, may reports whether that is
-// only because the event does not list all vehicles that it names.
+// matches reports whether the query selects the event. If it does not, may reports whether the
+// event may concern the vehicle in the query all the same: it matches all other filters, but does
+// not list all vehicles that it names.
 func (q AuditQuery) matches(e *access.Event) (selected, may bool) {
 	if q.Actor != "" && e.Actor != q.Actor ||
 		q.Action != "" && e.Action != q.Action && !strings.HasPrefix(e.Action, q.Action+".") ||

@@ -40,8 +40,8 @@ func (p *Operations) Backup(
 	if records, err = p.cfg.Store.Backup(ctx, w, version); err != nil || p.cfg.KeyDir == "" {
 		return records, err
 	}
-	// The modification time of this file is the time of the last backup, so it survives restarts.
-	// The backup does not fail if the file cannot be written.
+	// The modification time of this file is the time of the last backup. So that time survives
+	// restarts. The backup does not fail if the file cannot be written.
 	if err := os.WriteFile(backupFile(p.cfg.KeyDir), []byte(e.Action+"\n"), 0o600); err != nil {
 		p.cfg.Log.Warn("cannot store the time of this backup", "error", access.OneLine(err))
 	}

@@ -213,13 +213,13 @@ func (p *Operations) inWords(v access.Vehicles) string {
 	return p.named(v.Len(), v.Sorted())
 }
 
-// maxNamed is the maximum number of vehicles that an audit event names, because a list may have a
+// maxNamed is the maximum number of vehicles that an audit event lists, because a grant may have a
 // million.
 const maxNamed = 20
 
 // named returns the vehicles in ids as text: the short hashes of the first maxNamed vehicles, and
-// the number of the others, as notAllListed expects it. The parameter n is the number of vehicles in
-// ids.
+// the number of the others, in the form that notAllListed matches. The parameter n is the number of
+// vehicles in ids.
 func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
 	if n == 0 {
 		return "none"

@@ -141,8 +141,8 @@ func syncDir(dir string) error {
 }
 
 // RotateAdminKey replaces the admin key by a new one. The old key is invalid at once. The new key
-// is only written to the key file, whose path RotateAdminKey returns. It fails unless by is the holder
-// of the admin key.
+// is only written to the key file, whose path RotateAdminKey returns. It fails unless by is the
+// holder of the admin key.
 func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file string, err error) {
 	switch {
 	case !by.Admin:

@@ -56,9 +56,9 @@ func (p *Operations) Token(id string) (TokenRecord, error) {
 	return p.tokenRecord(g.Credential), nil
 }
 
-// TokensThatSee returns the valid tokens whose grant covers a vehicle, except sandbox tokens. It
-// returns at most the number of tokens in the parameter most, and in the result more the number of
-// such tokens that are left.
+// TokensThatSee returns the valid tokens whose grant covers a vehicle, except sandbox tokens. The
+// list has at most as many tokens as the parameter most says. The result more is the number of such
+// tokens that are not in the list.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
 	for _, g := range p.cfg.Tables.Tokens.All() {

@@ -88,7 +88,8 @@ type Fleet interface {
 }
 
 // maxWalks is the maximum number of requests for a page of vehicles that are answered at the same
-// time. To answer one, the whole fleet table is read, which uses all processors for a moment.
+// time. To answer one request, the node reads the whole fleet table, which uses all processors for
+// a moment.
 const maxWalks = 2
 
 // texts returns pointers to the text fields of the query, by the names of their URL parameters.
@@ -165,15 +166,15 @@ func (q VehicleQuery) Check() error {
 
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit is a number from 1 to %d", MaxVehicles)
 
-// question converts the query into a query of the fleet table. In it, a verdict is stale if its
-// reading is too old at the time that the function clock returns.
+// question converts the query into a query of the fleet table. The function clock returns the time
+// at which a reading is checked: a verdict is stale if its reading is too old at that time.
 func (p *Operations) question(q VehicleQuery, clock func() vehicle.UnixMilli) (fleet.Question, error) {
 	match, err := p.match(q)
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: p.cfg.MaxAge, Match: match}, err
 }
 
-// match returns the function that checks the vid of a vehicle against the query, or nil if every vid
-// matches.
+// match returns the function that checks the vid of a vehicle against the query, or nil if every
+// vid matches.
 func (p *Operations) match(q VehicleQuery) (func(vid []byte) bool, error) {
 	prefix := []byte(q.Prefix)
 	if q.Source == "" {

@@ -54,8 +54,8 @@ func (r FactRecord) LimitInWords() string {
 	return r.Limit + " " + inwords.Measure(*r.Threshold, r.Unit)
 }
 
-// Telling returns the facts to show to people as the reason for the verdict. It leaves out the scores
-// of the rules, and measures of an anomaly that are zero, because they say nothing.
+// Telling returns the facts to show to people as the reason for the verdict. It leaves out facts
+// that explain nothing: the scores of the rules, and measures of an anomaly that are zero.
 func (v VerdictRecord) Telling() (telling []FactRecord) {
 	for _, f := range v.Facts {
 		if (f.Value != 0 || f.Limit != vehicle.AnomalyFrom) && !strings.HasPrefix(f.Name, vehicle.Evidence) {
@@ -102,7 +102,8 @@ func (p *Operations) State(ctx context.Context, id vehicle.ID) (s vehicle.State,
 	return p.cfg.State(ctx, id)
 }
 
-// Vehicle returns the record of a vehicle and its newest state, from memory if it is not stored yet.
+// Vehicle returns the record of a vehicle and its newest state, from memory if it is not stored
+// yet.
 func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, vehicle.State, error) {
 	s, ok, err := p.cfg.State(ctx, id)
 	switch {
