@@ -162,8 +162,8 @@ func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	}
 }
 
-// ForgetUsage removes from this table the calls that a node has stored for a token. The times of
-// the last use and of the last refusal are kept.
+// ForgetUsage removes from this table the calls that the given node has stored for a token. The
+// times of the token's last use and last refusal are kept.
 func (t *Credentials) ForgetUsage(id, node string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

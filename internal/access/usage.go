@@ -174,8 +174,8 @@ type dayCounter struct {
 	calls [2][outcomeCount]atomic.Int64
 }
 
-// lastUsedStep is the resolution of the time of the last use, in seconds. The time is only shown to
-// people, so it is not worth a write to shared memory for each query.
+// lastUsedStep is the resolution of the time of the last use, in seconds. A finer resolution would
+// need a write to shared memory for each query, although the time is only shown to people.
 const lastUsedStep = 60
 
 // Count counts a call at time now. op must be exactly one operation. Count takes no lock, and
