@@ -27,9 +27,9 @@ type Answer struct {
 	Record json.RawMessage
 }
 
-// Answered reports whether the service has an answer, that is, whether Status is [Succeed]. If it
-// has none, the state in the [DrivingAnswer] or [ThrottleAnswer] has no meaning; it is "" if Status
-// is [Fail].
+// Answered reports whether the service has an answer, that is, whether Status is [Succeed].
+// Otherwise the state in the [DrivingAnswer] or [ThrottleAnswer] has no meaning; with Status
+// [Fail], that state is "".
 func (a Answer) Answered() bool { return a.Status == Succeed }
 
 // DrivingAnswer is the answer of [Client.CarDrivingState].
