@@ -11,9 +11,10 @@ import (
 // clientOf returns the address of the client that sent a request. peer is the other end of the
 // connection. If peer is not a trusted proxy, peer is the client. Otherwise clientOf reads
 // X-Forwarded-For, to which each proxy appends the address of its own client, from the end. The
-// last address in it that is not a trusted proxy is the client, because the client may have
-// invented all addresses before its own. If the list ends or has an invalid member before that,
-// clientOf returns the last proxy that it has read.
+// first address in that order that is not a trusted proxy is the client. The addresses nearer to
+// the start of the list are ignored, because the client may have invented them. If the list ends
+// before such an address, or has an invalid member there, clientOf returns the last proxy that it
+// has read.
 func clientOf(peer netip.Addr, headers []byte, trusted []netip.Prefix) netip.Addr {
 	h := hops{lines: headers}
 	for isTrusted(peer, trusted) {

@@ -254,9 +254,9 @@ func (v *conversation) failureUnlessEvicted(f *failure) *failure {
 	return f
 }
 
-// overdue reports whether a deadline must be moved to now plus limit, because it is later than
-// that, or earlier by more than a quarter of limit. A smaller difference is ignored, because moving
-// a deadline costs more time than a lookup in the fleet table.
+// overdue reports whether a deadline must be moved to now plus limit. This is the case if the
+// deadline is later than that, or earlier by more than a quarter of limit. A smaller difference is
+// ignored, because moving a deadline costs more time than a lookup in the fleet table.
 func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit

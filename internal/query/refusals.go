@@ -26,8 +26,8 @@ const (
 	refusalWays = 8
 )
 
-// refusals remembers the addresses whose tokens were refused recently. To keep valid requests fast,
-// it takes a lock for a request with a valid token only if the token has a rate limit and the
+// refusals remembers the addresses whose tokens were refused recently. It keeps valid requests
+// fast: a request with a valid token takes a lock only if the token has a rate limit, and the
 // request fails or exceeds that limit.
 type refusals struct {
 	seed maphash.Seed // random, so that a client cannot choose addresses of one set
