@@ -140,8 +140,8 @@ func (l *Listener) Overloaded() bool {
 }
 
 // Excess reports whether a connection is to be closed, because it is one of the newest connections
-// and too many are open. c may be the connection from Accept, or wrap it, as TLS does, if the
-// wrapper has a method NetConn. Excess takes no lock.
+// and too many are open. c is a connection from Accept, or a wrapper of one that has a method
+// NetConn, such as TLS. Excess takes no lock.
 func (l *Listener) Excess(c net.Conn) bool {
 	if !l.limit.active() {
 		return false

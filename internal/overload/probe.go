@@ -154,9 +154,9 @@ func (p *Probe) arrived(now time.Time) {
 	}
 }
 
-// meanAt returns the mean delay at the time now, including that of the byte in flight, which has
-// waited until now. A longer delay has more weight, because a request that arrives at a random time
-// meets a long delay more often than a short one. The caller holds mu.
+// meanAt returns the mean delay at the time now. It includes the byte in flight, if there is one,
+// with the delay until now. A longer delay has more weight, because a request that arrives at a
+// random time meets a long delay more often than a short one. The caller holds mu.
 func (p *Probe) meanAt(now time.Time) time.Duration {
 	if p.sent.IsZero() {
 		return p.mean
