@@ -72,9 +72,9 @@ func ConnOf(request context.Context) *Conn {
 	return c
 }
 
-// beginStream counts a request of HTTP/2 on the connection and returns true. If the request is not
-// the first on its connection, and too many such requests are in progress on all connections, it
-// counts nothing and returns false.
+// beginStream counts a request of HTTP/2 as in progress on the connection and returns true. If the
+// request is not the first on its connection, and [Config.Max] such requests are in progress on all
+// connections together, beginStream counts nothing and returns false.
 func (c *Conn) beginStream() bool {
 	c.http.mu.Lock()
 	defer c.http.mu.Unlock()
