@@ -327,9 +327,9 @@ func (c *conn) Write(p []byte) (int, error) {
 // NetConn returns the underlying connection.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// stopReading makes Read fail, so that the connection ends after its messages are acknowledged. For
-// this, it sets a read deadline in the past. The library may replace that deadline before its next
-// read, so Read also checks the field named ending.
+// stopReading makes Read fail, so that the connection ends after its messages are acknowledged.
+// stopReading sets a read deadline in the past. The library may replace that deadline before its
+// next read, so Read also checks the field ending.
 func (c *conn) stopReading() {
 	c.end()
 	_ = c.SetReadDeadline(time.Unix(1, 0))
