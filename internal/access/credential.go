@@ -73,7 +73,7 @@ var policies = map[Kind]Policy{
 	OperatorKind: {Noun: "operator", Begin: "add", End: "remove", AdminOnly: true},
 }
 
-// Policy returns the policy of the kind.
+// Policy returns the rules for credentials of the kind.
 func (k Kind) Policy() Policy { return policies[k] }
 
 // DefaultTokenLife is the lifetime of a token for which no expiry is given.

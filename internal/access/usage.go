@@ -71,7 +71,7 @@ const UsageDays = 30
 // instead.
 const maxFutureDays = 7
 
-// DayOf returns the day of t, numbered as in [DayCalls].
+// DayOf returns the day of t, as the number of days since 1 January 1970 in UTC.
 func DayOf(t time.Time) int64 { return t.Unix() / secondsPerDay }
 
 const secondsPerDay = 24 * 60 * 60
