@@ -298,8 +298,8 @@ type Conn struct {
 	http  inHTTP
 }
 
-// Under returns the guarded connection that c is, or that c contains below TLS or other layers. If
-// there is none, it returns nil.
+// Under returns the guarded connection that c is or wraps, for example with TLS between. If there
+// is none, it returns nil.
 func Under(c net.Conn) *Conn {
 	for {
 		switch t := c.(type) {
