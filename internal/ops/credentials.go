@@ -193,7 +193,7 @@ func (p *Operations) update(
 }
 
 // errAdminOnly is the error for an operator's call that needs the admin key, such as adding an
-// operator. An operator who could do that could keep access after being removed.
+// operator. An operator who could add others could keep access after being removed.
 var errAdminOnly = Refuse(http.StatusForbidden, "this needs the admin key: an operator's key is not enough")
 
 // mayChange returns an error if credentials of the kind can be changed only with the admin key, and

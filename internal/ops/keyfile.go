@@ -61,8 +61,9 @@ func CheckKey(dir string) error {
 	return err
 }
 
-// readOwnKey is like readKey, but also refuses a file that belongs to another user, because that
-// user knows the key. This matters if the service runs as root, which can read every user's files.
+// readOwnKey reads the admin key, like readKey, but also refuses a file that belongs to another
+// user, because that user knows the key. This matters if the service runs as root, which can read
+// every user's files.
 func readOwnKey(dir string) (string, error) {
 	secret, owner, err := readKey(dir)
 	if err == nil && owner != os.Geteuid() {
