@@ -252,9 +252,9 @@ func (c *conn) readLarge() error {
 	return c.reserveProcessing()
 }
 
-// grow takes memory from the quotas, so that the full buffer of a packet can grow. size is the
-// present size of the buffer, and whole is the size of the packet, in bytes. It returns the next
-// size of the buffer, or false if the connection ends before the memory is free.
+// grow takes memory from the quotas for a larger buffer, after the buffer of a packet has become
+// full. size is the present size of the buffer, and whole is the size of the packet, in bytes. It
+// returns the next size of the buffer, or false if the connection ends before the memory is free.
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
