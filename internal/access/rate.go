@@ -89,9 +89,9 @@ func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next 
 	return b.take(r, min(int64(n), MaxBatch), MaxBatch, now)
 }
 
-// take implements Take, TakeBatch and Peek. It uses n calls. The parameter most is the largest n
-// with which any call on this budget is made. From most, take knows how far a budget can be
-// overdrawn, and so detects that the clock was set back.
+// take implements Take, TakeBatch and Peek: it uses n calls of the budget. The parameter most is the
+// largest n that any of them passes for this budget. A budget that is overdrawn by more than most
+// allows shows that the clock was set back.
 func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	t := now.UnixNano()
 	each := int64(r.Window) / r.Calls

@@ -49,8 +49,8 @@ const staleAfter = time.Second
 // can be evicted, the search continues, up to maxSearch connections, until it finds one.
 const searchSize, maxSearch = 64, 1024
 
-// searchPause is the minimum time from a search that found no connection to evict to the next
-// search. Without it, each new connection would cause a long search while all connections are held.
+// searchPause is the pause after a search that has found no connection to evict. Without the pause,
+// while no connection can be evicted, each new connection would cause a long search.
 const searchPause = 10 * time.Millisecond
 
 // warnInterval is the shortest time between two warnings that Accept logs about transient errors.

@@ -13,8 +13,8 @@ import (
 	"carstate/internal/access"
 )
 
-// backupFile returns the path of the file in the data directory that is written after each backup.
-// The modification time of this file is the time of the last backup.
+// backupFile returns the path of the marker file in the data directory that is written after each
+// backup. Its modification time is the time of the last backup.
 func backupFile(dir string) string { return filepath.Join(dir, "last-backup") }
 
 // LastBackup returns the time of the last backup that the node with this data directory has made.

@@ -31,8 +31,8 @@ type TokenRecord struct {
 	Vehicles          VehicleList `json:"vehicles"`
 }
 
-// TokenUsage is the number of calls with a token, summed over all nodes. Days begin at midnight
-// UTC.
+// TokenUsage is the number of calls with a token, today and in the last 30 days, summed over all
+// nodes. Days begin at midnight UTC.
 type TokenUsage struct {
 	Today      CallCounts `json:"today"`
 	Last30Days CallCounts `json:"last_30_days"` // including today

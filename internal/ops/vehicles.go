@@ -42,8 +42,8 @@ func (p *Operations) onVehicle(
 	return receipt, err
 }
 
-// checkGrantable returns an error if one of the vehicles is forgotten, because its vid must not be
-// stored again.
+// checkGrantable returns an error if one of the vehicles is forgotten: a grant would store its vid
+// again.
 func (p *Operations) checkGrantable(ids ...vehicle.ID) error {
 	for i, id := range ids {
 		if p.cfg.Forgotten.Has(id) {

@@ -38,8 +38,8 @@ type hops struct {
 	list  []byte // the members of the present header that are not read yet
 }
 
-// previous returns the member before the one that it returned last, or an empty slice if there is
-// none.
+// previous returns the members of the list in X-Forwarded-For from the last to the first, one with
+// each call, and then an empty slice.
 func (h *hops) previous() []byte {
 	for {
 		for len(h.list) > 0 {

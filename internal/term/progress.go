@@ -25,7 +25,7 @@ type Progress struct {
 
 const progressEvery = 10 * time.Second
 
-// NewProgress shows the progress of some work on w. The parameter total is the number of units of
+// NewProgress shows on w the progress of some work. The parameter total is the number of units of
 // work, and unit is their name, such as "samples".
 func NewProgress(w io.Writer, total int, unit string) *Progress {
 	p := &Progress{w: w, unit: unit, total: total, next: time.Now().Add(progressEvery)}

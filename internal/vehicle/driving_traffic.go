@@ -15,8 +15,9 @@ type TrafficMemory struct {
 	// the present travel time. FreeKmh is the speed in light traffic; Source says how it is
 	// known.
 	Share, FreeKmh float32
-	// MeanSeconds is the total weight of the speeds in the state's MeanSpeed, in seconds. It is at
-	// most the time constant of that mean, one minute.
+	// MeanSeconds says on how many seconds of driving the state's MeanSpeed is based. MeanSpeed is
+	// an exponentially decaying mean, so older seconds count less, and MeanSeconds is at most the
+	// time constant of the mean, one minute.
 	MeanSeconds float32
 	// Stop is how many seconds the present stop has lasted, at most longStop. In a stop, the car is
 	// stationary or at walking pace. Stop is zero while the car drives.

@@ -23,8 +23,9 @@ type LagMemory struct {
 	Led bool
 }
 
-// repeats reports whether an unchanged value of this sensor may be a repetition of an old reading:
-// the other sensor has moved, and this sensor is still expected to follow.
+// repeats reports whether the other sensor of the pair has moved and this sensor, which lags behind
+// it, is still expected to follow. An unchanged value of this sensor may then be an old reading that
+// was sent again.
 func (m *LagMemory) repeats() bool { return m.Behind > 0 && m.Behind < m.patience() }
 
 // patience returns how long, in hundredths of a second, this sensor may remain unchanged after the

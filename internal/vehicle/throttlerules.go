@@ -128,8 +128,9 @@ const (
 	disagreementMost, disagreementAlarm = 12.0, 36.0
 	sensorsFree                         = 3.0
 	commandFree                         = 2.0
-	// aloneFree is the allowance, in percent, for readings whose time stamps may be seconds off,
-	// such as those of a gateway that sends its last readings every minute.
+	// aloneFree replaces sensorsFree and commandFree if there is no other reading within 2.5 s
+	// before, because the time stamps may then be seconds off. An example are the readings of a
+	// gateway that sends only the last reading of each sensor, every minute.
 	aloneFree = 6.0
 
 	// For a stuck sensor, the measure is how long it keeps its value within stuckWithin percent

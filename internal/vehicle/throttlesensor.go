@@ -48,9 +48,9 @@ func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 	}
 }
 
-// timeCovered returns the length of time, in seconds, that the last reading covers. That is the
-// time since the reading before it, limited to the constant most. If no reading was shortly before
-// it, the result is aloneMost.
+// timeCovered returns for how many seconds the last reading counts in the rules: for the time since
+// the reading before it (Gap), but at most for 2 s (the constant most). If Gap is zero, because
+// the reading before it is more than 2.5 s older, the result is aloneMost.
 func (m *SensorMemory) timeCovered() float32 {
 	if m.Gap == 0 {
 		return aloneMost

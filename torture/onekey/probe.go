@@ -82,7 +82,7 @@ func (p *probe) note(err error, during string) {
 	}
 }
 
-// byHTTP sends over HTTP/1.1.
+// byHTTP sends the samples of the probe over HTTP/1.1.
 type byHTTP struct {
 	t        *target
 	key, vid string

@@ -468,7 +468,8 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 // usualStateBytes is the approximate size in bytes of a stored state with its answers.
 const usualStateBytes = 800
 
-// stateWriter adds states and their answers to a batch. It reuses its buffers.
+// stateWriter adds states to a batch, each with the verdicts that queries return for it. It reuses
+// its buffers.
 type stateWriter struct {
 	t             *Partition
 	batch         *pebble.Batch

@@ -167,5 +167,5 @@ func (v *emptied) Open(name string, options ...vfs.OpenOption) (vfs.File, error)
 	return v.FS.Open(name, options...)
 }
 
-// Lock implements [vfs.FS]. The store is locked already.
+// Lock implements [vfs.FS]. It does nothing, because the store is locked already.
 func (v *emptied) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
