@@ -31,7 +31,7 @@ type plan struct {
 
 func planFor(o report.Options) plan {
 	if o.Quick {
-		return plan{sizes: []int{2_000}, overwrite: 2_000, updates: 20_000, reported: 2_000, steady: 2_000,
+		return plan{sizes: []int{2_000}, overwrite: 2_000, updates: 20_000, reported: 2_000, steady: steadyRate,
 			rounds: 1}
 	}
 	return plan{sizes: []int{100_000, 1_000_000, 3_000_000, 10_000_000}, overwrite: 1_000_000, updates: 12_000_000,
