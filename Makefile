@@ -83,8 +83,9 @@ UNRACED := internal/archtest internal/vehicle internal/lab/faults internal/lab/f
 
 # Tests of other packages that run without the race detector, and where they are. Those that call
 # testkit.Unraced run only so; the others run with the race detector, too, where they do less.
-UNRACEDTESTS := PowerCuts DiskFull Damage LogDamage MixedFleetShowsEveryVerdict FaultBook RecordedDrives ManyStretches
-UNRACEDDIRS := internal/store/local internal/lab/simulate internal/lab/drivelog internal/admin/roadmap
+UNRACEDTESTS := PowerCuts DiskFull Damage LogDamage MixedFleetShowsEveryVerdict FaultBook RecordedDrives ManyStretches \
+	OnlyEverJammed NoiseMovesNoStandingCar ObserveAllocatesNothing Roadworks ClockRollsOver StandingCars
+UNRACEDDIRS := internal/store/local internal/lab/simulate internal/lab/drivelog internal/admin/roadmap internal/road
 space := $(subst ,, )
 
 # Most tests wait for processes that they have started, so more tests run in parallel than there are

@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -49,7 +50,8 @@ func TestUnraced_TestsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := func(name string) []string {
-		line := regexp.MustCompile(`(?m)^` + name + ` := (.+)$`).FindSubmatch(makefile)
+		line := regexp.MustCompile(`(?m)^` + name + ` := (.+)$`).FindSubmatch(
+			bytes.ReplaceAll(makefile, []byte("\\\n"), nil))
 		if line == nil {
 			t.Fatalf("the Makefile has no line %s", name)
 		}

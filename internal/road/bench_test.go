@@ -9,6 +9,7 @@ import (
 
 	"github.com/golang/geo/s2"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -77,6 +78,7 @@ func (f *fleet) report(t testing.TB, position bool) (*car, vehicle.Sample) {
 
 // TestObserveAllocatesNothing checks that Observe allocates no memory for a car on a known road.
 func TestObserveAllocatesNothing(t *testing.T) {
+	testkit.Unraced(t)
 	f := newFleet(t)
 	for _, position := range []bool{true, false} {
 		if n := testing.AllocsPerRun(5000, func() {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -260,6 +261,7 @@ func TestTunnel_OwnSpeeds(t *testing.T) {
 // jam on a street where other cars drive. Such a car may be parked at the kerb with its engine on,
 // be a bus at its stop, or lie.
 func TestStandingCars(t *testing.T) {
+	testkit.Unraced(t)
 	for _, standing := range []time.Duration{time.Minute, 5 * time.Minute, 9 * time.Minute} {
 		var m Map
 		teach(t, &m, street)

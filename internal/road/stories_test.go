@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -58,6 +59,7 @@ func TestFewLiars_BusyRoad(t *testing.T) {
 // pass makes no jam, wherever it is. Its receiver's noise must not make it count as several cars or
 // on several stretches.
 func TestNoiseMovesNoStandingCar(t *testing.T) {
+	testkit.Unraced(t)
 	random := rand.New(rand.NewPCG(3, 4))
 	for metres := 0.0; metres < 80; metres += 8 {
 		var m Map
@@ -93,6 +95,7 @@ func jammed(from vehicle.UnixMilli) flow {
 // and three weeks later, its state must be jam or slow, not normal, and its free flow must be a
 // guess, even if one car a day claims 200 km/h there.
 func TestOnlyEverJammed(t *testing.T) {
+	testkit.Unraced(t)
 	var m Map
 	claims := 200.0
 	for d := range 22 {
@@ -131,6 +134,7 @@ func freeKmh(t *testing.T, m *Map, f flow, at vehicle.UnixMilli) float64 {
 // TestRoadworks checks a road with a free flow of 110 km/h on which no car exceeds 60 km/h for
 // five weeks. Its free flow must become 60 km/h after two to five weeks, and not on the next day.
 func TestRoadworks(t *testing.T) {
+	testkit.Unraced(t)
 	var m Map
 	f := eastbound
 	f.cars, f.every, f.metres = 20, 3*time.Minute, 1800
@@ -221,6 +225,7 @@ func conditions(m *Map, at vehicle.UnixMilli) map[vehicle.Stretch]Condition {
 // time that it had before midnight, and the free flow that was learned on the day before must
 // still be known.
 func TestClockRollsOver(t *testing.T) {
+	testkit.Unraced(t)
 	for _, at := range []time.Time{
 		time.Date(2026, 1, 6, 0, 0, 0, 0, time.UTC),
 		time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC),
