@@ -69,7 +69,7 @@ func (c *backupCommand) verify(w streams) error {
 	defer f.Close()
 	info, err := store.CheckBackup(f)
 	if err != nil {
-		return fmt.Errorf("this backup cannot be restored, take another: %w", err)
+		return fmt.Errorf("this backup cannot be restored: %w", err)
 	}
 	if c.JSON {
 		return printJSON(w.out, info)

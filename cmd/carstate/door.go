@@ -37,8 +37,11 @@ func (c *ingestFlags) checkTarget() error {
 		(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return usageError("--ingest-url must be a URL such as http://127.0.0.1:8081")
 	}
-	if (c.Source == "") != (c.Key == "") {
-		return usageError("--source and --key must be given together")
+	switch {
+	case c.Source != "" && c.Key == "":
+		return usageError("--source needs the key of the source: give --key, or set CARSTATE_KEY")
+	case c.Source == "" && c.Key != "":
+		return usageError("--key or CARSTATE_KEY is set, and --source is not: give --source NAME, or unset CARSTATE_KEY")
 	}
 	return nil
 }

@@ -65,8 +65,8 @@ func forgetPrompt(err error) string {
 }
 
 // forget deletes everything that the service knows of a vehicle, and makes it refuse the vehicle's
-// telemetry. At a terminal, the user must confirm this first. If nothing was known of the vehicle,
-// forget prints a hint, because the vid may be a typing error.
+// telemetry. At a terminal, the user must confirm this first. If nothing was removed, forget prints a
+// hint, because the vid may be a typing error, or the vehicle was forgotten before.
 func (c *forgetCommand) forget(
 	ctx context.Context, w streams, client *client.Client, id vehicle.ID,
 ) (access.ForgetReceipt, error) {
@@ -78,8 +78,8 @@ func (c *forgetCommand) forget(
 	}
 	r, err := client.Forget(ctx, id)
 	if err == nil && r.Removed == (access.RemovedCount{}) {
-		fmt.Fprintln(w.err, "Nothing was known of this vehicle, and no token or source named it; "+
-			"its telemetry is refused from now on."+
+		fmt.Fprintln(w.err, "Nothing is known of this vehicle, or nothing any more since it was forgotten before, "+
+			"and no token or source names it. Its telemetry is refused."+
 			" If the vid was a mistake: carstate forget VID --allow")
 	}
 	return r, err

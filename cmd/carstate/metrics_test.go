@@ -87,7 +87,8 @@ var labels = []string{"call", "code", "free_flow", "goversion", "le", "listener"
 func TestMetrics_NamesAndLabels(t *testing.T) {
 	t.Parallel()
 	cert, key, _ := testkit.Certificate(t)
-	p := start(t, t.TempDir(), "--max-age", "24h", "--tls-cert", cert, "--tls-key", key, "--query-addr", "127.0.0.1:0")
+	p := start(t, t.TempDir(), "--access-log", filepath.Join(t.TempDir(), "access.log"), "--max-age", "24h",
+		"--tls-cert", cert, "--tls-key", key, "--query-addr", "127.0.0.1:0")
 	// After the machine has stalled, the node may see an overload for a while.
 	if err := until(time.Minute, testkit.Says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK,
 		`(?m)^carstate_overloaded\{listener="ingest"\} 0$`)); err != nil {

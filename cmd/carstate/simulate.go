@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"carstate/client"
@@ -78,6 +79,10 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	if u, err := url.Parse(c.QueryURL); c.QueryURL != "" &&
 		(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return usageError("--query-url must be a URL such as http://127.0.0.1:8080")
+	}
+	if strings.HasPrefix(c.Token, string(access.SandboxKind)) {
+		return usageError("--token or CARSTATE_TOKEN is a sandbox token, which sees no simulated vehicle: " +
+			"unset it, or give an access token")
 	}
 	config := simulate.Config{
 		Vehicles: c.Vehicles, Rate: c.Rate, Seed: c.Seed, Faults: c.Faults, FreeFlow: c.FreeFlow,

@@ -70,6 +70,7 @@ func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wir
 
 // download writes the response of a GET call to w. The parameter kind is the media type that the
 // response must have. If the response is cut off, download returns an error with the text brokeOff.
+// An error of w is returned as it is.
 func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff string) error {
 	resp, err := c.do(ctx, http.MethodGet, path, nil, nil, true)
 	if err != nil {
@@ -79,11 +80,27 @@ func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff
 	if resp.Header.Get("Content-Type") != kind {
 		return errorf("the server at %s is not carstate's admin listener (--admin-addr)", shown(c.URL))
 	}
-	if _, err := io.Copy(w, resp.Body); err != nil {
-		if ctx.Err() != nil {
+	to := &target{w: w}
+	if _, err := io.Copy(to, resp.Body); err != nil {
+		switch {
+		case to.failed != nil:
+			return to.failed
+		case ctx.Err() != nil:
 			return ctx.Err()
 		}
 		return &Error{text: brokeOff}
 	}
 	return nil
+}
+
+// target is a writer that keeps the error of a Write that failed.
+type target struct {
+	w      io.Writer
+	failed error
+}
+
+func (t *target) Write(p []byte) (int, error) {
+	n, err := t.w.Write(p)
+	t.failed = err
+	return n, err
 }

@@ -50,7 +50,7 @@ var (
 	ErrTorn    = errors.New("this backup is cut off or damaged: take another one, or use an older file")
 	ErrUnfit   = errors.New("this backup has a record that carstate cannot have written, so nothing of it is restored")
 
-	ErrUnauthentic = errors.New("this backup was changed, or made by a service whose key was not given: " +
+	ErrUnauthentic = errors.New("this backup was changed, or no key that was given is that of the service that made it: " +
 		"give the key that `carstate operator backup-key` printed there (--backup-key-file)")
 )
 

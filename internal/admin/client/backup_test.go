@@ -1,0 +1,42 @@
+package client
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+
+	"carstate/internal/admin/wire"
+)
+
+// fullDisk is a writer without free space.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestBackup_WhoFailed checks that the error of a backup says whether its target cannot be written
+// or the service's response was cut off.
+func TestBackup_WhoFailed(t *testing.T) {
+	cut := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", wire.BackupType)
+		fmt.Fprint(w, "half")
+		if cut {
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	defer server.Close()
+	c := &Client{URL: server.URL, Key: "key"}
+	if err := c.Backup(t.Context(), fullDisk{}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a full disk: got %v, want %v", err, syscall.ENOSPC)
+	}
+	cut = true
+	if err := c.Backup(t.Context(), new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "incomplete") {
+		t.Errorf("a cut response: got %v, want that the backup is incomplete", err)
+	}
+}
