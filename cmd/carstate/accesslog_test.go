@@ -84,7 +84,7 @@ func TestSIGHUPDoesNotEndANode(t *testing.T) {
 		}
 	}
 	p.stop(t)
-	if p.log.Count(`"msg":"ending"`) != 1 {
+	if p.log.Count(`"msg":"ending","reason":"terminated signal received"`) != 1 {
 		t.Errorf("it ended before it was asked to:\n%s", p.log)
 	}
 }

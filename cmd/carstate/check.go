@@ -16,7 +16,9 @@ import (
 // carstate cannot read. For a valid configuration it prints every setting, the source of the
 // setting, and the listeners. It opens no port and changes nothing.
 func (c *serveCommand) check(w streams, given *kong.Context) error {
-	config, err := c.node(slog.New(slog.NewTextHandler(w.err, nil)), nil)
+	log := slog.New(slog.NewTextHandler(w.err, nil))
+	warnOfUnknown(log, given)
+	config, err := c.node(log, nil)
 	if err != nil {
 		return err
 	}

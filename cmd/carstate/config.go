@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -197,7 +198,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	}
 	if f.Nats == "" {
 		switch err := local.CheckFormat(f.DataDir); {
-		case errors.Is(err, local.ErrFormat):
+		case errors.Is(err, local.ErrFormat), errors.Is(err, syscall.ENOTDIR):
 			return node.Config{}, usageError("%s", err)
 		case err != nil:
 			return node.Config{}, err

@@ -149,7 +149,7 @@ func printDemo(w streams, n *node.Node, f *serveFlags, token string, fleet simul
 		fmt.Fprintf(&b, " or mqtt://%s", a)
 	}
 	fmt.Fprintf(&b, ".\nConsole: %s/ opens with the key in %s\n", n.URL(node.AdminAddr), ops.KeyFile(f.DataDir))
-	fmt.Fprintf(&b, "Operator: %s/metrics and /readyz; commands take --data-dir %s --admin-addr %s\n",
+	fmt.Fprintf(&b, "Operator: %s/metrics and /readyz; carstate status and other commands take --data-dir %s --admin-addr %s\n",
 		n.URL(node.AdminAddr), f.DataDir, n.Addr(node.AdminAddr))
 	fmt.Fprintf(&b, "End with Ctrl-C.\n")
 	_, err := fmt.Fprint(w.out, b.String())

@@ -54,7 +54,7 @@ func (r *reloader) reload() {
 	if restart != "" {
 		level = slog.LevelWarn
 	}
-	r.log.Log(context.Background(), level, "reloaded the settings, the certificate and the access log",
+	r.log.Log(context.Background(), level, "reloaded the settings",
 		"changed", cmp.Or(changed, "-"), "needs_restart", cmp.Or(restart, "-"))
 }
 

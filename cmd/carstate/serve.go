@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -40,6 +41,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	log, level := servicelog.New(w.err, c.LogLevel, c.LogFormat)
+	warnOfUnknown(log, given)
 	config, err := c.node(log, level)
 	if err != nil {
 		return err
@@ -67,7 +69,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 		}
 	}()
 	err = n.Wait(ctx)
-	log.Info("ending", "reason", reason(err), "version", version)
+	log.Info("ending", "reason", reason(ctx, err), "version", version)
 	if err == nil {
 		again, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		err = n.Drain(again)
@@ -76,9 +78,17 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	return errors.Join(err, n.Close())
 }
 
-func reason(err error) string {
+// reason says why the service ends: because of the error err, or else because of a signal.
+func reason(ctx context.Context, err error) string {
 	if err == nil {
-		return "asked to"
+		err = context.Cause(ctx) // it names the signal
 	}
 	return err.Error()
+}
+
+// warnOfUnknown warns of environment variables that look like settings but are not known.
+func warnOfUnknown(log *slog.Logger, given *kong.Context) {
+	if names := cmdline.UnknownVariables(given.Model.Node, "CARSTATE_"); len(names) > 0 {
+		log.Warn("environment variables with unknown names are ignored: correct or remove them", "names", names)
+	}
 }

@@ -28,6 +28,7 @@ type sourceAdd struct {
 	Name     string `arg:"" help:"The source's name, also its MQTT user name: letters, digits, '-' and '_'."`
 	Vehicles string `required:"" placeholder:"all|VID,…|@FILE" help:"Vehicles that it sends telemetry for; a file has one vid on each line."`
 	Rate     string `placeholder:"N/s" help:"Maximum rate of samples, as N/s, N/min or N/h; no limit by default."`
+	Expires  string `default:"never" placeholder:"90d|never" help:"How long its key is valid (${default})."`
 	Strict   bool   `help:"Refuse a sample that has a signal of unknown name. By default the signal is ignored."`
 	jsonFlag
 }
@@ -45,11 +46,19 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return usageError("--rate: %v", err)
 	}
+	expires, err := lifetime(c.Expires, time.Now())
+	if err != nil {
+		return err
+	}
+	until := "never"
+	if !expires.IsZero() {
+		until = day(&expires, "")
+	}
 	return tell(c, w, func(client *client.Client) (wire.AddedSource, error) {
-		return client.AddSource(ctx, access.Request{Name: c.Name, Vehicles: v, Rate: rate, Strict: c.Strict})
+		return client.AddSource(ctx, access.Request{Name: c.Name, Vehicles: v, Rate: rate, Expires: expires, Strict: c.Strict})
 	}, func(s wire.AddedSource) (string, string) {
-		return s.Key, fmt.Sprintf("This is the key of source %s, shown only once. Its rate: %s. Unknown signals: %s.",
-			s.Name, inwords.RateLimit(s.Rate), unknownSignals(s.Strict))
+		return s.Key, fmt.Sprintf("This is the key of source %s, shown only once. Its rate: %s. It expires: %s. Unknown "+
+			"signals: %s.", s.Name, inwords.RateLimit(s.Rate), until, unknownSignals(s.Strict))
 	})
 }
 

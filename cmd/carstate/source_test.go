@@ -9,7 +9,8 @@ import (
 // accepted from another.
 func TestStrictSource(t *testing.T) {
 	p := start(t, t.TempDir())
-	strict := strings.TrimSpace(p.carstate(t, "source", "add", "strict", "--vehicles", "all", "--strict"))
+	strict := strings.TrimSpace(p.carstate(t, "source", "add", "strict", "--vehicles", "all", "--strict",
+		"--expires", "90d"))
 	const misspelt = `{"vid":"V1","time":1795147200000,"signals":{"Vehicle.Speed":1,"Vehicle.Sped":2}}`
 	for key, wants := range map[string]int{strict: 0, p.addSource(t, "lenient"): 1} {
 		if n, err := postLines(p, key, misspelt); n != wants {
@@ -21,6 +22,9 @@ func TestStrictSource(t *testing.T) {
 		"lenient": {"unknown signals  ignored\n", "ignored signals  1\n"},
 	} {
 		shown := p.carstate(t, "source", "show", name)
+		if strings.Contains(shown, "expires          never") == (name == "strict") {
+			t.Errorf("wrong expiry of %s:\n%s", name, shown)
+		}
 		for _, want := range wants {
 			if !strings.Contains(shown, want) {
 				t.Errorf("%q is missing in\n%s", want, shown)

@@ -36,7 +36,7 @@ func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 		}
 	}
 	if err := q.Check(); err != nil {
-		return usageError("%v", err)
+		return usageError("--%v", err) // the error begins with the name of a field, as that of its flag
 	}
 	if c.exports() {
 		if c.JSON {
@@ -59,6 +59,9 @@ func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 			return err
 		}
 		fmt.Fprintf(w.err, "%d of %d vehicles match.\n", page.Matched, page.Known)
+		if page.Matched == 0 && c.Prefix != "" {
+			fmt.Fprintln(w.err, "In a vid, a capital letter and a small one are different.")
+		}
 		if page.Next != "" {
 			fmt.Fprintf(w.err, "The next page: repeat the command with --cursor %s\n", page.Next)
 		}

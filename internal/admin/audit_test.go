@@ -379,7 +379,7 @@ func TestAuditIsSearchedThrough(t *testing.T) {
 	}
 	for query, says := range map[string]string{
 		"since=now": "a day such as", "vid=a+b": "ASCII letters and digits", "vehicle=x": "first 16 digits",
-		"before=x":   "before is the value of older",
+		"before=x": "before is the value of older", "action=tokn": "action must be one of token.issue, token.grant",
 		"limit=1001": "from 1 to 1000", "actor=a&actor=b": "given once", "who=a": "the audit takes actor",
 	} {
 		if a := s.do(t, "GET", "/v1/audit?"+query, ""); a.status != 400 || !strings.Contains(a.body, says) {

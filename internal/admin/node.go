@@ -36,4 +36,4 @@ func (s *Server) changeNode(r *http.Request, in wire.NodeSettings) (wire.NodeSet
 
 var logLevels = []string{"debug", "info", "warn", "error"}
 
-var errLogLevel = ops.Refuse(http.StatusBadRequest, "log_level is one of %s", strings.Join(logLevels, ", "))
+var errLogLevel = ops.Refuse(http.StatusBadRequest, "log_level must be one of %s", strings.Join(logLevels, ", "))

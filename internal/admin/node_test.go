@@ -35,8 +35,8 @@ func TestNodeIsChangedAndAudited(t *testing.T) {
 		{`{"read_only":true}`, http.StatusOK, `{"version":"v1","log_level":"debug","read_only":true}`},
 		{`{}`, http.StatusBadRequest, `{"error":"give log_level, read_only, or both"}`},
 		{`{"version":"v2","read_only":false}`, http.StatusBadRequest, `{"error":"give log_level, read_only, or both"}`},
-		{`{"log_level":"info+3"}`, http.StatusBadRequest, `{"error":"log_level is one of debug, info, warn, error"}`},
-		{`{"log_level":"loud"}`, http.StatusBadRequest, `{"error":"log_level is one of debug, info, warn, error"}`},
+		{`{"log_level":"info+3"}`, http.StatusBadRequest, `{"error":"log_level must be one of debug, info, warn, error"}`},
+		{`{"log_level":"loud"}`, http.StatusBadRequest, `{"error":"log_level must be one of debug, info, warn, error"}`},
 	} {
 		if got := s.do(t, http.MethodPatch, "/v1/node", c.body); got.status != c.status || got.body != c.want+"\n" {
 			t.Errorf("%s: %d %s", c.body, got.status, got.body)

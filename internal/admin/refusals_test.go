@@ -60,10 +60,10 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/sources", `{"name":"a"}`, 400, "vehicles are missing"},
 		{"POST", "/v1/sources", `{"name":"a","vehicles":"all","expires_at":"2026-11-20T12:00:00Z"}`, 400,
 			"before it is added"},
-		{"GET", "/v1/tokens/cstid000000000000", ``, 404, "no such record"},
-		{"POST", "/v1/tokens/cstid000000000000/revoke", ``, 404, "no such record"},
-		{"GET", "/v1/sources/nobody", ``, 404, "no such record"},
-		{"DELETE", "/v1/sources/nobody", ``, 404, "no such record"},
+		{"GET", "/v1/tokens/cstid000000000000", ``, 404, "no such token"},
+		{"POST", "/v1/tokens/cstid000000000000/revoke", ``, 404, "no such token"},
+		{"GET", "/v1/sources/nobody", ``, 404, "no such source"},
+		{"DELETE", "/v1/sources/nobody", ``, 404, "no such source"},
 	} {
 		got := s.do(t, tt.method, tt.path, tt.body)
 		if got.status != tt.status || !strings.HasPrefix(got.body, `{"error":"`) ||

@@ -81,10 +81,10 @@ func TestRotateRefuses(t *testing.T) {
 		{"tokens/" + tok.ID, `{"overlap_seconds":1.5}`, 400, "wrong type"},
 		{"tokens/" + tok.ID, `{"overlap":"24h"}`, 400, "this call takes overlap_seconds"},
 		{"tokens/" + revoked.ID, ``, 409, "it was revoked"},
-		{"tokens/cstid000000000000", ``, 404, "no such record"},
+		{"tokens/cstid000000000000", ``, 404, "no such token"},
 		{"sources/" + src.Name, `{"overlap_seconds":-1}`, 400, "from 0 to 7776000"},
-		{"sources/removed", ``, 404, "no such record"},
-		{"sources/nobody", ``, 404, "no such record"},
+		{"sources/removed", ``, 404, "no such source"},
+		{"sources/nobody", ``, 404, "no such source"},
 	} {
 		got := s.do(t, "POST", "/v1/"+tt.path+"/rotate", tt.body)
 		if got.status != tt.status || !strings.Contains(got.body, tt.says) {

@@ -157,7 +157,7 @@ func TestGrantRefuses(t *testing.T) {
 		{some.ID, `{"add":"all"}`, 400, "a list of vids"},
 		{some.ID, `{"add":["A-1"]}`, 400, "vid 1 of a list: a vid consists of ASCII letters and digits only"},
 		{all.ID, `{"remove":["A"]}`, 409, "all vehicles"},
-		{"cstid000000000000", `{"add":["A"]}`, 404, "no such record"},
+		{"cstid000000000000", `{"add":["A"]}`, 404, "no such token"},
 	} {
 		got := s.do(t, "POST", "/v1/tokens/"+tt.id+"/grant", tt.body)
 		if got.status != tt.status || !strings.Contains(got.body, tt.says) {
@@ -241,7 +241,7 @@ func TestChangeTokenRefuses(t *testing.T) {
 		{tok.ID, `{"expires_at":"2026-11-20T12:00:00Z"}`, 400, "cannot expire in the past: revoke it"},
 		{tok.ID, `{"vehicles":["Gone"]}`, 409, "forgotten"},
 		{sandbox.ID, `{"vehicles":"all"}`, 400, "the reserved vehicles and no others"},
-		{"cstid000000000000", `{"rate":""}`, 404, "no such record"},
+		{"cstid000000000000", `{"rate":""}`, 404, "no such token"},
 	} {
 		got := s.do(t, "PATCH", "/v1/tokens/"+tt.id, tt.body)
 		if got.status != tt.status || !strings.Contains(got.body, tt.says) {

@@ -167,14 +167,14 @@ func second[A any](_ A, err error) error { return err }
 func TestVehiclesRefusesWhatThereIsNot(t *testing.T) {
 	s, _ := listing(t)
 	for query, says := range map[string]string{
-		"driving=fast":                     "driving is one of normal, slow, jam",
-		"throttle=0":                       "throttle is one of normal, anomaly",
-		"reason=answered":                  "reason is one of stale, not_driving, unknown",
-		"sort=vid":                         "sort is one of trouble, newest, oldest",
-		"prefix=" + url.QueryEscape("a b"): "prefix is the beginning of a vid",
-		"limit=0":                          "limit is a number from 1 to 1000",
-		"limit=1001":                       "limit is a number from 1 to 1000",
-		"limit=x":                          "limit is a number from 1 to 1000",
+		"driving=fast":                     "driving must be one of normal, slow, jam",
+		"throttle=0":                       "throttle must be one of normal, anomaly",
+		"reason=answered":                  "reason must be one of stale, not_driving, unknown",
+		"sort=vid":                         "sort must be one of trouble, newest, oldest",
+		"prefix=" + url.QueryEscape("a b"): "prefix must be the beginning of a vid",
+		"limit=0":                          "limit must be a number from 1 to 1000",
+		"limit=1001":                       "limit must be a number from 1 to 1000",
+		"limit=x":                          "limit must be a number from 1 to 1000",
 		"driving=jam&reason=stale":         "give one of them",
 		"driving=jam&driving=slow":         "each parameter is given once",
 		"source=gateway":                   "there is no source of this name",

@@ -31,6 +31,7 @@ var examples = map[string]string{
 func Unquoted(err error) string {
 	complaint, variable, fromEnv := strings.Cut(access.OneLine(err), " (from envar ")
 	complaint, _, _ = strings.Cut(complaint, " but got ")
+	complaint = strings.Replace(complaint, `must be one of "",`, "must be one of ", 1) // "" means that it is left out
 	for expected, example := range examples {
 		if before, ok := strings.CutSuffix(complaint, "expected "+expected); ok {
 			complaint = before + "expected " + example

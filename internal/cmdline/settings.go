@@ -116,8 +116,8 @@ func (s Settings) check(command *kong.Node) error {
 		case slices.Contains(s.except, name):
 			complain(x.line, "%s is for the command line only", name)
 		case i < 0:
-			complain(x.line, "there is no such setting: the names are those of the flags that %s --help lists, "+
-				"without the dashes", command.FullPath())
+			complain(x.line, "there is no such setting%s: the names are those of the flags that %s --help lists, "+
+				"without the dashes", meant(command, name), command.FullPath())
 		default:
 			if takes := refusesValue(command.Flags[i], x.value); takes != "" {
 				complain(x.line, "%s takes %s", name, takes)
@@ -128,6 +128,39 @@ func (s Settings) check(command *kong.Node) error {
 		return nil
 	}
 	return fmt.Errorf("line %d: %s", first, complaint)
+}
+
+// meant returns a hint if name is written as the flag of a setting or as its environment variable is.
+// Otherwise it returns "".
+func meant(command *kong.Node, name string) string {
+	name = strings.TrimPrefix(strings.ReplaceAll(strings.ToLower(name), "_", "-"), "carstate-")
+	name = strings.TrimLeft(name, "-")
+	if !slices.ContainsFunc(command.Flags, func(f *kong.Flag) bool { return f.Name == name }) {
+		return ""
+	}
+	return " (did you mean " + name + "?)"
+}
+
+// UnknownVariables returns the names of the environment variables that have the prefix of this
+// program but set no flag of any command, such as one whose name has a typing error. The names are
+// sorted.
+func UnknownVariables(root *kong.Node, prefix string) (unknown []string) {
+	known := make(map[string]bool)
+	_ = kong.Visit(root, func(v kong.Visitable, next kong.Next) error { // next returns no other errors
+		if f, ok := v.(*kong.Flag); ok {
+			for _, name := range f.Envs {
+				known[name] = true
+			}
+		}
+		return next(nil)
+	})
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, prefix) && !known[name] {
+			unknown = append(unknown, access.Redact(name))
+		}
+	}
+	slices.Sort(unknown)
+	return unknown
 }
 
 // refusesValue returns "" if the flag f accepts the value. Otherwise it describes the values that

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"carstate/internal/access"
@@ -101,7 +102,14 @@ var errDamaged = Refuse(http.StatusServiceUnavailable,
 	"the part of the stored data that this needs is damaged: docs/operations.md says what to do (When the store is "+
 		"damaged)")
 
-var errNoRecord = Refuse(http.StatusNotFound, "there is no such record: carstate token list, source list and operator list show the names")
+// noRecord returns the refusal of an action such as "token.show" on something that does not exist.
+func noRecord(action string) *Refusal {
+	noun, _, _ := strings.Cut(action, ".")
+	if noun == "vehicle" {
+		return Refuse(http.StatusNotFound, "this vehicle is not forgotten")
+	}
+	return Refuse(http.StatusNotFound, "there is no such %s: carstate %[1]s list shows the names", noun)
+}
 
 // Explain returns the [Refusal] to show to the caller of an operation that failed with err: a
 // Refusal in err's chain, or else a text for the kind of error. Explain logs err, unless err is
@@ -118,7 +126,7 @@ func (p *Operations) Explain(action string, err error) *Refusal {
 	}
 	switch {
 	case errors.Is(err, access.ErrNotFound):
-		return errNoRecord
+		return noRecord(action)
 	case errors.Is(err, access.ErrExists) && action == "operator.add":
 		return Refuse(http.StatusConflict,
 			"an operator of this name exists: choose another name, or remove that one first")

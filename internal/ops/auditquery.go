@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -77,7 +78,9 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 		case "actor":
 			q.Actor = text
 		case "action":
-			q.Action = text
+			if q.Action = text; !slices.ContainsFunc(Actions, q.isOf) {
+				err = errors.New("action must be one of " + strings.Join(Actions, ", ") + ", or a kind such as token")
+			}
 		case "since":
 			q.Since, err = ParseTime(text, 0)
 		case "until":
@@ -125,6 +128,12 @@ func ParseTime(text string, day time.Duration) (time.Time, error) {
 	return t.Add(day), nil
 }
 
+// isOf reports whether an action is the one that the query asks for, or is of the kind that it asks
+// for.
+func (q AuditQuery) isOf(action string) bool {
+	return action == q.Action || strings.HasPrefix(action, q.Action+".")
+}
+
 // notAllListed matches the Detail of an event that names more vehicles than it lists, as in "… and
 // 5 more"; see [Operations.named].
 var notAllListed = regexp.MustCompile(`[0-9a-f]{16}, and [0-9]+ more`)
@@ -133,8 +142,7 @@ var notAllListed = regexp.MustCompile(`[0-9a-f]{16}, and [0-9]+ more`)
 // event may concern the vehicle in the query all the same: it matches all other filters, but does
 // not list all vehicles that it names.
 func (q AuditQuery) matches(e *access.Event) (selected, may bool) {
-	if q.Actor != "" && e.Actor != q.Actor ||
-		q.Action != "" && e.Action != q.Action && !strings.HasPrefix(e.Action, q.Action+".") ||
+	if q.Actor != "" && e.Actor != q.Actor || q.Action != "" && !q.isOf(e.Action) ||
 		e.Time.Before(q.Since) || !q.Until.IsZero() && !e.Time.Before(q.Until) {
 		return false, false
 	}

@@ -182,7 +182,7 @@ func (p *Operations) update(
 	}
 	if known, ok := p.cfg.Tables.Of(kind).Get(name); !ok || !known.Ended.IsZero() && !kind.Policy().Listed {
 		// A name without a record may be any text from a path, so it must not reach the audit.
-		return access.Credential{}, errNoRecord
+		return access.Credential{}, noRecord(kind.Policy().Noun)
 	}
 	e := access.Event{Action: kind.Policy().Noun + "." + verb, Object: name, Detail: detail}
 	err = p.audited(ctx, by, e, func(ctx context.Context) (err error) {

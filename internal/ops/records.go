@@ -51,7 +51,7 @@ func (p *Operations) Tokens() []TokenSummary {
 func (p *Operations) Token(id string) (TokenRecord, error) {
 	g, ok := p.cfg.Tables.Tokens.Get(id)
 	if !ok {
-		return TokenRecord{}, errNoRecord
+		return TokenRecord{}, noRecord("token")
 	}
 	return p.tokenRecord(g.Credential), nil
 }
@@ -158,7 +158,7 @@ func (p *Operations) Sources() []SourceSummary {
 func (p *Operations) Source(name string) (SourceRecord, error) {
 	s, ok := p.cfg.Tables.Sources.Get(name)
 	if !ok {
-		return SourceRecord{}, errNoRecord
+		return SourceRecord{}, noRecord("source")
 	}
 	return SourceRecord{p.SourceSummary(s.Credential), p.EarlierUntil(s.Credential), VehicleList{s.Vehicles}}, nil
 }

@@ -145,7 +145,7 @@ func (q VehicleQuery) Check() error {
 	}{{"driving", q.Driving, DrivingFilters}, {"throttle", q.Throttle, ThrottleFilters},
 		{"reason", q.Reason, ReasonFilters}, {"sort", q.Sort, VehicleSorts}} {
 		if f.value != "" && !slices.Contains(f.values, f.value) {
-			return Refuse(http.StatusBadRequest, "%s is one of %s", f.name, strings.Join(f.values, ", "))
+			return Refuse(http.StatusBadRequest, "%s must be one of %s", f.name, strings.Join(f.values, ", "))
 		}
 	}
 	if q.Limit < 0 || q.Limit > MaxVehicles {
@@ -153,18 +153,18 @@ func (q VehicleQuery) Check() error {
 	}
 	if q.Driving != "" && q.Reason != "" {
 		return Refuse(http.StatusBadRequest,
-			"driving lists cars with an answer and reason lists those without: give one of them")
+			"driving lists cars with an answer, and reason lists those without: give one of them")
 	}
 	if q.Prefix != "" {
 		if _, err := vehicle.ParseReportingID(q.Prefix); err != nil {
 			return Refuse(http.StatusBadRequest,
-				"prefix is the beginning of a vid: ASCII letters and digits, at most %d", vehicle.MaxReportingID)
+				"prefix must be the beginning of a vid: ASCII letters and digits, at most %d", vehicle.MaxReportingID)
 		}
 	}
 	return nil
 }
 
-var errVehicleLimit = Refuse(http.StatusBadRequest, "limit is a number from 1 to %d", MaxVehicles)
+var errVehicleLimit = Refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", MaxVehicles)
 
 // question converts the query into a query of the fleet table. The function clock returns the time
 // at which a reading is checked: a verdict is stale if its reading is too old at that time.

@@ -18,7 +18,7 @@ func (p *Operations) Forget(ctx context.Context, by access.Actor, id vehicle.ID)
 // Allow accepts telemetry of a forgotten vehicle again.
 func (p *Operations) Allow(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !p.cfg.Forgotten.Has(id) {
-		return access.ForgetReceipt{}, errNoRecord
+		return access.ForgetReceipt{}, noRecord("vehicle.allow")
 	}
 	return p.onVehicle(ctx, by, "vehicle.allow", id, p.cfg.Store.Allow)
 }

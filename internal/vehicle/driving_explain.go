@@ -88,7 +88,7 @@ func (s *State) trafficText(r *rules, t UnixMilli) string {
 	if m.MeanSeconds == 0 && !s.seenByOthers(t) {
 		return fmt.Sprintf("%s: the drive has just begun, and nothing is known of traffic yet", s.Pace)
 	}
-	traffic, road := "this car has averaged", "a street allows %.0f km/h"
+	traffic, road := "this car has averaged", "the road is unknown, and a street allows about %.0f km/h"
 	switch m.Source {
 	case FreeFlowShown:
 		road = "the road that it drove lately allows %.0f km/h"

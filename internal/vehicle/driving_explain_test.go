@@ -97,7 +97,7 @@ func TestExplainDriving(t *testing.T) {
 	at = at.Add(time.Hour)
 	read(map[Signal]float64{Speed: 12})
 	drive(59, 12)
-	want(RuleTraffic, "normal driving: this car has averaged 12 km/h; a street allows 33 km/h (36 %); "+
+	want(RuleTraffic, "normal driving: this car has averaged 12 km/h; the road is unknown, and a street allows about 33 km/h (36 %); "+
 		"that is traffic jam, but the drive has just begun")
 }
 

@@ -150,7 +150,7 @@ func TestTokenOperations(t *testing.T) {
 		f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", fmt.Sprint(10+i), "overlap", overlap),
 			http.StatusBadRequest, "choose how long the old secret stays valid")
 	}
-	f.want(f.post("/tokens/nobody/rotate", "mark", "3", "overlap", "0"), http.StatusNotFound, "there is no such record")
+	f.want(f.post("/tokens/nobody/rotate", "mark", "3", "overlap", "0"), http.StatusNotFound, "there is no such token")
 	f.did()
 	f.want(f.post("/tokens/"+tok.Name+"/revoke"), http.StatusOK, "Revoke the token of Ada?", "This cannot be undone.",
 		"No: go back")
@@ -189,7 +189,7 @@ func TestTokenIsEdited(t *testing.T) {
 	f.want(f.get(page), http.StatusOK, "<h1>Ada</h1>", "A, B",
 		`id="rate" name="rate" autocomplete="off" placeholder="no limit" value="5/s"`, "as it is: never",
 		page+"/revoke")
-	f.want(f.get("/tokens/nobody"), http.StatusNotFound, "there is no such record")
+	f.want(f.get("/tokens/nobody"), http.StatusNotFound, "there is no such token")
 	now := func() access.Credential {
 		t.Helper()
 		g, err := f.store.Tokens.Verify([]byte(secret), f.clock.Now())
@@ -244,7 +244,7 @@ func TestTokenIsEdited(t *testing.T) {
 	f.want(f.get(page), http.StatusOK, "expired", page+"/change")
 	f.want(f.post(page+"/change", "days", "never"), http.StatusSeeOther)
 	now() // the token is valid again
-	f.want(f.post("/tokens/nobody/change", "days", "never"), http.StatusNotFound, "there is no such record")
+	f.want(f.post("/tokens/nobody/change", "days", "never"), http.StatusNotFound, "there is no such token")
 	if did := f.did(); !strings.HasSuffix(did, "admin token.grant, admin token.change, admin token.change, admin "+
 		"token.change, admin token.change, admin token.change") {
 		t.Error(did)
@@ -354,8 +354,8 @@ func TestVehiclesPageRefuses(t *testing.T) {
 	f.want(f.get("/vehicles"), http.StatusOK, "No vehicle has reported yet.")
 	f.report("carA", jammed(time.Minute))
 	for path, says := range map[string]string{
-		"/vehicles?is=fast":                     "reason is one of stale",
-		"/vehicles?prefix=a%20b":                "prefix is the beginning of a vid",
+		"/vehicles?is=fast":                     "reason must be one of stale",
+		"/vehicles?prefix=a%20b":                "prefix must be the beginning of a vid",
 		"/vehicles?list=jam":                    "a list of vehicles takes driving",
 		"/vehicles?driving=jam&cursor=nonsense": "the cursor belongs to another list",
 	} {

@@ -74,7 +74,7 @@ func TestSourceIsEdited(t *testing.T) {
 	f.want(f.get("/sources"), http.StatusOK, f.roots[f.browser]+`/sources/gateway">gateway</a>`)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "<h1>gateway</h1>", `name="strict" value="yes" checked`,
 		"/sources/gateway/remove")
-	f.want(f.get("/sources/nobody"), http.StatusNotFound, "there is no such record")
+	f.want(f.get("/sources/nobody"), http.StatusNotFound, "there is no such source")
 	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "", "strict", "yes", "strict-was", "yes"),
 		http.StatusSeeOther)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "The source is changed.", "<dd>7/s</dd>",
@@ -189,7 +189,7 @@ func TestOperators(t *testing.T) {
 	if strings.Contains(a.body, "/operators/ada/") || strings.Contains(a.body, "/adminkey") {
 		t.Error("an operator is offered what only the admin key does")
 	}
-	f.want(f.post("/operators/nobody/remove"), http.StatusNotFound, access.ErrNotFound.Error())
+	f.want(f.post("/operators/nobody/remove"), http.StatusNotFound, "there is no such operator")
 	f.want(f.post("/operators/ada/remove"), http.StatusOK, "Remove the operator ada?")
 	f.want(f.post("/operators/ada/remove", "sure", "yes"), http.StatusSeeOther)
 	hers.want(hers.get("/operators"), http.StatusUnauthorized)
