@@ -24,7 +24,7 @@ type demoCommand struct {
 	// The flag has no environment variable, because CARSTATE_DATA_DIR is a setting of serve,
 	// and must not make the demo write into a directory that contains a user's data.
 	DataDir          string `env:"-" placeholder:"DIR" help:"Data directory, which must be new or empty. ${more_data_dir}"`
-	Fleet            int    `default:"200" placeholder:"N" help:"Number of simulated cars in traffic besides the recorded one (${default}); 0 for none."`
+	Fleet            int    `default:"600" placeholder:"N" help:"Number of simulated cars in traffic besides the recorded one (${default}); 0 for none."`
 	WithoutPositions bool   `help:"The simulated cars report no positions."`
 	nodeFlags
 }

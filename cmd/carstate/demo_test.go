@@ -104,7 +104,7 @@ func TestDemoFleet(t *testing.T) {
 	}); err != nil {
 		t.Fatalf("%v\n%s%s", err, stdout, stderr)
 	}
-	if !strings.Contains(stdout.String(), "200 simulated cars are on their way too, from vid SIM00000 to SIM00199") {
+	if !strings.Contains(stdout.String(), "600 simulated cars are on their way too, from vid SIM00000 to SIM00599") {
 		t.Errorf("the demo does not tell of its fleet: %s", stdout)
 	}
 	if err := until(testkit.Patience, func() error {

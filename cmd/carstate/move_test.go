@@ -17,7 +17,7 @@ import (
 	"carstate/internal/testkit"
 )
 
-var movedCars = flag.Int("move.cars", 1000, "cars of TestMove_BetweenMachineAndCluster")
+var movedCars = flag.Int("move.cars", 1000, "cars of TestMove_BetweenMachineAndCluster; a million needs -unraced")
 
 // TestMove_BetweenMachineAndCluster checks that a service can move from one machine to a cluster
 // and back, by backup and restore, while cars report to the old and the new service.

@@ -27,6 +27,8 @@ const demoDrive = "../../internal/lab/demo/drive.csv.gz"
 // binary is the built program, which all tests share.
 var binary string
 
+var unraced = flag.Bool("unraced", false, "start a program without the race detector, which is faster")
+
 func TestMain(m *testing.M) {
 	if said := os.Getenv(ownerVariable); said != "" {
 		if err := ownUntilAsked(said); err != nil {
@@ -49,7 +51,7 @@ func TestMain(m *testing.M) {
 	}
 	binary = filepath.Join(dir, "carstate")
 	// The race detector makes a race in the program fail the test.
-	build := exec.Command("go", "build", "-race", "-o", binary, ".")
+	build := exec.Command("go", "build", fmt.Sprintf("-race=%t", !*unraced), "-o", binary, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "the program cannot be built: %v\n%s", err, out)
 		os.Exit(1)
