@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("PATH", filepath.Dir(binary)+string(filepath.ListSeparator)+env.Getenv("PATH"))
+			env.Setenv("PATH", filepath.Dir(command)+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Setenv("GORACE", endAtOnce)
 			env.Values[processKey] = new(*process)
 			drive, err := filepath.Abs(demoDrive)
