@@ -158,7 +158,7 @@ func TestFirstHourSample(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(page)
-	edit := regexp.MustCompile("`(go mod edit [^`]*)`").FindSubmatch(page)
+	edit := regexp.MustCompile("(?m)(^go mod edit .*\n)+").Find(page)
 	root, err := filepath.Abs("../..")
 	if program == nil || edit == nil || err != nil {
 		t.Fatal("docs/first-hour.md has no Go program, or does not say how a module finds the client", err)
@@ -175,7 +175,7 @@ func TestFirstHourSample(t *testing.T) {
 	for _, args := range [][]string{
 		{"go", "mod", "init", "hello"},
 		{"go", "mod", "edit", "-go=1.21"}, // as an older version of Go creates it
-		strings.Fields(strings.ReplaceAll(string(edit[1]), "../carstate", root)),
+		{"sh", "-ec", strings.ReplaceAll(string(edit), "../carstate", root)},
 		{"go", "run", "."},
 	} {
 		cmd := exec.Command(args[0], args[1:]...)
@@ -203,7 +203,7 @@ func TestGoOnThePages(t *testing.T) {
 		return string(text)
 	}
 	minor := regexp.MustCompile(`(?m)^go ((\d+\.\d+).*)`).FindStringSubmatch(read("go.mod"))
-	edit := regexp.MustCompile("`(go mod edit [^`]*)`").FindStringSubmatch(read("docs/first-hour.md"))
+	edit := regexp.MustCompile("(?m)^(go mod edit .*)$").FindStringSubmatch(read("docs/first-hour.md"))
 	if minor == nil || edit == nil {
 		t.Fatal("go.mod names no version, or docs/first-hour.md does not say how a module finds the client")
 	}
