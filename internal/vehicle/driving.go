@@ -32,8 +32,8 @@ type DrivingVerdict struct {
 	// NotDriving is set if the car is not being driven: its ignition is off, it has been stationary
 	// with its engine off for minutes, or it has been stationary for a long time.
 	NotDriving bool
-	// Time is the time of the oldest reading that the verdict uses. (Of each signal, the verdict
-	// uses the newest reading.) It is zero if there is no verdict.
+	// The verdict uses the newest reading of each signal that it depends on. Time is the time of
+	// the oldest of these readings. It is zero if there is no verdict.
 	Time UnixMilli
 }
 
@@ -57,8 +57,8 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 func (s *State) Driving() DrivingVerdict {
 	speed, ok := s.speed()
 	if s.ignitionOff() {
-		// "Ignition off" needs no speed. An older speed is not used, and a newer speed only
-		// confirms it.
+		// "Ignition off" alone decides. A speed reading older than the ignition's is not used, and
+		// a newer one only confirms that the car is stationary.
 		return DrivingVerdict{NotDriving: true, Time: s.Latest[LowVoltageSystemState].Time}
 	}
 	if !ok {
@@ -97,8 +97,8 @@ func (s *State) speed() (Reading, bool) {
 // (stationary with its engine off), Traffic.Stood (stationary) and Traffic.EngineMute (electric or
 // a hybrid). If the car has stopped driving, observeRest also resets the memory of traffic, so that
 // the next drive starts as "normal". The parameter before is the newest speed reading before this
-// sample. An engine speed of 0 that was read before that reading is ignored, because the car may
-// have moved since.
+// sample. An engine speed of 0 that is older than this speed reading is ignored, because the car
+// may have moved after it.
 func (s *State) observeRest(before Reading) {
 	speed, ok := s.speed()
 	engine := s.Latest[EngineSpeed]
@@ -147,7 +147,8 @@ func (s *State) ignitionOff() bool {
 
 // resting reports whether, at its newest speed reading, the car had been stationary with its engine
 // off for at least restAfter, without reporting "ignition on" in the hour before (ignitionHolds).
-// The time since that reading is not counted, because the car may have driven in it.
+// The time after the newest speed reading is not counted, because the car may have driven in that
+// time.
 func (s *State) resting() bool {
 	speed, _ := s.speed()
 	return s.RestingSince != 0 && speed.Time.Sub(s.RestingSince) >= restAfter && !s.ignitionOn(speed.Time)

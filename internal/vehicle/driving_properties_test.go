@@ -68,7 +68,8 @@ func TestVerdictStands(t *testing.T) {
 
 // TestFluentIsNormal checks that a car that never falls below the speed that a street allows is
 // neither in a jam nor slow, unless it was on a faster road before. It also checks that a car that
-// never falls below two thirds of the speed that is assumed of a fast road is always normal.
+// is never slower than 54 km/h, two thirds of the highest free flow that the rules assume, is
+// always normal.
 func TestFluentIsNormal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		speeds := rapid.SampledFrom([]*rapid.Generator[float64]{rapid.Float64Range(33, 49),
@@ -86,8 +87,8 @@ func TestFluentIsNormal(t *testing.T) {
 }
 
 // TestGapIsNoEvidence checks that a silence of more than 75 seconds changes no mean. A verdict may
-// change after the silence in two cases: if only the hysteresis had prevented that change before,
-// or if the car was stationary before and after the silence, so that it turns out to be parked.
+// change after the silence in two cases only: the hysteresis alone had prevented the change before,
+// or the car was stationary before and after the silence and is therefore taken to be parked.
 func TestGapIsNoEvidence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s State
@@ -177,8 +178,9 @@ func TestSamplingRate(t *testing.T) {
 }
 
 // TestExactSampling checks that while a speed changes linearly, the number of steps in which the
-// change is reported makes no difference. A car that stops or sets off more slowly than cars do is
-// excluded, because it is taken to have been stationary for a part of the time.
+// change is reported makes no difference. Cars that stop or set off more slowly than
+// rampKmhPerSecond are excluded, because the rules take such a car to have been stationary for a
+// part of the time.
 func TestExactSampling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from := rapid.Float64Range(0, 130).Draw(t, "from")
@@ -195,8 +197,8 @@ func TestExactSampling(t *testing.T) {
 		for i := range pieces {
 			many.collect(&standardRules, v(i), v(i+1), float32(seconds)/float32(pieces))
 		}
-		// Below walking pace, where the mean includes stops only in part, a change is added with
-		// its mean speed.
+		// A change below walking pace is added with its mean speed, because the mean includes stops
+		// only in part. So the results may differ slightly.
 		if d := one.MeanSpeed - many.MeanSpeed; d > 0.5 || d < -0.5 {
 			t.Fatalf("%v km/h at once, %v in %d pieces", one.MeanSpeed, many.MeanSpeed, pieces)
 		}

@@ -16,8 +16,8 @@ type TrafficMemory struct {
 	// known.
 	Share, FreeKmh float32
 	// MeanSeconds says on how many seconds of driving the state's MeanSpeed is based. MeanSpeed is
-	// an exponentially decaying mean, so older seconds count less, and MeanSeconds is at most the
-	// time constant of the mean, one minute.
+	// an exponentially decaying mean, so older seconds have a lower weight, and MeanSeconds is at
+	// most the time constant of the mean, one minute.
 	MeanSeconds float32
 	// Stop is how many seconds the present stop has lasted, at most longStop. In a stop, the car is
 	// stationary or at walking pace. Stop is zero while the car drives.
@@ -66,15 +66,16 @@ func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 		s.startDrive(kmh, t)
 		s.Traffic.Moved = kmh > moving
 	case step > maxStep:
-		// The car may have been anywhere. Its memory is kept, but a stop before the gap is over.
+		// The car may have been anywhere. Its memory is kept, but a stop from before the silence
+		// has ended.
 		s.Traffic.Stop = 0
 	case step > 0:
 		seconds, left := float32(step.Seconds()), s.Traffic.Cruise > 0
 		s.collect(r, prev.Value, kmh, seconds)
-		if s.Pace != TrafficJam { // in a jam, the road before the jam remains the reference
+		if s.Pace != TrafficJam { // in a jam, Cruise keeps the speed from before the jam
 			s.Traffic.cruise(r, prev.Value, kmh, seconds)
 		}
-		if !left && s.Traffic.Cruise > 0 { // the mean so far was that of the car park
+		if !left && s.Traffic.Cruise > 0 { // the mean so far is of the way out of a car park
 			s.MeanSpeed, s.Traffic.MeanSeconds = kmh, 0
 		}
 	}
@@ -286,8 +287,9 @@ func (s *State) share(r *rules, t UnixMilli) (road bool) {
 	if !s.seenByOthers(t) {
 		return false
 	}
-	// The delays relate to the road's own free flow. If the road is young, m.FreeKmh may be
-	// another and better value, so the delays are converted to it.
+	// DelayBehind and DelayAhead are multiples of the travel time at the road's own free flow,
+	// a.FreeKmh. If that is only a guess (a.Young), m.FreeKmh may be another and better value, so
+	// the delays are converted to m.FreeKmh.
 	scale := m.FreeKmh / a.FreeKmh
 	behind := 1 / max(own, leastShare)
 	if a.DelayBehind > 0 {
@@ -313,9 +315,13 @@ func (s *State) seenByOthers(t UnixMilli) bool {
 const leastShare = 0.01
 
 // freeFlow returns the speed, in km/h, that the car's road allows at t in light traffic, and how
-// that speed is known. It returns the first that is known of: the free flow of the road, unless it
-// is a guess (RoadAround.Young); the one that the source sent; the guess for the road; an estimate
-// from the car's own speed; and the free flow assumed for any street.
+// that speed is known. It returns the first of these that is known:
+//
+//  1. the learned free flow of the road, unless it is a guess (RoadAround.Young);
+//  2. the free flow that the source sent;
+//  3. the guess for the road;
+//  4. an estimate from the car's own speed;
+//  5. the free flow that is assumed for any street.
 func (s *State) freeFlow(r *rules, t UnixMilli) (float32, FreeFlowSource) {
 	shown := max(r.street, min(r.perCruise*s.Traffic.Cruise, r.mostAssumed))
 	switch {

@@ -190,8 +190,9 @@ func TestOlderSampleChangesNothing(t *testing.T) {
 //   - with at most one of the signals that the driving rule compares with each other
 //     (two speeds, engine speed, ignition, free flow): the whole state.
 //
-// More cannot be equal, because the rules use the first of two speeds of one time and the free
-// flow known by then, and a drive ends as soon as what has arrived so far shows its end.
+// Other parts of the state may differ. Of two speeds of one time, the rules use the one that
+// arrives first, with the free flow known at that moment. And a drive ends as soon as the signals
+// that have arrived show its end.
 func TestSplitSample(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)

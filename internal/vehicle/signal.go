@@ -35,8 +35,8 @@ const (
 // signalTable gives each signal its VSS name, its unit, and the range of values that a sensor can
 // report. The ranges of the percentages are those of SAE J1979. The ranges of speed and engine
 // speed contain those of J1979 (up to 255 km/h and 16,384 rpm); other sources report up to 500
-// km/h. VSS has no upper limit for accuracy; a position that may be wrong by 1,000 km is worth
-// nothing.
+// km/h. VSS has no upper limit for accuracy. The limit here is 1,000 km, because a position with a
+// greater error is useless.
 var signalTable = [NumSignals]struct {
 	name     string
 	unit     string
@@ -117,8 +117,8 @@ func (s Signal) check(v float64) error {
 // Vehicle.LowVoltageSystemState.
 type Ignition uint8
 
-// The states that VSS lists. A car reports IgnitionUndefined when it does not know its
-// state; such a report is not recorded as a reading.
+// The states that VSS lists. A car reports IgnitionUndefined when it does not know the state of its
+// ignition; such a report is not recorded as a reading.
 const (
 	IgnitionUndefined Ignition = iota
 	IgnitionLock

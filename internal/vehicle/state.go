@@ -8,18 +8,19 @@ import "time"
 type State struct {
 	// Time is the newest event time seen.
 	Time UnixMilli
-	// Latest holds the newest reading of each signal. An "ignition off" that the car's
-	// motion has disproved keeps its time, and its value becomes [IgnitionUndefined].
+	// Latest holds the newest reading of each signal. An "ignition off" is disproved if the car
+	// moves later. Its reading then keeps its time, and its value becomes [IgnitionUndefined].
 	Latest [NumSignals]Reading
-	// FaultCode is the first code of the throttle system in the newest list of trouble codes that
-	// had such a code. It is zero if no list ever had one. It becomes zero again when the lists
-	// have had none for a minute (codeGoneFor).
+	// FaultCode is a trouble code of the throttle system, or zero if there is none. It is the first
+	// such code in the newest list of trouble codes that had one. It becomes zero again when the
+	// lists have had no such code for a minute (codeGoneFor).
 	FaultCode TroubleCode
 	// MeanSpeed is the car's exponentially weighted mean speed, in km/h, with a time constant of
-	// one minute. Of a long stop, only the beginning and the time after two minutes are included.
+	// one minute. Of a long stop, the mean includes only the first 30 s and the time after two
+	// minutes.
 	MeanSpeed float32
-	// Pace is the driving state that the rules concluded from Traffic. It is zero until a
-	// speed was read.
+	// Pace is the driving state that the driving rules concluded from the readings. It is zero
+	// until a speed was read.
 	Pace DrivingState
 	// Traffic is the memory of the driving rules for the current drive.
 	Traffic TrafficMemory
@@ -50,8 +51,8 @@ type Reading struct {
 // allocates nothing.
 func (s *State) Fold(x *Sample) (changed bool) { return s.fold(&standardRules, x) }
 
-// Observe returns the state after a sample. It is [State.Fold] for a caller that keeps the state
-// before the sample.
+// Observe returns the state after a sample, and leaves s unchanged. [State.Fold] changes the state
+// in place.
 func Observe(s State, x Sample) State {
 	s.Fold(&x)
 	return s

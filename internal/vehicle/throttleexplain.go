@@ -6,8 +6,9 @@ import (
 )
 
 // ExplainThrottle returns why [State.Throttle] gives its verdict. For an anomaly, the explanation
-// has the rule that found it, with its readings and measures. Otherwise it has, for every rule with
-// readings, the present measure and the limit at which this measure raises an anomaly.
+// has the rule that found the anomaly, the readings of the sensors concerned, and what the rule
+// measured. Otherwise it has, for every rule with readings, the present measure and the limit at
+// which this measure raises an anomaly.
 func (s *State) ExplainThrottle() Explanation {
 	m := s.ThrottleMemory
 	m.runRules(s)
@@ -83,8 +84,8 @@ func (a *AlarmMemory) text() string {
 	return x + " beside " + y
 }
 
-// alarmFacts returns, as facts, the readings with which the present anomaly was raised, the newest
-// readings of the same sensors, and the present measure of the rule that found it.
+// alarmFacts returns the facts of the present anomaly: the readings at the time when it was raised,
+// the newest readings of the same sensors, and the present measure of the rule that raised it.
 func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 	a := &m.Alarm
 	read := func(name string, value float32, t UnixMilli) {
@@ -123,8 +124,8 @@ func (m *ThrottleMemory) measures(s *State) (facts []Fact) {
 	return facts
 }
 
-// findings returns the findings of all rules on the sensors and pairs that were ever read. A
-// finding is what one rule has measured on one sensor or pair.
+// findings returns the findings of all rules. A finding is what one rule has measured on one sensor
+// or on one pair of sensors. Sensors and pairs that were never read have no findings.
 func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	for i := range m.Pairs {
 		if m.Pairs[i].Last != 0 {
@@ -149,7 +150,7 @@ func (m *ThrottleMemory) findings(s *State) (all []finding) {
 }
 
 // fact returns the finding as a Fact with the time t. The Fact's value is the finding's measure.
-// For a disagreement or noise, it is the measure as a percentage of the measure that raises an
+// But for a disagreement or noise, the value is a percentage: 100 is the measure that raises an
 // alarm.
 func (f finding) fact(t UnixMilli) Fact {
 	x, y := sensorWords[f.x], sensorWords[f.y]
@@ -175,7 +176,8 @@ func (f finding) fact(t UnixMilli) Fact {
 // its threshold.
 const AnomalyFrom = "anomaly from"
 
-// Evidence begins the Name of each [Fact] that is a score of a rule, and not a reading or a time.
+// Evidence begins the Name of each [Fact] whose value is a score: the measure of a rule as a
+// percentage of the measure that raises an alarm.
 const Evidence = "evidence that "
 
 func (f finding) measured(name string, t UnixMilli) Fact {
@@ -194,9 +196,9 @@ type ThrottleAlarm struct {
 	// X and Y are the sensors concerned; both are the same if there is only one.
 	X, Y         Signal
 	NameX, NameY string
-	// Banded reports whether the rules have learned, from this car, which value Y should have for
-	// each value of X. If so, Y should have the value that the method Expected returns, with up to
-	// Free percent more or less.
+	// Banded reports whether the rules have learned, from this car's readings, which value Y should
+	// have for each value of X. If Banded is set, the method Expected returns this value, and a
+	// healthy Y differs from it by at most Free percent.
 	Banded      bool
 	Free        float64
 	meanX, base float64

@@ -1,14 +1,15 @@
 package vehicle
 
 // Two sensors that should agree form a pair, and each of them is the partner of the other. Many
-// loggers and gateways repeat the last value of every sensor in each row, with the row's time. So a
-// sensor that is read every few seconds seems stationary while its partner moves. Therefore it is
-// learned for each pair how long one sensor takes to follow the other in what is reported. During
-// that time, a repeated value is not treated as a reading.
+// loggers and gateways send rows: each row has one time and a value of every sensor. If a sensor
+// was not read since the previous row, the row repeats the sensor's last value. So a sensor that is
+// read every few seconds seems stationary while its partner moves. The rules therefore learn the
+// lag of each sensor of a pair: the delay with which its reported value follows that of its
+// partner. While this delay lasts, a repeated value is not treated as a reading.
 
-// LagMemory is what is known of the lag of one sensor of a pair: the delay with which its reported
-// value follows that of the other sensor. A lag arises if the source repeats a sensor's last value
-// until it reads the sensor again. Times are in hundredths of a second.
+// LagMemory is what is known of the lag of one sensor of a pair. The lag is the delay with which
+// the sensor's reported value follows that of the other sensor. It arises if the source repeats a
+// sensor's last value until the source reads the sensor again. Times are in hundredths of a second.
 type LagMemory struct {
 	// Behind is the time, in hundredths of a second, since the other sensor moved, if this sensor
 	// has not moved since then; otherwise it is zero.
@@ -17,20 +18,21 @@ type LagMemory struct {
 	// until this sensor moved. It is an exponentially weighted average that rises fast (weight 1/2)
 	// and falls slowly (1/64).
 	Lag uint16
-	// Led is set while a movement of this sensor would show its lag, because the other sensor
-	// surely moved first. It is not set if both sensors moved at the same time, or if the other
-	// sensor has moved again since.
+	// Led is set if the other sensor has moved once and this sensor has not moved since then. The
+	// next movement of this sensor then shows its lag. Led is not set if both sensors moved at the
+	// same time, or if the other sensor has moved more than once.
 	Led bool
 }
 
-// repeats reports whether the other sensor of the pair has moved and this sensor, which lags behind
-// it, is still expected to follow. An unchanged value of this sensor may then be an old reading that
-// was sent again.
+// repeats reports whether an unchanged value of this sensor may be an old reading that was sent
+// again. It may be if the other sensor of the pair has moved, and this sensor's patience, the time
+// in which it should follow, has not passed.
 func (m *LagMemory) repeats() bool { return m.Behind > 0 && m.Behind < m.patience() }
 
 // patience returns how long, in hundredths of a second, this sensor may remain unchanged after the
-// other sensor has moved, because it may not have been read yet. That is one and a half times Lag,
-// plus lagSpare for pauses of the logger. It is zero if Lag is below lagLeast.
+// other sensor has moved. In this time, the source may not have read the sensor yet. The result is
+// one and a half times Lag, plus lagSpare for pauses of the logger. It is zero if Lag is below
+// lagLeast.
 func (m *LagMemory) patience() uint16 {
 	if m.Lag < lagLeast {
 		return 0
@@ -57,7 +59,7 @@ func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) 
 	case otherMoved && m.Behind == 0:
 		m.Behind, m.Led = 1, !changed
 	case otherMoved:
-		m.Led = false // the other moves on or is noisy, so it is unknown which of its moves is followed
+		m.Led = false // the other sensor has moved again, so it is unknown which of its movements is followed
 	}
 }
 
@@ -71,10 +73,10 @@ func (m *LagMemory) learn(lag uint16) {
 
 // observeLags updates Lags, the delays with which sensors follow each other, from the readings of
 // the time t. It must be called after all readings of t have arrived. For each pair, the result
-// reports whether one sensor has just followed a movement of the other. A delay arises if a source
-// repeats an old value under the time of newer readings. So after one sensor has moved, the other
-// is expected to follow only if both have a reading of the time t: a source that gives each reading
-// its own time repeats no old values.
+// reports whether one sensor has just followed a movement of the other. A movement of one sensor
+// begins a delay of the other only if both sensors have a reading of the time t. Such common times
+// are the sign of a source that may repeat old values; a source that gives each reading its own
+// time repeats none.
 func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrottlePairs]bool) {
 	after := hundredths(t - m.Last)
 	for i := range throttlePairs {
@@ -111,9 +113,9 @@ func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32
 }
 
 // isNew reports whether the value v of sensor i was newly read, and not just repeated by a logger.
-// The parameter was is the previous reading. v is taken for a repetition if it equals the previous
-// value although the other sensor of a pair has moved. That assumption ends when so much time has
-// passed that this sensor must have been read again (see LagMemory.repeats).
+// The parameter was is the previous reading. The value v is taken for a repetition if it equals the
+// previous value, the other sensor of a pair has moved, and sensor i may not have been read since
+// that movement (see LagMemory.repeats).
 func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	if was.Time == 0 || v != was.Value {
 		return true
@@ -127,9 +129,10 @@ func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	return true
 }
 
-// waits reports whether it is too early to compare the two sensors of a pair, because sensor i may
-// not have been read since the other one moved. The parameter side is 0 if i is the pair's sensor
-// x, and 1 if it is y. together reports whether the newest readings of both have the same time.
+// waits reports whether it is too early to compare the two sensors of a pair: sensor i may not have
+// been read since the other sensor moved. The parameter side is 0 if i is the pair's sensor x, and
+// 1 if it is y. The parameter together reports whether the newest readings of both sensors have the
+// same time.
 func (m *ThrottleMemory) waits(pair, side int, i ThrottleSensor, together bool) bool {
 	return m.Lags[pair][side].repeats() && (together || m.Ages[i] > 0 || m.Sensors[i].Step == 0)
 }

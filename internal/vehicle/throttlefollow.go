@@ -1,10 +1,10 @@
 package vehicle
 
-// follow folds the readings taken at t into Follow, which shows whether the throttle plate moves
-// when the demand rises. The demand is the position of the pedal, or engine load if the car reports
-// no pedal. The result after is the length of time, in seconds, that these readings cover. The
-// result looked is false if these readings cannot be used, for example because plate and demand
-// were not read within bracketWithin.
+// follow folds the readings taken at t into the field Follow, which records whether the throttle
+// plate moves when the demand rises. The demand is the position of the pedal, or engine load if the
+// car reports no pedal. The result after is the length of time, in seconds, that the readings at t
+// cover. The result looked is false if the readings cannot be used, for example because the plate
+// or the demand was last read more than bracketWithin before t.
 func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
 	f := &m.Follow
 	demand := Load
@@ -51,8 +51,8 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 }
 
 // restMargin returns by how many percent a reading of sensor i, the pedal or engine load, may
-// exceed the sensor's lowest value and still be no demand on the plate. The margin of engine load
-// is larger, because an idling engine bears some load.
+// exceed the sensor's lowest value without being a demand for a movement of the plate. The margin
+// of engine load is larger, because an idling engine bears some load.
 func (i ThrottleSensor) restMargin() float32 {
 	if i == Load {
 		return loadRests
@@ -60,8 +60,8 @@ func (i ThrottleSensor) restMargin() float32 {
 	return settledWithin
 }
 
-// asks returns the rise of the demand, in percent, that should move the plate, and how long the
-// rise must last, in seconds, before a plate that has not moved is taken to ignore it.
+// asks returns which rise of the demand should move the plate, in percent, and how long, in
+// seconds, the rise must last. If the plate has not moved after that time, it has ignored the rise.
 func (f *FollowMemory) asks() (rise, lasts float32) {
 	if f.Demand == Load {
 		return loadRise, loadLasts
@@ -75,9 +75,9 @@ func (f *FollowMemory) restart(low, plate float32) {
 	f.Low, f.PlateLo, f.PlateHi, f.For = low, plate, plate, 0
 }
 
-// addRise counts a rise of the demand; moved reports whether the plate moved. Once the plate is
-// known to follow, a rise that it ignores is a sign of a fault. Before that, it shows only that
-// this car's plate does not always follow.
+// addRise counts a rise of the demand. The parameter moved reports whether the plate moved. If the
+// plate is known to follow the demand, a rise without a movement is a sign of a fault. If the plate
+// is not yet known to follow, such a rise shows only that this car's plate does not always follow.
 func (f *FollowMemory) addRise(moved bool) {
 	const many = 1000
 	switch {

@@ -9,8 +9,8 @@ type finding struct {
 	unit           string
 }
 
-// runRules runs the throttle rules over the readings taken at s.Time. It does nothing if it has
-// already run for that time, or if no sensor of the rules was read then.
+// runRules runs the throttle rules over the readings taken at s.Time. It does nothing if the rules
+// have already run for that time, or if no sensor of the rules was read at that time.
 func (m *ThrottleMemory) runRules(s *State) {
 	t := s.Time
 	if m.Last == t || !s.throttleReadAt(t) {
@@ -70,8 +70,9 @@ func (s *State) engineOff(t UnixMilli) bool {
 	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || s.ignitionOff()
 }
 
-// pauseEngine discards what the rules that need a running engine have measured so far. An anomaly
-// that they raised is kept, and does not expire for lack of readings during the pause.
+// pauseEngine discards the measures of the rules that need a running engine. If one of these rules
+// has raised an anomaly, the anomaly is kept, and does not expire for lack of readings while the
+// engine is off.
 func (m *ThrottleMemory) pauseEngine(t UnixMilli) {
 	for i := range m.Sensors {
 		m.Sensors[i].AtLimit = 0
@@ -106,9 +107,9 @@ func (s *State) recent(i ThrottleSensor, t UnixMilli) bool {
 }
 
 // startDrive prepares the memory for a new drive. It keeps what was learned of the pairs of
-// sensors, but reduces the weight of that, so that this drive can correct it. It also keeps an
-// anomaly, because a fault does not heal overnight. But if an anomaly has lasted for forgetDrives
-// drives, startDrive discards the anomaly and all that was learned.
+// sensors, but reduces its weight, so that this drive can correct it. It also keeps an anomaly,
+// because a fault does not disappear between two drives. But if an anomaly has lasted for
+// forgetDrives drives, startDrive discards the anomaly and all that was learned.
 func (m *ThrottleMemory) startDrive(t UnixMilli) {
 	for i := range m.Pairs {
 		m.Pairs[i].forget(driveMemory)
@@ -122,9 +123,11 @@ func (m *ThrottleMemory) startDrive(t UnixMilli) {
 }
 
 // report raises an alarm if there is none and f.measure has reached f.alarm. If the present alarm
-// has the rule and sensors of f, report updates it. If the measure is at least half of f.alarm,
-// Seen becomes the present time, and Calm, the time without such a measure, becomes zero. Otherwise
-// Calm increases by after: the length of time, in seconds, of the readings that f newly includes.
+// has the rule and sensors of f, report updates two fields of the alarm. Seen is the time when the
+// measure was last at least half of f.alarm. Calm is the length of time since Seen, in seconds. If
+// f.measure is at least half of f.alarm, Seen becomes the present time and Calm becomes zero.
+// Otherwise Calm increases by the parameter after: the length of time, in seconds, that the newest
+// readings cover.
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {
@@ -162,9 +165,8 @@ func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	return 0
 }
 
-// pairFindings returns what the rules have measured on pair i (their findings): one finding about
-// the disagreement of its sensors, and for each sensor one about whether it is stuck and one about
-// its noise.
+// pairFindings returns the findings of the rules on pair i. One finding is about the disagreement
+// of its two sensors. For each sensor, there is one finding about being stuck and one about noise.
 func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	d, p := &throttlePairs[i], &m.Pairs[i]
 	return [...]finding{
@@ -176,9 +178,10 @@ func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 	}
 }
 
-// limitFinding returns what the rule on electrical limits has measured: how long sensor i has been
-// at an end of its electrical range. The measure is 0 if that end is normal: this car's sensor
-// rests there when healthy, or engine load shows that the throttle is wide open.
+// limitFinding returns the finding of the rule on electrical limits. Its measure is how long sensor
+// i has been at an end of its electrical range, in seconds. The measure is 0 if a healthy sensor
+// may be at that end: this car's sensor was seen to rest there, or engine load shows that the
+// throttle is wide open.
 func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	sensor := &m.Sensors[i]
 	f := finding{RuleElectricalLimit, i, i, sensor.AtLimit, lowLimitAlarm, "s"}
@@ -193,10 +196,11 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	return f
 }
 
-// travelFindings returns two measures of how far sensor i has moved recently (findings). The first
-// shows whether it moved more than any foot moves a pedal. The second is only for plate sensor A,
-// while neither plate sensor B nor the command is reported: it shows whether sensor A moved much
-// more than engine load or the pedal. In other cases, the measure of the second finding is 0.
+// travelFindings returns two findings about Travel, the distance that sensor i has moved up and
+// down recently. The first finding compares this distance with what a foot can move a pedal. The
+// second finding is for plate sensor A if neither plate sensor B nor the command is reported. Its
+// measure is how much farther plate sensor A has moved than engine load or, without engine load,
+// than the pedal. In all other cases, the measure of the second finding is 0.
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}
@@ -214,8 +218,8 @@ func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	return [...]finding{all, {RuleNoise, i, i, 0, travelAlarm, "percent"}}
 }
 
-// followFinding returns what the rule on plate and pedal has measured: how many demands in a row
-// the plate ignored. A demand is a rise of the pedal or of engine load.
+// followFinding returns the finding of the rule on plate and pedal. Its measure is the number of
+// demands in a row that the plate ignored. A demand is a rise of the pedal or of engine load.
 func (m *ThrottleMemory) followFinding() finding {
 	f := &m.Follow
 	return finding{RulePlatePedal, PlateA, f.Demand, float32(f.Missed), missedAlarm, "demands missed"}

@@ -1,7 +1,7 @@
 package vehicle
 
-// ThrottleMemory is the memory of the throttle rules between two samples. Its size is fixed,
-// because it holds no past samples. Positions are in percent, durations in seconds.
+// ThrottleMemory is what the throttle rules remember of one car between two samples. It holds no
+// past samples, so its size is fixed. Positions are in percent, durations in seconds.
 type ThrottleMemory struct {
 	// Last is the newest time for which the rules have run.
 	Last    UnixMilli
@@ -10,10 +10,10 @@ type ThrottleMemory struct {
 	Follow  FollowMemory
 	Alarm   AlarmMemory
 	// Lags[i][0] is the lag of sensor x of pair i: the delay with which it follows sensor y.
-	// Lags[i][1] is the lag of sensor y. If the newest value of a sensor only repeats an old
-	// reading, its entry of Ages is the time between the two, in hundredths of a second; otherwise
-	// it is zero. (New fields must be added at the end, so that stored memories keep their
-	// meaning.)
+	// Lags[i][1] is the lag of sensor y. Ages has an entry for each sensor. If the sensor's newest
+	// value only repeats an old reading, the entry is the time between that reading and the newest
+	// value, in hundredths of a second; otherwise it is zero. (New fields must be added at the end,
+	// so that stored memories keep their meaning.)
 	Lags [NumThrottlePairs][2]LagMemory
 	Ages [NumThrottleSensors]uint16
 	// CodeGone is when the lists of trouble codes ceased to have a throttle code: the time of the
@@ -69,8 +69,8 @@ type SensorMemory struct {
 	// steps, each at most travelMost, that decays with the time constant travelDecay.
 	Travel float32
 	// AtLimit is how long, in seconds, the sensor has been at an end of its electrical range.
-	// OffLimits is how long, in total, it has been seen between the ends, counted up to plateSeen
-	// or pedalSeen.
+	// OffLimits is how long, in seconds and in total, the sensor was seen between the two ends; it
+	// is counted up to plateSeen, or up to pedalSeen for a sensor of the pedal.
 	AtLimit, OffLimits float32
 	// RestingEnds says at which ends of its electrical range this car's sensor may rest when
 	// healthy: bit 0 is the low end, bit 1 the high one. A bit is set if the sensor was seen at
@@ -87,7 +87,8 @@ type PairMemory struct {
 	// w·(x-MeanX)·(y-MeanY).
 	Weight, MeanX, MeanY, Sxx, Sxy float32
 	// Disagreement is the evidence that the sensors disagree, in percent × seconds. It is a
-	// one-sided CUSUM of the distance between their readings (see compare).
+	// one-sided cumulative sum (CUSUM) of the distance between their readings; the comment of
+	// compare has the formula.
 	Disagreement float32
 	// Stuck[0] and Noise[0] watch sensor x of the pair, Stuck[1] and Noise[1] sensor y. Stuck
 	// finds a sensor that is stuck while the other moves. Noise finds a sensor that moves while
@@ -101,14 +102,15 @@ type StuckMemory struct {
 	// Since is the time from which the sensor has had the value At without moving.
 	Since UnixMilli
 	At    float32
-	// Each observation gives a range in which the other sensor is. Of all these ranges since this
-	// sensor has had the value At, Low is the lowest upper bound and High the highest lower bound.
-	// So the other sensor was once at or below Low, and once at or above High.
+	// Low and High are positions of the other sensor since this sensor has had the value At: the
+	// other sensor was once at or below Low, and once at or above High. Each observation gives only
+	// a range in which the other sensor was. Low is the lowest upper bound of these ranges, and
+	// High the highest lower bound.
 	Low, High float32
 	// PrevLow and PrevHigh are the bounds of the other sensor's range at the previous observation.
 	PrevLow, PrevHigh float32
-	// For is how long, in seconds, the difference between High and Low has been too large for a
-	// healthy sensor to remain at the value At.
+	// For is how long, in seconds, this sensor has remained at the value At although the difference
+	// between High and Low is too large for a healthy sensor to do so.
 	For float32
 }
 
@@ -125,8 +127,9 @@ type FollowMemory struct {
 	// Last is when demand and plate were last compared.
 	Last UnixMilli
 	// Low is the demand from which a rise is measured, in percent. PlateLo and PlateHi are the
-	// range of the plate's positions, in percent, since the demand was Low. For is how long, in
-	// seconds, the demand has been above Low by at least the rise that should move the plate.
+	// lowest and highest position of the plate, in percent, since the demand was Low. For is how
+	// long, in seconds, the demand has been above Low by at least the rise that should move the
+	// plate.
 	Low, PlateLo, PlateHi, For float32
 	// Floor is the lowest demand seen. Rest is the highest position of the plate while the demand
 	// was near Floor, and RestFor is how long, in seconds, the plate was seen in that situation.
@@ -148,15 +151,16 @@ type AlarmMemory struct {
 	// Seen is when the rule last measured at least half of the value that raises the alarm. Looked
 	// is when the rule last had readings of the sensors X and Y.
 	Seen, Looked UnixMilli
-	// Calm is the length of time, in seconds, that the rule's readings since Seen cover. In that
-	// time, the rule measured less than half of the value that raises the alarm.
+	// Calm is the length of time, in seconds, that the rule's readings after Seen cover. All these
+	// readings measured less than half of the value that raises the alarm. At calmFor, the alarm
+	// ends.
 	Calm float32
 	// ValueX and ValueY are the readings when the alarm was raised. Expected is what Y should have
-	// read then (0 if unknown). Measure is what the rule measured then.
+	// read at that time (0 if unknown). Measure is what the rule measured at that time.
 	ValueX, ValueY, Expected, Measure float32
 	Rule                              ThrottleRule
 	// X and Y are the sensors concerned; both are the same if there is only one.
 	X, Y ThrottleSensor
-	// Drives is the number of drives that ended with this anomaly.
+	// Drives is the number of drives at whose end this anomaly was present.
 	Drives uint8
 }

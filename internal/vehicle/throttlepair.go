@@ -1,13 +1,13 @@
 package vehicle
 
-// compare compares the values of the two sensors of pair i at the time t. One of them must have
-// been read at t, and the other at t or so shortly before that its possible values at t are known.
-// The result after is the length of time, in seconds, that the comparison covers. If there was no
-// comparison, compared is false.
+// compare compares the values of the two sensors of pair i at the time t. One sensor must have been
+// read at t. The other must have been read at t, or so shortly before t that the range of its
+// values at t is known. The result after is the length of time, in seconds, that the comparison
+// covers. If there was no comparison, compared is false.
 //
-// A comparison changes the pair's Disagreement, called E here: a one-sided CUSUM (E. S. Page, 1954)
-// of the distance d between the two sensors, which [PairMemory.off] computes. The distance called
-// free is allowed: E rises while d is above it, and falls while d is below it.
+// A comparison changes the pair's Disagreement, called E here. E is a one-sided CUSUM (E. S. Page,
+// 1954) of the distance d between the two sensors, which [PairMemory.off] computes. A distance up
+// to free is allowed: E rises while d is above free, and falls while d is below free.
 //
 //	E = min(max(E + after·(min(d, disagreementMost) - free), 0), disagreementAlarm)
 func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, compared bool) {
@@ -17,8 +17,9 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	if x.Time != t && y.Time != t || x.Time == 0 || y.Time == 0 {
 		return 0, false
 	}
-	// Between two readings of x that are close in time, x was somewhere in its range. A reading of
-	// y from between them can therefore be compared with that range, and the other way round.
+	// Between two readings of x that are close in time, x was somewhere in the range of its recent
+	// readings. A reading of y from the time between these two can therefore be compared with that
+	// range of x. In the same way, a reading of x can be compared with a range of y.
 	together := x.Time == y.Time
 	if m.waits(i, 0, d.x, together) || m.waits(i, 1, d.y, together) {
 		return 0, false
@@ -61,9 +62,10 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 		if y.Time == t {
 			p.Noise[1].moved(sy.Step)
 		}
-		// A reading of one sensor between two readings of the other can show that the first sensor
-		// is stuck. But if this pair waits for a sensor to follow, a partner that repeats its
-		// value does not show where it is, because neither of its two readings may be a true one.
+		// A reading of one sensor between two readings of its partner can show that the sensor is
+		// stuck. But the partner may be expected to follow a movement, or to be followed
+		// (LagMemory.repeats). If it then repeats its value, the value may be an old one, and does
+		// not show the partner's position.
 		waited := m.Lags[i][0].repeats() || m.Lags[i][1].repeats()
 		if y.Time == t && !(waited && sy.Step == 0) {
 			p.Stuck[0].observe(x, hy, sy.PrevStart, sy.sure(together), sy.timeCovered())
@@ -93,16 +95,16 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 }
 
 // sure reports whether the reading of the pair's other sensor was surely taken between the last two
-// readings of this sensor. These two must be at most sureWithin apart. The parameter together
-// reports whether the last readings of both sensors have the same time stamp. If so, the other
-// sensor may have been read up to a second before that time, so the two readings of this sensor
-// must also be at least sureFrom apart.
+// readings of this sensor. The two readings of this sensor must be at most sureWithin apart. The
+// parameter together reports whether the last readings of both sensors have the same time stamp. If
+// together is true, the other sensor may have been read up to a second before its time stamp; so
+// the two readings of this sensor must also be at least sureFrom apart.
 func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
 
-// mature reports whether it is known well enough how sensor y of the pair follows sensor x, so that
-// the sensors can be compared.
+// mature reports whether the pair's line y(x), which gives the expected value of sensor y for a
+// value of sensor x, was learned from enough readings to compare the sensors.
 func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
 
 // slope returns the slope of y(x), the line that says how sensor y of the pair follows sensor x. It
@@ -111,17 +113,18 @@ func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
 // Sxy/Sxx.
 func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + slopePrior) }
 
-// doubt returns by how much the slope may be off. It is slopeDoubt times the weight that the prior
-// slope still has, λ/(Sxx+λ) with λ = slopePrior.
+// doubt returns the greatest error of the slope that is still assumed to be possible. It is
+// slopeDoubt times λ/(Sxx+λ), the remaining weight of the prior slope; λ is slopePrior.
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
-// off returns the least distance, in percent, by which two sensors disagree if one is somewhere in
-// the range x and the other somewhere in the range y. Each range gives another one in which the
-// other sensor is expected. The result is the larger of two distances: of y from the range expected
-// from x, and of x from the range expected from y. While the slope is in doubt, one of these may be
-// zero although the sensors disagree, for example if one moves while the other does not. The result
-// conclusive is false if both expected ranges are so wide that almost any value agrees, so that an
-// agreement shows nothing.
+// off returns the least distance, in percent, by which two sensors disagree if sensor x is
+// somewhere in the range x and sensor y somewhere in the range y. From the range of each sensor,
+// off computes the range in which the other sensor is expected. The result is the larger of two
+// distances: the distance of y from the range expected from x, and the distance of x from the range
+// expected from y. While the slope is in doubt, one of these two distances may be zero although the
+// sensors disagree, for example if one sensor moves and the other does not. The result conclusive
+// is false if both expected ranges are so wide that almost any value agrees; an agreement then
+// shows nothing.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	toY, toX := p.expectY(x), p.expectX(y)
@@ -147,18 +150,18 @@ func (p *PairMemory) expectX(y span) span {
 	return expect(y, p.MeanY, p.MeanX, flat, steep)
 }
 
-// expect returns the range of y for an x in the range a, on any line through the point (from, to)
-// whose slope is between flat and steep.
+// expect returns the range of y for all x in the range a, over all lines through the point (x, y) =
+// (from, to) with a slope between flat and steep.
 func expect(a span, from, to, flat, steep float32) span {
 	lo, hi := a.lo-from, a.hi-from
 	return span{to + min(lo*flat, lo*steep, hi*flat, hi*steep), to + max(lo*flat, lo*steep, hi*flat, hi*steep)}
 }
 
-// learn folds the position x of one sensor and the position y of the other at the same time into
-// the pair's weighted moments, from which the line y(x) is computed. It does so as D. H. D. West's
-// incremental algorithm for a weighted mean and sum of squares (1979). Before that, it scales the
-// earlier moments down to a weight of at most 300 s (the constant memory), which is exponential
-// forgetting. The weight of a position far from the mean is limited to leverage/(x-MeanX)².
+// learn folds two positions at the same time, x of one sensor and y of the other, into the pair's
+// weighted moments, from which the line y(x) is computed. First, learn scales the earlier moments
+// down to a weight of at most 300 s (the constant memory), which is exponential forgetting. Then it
+// adds the two positions by D. H. D. West's incremental algorithm for a weighted mean and sum of
+// squares (1979). The weight of a position far from the mean is limited to leverage/(x-MeanX)².
 func (p *PairMemory) learn(x, y, weight float32) {
 	if weight <= 0 {
 		return
@@ -185,17 +188,17 @@ func (p *PairMemory) forget(weight float32) {
 }
 
 // observe folds a sensor's reading r into the memory. The parameter partner is the range of the
-// pair's other sensor in its recent readings, and began is the time of the oldest of these
+// recent readings of the pair's other sensor, and began is the time of the oldest of these
 // readings. If sure is false, the other sensor may have been outside this range when r was read, so
-// its previous range is included. If the sensor is stuck, observe adds the parameter after, in
-// seconds, to For.
+// observe extends the range by the other sensor's previous range. If the sensor is stuck, observe
+// adds the parameter after, in seconds, to For.
 func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}
 		return
 	}
 	if began < m.Since {
-		return // a part of the partner's range is older than the standstill
+		return // a part of the partner's range is from a time when this sensor had another value
 	}
 	lo, hi := partner.lo, partner.hi
 	if !sure {
@@ -214,16 +217,16 @@ func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure boo
 
 func (m *NoiseMemory) fade(after float32) { m.Level = fade(m.Level, after, noiseDecay) }
 
-// moved adds one movement of the sensor, by step percent, to Moved. Of a step, at most noiseMost
-// counts, and noiseFree is subtracted. Later, observe subtracts what the movement of the other
-// sensor explains.
+// moved adds one movement of the sensor, by step percent, to Moved. A step above noiseMost is
+// treated as noiseMost, and noiseFree is subtracted from each step. Later, observe subtracts what
+// the movement of the other sensor explains.
 func (m *NoiseMemory) moved(step float32) {
 	m.Moved = min(m.Moved+max(0, min(step, noiseMost)-noiseFree), 2*noiseMost)
 }
 
-// observe adds Moved to Level, after subtracting the width of the range in which the other sensor
-// moved. The parameter width is the present width of that range, and Wide the previous one; the
-// greater of the two is subtracted. Level decays with time (see fade).
+// observe adds Moved to Level, after it has subtracted the width of the range in which the other
+// sensor moved. The parameter width is the present width of that range, and the field Wide is its
+// previous width. The greater of these two widths is subtracted. Level decays with time (see fade).
 func (m *NoiseMemory) observe(width float32) {
 	m.Level += max(0, m.Moved-max(width, m.Wide))
 	m.Wide, m.Moved = width, 0

@@ -3,8 +3,8 @@ package vehicle
 // observeThrottle folds the sensor readings of a sample into the memories of these sensors. Only
 // readings whose bits are set in fresh are folded. observeThrottle changes nothing but these
 // memories, so the readings of one time may arrive in any order and in several samples. The rules
-// run over the memories when a sample with a later time arrives, or when a verdict is asked for.
-// The field Latest must still hold the previous readings.
+// run over the memories when a sample with a later time arrives, or when a caller asks for the
+// verdict. The caller must replace the previous readings in the field Latest only after this call.
 func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
 	if fresh&throttleSignals == 0 {
 		return
@@ -48,9 +48,9 @@ func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 	}
 }
 
-// timeCovered returns for how many seconds the last reading counts in the rules: for the time since
-// the reading before it (Gap), but at most for 2 s (the constant most). If Gap is zero, because
-// the reading before it is more than 2.5 s older, the result is aloneMost.
+// timeCovered returns how many seconds the last reading adds to the measures of the rules. The
+// result is Gap, the time since the previous reading, but at most 2 s (the constant most). If the
+// previous reading is more than 2.5 s older, Gap is zero, and the result is aloneMost.
 func (m *SensorMemory) timeCovered() float32 {
 	if m.Gap == 0 {
 		return aloneMost
@@ -71,9 +71,9 @@ func limit(v float32) uint8 {
 }
 
 // observeLimit folds the reading v of sensor i, taken at t, into AtLimit, OffLimits and
-// RestingEnds. The parameter was is the previous reading. Repetitions of an old reading are folded,
-// too. A healthy sensor is at an end of its range only where it may rest, so even a repeated
-// reading at the other end is evidence of a fault.
+// RestingEnds. The parameter was is the previous reading. A repetition of an old reading is folded
+// in the same way as a new reading. A healthy sensor is at an end of its range only where it may
+// rest, so even a repeated reading at the other end is evidence of a fault.
 func (m *SensorMemory) observeLimit(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
 	at := limit(v)
 	if was.Time == 0 {
@@ -115,8 +115,8 @@ func (a span) distance(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
 // rather than a true position.
 func (a span) saturated() bool { return a.lo <= 100-saturated || a.hi >= saturated }
 
-// open returns the range extended far outwards at each bound that may be the end of what the sensor
-// can report, because the true position may be anywhere beyond that end.
+// open returns the range with each bound that may be the end of what the sensor can report moved
+// far outwards, because the true position may be anywhere beyond that end.
 func (a span) open() span {
 	const anywhere = 1000
 	if a.lo <= 100-saturated {
