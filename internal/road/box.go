@@ -36,8 +36,8 @@ func Around(s vehicle.Stretch, metres float64) Box {
 	return b
 }
 
-// cellMetres is a low estimate of the width of a cell, in metres. With it, ConditionsIn estimates
-// how many cells a box has: too many rather than too few.
+// cellMetres is a low estimate of the width of a cell, in metres. ConditionsIn uses it to estimate
+// the number of cells in a box; the estimate is too high rather than too low.
 const cellMetres = 45
 
 // ConditionsIn is like [Map.Conditions], but yields only the stretches whose middle lies in a box.

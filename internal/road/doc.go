@@ -6,15 +6,15 @@
 // eight directions of travel. So the two directions of a motorway, and a street that crosses it,
 // are different stretches.
 //
-// A [Map] folds samples as [vehicle.State.Fold] does. Before that it follows the car along its way,
-// adds the car's evidence to the stretches driven, and writes into the car's state what the
-// stretches show of the road around it. A crash may lose the contents of a Map without harm. The
-// profiles of stretches are then as they were last stored, and the present traffic is learned again
-// within minutes.
+// A [Map] folds samples as [vehicle.State.Fold] does. Before it folds a sample, it follows the car
+// along its way and adds the car's evidence (the metres and seconds driven) to the stretches of
+// this way. It also writes into the car's state what the stretches around the car show. A crash may
+// lose the contents of a Map without harm: after the crash, the profiles of stretches are as they
+// were last stored, and the present traffic is learned again within minutes.
 //
 // # Privacy
 //
-// No stretch stores a vehicle. A car is counted on a stretch by its voice, one of 32 numbers to
-// which its id is hashed, and which it shares with a thirty-second of all cars. The package must
-// never log a position, nor put one into an error.
+// No stretch stores a vehicle. A car is counted on a stretch by its voice, the hash of its id to
+// one of 32 numbers. One car in 32 has the same voice. The package must never log a position, nor
+// put one into an error.
 package road

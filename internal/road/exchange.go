@@ -23,8 +23,8 @@ type outbox struct {
 // it.
 const mostWaiting = 1 << 16
 
-// Share makes the map collect, from then on, what this node's cars show of the roads (evidence), so
-// that [Map.Drain] returns it.
+// Share makes the map collect what this node's cars show of the roads (evidence) after this call.
+// [Map.Drain] returns the collected evidence.
 func (m *Map) Share() { m.out.sharing.Store(true) }
 
 func (o *outbox) add(e evidence) {
@@ -38,10 +38,15 @@ func (o *outbox) add(e evidence) {
 	}
 }
 
-// evidenceBytes is the length of a packed piece of evidence, all little endian: the stretch and the
-// stretch from which the car came (8 bytes each), seconds since 1970 (4), metres and seconds driven
-// on each of the two stretches (float32 each), and the number by which the car is counted (1, see
-// voiceOf).
+// evidenceBytes is the length of a packed piece of evidence, in bytes. Its parts, all little
+// endian, are
+//
+//	uint64   the stretch
+//	uint64   the stretch from which the car came
+//	uint32   seconds since 1970
+//	float32  metres driven on the stretch; float32 seconds
+//	float32  metres driven on the stretch from which the car came; float32 seconds
+//	byte     the car's voice, the number by which the car is counted
 const evidenceBytes = 8 + 8 + 4 + 4*4 + 1
 
 // Drain returns the evidence since the last call: how far and how long this node's cars drove on
@@ -77,8 +82,8 @@ func appendEvidence(b []byte, e evidence) []byte {
 var errMalformed = errors.New("malformed")
 
 // Absorb adds to the map what another node's cars have shown of the roads. The message is one that
-// [Map.Drain] returned there. If any part of it is malformed, Absorb returns an error and adds
-// nothing.
+// [Map.Drain] returned on that node. If any part of it is malformed, Absorb returns an error and
+// adds nothing.
 func (m *Map) Absorb(message []byte) error {
 	if len(message)%evidenceBytes != 0 {
 		return errMalformed

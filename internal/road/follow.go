@@ -97,9 +97,9 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	if heading, ok := x.Value(vehicle.CurrentHeading); ok && f.kmh >= compassKmh {
 		f.heading = heading
 	}
-	// A jump is not checked later than mostGap after the last fix, because then a new way begins in
-	// any case. If two fixes contradict each other, the last one may be wrong. Without this limit
-	// it would exclude all later fixes until a car could have driven the distance.
+	// A fix is compared with the last fix only if that is at most mostGap old. If the last fix is
+	// older, a new way begins in any case. The limit also repairs an error: if the last fix is
+	// wrong, it excludes all fixes at the car's true position, but only for the time mostGap.
 	if w := &s.Way; w.Time != 0 && f.time.Sub(w.Time) <= mostGap {
 		metres := math.Hypot(offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude))
 		if metres > receiverMetres+fastestMetresPerSecond*f.time.Sub(w.Time).Seconds() {
@@ -135,9 +135,9 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 type part struct {
 	stretch         vehicle.Stretch
 	metres, seconds float32
-	// before is what the car had driven on this stretch before, on the same way. If the car has
-	// just entered the stretch, before has no metres and seconds, and from is what the car drove on
-	// the stretch from which it came.
+	// before is what the car had already driven on this stretch, on the same way. If the car has
+	// just entered the stretch, the metres and seconds of before are zero, and from is what the car
+	// drove on the stretch from which it came.
 	before, from vehicle.WayStep
 }
 
@@ -148,8 +148,8 @@ type parts struct {
 }
 
 // follow extends w, the list of the stretches that a car drove last, to the fix f. It puts what the
-// car drove since the last fix into driven. It puts nothing there if a new way begins at this fix,
-// or if the direction of travel is not known yet.
+// car drove since the last fix into driven. If a new way begins at this fix, or if the direction of
+// travel is not known yet, driven remains empty.
 func follow(w *vehicle.Way, f fix, driven *parts) {
 	step := f.time.Sub(w.Time)
 	east, north := offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude)
@@ -182,9 +182,9 @@ func follow(w *vehicle.Way, f fix, driven *parts) {
 func isStationary(kmh float32) bool { return kmh >= 0 && kmh < stationaryKmh }
 
 // turn sets the direction of travel in a car's way. The direction is the heading that the receiver
-// reports or, without one, the heading from the position at which the heading was last measured to
-// the present one. The direction of a stationary car stays as it is, and small changes of heading
-// are ignored (hysteresisDegrees).
+// reports. Without a reported heading, it is the direction from the anchor, the position at which
+// the direction was last measured, to the present position. The direction of a stationary car stays
+// as it is, and small changes of heading are ignored (hysteresisDegrees).
 func turn(w *vehicle.Way, f fix) {
 	if w.Heading && isStationary(f.kmh) {
 		return
@@ -228,8 +228,8 @@ func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
 }
 
 // extend adds what a car drove on one stretch to its way. If the way already has a step on that
-// stretch, this step grows and becomes the newest one. So if a car goes back and forth on a
-// stretch, that is one passage.
+// stretch, this step grows and becomes the newest one. So a car that drives back and forth on a
+// stretch makes only one passage of it.
 func extend(w *vehicle.Way, p *part) {
 	i := uint8(0)
 	for i < w.Count && w.Steps[i].Stretch != p.stretch {
@@ -251,8 +251,8 @@ func extend(w *vehicle.Way, p *part) {
 }
 
 // trim shortens a car's way, the list of its steps from stretch to stretch, to the last
-// behindMetres. It removes the steps that lie farther back, and shortens the step in which this
-// distance ends. The newest step is kept whole.
+// behindMetres. It removes the steps that are farther behind the car, and shortens the step that is
+// partly within this distance. The newest step is never shortened.
 func trim(w *vehicle.Way) {
 	metres := w.Steps[0].Metres
 	for i := uint8(1); i < w.Count; i++ {

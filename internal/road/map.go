@@ -11,7 +11,7 @@ import (
 
 // aheadMetres is how far ahead of a car the traffic on its likeliest way is examined, in metres. In
 // evaluations, the true state of a car is that of the traffic from 300 m behind it to 300 m ahead.
-// The further 150 m are examined, too, because the car will soon reach them.
+// The 150 m beyond that are examined, too, because the car will soon reach them.
 const aheadMetres = 450
 
 // knownShare is the least share of a car's way, behind and ahead of it, on which the free flow (the
@@ -48,9 +48,9 @@ func (m *Map) Bound(most int) {
 func (m *Map) Refused() uint64 { return m.refused.Load() }
 
 // Fold folds a sample into the state of its vehicle, as [vehicle.State.Fold] does, and reports
-// whether the state changed. It uses what is known of the road that the car is on. It also adds
-// what the car shows of that road, its evidence, to the map. From then on, verdicts on other cars
-// use this evidence.
+// whether the state changed. Fold uses what the map knows of the car's road. It also adds to the
+// map what the car shows of that road, its evidence. Later verdicts on other cars use this
+// evidence.
 func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) {
 	located := x.Time >= s.Time && x.Time > s.Way.Time && m.locate(s, x)
 	before := s.Time
@@ -61,17 +61,17 @@ func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) {
 	return changed
 }
 
-// Observe returns the state after a sample. It is [Map.Fold] for a caller that keeps the state
-// before the sample.
+// Observe returns the state after a sample, and leaves s unchanged. [Map.Fold] changes the state in
+// place.
 func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 	m.Fold(&s, &x)
 	return s
 }
 
 // locate extends the way in a car's state, the stretches that it drove last, to the position in a
-// sample. It puts what is known of the road around the car into the state. It also adds what the
-// car drove since its last position to the map, except for a car that is not driving. If the
-// position is not accepted, locate changes nothing and returns false.
+// sample. It puts what is known of the road around the car into the state. Unless the car is not
+// driving, it also adds to the map what the car drove since its last position. If the position is
+// not accepted, locate changes nothing and returns false.
 func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	f, has, why := fixOf(s, x)
 	if !has {
@@ -113,8 +113,9 @@ func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
 		if m.apply(&e, func(st *stretch) {
 			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
 			metres, seconds := st.capped(p.before.Metres+p.metres, p.before.Seconds+p.seconds)
-			// If the limit of capped has fallen since the last sample, nothing is taken back,
-			// because other cars may have added metres and seconds since.
+			// The method capped limits what one passage adds. If its limit has fallen since the
+			// last sample, the difference is negative, and nothing is subtracted from the stretch,
+			// because other cars may have added metres and seconds in the meantime.
 			e.metres, e.seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
 		}) {
 			m.out.add(e)
@@ -134,8 +135,8 @@ type evidence struct {
 }
 
 // apply adds evidence, what a car drove on a stretch, to that stretch. It returns false if the map
-// has no room for the stretch. Before apply adds the evidence, it locks the stretch and calls the
-// function bound, which may reduce the evidence. If bound is nil, all of the evidence is added.
+// has no room for the stretch. Before apply adds the evidence, it calls the function bound with the
+// stretch locked; bound may reduce the evidence. If bound is nil, all of the evidence is added.
 func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	sh := m.shardOf(e.stretch)
 	sh.mu.Lock()
@@ -262,8 +263,9 @@ const maxAhead = 16
 
 // carsOf estimates how many cars set the bits in voices. Each car sets one of 32 bits, by a hash of
 // its id, so several cars may have set the same bit. Linear counting (K.-Y. Whang et al., "A
-// linear-time probabilistic counting algorithm for database applications", 1990) allows for that:
-// -32·ln(empty/32), where empty is the number of bits not set, at least 0.5.
+// linear-time probabilistic counting algorithm for database applications", 1990) corrects for
+// shared bits. The estimate is -32·ln(empty/32), where empty is the number of bits that are not
+// set, or 0.5 if all are set.
 func carsOf(voices uint32) uint8 {
 	empty := max(0.5, float64(32-bits.OnesCount32(voices)))
 	return uint8(math.Round(32 * math.Log(32/empty)))

@@ -15,15 +15,14 @@ const (
 	// presentDecay is the time constant with which the present traffic of a stretch is forgotten:
 	// the sums of the metres and seconds that cars drove on it decay exponentially.
 	presentDecay = 180 * time.Second
-	// voicesSeconds is the length of a counting period for cars, in seconds. A car is counted
-	// on a stretch in the period in which it drove there and in the next one, so for 3 to 6
-	// minutes.
+	// voicesSeconds is the length of a counting period for cars, in seconds. A car is counted on a
+	// stretch in the period in which it drove there and in the next period, so for 3 to 6 minutes.
 	voicesSeconds = 180
 	// fewestCars is the least number of cars that must drive on a stretch to show how traffic
 	// moves there.
 	fewestCars = 3
-	// lateSeconds is the limit for late readings, in seconds. A reading that is older than the
-	// newest reading of its stretch by more than this is not used for the present traffic.
+	// lateSeconds is the limit for late readings, in seconds. If a reading is more than lateSeconds
+	// older than the newest reading of its stretch, it is not used for the present traffic.
 	lateSeconds = 60
 	// One passage of a car adds at most a certain time to the present traffic of a stretch, so that
 	// a stationary car makes no jam for others. The limit is the time of capPassages passages in
@@ -35,9 +34,9 @@ const (
 	// speed in light traffic, is the mean speed of the four fastest quarter hours in which at least
 	// fewestCars drove on it.
 	quarterSeconds = 15 * 60
-	// periodSeconds is the length of a period, in seconds. The free flow (speed in light
-	// traffic) is computed from the fastest quarter hours of the present period and of the one
-	// before. So the speed at long roadworks is learned in two to four weeks.
+	// periodSeconds is the length of a period, in seconds. The free flow (speed in light traffic)
+	// is computed from the fastest quarter hours of the present period and of the previous one. So
+	// when roadworks make a road slower, their speed is learned in two to four weeks.
 	periodSeconds = 14 * 24 * 3600
 	// A stretch is young until enough cars drove there in youngQuarters quarter hours, and two
 	// different cars reached streetKmh. The free flow (speed in light traffic) of a young stretch
@@ -83,8 +82,9 @@ type stretch struct {
 	// in progress.
 	quarterMetres  float32
 	quarterSeconds float32
-	// next are the stretches that cars most often entered after this one. nextWeight is how
-	// often they entered each; it decreases when cars enter others.
+	// next are the two stretches that cars most often entered after this one. nextWeight is the
+	// weight of each of the two: it increases when a car enters that next stretch, and decreases
+	// when cars enter others (see passed).
 	next       [2]place
 	nextWeight [2]uint8
 
@@ -126,9 +126,10 @@ type contribution struct {
 
 // add adds a car's contribution to the present traffic and to the quarter hour in progress.
 func (s *stretch) add(c contribution) {
-	// A reading that is slightly older than the newest belongs to the quarter hour in progress.
-	// Otherwise, if the readings of two cars arrived in the wrong order at the end of a quarter
-	// hour, each of them would begin another quarter hour.
+	// A reading that is slightly older than the newest reading is counted in the quarter hour in
+	// progress, even if it belongs to the quarter hour before. Otherwise, at the end of a quarter
+	// hour, each pair of readings that arrived in the wrong order would end the quarter hour once
+	// more.
 	if quarter := uint8(c.unix / quarterSeconds); quarter != s.quarter && c.unix >= s.newest {
 		s.close()
 		s.quarter = quarter
@@ -157,8 +158,9 @@ func (s *stretch) add(c contribution) {
 	}
 }
 
-// capped limits what a car has driven on the stretch in one passage to the part that is used for
-// the present traffic, and returns the metres and seconds of that part (see capPassages).
+// capped returns the part of a car's passage that is used for the present traffic. The parameters
+// are the metres and seconds that the car has driven on the stretch in this passage. The comment of
+// capPassages gives the limit.
 func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	most := float32(capSeconds)
 	if free, _ := s.freeFlow(); free > 0 {
@@ -183,8 +185,8 @@ func (s *stretch) close() {
 }
 
 // lateQuarter collects the readings of one quarter hour on a stretch that arrived late, for example
-// a day later. It has the sums of these readings. They are still useful for the speed in light
-// traffic, which is computed from the fastest quarter hours of the last weeks.
+// a day later. It has the sums of these readings. Late readings are still useful for the speed in
+// light traffic, because it is computed from the fastest quarter hours of the last weeks.
 type lateQuarter struct {
 	quarter         uint32 // number since 1970
 	metres, seconds float32
@@ -292,10 +294,10 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 }
 
 // passed adds a car's whole passage of the stretch. The parameter next is the stretch that the car
-// entered after it. The usual length of a passage is an exponentially weighted moving average with
-// the weight 1/8. The two most frequent next stretches are stored, each with a weight, as in the
-// Misra-Gries algorithm for heavy hitters: a passage to a third stretch halves the lower of the two
-// weights. When that weight becomes zero, the third stretch replaces the one with that weight.
+// entered after this one. The usual length of a passage is an exponentially weighted moving average
+// with the weight 1/8. The two most frequent next stretches are stored, each with a weight, as in
+// the Misra-Gries algorithm for heavy hitters: a passage to a third stretch halves the lower of the
+// two weights. When that weight becomes zero, the third stretch replaces the one with that weight.
 func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	if metres >= passageMetres && seconds > 0 {
 		kmh := uint8(min(3.6*metres/seconds, 255))
@@ -314,7 +316,7 @@ func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	for i, n := range s.next {
 		if n == next || n == 0 {
 			s.next[i] = next
-			if s.nextWeight[i]++; s.nextWeight[i] == math.MaxUint8 { // both weights are halved, so that they age
+			if s.nextWeight[i]++; s.nextWeight[i] == math.MaxUint8 { // both are halved, so that old passages lose weight
 				s.nextWeight[0] /= 2
 				s.nextWeight[1] /= 2
 			}

@@ -143,8 +143,8 @@ func TestParseTile(t *testing.T) {
 }
 
 // TestQuartersCross checks that a quarter hour ends only once if readings arrive in the wrong order
-// at its end, as from cars whose messages take different times. If it counted as several, the road
-// would too soon seem to be known well enough, and its free flow would no longer count as a guess.
+// at its end, as from cars whose messages take different times. If it were counted more than once,
+// the free flow of the road would too soon be taken for learned, although it is still a guess.
 func TestQuartersCross(t *testing.T) {
 	var s stretch
 	end := (unixOf(start)/quarterSeconds + 1) * quarterSeconds

@@ -239,7 +239,8 @@ func TestJamIsSaidInTime(t *testing.T) {
 }
 
 // TestTunnel_OwnSpeeds checks the source of the free flow for a car in a tunnel, which sends no
-// positions. It must be the car's own speeds, and the road again after the tunnel.
+// positions. In the tunnel, the source must be the car's own speeds; after the tunnel, it must be
+// the road again.
 func TestTunnel_OwnSpeeds(t *testing.T) {
 	m := jam(t)
 	x := newCar(m, "tunnel", 900, 15, start.Add(100*time.Second))
@@ -276,8 +277,8 @@ func TestStandingCars(t *testing.T) {
 }
 
 // TestStandingInThinTraffic checks that one car that is stationary on the hard shoulder of a
-// motorway, or moves back and forth there, does not put the cars that pass into a jam, even if
-// only one of them passes every 90 s.
+// motorway, or moves back and forth there, does not put the cars that pass into a jam, even if a
+// car passes only every 90 s.
 func TestStandingInThinTraffic(t *testing.T) {
 	for _, kmh := range []float64{0.01, 10} {
 		var m Map

@@ -25,7 +25,7 @@ type shard struct {
 }
 
 // mostInShard is the maximum number of stretches in a shard. It is the largest number that
-// placeBits bits can hold, because these bits of a place hold the number of its stretch plus one.
+// placeBits bits can hold: these bits of a place hold the number of its stretch plus one.
 const mostInShard = 1<<placeBits - 1
 
 // isFull reports whether the shard has no room for another stretch.
@@ -62,8 +62,8 @@ func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 }
 
 // mostLate is the maximum number of stretches of a shard for which late readings of a quarter hour
-// are collected (see lateQuarter). When it is reached, the next late reading first empties the
-// collection: each quarter hour in it is added to what the map stores of its stretch.
+// are collected (see lateQuarter). At this number, the next late reading first empties the
+// collection: the quarter hour of each of its stretches is added to the profile of the stretch.
 const mostLate = 4096
 
 // addLate adds what a car drove on the stretch with the number i, according to a late reading. Such
@@ -87,8 +87,8 @@ func (sh *shard) addLate(i uint32, c contribution) {
 	sh.late[i] = q
 }
 
-// getAt returns the stretch with the given name and its place. It adds the stretch if it is
-// unknown. If it is unknown and the shard is full, getAt returns nil.
+// getAt returns the stretch with the given name and its place. It adds an unknown stretch. If the
+// stretch is unknown and the shard is full, getAt returns nil.
 func (sh *shard) getAt(name vehicle.Stretch) (*stretch, place) {
 	i, ok := sh.find(name)
 	if !ok {

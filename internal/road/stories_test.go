@@ -262,8 +262,8 @@ func TestClockRollsOver(t *testing.T) {
 	}
 }
 
-// TestFewCarsShowNothing checks that one or two cars alone on a road make nothing known of it: in
-// the states of cars, in the conditions of stretches, and in stored profiles.
+// TestFewCarsShowNothing checks that nothing becomes known of a road on which only one or two cars
+// drive: neither in the states of cars, nor in the conditions of stretches, nor in stored profiles.
 func TestFewCarsShowNothing(t *testing.T) {
 	for cars := 1; cars < fewestCars; cars++ {
 		var m Map

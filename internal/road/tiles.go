@@ -31,16 +31,23 @@ func ParseTile(token string) (Tile, error) {
 	return Tile(c), nil
 }
 
-// profileBytes is the length of a packed profile, all little endian: the stretch (8 bytes), the
-// speeds of the fastest quarter hours of the present and of the last period (2 each), the present
-// period's number since 1970 (2), the number of quarter hours added so far, the highest speed that
-// two cars reached, in km/h, and the usual length of a passage in metres (1 each), and the two most
-// frequent next stretches (8 each), each followed by its weight (1).
+// profileBytes is the length of a packed profile, in bytes. Its parts, all little endian, are
+//
+//	uint64  the stretch
+//	uint16  for each of the fastest quarter hours of the present period: its speed
+//	uint16  for each of the fastest quarter hours of the previous period: its speed
+//	uint16  number of the present period since 1970
+//	byte    number of quarter hours added so far
+//	byte    the highest speed that two cars reached, in km/h
+//	byte    the usual length of a passage, in metres
+//	uint64  the most frequent next stretch, and a byte with its weight
+//	uint64  the second most frequent next stretch, and a byte with its weight
 const profileBytes = 8 + 2*2*fastest + 2 + 3 + 2*(8+1)
 
 // Changed returns all profiles (what was learned of a stretch) of those tiles in which a profile
 // changed since the last call, packed for [Map.Load]. Tiles for which the function want returns
-// false are left out, and later calls do not return their changes either.
+// false are left out. Later calls do not return these tiles either, unless a profile in them
+// changes again.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {
@@ -104,10 +111,10 @@ func (m *Map) nameAt(p place) vehicle.Stretch {
 	return sh.at(p.number()).name
 }
 
-// Load adds the stored profiles of a tile, what was learned of its stretches, to the map. If any of
-// them is malformed, Load returns an error and adds none of them. If the map itself has learned a
-// profile from at least as many quarter hours as the stored profile of that stretch, the map keeps
-// its own.
+// Load adds the stored profiles of a tile to the map. A profile is what was learned of a stretch.
+// If any profile is malformed, Load returns an error and adds none of them. If the map already has
+// a profile of the stretch that was learned from at least as many quarter hours, the map keeps its
+// own.
 func (m *Map) Load(t Tile, packed []byte) error {
 	if len(packed)%profileBytes != 0 {
 		return errMalformed
