@@ -1,9 +1,9 @@
 package derive
 
-// ownerOf returns the member to which partition p is assigned, which is the one with the highest
-// score (rendezvous hashing), or "" if there are no members. If a member joins, partitions move
-// only to it. If a member leaves, only its own partitions move. The order of members does not
-// matter.
+// ownerOf returns the member to which partition p is assigned: the member with the highest score
+// (rendezvous hashing). If there are no members, it returns "". If a member joins, the only
+// partitions that move are those that move to this member. If a member leaves, only its own
+// partitions move. The order of members does not matter.
 func ownerOf(p int, members []string) (owner string) {
 	var best uint64
 	for _, m := range members {

@@ -42,8 +42,8 @@ func TestOwnerOf_MovesFewPartitions(t *testing.T) {
 }
 
 // TestOwnerOf_SixteenPartitionsEach checks clusters with 16 partitions for each node. Every node
-// must get some. On average, the node with the most must get at most 1.3 × 16, as docs/scale.md
-// says.
+// must get some. The node with the most partitions must get at most 1.3 × 16 of them on average, as
+// docs/scale.md says.
 func TestOwnerOf_SixteenPartitionsEach(t *testing.T) {
 	const nodes, partitions, draws = 4, 16 * 4, 2000
 	rnd := rand.New(rand.NewPCG(1, 2))

@@ -10,10 +10,10 @@ import (
 )
 
 // minLinger and maxLinger limit how long folded states wait for a larger commit if
-// Config.Checkpoint is 0. The states wait only if more samples are already there to be folded. They
-// wait for as long as the previous commit took. So if commits are fast, answers, which may wait for
-// the commit, are fast, too. And a vehicle with many samples in a backlog is stored only once.
-// maxLinger limits the wait if commits are slow.
+// Config.Checkpoint is 0. The states wait only if more samples are ready to be folded. They wait
+// for as long as the previous commit took, so the wait is short if commits are fast. This keeps
+// answers fast, because an answer may wait for the commit. Because of the wait, a vehicle with many
+// samples in a backlog is stored only once. maxLinger limits the wait if commits are slow.
 const (
 	maxLinger = 100 * time.Millisecond
 	minLinger = 2 * time.Millisecond
@@ -24,14 +24,14 @@ const (
 const sliceStates = 256
 
 // donePoll is the interval at which a partition checks whether its checkpoint in progress is
-// stored. It checks while the next checkpoint is already due and no samples arrive.
+// stored. The partition checks only while the next checkpoint is already due and no samples arrive.
 const donePoll = 5 * time.Millisecond
 
 // checkpoints stores the folded states of a partition in checkpoints. If the interval every is not
 // 0, it stores the states of a checkpoint in slices, spread over half of the interval, while
-// folding continues. Only the last slice moves the cursor. Until then, the stored states are ahead
-// of the cursor. If the node crashes in that time, the samples of these states are folded again,
-// which changes nothing.
+// folding continues. Only the last slice moves the cursor, so before it the stored states are ahead
+// of the cursor. If the node crashes in that time, the samples of these states are folded again.
+// This changes nothing, because a state ignores samples that it already includes.
 type checkpoints struct {
 	part    store.Partition
 	f       *folding
@@ -89,8 +89,8 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// checkpointNow starts to store the folded states, or makes a checkpoint in progress skip its
-// pauses.
+// checkpointNow starts to store the folded states, unless a checkpoint is already in progress. The
+// checkpoint that is then in progress skips its pauses.
 func (c *checkpoints) checkpointNow(ctx context.Context) error {
 	err := c.checkpoint(ctx)
 	if c.done != nil {
@@ -153,8 +153,8 @@ func (c *checkpoints) finish(err error) error {
 	return err
 }
 
-// settle waits until the checkpoint in progress is stored. So that this is soon, it makes the
-// checkpoint skip its pauses. If there is none, settle returns at once.
+// settle waits until the checkpoint in progress is stored, and makes it skip its pauses. If there
+// is no checkpoint in progress, settle returns at once.
 func (c *checkpoints) settle(ctx context.Context) error {
 	if c.done == nil {
 		return nil
@@ -197,8 +197,8 @@ func (c *checkpoints) renew(ctx context.Context) error {
 	return c.part.Commit(ctx, 0, nil)
 }
 
-// abandon aborts the checkpoint in progress, if there is one. As after a crash, the samples of
-// states that were not stored are folded again later.
+// abandon aborts the checkpoint in progress, if there is one. The samples of states that were not
+// stored are folded again later, as after a crash.
 func (c *checkpoints) abandon() {
 	if c.done != nil {
 		c.stop()

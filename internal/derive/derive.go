@@ -1,9 +1,8 @@
-// Package derive folds telemetry into states. For every partition that this node owns, it reads
-// the acknowledged samples in the order in which they were stored, applies [Config.Fold],
-// and commits the states together with the cursor, which is the sequence up to which the
-// partition is folded. The package has no rules of its own, and it never stores a cursor
-// without the states. States may be ahead of the cursor, because folding a sample twice changes
-// nothing.
+// Package derive folds telemetry into states. For every partition that this node owns, it reads the
+// acknowledged samples in the order in which they were stored, and applies [Config.Fold] to each.
+// It then commits the new states together with the cursor, the sequence up to which the partition
+// is folded. The package has no rules of its own, and it never stores a cursor without the states.
+// States may be ahead of the cursor, because folding a sample twice changes nothing.
 //
 // DESIGN.md describes leases, takeover and checkpoints.
 //
@@ -42,19 +41,20 @@ type Config struct {
 	// Fold folds a sample into the state of its vehicle, and reports whether the state changed.
 	// Calls for different partitions are concurrent. If nil, [vehicle.State.Fold] is used.
 	Fold func(*vehicle.State, *vehicle.Sample) (changed bool)
-	// Take makes this node the owner of partition p and fences the previous owner. It returns
-	// [store.ErrHeld] if another live node owns the partition and is about to release it.
+	// Take makes this node the owner of partition p and fences the previous owner. If another live
+	// node owns the partition, Take returns [store.ErrHeld]; that node is about to release the
+	// partition.
 	Take func(ctx context.Context, p int) (store.Partition, error)
 	// Members assigns the partitions to nodes. If nil, all partitions are assigned to this node.
 	Members *Members
-	// Release gives up partition p if this node owns it. Release is also called if this node does
-	// not own p, because the caller may not know: the response to a Take may have been lost. If
+	// Release gives up partition p if this node owns it. It is also called if this node does not
+	// own p, because the Deriver may not know: the response to a Take may have been lost. If
 	// Members is nil, Release is not used.
 	Release func(ctx context.Context, p int) error
 	// GiveUp is called when this node cannot fold a partition assigned to it, because a newer
-	// version of the service wrote records of the partition. If nodes of that version fold
-	// partitions, GiveUp should end the context of Run. If GiveUp is nil, or does not end that
-	// context, this node tries again later.
+	// version of the service wrote records of the partition. If nodes of that version are there to
+	// fold the partitions, GiveUp should end the context of Run. If GiveUp does not end that
+	// context, or is nil, this node tries again later.
 	GiveUp func()
 	// MaxLoad is the maximum number of states that this node reads with one call of Load. 0 means
 	// 999.
@@ -103,15 +103,15 @@ func (d *Deriver) StatesRead() uint64 { return d.read.Load() }
 // retryAfter is the pause after an error before this node takes the partition again.
 const retryAfter = time.Second
 
-// newerPause is the pause after this node has met records of a newer version of the service in a
-// partition, before it takes the partition again. There is such a pause only if Config.GiveUp has
-// not ended Run. It equals the default interval of lease renewals.
+// newerPause is the pause before this node takes a partition again in which it has met records of a
+// newer version of the service. The pause is used only if Config.GiveUp has not ended Run. It
+// equals the default interval of lease renewals.
 const newerPause = 2 * time.Second
 
-// Run folds the partitions assigned to this node until the context ends. If an error prevents the
-// folding of a partition, Run pauses and takes the partition again. After [store.ErrRecalled], it
-// does not pause. Folding then continues from the last commit: samples that were folded but not
-// committed are folded again, with the same result.
+// Run folds the partitions assigned to this node until the context ends. If an error ends the
+// folding of a partition, Run pauses and takes the partition again. After [store.ErrRecalled], Run
+// takes it again without a pause. Folding continues from the last commit: samples that were folded
+// but not committed are folded again, with the same result.
 func (d *Deriver) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for p := range d.config.Partitions {
@@ -149,8 +149,8 @@ func (d *Deriver) Run(ctx context.Context) {
 const renewAfter = time.Minute
 
 // runPartition waits until a partition is assigned to this node, takes it, and folds it until an
-// error occurs. It returns nil once the partition is assigned to another node. At its end, it drops
-// the partition's states in memory, because another node may be the next to change them.
+// error occurs. It returns nil once the partition is assigned to another node. When it returns, it
+// drops the partition's states in memory, because another node may be the next to change them.
 func (d *Deriver) runPartition(ctx context.Context, p int) error {
 	assigned := context.Background()
 	if d.config.Members != nil {
@@ -179,10 +179,10 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 }
 
 // await waits until partition p is assigned to this node, and returns a context that ends when p is
-// assigned to another node. While it waits, this node must not own p, because another node could
-// not take p from a live owner. So await releases p, and retries until that has succeeded. Then it
-// releases p again at intervals, because a Take whose response was lost may have made this node the
-// owner.
+// assigned to another node. While this node waits, it must not own p, because no other node could
+// take p from a live owner. So await releases p, and repeats the release until it succeeds. After
+// that, await releases p again at intervals: a Take whose response was lost may later have made
+// this node the owner.
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for {
@@ -207,7 +207,7 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// storeWithin is the time limit for storing the folded states when a node ends that runs without a
+// storeWithin is the time limit for storing the folded states at the end of a node without a
 // cluster. On a busy machine, 50,000 states took 1.3 s.
 const storeWithin = 2 * time.Second
 
@@ -288,7 +288,7 @@ func (d *Deriver) foldSamples(ctx context.Context, p int, c *checkpoints, seq ui
 	c.f.answer(c.part)
 	d.folded.Add(uint64(len(samples)))
 	if (c.every > 0 || c.part.Waiting()) && time.Since(c.since) < c.holdTime() {
-		return nil // the states wait, because a larger commit costs almost the same
+		return nil // the states wait for a larger commit, which costs almost the same as a small one
 	}
 	return c.checkpoint(ctx)
 }

@@ -15,8 +15,8 @@ type folding struct {
 	maxTouched int // maximum length of touched
 	maxLoad    int // maximum number of states of one Load
 	// touched holds the vehicles with samples since the last commit began. storing holds the
-	// vehicles of the commit in progress, with the states that it stores. When the commit is
-	// stored, storing is emptied.
+	// vehicles of the commit in progress, each with the state that is being stored. When the commit
+	// is complete, storing is emptied.
 	touched, storing map[vehicle.ID]*touched
 	cache            *cache                        // as of the last commit; outdated for vehicles in touched or storing
 	seq              uint64                        // sequence of the last folded sample; 0 if a commit includes it
@@ -85,7 +85,8 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 	for first := 0; first < len(ids); first += f.maxLoad {
 		some := misses[first:min(first+f.maxLoad, len(ids))]
 		if err := part.Load(ctx, ids[first:first+len(some)], func(i int, s vehicle.State) { some[i].state = s }); err != nil {
-			// Remove the vehicles: without a state, they would look as if they had no past.
+			// Remove the vehicles whose states were not read. Otherwise their zero states would
+			// look as if these vehicles had never reported.
 			for _, id := range ids {
 				delete(f.touched, id)
 			}
@@ -113,9 +114,9 @@ func (f *folding) newTouched() *touched {
 //
 // A state whose time is in the future was written while a clock, of this machine or of the car, was
 // wrong. Until that time, the rules would reject every sample of the car as too old. So apply
-// resets the state at the first sample whose time differs from the current time by at most
-// vehicle.MaxAhead. The current time is that of the local clock or the time stored, whichever is
-// later.
+// resets such a state at the first sample whose time differs from the current time by at most
+// vehicle.MaxAhead. The current time is the later of two times: the time of the local clock and the
+// parameter stored.
 func (f *folding) apply(seq uint64, stored time.Time, samples []vehicle.Sample) {
 	f.seq = seq
 	now := f.now()
@@ -163,7 +164,8 @@ func (f *folding) state(id vehicle.ID) *vehicle.State {
 }
 
 // begin starts a commit of all folded states. It returns the sequence number to which the commit
-// moves the cursor, and the states to store. finish must be called before begin is called again.
+// moves the cursor, and the states to store. The caller must call finish before it calls begin
+// again.
 func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {
 	clear(f.dirty)
 	for id, t := range f.touched {

@@ -10,9 +10,9 @@ import (
 	"carstate/internal/periodic"
 )
 
-// heldPoll is the pause before this node tries again to take a partition that another node is about
-// to release. It is also the pause after this node failed to release a partition or to renew its
-// lease.
+// heldPoll is the pause between two attempts to take a partition that another node is about to
+// release. It is also the pause after a failed attempt to release a partition or to renew this
+// node's lease.
 const heldPoll = 250 * time.Millisecond
 
 // Leases stores the leases by which nodes with the role derive know of each other.
@@ -42,8 +42,8 @@ type Members struct {
 
 	mu   sync.Mutex // guards all fields below except unrenewed
 	seen map[string]*member
-	// lastHeard is when the feed of leases last delivered this node's own lease. If that is longer
-	// ago than a lease time, this node itself is disconnected, and it must not consider any other
+	// lastHeard is when the feed of leases last delivered this node's own lease. If lastHeard is
+	// more than a lease time ago, this node itself is disconnected, and must not consider any other
 	// node dead.
 	lastHeard time.Time
 	// reconnectedAt is when the feed of leases last resumed after a gap. The silence of other nodes
@@ -54,7 +54,8 @@ type Members struct {
 	// were stored. So once it has delivered one of our own renewals, it has delivered every renewal
 	// that was stored before that.
 	//   - asOf: the start time of our newest renewal that the feed has delivered.
-	//   - pending: by number (beat), when our renewals began that are stored but not delivered yet.
+	//   - pending: the start times of our renewals that are stored but not delivered yet, by number
+	//     (beat).
 	//   - lastStored: when a renewal of ours was last acknowledged.
 	//   - resumedAt: when a renewal of ours was first acknowledged after a gap.
 	asOf                  time.Time
@@ -166,7 +167,8 @@ func (m *Members) renew(ctx context.Context) {
 }
 
 // leaveWithin is the time limit of each of the last operations of an ending node: its last commits,
-// the releases of its partitions, and its last lease. These let other nodes take over at once.
+// the releases of its partitions, and its last lease. After these operations, other nodes take over
+// at once.
 const leaveWithin = 500 * time.Millisecond
 
 // recordRenewal records that a renewal of our lease, which began at the time began, was
@@ -254,11 +256,12 @@ func (m *Members) silence(now time.Time, is *member) time.Duration {
 }
 
 // isAlive reports whether a node may be alive. A node is dead if no renewal of its lease has
-// arrived for a lease time. After an outage of the store, two thirds of a lease time are enough,
-// because every live node renews its lease as soon as the store is back. The two thirds are counted
-// from our first renewal after the outage (resumedAt) to our newest renewal that the feed of leases
-// has delivered (asOf). Even if the feed is late, it has delivered what other nodes renewed before
-// asOf, because it delivers renewals in the order in which they were stored.
+// arrived for a lease time. After an outage of the store, two thirds of a lease time without a
+// renewal are enough, because every live node renews its lease as soon as the store is back. These
+// two thirds begin with our first renewal after the outage (resumedAt) and end with our newest
+// renewal that the feed of leases has delivered (asOf). The feed delivers renewals in the order in
+// which they were stored. So even if the feed is late, it has delivered all renewals of other nodes
+// that were stored before asOf.
 func (m *Members) isAlive(now time.Time, is *member) bool {
 	if m.resumedAt.After(is.at) && m.asOf.Sub(m.resumedAt) > m.stale*2/renewalsPerLease {
 		return false
@@ -325,8 +328,8 @@ func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// Free reports whether a partition may be taken from its owner, the node named holder. It may if
-// this node is the owner, if the owner is dead, or if holder is "", that is, if there is no owner.
+// Free reports whether a partition may be taken from its owner, the node named holder. The result
+// is true if this node is the owner, if the owner is dead, or if there is no owner (holder is "").
 func (m *Members) Free(holder string) bool { return m.free(time.Now(), holder) }
 
 func (m *Members) free(now time.Time, holder string) bool {

@@ -189,9 +189,9 @@ func TestMembers_Disconnected(t *testing.T) {
 	o.wants(16, 16)
 }
 
-// TestMembers_LateFeed checks a feed that is late after an outage of the store. Once it has
-// delivered one of our own renewals from more than 4 s after the outage, a node that has not
-// renewed its lease since the outage must be considered dead at once.
+// TestMembers_LateFeed checks a feed that is late after an outage of the store. When the feed has
+// delivered one of our own renewals that was made more than 4 s after the outage, a node that has
+// not renewed its lease since the outage must be considered dead at once.
 func TestMembers_LateFeed(t *testing.T) {
 	o := observe(t)
 	o.renewed("self", "b", "c")

@@ -19,8 +19,8 @@ import (
 
 // TestRun_RetriesRelease checks that if a partition is assigned to another node, this node releases
 // the partition, and repeats the release until it succeeds. If an earlier Take of this node is
-// stored only after that, this node must release the partition again, because no other node takes a
-// partition from a live owner.
+// stored only after the release, this node must release the partition again, because no other node
+// takes a partition from a live owner.
 func TestRun_RetriesRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t)
@@ -83,9 +83,9 @@ func TestRun_RetriesRelease(t *testing.T) {
 	})
 }
 
-// TestRun_PauseBeforeRetry checks the pause before a partition is taken again. It is shorter than
-// after other errors if another node is about to release the partition, and zero if the partition
-// was recalled.
+// TestRun_PauseBeforeRetry checks the pause before a partition is taken again. If another node is
+// about to release the partition, the pause must be shorter than after other errors. If the
+// partition was recalled, there must be no pause.
 func TestRun_PauseBeforeRetry(t *testing.T) {
 	for _, c := range []struct {
 		err  error
