@@ -1,10 +1,11 @@
 // Package fleet holds the latest verdicts of every vehicle in memory, so that a query is answered
 // without I/O. A [Table] is filled from the states of the store, and can be filled again from them.
 //
-// The table stores vids only after [Table.KeepNames], which lists of vehicles need. Its key is a
-// 128-bit hash of the vid, made with two hash/maphash seeds that are random for each process, so
-// that nobody can choose vids that collide. With n vehicles, the probability that any two have the
-// same hash is about n²/2¹²⁹: 10⁻²⁵ at 10 million vehicles, 10⁻²³ at 100 million.
+// The key of a vehicle in the table is a 128-bit hash of its vid. The hash is made with two
+// hash/maphash seeds that are random for each process, so that nobody can choose vids that collide.
+// The vids themselves are stored only after [Table.KeepNames]; lists of vehicles need them. With n
+// vehicles, the probability that any two have the same hash is about n²/2¹²⁹: 10⁻²⁵ at 10 million
+// vehicles, 10⁻²³ at 100 million.
 //
 // A vehicle uses one slot of 32 bytes in an array without pointers. The arrays are 80 to 90 % full,
 // so a vehicle takes about 38 bytes. See shard.go.
@@ -82,8 +83,8 @@ func (t *Table) Get(vid []byte) Answer {
 }
 
 // All yields the answer of every vehicle, in no order and without its vid. It copies one shard at a
-// time, which blocks the shard's writers while it copies. If a vehicle changes during the
-// iteration, All yields its old or its new answer.
+// time; during the copy, the shard's writers wait. If a vehicle changes during the iteration, All
+// yields its old or its new answer.
 func (t *Table) All() iter.Seq[Answer] {
 	return func(yield func(Answer) bool) {
 		var copied []value
@@ -105,9 +106,9 @@ func (t *Table) Len() int { return int(t.vehicles.Load()) }
 // means no limit. Vehicles that are in the table already stay there.
 func (t *Table) Bound(most int) { t.newcomers.most.Store(int64(most)) }
 
-// Admit reports whether samples of a vehicle may be accepted. They may if the vehicle is in the
-// table or was admitted before, or if the limit allows one more vehicle. In the last case Admit
-// records the vehicle as admitted.
+// Admit reports whether samples of a vehicle may be accepted. It returns true if the vehicle is in
+// the table or was admitted before. It also returns true if the limit allows one more vehicle, and
+// then records the vehicle as admitted.
 func (t *Table) Admit(id vehicle.ID) bool {
 	c := &t.newcomers
 	most := c.most.Load()

@@ -23,17 +23,18 @@ type Order struct {
 
 // Question defines which vehicles a list contains, and their order.
 type Question struct {
-	// Rank returns the rank of a vehicle, given its driving state, the state of its throttle
-	// system, and for each of the two whether it is known, stale and so on (the outcome). The
-	// vehicles of the lowest rank come first. A vehicle of negative rank is not listed. Rank is
-	// called once for each combination of arguments, not for each vehicle.
+	// Rank returns the rank of a vehicle. Its parameters are the vehicle's driving state, the state
+	// of its throttle system, and for each of these two states the outcome: whether the state is
+	// known, unknown or stale. The vehicles of the lowest rank come first. A vehicle of negative
+	// rank is not listed. Rank is called once for each combination of arguments, not for each
+	// vehicle.
 	Rank func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8
 	// OldestFirst sorts vehicles of equal rank by the time of their newest verdict, the oldest
 	// first. If false, the newest come first.
 	OldestFirst bool
-	// Now returns the present time. A verdict that is older than MaxAge at that time is stale. If
-	// MaxAge is 0, no verdict is stale. [Table.First] calls Now once, [Table.Each] for each
-	// vehicle.
+	// Now returns the present time. A verdict is stale if it is more than MaxAge older than the
+	// present time. If MaxAge is 0, no verdict is stale. [Table.First] calls Now once, and
+	// [Table.Each] calls it for each vehicle.
 	Now    func() vehicle.UnixMilli
 	MaxAge time.Duration
 	// Match reports whether a vehicle with the given vid may be in the list; vehicles whose vid
@@ -48,7 +49,7 @@ type order struct {
 	// the lowest bits of its packed value, which have its two states.
 	ranks     [1 << (2*outcomeBits + stateBits)]int8
 	oldest    int64  // verdicts before this time are stale
-	fresh     uint64 // verdicts more than this many milliseconds later are stale, too (too far ahead)
+	fresh     uint64 // verdicts more than this many milliseconds after oldest are stale, too (too far ahead)
 	direction int64  // 1 or -1, by which a verdict's time is multiplied in Order
 }
 
@@ -123,9 +124,9 @@ type Listed struct {
 
 // First returns one page of a list: the n vehicles that follow the place after, or the first n of
 // the list if after is nil. The result matched is the number of vehicles in the whole list. The
-// result next is the place to pass as after for the next page; it is nil if there is no next page.
-// A vehicle is left out if its vid could not be stored for lack of memory. First scans the table on
-// all processors and collects about 2n vehicles on each processor.
+// result next is the place to pass as the parameter after for the next page; it is nil if there is
+// no next page. A vehicle is left out if its vid could not be stored for lack of memory. First
+// scans the table on all processors and collects about 2n vehicles on each processor.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	list []Listed, matched int, next *Place, err error,
 ) {

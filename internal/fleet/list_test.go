@@ -209,8 +209,9 @@ func TestListWhileVehiclesComeAndGo(t *testing.T) {
 }
 
 // TestOrderIsThatOfTheVerdicts checks that a list classifies each verdict as answered, unknown or
-// stale exactly as DrivingVerdict.At and ThrottleVerdict.At do, and orders the vehicle by that. It
-// tries every state with several maximum ages, and times just below, at and above the limits.
+// stale exactly as DrivingVerdict.At and ThrottleVerdict.At do, and that it sorts the vehicles by
+// these outcomes. It tries every state with several maximum ages, and times just below, at and
+// above the limits.
 func TestOrderIsThatOfTheVerdicts(t *testing.T) {
 	now := vehicle.At(noon)
 	table := fleet.New()

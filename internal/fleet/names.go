@@ -9,10 +9,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// names stores the vids of the vehicles in a table, because the table itself has only their hashes
-// (keys). The vids are in buckets by a part of their hash, in arrays without pointers. The vid of a
-// key is found by hashing the few vids of its bucket. Adding or removing a vehicle changes a
-// bucket; a new verdict does not.
+// names stores the vids of the vehicles in a table, because the table itself has only the hashes of
+// the vids (keys). A part of its hash determines the bucket in which a vid is stored. A bucket is
+// an array without pointers. To find the vid of a key, names hashes the few vids of the key's
+// bucket. A bucket changes when a vehicle is added or removed, but not with a new verdict.
 type names struct {
 	most  int64        // limit in bytes; a vehicle whose vid does not fit is counted but not listed
 	bytes atomic.Int64 // used by all vids
@@ -43,7 +43,8 @@ func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 // Named returns how many vehicles the table can list: those whose vid is stored.
 func (t *Table) Named() int { return int(t.names.kept.Load()) }
 
-// willRemove records that a vehicle may be removed. It does nothing if n is nil.
+// willRemove sets removed: from now on, a vehicle may be removed. If n is nil, willRemove does
+// nothing.
 func (n *names) willRemove() {
 	if n != nil && !n.removed.Load() {
 		n.removed.Store(true)
@@ -71,8 +72,9 @@ func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 }
 
 // addName stores the vid of a new vehicle, unless the vehicle has been removed from the shard
-// since. It checks this while it holds the lock of the vids. A concurrent Delete first removes the
-// vehicle and then takes the same lock, so the vid of a deleted vehicle never remains.
+// since. It looks for the vehicle in the shard while it holds the lock of the vids. A concurrent
+// Delete first removes the vehicle and then takes the same lock to remove the vid. So the vid of a
+// deleted vehicle never remains.
 func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	n := t.names
 	if n == nil || len(id) == 0 || len(id) > vehicle.MaxReportingID {

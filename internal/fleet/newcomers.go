@@ -19,7 +19,7 @@ type newcomers struct {
 }
 
 // newcomerLife is the minimum time for which a newcomer counts towards the limit of vehicles. After
-// that it is dropped, because its samples may never have been stored.
+// this time the newcomer may be dropped, because its samples may never have been stored.
 const newcomerLife = 10 * time.Minute
 
 func (c *newcomers) has(k key) bool {
@@ -28,8 +28,9 @@ func (c *newcomers) has(k key) bool {
 	return young || old
 }
 
-// rotate drops the newcomers in old and moves those in young to old, if newcomerLife has passed
-// since it last did so. So each newcomer is kept for at least newcomerLife. The caller holds mu.
+// rotate drops the newcomers in old and moves those in young to old. It does nothing until
+// newcomerLife has passed since the last rotation, so each newcomer is kept for at least
+// newcomerLife. The caller holds mu.
 func (c *newcomers) rotate() {
 	if now := time.Now(); c.young == nil || now.Sub(c.rotated) > newcomerLife {
 		c.n.Add(-int64(len(c.old)))

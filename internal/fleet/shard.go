@@ -12,12 +12,12 @@ import (
 // and with many shards each copy is small.
 const shardCount = 1024
 
-// shard is a part of the table. It is a hash table in one array of slots with ordered linear
-// probing. A key is a hash of the vid. The search for a key begins at its home slot, and a larger
-// key has the same or a later home slot. So vehicles are sorted by key along the array, which is
-// treated as a ring. A search ends at the first larger key, and an array is copied to another size
-// in one pass. Removing a vehicle leaves no mark in its slot, because the following vehicles move
-// back by one slot.
+// shard is a part of the table. It is a hash table in one array of slots, with ordered linear
+// probing: vehicles are sorted by key along the array, which is treated as a ring. A key is a hash
+// of the vid. The search for a key begins at its home slot and ends at the first larger key. A
+// larger key has the same or a later home slot, whatever the size of the array, so the vehicles are
+// copied to an array of another size in one pass. If a vehicle is removed, the following vehicles
+// move back by one slot, so no mark remains in its slot.
 //
 // Writers hold mu. Readers take no lock: they read again if the version has changed during a read.
 // To grow or shrink, a writer copies the array. Readers use the old array until the copy is
@@ -55,9 +55,9 @@ func (s *shard) init(phase float64) {
 	s.slots.Store(new([]slot))
 }
 
-// size returns the number of slots that an array for a number of vehicles has. Each shard has its
-// own sequence of sizes. All shards are about equally full, so with the same sizes all would grow
-// at once.
+// size returns the number of slots of an array for a number of vehicles. Each shard has its own
+// sequence of sizes. All shards have about the same number of vehicles, so with equal sizes all
+// shards would grow at the same time.
 func (s *shard) size(vehicles int) int {
 	if vehicles == 0 {
 		return 0
@@ -69,8 +69,8 @@ func (s *shard) size(vehicles int) int {
 	return int(math.Ceil(size))
 }
 
-// readTries is how often a reader repeats a read that collided with a write, before it takes the
-// lock. A write takes about 100 ns.
+// readTries is the number of reads that may collide with a write before the reader takes the lock.
+// A write takes about 100 ns.
 const readTries = 16
 
 // get returns a vehicle's value, or zeros if it is not in the shard.
@@ -221,7 +221,7 @@ func (s *shard) remove(k key) bool {
 	return true
 }
 
-// removeIf removes each vehicle if the function old returns true for its value. It returns the
+// removeIf removes each vehicle for whose value the function old returns true. It returns the
 // number of removed vehicles.
 func (s *shard) removeIf(old func(value) bool) (removed int) {
 	s.mu.Lock()
@@ -259,8 +259,8 @@ func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 		i, _ := search(b, key{e[0], e[1]})
 		insert(b, i, *e)
 	}
-	// The order must be kept. So the vehicles at the beginning of the array that wrapped around
-	// its end are moved last.
+	// The vehicles must stay in order. Some vehicles at the beginning of the array have a home slot
+	// near its end: they wrapped around. So these are moved last.
 	round := 0
 	for round < len(a) && !a[round].free() && away(round, a[round][1], len(a)) > round {
 		round++
