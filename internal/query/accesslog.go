@@ -23,8 +23,8 @@ import (
 // AccessLogConfig configures an [AccessLog]. Log is required, and so is one of File and Out. Every
 // other field may have its zero value.
 type AccessLogConfig struct {
-	// File is the name of the file to which lines are appended. [AccessLog.Reopen] opens
-	// it again after a rotation. If empty, lines are written to Out.
+	// File is the name of the file to which lines are appended. After a rotation,
+	// [AccessLog.Reopen] opens the file again. If empty, lines are written to Out.
 	File     string
 	Out      io.Writer
 	JSON     bool                  // lines are JSON objects
@@ -37,9 +37,9 @@ type AccessLogConfig struct {
 // requests arrive faster than lines can be written, lines are dropped and counted, so an answer
 // never waits for a disk.
 //
-// A line contains no text copied from the request. If it has an address from X-Forwarded-For, the
-// address was parsed, and is written in standard form. A line identifies the vehicle by a hash
-// whose seed is random for each process, and the token by its ID.
+// A line contains no text copied from the request. If the client's address comes from
+// X-Forwarded-For, it is parsed and written in standard form. A line identifies the token by its
+// ID, and the vehicle by a hash whose seed is random for each process.
 type AccessLog struct {
 	config AccessLogConfig
 	seed   maphash.Seed
@@ -118,9 +118,8 @@ func (a *AccessLog) Close() error {
 	return nil
 }
 
-// Reopen makes the background goroutine open the file by its name again, which is needed
-// after a rotation has renamed the old file. It returns at once and may be called at any
-// time.
+// Reopen makes the background goroutine open the file by its name again. This is needed after a
+// rotation, which has renamed the old file. Reopen returns at once and may be called at any time.
 func (a *AccessLog) Reopen() { a.reopen.Store(true) }
 
 // run writes the records in the ring, once every logEvery, until Close. It also opens the file
@@ -136,8 +135,8 @@ func (a *AccessLog) run(ctx context.Context) {
 	a.drain()
 }
 
-// openAgain opens the file that now has the configured name, and continues the log there. If that
-// file cannot be opened, lines are still appended to the old one.
+// openAgain opens the file that now has the configured name, and continues the log in this file. If
+// it cannot be opened, lines are still appended to the old file.
 func (a *AccessLog) openAgain() {
 	if a.file == nil {
 		return
@@ -329,9 +328,9 @@ func (f *fields) word(s string) {
 
 // ring is a bounded queue with many writers and one reader, without locks. Position p of the queue
 // is stored in slot p modulo ringSlots. The field turn of that slot says what may happen next. If
-// turn is p, the slot is free: a writer may fill it and then sets turn to p+1. If turn is p+1, the
-// slot holds a record: the reader may take it and then sets turn to p+ringSlots, the next position
-// that is stored in this slot.
+// turn is p, the slot is free: a writer may fill the slot, and then sets turn to p+1. If turn is
+// p+1, the slot holds a record: the reader may take the record, and then sets turn to p+ringSlots,
+// the next position that is stored in this slot.
 type ring struct {
 	slots []slot
 	next  atomic.Uint64 // the position of the next record that is put

@@ -29,7 +29,7 @@ type answerer struct {
 }
 
 // answer checks a request at the time now and writes the response to w. The package comment gives
-// the order of the checks. answer does not allocate once the slices of w are large enough.
+// the order of the checks. When the slices of w are large enough, answer does not allocate.
 func (a *answerer) answer(r *request, now time.Time, w *response) {
 	a.startResponse(now, w)
 	h := scanHead(r.headers)
@@ -70,7 +70,8 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 	a.authorize(r, &p, &h, now, w)
 }
 
-// refuseHead answers with the failure f, without reading anything of the request.
+// refuseHead answers with the failure f. It reads nothing of the request, so it also serves a
+// request that cannot be parsed.
 func (a *answerer) refuseHead(f *failure, now time.Time, w *response) {
 	a.startResponse(now, w)
 	w.fail(f)
@@ -160,13 +161,14 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 }
 
 // refuseRequest answers a request with the failure f, whether its token is valid or not. If the
-// token is valid, the call is counted for it, and the answer has the token's rate-limit headers,
-// but the call uses up none of its budget. If the token is invalid, the answer has no rate-limit
-// headers.
+// token is valid, the call is counted for the token, and the answer has the token's rate-limit
+// headers, but the call uses up none of the token's budget. If the token is invalid, the answer has
+// no rate-limit headers.
 //
-// From the headers, a client that guesses tokens could see which one is valid. Therefore an invalid
-// token is recorded as a refusal, and an address with too many refusals gets no rate-limit headers,
-// even for a valid token. Before the tables of tokens are loaded, no token is valid.
+// The headers show whether a token is valid, so a client could use them to guess tokens. Therefore
+// an invalid token is recorded as a refusal, and an address with too many refusals gets no
+// rate-limit headers, even for a valid token. Before the tables of tokens are loaded, no token is
+// valid.
 func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Time, w *response) {
 	g, err := a.tokens.Verify(p.token, now)
 	switch {
@@ -233,8 +235,8 @@ func (a *answerer) applyGrant(r *request, vid []byte, g *access.Grant, now time.
 	a.answerVehicle(vid, g, now, w)
 }
 
-// answerVehicle answers with the verdict about the vehicle. If the token was not granted the
-// vehicle, answerVehicle looks it up all the same, but answers as for an unknown vehicle. So
+// answerVehicle answers with the verdict about the vehicle. If the token's grant does not include
+// the vehicle, answerVehicle also looks up the vehicle, but answers as for an unknown one. So
 // neither the answer nor the time that it takes shows whether the vehicle exists.
 func (a *answerer) answerVehicle(vid []byte, g *access.Grant, now time.Time, w *response) {
 	granted := g.Vehicles.IncludeBytes(vid)

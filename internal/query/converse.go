@@ -25,8 +25,8 @@ type exchange struct {
 
 // The answers to pipelined requests are collected and sent together.
 const (
-	// sendAt is the size, in bytes, at which collected answers are sent. So for a client that does
-	// not read, the server holds at most sendAt bytes and one more answer.
+	// sendAt is the size, in bytes, at which collected answers are sent. So the server holds at
+	// most sendAt bytes and one more answer for a client that does not read.
 	sendAt = 8 << 10
 	// keepOut is the largest buffer of answers, in bytes, that is kept for further requests. A
 	// larger buffer is freed.
@@ -43,7 +43,7 @@ type conversation struct {
 
 	busy    bool // the server was overloaded when the connection was accepted
 	counted bool // a request is counted as in progress
-	lingers bool // close reads on for a while, so that the last answer arrives
+	lingers bool // close discards input for a while, so that the last answer arrives
 
 	buf       []byte // buf[begin:end] has arrived and is not answered yet
 	begin     int
@@ -106,9 +106,10 @@ func (v *conversation) close() {
 	_ = v.wire.Close()
 }
 
-// rejection returns the failure with which to refuse a request because of the load, or nil if the
-// load allows it. A request is refused only if its connection was accepted during an overload that
-// still lasts, or was accepted beyond MaxConnections and too many connections are still open.
+// rejection returns the failure with which to refuse a request because of the load. If the load
+// allows the request, it returns nil. There are two reasons for a refusal: the connection was
+// accepted during an overload, and the overload still lasts; or the connection was accepted beyond
+// MaxConnections, and too many connections are still open.
 func (v *conversation) rejection() *failure {
 	if v.busy = v.busy && v.s.overloaded(); v.busy {
 		return failBusy
@@ -202,8 +203,8 @@ func (v *conversation) buffered() []byte {
 }
 
 // readHead waits for a complete request head. It returns the head, or the failure to answer with.
-// It returns neither if the connection is to be closed without a further answer: the client has
-// closed it or sends nothing, the connection was evicted, or the server shuts down.
+// If both results are nil, the connection is to be closed without a further answer: the client has
+// closed the connection or sends nothing, the connection was evicted, or the server shuts down.
 func (v *conversation) readHead() ([]byte, *failure) {
 	begun := v.end > v.begin // part of a head has arrived already
 	if begun {
@@ -254,9 +255,10 @@ func (v *conversation) failureUnlessEvicted(f *failure) *failure {
 	return f
 }
 
-// overdue reports whether a deadline must be moved to now plus limit. This is the case if the
-// deadline is later than that, or earlier by more than a quarter of limit. A smaller difference is
-// ignored, because moving a deadline costs more time than a lookup in the fleet table.
+// overdue reports whether a deadline must be moved to the time now plus limit. It returns true if
+// the present deadline is later than this time, or earlier by more than a quarter of limit. A
+// smaller difference is ignored, because moving a deadline costs more time than a lookup in the
+// fleet table.
 func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit
@@ -283,7 +285,7 @@ func (v *conversation) makeRoom() bool {
 }
 
 // readFailure returns the failure to answer with after reading failed with err. If no part of a
-// head had arrived, it returns nil, because the client then expects no answer.
+// head had arrived, readFailure returns nil, because the client then expects no answer.
 func (v *conversation) readFailure(err error) *failure {
 	if v.end == v.begin {
 		return nil
@@ -345,7 +347,7 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 		v.lingers = true
 		connection = "close"
 	case isHTTP10 && !w.keepAlive:
-		v.lingers = true // the client may have sent more, although it did not ask for keep-alive
+		v.lingers = true // the client may have sent more requests, although it did not ask for keep-alive
 		connection = "close"
 	case isHTTP10:
 		connection = "keep-alive"
@@ -363,8 +365,8 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 }
 
 // sendDocument sends the collected answers and then a document. A document is large and its reader
-// may be slow, so the request no longer counts as in progress while the document is sent. If it
-// counted, slow readers could use up MaxInFlight, and queries would get 503.
+// may be slow, so the request no longer counts as in progress while the document is sent. Otherwise
+// slow readers could use up MaxInFlight, and queries would get 503.
 func (v *conversation) sendDocument(e *exchange) bool {
 	v.endRequest()
 	now := time.Now()
@@ -381,9 +383,9 @@ func (v *conversation) sendDocument(e *exchange) bool {
 	return err == nil
 }
 
-// send writes answers to the connection. A request no longer counts as in progress while its answer
-// is written. If it counted, clients that do not read could use up MaxInFlight, and all other
-// clients would get 503.
+// send writes answers to the connection. While its answer is written, a request no longer counts as
+// in progress. Otherwise clients that do not read could use up MaxInFlight, and all other clients
+// would get 503.
 func (v *conversation) send(b []byte) bool {
 	v.endRequest()
 	if len(b) == 0 {

@@ -22,9 +22,9 @@
 // The checks run in this order, and the first that fails decides the answer: framing (including
 // HTTP version and sizes), path, method, query syntax (including that of vid), overload and
 // readiness, token, operation, rate, vehicle. Readiness is checked after everything that depends on
-// the request alone, so that a wrong request gets its error even while the service starts. It is
-// checked before the token, because a node that has lost contact with the store cannot check
-// tokens.
+// the request alone, so that a wrong request gets its error even while the service starts.
+// Readiness is checked before the token, because a node that has lost contact with the store cannot
+// check tokens.
 //
 // An invalid token is refused with 401, or with 429 if too many tokens from the client's address
 // were refused before (refusals.go, client.go). A request with a sandbox token is answered by
@@ -33,6 +33,6 @@
 //
 // This package must never do I/O while answering. It must never write a request, or any part of one
 // except the vid, into a response, a log or a metric, because the access token is part of the
-// request line. It must never let a client see whether a vehicle exists that its token was not
-// granted.
+// request line. It must never let a client see whether a vehicle exists that is not in the grant of
+// the client's token.
 package query

@@ -45,8 +45,9 @@ const (
 	cacheAsset = "public, max-age=3600"
 )
 
-// newDocuments returns the public documentation, which states maxAge, the maximum age of a verdict
-// that is answered. It panics if a file is missing or a template fails, which only a bug can cause.
+// newDocuments returns the public documentation. The documentation states maxAge, the maximum age
+// of the verdicts that the service answers with. It panics if a file is missing or a template
+// fails, which only a bug can cause.
 func newDocuments(maxAge time.Duration) documents {
 	return documents{
 		"/":                     ownDocument("page.html.tmpl", renderPage(maxAge), cachePage, pagePolicy),
@@ -139,8 +140,8 @@ var pageFunctions = template.FuncMap{
 	"cure":    func(d failureDoc) string { return d.cure },
 }
 
-// renderPage returns the documentation page, which is served at /. The page states maxAge, the age
-// up to which a verdict is answered.
+// renderPage returns the documentation page, which is served at /. The page states maxAge, the
+// maximum age of the verdicts that the service answers with.
 func renderPage(maxAge time.Duration) []byte {
 	var b bytes.Buffer
 	data := struct {
@@ -160,8 +161,9 @@ func renderPage(maxAge time.Duration) []byte {
 }
 
 // inWords returns a duration as text, such as "90 seconds". The unit is the largest of hours,
-// minutes and seconds in which the duration is a whole number above one. If there is none, the text
-// is that of [time.Duration.String]. If d is not positive, inWords returns "".
+// minutes and seconds in which the duration is a whole number above one. If no unit meets this
+// condition, inWords returns the text of [time.Duration.String]. If d is not positive, it returns
+// "".
 func inWords(d time.Duration) string {
 	for _, u := range []struct {
 		name string

@@ -186,7 +186,8 @@ func tokenFailure(err error, token []byte) *failure {
 }
 
 // malformed returns the failure of an access_token that does not have the form of a token. It
-// guesses what the client sent instead, so that the message can say what to do.
+// guesses from the form what the client sent instead of a token, so that the message can say what
+// to do.
 func malformed(token []byte) *failure {
 	begins := func(prefix string) bool { return bytes.HasPrefix(token, []byte(prefix)) }
 	switch {

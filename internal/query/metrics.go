@@ -7,8 +7,8 @@ import (
 )
 
 // metrics counts requests. The counters of all operations and outcomes are created at the start, so
-// that counting takes no lock. A query for a vehicle that the token was not granted is answered,
-// and therefore also counted, like a query for an unknown vehicle.
+// that counting takes no lock. If a query is for a vehicle that is not in the token's grant, it is
+// answered, and therefore also counted, like a query for an unknown vehicle.
 type metrics struct {
 	queries  [operationCount][outcomeCount]prometheus.Counter
 	duration [noOperation]prometheus.Observer

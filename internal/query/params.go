@@ -9,8 +9,8 @@ import (
 )
 
 // params holds the two parameters of an operation, vid and access_token, form-decoded. hasVid and
-// hasToken say whether a parameter is present; one that was sent without a value is present and
-// empty. If the query contains exactly one access_token, and its value is correctly
+// hasToken say whether a parameter is present; a parameter that was sent without a value is present
+// and empty. If the query contains exactly one access_token, and its value is correctly
 // percent-encoded, token is set even if the query is refused for another reason. Otherwise token is
 // empty.
 type params struct {
@@ -20,8 +20,8 @@ type params struct {
 
 // parseQuery parses a query string as application/x-www-form-urlencoded, which has pairs separated
 // by '&', '+' for a blank, and percent-encoding in names and values. It ignores unknown parameters.
-// Decoded values are appended to *scratch, so that nothing is allocated once *scratch is large
-// enough. A value that needs no decoding is a part of raw.
+// Decoded values are appended to *scratch. When *scratch is large enough, nothing is allocated. A
+// value that needs no decoding is returned as a part of raw.
 //
 // The result first is the first failure found, or nil. The rest of the query is parsed even after a
 // failure, because the rate-limit headers of the answer depend on the token in the query.

@@ -37,9 +37,9 @@ func isRead(method []byte) bool {
 }
 
 // headEnd finds the end of the request head at the start of b. end is the number of bytes of the
-// head, or 0 if its end has not arrived. The search starts at the index from, which is 0 in the
-// first call for a head. When more bytes have arrived, headEnd is called again, with the previous
-// result next as from.
+// head, or 0 if its end has not arrived. The search starts at the index from. For the first call
+// for a head, from is 0. When more bytes have arrived, the caller calls headEnd again, and passes
+// the previous result next as from.
 //
 // A head ends with an empty line. headEnd also accepts a line end without CR, although such a head
 // is refused later. Otherwise the server would wait for more input before it refuses the head.

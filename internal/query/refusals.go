@@ -19,15 +19,15 @@ const (
 
 // Refusals are remembered for a limited number of addresses: a hash assigns each address to one of
 // refusalSets sets, and a set holds up to refusalWays addresses. An address takes about 850 bytes.
-// If the set of a new address is full, the address in it whose last refusal is the oldest is
+// If the set of a new address is full, the address whose last refusal is the oldest of the set is
 // evicted.
 const (
 	refusalSets = 512 // a power of two
 	refusalWays = 8
 )
 
-// refusals remembers the addresses whose tokens were refused recently. It keeps valid requests
-// fast: a request with a valid token takes a lock only if the token has a rate limit, and the
+// refusals remembers the addresses whose tokens were refused recently. Valid requests stay fast: a
+// request with a valid token takes a lock of refusals only if the token has a rate limit, and the
 // request fails or exceeds that limit.
 type refusals struct {
 	seed maphash.Seed // random, so that a client cannot choose addresses of one set
@@ -50,8 +50,8 @@ func newRefusals() *refusals { return &refusals{seed: maphash.MakeSeed()} }
 
 // noteRefusal records that a token from the address is refused at the time now. If the address
 // already has too many refusals, noteRefusal records nothing and returns how long the address must
-// wait. Because nothing is recorded during that time, a client never waits longer than it was asked
-// to.
+// wait. Because nothing is recorded during the wait, the wait never becomes longer than the client
+// was told at first.
 func (r *refusals) noteRefusal(a netip.Addr, now time.Time) (wait time.Duration) {
 	from, at := netguard.Client(a), time.Duration(now.UnixNano())
 	s := r.setOf(from)

@@ -98,9 +98,9 @@ func (w *response) fail(f *failure) {
 }
 
 // writeRecord writes the answer about a vehicle. If why is Answered, the answer contains the
-// verdict, which is the digit value, and its Last-Modified is made, the time of the verdict.
-// Otherwise why is the reason why there is no verdict, and value and made are ignored. field is the
-// JSON text between the status and the value.
+// verdict: the parameter value is its digit, and the parameter made is its time, which becomes
+// Last-Modified. Otherwise why is the reason why there is no verdict, and value and made are
+// ignored. The parameter field is the JSON text between the status and the value.
 func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, value byte, made vehicle.UnixMilli) {
 	w.status, w.outcome = 200, outcomeOf[why]
 	w.body = append(w.body, `{"code":200,"msg":"success","data":{"vid":"`...)
@@ -115,8 +115,7 @@ func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, va
 		w.body = append(w.body, `","status":0`...)
 		w.body = append(w.body, field...)
 		if w.operation == carDrivingState {
-			// The throttle's "0" already means anomaly, so its value is
-			// empty if there is no answer.
+			// For the throttle, "0" means anomaly, so its value is empty if there is no verdict.
 			w.body = append(w.body, '0')
 		}
 	}
@@ -148,8 +147,9 @@ func (w *response) setPolicy(name string, r access.Rate) {
 }
 
 // setRemaining adds the header RateLimit for the rate limit r with the given name. The header says
-// how many calls are left, and in how many seconds one more becomes available. If no call is left,
-// next is that time, as [access.Budget.Take] returns it. Otherwise next is ignored.
+// how many calls are left, and in how many seconds one more call becomes available. If no call is
+// left, this time is the parameter next, as [access.Budget.Take] returns it. Otherwise next is
+// ignored.
 func (w *response) setRemaining(name string, r access.Rate, remaining int64, next time.Duration) {
 	if remaining > 0 {
 		// The budget refills evenly, so there is one more call after one interval at the latest.
@@ -187,8 +187,8 @@ func (w *response) failOverRefusals(wait time.Duration) {
 	w.body = append(w.body, ` s","data":null}`...)
 }
 
-// failOverRate turns the response into a 429 for a token that is over its rate r. next is the time
-// until its next call is allowed.
+// failOverRate turns the response into a 429 for a token that is over its rate r. The parameter
+// next is the time until the token's next call is allowed.
 func (w *response) failOverRate(r access.Rate, next time.Duration) {
 	w.status, w.outcome = failRateLimited.status, failRateLimited.outcome
 	w.setRetryAfter(next)

@@ -8,13 +8,13 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// The sandbox answers sandbox tokens. It has no telemetry and never looks at a real vehicle. A
-// developer can get every answer of the service from it, byte for byte the same as the real one.
+// The sandbox answers sandbox tokens. It has no telemetry and never looks at a real vehicle. For a
+// developer, it gives every answer of the service, byte for byte the same as the real answer.
 // docs/sandbox.md has the table of its vehicles.
 
-// sandbox returns invented verdicts about one of the sandbox's vehicles; their time is now. drives
-// and throttles say whether the questions for the driving state and for the throttle state are
-// answered: Answered, or the reason why not.
+// sandbox returns invented verdicts about one of the sandbox's vehicles; the time of the verdicts
+// is now. The result drives is Answered if there is a driving verdict, and otherwise the reason why
+// there is none. The result throttles is the same for the throttle verdict.
 func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles vehicle.Outcome) {
 	driving, throttle := vehicle.NormalDriving, vehicle.ThrottleNormal
 	switch string(vid) {

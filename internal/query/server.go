@@ -25,8 +25,8 @@ import (
 type Config struct {
 	Tokens *access.Tokens
 	Fleet  *fleet.Table
-	// MaxAge is the maximum age of a verdict. For an older one, the answer is that there is no
-	// recent verdict. If it is zero or less, verdicts of any age are answered.
+	// MaxAge is the maximum age of a verdict. If the verdict is older, the answer is that there is
+	// no recent verdict. If MaxAge is zero or less, verdicts of any age are answered.
 	MaxAge time.Duration
 	// Ready returns nil if the node can answer queries at the time now, and otherwise the reason
 	// why it cannot. It is called for every query, after the query has arrived, and must not block
@@ -35,15 +35,15 @@ type Config struct {
 	// Overloaded reports whether requests arrive faster than the node can answer them. It is called
 	// when a connection is accepted. If it returns true, it is called again at the connection's
 	// first request. If it still returns true, that request gets 503 and the connection is closed.
-	// Connections from before the overload are not affected. It must return at once. If nil, the
-	// server is never overloaded.
+	// Connections that were accepted before the overload are not affected. Overloaded must return
+	// at once. If nil, the server is never overloaded.
 	Overloaded func() bool
 	// Excess reports whether a connection must be closed to reduce the load. It is called for every
 	// request and must take no lock. Its argument wraps the connection that the listener accepted,
 	// and its method NetConn returns that connection. If Excess returns true, the connection is
 	// closed after the answer. If nil, no connection is closed for this reason.
 	Excess func(net.Conn) bool
-	// NoDocs turns the public documentation off, so that its paths get 404.
+	// NoDocs disables the public documentation, so that its paths get 404.
 	NoDocs bool
 	// TrustedProxies are the addresses of the proxies in front of the server. If a request arrives
 	// from such a proxy, the client's address is read from X-Forwarded-For.
@@ -56,8 +56,9 @@ type Config struct {
 	// MaxConnections limits the open connections. At the limit, a connection that waits for a
 	// request or does not read its answers is closed to admit a newer one (see netguard). If no
 	// connection can be closed, the newer one gets 503 to its first request and is then closed. At
-	// most SpareConnections connections beyond the limit get that answer; further ones are closed
-	// without an answer. A connection takes about 10 KiB of memory. If zero, the limit is 16384.
+	// most SpareConnections connections beyond the limit get that answer; further connections are
+	// closed without an answer. A connection takes about 10 KiB of memory. If zero, the limit is
+	// 16384.
 	MaxConnections int
 	// HeadTimeout limits three times: how long a request head may take to arrive, how long a TLS
 	// handshake may take, and how long a new connection may stay silent. If zero, it is 5 s.
@@ -102,8 +103,8 @@ type Server struct {
 
 	// mu guards listener, and keeps Serve and Shutdown apart. Serve holds mu while it checks
 	// ending, sets listener and adds to conversations. Shutdown holds mu while it sets ending. So
-	// Serve either is done with these steps before Shutdown sets ending, or sees that ending is set
-	// and serves no listener.
+	// there are two cases: Serve completes these steps before Shutdown sets ending, or Serve sees
+	// that ending is set and serves no listener.
 	mu       sync.Mutex
 	listener net.Listener // nil before Serve
 }

@@ -390,9 +390,9 @@ func TestShutdown_DrainsRequests(t *testing.T) {
 	}
 }
 
-// pipes is a listener. If its channel one has a connection, Accept returns that, and otherwise it
-// accepts one. The connection in the channel is a pipe, on which a write blocks until the other end
-// reads.
+// pipes is a listener. If its channel one has a connection, Accept returns this connection;
+// otherwise Accept accepts a connection. The connection in the channel is a pipe, on which a write
+// blocks until the other end reads.
 type pipes struct {
 	net.Listener
 	one chan net.Conn
