@@ -2,11 +2,12 @@ package netguard
 
 import "syscall"
 
-// FitToFiles scales limits on the number of connections down, all by the same factor, if the
-// process may have fewer file descriptors (RLIMIT_NOFILE) than all limits together plus reserve,
-// the number for other uses. No limit is scaled below 16, even if fewer than reserve descriptors
-// are then left. FitToFiles returns how many descriptors the process may have, and whether it
-// changed a limit.
+// FitToFiles reduces limits on the number of connections to the number of file descriptors that the
+// process may have (RLIMIT_NOFILE). The parameter reserve is the number of descriptors for other
+// uses. If there are fewer descriptors than the sum of all limits plus reserve, FitToFiles reduces
+// all limits by the same factor. It reduces no limit below 16, even if fewer than reserve
+// descriptors are then left. FitToFiles returns how many descriptors the process may have, and
+// whether it changed a limit.
 func FitToFiles(reserve int, limits ...*int) (files int, scaled bool) {
 	var r syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {

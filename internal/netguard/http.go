@@ -15,7 +15,7 @@ type inHTTP struct {
 	mu      sync.Mutex
 	holds   int  // requests between Hold and Release: HTTP/2 has many at a time
 	answer  bool // the connection is held until the answer in progress was written
-	active  bool // net/http has a request, from its head to the end of the answer
+	active  bool // net/http is serving a request, from its head to the end of its answer
 	streams int  // requests of HTTP/2 whose answer was not sent yet
 }
 
@@ -28,9 +28,10 @@ const maxStreams = 100
 // server's ConnContext is still called.
 //
 // Attach also limits the requests of HTTP/2, because one connection has up to maxStreams of them at
-// a time. The first request of each connection is always served. Of the others, at most
-// [Config.Max] may be in progress on all connections together; a request beyond that is reset
-// without an answer. A request of HTTP/2 is in progress until its answer is sent (see [Send]).
+// a time. The first of the concurrent requests of a connection is always served. Of all other
+// requests, at most [Config.Max] may be in progress on all connections together; a request beyond
+// this limit is reset without an answer. A request of HTTP/2 is in progress until its answer is
+// sent (see [Send]).
 func (g *Guard) Attach(s *http.Server) {
 	s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams}
 	handler := s.Handler
@@ -72,9 +73,10 @@ func ConnOf(request context.Context) *Conn {
 	return c
 }
 
-// beginStream counts a request of HTTP/2 as in progress on the connection and returns true. If the
-// request is not the first on its connection, and [Config.Max] such requests are in progress on all
-// connections together, beginStream counts nothing and returns false.
+// beginStream counts a request of HTTP/2 as in progress on the connection and returns true. There
+// is a limit for requests that begin while another request is in progress on their connection:
+// [Config.Max] on all connections together. Beyond this limit, beginStream counts nothing and
+// returns false.
 func (c *Conn) beginStream() bool {
 	c.http.mu.Lock()
 	defer c.http.mu.Unlock()
@@ -100,9 +102,9 @@ func (c *Conn) endStream() {
 // sendWithin is how long the client of [Send] may take to receive the rest of an answer.
 const sendWithin = 10 * time.Second
 
-// Send writes the rest of an answer to w, and returns when the whole answer is on its way to the
-// client. If the client does not receive it within 10 s, Send gives up, and the answer stays
-// incomplete.
+// Send writes the rest of an answer to w, and returns when the whole answer was passed to the
+// kernel. If the client does not read fast enough for this within 10 s, Send returns, and the
+// answer stays incomplete.
 func Send(w http.ResponseWriter, rest []byte) {
 	to := http.NewResponseController(w)
 	// Errors mean that the client has gone.

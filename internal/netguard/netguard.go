@@ -1,7 +1,8 @@
-// Package netguard limits the open connections of a listener, in the same way on every listener. At
-// the limit it evicts a connection, if one may be closed, to admit a newer one. It also limits how
-// much the kernel buffers for a client that does not read, and Accept survives a lack of file
-// descriptors. It must never evict a connection that its owner holds ([Held]).
+// Package netguard limits the open connections of a listener, in the same way on every listener. If
+// a new connection arrives at the limit, the package evicts (closes) an open one to admit it,
+// unless no open connection may be closed. It also limits how much the kernel buffers for a client
+// that does not read. Its Accept continues after a lack of file descriptors. It must never evict a
+// connection that its owner holds ([Held]).
 package netguard
 
 import (
@@ -21,7 +22,8 @@ import (
 // which of them is evicted, that is, closed to admit a newer one.
 type Use int32
 
-// The uses of a connection. A new connection is Silent; its owner changes the use.
+// The uses of a connection. A new connection is Silent. The owner, the server that accepted the
+// connection, changes its use.
 const (
 	// Silent is the use before the first request. The client is in a handshake, or has not logged
 	// in, or has sent no complete request yet.
@@ -61,9 +63,9 @@ type Config struct {
 	// Max is the maximum number of open connections. At the maximum, one connection is evicted for
 	// each new one.
 	Max int
-	// Spare is how many connections beyond Max are accepted if none can be evicted. For these
-	// connections [Conn.Crowded] is true, so that the owner can tell the client the reason. Further
-	// connections are closed at once.
+	// Spare is how many connections beyond Max are accepted if no connection can be evicted. For a
+	// connection beyond Max, [Conn.Crowded] returns true, so that the owner can tell the client the
+	// reason. Connections beyond Max plus Spare are closed at once.
 	Spare int
 	// SendBuffer limits how many unread bytes the kernel buffers for a client. If zero, only the
 	// kernel's own limit applies, which is up to 4 MiB per connection.
@@ -131,9 +133,9 @@ func (g *Guard) Count(uses ...Use) (n int) {
 	return n
 }
 
-// admit adds an accepted connection to those that the guard counts. If there are too many, it tries
-// to evict another one. It returns nil if there is no room for the connection, or if [Guard.End] or
-// [Guard.EndSilent] was called.
+// admit adds an accepted connection to those that the guard counts. If there are too many, admit
+// tries to evict another one. It returns nil if there is no room for the connection, or if
+// [Guard.End] or [Guard.EndSilent] was called.
 func (g *Guard) admit(nc net.Conn) *Conn {
 	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
 		_ = t.SetWriteBuffer(g.c.SendBuffer) // it fails only if the connection is closed already
@@ -183,13 +185,14 @@ func Client(a netip.Addr) netip.Prefix {
 //
 // evict examines connections in random order (see searchSize). It prefers them in this order:
 //
-//  1. silent ones that were accepted, and sending ones that began to send, at least staleAfter ago;
-//     and all silent and sending ones of a client that has more than an eighth of the maximum
-//     number of connections;
-//  2. idle ones;
-//  3. all other silent and sending ones, since these may be about to send a request.
+//  1. silent connections that were accepted at least staleAfter ago, sending connections that began
+//     to send at least staleAfter ago, and all silent and sending connections of a client that has
+//     more than an eighth of the maximum number of connections;
+//  2. idle connections;
+//  3. all other silent and sending connections, because these may be about to send a request.
 //
-// Among connections of the same rank, evict chooses one of the client with the most connections.
+// Among connections of the same rank, evict chooses a connection of the client that has the most
+// connections.
 //
 // evict does not wait until the owner closes the connection. The newer connection is admitted at
 // once, so the file descriptor must be free even if the owner notices the eviction late.
@@ -259,7 +262,7 @@ func (g *Guard) End() { g.wakeAll(Silent, Idle) }
 
 // EndSilent is like [Guard.End], but affects only silent connections. It is for a server of
 // net/http: the server's Shutdown closes idle connections by itself, but waits up to five seconds
-// for the first request on a silent one.
+// for the first request on a silent connection.
 func (g *Guard) EndSilent() { g.wakeAll(Silent) }
 
 func (g *Guard) wakeAll(uses ...Use) {
