@@ -11,15 +11,15 @@ import (
 // queueing delays that a [Probe] measures: the mean delay, and the minimum of the recent delays.
 //
 // The limit becomes active when the mean exceeds maxMean and the minimum exceeds target. While the
-// limit is active, it shrinks if the minimum is longer than target, and grows if the minimum is
-// shorter. It is removed when the minimum is at most target and the limit is at least twice as
-// large as both the number of open connections and minConnections.
+// limit is active, it decreases if the minimum exceeds target, and increases if the minimum is
+// below target. The limit is removed when two conditions hold: the minimum is at most target, and
+// the limit is at least twice the number of open connections and at least twice minConnections.
 //
-// So an overloaded node finds the number of connections that it can serve. If it only refused all
-// new connections while the delay is long, it would admit all of them at once afterwards. A node
-// serves the most requests if it has just enough connections to be always busy. Each connection
-// then sends its next request before its goroutine is descheduled, while its data are still in the
-// processor's cache.
+// So an overloaded node finds the number of connections that it can serve. The simpler method, to
+// refuse all new connections while the delay is long, would admit all of them at once when the
+// delay is short again. A node serves the most requests if it has just enough connections to be
+// always busy. Then the next request of a connection arrives before the connection's goroutine is
+// descheduled, while its data are still in the processor's cache.
 type connLimit struct {
 	maxMean time.Duration // the mean above which the limit becomes active
 	target  time.Duration // the minimum delay to which an active limit leads
@@ -41,12 +41,12 @@ const (
 	adaptInterval  = 100 * time.Millisecond
 )
 
-// farStep and nearStep set how much the limit on connections changes at a time. If the minimum
-// queueing delay is more than twice the target, the limit shrinks by the fraction farStep. If the
-// delay is less than half the target, the limit grows by half of that fraction. Otherwise the limit
-// is multiplied by 1 + nearStep * (target/delay - 1). The steps are small for two reasons: a change
-// of the limit affects the delay only after some time, and each connection that is closed and
-// opened again costs as much as many answers.
+// farStep and nearStep determine how much the limit on connections changes at a time. If the
+// minimum queueing delay is more than twice the target, the limit decreases by the fraction
+// farStep. If the delay is less than half the target, the limit increases by half of that fraction.
+// Otherwise the limit is multiplied by 1 + nearStep * (target/delay - 1). The steps are small for
+// two reasons: a change of the limit affects the delay only after some time, and each connection
+// that is closed and opened again costs as much as many answers.
 const (
 	farStep  = 0.25
 	nearStep = 0.1
@@ -84,8 +84,8 @@ func (a *connLimit) adapt(now time.Time, d delays, open int64) bool {
 	a.adapted = now
 	switch {
 	case d.min > a.target:
-		// The limit falls at most to three quarters of the number of open connections. It falls
-		// further only after some of them have ended.
+		// One change reduces the limit at most to three quarters of the number of open connections.
+		// So the limit decreases further only after some connections have ended.
 		limit = max(minConnections, open-open/4, int64(a.factor(d.min)*float64(min(limit, open))))
 	case limit >= 2*max(open, minConnections):
 		limit = unlimited

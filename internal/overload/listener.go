@@ -4,8 +4,8 @@
 //
 // The package counts and evicts connections by itself, below [carstate/internal/netguard], for
 // three reasons. It needs the connections in the order in which they were accepted. It measures how
-// long they are idle by a clock that stops while the process is paused. And its limit changes with
-// the delay.
+// long connections are idle by a clock that stops while the process is paused. And its limit
+// changes with the delay.
 //
 //	var probe overload.Probe
 //	go probe.Run(ctx)
@@ -22,9 +22,9 @@ import (
 )
 
 // Listener is a net.Listener that sheds load. Under overload, Accept slows down and the listen
-// backlog shrinks, so that the kernel refuses most new connections without work for the process. If
-// Accept returned them all, the server would have to refuse them, and each refusal costs more CPU
-// time than an answer on an open connection. Make a Listener with [NewListener].
+// backlog shrinks, so that the kernel refuses most new connections without work for the process.
+// Otherwise the server itself would have to refuse these connections, and each refusal costs more
+// CPU time than an answer on an open connection. Make a Listener with [NewListener].
 type Listener struct {
 	net.Listener
 	probe *Probe
@@ -53,9 +53,9 @@ type Listener struct {
 // requests, but at most longestPause.
 //
 // The listen backlog holds up to longBacklog connections. It is reduced to shortBacklog while the
-// number of connections is limited and at least minConnections are open. A client that is not
-// admitted then learns that soon, and little CPU time is spent on connections whose clients have
-// already given up.
+// number of connections is limited and at least minConnections are open. With a short backlog, a
+// client that is not admitted gets its refusal soon, and little CPU time is spent on connections
+// whose clients have already given up.
 const (
 	turnsBetween = 512
 	longestPause = 100 * time.Millisecond
@@ -82,7 +82,7 @@ func (l *Listener) update(now time.Time, d delays) {
 }
 
 // advanceClock advances the field clock to the time now. If another goroutine has already advanced
-// it beyond that time, advanceClock does nothing.
+// the clock beyond that time, advanceClock does nothing.
 func (l *Listener) advanceClock(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +135,7 @@ func (l *Listener) markExcess() {
 // Overloaded reports whether new connections are to be refused, because more connections are open
 // than the limit allows.
 func (l *Listener) Overloaded() bool {
-	l.update(l.probe.now()) // includes the delay of a byte that is still in flight
+	l.update(l.probe.now()) // includes the delay so far of a byte of the probe that is still in flight
 	return l.open.Load() > l.limit.max.Load()
 }
 
@@ -185,7 +185,7 @@ type trackedConn struct {
 	*net.TCPConn
 	listener *Listener
 	excess   atomic.Bool  // the connection is one of the newest, beyond the limit
-	deadline atomic.Int64 // when it counts as idle and may be evicted, by listener.clock
+	deadline atomic.Int64 // when the connection becomes idle and may be evicted, by listener.clock
 	once     sync.Once
 
 	newer, older *trackedConn // guarded by listener.mu
@@ -225,12 +225,12 @@ func (c *trackedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// idleTime and workTime say when a connection is idle: after idleTime if nothing has arrived on it
-// since it was accepted, and otherwise workTime after something last arrived. When as many
-// connections are open as the limit allows, the listener evicts an idle one to admit a newer one.
-// Without eviction, minConnections silent connections could keep all others out of a machine that
-// is slow because of other work. workTime is longer than idleTime because a request may take long.
-// For example, telemetry waits up to 15 s for the store.
+// idleTime and workTime determine when a connection is idle. A connection on which nothing has ever
+// arrived is idle after idleTime. Any other connection is idle when nothing has arrived for
+// workTime. At the limit on connections, the listener evicts an idle connection to admit a newer
+// one. Without eviction, on a machine that is slow because of other work, minConnections silent
+// connections could keep all others out. workTime is longer than idleTime because a request may
+// take long: for example, telemetry waits up to 15 s for the store.
 const (
 	idleTime = 10 * time.Second
 	workTime = 20 * time.Second
@@ -244,8 +244,8 @@ func (c *trackedConn) extendDeadline(d time.Duration) {
 	c.deadline.Store(c.listener.clock.Load() + int64(d))
 }
 
-// Read reads from the connection. If anything has arrived, the connection is not evicted as idle
-// for another workTime.
+// Read reads from the connection. If anything has arrived, the connection becomes idle only after
+// another workTime.
 func (c *trackedConn) Read(b []byte) (int, error) {
 	n, err := c.TCPConn.Read(b)
 	if n > 0 {

@@ -269,8 +269,9 @@ func (l *later) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestListener_EvictsNoneAfterOverload checks that no connection is evicted to admit one that
-// arrives after an overload, even if the listener began to wait for that one during the overload.
+// TestListener_EvictsNoneAfterOverload checks that no connection is evicted to admit a connection
+// that arrives after an overload, even if the listener began to wait for the arriving connection
+// during the overload.
 func TestListener_EvictsNoneAfterOverload(t *testing.T) {
 	port := &later{whileWaiting: func() {}}
 	l, all := full(t, func(l net.Listener) net.Listener { port.Listener = l; return port })

@@ -6,8 +6,8 @@ import (
 )
 
 // peerClosed reports whether the client of a TCP connection will send no more, because it has
-// closed the connection or only its sending side. In both cases the client is treated as if it had
-// given up. Many clients give up while their connections wait long in the listen backlog.
+// closed the connection or only its sending side. In both cases the client is taken to have given
+// up. Many clients give up during an overload, while their connections wait in the listen backlog.
 func peerClosed(c net.Conn) (gone bool) {
 	withFD(c, func(fd int) {
 		const closing = 7 // TCP_CLOSE; TCP_CLOSE_WAIT is 8

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Probe measures the queueing delay of this process, which is how long input waits until the
-// process reads it. To measure, it sends a byte through a pipe up to 50 times per second. Like a
-// request, the byte waits in the kernel's list of ready descriptors, and its reader waits among the
-// runnable goroutines. The number of requests in progress would not show the delay: a query takes
+// Probe measures the queueing delay of this process: how long input waits until the process reads
+// it. For this, Probe sends a byte through a pipe up to 50 times per second. Like a request, the
+// byte waits in the kernel's list of ready descriptors, and its reader waits among the runnable
+// goroutines. The number of requests in progress would not show the delay: a query takes
 // microseconds, so two queries are rarely in progress at the same time, however many wait.
 //
 // The zero value is ready to run. [Listener] and [Probe.Mean] read the measurements.
@@ -48,10 +48,10 @@ type Bounds struct {
 }
 
 // maxMean is the mean delay above which a listener for small requests is overloaded, if the minimum
-// delay is long, too. A process that uses up its CPU quota stays below maxMean if the quota is
-// renewed ten times per second, which is usual. So such a process does not count as overloaded. The
-// mean is taken over about 250 ms (the constant memory), because a single byte may arrive fast
-// while others wait.
+// delay is long, too. A process that uses up its CPU quota is paused until the quota is renewed,
+// usually ten times per second. Its mean delay stays below maxMean, so these pauses alone do not
+// make it overloaded. The mean is taken over about 250 ms (the constant memory), because a single
+// byte may arrive fast while others wait.
 const maxMean = 125 * time.Millisecond
 
 var (
@@ -107,7 +107,7 @@ func (p *Probe) Run(ctx context.Context) error {
 			return nil
 		case err := <-failed:
 			return fmt.Errorf("cannot measure the queueing delay: %w", err)
-		case due := <-tick.C: // due is before now: this goroutine waits for its turn, too
+		case due := <-tick.C: // due is before now, because this goroutine also waits until it runs
 			if !p.send(due, time.Now()) {
 				continue
 			}
@@ -118,14 +118,14 @@ func (p *Probe) Run(ctx context.Context) error {
 	}
 }
 
-// Mean returns the expected queueing delay of a request that arrives now.
+// Mean returns the expected queueing delay of a request that arrives at the present time.
 func (p *Probe) Mean() time.Duration {
 	_, d := p.now()
 	return d.mean
 }
 
-// send reports whether Run may now write a byte, which is the case if no other byte is in flight.
-// If so, send notes that the byte is in flight. due is the time at which the byte was due to be
+// send reports whether Run may now write a byte: no other byte may be in flight. If Run may, send
+// records that the byte is in flight. The parameter due is the time at which the byte was due to be
 // written.
 func (p *Probe) send(due, now time.Time) bool {
 	p.mu.Lock()
@@ -137,8 +137,8 @@ func (p *Probe) send(due, now time.Time) bool {
 	return true
 }
 
-// arrived notes that the byte in flight was read, and calls the functions that were registered with
-// follow.
+// arrived records that the byte in flight was read, and calls the functions that were registered
+// with follow.
 func (p *Probe) arrived(now time.Time) {
 	p.mu.Lock()
 	if !p.sent.IsZero() {
@@ -168,7 +168,8 @@ func (p *Probe) meanAt(now time.Time) time.Duration {
 
 // delaysAt returns the delays at the time now. The caller holds mu.
 func (p *Probe) delaysAt(now time.Time) delays {
-	// The byte in flight may only make the mean longer, because its delay is still growing.
+	// The delay of the byte in flight is still increasing, so it is used only if it makes the mean
+	// longer.
 	d := delays{mean: max(p.mean, p.meanAt(now))}
 	d.min = p.recent[p.last].took
 	if !p.sent.IsZero() {
