@@ -30,8 +30,8 @@ type batch struct {
 	accepted int              // accepted samples, those without a reading included
 	rejected []rejection      // the first maxRejections
 	refused  [access.SampleRefusals]int
-	// first is the refusal of the first refused line, or nil if no line was refused. In a batch of
-	// several joined ones, it is taken from the last of them with a refused line.
+	// first is the refusal of the first refused line, or nil if no line was refused. If several
+	// batches were joined, it is that of the last batch with a refused line.
 	first   *refusal
 	ignored ignored
 	source  *access.Grant // the sender of all samples; if nil, no source's counters change
@@ -43,8 +43,9 @@ type batch struct {
 // it.
 const (
 	messageBytes = 512 // a waiting MQTT message, without its samples
-	// sampleBytes is the memory of one sample: three times the size of the type, because a growing
-	// slice has spare capacity, and the samples of several messages are copied into one slice.
+	// sampleBytes is the memory of one sample. It is three times the size of the type, for two
+	// reasons: a growing slice has spare capacity, and the samples of several messages are copied
+	// into one slice.
 	sampleBytes = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
 	codeBytes   = int(unsafe.Sizeof(vehicle.TroubleCode{})) + 1
 	// rejectionBytes is the memory of a refused line: its number and reason, both in the batch and
@@ -74,8 +75,8 @@ func (b *batch) rejectedTotal() int {
 	return n
 }
 
-// reader reads batches. It uses its buffers again for each batch, so only one goroutine may use it
-// at a time.
+// reader reads batches. A reader uses its buffers again for each batch, so only one goroutine may
+// use it at a time.
 type reader struct {
 	dec   *Decoder
 	lines *bufio.Reader
@@ -118,9 +119,10 @@ func (rd *reader) end(b *batch) {
 	}
 }
 
-// lineBatch reads NDJSON from r into a new batch. The error is a *refusal if the batch is refused
-// as a whole, errNoMemory if its quota has too little memory, and any other error if reading from r
-// failed. The batch is returned in every case; after an error, it holds the lines decoded so far.
+// lineBatch reads NDJSON from r into a new batch. If the batch is refused as a whole, the error is
+// a *refusal. If the quota has too little memory for the batch, it is errNoMemory. Any other error
+// means that reading from r failed. The batch is returned in every case; after an error, it holds
+// the lines decoded so far.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	b := rd.begin(r, o)
 	defer rd.end(b)
@@ -132,7 +134,8 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 		if err != nil && err != io.EOF {
 			return b, err
 		}
-		// The last two bytes of a full buffer may be a line break or belong to a long line.
+		// The last two bytes of a full buffer may be a line break, or part of a line that is too
+		// long.
 		if len(bytes.TrimRight(line, "\r\n")) > MaxSample {
 			return b, errSampleTooLarge
 		}
@@ -171,8 +174,9 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 }
 
 // messageBatch decodes p, the payload of an MQTT message. The payload is NDJSON, or one JSON object
-// that may span lines; MQTT does not say which. It is read as one object if its first line is
-// incomplete JSON and the whole payload is complete JSON. Otherwise it is read as NDJSON.
+// that may span lines; an MQTT message does not say which of these two it has. If the first line is
+// incomplete JSON and the whole payload is complete JSON, the payload is read as one object.
+// Otherwise it is read as NDJSON.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
 	if len(rest) > 0 && len(p) <= MaxSample {
@@ -187,7 +191,7 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 }
 
 // add decodes line, which is line n of a request or message, and adds its sample to b. If the line
-// is refused, add adds the reason for that to b instead.
+// is refused, add instead adds the reason for the refusal to b.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	rd.dec.ignored.resetCounts()
 	x, err := rd.dec.Sample(line, o.topic, o.latest)
@@ -267,8 +271,8 @@ func (b *batch) sort() {
 
 // sortedByVehicle reports whether each vehicle's samples are already ordered by time. This can be
 // true although b.samples as a whole is not ordered, because a gateway may send all samples of one
-// car before those of another. sortedByVehicle is fast in that case: it makes one map lookup for
-// each run of consecutive samples of one vehicle, not one for each sample.
+// car before those of another. For such a batch sortedByVehicle is fast: it makes one map lookup
+// for each run of consecutive samples of one vehicle, and not one for each sample.
 func (b *batch) sortedByVehicle() bool {
 	last := make(map[vehicle.ID]vehicle.UnixMilli) // the time at which each vehicle's run ended
 	for i := 1; i < len(b.samples); i++ {

@@ -29,8 +29,8 @@ const (
 	MaxBody    = 8 << 20         // bytes of a request body, after decompression
 	MaxSamples = access.MaxBatch // samples of a request or MQTT message
 	MaxSample  = 64 << 10        // bytes of one sample
-	// MaxAhead is how far the time of a sample may be ahead of this node's clock. If it is further
-	// ahead, only the sample is refused, not the whole request or message.
+	// MaxAhead is how far the time of a sample may be ahead of this node's clock. A sample that is
+	// further ahead is refused; the other samples of its request or message are accepted.
 	MaxAhead = 30 * time.Second
 )
 
@@ -49,9 +49,9 @@ type Config struct {
 	// and must not block. If nil, there is no such limit.
 	Admit func(vehicle.ID) bool
 
-	// Ready returns nil if telemetry can be accepted now, and otherwise the reason why it cannot.
-	// It is called for every request and connection and must not block. If nil, the service is
-	// always ready.
+	// Ready returns nil if the node can accept telemetry now, and otherwise the reason why it
+	// cannot. Ready is called for every request and connection and must not block. If nil, the
+	// service is always ready.
 	Ready func() error
 
 	// ReadOnly reports whether an operator has switched telemetry off for maintenance. In that case
@@ -60,10 +60,10 @@ type Config struct {
 	ReadOnly func() bool
 
 	// Overloaded reports whether telemetry arrives faster than the node can process it. Only [HTTP]
-	// calls it, and it must not block. If it returns true when a connection is accepted, it is
-	// called again at the connection's first request. If it still returns true, the request gets
-	// 503 and the connection is closed. Connections that were accepted before the overload are
-	// served. If nil, the service is never overloaded.
+	// calls Overloaded, and it must not block. It is called when a connection is accepted. If it
+	// returns true, it is called again at the connection's first request. If it returns true again,
+	// the request gets 503 and the connection is closed. Connections that were accepted before the
+	// overload are served. If nil, the service is never overloaded.
 	Overloaded func() bool
 
 	// Excess reports whether an HTTP connection must be closed to reduce the load. It is called for
@@ -78,8 +78,8 @@ type Config struct {
 
 	// MaxHTTPConnections is the maximum number of open HTTP connections. At the maximum, a
 	// connection without a request in progress is closed to admit a new one (see netguard); during
-	// an overload, the new one is closed instead. If a single source has requests in progress on
-	// too many connections, its requests on further ones get 503. 0 means 4,096.
+	// an overload, the new one is closed instead. If one source has requests in progress on too
+	// many connections, its requests on further connections get 503. 0 means 4,096.
 	MaxHTTPConnections int
 	// MaxConnections is the maximum number of open MQTT connections. At the maximum, a connection
 	// that has not logged in is closed to admit a new one; if all have logged in, the new one is
@@ -93,8 +93,8 @@ type Config struct {
 	// that need more. 0 means 256 MiB.
 	MaxBytes int
 
-	// grace is how long the body of a request, or an MQTT packet, may take to arrive before the
-	// minimum rate of 1 KB/s applies to it. 0 means 5 s.
+	// grace is the time after which the minimum rate of 1 KB/s applies to the body of a request, or
+	// to an MQTT packet, that is still arriving. 0 means 5 s.
 	grace time.Duration
 
 	Now      func() time.Time      // if nil, time.Now is used

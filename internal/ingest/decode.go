@@ -98,8 +98,8 @@ func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMill
 	return x, nil
 }
 
-// members reads a JSON object and calls f with the name of each member. f must read the member's
-// value from d. The name is valid only until f does that.
+// members reads a JSON object and calls f with the name of each member. The function f must read
+// the member's value from d. The name is valid only until f reads the value.
 func (d *Decoder) members(f func(name []byte) error) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)

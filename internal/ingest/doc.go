@@ -14,19 +14,21 @@
 //
 // A sample is one JSON object. Members other than vid, time and signals are ignored, so that a
 // sender may add its own. Signals have VSS names. A signal that no rule uses is ignored, counted
-// and named in the response; if the source is strict, the sample is refused instead. A sample is
-// also refused if a name appears twice in one object, at any level, because it is unclear which
-// value was meant. null is not a reading and is refused. A list of trouble codes has at most 255
-// entries. time is RFC 3339 or Unix milliseconds (a fraction of a millisecond is dropped). It may
-// be at most 30 s ahead of this node's clock, and not before the year 2000, because Unix seconds
-// sent by mistake look like such a time. A sample is refused as a whole, because one impossible
-// value makes the others doubtful.
+// and named in the response. But if the source is strict (an operator permits it only known
+// signals), the sample is refused. A sample is also refused if a name appears twice in one object,
+// at any level, because it is unclear which value was meant. null is not a reading and is refused.
+// A list of trouble codes has at most 255 entries. time is RFC 3339 or Unix milliseconds (a
+// fraction of a millisecond is dropped). The time may be at most 30 s ahead of this node's clock,
+// and not before the year 2000: Unix seconds that are sent by mistake look like a time before 2000.
+// If a sample has one impossible value, the whole sample is refused, because the other values are
+// then doubtful.
 //
 // # Memory
 //
 // The memory that unanswered telemetry uses is counted in bytes. [Config.MaxBytes] limits it for
 // each protocol separately. Above the limit, HTTP answers 503, and MQTT stops reading from
 // connections that need more memory until some is free. Each source has a share of the limit, so
-// that no source locks out others (see quota). In addition, an open MQTT connection uses about
-// 26 KB (measured, see docs/performance.md), and up to 20 KiB more with topic aliases.
+// that no source locks out others (the type quota defines the shares). In addition, an open MQTT
+// connection uses about 26 KB (measured, see docs/performance.md), and up to 20 KiB more with topic
+// aliases.
 package ingest

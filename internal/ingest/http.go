@@ -137,8 +137,8 @@ func (h *HTTP) connContext(ctx context.Context, _ net.Conn) context.Context {
 }
 
 // isShed reports whether a request on the connection c is rejected because c was accepted during an
-// overload that still lasts. When isShed finds that the overload is over, it treats c like any
-// other connection from then on.
+// overload that still lasts. When isShed finds that the overload has ended, it records this, and no
+// later request on c is rejected for this reason.
 func (h *HTTP) isShed(c *httpConn) bool {
 	if !c.fromOverload.Load() {
 		return false
@@ -152,8 +152,8 @@ func (h *HTTP) isShed(c *httpConn) bool {
 
 // beginRequest counts a request of the source as in progress on the connection, and returns true.
 // The first such request takes one connection from slots, the quota of connections with requests in
-// progress. If slots does not allow the source another one, beginRequest counts nothing and returns
-// false.
+// progress. If slots does not allow the source another connection, beginRequest counts nothing and
+// returns false.
 func (c *httpConn) beginRequest(slots *quota, source string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,7 +198,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		}
 		return fail(w, http.StatusMethodNotAllowed, errMethod.text)
 	}
-	ready := h.in.Ready() // before the key is looked up: the tables may be loaded in between
+	ready := h.in.Ready() // called before the lookup of the key, because the tables may be loaded between the two
 	source, err := h.authenticate(w, r)
 	if ready != nil && errors.Is(err, access.ErrNotKnown) || errors.Is(err, access.ErrUnread) {
 		// The table of sources may not be loaded yet, or a newer version may have written the
@@ -231,10 +231,10 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		return noRoom
 	}
 	defer c.endRequest()
-	// Until Release, the connection cannot be evicted, so that its sender receives the
-	// acknowledgement of stored samples. Until then the connection is part of the source's share.
-	// The key was checked before Hold. So a client without a key cannot prevent an eviction by not
-	// reading its responses.
+	// From Hold until Release, the connection cannot be evicted, so that its sender receives the
+	// acknowledgement of stored samples. During this time, the connection counts towards the
+	// source's share of connections. Hold is called only after the key was checked, so a client
+	// without a key cannot prevent an eviction by not reading its responses.
 	netguard.Hold(r.Context())
 	defer netguard.Release(r.Context())
 	o := h.in.origin(source, "")
@@ -262,9 +262,9 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	return h.storeAndRespond(w, r, b)
 }
 
-// chargedBytes is a number of bytes of a body, after decompression. A body uses up at least one
-// sample of its source's rate limit for each chargedBytes bytes. Without this minimum, a body of
-// white space would cost processor time but use up nothing of the rate limit.
+// chargedBytes is a number of bytes of a body, after decompression. For the rate limit of its
+// source, a body counts as at least one sample for each chargedBytes bytes. Without this minimum, a
+// body of white space would cost processor time but use up nothing of the rate limit.
 const chargedBytes = 4 << 10
 
 // notYet is the text of the error (503) of a node that is starting or cannot store at present.
@@ -282,8 +282,9 @@ func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 	return failUnavailable(w, notYet)
 }
 
-// challenge is the value of WWW-Authenticate in a response to a request without a key. If there is
-// a key, but it is invalid or does not permit the request, a parameter named error is appended.
+// challenge is the value of WWW-Authenticate in a response to a request without a key. If the
+// request has a key that is invalid or does not permit the request, a parameter named error is
+// appended to the value.
 const challenge = `Bearer realm="carstate-ingest"`
 
 // authenticate returns the source to which the key of the request belongs. If the key is missing or

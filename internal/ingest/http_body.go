@@ -59,9 +59,9 @@ func single(h http.Header, name string) string { return strings.Join(h[name], ",
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
 // read decodes the body of r, which has the format f, into a batch. The limits apply to the
-// decompressed body; in addition, the compressed body may not be longer than MaxBody. read takes no
-// large buffer from a pool until the whole body or its first 4 KiB (headBytes) have arrived, so
-// that a slow sender does not occupy one.
+// decompressed body; in addition, the compressed body may not be longer than MaxBody. read takes a
+// large buffer from a pool only when the whole body or its first 4 KiB (headBytes) have arrived, so
+// that slow senders do not occupy these buffers.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) (*batch, error) {
 	a := arrivals.Get().(*arrival)
 	defer a.release()
@@ -188,12 +188,12 @@ func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, w
 	return fail(w, status, why.text)
 }
 
-// takeRate uses up the given number of samples of the source's budget, which is the number of
-// samples that the source's rate limit still allows. It succeeds if the budget is positive, even if
-// the budget then becomes negative; the source cannot send again until the budget is positive. If
-// the budget is not positive, takeRate uses up nothing and returns the refusal. With samples = 0,
-// it only checks. It also sets the RateLimit headers of the response, and Retry-After with a
-// refusal.
+// takeRate subtracts the given number of samples from the source's budget, the number of samples
+// that the source's rate limit still allows. If the budget is positive, takeRate succeeds, even if
+// the budget becomes negative; the source cannot send again until the budget is positive. If the
+// budget is not positive, takeRate subtracts nothing and returns the refusal. With samples = 0,
+// takeRate only checks the budget. It also sets the RateLimit headers of the response and, with a
+// refusal, Retry-After.
 func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) *refusal {
 	r := source.Rate
 	if !r.Limited() {

@@ -228,8 +228,8 @@ func TestHTTPNeverAcknowledgesWhatIsNotStored(t *testing.T) {
 	f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "not_stored")
 }
 
-// TestHTTPReadOnly checks that requests to a read-only node are counted apart from those of an outage,
-// because an alert must not page for what an operator asked for.
+// TestHTTPReadOnly checks that requests to a read-only node are counted apart from requests during
+// an outage, so that no alert is raised for a state that an operator has chosen.
 func TestHTTPReadOnly(t *testing.T) {
 	f := newFixture(t)
 	f.ReadOnly = func() bool { return true }

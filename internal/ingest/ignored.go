@@ -67,8 +67,8 @@ func isShown(name []byte) bool {
 // they are collected for the whole batch.
 func (g *ignored) resetCounts() { g.count, g.unnamed = 0, 0 }
 
-// add adds the counts of a sample to those of its batch. It adds no names; setNames does that once
-// for the whole batch.
+// add adds the counts of a sample to the counts of its batch. It adds no names: setNames adds the
+// names once for the whole batch.
 func (g *ignored) add(sample *ignored) {
 	g.count += sample.count
 	g.unnamed += sample.unnamed
@@ -78,8 +78,8 @@ func (g *ignored) add(sample *ignored) {
 func (g *ignored) resetNames() { g.names, g.times = g.names[:0], [maxIgnored]int{} }
 
 // setNames sets the names of unknown signals in g, in sorted order, and how often each occurs. g
-// belongs to a batch. It gets them from read, in which the decoder has collected the names from all
-// lines of the batch.
+// belongs to a batch. The names come from the parameter read, in which the decoder has collected
+// the names from all lines of the batch.
 func (g *ignored) setNames(read *ignored) {
 	g.names = slices.Sorted(slices.Values(read.names))
 	for i, name := range read.names {
@@ -222,10 +222,10 @@ var lowerNames = func() (names [vehicle.NumSignals]string) {
 }()
 
 // similarSignal returns the known signal whose name is most similar to an unknown name, ignoring
-// case. If the unknown name is the last part of a known one, such as Speed or OBD.Speed, the first
-// such signal is returned. Otherwise it is a signal whose name differs in the fewest letters. ok is
-// false if every known name differs by more than maxEdits letters, or if the unknown name is one of
-// otherSignals.
+// case. If the unknown name is the last part of known names, such as Speed or OBD.Speed, the result
+// is the first signal with such a name. Otherwise the result is a signal whose name differs in the
+// fewest letters. The result ok is false if every known name differs by more than maxEdits letters,
+// or if the unknown name is one of otherSignals.
 func similarSignal(name string) (s vehicle.Signal, ok bool) {
 	name = strings.ToLower(name)
 	if slices.Contains(otherSignals, name) {

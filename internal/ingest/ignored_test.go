@@ -103,7 +103,7 @@ func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 }
 
 // TestIgnoredNamesOfJoinedBatches checks that counts by name are added up when batches are joined.
-// This is done for MQTT messages that are stored together.
+// Batches are joined if MQTT messages are stored together.
 func TestIgnoredNamesOfJoinedBatches(t *testing.T) {
 	rd := testReader()
 	var all batch

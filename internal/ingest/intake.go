@@ -81,8 +81,8 @@ func newIntake(c Config, protocol string) *intake {
 	for why := range access.SampleRefusals {
 		in.refused[why] = refused.WithLabelValues(why.String())
 	}
-	// All counters start at 0. A counter that appears with its first event would have no rate for
-	// that event.
+	// All counters exist from the start, with the value 0. If a counter appeared only with its
+	// first event, a rate computed from it would not include this event.
 	for _, o := range []outcome{stored, rejected, unauthorised, unavailable, readOnlyNow, noRoom} {
 		in.duration.WithLabelValues(string(o))
 	}
@@ -102,8 +102,8 @@ func (in *intake) gauge(inUse func() int) {
 	}, func() float64 { return float64(inUse()) }))
 }
 
-// origin returns what is known of a batch that arrives now from the source s, before the batch is
-// read. topic is the vehicle that an MQTT topic names, or empty if there is no topic.
+// origin returns what is known of a batch from the source s before the batch is read. The parameter
+// topic is the vehicle that an MQTT topic names, or empty if there is no topic.
 func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	return origin{
 		source: s, vehicles: s.Vehicles, topic: topic,
@@ -116,7 +116,7 @@ func (in *intake) observe(start time.Time, o outcome) {
 	in.duration.WithLabelValues(string(o)).Observe(in.Now().Sub(start).Seconds())
 }
 
-// refuse counts n samples of source that were refused for the reason why, and notes why as the
+// refuse counts n samples of source that were refused for the reason why, and records why as the
 // source's last refusal.
 func (in *intake) refuse(source *access.Grant, why *refusal, n int) {
 	in.refused[why.kind].Add(float64(n))
@@ -155,8 +155,8 @@ func (in *intake) refuseKey(err error) {
 	in.keys.WithLabelValues(reason).Inc()
 }
 
-// countRefused counts the refused lines of b, and notes b.first as the source's last refusal. b
-// must have at least one refused line.
+// countRefused counts the refused lines of b, and records b.first as the source's last refusal. The
+// batch b must have at least one refused line.
 func (in *intake) countRefused(b *batch) {
 	for why, n := range b.refused {
 		if n > 0 {
@@ -167,7 +167,7 @@ func (in *intake) countRefused(b *batch) {
 	in.note(b.source, b.first)
 }
 
-// note notes why as the last refusal of source.
+// note records why as the last refusal of source.
 func (in *intake) note(source *access.Grant, why *refusal) {
 	source.NoteRefused(why.kind, cmp.Or(why.shown, why.text), in.Now())
 }

@@ -25,15 +25,20 @@ import (
 //
 // A PUBACK that reports success means that the accepted samples of the message are on disk. Refused
 // lines are counted, and the PUBACK still reports success, since sending them again would not help.
-// Under MQTT 5 its reason string names the unknown signals.
+// Under MQTT 5, the reason string of the PUBACK names the unknown signals.
 //
 // Some messages are refused as a whole. Under MQTT 5 with QoS 1, such a message gets a PUBACK with
-// a reason code: 0x87 if the source may not write for the vehicle or the vehicle was forgotten,
-// 0x90 for a wrong topic, 0x97 if the vehicle would exceed the limit of vehicles, 0x99 if no line
-// was valid or the message exceeds a limit. A PUBACK of MQTT 3.1.1 cannot report a failure, and QoS
-// 0 has no PUBACK, so in these cases the connection is closed, under MQTT 5 with a reason code.
-// There is one exception: a QoS 0 message on an allowed topic, but without an accepted sample, is
-// counted and dropped, and the connection stays open.
+// a reason code:
+//
+//	0x87  the source may not write for the vehicle, or the vehicle was forgotten
+//	0x90  the topic is wrong
+//	0x97  the vehicle would exceed the limit of vehicles
+//	0x99  no line was valid, or the message exceeds a limit
+//
+// A PUBACK of MQTT 3.1.1 cannot report a failure, and QoS 0 has no PUBACK, so in these cases the
+// connection is closed, under MQTT 5 with a reason code. There is one exception: if a QoS 0 message
+// on an allowed topic has no accepted sample, it is counted and dropped, and the connection stays
+// open.
 //
 // If the store fails, the connection is closed without an acknowledgement, and the client sends the
 // message again. The key is checked again at every message, so a source that was removed is refused
@@ -50,8 +55,8 @@ type MQTT struct {
 	server  *mqtt.Server
 	start   sync.Once
 	refused *prometheus.CounterVec // connections, by reason
-	// unhandled limits how often a packet on which the library panics is logged, because a client
-	// could send such packets without end.
+	// unhandled limits the number of log lines about packets on which the MQTT library panics,
+	// because a client could send such packets without end.
 	unhandled lograte.Warning
 
 	// ctx ends when the time for a graceful shutdown is over.
@@ -95,8 +100,8 @@ func NewMQTT(c Config) *MQTT {
 	capabilities.MaximumQos = 1
 	capabilities.MaximumPacketSize = maxPacket
 	capabilities.MaximumSessionExpiryInterval = 0
-	// Nothing is published to clients, so one entry is enough. The default would cost 64 KiB a
-	// connection.
+	// The server publishes nothing to clients, so a queue of one entry is enough. The default
+	// length would use 64 KiB for each connection.
 	capabilities.MaximumClientWritesPending = 1
 	capabilities.MinimumProtocolVersion = 4
 	capabilities.ReceiveMaximum = receiveMaximum
@@ -138,8 +143,8 @@ func (m *MQTT) serveGuarded(l net.Listener) error {
 	m.listeners[l] = struct{}{}
 	m.mu.Unlock()
 
-	// The library's own listeners are not used, because they end silently at the first error, and a
-	// client that sends nothing would stay connected for ever.
+	// The library's own listeners are not used, for two reasons: they end silently at the first
+	// error, and with them a client that sends nothing would stay connected for ever.
 	var err error
 	m.start.Do(func() { err = m.server.Serve() })
 	if err != nil {
@@ -189,7 +194,7 @@ func (m *MQTT) serve(c *conn) {
 			m.unhandled.Log(m.in.Log, "closed an MQTT connection: its packet cannot be handled", "panic", what)
 		}
 		_ = c.Close()
-		// A client may disconnect without waiting; its messages are still stored.
+		// A client may disconnect before its messages are acknowledged. They are still stored.
 		c.queue.wait()
 		c.releaseMemory()
 		c.slot.release()

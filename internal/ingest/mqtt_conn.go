@@ -24,10 +24,11 @@ const (
 	maxAliases     = 64               // topic aliases of a connection, up to 300 bytes each
 )
 
-// conn is the connection of a client. It tracks where packets begin and end, to limit memory where
-// the MQTT library does not. When a packet announces its length, the library allocates that length
-// at once, and several times that length while it reads the packet. So conn hands a large packet to
-// the library only when all of it has arrived and there is memory for it (see [packetQuotas]).
+// conn is the connection of a client. It tracks where packets begin and end, because it must limit
+// memory where the MQTT library does not. When a packet announces its length, the library allocates
+// that length at once, and several times that length while it decodes the packet. So conn passes a
+// large packet to the library only when the whole packet has arrived and the quotas have memory for
+// it (see [packetQuotas]).
 type conn struct {
 	net.Conn
 	quotas *packetQuotas
@@ -159,7 +160,8 @@ func (c *conn) readMore(p []byte) (int, error) {
 	}
 	n, err := c.in.Read(p)
 	c.left -= n
-	// A CONNECT has a deadline of its own, so the pace applies only after the login.
+	// The CONNECT packet has a deadline of its own, so the minimum rate (pace) applies only after
+	// the login.
 	if err == nil && c.left > 0 && c.source != "" {
 		err = c.pace.add(n)
 	}
@@ -208,13 +210,13 @@ func (c *conn) nextPacket() error {
 }
 
 // beginPace begins to enforce the minimum rate of arrival (see pace) on a packet whose bytes have
-// not all arrived. It sets a read deadline, which replaces the one that the library has set for the
-// time between packets.
+// not all arrived. It sets a read deadline, which replaces the library's deadline for the time
+// between packets.
 func (c *conn) beginPace() error {
 	if err := c.pace.begin(time.Now(), c.quotas.grace); err != nil {
 		return err
 	}
-	if c.ending.Load() { // the new deadline may have replaced that of stopReading
+	if c.ending.Load() { // the new deadline may have replaced the one that stopReading has set
 		return errEnding
 	}
 	return nil
@@ -238,7 +240,7 @@ func (c *conn) readLarge() error {
 			larger := make([]byte, size)
 			copy(larger, p)
 			p = larger
-			c.pace.began = c.pace.began.Add(time.Since(began)) // waiting for memory is not slowness
+			c.pace.began = c.pace.began.Add(time.Since(began)) // the time of waiting for memory is not counted
 			if err := c.pace.set(); err != nil {
 				return err
 			}
@@ -285,7 +287,7 @@ func (c *conn) releaseMemory() {
 	}
 }
 
-// logIn notes the source that has logged in on the connection, and its key. From then on, the
+// logIn records the source that has logged in on the connection, and its key. From then on, the
 // memory of the connection's packets is taken from the source's share of the quotas.
 func (c *conn) logIn(source *access.Grant, key []byte) {
 	c.source, c.key, c.grant = source.Name, key, source
@@ -305,11 +307,11 @@ func (c *conn) pause(d time.Duration) bool {
 }
 
 // Write sends p to the client within writeTimeout, so that a client that does not read cannot block
-// the goroutine that acknowledges. An error ends the connection, because the rest of a packet that
-// was sent in part is useless.
+// the goroutine that acknowledges. An error ends the connection, because a packet that was sent
+// only in part cannot be completed later.
 func (c *conn) Write(p []byte) (int, error) {
-	// If a client's session is taken over before it got a CONNACK, the library would send a
-	// DISCONNECT first, which MQTT forbids (MQTT-3.14.0-1).
+	// If another client takes over the session of this client before this client got a CONNACK, the
+	// library would send a DISCONNECT as the first packet, which MQTT forbids (MQTT-3.14.0-1).
 	if !c.greeted.Swap(true) && len(p) > 0 && p[0]&0xf0 == disconnectPacket {
 		_ = c.Close()
 		return 0, net.ErrClosed

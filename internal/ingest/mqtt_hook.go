@@ -98,8 +98,9 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 			h.m.disconnect(cl, withReason(packets.ErrPacketTooLarge, errPacketTooLarge.text))
 		}
 	}
-	// A client that connects with the client ID of another client takes over the session of that
-	// client. Because of the prefix, this can happen only between clients of the same source.
+	// If a client connects with the client ID of another client, it takes over the session of the
+	// other client. Because of the prefix, this is possible only between clients of the same
+	// source.
 	cl.ID = name + "/" + cl.ID
 	return true
 }
@@ -135,8 +136,8 @@ func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet,
 		h.m.disconnect(cl, withReason(packets.ErrTopicNameInvalid, errTopic.text))
 		return pk, packets.ErrRejectPacket
 	}
-	// The topic that the library returns shares memory with the whole packet. Without a copy, a
-	// sample or a topic alias would keep the packet in memory.
+	// The topic that the library returns is a part of the memory of the whole packet. Without a
+	// copy, a sample or a topic alias would keep this memory in use.
 	pk.TopicName = strings.Clone(pk.TopicName)
 	return pk, nil
 }
@@ -175,7 +176,7 @@ func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 	}
 	source, err := m.in.Sources.VerifyNamed(c.source, c.key, p.since)
 	if err != nil {
-		m.in.refused[access.NotAllowed].Inc() // VerifyNamed has noted it for the source
+		m.in.refused[access.NotAllowed].Inc() // VerifyNamed has recorded err, unless it is ErrUnread
 		m.in.observe(p.since, unauthorised)
 		code := packets.ErrNotAuthorized
 		if errors.Is(err, access.ErrUnread) {
@@ -231,7 +232,8 @@ func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 		return
 	}
 	if p.batch == nil && (p.qos == 0 || cl.Properties.ProtocolVersion < 5) {
-		// Neither QoS 0 nor MQTT 3.1.1 can refuse a single message.
+		// This message has QoS 0 or is of MQTT 3.1.1, so there is no response that could refuse it
+		// alone.
 		m.in.observe(p.since, p.outcome)
 		m.disconnect(cl, p.refusal)
 		return
@@ -243,15 +245,15 @@ func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
 // source is over its rate. During that time, nothing is read from the message's connection.
 const maxPause = 60 * time.Second
 
-// withinRate uses up the given number of samples of the source's budget, which is the number of
-// samples that the source's rate limit still allows, and returns true. It succeeds if the budget is
-// positive, even if the budget then becomes negative; the source cannot send again until the budget
-// is positive. With samples = 0, withinRate only checks.
+// withinRate subtracts the given number of samples from the source's budget, the number of samples
+// that the source's rate limit still allows. If the budget is positive, withinRate returns true,
+// even if the budget becomes negative; the source cannot send again until the budget is positive.
+// With samples = 0, withinRate only checks the budget.
 //
 // If the budget is not positive, an MQTT 5 message with QoS 1 is refused. Other messages cannot be
-// refused. For such a message, withinRate waits until the budget is positive, and nothing is read
-// from the connection during that time. If the message would wait longer than maxPause, withinRate
-// closes the connection. In both cases, the refused message and the closed connection, it returns
+// refused. For such a message, withinRate waits until the budget is positive; during that time,
+// nothing is read from the connection. If the message would wait longer than maxPause, withinRate
+// closes the connection. If the message is refused or the connection closed, withinRate returns
 // false.
 func (m *MQTT) withinRate(cl *mqtt.Client, c *conn, p pending, samples int) bool {
 	for rate := c.grant.Rate; rate.Limited(); {

@@ -11,7 +11,7 @@ import (
 // pending is a message that waits for its acknowledgement.
 type pending struct {
 	batch   *batch       // to be stored; nil if the message was refused
-	refusal packets.Code // the reason, if it was refused; else its text names ignored signals
+	refusal packets.Code // the reason for a refusal; otherwise its text names ignored signals
 	outcome outcome
 	qos     byte
 	id      uint16
@@ -47,7 +47,7 @@ func (q *queue) wait() {
 }
 
 // enqueue adds a message to the queue of its connection. If receiveMaximum messages or maxQueued
-// bytes are waiting, it blocks; nothing is read from the client during that time.
+// bytes are waiting, enqueue blocks; during that time, nothing is read from the client.
 func (m *MQTT) enqueue(cl *mqtt.Client, c *conn, p pending) {
 	q := &c.queue
 	bytes := messageBytes
@@ -95,8 +95,8 @@ func (m *MQTT) drainQueue(cl *mqtt.Client, q *queue) {
 
 // storeAndAcknowledge stores the messages together and acknowledges each. If the store fails, it
 // acknowledges none, closes the connection and returns false. The client then sends these messages
-// again. No later message of the connection may be stored before them, because the fold, which
-// computes a vehicle's state from its samples, ignores samples that are older than the state.
+// again. No later message of the connection may be stored before these, because a fold ignores
+// samples that are older than the vehicle's state.
 func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
 	all := new(batch)
 	for _, p := range messages {
@@ -125,7 +125,7 @@ func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
 		if most := cl.Properties.Props.MaximumPacketSize; most > 0 && int64(pubackBytes+len(reason)) > int64(most) {
 			reason = ""
 		}
-		// If the client is gone and this fails, the client will send the message again.
+		// If this fails because the client has gone, the client will send the message again.
 		_ = cl.WritePacket(packets.Packet{
 			FixedHeader: packets.FixedHeader{Type: packets.Puback},
 			PacketID:    p.id,

@@ -6,13 +6,13 @@ import "time"
 const (
 	readBuffer     = 2 << 10  // bytes of each connection's read buffer
 	maxSmallPacket = 16 << 10 // bytes of a packet that is not a PUBLISH
-	smallPublish   = 4 << 10  // bytes; a PUBLISH up to this size uses no quota before it has arrived
+	smallPublish   = 4 << 10  // bytes; a PUBLISH up to this size takes memory from a quota only after its arrival
 	maxQueued      = 4 << 20  // bytes of memory of a connection's unacknowledged messages, unless there is only one
 )
 
-// packetQuotas are the memory quotas that all MQTT connections share. If a packet needs more memory
-// than a quota, or its source's share of the quota, has free, nothing is read from its connection
-// until enough is free. Sources that wait are served in turn.
+// packetQuotas are the memory quotas that all MQTT connections share. If too little memory of a
+// quota, or of the source's share of it, is free for a packet, nothing is read from the packet's
+// connection until enough is free. Sources that wait are served in turn.
 //
 // There are three quotas, so that slow senders do not keep out messages that have arrived
 // completely. A packet takes memory from
@@ -43,8 +43,8 @@ func (r *packetQuotas) inUse() int {
 }
 
 // processingBytes returns the maximum memory, in bytes, that a PUBLISH of n bytes needs from its
-// arrival to its acknowledgement. That is messageBytes for the message itself, n bytes for the
-// second copy of the packet, which the library makes, and 9 n bytes for what is decoded from that
-// copy: samples, or user properties, which the library decodes. TestProcessingBytes verifies the
-// sum with the most expensive messages.
+// arrival to its acknowledgement. The result is the sum of three parts: messageBytes for the
+// message itself, n bytes for the second copy of the packet, which the library makes, and 9 n bytes
+// for the samples or the user properties that are decoded from this copy. TestProcessingBytes
+// verifies the sum with the most expensive messages.
 func processingBytes(n int) int { return messageBytes + 10*n }

@@ -25,8 +25,8 @@ func (p *pace) begin(now time.Time, grace time.Duration) error {
 	return p.set()
 }
 
-// add counts n bytes that arrived. For every 1,000 bytes or more, it extends the deadline by the
-// time that these bytes may take at the minimum rate.
+// add counts n bytes that arrived. When 1,000 bytes or more have arrived since the deadline was
+// last set, add extends the deadline by the time that these bytes may take at the minimum rate.
 func (p *pace) add(n int) error {
 	if p.came += n; p.came-p.counted < 1000 {
 		return nil

@@ -8,10 +8,10 @@ import (
 
 // Most lines have the form that a program writes: plain ASCII without escapes, each member once,
 // and no nesting in members that are ignored. quick decodes such a line in a third of the time that
-// a general parser takes. It leaves every other line, above all an invalid one, to the general
-// parser (decode.go), which alone determines what is wrong with a line. So quick may give up on any
-// line. If it does not, the general parser must accept the line, too, with the same result.
-// FuzzQuick verifies that.
+// a general parser takes. It gives up on every other line, above all on an invalid one. The general
+// parser (decode.go) then decodes the line, and determines what is wrong with an invalid line. If
+// quick does not give up on a line, the general parser must accept this line, too, with the same
+// result. FuzzQuick verifies this.
 
 // maxUnknown is the maximum number of ignored members of a line whose names the fast parser (quick)
 // remembers, to find duplicates. If a line has more, the general parser decodes it.
@@ -73,8 +73,8 @@ func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle
 	return x, true
 }
 
-// undo resets the counts of unknown signals in d to their values before this line. The general
-// parser, which decodes the line after quick gave up, counts its unknown signals again. undo always
+// undo resets the counts of unknown signals in d to their values before this line, because the
+// general parser, which now decodes the line, counts the line's unknown signals again. undo always
 // returns false, which sample returns as ok.
 func (q *quick) undo(d *Decoder) bool {
 	d.ignored.count, d.ignored.unnamed, d.ignored.times = q.counted, q.unnamed, q.times
@@ -120,9 +120,9 @@ func (q *quick) begin(open, end byte) bool {
 	return q.rest != nil
 }
 
-// more is called after a member or element. If a comma follows, it reads the comma and returns
-// true. If end follows, the closing byte of the object or array, it reads that byte and returns
-// false. If neither follows, quick gives up on the line.
+// more is called after a member or element. If a comma follows, more reads the comma and returns
+// true. If the closing byte of the object or array (end) follows, more reads this byte and returns
+// false. If another byte follows, quick gives up on the line.
 func (q *quick) more(end byte) bool {
 	switch q.space() {
 	case ',':
@@ -188,8 +188,8 @@ func (q *quick) number() (v float64) {
 			return 0
 		}
 	}
-	// A number of up to 15 digits is exact as a float64, and so is the power of ten. Their quotient
-	// is rounded once, so it is the number that ParseFloat returns.
+	// A number of up to 15 digits is exact as a float64, and so is the power of ten. So only their
+	// quotient is rounded, and it equals the result of ParseFloat.
 	if n+places > 15 || i < len(b) && (b[i] == 'e' || b[i] == 'E') {
 		q.fail()
 		return 0

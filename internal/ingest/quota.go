@@ -6,10 +6,9 @@ import (
 )
 
 // quota is an amount of memory, in bytes, or a number of connections, that all sources share. A
-// source may hold up to an eighth of the quota. It may hold more only if, afterwards, at least as
-// much is free as the source holds. So a single source can hold at most half of the quota, and the
-// rest stays free for others. As an exception, a source that holds nothing may take any free
-// amount.
+// source may hold up to an eighth of the quota. It may hold more only if at least as much remains
+// free as the source then holds. So one source can hold at most half of the quota, and the rest
+// remains free for others. As an exception, a source that holds nothing may take any free amount.
 type quota struct {
 	size int
 
@@ -31,17 +30,17 @@ func newQuota(size int) *quota {
 	return &quota{size: size, held: make(map[string]int), waiting: make(map[string][]*claim)}
 }
 
-// withinShare reports whether the source's share allows n more bytes or connections. Whether they
-// are free is not checked here. A source that holds nothing may take any free amount, so that every
-// single request and message can be served. The caller holds mu.
+// withinShare reports whether the source's share allows n more bytes or connections. It does not
+// check whether they are free. A source that holds nothing may take any free amount, so that each
+// request and message can be served if it is the only one. The caller holds mu.
 func (q *quota) withinShare(source string, n int) bool {
 	held := q.held[source]
 	return held == 0 || held+n <= max(q.size/8, q.size-q.used-n)
 }
 
 // tryAcquire takes n bytes or connections for a source, without waiting, and reports whether it
-// did. It takes none if fewer are free, if the source's share does not allow n more, or if an
-// earlier call of acquire still waits for enough bytes to be free.
+// did. It takes nothing if fewer than n are free, if the source's share does not allow n more, or
+// if an earlier call of acquire still waits for free bytes.
 func (q *quota) tryAcquire(source string, n int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -58,10 +57,10 @@ func (q *quota) tryAcquireLocked(source string, n int) bool {
 }
 
 // acquire waits until n bytes are free and within the source's share, and takes them. If n exceeds
-// the size of the whole quota, it waits for the whole quota and takes that. got is how many bytes
-// it took. ok is false if stop was closed first. Sources with waiting calls are served in turn, so
-// that small calls cannot starve a large one, and the calls of one source cannot starve those of
-// another.
+// the size of the whole quota, acquire waits for the whole quota and takes it. The result got is
+// how many bytes acquire took. The result ok is false if stop was closed first. Sources with
+// waiting calls are served in turn, so that small calls cannot starve a large one, and the calls of
+// one source cannot starve those of another.
 func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok bool) {
 	n = min(n, q.size)
 	q.mu.Lock()
@@ -123,9 +122,9 @@ func (q *quota) removeClaim(source string, i int) {
 	}
 }
 
-// grantWaiting serves waiting calls of acquire: the oldest of one source, then the oldest of the
-// next. It skips a source whose share is used up. When too little is free for a call, it stops, so
-// that smaller calls do not overtake that one. The caller holds mu.
+// grantWaiting serves waiting calls of acquire: the oldest call of one source, then the oldest call
+// of the next source. It skips a source whose share is used up. When too little is free for a call,
+// grantWaiting stops, so that smaller calls do not overtake this call. The caller holds mu.
 func (q *quota) grantWaiting() {
 	q.short = false
 	for i := 0; i < len(q.turn); {
@@ -178,8 +177,8 @@ func (r *reservation) reserve(n int) bool {
 	return true
 }
 
-// reserveWait enlarges r by n bytes, and waits until they are free. It returns false if stop was
-// closed first.
+// reserveWait waits until n more bytes are free, and enlarges r by them. It returns false if stop
+// was closed first.
 func (r *reservation) reserveWait(n int, stop <-chan struct{}) bool {
 	got, ok := r.of.acquire(r.source, n, stop)
 	r.bytes += got

@@ -9,8 +9,8 @@ import (
 )
 
 // refusal is the error that says why a sample, request or message was refused. Its text is for the
-// sender. It repeats no input, with one exception: if the source is strict, that is, may send only
-// known signals, the text may name an unknown signal.
+// sender. The text repeats no input, with one exception: if the source is strict (it may send only
+// known signals), the text may name an unknown signal.
 type refusal struct {
 	kind  access.Refusal
 	text  string

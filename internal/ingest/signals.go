@@ -59,8 +59,8 @@ func (d *Decoder) milOn(r *vehicle.Readings) error {
 	return errMILType
 }
 
-// set sets the signal s in r to v, which stands for the next JSON value, such as 1 for true. It
-// reads that value only to skip it: the caller has determined v from the kind of the value.
+// set sets the signal s in r to v. The caller has determined v from the kind of the next JSON
+// value, such as 1 for true. So set reads this JSON value only to skip it.
 func (d *Decoder) set(s vehicle.Signal, v float64, r *vehicle.Readings) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
