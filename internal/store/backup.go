@@ -21,8 +21,8 @@ import (
 // backedUp lists the records that a backup contains, in the order of the file. Each entry is a
 // stream with patterns for the subjects (keys) of its records. Tombstones come before states, so
 // that a reader knows all forgotten vehicles before it reads the first state. The profiles of roads
-// are not in this list; they follow at the end. A backup leaves out telemetry, the cursors (which
-// are positions in telemetry), the audit and the backup key. Each record is a copy as of some
+// are not in this list; they follow at the end. A backup does not contain telemetry, the cursors
+// (which are positions in telemetry), the audit and the backup key. Each record is copied at some
 // moment between the start and the end of the backup.
 var backedUp = []struct {
 	stream   string
@@ -52,7 +52,7 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 	for _, part := range backedUp {
 		err := k.engine.Scan(ctx, part.stream, part.subjects, func(r Record) error {
 			if strings.HasPrefix(r.Subject, "state.") && codec.IsMarker(r.Body) {
-				return nil // its subject would name a forgotten vehicle
+				return nil // skipped, because its subject names a forgotten vehicle
 			}
 			if isEmptied(r) {
 				return nil
@@ -151,8 +151,8 @@ func validNames(kind, rest string) bool {
 
 // setsSeen counts the set records that were read so far for one credential. A set record lists a
 // part of the vehicles of a large grant. All set records of a grant contain the same random string
-// (mark). A set record with another mark belongs to another grant, and the count begins again. The
-// field n is the number of set records that were read with this mark.
+// (mark). A set record with another mark belongs to another grant, so the count then begins again.
+// The field n is the number of set records that were read with the present mark.
 type setsSeen struct {
 	mark string
 	n    int

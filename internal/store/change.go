@@ -15,25 +15,27 @@ import (
 const changePause = 5 * time.Millisecond
 
 // Change replaces the current record of a subject by compare-and-set, and returns the sequence of
-// the record that is stored in the end. It calls the function change with the current record, whose
-// sequence is 0 if there is none. The writes that change returns are stored in one batch. The last
-// write must be the new record of the subject. If change returns no writes, nothing is stored.
+// the record that is stored in the end. It calls the function change with the current record; if
+// there is no record, it passes a record with the sequence 0. The writes that change returns are
+// stored in one batch. The last write must be the new record of the subject. If change returns no
+// writes, nothing is stored.
 //
 // The same retry policy applies to every record:
 //   - After [ErrConflict], from the engine or from the function change, Change reads the record
 //     again and calls the function again.
 //   - If no response of the engine to the writes arrives, Change reads the record to find out
 //     whether they were stored. If they were not, Change sends the same writes again.
-//   - Change retries conflicts and missing responses until patience has passed; callers pass
-//     [Patience.Store]. After that, it returns [ErrConflict] for a conflict. For a missing
-//     response, it returns the engine's error, and it is unknown whether the writes were stored.
+//   - Change retries conflicts and missing responses until the time patience has passed; callers
+//     pass [Patience.Store]. After this time, Change returns [ErrConflict] for a conflict. For a
+//     missing response, it returns the engine's error, and it is unknown whether the writes were
+//     stored.
 //   - Change does not retry any other error. It also returns at once if ctx ends.
 func Change(
 	ctx context.Context, r Records, patience time.Duration, stream, subject string,
 	change func(is Record) ([]Write, error),
 ) (seq uint64, err error) {
 	var writes []Write
-	var lost error // why no response to writes arrived
+	var lost error // the error of the last attempt without a response
 	for until := time.Now().Add(patience); ; {
 		is, err := r.Last(ctx, stream, subject)
 		if err != nil {
@@ -83,9 +85,10 @@ func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
 // storeMany stores writes of different subjects that are independent of each other. A write has a
 // conflict, and is not stored, if the current record of its subject does not have the sequence that
 // the write expects. The result conflicts has the indexes of these writes, in ascending order. If
-// no response of the engine arrives, storeMany repeats the writes until one arrives or ctx ends. If
-// the attempt without a response has stored a write, the repeated write has a conflict, because its
-// record has a new sequence. After other errors, storeMany retries until patience has passed.
+// no response of the engine arrives, storeMany repeats the writes until a response arrives or ctx
+// ends. If a write was stored although its response was lost, the repeated write has a conflict,
+// because the record now has a new sequence. After other errors, storeMany retries until the time
+// patience has passed.
 func storeMany(
 	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
 ) (conflicts []int, err error) {

@@ -14,9 +14,9 @@ import (
 type Config struct {
 	// DataDir is the node's data directory. Only one process may use it at a time.
 	DataDir string
-	// Partitions is the number of partitions, fixed at the first start. 0 means the engine's
-	// default at the first start, and the stored number at a later start. A later start fails if
-	// Partitions is neither 0 nor the stored number.
+	// Partitions is the number of partitions. It is stored at the first start and cannot change. 0
+	// means the engine's default at the first start, and the stored number at a later start. A
+	// later start fails if Partitions is neither 0 nor the stored number.
 	Partitions int
 	// Retention is how long telemetry is kept after it was stored. 0 means one hour. Telemetry that
 	// is not folded into states yet is kept longer.
@@ -40,10 +40,10 @@ type Patience struct {
 	// Store is how long a write of a record or of samples is retried. 0 means 20 s.
 	Store time.Duration
 	// Markers is the minimum time for which a deletion marker, an empty record in place of the
-	// state of a forgotten vehicle, stays in the stream STATES. A node that was disconnected must
-	// still receive the marker, but the marker must be removed in the end, because its subject
-	// contains the vehicle's id. Markers is also the minimum time between two erasures of forgotten
-	// vehicles. 0 means 10 min.
+	// state of a forgotten vehicle, stays in the stream STATES. The marker must stay so long that a
+	// node that was disconnected still receives it. In the end, the marker must be removed, because
+	// its subject contains the vehicle's id. Markers is also the minimum time between two erasures
+	// of forgotten vehicles. 0 means 10 min.
 	Markers time.Duration
 	// Roads is the interval at which learned profiles of roads are stored. 0 means 5 min.
 	Roads time.Duration
@@ -65,8 +65,8 @@ const (
 	BatchStates = MaxBatch - 1
 	// MaxStates is the maximum number of states that one [Partition.Commit] stores, in several
 	// batches if necessary. The limit is large, so that a commit can cover many samples. If many
-	// samples of a vehicle wait, the vehicle's state is then stored once, after all of them are
-	// folded, and not once for every few samples.
+	// samples of a vehicle wait to be folded, the vehicle's state is then stored once after all
+	// these samples, and not once after every few samples.
 	MaxStates = 16 * BatchStates
 	// MaxLoad is the maximum number of vehicles whose states one [Partition.Load] reads.
 	MaxLoad = MaxBatch - 1

@@ -43,7 +43,7 @@ type Write struct {
 }
 
 // End is the end of a stream: the sequence of its newest record. It also contains the stream's
-// creation time, by which a reader notices that the stream was created again.
+// creation time. A change of this time shows a reader that the stream was created again.
 type End struct {
 	Last uint64 // sequence of the newest record; 0 if the stream never had one
 	Made int64  // creation time of the stream, Unix ns; sequences of a re-created stream start again
@@ -61,8 +61,8 @@ type Records interface {
 	// unknown whether the writes were stored.
 	Store(ctx context.Context, stream string, writes []Write) (seq uint64, err error)
 	// Scan calls do with the last record of each subject that matches one of the patterns, in no
-	// particular order. If a subject changes during the scan, do may receive the old record, the
-	// new record, or both. An error from do ends the scan.
+	// particular order. If a subject changes during the scan, the function do may receive the old
+	// record, the new record, or both. An error from do ends the scan.
 	Scan(ctx context.Context, stream string, patterns []string, do func(Record) error) error
 	// ScanFrom calls do with the records whose sequence is at least the parameter from. The result
 	// next is the sequence from which a later call continues. ScanFrom skips damaged records, and
@@ -75,8 +75,8 @@ type Records interface {
 	// keeps all its records. The result older is the value of before for the next page, or 0 if
 	// there is no next page.
 	Before(ctx context.Context, stream string, before uint64, limit int) (records []Record, older uint64, err error)
-	// Remove removes the given records, which it identifies by Subject and Seq. A record that was
-	// replaced since it was read stays.
+	// Remove removes the given records, which it identifies by Subject and Seq. If a record was
+	// replaced after it was read, Remove does not remove its successor.
 	Remove(ctx context.Context, stream string, records []Record) error
 	// End returns the sequence of a stream's newest record and the creation time of the stream.
 	End(ctx context.Context, stream string) (End, error)
@@ -107,14 +107,14 @@ type Engine interface {
 
 	// Append stores samples and returns nil once all of them are on disk. Samples of one vehicle
 	// keep their order. The engine owns the slice afterwards. After an error, the caller must not
-	// acknowledge any of the samples. Some of them may be stored nevertheless, which is harmless,
-	// because folding a sample twice changes nothing. Append returns [ErrOverloaded] or
-	// [ErrBacklog] if it refuses the samples because of load.
+	// acknowledge any of the samples. Some of the samples may be stored in spite of the error. This
+	// is harmless, because folding a sample twice changes nothing. Append returns [ErrOverloaded]
+	// or [ErrBacklog] if it refuses the samples because of load.
 	Append(ctx context.Context, samples []vehicle.Sample) error
 	// Recent returns the newest retained samples of a vehicle. It reads telemetry backwards from
-	// the newest, until the number of samples found reaches the parameter most, everything is read,
-	// or the context ends. The result may have more samples than most. The end of the context is
-	// not an error.
+	// the newest sample, until it has found as many samples as the parameter most says, has read
+	// all telemetry, or the context ends. The result may have a few samples more. The end of the
+	// context is not an error.
 	Recent(ctx context.Context, id vehicle.ID, most int) (Recent, error)
 	// Trim removes telemetry that is both folded into states and older than the retention. If the
 	// stored telemetry nearly reaches its maximum size, Trim also removes the oldest folded
@@ -135,7 +135,7 @@ type Engine interface {
 	// store.
 	Folds(ctx context.Context, p int) (bool, error)
 	// Folding returns the partitions that this process has taken and not closed. It does not ask
-	// the store, so another process may have taken some of them since.
+	// the store, so another process may have taken some of these partitions in the meantime.
 	Folding() map[int]bool
 	// Fence forces the owner of partition p to take the partition again. Until the owner has done
 	// so, its commits fail. The parameter seq is the sequence of a record in the stream SOURCES,
@@ -153,27 +153,28 @@ type Engine interface {
 	// sequence seq of the stream STATES. If FollowStates does not run, AwaitState returns at once.
 	AwaitState(ctx context.Context, seq uint64) error
 
-	// Settle waits until all folded states that are published to queries are also stored, because
-	// an engine may publish a state earlier (see [Partition.Answer]). Settle gives up when ctx
-	// ends, after a time limit of the engine, or if writes to the store fail.
+	// Settle waits until all folded states that are published to queries are also stored. (An
+	// engine may publish a state before it is stored; see [Partition.Answer].) Settle returns early
+	// when ctx ends, after a time limit of the engine, or if writes to the store fail.
 	Settle(ctx context.Context)
-	// Unstored returns the newest state of a vehicle from the memory of this process, if this
-	// process folds the vehicle's samples and the state may differ from the stored one. Otherwise
-	// ok is false.
+	// Unstored returns the newest state of a vehicle from the memory of this process. If this
+	// process does not fold the vehicle's samples, or if the state in memory cannot differ from the
+	// stored one, ok is false.
 	Unstored(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool)
 
 	// Forgotten returns this process's copy of the tombstones, which a [RecordStore] maintains.
 	Forgotten() *access.Forgotten
 	// Erased removes the bytes of deleted and replaced records, and of trimmed telemetry, from the
-	// engine's files. It returns once the bytes are gone. An engine that cannot tell when bytes are
-	// gone does nothing.
+	// engine's files. It returns when the bytes are gone. If an engine cannot tell when bytes are
+	// gone, Erased does nothing.
 	Erased(ctx context.Context) error
 	// ErasedWithin returns an estimate of how long a call of Erased would take at present. ok is
 	// false if the engine cannot tell when bytes are gone.
 	ErasedWithin(ctx context.Context) (d time.Duration, ok bool, err error)
-	// TrimTo removes telemetry up to the sequence last that is already folded into states; other
-	// telemetry stays. The result gone says whether all telemetry up to last is removed. An engine
-	// that cannot tell when bytes are gone leaves the removal to Trim, and returns true.
+	// TrimTo removes telemetry up to the sequence last that is already folded into states;
+	// telemetry that is not folded yet stays. The result gone says whether all telemetry up to last
+	// is removed. If an engine cannot tell when bytes are gone, TrimTo leaves the removal to Trim
+	// and returns true.
 	TrimTo(ctx context.Context, last uint64) (gone bool, err error)
 
 	// NodeID returns the name under which this node stores its counts of the calls made with each
@@ -187,7 +188,8 @@ type Engine interface {
 	// restart can help.
 	Failed() <-chan error
 	// Fed returns the latest time up to which this process's copies of the stored records are
-	// complete. ok is false until every feed has caught up. Fed neither blocks nor allocates.
+	// complete. The result ok is false until every feed has delivered all records that existed at
+	// its start. Fed neither blocks nor allocates.
 	Fed() (at time.Time, ok bool)
 	// Cut makes all requests in flight fail at once, so that no caller waits for an engine that
 	// does not respond. Only Close may be called afterwards.
@@ -220,8 +222,8 @@ type Partition interface {
 	Answer(id vehicle.ID, s *vehicle.State)
 	// Commit stores states, in several batches if necessary. The last batch also sets the
 	// partition's cursor, the sequence up to which telemetry is folded, to seq. So the cursor never
-	// passes a sample whose state is not stored. If seq is 0, the cursor keeps its value. If seq is
-	// 0 and states is empty, Commit only verifies that the caller owns the partition. Commit
+	// moves beyond a sample whose state is not stored. If seq is 0, the cursor keeps its value. If
+	// seq is 0 and states is empty, Commit only verifies that the caller owns the partition. Commit
 	// retries until it succeeds, the context ends, or the partition is lost ([ErrFenced],
 	// [ErrRecalled]).
 	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error
@@ -250,10 +252,10 @@ var (
 	// owner must take the partition again at once. Samples whose states were not committed are then
 	// folded again.
 	ErrRecalled = errors.New("a forget or a restore changed its states")
-	// ErrFenced means that another node has taken the partition. Since then, the caller has stored
-	// nothing. The caller must stop folding the partition.
+	// ErrFenced means that another node has taken the partition. After that, nothing that the
+	// caller has folded was stored. The caller must stop folding the partition.
 	ErrFenced = errors.New("another node has taken the partition")
-	// ErrSettle is returned by [Partition.Next] to ask the owner of a partition to commit its
+	// ErrSettle is an error of [Partition.Next] that asks the owner of a partition to commit its
 	// folded states soon, because a call of [Engine.Settle] waits for them.
 	ErrSettle = errors.New("the folded states must be committed now")
 	// ErrConflict means that nothing was stored, because another writer had changed the record
@@ -272,9 +274,9 @@ var (
 	ErrStop = errors.New("the scan was stopped")
 )
 
-// StateRequest is returned by [Partition.Next] to ask the owner of a partition for the state of one
-// vehicle. The owner must call Reply immediately and exactly once: with the state, or with nil if
-// the state is not in its memory. Reply keeps a copy of the state.
+// StateRequest is an error of [Partition.Next] that asks the owner of a partition for the state of
+// one vehicle. The owner must call Reply immediately and exactly once: with the state, or with nil
+// if the owner does not have the state in memory. Reply keeps a copy of the state.
 type StateRequest struct {
 	Vehicle vehicle.ID
 	Reply   func(*vehicle.State)

@@ -24,19 +24,19 @@ const (
 	eraseTimeout = 24 * time.Hour
 )
 
-// erasedWithin returns an estimate of how long it would take, after a forget now, until no byte
-// that names the vehicle is left on the disk. ok is false if the engine cannot tell when bytes are
-// gone.
+// erasedWithin returns, for a vehicle that is forgotten now, an estimate of the time until the disk
+// contains no byte that names the vehicle. The result ok is false if the engine cannot tell when
+// bytes are gone.
 func (k *RecordStore) erasedWithin(ctx context.Context) (within time.Duration, ok bool, err error) {
 	work, ok, err := k.engine.ErasedWithin(ctx)
 	return k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work, ok, err
 }
 
 // keptFor returns how long data that names a forgotten vehicle is kept after all nodes have stopped
-// storing telemetry of the vehicle. It is the longer of two times. Telemetry is kept for the
-// retention, because it is stored together with that of other vehicles. The marker in place of the
-// vehicle's state is kept for the time Patience.Markers, so that nodes that are disconnected still
-// receive it.
+// storing telemetry of the vehicle. It is the longer of two times, the retention and
+// Patience.Markers. The vehicle's telemetry is kept for the retention, because it is stored
+// together with that of other vehicles. The marker in place of the vehicle's state is kept for the
+// time Patience.Markers, so that nodes that are disconnected still receive the marker.
 func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
@@ -80,8 +80,8 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 			cutOff = cutOff || now.Sub(t.Forgotten).Abs() >= forgetTimeout
 		case !t.Erased.IsZero():
 		case t.Quiet.IsZero():
-			// Samples that a node accepted before it received the tombstone are stored within
-			// 2*Patience.Store.
+			// A node may have accepted samples of the vehicle before it received the tombstone.
+			// These samples are stored within 2*Patience.Store.
 			met, ok := was[t]
 			if !ok {
 				met = now
@@ -128,9 +128,10 @@ func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 }
 
 // noteQuiet records in the given tombstones that from now on no node stores telemetry of their
-// vehicles. The parameter at is the present time, which it stores too. It also stores the sequence
-// of the last stored telemetry, because telemetry up to that sequence may contain samples of these
-// vehicles. If a tombstone has such a sequence from an earlier call, noteQuiet keeps that sequence.
+// vehicles. The parameter at is the present time, which is stored in the tombstones, too. It also
+// stores the sequence of the last stored telemetry, because telemetry up to this sequence may
+// contain samples of these vehicles. If a tombstone already has a sequence from an earlier call,
+// noteQuiet keeps the earlier sequence.
 func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	if len(tombstones) == 0 {
 		return nil
@@ -155,8 +156,8 @@ func (k *RecordStore) noteErased(ctx context.Context, tombstones []access.Tombst
 	)
 }
 
-// updateTombstones applies the function change to the given tombstones and stores the results. A
-// tombstone is left as it is if its vehicle was forgotten once more since the tombstone was read.
+// updateTombstones applies the function change to the given tombstones and stores the results. If a
+// vehicle was forgotten once more after its tombstone was read, the tombstone is left unchanged.
 func (k *RecordStore) updateTombstones(
 	ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone),
 ) error {
@@ -177,7 +178,8 @@ func (k *RecordStore) updateTombstones(
 // erase removes all data that still names forgotten vehicles. It removes the data from the streams,
 // and then, if the engine can tell when bytes are gone, from the engine's files.
 func (k *RecordStore) erase(ctx context.Context) error {
-	// A node that had not received a tombstone yet may have granted the vehicle.
+	// A node that had not received a tombstone yet may have granted the forgotten vehicle to a
+	// token or source.
 	_, _, err := k.dropGrants(ctx, k.withoutForgotten)
 	if err != nil {
 		return err
@@ -240,8 +242,8 @@ func (k *RecordStore) removeOrphans(ctx context.Context) error {
 }
 
 // removeExpired removes the markers that no node needs any more. A marker is an empty record in
-// place of the state of a forgotten vehicle. If a vehicle's state was removed by a forget but is
-// stored again, removeExpired forgets the vehicle again.
+// place of the state of a forgotten vehicle. If a state that a forget has removed is stored again,
+// removeExpired forgets its vehicle again.
 func (k *RecordStore) removeExpired(ctx context.Context) error {
 	var expired []Record
 	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
@@ -264,10 +266,10 @@ func (k *RecordStore) removeExpired(ctx context.Context) error {
 	return k.engine.Remove(ctx, codec.States, expired)
 }
 
-// forgetAgain checks whether r, a record of STATES, should not exist, because its vehicle is
-// forgotten and the state was removed before. If so, it renews the tombstone, so that all data that
-// names the vehicle is erased once more, and returns true. Such a record can come back when a NATS
-// server has lost its index in a crash.
+// forgetAgain checks whether r is a record of STATES that should not exist: its vehicle is
+// forgotten, and the state was already removed. If so, forgetAgain renews the tombstone, so that
+// all data that names the vehicle is erased once more, and returns true. Such a record can come
+// back when a NATS server has lost its index in a crash.
 func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err error) {
 	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
 	id, _ := codec.VehicleOfState(r.Subject)

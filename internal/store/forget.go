@@ -13,8 +13,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A vehicle is forgotten by storing records, never by a purge, because every node must learn from a
-// feed that the vehicle is forgotten. The data that names the vehicle is removed in this order:
+// A forget stores records, so that every node learns from a feed that the vehicle is forgotten; a
+// purge of the vehicle's records would appear on no feed. The data that names the vehicle is
+// removed in this order:
 //
 //  1. A tombstone is stored in SOURCES. Its subject is the vehicle's keyed hash. From then on,
 //     ingest refuses samples of the vehicle, and samples of the vehicle that are already stored
@@ -54,7 +55,7 @@ const (
 var errVIDKeys = fmt.Errorf("at most %d installations can have tombstone keys here", maxVIDKeys)
 
 // LoadVIDKeys passes to f the keys with which this installation hashes vehicle ids (vids). If no
-// key is stored yet, it creates one.
+// key is stored yet, LoadVIDKeys creates one.
 func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	key := make([]byte, vidKeyBytes)
 	rand.Read(key)
@@ -126,8 +127,8 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 
 // Forget removes the stored state and the grants of a vehicle, and makes all nodes refuse its
 // telemetry. Telemetry that is already stored is not folded, and is removed later by Erase. When
-// Forget returns nil, this node has no data of the vehicle in its tables any more. Other nodes
-// follow within the latency of their feeds.
+// Forget returns nil, the tables of this node contain no data of the vehicle. The tables of other
+// nodes follow within the latency of their feeds.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
 	k.engine.Settle(ctx) // so that the receipt counts a state that is not stored yet
@@ -157,7 +158,7 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 		return r, err
 	}
 	if removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) {
-		// Some data had come back after an earlier forget, and has to be erased too.
+		// Data of the vehicle was stored again after an earlier forget, so it must be erased, too.
 		if _, err := put(func(access.Tombstone) bool { return false }); err != nil {
 			return r, err
 		}
@@ -202,8 +203,8 @@ func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetRe
 // ingest node could acknowledge a sample while the node that folds it has not received the change
 // and still drops the sample.
 func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
-	// Settle stores the folded states first, because the owner of the fenced partition folds all
-	// samples again whose states are not stored. That should be few.
+	// The owner of the fenced partition folds all samples again whose states are not stored. Settle
+	// stores the folded states first, so that these samples are few.
 	k.engine.Settle(ctx)
 	end, err := k.engine.End(ctx, codec.Telemetry)
 	if err != nil {
@@ -258,9 +259,9 @@ func (k *RecordStore) putTombstone(
 }
 
 // remove fences the partition of a forgotten vehicle, and then removes the vehicle's state and its
-// entries in all grants. The parameter seq is the sequence of the vehicle's tombstone, which a node
-// must have received before it can take the partition again. The vehicle's telemetry is removed
-// later, by Erase.
+// entries in all grants. The parameter seq is the sequence of the vehicle's tombstone; a node must
+// have received the tombstone before it can take the partition again. The vehicle's telemetry is
+// removed later, by Erase.
 func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
 	p := codec.PartitionOf(id, k.engine.Partitions())
 	if err := k.engine.Fence(ctx, p, seq); err != nil {
@@ -281,9 +282,9 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n 
 // storeMarker replaces the state of a vehicle by a marker, which is an empty record, and returns
 // once this node's feed has delivered the marker. The caller must have fenced partition p, so that
 // nothing else writes the state. The result replaced is the number of states replaced, 0 or 1. A
-// marker is stored even if no state is stored, for two reasons. A state that was dropped from a
-// full stream may still be in a node's memory, and that node must learn of the forget. And the
-// marker prevents a restore in progress from storing a state.
+// marker is stored even if no state is stored, for two reasons. First, a state that was dropped
+// from a full stream may still be in a node's memory, and the node must learn of the forget.
+// Second, the marker prevents a restore in progress from storing a state.
 func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := codec.StateSubject(p, id)
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.States, subject, func(is Record) ([]Write, error) {

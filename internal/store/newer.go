@@ -14,9 +14,9 @@ import (
 )
 
 // Newer keeps track of data that was written by a newer version of carstate and that this version
-// cannot decode. It knows in which streams this process has found such data. Such data exists while
-// a cluster is upgraded node by node. A node of a cluster continues to run, as described below. On
-// one machine, carstate does not start with such data.
+// cannot decode. It records in which streams this process has found such data. Such data exists
+// while a cluster is upgraded node by node. In a cluster, a node that finds such data continues to
+// run, as described below. On one machine, carstate does not start with such data.
 //
 //   - STATES: the node keeps its last answer for the vehicle, which becomes stale in the usual way.
 //     An empty record means a forgotten vehicle in every version, so the node never answers for a
@@ -27,11 +27,11 @@ import (
 //     partitions.
 //   - TOKENS, SOURCES: the node treats a credential that it cannot decode as invalid, because the
 //     credential may have been revoked. A secret that the node does not know may be the secret of
-//     such a credential. The node refuses it with status 503 in place of 401, because senders treat
-//     401 as final.
+//     such a credential. The node refuses an unknown secret with status 503 in place of 401,
+//     because senders treat 401 as final.
 //   - Tombstones: the node treats the vehicle as forgotten, because the record's subject contains
 //     the vehicle's hash. The vehicle may have been allowed again, so the node stops folding a
-//     partition that has samples of it.
+//     partition that has samples of this vehicle.
 //   - Keys of tombstones: the node cannot tell which vehicles are forgotten. It neither answers
 //     queries nor accepts telemetry.
 //   - ROADS: the node ignores the record, which describes a square of the map (a tile), and does
@@ -42,7 +42,7 @@ type Newer struct {
 	records *prometheus.CounterVec // label stream
 
 	// answers and telemetry contain the reasons why the node cannot answer queries or cannot accept
-	// telemetry. A nil pointer means that the node can.
+	// telemetry. A nil pointer means that there is no such reason.
 	answers, telemetry atomic.Pointer[error]
 
 	mu  sync.Mutex // guards met

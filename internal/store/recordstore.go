@@ -21,7 +21,7 @@ import (
 // RecordStore stores tokens, sources, operators, tombstones, usage, roads and the audit. From
 // feeds, it maintains this node's tables of tokens with their usage, sources, operators and
 // tombstones. When a call that changes a record returns nil, the record is on disk and in this
-// node's table. Other nodes follow within the latency of their feeds.
+// node's table. The tables of other nodes follow within the latency of their feeds.
 type RecordStore struct {
 	engine     Engine
 	config     Config
@@ -201,8 +201,8 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 			if old, err = decodeCredential(subject, is.Body); err != nil {
 				return nil, err
 			}
-			// Create stored the credential, but the response was lost, and the record was changed
-			// since.
+			// The first attempt of Create has stored the credential, but its response was lost.
+			// After that, another writer has changed the record.
 			if again && bytes.Equal(old.Hash, c.Hash[:]) {
 				return nil, nil
 			}
@@ -258,8 +258,8 @@ func (k *RecordStore) update(
 
 // packCredential returns the writes that store a credential: first the set records, which list the
 // vehicles of a large grant, and then the credential's own record. The parameter before is the
-// grant that is stored now. If that grant has more set records than the new one, the surplus set
-// records are emptied, because a later forget would not find the vehicles in them.
+// grant that is stored now. If it has more set records than the new grant, the surplus set records
+// are emptied, because a later forget would not find the vehicles in them.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	prefix := c.Kind.Policy().Noun + "set"
 	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)
@@ -310,7 +310,7 @@ func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 		return r, fmt.Errorf("%w: a credential", codec.ErrDamaged)
 	}
 	noun := r.Kind.Policy().Noun
-	if _, err := access.ParseRate(r.Rate); err != nil { // method credential would treat an invalid rate as no limit
+	if _, err := access.ParseRate(r.Rate); err != nil { // the method credential does not check it
 		return r, unfit{noun, err}
 	}
 	c := r.credential()
@@ -351,7 +351,8 @@ func (k *RecordStore) change(
 }
 
 // ownFeedTimeout is the maximum time that a node waits until its own feed delivers a record that it
-// has stored. Storing a set of 100,000 vehicles takes seconds on a busy machine.
+// has stored. The time is long because storing a set of 100,000 vehicles takes seconds on a busy
+// machine.
 const ownFeedTimeout = 4 * requestTimeout
 
 // sealJSON returns a sealed record whose body is v as JSON.

@@ -20,9 +20,9 @@ import (
 )
 
 // A restore merges a backup into the stored records. A stored record takes precedence over the
-// record in the backup, with two exceptions: a state with a newer reading replaces an older one,
-// and a credential or vehicle that was revoked, removed or forgotten on either side stays so. Every
-// step is idempotent, so an interrupted restore can simply be repeated.
+// record in the backup, with two exceptions: a state with a newer reading replaces an older state;
+// and a credential or vehicle that was revoked, removed or forgotten on one side, the service or
+// the backup, stays so. Every step is idempotent, so an interrupted restore can simply be repeated.
 
 const (
 	// restoreTimeout limits the time of one restore, which may have millions of states.
@@ -74,11 +74,11 @@ func (r *restore) count(subject string, o outcome) {
 }
 
 // Restore merges a backup into the store. First it reads the whole backup, and checks that it is
-// intact, valid and made by a trusted service. If it is not, Restore changes nothing and returns an
-// error for which [RecordStore.BadBackup] is true. Then it calls the function audited, which must
-// record the restore in the audit and call merge, or return an error. Nothing of the backup is
-// stored before merge is called. Restore calls progress after each record, never concurrently, with
-// the number of records that are done and the total.
+// intact, valid and made by a trusted service. If the backup fails this check, Restore changes
+// nothing and returns an error for which [RecordStore.BadBackup] is true. Then it calls the
+// function audited, which must record the restore in the audit and call merge, or return an error.
+// Nothing of the backup is stored before merge is called. Restore calls progress after each record,
+// never concurrently, with the number of records that are done and the total.
 func (k *RecordStore) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -123,7 +123,7 @@ func (*RecordStore) BadBackup(err error) bool {
 }
 
 // spool copies a backup to a temporary file. It removes the file's name at once, so that the kernel
-// deletes the file when it is closed or the process ends.
+// deletes the file when the file is closed or the process ends.
 func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(k.config.DataDir, "restore-")
 	if err != nil {
@@ -209,7 +209,8 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	if err == nil {
 		err = r.storeRoads(ctx)
 	}
-	// Also after a failure, the owners of the partitions must read the states that were restored.
+	// The owners of the partitions must read the states that were restored, even if the restore has
+	// failed.
 	fencing, cancel := context.WithTimeout(context.WithoutCancel(ctx), fenceWithin)
 	defer cancel()
 	return errors.Join(err, r.k.fenceAll(fencing))
@@ -251,7 +252,8 @@ func (r *restore) restoreRecord(ctx context.Context, rec Record, kind string) er
 	case "token", "source", "operator":
 		return r.restoreCredential(ctx, rec)
 	case "sourceset", "tokenset":
-		// The set is stored with the record that refers to it, which comes later.
+		// The set is stored together with the credential's record, which refers to it and follows
+		// later in the backup.
 		return r.sets.apply(rec)
 	case "tokenuse":
 		return r.restoreIfMissing(ctx, rec)
@@ -289,10 +291,9 @@ func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string
 }
 
 // restoreKeys adds the tombstone keys in rec, a record of the backup, to the keys of this service.
-// They are the keys with which another installation has hashed the vids of forgotten vehicles. A
-// hash cannot be converted from one key to another. So a node keeps the keys of all installations,
-// and looks up each vid with every key. The result added is false if the service already had all
-// keys.
+// With a tombstone key, an installation has hashed the vids of its forgotten vehicles. A hash
+// cannot be converted from one key to another. So a node keeps the keys of all installations, and
+// looks up each vid with every key. The result added is false if the service already had all keys.
 func (r *restore) restoreKeys(ctx context.Context, rec Record) (added bool, err error) {
 	theirs, err := decodeVIDKeys(rec.Body)
 	if err != nil {
@@ -362,8 +363,8 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (added bool,
 }
 
 // bury stores a tombstone under the hash of a vehicle whose vid is not known. The parameter at is
-// the time of the forget. If the vehicle is already forgotten, or was allowed again at that time or
-// later, bury changes nothing and returns false.
+// the time of the forget. If the vehicle is already forgotten, or was allowed again at the time at
+// or later, bury changes nothing and returns false.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (added bool, err error) {
 	errKept := errors.New("kept")
 	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
@@ -407,7 +408,7 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 // because only the hashes of the forgotten vehicles' ids are known.
 func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	before := k.forgotten.All()
-	if err := k.fenceAll(ctx); err != nil { // no node can fold before it has received these tombstones
+	if err := k.fenceAll(ctx); err != nil { // from now on, a node can fold only after it has received these tombstones
 		return err
 	}
 	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
@@ -470,9 +471,9 @@ func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok
 
 // restoreCredential restores a token, a source or an operator. If the service already has a
 // credential with that name, the service's own one is kept. However, if the credential was revoked
-// or removed in the backup, the service's own one is revoked or removed too. A source or an
-// operator is not removed if its secret differs from that in the backup, because it may be a new
-// one with the same name.
+// or removed in the backup, the service's own one is revoked or removed too. But a source or an
+// operator is not removed if its secret differs from the secret in the backup, because it may be a
+// new source or operator with the same name.
 func (r *restore) restoreCredential(ctx context.Context, rec Record) error {
 	stored, err := decodeCredential(rec.Subject, rec.Body)
 	if err != nil {
@@ -534,8 +535,8 @@ const stateReaders = 16
 
 // restoreStates stores the states of the batch, except those that are not newer than the stored
 // state and those of forgotten vehicles. Each state is stored in the partition that its vehicle has
-// in this installation. If a stored state changes at the same time, restoreStates compares it
-// again.
+// in this installation. If a stored state changes between the comparison and the write,
+// restoreStates compares it again.
 func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	for len(batch) > 0 {
 		wanted := make([]*Write, len(batch))
@@ -573,7 +574,7 @@ func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 		}
 		batch = nil
 		for _, i := range conflicts {
-			batch = append(batch, of[i]) // the vehicle has reported or was forgotten
+			batch = append(batch, of[i]) // conflict: the vehicle has reported or was forgotten
 			of[i] = Record{}
 		}
 		for _, rec := range of {
@@ -605,8 +606,8 @@ func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
 		return nil, err
 	}
 	if is.Seq != 0 && codec.IsMarker(is.Body) {
-		// The vehicle was forgotten, perhaps by a node whose tombstone our feed has not delivered
-		// yet.
+		// The stored record is a marker, so the vehicle was forgotten. Perhaps our feed has not
+		// delivered the tombstone yet.
 		if err := e.AwaitTombstones(ctx); err != nil {
 			return nil, err
 		}
@@ -629,8 +630,8 @@ func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
 }
 
 // forgotten reports whether the state s of the backup must not be restored, because its vehicle is
-// forgotten, or was forgotten and allowed again. In the second case, s may be restored only if the
-// backup was begun after the vehicle was allowed again, and s is newer than the forget.
+// forgotten, or was forgotten and allowed again. If it was allowed again, s may be restored only if
+// the backup was begun after that, and s is newer than the forget.
 func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
 	t, ok := r.k.forgotten.Find(id)
 	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))

@@ -16,21 +16,22 @@ import (
 )
 
 // ROADS contains the profiles of roads. It has one record for each tile, which is a square of the
-// map. All profiles can be learned again from cars, and the code relies on that. A record that is
+// map. All profiles can be learned again from cars, so their loss is harmless. A record that is
 // damaged or of a newer version is skipped and never prevents a start. A failed write is retried
 // with the next batch. Messages between nodes about the present traffic may be lost. The name of a
 // tile is a place, so it never appears in a log, an error or a metric.
 //
 // Each tile has one writer. The tile's name assigns the tile to a partition, and the owner of that
 // partition writes the tile. For about a second after a partition has moved, a tile may have two
-// writers. They have received the same evidence and store almost the same profile.
+// writers. This is harmless: both have received the same evidence and store almost the same
+// profile.
 
 // Times and limits of storing and sharing roads.
 const (
 	// defaultRoads is the default interval at which profiles of roads are stored. A profile changes
 	// at most once in 15 minutes, so a shorter interval gains little. A crash loses at most 20
-	// minutes of evidence: the 15 minutes of a complete quarter hour, whose profile waits up to 5
-	// minutes to be stored, and the minutes since its end.
+	// minutes of evidence: a complete quarter hour, whose profile waits up to 5 minutes to be
+	// stored, and these 5 minutes.
 	defaultRoads = 5 * time.Minute
 	// shareEvery is the interval at which nodes send each other evidence: what their cars show of
 	// the present traffic.
@@ -56,8 +57,8 @@ func tileOfRoad(subject string) (road.Tile, error) {
 // what their cars show of the present traffic (evidence). Messages may be lost.
 type RoadSharing interface {
 	// ShareRoads sends evidence, which is what this node's cars show of the present traffic, to the
-	// other nodes. If they cannot be reached, the evidence is dropped, because it would be too old
-	// when it arrived.
+	// other nodes. If the other nodes cannot be reached, the evidence is dropped, because it would
+	// arrive too late to show the present traffic.
 	ShareRoads(evidence []byte) error
 	// ListenRoads calls take with each message of another node, or with an error if the message is
 	// invalid, until the returned function stop is called.
@@ -85,7 +86,7 @@ type roadStore struct {
 // nodes have stored. In a cluster, it also adds the evidence of other nodes' cars as it arrives.
 //
 // The parameter folds says whether this node is a derive node. A derive node also sends the evidence
-// of its own cars to the other nodes. And it stores the profiles that have changed in its
+// of its own cars to the other nodes. In addition, it stores the profiles that have changed in its
 // partitions, at the same interval and when the context ends.
 func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, loaded func()) {
 	(&roadStore{
@@ -258,7 +259,7 @@ func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) err
 			return nil
 		}
 		if err := new(road.Map).Load(tile, r.Body); err != nil {
-			return err // with this record, a restore would refuse the whole backup
+			return err // skipped, because with this record a restore would refuse the whole backup
 		}
 		if failed = b.Add(r.Subject, r.Sealed); failed != nil {
 			return ErrStop

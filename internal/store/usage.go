@@ -89,8 +89,8 @@ func (u *usageState) isUnread(token string) bool {
 	return u.unread[token]
 }
 
-// isLoaded reports whether this node's table of tokens holds all stored usage. Until then, nothing
-// may be stored, because it would replace usage that was not read yet.
+// isLoaded reports whether this node's table of tokens holds all stored usage. Before that, no
+// usage may be stored, because it would replace usage that was not read yet.
 func (u *usageState) isLoaded() bool {
 	select {
 	case <-u.loaded:
@@ -142,7 +142,7 @@ func (k *RecordStore) applyNewerUsage(rest string) {
 
 // KeepUsage stores this node's counts of the calls made with each token, once a minute and when the
 // context ends. If the process is killed, the calls since the last store are lost from the counts.
-// That affects only displays of usage.
+// This loss affects only displays of usage.
 func (k *RecordStore) KeepUsage(ctx context.Context) {
 	select {
 	case <-ctx.Done():

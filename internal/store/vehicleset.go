@@ -205,8 +205,8 @@ func (s sets) withMark(owner, mark string) *setParts {
 
 // record passes the vehicles that g grants to the function apply. The parameter owner is the
 // subject of the credential's record. Before the feed has caught up, some set records of a large
-// grant may be missing. Then apply receives no vehicles at first, and is called again with all
-// vehicles once all set records have arrived.
+// grant may be missing. In that case, apply first receives no vehicles, and is called again with
+// all vehicles when all set records have arrived.
 func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles)) {
 	switch {
 	case g.All:

@@ -10,9 +10,9 @@
 //	32 bytes SHA-256 of all bytes before
 //	32 bytes HMAC-SHA-256 of these 32 bytes, with the backup key of the service that wrote it
 //
-// The first record is the header. Numbers are little endian. By the SHA-256, anyone can check that
-// the file is complete. By the HMAC, only a holder of the key can check which service wrote the
-// file.
+// The first record is the header. Numbers are little endian. With the SHA-256, anyone can check
+// that the file is complete. With the HMAC, a holder of the key can check that the service wrote
+// the file.
 package backupfile
 
 import (

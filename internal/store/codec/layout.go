@@ -21,7 +21,7 @@ type layout[T any] struct {
 }
 
 // run is a range of a struct's memory that has no padding and is packed unchanged. The field at is
-// its offset and n is its length, both in bytes.
+// the offset of the range and n its length, both in bytes.
 type run struct{ at, n int }
 
 // layoutOf returns the layout of T. It panics if T contains anything but numbers of fixed size,

@@ -89,7 +89,7 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 
 // reader reads values from the beginning of b, and removes from b the bytes that it has read. If b
 // is too short for a value, or a length is invalid, the reader returns the zero value and sets the
-// field short, which stays set.
+// field short. This field is never reset.
 type reader struct {
 	b     []byte
 	short bool

@@ -5,9 +5,10 @@ import "encoding/binary"
 // The rules keep many numbers for each vehicle. For most vehicles, most of these numbers are zero.
 // The packed form holds the fields in order, little endian, padded with zeros and divided into
 // groups of eight bytes. It begins with a bitmap that has one bit for each group, lowest bit of the
-// first byte first. A bit is set if its group is not all zero. Only the groups whose bit is set
-// follow the bitmap. If fields are added at the end of the struct, they read as zero from older
-// values, as long as the length of the bitmap stays the same.
+// first byte first. The bit of a group is set if a byte of the group is not zero. After the bitmap,
+// the packed form holds only the groups whose bit is set. If fields are added at the end of the
+// struct, they are zero in values that were packed before, as long as the length of the bitmap
+// stays the same.
 
 const sparseGroup = 8
 

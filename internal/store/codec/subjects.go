@@ -58,7 +58,8 @@ func MemberOf(subject string) (name string, ok bool) {
 }
 
 // HeartbeatSubject returns the subject of a stream's heartbeats. Each node writes heartbeats to the
-// stream, and their arrival on the node's feed shows how far its copy of the stream lags.
+// stream. The time at which they arrive on the node's own feed shows how far the node's copy of the
+// stream lags.
 func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
 
 // AuditSubject is the subject of all audit events.

@@ -25,8 +25,9 @@ const NodeFile = "node"
 const nodeIDLength = 16
 
 // OpenNodeName reads the name of this node from the directory dir, or creates a name there. If dir
-// is "", cannot be used or is in use by another process, the node gets a new name at each start. No
-// count is lost by that, because the total for a token includes the counts under all names.
+// is "", cannot be used or is in use by another process, the node gets a new name at each start.
+// With a new name, no count is lost, because the total for a token includes the counts under all
+// names.
 func OpenNodeName(dir string, log *slog.Logger) *NodeName {
 	fresh := rand.Text()[:nodeIDLength]
 	if dir == "" {
@@ -65,7 +66,8 @@ func keptNode(dir, fresh string) (_ *NodeName, err error) {
 	if id := string(text); isNodeID(id) {
 		return &NodeName{id, f}, nil
 	}
-	// The file is new, or was truncated by a kill before the name was ever used.
+	// The file is new, or it is incomplete because the process was killed while it wrote the file,
+	// before it used the name.
 	if err := f.Truncate(0); err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ type Progress struct {
 	changed chan struct{}
 }
 
-// Advance notes that the records up to sequence seq are applied, and wakes the callers of Wait.
+// Advance records that the records up to sequence seq are applied, and wakes the callers of Wait.
 func (p *Progress) Advance(seq uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 
 // A trace follows samples from the request that brought them, through the group commit, to the
 // fold. If a group commit stores the samples of several traced requests, its span belongs to the
-// trace of the first request and links to the other requests. A fold of several commits does the
-// same. Without a tracer, none of this runs.
+// trace of the first request and links to the other requests. A fold of several commits has its
+// parent and its links in the same way. Without a tracer, no span is created.
 
 // maxTraced is the maximum number of requests or commits that one span refers to: one is its
 // parent, and the others are links.
@@ -59,9 +59,9 @@ func EndSpan(s trace.Span, err error) {
 	s.End()
 }
 
-// FoldSpans holds the spans of those group commits of samples whose samples the owner of a
-// partition has read, but whose resulting states are not stored yet. The zero value is ready to
-// use. The methods of FoldSpans may be called concurrently.
+// FoldSpans holds the spans of group commits in progress between reading and storing: the owner of
+// a partition has read the samples of the commit, but the resulting states are not stored yet. The
+// zero value is ready to use. The methods of FoldSpans may be called concurrently.
 type FoldSpans struct {
 	mu   sync.Mutex // guards from
 	from []tracedCommit

@@ -130,7 +130,7 @@ func roadsKept(t *testing.T, e store.Engine) {
 	m := LearnedMap(t)
 	KeepRoads(t, idle(e), m, true)()
 	SameRoads(t, StoredRoads(t, e), Learned(m))
-	// Profiles that have changed since the profiles were last stored are stored too.
+	// Profiles that change after the first store are stored, too.
 	for q := 6; q < 12; q++ {
 		if err := Learn(m, 6, q, 100); err != nil {
 			t.Fatal(err)
