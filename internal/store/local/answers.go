@@ -50,9 +50,9 @@ const maxRestored = 100_000
 
 // restoredStates holds, for a partition that has an owner, the times of the states that a restore
 // has stored. The owner may have an older state of the same vehicle in memory, for example because
-// the vehicle sends a backlog. The owner must neither store nor publish that older state, but must
-// take the partition again. If the state in memory is newer than the restored one, it replaces the
-// restored one.
+// the vehicle sends a backlog. The owner must neither store nor publish this older state, but must
+// take the partition again. If the state in memory is newer than the restored state, it replaces
+// the restored state.
 type restoredStates struct {
 	any   atomic.Bool // times is not empty
 	mu    sync.Mutex
@@ -69,8 +69,8 @@ func (r *restoredStates) add(id vehicle.ID, at vehicle.UnixMilli) (room bool) {
 	return len(r.times) < maxRestored
 }
 
-// remove removes a vehicle, because the owner now reads the vehicle's stored state and so has no
-// older one in memory.
+// remove removes a vehicle, because the owner now reads the vehicle's stored state, so that the
+// owner has no older state in memory.
 func (r *restoredStates) remove(id vehicle.ID) {
 	if r.any.Load() {
 		r.mu.Lock()
@@ -112,11 +112,11 @@ func (s *partitionState) folded() uint64 {
 }
 
 // FollowStates implements [store.Engine]. If [Config.Answers] is set, the engine has already passed
-// all stored verdicts to it while opening, so FollowStates calls put only for later changes. It
-// calls caughtUp once all telemetry that was stored when the engine opened is folded. So no answer
-// is older than one that was given before a crash. If Config.Answers is nil, as in tests,
-// FollowStates calls put for every stored state and then caughtUp, without waiting for telemetry to
-// be folded.
+// all stored verdicts to it while opening, so FollowStates calls put only for later changes.
+// FollowStates calls caughtUp when all telemetry that was stored when the engine opened is folded.
+// So no answer is older than an answer that was given before a crash. If Config.Answers is nil, as
+// in tests, FollowStates calls put for every stored state and then caughtUp, without waiting for
+// telemetry to be folded.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error {
 	e.putMu.Lock()
 	e.put = put
@@ -187,7 +187,7 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 	var loading sync.WaitGroup
 	var errs [loaders]error
 	from, to := span(letterAnswers)
-	for n := range loaders { // keys are hashes, so the parts have equal sizes
+	for n := range loaders { // keys are hashes, so the parts are about equally large
 		lower, upper := append(from, byte(n*256/loaders)), to
 		if n < loaders-1 {
 			upper = append(from, byte((n+1)*256/loaders))
@@ -211,9 +211,9 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 
 // putRecord publishes a record of STATES that [Engine.Store] has stored, such as a restored state:
 // it passes the state to the function put of [Engine.FollowStates]. However, the vehicle's current
-// answer may be newer than the restored state, because it comes from a folded state that was not
-// stored yet. Then putRecord leaves the answer unchanged and adds the vehicle to the set unmerged.
-// The vehicle's next committed state then becomes the answer (see putMerged).
+// answer may come from a folded state that is newer than the restored state and not stored yet. In
+// that case, putRecord leaves the answer unchanged and adds the vehicle to the set unmerged. The
+// vehicle's next committed state then becomes the answer (see putMerged).
 func (e *Engine) putRecord(r store.Record) {
 	id, ok := codec.VehicleOfState(r.Subject)
 	if !ok {
@@ -228,7 +228,7 @@ func (e *Engine) putRecord(r store.Record) {
 			return
 		}
 	}
-	// Only this goroutine changes the owner.
+	// The lock is not needed, because only this goroutine changes the owner.
 	owned := p.taken != nil && p.taken.lost() == nil
 	if s.Time == 0 {
 		p.restored.remove(id)

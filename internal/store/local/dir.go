@@ -43,13 +43,13 @@ const (
 	directoryFormat = 4
 	// storeFormat is the version of Pebble's file format that this version of carstate writes. A
 	// later carstate may raise it, and can still read directories with the older format. This
-	// version refuses directories with a newer format.
+	// version of carstate refuses directories with a newer format.
 	storeFormat = pebble.FormatWALSyncChunks
 )
 
-// harmless lists the entries that a directory may contain and still count as empty: files of a
-// first start that was killed, the file with the name of a cluster node, and the directory that
-// mkfs creates on a new volume.
+// harmless lists the entries that a directory may contain and still be treated as empty. These are
+// files of a first start that was killed, the file with the name of a cluster node, and the
+// directory that mkfs creates on a new volume.
 var harmless = []string{lockFile, "node", identityFile + durable.Unfinished, "lost+found"}
 
 // identity is the content of carstate.json.
@@ -110,7 +110,7 @@ type dataDir struct {
 
 // openDataDir opens or creates a data directory and locks it. A new directory gets the number of
 // partitions in the parameter partitions (0 means the default) and the creation time now, in Unix
-// ns. If openDataDir returns an error, it has not changed any existing data.
+// ns. If openDataDir returns an error, existing data is unchanged.
 func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDir, err error) {
 	d := &dataDir{fs: fsys, path: path}
 	if d.identity, err = d.read(); err != nil {
@@ -134,7 +134,7 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 			_ = d.close() // the error that led here is reported
 		}
 	}()
-	// Before this process had the lock, another one may have created the directory.
+	// Another process may have created the directory before this process got the lock.
 	if d.identity, err = d.read(); err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (d *dataDir) identify() (id identity, err error) {
 func (d *dataDir) checkStoreFormat() error {
 	text, err := atomicfs.ReadMarker(d.fs, d.name(storeDir), "format-version")
 	if err != nil || text == "" {
-		return nil // the store is absent, or cannot be read, which is reported later
+		return nil // the store is absent or cannot be read; a later step reports this
 	}
 	if format, err := strconv.ParseUint(text, 10, 64); err == nil && format > uint64(storeFormat) {
 		return formatError(fmt.Sprintf("the data directory %s was written by a newer carstate (format %d of the "+
@@ -296,9 +296,9 @@ func (d *dataDir) checkWritable() error {
 	return nil
 }
 
-// checkOwner returns an error if another user owns the directory or may create files in it, because
-// the checksums of records detect damage, but not forgery. It also returns an error if the lock is
-// not a regular file.
+// checkOwner returns an error if another user owns the directory or may create files in it. Such a
+// user could forge records, and the checksums of records detect only damage. It also returns an
+// error if the lock is not a regular file.
 func (d *dataDir) checkOwner() error {
 	var dir syscall.Stat_t
 	if err := syscall.Stat(d.path, &dir); err != nil {
@@ -366,7 +366,7 @@ const probeBytes = 1 << 20
 // probe returns nil if it can write and sync a file in the directory. It removes the file again.
 func (d *dataDir) probe() error {
 	name := d.name("probe")
-	defer func() { _ = d.fs.Remove(name) }() // only whether it can be written matters
+	defer func() { _ = d.fs.Remove(name) }() // the file was needed only for this test
 	return durable.WriteFile(d.fs, name, make([]byte, probeBytes))
 }
 

@@ -30,14 +30,14 @@ type Config struct {
 	store.Config
 	// SyncInterval relaxes durability: it is the maximum time from the acknowledgement of data
 	// until the data is synced to disk. 0 means that data is synced before it is acknowledged.
-	// Until the sync, Pebble may hold the data in the memory of this process. So not only a power
-	// cut can lose it, but also the end of the process by a signal or a crash.
+	// Until the sync, Pebble may hold the data in the memory of this process. So the data can be
+	// lost by a power cut, and also if a signal or a crash ends the process.
 	SyncInterval time.Duration
 	// MemoryBytes is the maximum memory of the store, in bytes, for the block cache and the records
 	// that are not in tables yet. 0 means [DefaultMemoryBytes].
 	MemoryBytes int64
-	// Answers receives the stored verdicts of every vehicle while the engine opens. FollowStates
-	// then reports only later changes. If nil, FollowStates begins with all stored states.
+	// Answers receives the stored verdicts of every vehicle while the engine opens, so that
+	// FollowStates reports only later changes. If nil, FollowStates begins with all stored states.
 	Answers Answers
 	// FS is the file system of the data directory. If nil, the file system of the machine is used.
 	FS vfs.FS
@@ -196,8 +196,8 @@ func (e *Engine) openDB() error {
 		}()
 		r.db, r.err = pebble.Open(e.dir.name(storeDir), e.options())
 		if r.err == nil && !e.dir.Ready {
-			// Pebble creates the first log of a store before it knows the format, so that its chunks
-			// do not say how much was synced. The next log is correct.
+			// Pebble creates the first log of a store before it knows the file format, so the
+			// chunks of this log do not say how much was synced. The chunks of the next log say it.
 			if r.err = r.db.Close(); r.err == nil {
 				r.db, r.err = pebble.Open(e.dir.name(storeDir), e.options())
 			}
@@ -270,8 +270,8 @@ func (e *Engine) options() *pebble.Options {
 		},
 	}
 	o.CompactionConcurrencyRange = func() (int, int) { return 1, 2 }
-	// No new table holds two kinds of records, so that damage in a block of one does not keep others from
-	// being read. A start, for example, does not need AUDIT.
+	// Each new table holds only one kind of record, so that a damaged block does not make other
+	// kinds of records unreadable. For example, a start does not need AUDIT.
 	o.Experimental.SpanPolicyFunc = func(key []byte) (pebble.SpanPolicy, []byte, error) {
 		return pebble.SpanPolicy{}, []byte{key[0] + 1}, nil
 	}
@@ -290,16 +290,16 @@ func (e *Engine) haltingFS() *haltingFS {
 	return &haltingFS{FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, note: &e.note, cut: e.cut}
 }
 
-// memTables is the number of memtables that would fill the store's memory. A memtable holds new
-// records until Pebble writes them to a table. Writes wait while all memtables but one are full, so
-// that a quarter of the memory remains for the block cache.
+// memTables is the number of memtables into which the store's memory is divided. A memtable holds
+// new records until Pebble writes them to a table. When all memtables but one are full, writes
+// wait. So a quarter of the memory remains for the block cache.
 const memTables = 4
 
 // Sizes of the blocks of the tables on disk. With Pebble's defaults, a start with a million
-// vehicles took 3.2 s. With these sizes, it took 1.3 s, also because the answers of each vehicle
-// are stored under a key of their own, so that a start need not read the states. With blocks of 16
-// KiB, reading, folding and storing a state takes a quarter more CPU time. With blocks of 4 KiB, it
-// takes no less than with these.
+// vehicles took 3.2 s. With the sizes below, it took 1.3 s. (Another reason is that the answers of
+// each vehicle are stored under a key of their own, so that a start need not read the states.) With
+// blocks of 16 KiB, reading, folding and storing a state takes a quarter more CPU time. With blocks
+// of 4 KiB, it takes no less CPU time than with the sizes below.
 const (
 	blockBytes  = 8 << 10
 	leastBlocks = 128       // blocks that the cache holds at least
@@ -337,8 +337,8 @@ func (l logger) Errorf(format string, args ...any) {
 }
 
 // Fatalf makes all later writes fail, and then blocks the calling goroutine forever. Pebble calls
-// it after a fatal error, and would continue as if nothing had happened if Fatalf returned. Only a
-// restart helps.
+// Fatalf after a fatal error. If Fatalf returned, Pebble would continue as if nothing had happened.
+// Only a restart of the process helps.
 func (l logger) Fatalf(format string, args ...any) {
 	l.e.failWrites(errors.New(access.OneLine(fmt.Errorf(format, args...))))
 	select {}
@@ -353,8 +353,8 @@ var errTablesFailing = errors.New("the store cannot write its tables: the disk m
 
 var errClosed = errors.New("the store is closed")
 
-// safely calls write, a function that writes to the database. A fatal error of Pebble either blocks
-// write forever or makes it panic. safely turns a panic into an error.
+// safely calls write, a function that writes to the database. After a fatal error of Pebble, write
+// either blocks forever or panics. safely turns the panic into an error.
 func (e *Engine) safely(write func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -380,8 +380,8 @@ func (e *Engine) commit(b *pebble.Batch) error {
 	if e.config.SyncInterval == 0 {
 		return b.Commit(pebble.Sync)
 	}
-	// Set the flag only after the commit. Otherwise a sync between the two would clear the flag
-	// without including the data.
+	// Set the flag only after the commit. If it were set before, a sync between these two steps
+	// would clear the flag without including the data.
 	err := b.Commit(pebble.NoSync)
 	e.unsynced.Store(true)
 	return err
@@ -488,7 +488,7 @@ func (e *Engine) abandon() {
 		e.awaitRunning()
 	}
 	if e.db != nil {
-		_ = e.closeDB(e.db.Close) // the error that led here is reported
+		_ = e.closeDB(e.db.Close) // the first error is reported
 	}
 	e.note.Close()
 	_ = e.dir.close()

@@ -16,9 +16,9 @@ import (
 	"carstate/internal/store/local/wal"
 )
 
-// privateFS creates files that other users cannot read. Where Pebble would overwrite an old log,
-// privateFS creates a new file instead, because the rest of the old file could still name a
-// forgotten vehicle.
+// privateFS creates files that other users cannot read. Pebble reuses the file of an old log by
+// overwriting it. privateFS creates a new file instead, because the part that is not overwritten
+// could still name a forgotten vehicle.
 type privateFS struct{ vfs.FS }
 
 // Create implements [vfs.FS]: it creates a file that other users cannot read.
@@ -66,7 +66,8 @@ type haltingFS struct {
 // tableBackoff is the pause after an error of writing a table. Pebble itself retries at once.
 const tableBackoff = time.Second
 
-// awaitBackoff waits until tableBackoff has passed since the latest error of writing a table.
+// awaitBackoff waits until the time tableBackoff has passed since the latest error of writing a
+// table.
 func (fs *haltingFS) awaitBackoff() {
 	_ = periodic.Pause(fs.cut, tableBackoff-time.Since(time.Unix(0, fs.refused.Load()))) // the engine closes
 }
@@ -115,8 +116,8 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 }
 
 // Open implements [vfs.FS]. For a damaged log, it returns a [wal.DamageError], because Pebble would
-// take some kinds of damage for the end of the log. The check runs whenever Pebble opens a log,
-// which Pebble does only to replay it.
+// take some kinds of damage for the end of the log. The check runs whenever Pebble opens a log;
+// Pebble opens a log only to replay it.
 func (fs *haltingFS) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
 	if wal.IsLog(name) {
 		if err := wal.Check(fs.FS, name); err != nil {

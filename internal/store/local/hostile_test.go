@@ -254,9 +254,9 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 	}
 }
 
-// TestRestore_RecallsOwner checks that the set of restored vehicles, which holds the times of their
-// states, is full at maxRestored vehicles. The engine then makes the owner take the partition
-// again, which empties the set, so its memory is bounded.
+// TestRestore_RecallsOwner checks the two methods of the set of restored vehicles that bound its
+// memory: add reports from vehicle number maxRestored on that there is no more room, and clear
+// empties the set. It does not check that the engine then makes the owner take the partition again.
 func TestRestore_RecallsOwner(t *testing.T) {
 	r := restoredStates{times: make(map[vehicle.ID]vehicle.UnixMilli)}
 	for i := range maxRestored {

@@ -39,9 +39,9 @@ type partitionState struct {
 	arrived  chan struct{}
 	answered uint64 // everything up to this sequence is folded and is an answer
 
-	// ownership guards taken and owner. Only one goroutine changes them: the one that makes all
-	// changes of STATES, and thus stores the folded states. So no state is being stored while the
-	// owner changes.
+	// ownership guards taken and owner. Only one goroutine changes these two fields: the goroutine
+	// that makes all changes of STATES and also stores the folded states. So no state is being
+	// stored while the owner changes.
 	ownership sync.RWMutex
 	taken     *Partition // the result of the last Take; nil if there was none
 	owner     string     // "" if released
@@ -170,8 +170,8 @@ func (s *partitionState) fence() {
 	}
 }
 
-// resetQueue empties the queue. If on is set, deliver adds new groups to the queue from now on,
-// otherwise it does not.
+// resetQueue empties the queue. The parameter on determines whether deliver adds later groups to
+// the queue.
 func (s *partitionState) resetQueue(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,7 +293,7 @@ func (t *Partition) load(
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		t.s.restored.remove(id) // before reading, so that a later restore is noticed
+		t.s.restored.remove(id) // before the read, so that a restore after the read is noticed
 		r, err := e.own().last(e.keyOf(letters[codec.States], codec.StateSubject(t.s.number, id)))
 		if err != nil {
 			return err
@@ -320,12 +320,12 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		s.mu.Lock()
 		asked := s.asked
 		if t.next <= s.answered || t.asked {
-			asked = nil // the caller repeats answered samples, or must first fold after a request
+			asked = nil // no request while answered samples are folded again, or right after a request
 		}
 		t.asked = false
 		s.answered = max(s.answered, t.next-1) // the caller has folded what Next returned before
 		s.mu.Unlock()
-		select { // also if there are samples, because a backlog can last for minutes
+		select { // checked even if samples wait, because a backlog can last for minutes
 		case r := <-asked:
 			t.asked = true
 			return 0, nil, r
@@ -455,7 +455,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	})
 	if err != nil {
 		if errors.Is(err, errWritesFailed) {
-			<-ctx.Done() // the process ends once the disk accepts writes again
+			<-ctx.Done() // waits until the process ends, which it does when the disk accepts writes again
 			return ctx.Err()
 		}
 		return err

@@ -23,9 +23,8 @@ import (
 // It embeds the Engine and replaces the method Scan, so it also implements [store.Records].
 type reader struct {
 	*Engine
-	// viewed says that the read only serves an answer to an operator. If the data is damaged, only
-	// that answer then fails (see viewError). If viewed is false, damage makes the whole engine
-	// fail (see readError).
+	// viewed is set if the data is only shown to an operator. Damage then makes only this read fail
+	// (see viewError). If viewed is not set, damage makes the whole engine fail (see readError).
 	viewed bool
 }
 
@@ -160,7 +159,8 @@ func (r reader) inOrder(ctx context.Context, name string, do func(store.Record) 
 		return r.explain(err)
 	}
 	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
-	// Use the same iterator, because a snapshot would keep erased records in the files.
+	// Use the same iterator for both passes. A snapshot would also show one moment, but would keep
+	// erased records in the files.
 	for _, p := range places {
 		if err := cmp.Or(ctx.Err(), r.cut.Err()); err != nil {
 			return err
@@ -198,8 +198,8 @@ func (r reader) last(key []byte) (record store.Record, err error) {
 	return record, nil
 }
 
-// number returns the number that is stored under a key, or 0 if there is none. If something else is
-// stored there, the error is [codec.ErrDamaged].
+// number returns the number that is stored under a key, or 0 if there is none. If the stored value
+// is not a number, the error is [codec.ErrDamaged].
 func number(db *pebble.DB, key []byte) (uint64, error) {
 	value, closer, err := db.Get(key)
 	if err != nil {
@@ -225,8 +225,8 @@ func (e *Engine) number(key []byte, what string) (uint64, error) {
 	return n, e.readError(err)
 }
 
-// enter must be called before a read of the database. The database is then not closed until the
-// matching call of [Engine.leave]. enter returns an error if Close or Cut was called.
+// enter must be called before a read of the database. It prevents the closing of the database until
+// the matching call of [Engine.leave]. enter returns an error if Close or Cut was called.
 func (e *Engine) enter() error {
 	e.readers.Add(1)
 	if e.cut.Err() != nil {
@@ -276,10 +276,10 @@ func (e *Engine) readError(err error) error {
 	return err
 }
 
-// viewError is like readError, for a read that only serves an answer to an operator. If err means
+// viewError is like readError, for a read of data that is only shown to an operator. If err means
 // damage, the result is an [access.ErrDamaged], the engine continues, and only the first damage is
-// logged. The engine may continue, because folding and starting either do not need the damaged data
-// or find the damage themselves.
+// logged. The engine may continue: either folds and starts do not need the damaged data, or they
+// find the damage themselves.
 func (e *Engine) viewError(err error) error {
 	err, damaged := e.explainRead(err)
 	if !damaged {

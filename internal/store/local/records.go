@@ -217,7 +217,7 @@ func (e *Engine) ScanFrom(
 			return next, damaged, nil
 		case damage.IsNot(err) || unreadable && name != codec.Roads:
 			return from, damaged, e.readError(err)
-		case !unreadable: // an error of do or of the context, or one that was reported before
+		case !unreadable: // an error of do or of the context, or an error that was already reported
 			return from, damaged, err
 		}
 		e.trouble.Log(e.log, "stored profiles of roads are damaged: they are removed, and learned again")
@@ -225,8 +225,8 @@ func (e *Engine) ScanFrom(
 		if e.cut.Err() != nil { // then every read fails, damaged or not
 			return from, damaged, errClosed
 		}
-		// Remove the last good record too, because an iterator that ends after it would read into
-		// the damage.
+		// Remove the last good record too: an iterator up to the end of that record would also read
+		// damaged data.
 		gone := pebble.KeyRange{Start: last, End: lower}
 		if lower == nil {
 			gone.End = upper

@@ -51,7 +51,8 @@ func (e *Engine) measureBacklog() {
 			continue
 		}
 		if folded < last {
-			// If there is no sequence, the engine has failed, or no group is left.
+			// Without a sequence, either the engine has failed, or no group after the sequence
+			// folded is left.
 			if seq, stored, err := e.firstGroup(n, folded+1); err == nil && seq != 0 {
 				oldest = max(oldest, now.Sub(stored))
 			}
@@ -127,9 +128,9 @@ func (e *Engine) trim() error {
 }
 
 // firstSince returns the sequence of the first group of partition n in [first, end) whose age is
-// within the retention, or the parameter end if there is none. A group whose time is more than
-// trimEvery in the future counts as too old. It was stored before the clock was set back, and would
-// otherwise be kept until the clock has reached that time.
+// within the retention. If there is none, it returns the parameter end. A group whose time is more
+// than trimEvery in the future is treated as too old: it was stored before the clock was set back,
+// and would otherwise be kept until the clock has reached its time.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
@@ -175,8 +176,8 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 // ranges of keys that contained the removed records.
 
 // slowestCompaction is the assumed minimum rate of compaction, in bytes per second, from which
-// ErasedWithin estimates a time. It applies to a machine that is busy with other work; an idle one
-// compacts several times as fast.
+// ErasedWithin estimates a time. The rate is that of a machine that is busy with other work; an
+// idle machine compacts several times as fast.
 const slowestCompaction = 4 << 20
 
 // ErasedWithin implements [store.Engine]: it estimates the time of a call of Erased from the size
@@ -186,7 +187,8 @@ func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
 	return time.Duration(bytes/slowestCompaction) * time.Second, true, err
 }
 
-// noteRemoved notes a removed key, so that the next call of Erased erases its bytes.
+// noteRemoved records a removed key, so that the next call of Erased erases the bytes of its
+// record.
 func (e *Engine) noteRemoved(key []byte) {
 	e.compactMu.Lock()
 	defer e.compactMu.Unlock()
@@ -257,8 +259,8 @@ func (e *Engine) emptyLogs() error {
 	return nil
 }
 
-// awaitRemoved waits until the files that the store no longer needs are deleted. A file that is
-// still being read remains until its reader is done.
+// awaitRemoved waits until the files that the store no longer needs are deleted. If a file is still
+// being read, it is deleted when its reader has finished.
 func (e *Engine) awaitRemoved(ctx context.Context) error {
 	for range periodic.NowAndEvery(ctx, 10*time.Millisecond) {
 		if e.writesFailed.Err() != nil { // Pebble would never answer

@@ -48,8 +48,8 @@ const batchBytes = 4 << 20
 
 // Salvage copies the good records of a damaged data directory into a new directory, which must not
 // exist. It returns what it found, in the order of the streams' names. The files of the damaged
-// directory are unchanged. If the write-ahead log is damaged, an older record may reappear in place
-// of a lost one. If fsys is nil, the machine's file system is used.
+// directory are unchanged. If the write-ahead log is damaged, an older record of the same subject
+// may reappear in place of a lost record. If fsys is nil, the machine's file system is used.
 func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvaged, err error) {
 	fsys = privateFS{cmp.Or[vfs.FS](fsys, vfs.Default)}
 	if _, err := fsys.Stat(to); !errors.Is(err, fs.ErrNotExist) {
@@ -223,7 +223,7 @@ func (s *salvager) copy(
 		return err
 	}
 	var last time.Time // of the newest record that was read
-	behind := false    // the last record that was read is before an unreadable part
+	behind := false    // an unreadable part follows the last record that was read
 	from, to := span(letter)
 	for from != nil {
 		read := false

@@ -56,8 +56,8 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 }
 
 // telemetryWriter stores samples. It stores all waiting samples, up to commitBytes, in one commit.
-// While a commit is in progress, newly arriving samples wait together for the next commit. So on an
-// idle store a single sample is stored at once, and a slow disk makes commits larger.
+// While a commit is in progress, new samples wait together for the next commit. So an idle store
+// stores a single sample at once, and on a slow disk the commits become larger.
 type telemetryWriter struct {
 	e    *Engine
 	wake chan struct{} // holds a value while samples may be waiting
@@ -169,8 +169,8 @@ type group struct {
 }
 
 // storeGroups stores chunks in one commit. It combines small chunks of one partition into a group,
-// which is stored under one key. It returns once the groups are on disk; if Config.SyncInterval is
-// set, it does not wait for the disk.
+// which is stored under one key. If Config.SyncInterval is 0, storeGroups returns when the groups
+// are on disk; otherwise it does not wait for the disk.
 func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []group, err error) {
 	b := e.db.NewBatch()
 	defer b.Close()

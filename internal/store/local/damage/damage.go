@@ -94,8 +94,8 @@ const (
 // damage, and the search ends at the parameter to. The result is a key from which records can be
 // read again, or nil if there is none. ReadableAfter tries keys at growing distances until a read
 // succeeds, and then bisects. It does not search for the exact end of the damage, because a read of
-// a damaged block takes long. So the keys that it skips may include good ones after the damage, in
-// at most a 64th of the range that it skips.
+// a damaged block takes long. So it may also skip some good keys after the damage, in at most a
+// 64th of the range that it skips.
 func ReadableAfter(newIter NewIterator, key, to []byte) []byte {
 	number := func(k []byte) *big.Int {
 		b := make([]byte, TailBytes)

@@ -22,8 +22,8 @@ type Store struct {
 	fs      vfs.FS
 	dir     string
 	explain func(error) error
-	// others is the same store, opened as if its damaged tables were empty. Where the store itself
-	// cannot be read, the records of the log and of the undamaged tables can be read from others.
+	// others is the same store, opened as if its damaged tables were empty. For keys that cannot be
+	// read from the store itself, others gives the records of the log and of the undamaged tables.
 	// It is nil until it is needed.
 	others *pebble.DB
 }

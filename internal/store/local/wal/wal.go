@@ -1,8 +1,9 @@
-// Package wal guards the write-ahead log of a Pebble store. Pebble 2.1.7 takes some damage of a log
-// for the incomplete end that a power cut leaves, and would open the store without the records that
-// follow. This package corrects what Pebble writes ([Note.File]), notes how much of the newest log is
-// synced ([Note]), finds damage before Pebble replays a log ([Check], [Missing]), and reads the good
-// records of a damaged log ([Mender]). It must not know what the records hold.
+// Package wal finds damage in the write-ahead log of a Pebble store. Pebble 2.1.7 cannot
+// distinguish some damage of a log from the incomplete end that a power cut leaves; it would open
+// the store without the records that follow the damage. This package corrects what Pebble writes
+// ([Note.File]), notes how much of the newest log is synced ([Note]), finds damage before Pebble
+// replays a log ([Check], [Missing]), and reads the good records of a damaged log ([Mender]). It
+// must not know what the records hold.
 package wal
 
 import (
@@ -35,12 +36,12 @@ func numberOf(path string) uint64 {
 	return n
 }
 
-// logFile is a file of Pebble's write-ahead log, open for writing. It corrects a number that Pebble
-// 2.1.7 writes too small. Each chunk of the log says how many bytes of the file were synced before
-// the chunk was written. By this number, Pebble tells damage from the incomplete end that a power
-// cut leaves. But when Pebble writes several blocks at once, it counts only the last block
-// (writtenOffset in record/log_writer.go). Without the correction, Pebble would take most damage
-// for the incomplete end of the log.
+// logFile is a file of Pebble's write-ahead log, open for writing. It corrects a number for which
+// Pebble 2.1.7 writes too low a value: each chunk of the log says how many bytes of the file were
+// synced before the chunk was written. With this number, Pebble distinguishes damage from the
+// incomplete end that a power cut leaves. But when Pebble writes several blocks at once, it counts
+// only the last block (writtenOffset in record/log_writer.go). Without the correction, Pebble would
+// take most damage for the incomplete end of the log.
 type logFile struct {
 	vfs.File
 	note            *Note
@@ -131,9 +132,9 @@ type syncedBytes struct {
 // Note is a small file beside the log that says how much of the newest log is synced. A start
 // compares the log with the note, to find damage in the last acknowledged records. (For earlier
 // records, later chunks of the log say that they were synced.) The note is written after each sync
-// of the log, and is not synced itself. So after a kill it is exact. After a power cut it may be
-// out of date or absent, and then says too little, never too much. The zero value is ready for
-// Open. It is safe for concurrent use.
+// of the log, and is not synced itself. So after a kill of the process, the note is exact. After a
+// power cut, it may be out of date or absent; it then states fewer synced bytes than there are,
+// never more. The zero value is ready for Open. It is safe for concurrent use.
 type Note struct {
 	mu sync.Mutex // guards f
 	f  vfs.File   // nil before Open and after Close
