@@ -35,7 +35,7 @@ type Timeouts struct {
 	// again. 0 means 4 s.
 	Try time.Duration
 	// Stall is how long a subscription may deliver nothing before the engine checks or replaces the
-	// subscription. Stall must be several times Beat, because a quiet stream that a feed follows
+	// subscription. Stall must be several times Beat: if nobody else writes to a stream, its feed
 	// delivers only heartbeats, at the interval Beat. 0 means 10 s.
 	Stall time.Duration
 	// Beat is the interval at which a node writes a heartbeat into each stream that it follows.

@@ -65,9 +65,9 @@ func (c *conn) connect() (err error) {
 		nats.Timeout(5*time.Second),
 		nats.PingInterval(2*time.Second),
 		nats.MaxPingsOutstanding(2),
-		// A server reports the IP addresses of the other servers of its cluster. Their certificates
-		// need not be valid for these addresses, and the resulting error would hide the error of a
-		// configured address.
+		// A server reports the IP addresses of the other servers of its cluster. The certificates
+		// of these servers need not be valid for their IP addresses, and the error of such an
+		// address would hide the error of a configured address.
 		nats.IgnoreDiscoveredServers(),
 		// Without this option, the second authorization error of one server closes the connection
 		// for good. But other servers may accept the login, or the same server may accept it later.
@@ -149,7 +149,7 @@ const greetTimeout = 2 * time.Second
 
 // checkVersions connects to each server that --nats names, and returns an error if one of them is
 // too old. It ignores a server that does not answer. If the connection later moves to that server,
-// watchVersions checks it.
+// watchVersions checks the server then.
 func (c *conn) checkVersions() error {
 	urls := strings.Split(c.config.URLs, ",")
 	old := make([]error, len(urls))
@@ -178,8 +178,8 @@ func checkVersion(nc *nats.Conn) error {
 		"update all servers of the cluster", nc.ConnectedServerName(), leastServer)
 }
 
-// onClosed fails the engine if the client library has closed the connection for good, because every
-// later request over it would fail.
+// onClosed makes the engine fail if the client library has closed the connection for good, because
+// every later request over the connection would fail.
 func (c *conn) onClosed(nc *nats.Conn) {
 	if !c.needed.Load() {
 		return
@@ -361,7 +361,7 @@ func asDenial(err error) (denial, bool) {
 		return denial{}, false
 	}
 	_, what, _ := strings.Cut(err.Error(), "permissions violation: ")
-	// Keep the text up to the subject, which is one of carstate's, and nothing after it.
+	// Keep the text up to and including the subject, and nothing after the subject.
 	if parts := strings.SplitN(what, `"`, 3); len(parts) == 3 {
 		return denial{strings.TrimPrefix(parts[0], "Permissions Violation for ") + parts[1]}, true
 	}
@@ -386,7 +386,8 @@ func (c *conn) Cut() {
 	c.nc.Close()
 }
 
-// fail records the first failure after which only a restart helps, and yields it from Failed.
+// fail records the first failure after which only a restart helps, and sends it to the channel of
+// Failed.
 func (c *conn) fail(err error) { c.Fail(c.log, "the engine failed", err) }
 
 // full reports whether NATS refused a write because the stream is full.

@@ -11,9 +11,9 @@ import (
 )
 
 // cursor is the record of one partition that says up to which sequence the partition's telemetry is
-// folded into states, and which node owns the partition. The atomic batch that advances the
-// sequence also contains the last of the states that were folded up to it. So every state that
-// results from the samples up to the cursor is stored.
+// folded into states, and which node owns the partition. The atomic batch that advances this
+// sequence also contains the last of the states that result from the samples up to it. So when the
+// cursor has a sequence, all states up to this sequence are stored.
 type cursor struct {
 	Owner      string `json:"owner"`
 	Generation uint64 `json:"generation"` // increases with each change of owner
@@ -63,9 +63,9 @@ func (c cursor) write(p int, rev uint64) store.Write {
 
 // readCursors returns the cursors of all partitions. It sends a few requests, which any server may
 // answer. A partition without a cursor has the zero value. If a newer version wrote a cursor, only
-// the field newer of the result is set. The cursors include every write of this process, but may
-// lack the latest write of another node. Some samples that the other node has folded then seem not
-// to be folded.
+// the field newer of the result is set. The result includes every write of this process, but may
+// lack the latest write of another node. In that case, some samples that the other node has folded
+// seem not to be folded.
 func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error) {
 	cursors := make([]cursor, partitions)
 	subjects := make([]string, partitions)

@@ -152,9 +152,9 @@ func (e *Engine) Partitions() int { return e.partitions }
 // them is written to all the time, so the failure of a stream is noticed soon.
 var watchedStreams = append([]string{codec.Telemetry}, fedStreams...)
 
-// Writable returns the reason why nothing can be stored at present, or nil. While there is a
-// reason, the engine itself tries writes, so a caller need not try in order to find out when it can
-// store again.
+// Writable returns the reason why nothing can be stored at present, or nil. While nothing can be
+// stored, the engine itself tries to write. So the caller need not try; it can wait until Writable
+// returns nil.
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
@@ -168,15 +168,15 @@ func (e *Engine) Writable() error {
 }
 
 // tryTelemetry tries to store a commit without samples, once per Timeouts.Beat, after a commit of
-// samples has failed. When such a try succeeds, Writable returns nil again. Append cannot find that
-// out, because no samples are accepted while Writable returns an error, and only a stored commit
-// proves that writes work. The empty commit is folded like any other, which changes no state. For
-// the other streams, the heartbeats show that writes work.
+// samples has failed. When such a try succeeds, Writable returns nil again. These tries are
+// necessary because only a stored commit proves that writes work, and no samples are accepted, and
+// so none stored, while Writable returns an error. The empty commit is folded like any other, which
+// changes no state. For the other streams, the heartbeats show that writes work.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	failing, subject := e.writes[codec.Telemetry], codec.TelemetrySubject(0)
 	id := "" // the same for all tries, so that only one of them is stored
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
-		if !failing.Load() || e.committing.Load() > 0 { // a commit in progress finds out itself
+		if !failing.Load() || e.committing.Load() > 0 { // a commit in progress shows by itself whether writes work
 			id = ""
 			continue
 		}
@@ -187,7 +187,7 @@ func (e *Engine) tryTelemetry(ctx context.Context) {
 		_, err := e.js.Publish(try, subject, codec.Seal(subject, []byte{0}), jetstream.WithMsgID(id),
 			jetstream.WithExpectStream(codec.Telemetry))
 		cancel()
-		if err == nil || full(err) { // Append reports a full stream by itself
+		if err == nil || full(err) { // if the stream is full, Append returns an error for that
 			failing.Store(false)
 		}
 	}
@@ -256,9 +256,9 @@ func (e *Engine) followStates(
 			e.recall(r) // does nothing if r is not a cursor
 			return nil
 		}
-		// An empty record is the marker of a removed state, in every version. A server that rebuilt
-		// its index after a crash may bring back a removed state whose marker is gone, so check the
-		// tombstones too.
+		// An empty record is the marker of a removed state, in every version. After a crash, a
+		// server that has rebuilt its index may deliver a removed state again although the marker
+		// is gone. So the tombstones are checked, too.
 		if len(r.Sealed) == codec.SealBytes || e.forgotten.Has(id) {
 			put(id, &vehicle.State{})
 			return nil

@@ -54,17 +54,17 @@ const (
 	// feedBackoff is the pause before a feed that has failed subscribes again.
 	feedBackoff = 500 * time.Millisecond
 	// feedLaps is the number of laps after which a feed counts as caught up, even if more records
-	// are waiting. At the beginning of a lap, the feed notes the last sequence of the stream. The
-	// lap ends when the feed has read up to that sequence. A record that is replaced during a lap
-	// is not delivered in that lap; its replacement is delivered later. The second lap is so short
-	// that almost no record is replaced during it.
+	// are waiting. At the beginning of a lap, the feed looks up the last sequence of the stream.
+	// The lap ends when the feed has delivered the record with that sequence or a later one. A
+	// record that is replaced during a lap is not delivered in that lap; its replacement is
+	// delivered later. The second lap is so short that almost no record is replaced during it.
 	feedLaps = 2
 	// feedSetup is the maximum time for the setup of a subscription that begins at the start of the
 	// stream. It is long, because NATS then looks up the last record of each of millions of
 	// subjects.
 	feedSetup = 30 * time.Second
 	// feedResume is the maximum time for the setup of a subscription that continues after a break.
-	// NATS does that at almost no cost. The time is short, because the cluster may assign the
+	// Such a setup costs NATS almost nothing. The time is short, because the cluster may assign the
 	// subscription to a server that has just stopped, and the feed must then repeat the request.
 	feedResume = 2 * time.Second
 )
@@ -225,12 +225,12 @@ func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, err
 	return sub.NextMsgWithContext(ctx)
 }
 
-// progress checks, after each record, whether the feed has caught up. It has if pending, the number
-// of records that NATS has yet to send, is 0. In a stream that is written to all the time, pending
-// may never become 0, so the feed also counts as caught up after feedLaps laps. pending may be 0
-// although one record has yet to be sent: when a record replaces another, NATS decrements pending
-// first and increments it afterwards. A caller that must not miss such a record calls
-// [Engine.scanTail] afterwards.
+// progress checks, after each record, whether the feed has caught up. The parameter pending is the
+// number of records that NATS has yet to send. The feed has caught up if pending is 0. In a stream
+// that is written to all the time, pending may never become 0, so the feed also counts as caught up
+// after feedLaps laps. In one case, pending is 0 although one record has yet to be sent: when a
+// record replaces another, NATS first decrements pending and then increments it. If a caller must
+// not miss such a record, it calls [Engine.scanTail] afterwards.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:
@@ -264,10 +264,10 @@ func (f *feed) readFrom() time.Time {
 	return f.created
 }
 
-// heartbeat writes this node's heartbeat into one stream, and notes when the node's feed delivers
-// it. At that moment, the feed has delivered everything that was stored before the heartbeat. A
-// heartbeat contains the time at which this node wrote it. Only this node reads that time, so the
-// age of its copy of the stream does not depend on another clock.
+// heartbeat writes this node's heartbeat into one stream, and records when the node's feed delivers
+// the heartbeat. At that moment, the feed has delivered everything that was stored before the
+// heartbeat. A heartbeat contains the time at which this node wrote it. Only this node reads that
+// time, so the computed age of its copy of the stream does not depend on the clock of another node.
 type heartbeat struct {
 	conn   *conn
 	stream string
@@ -275,9 +275,9 @@ type heartbeat struct {
 
 	failing *atomic.Bool // whether the last write failed
 	start   time.Time    // time from which the numbers below are measured (monotonic)
-	// returned is the time of the latest heartbeat that has come back on the feed, in ns after
-	// start. The copy of the stream is complete up to that time. 0 means that no heartbeat has come
-	// back yet.
+	// returned is the time of the latest heartbeat that the feed has delivered, in ns after start.
+	// The copy of the stream is complete up to that time. 0 means that the feed has delivered no
+	// heartbeat yet.
 	returned atomic.Int64
 }
 
@@ -319,8 +319,9 @@ func (h *heartbeat) observe(body []byte) {
 	}
 }
 
-// age returns the maximum age of this node's copy of the stream, which is the time since the latest
-// heartbeat that has come back. ok is false until the first one has.
+// age returns the maximum age of this node's copy of the stream: the time since this node wrote the
+// latest heartbeat that its feed has delivered. The result ok is false until the feed has delivered
+// a heartbeat.
 func (h *heartbeat) age() (d time.Duration, ok bool) {
 	r := h.returned.Load()
 	return time.Since(h.start) - time.Duration(r), r != 0

@@ -23,8 +23,8 @@ type leaseRecord struct {
 }
 
 // Leases gives access to the leases, the records by which the derive nodes know of each other.
-// Leases only serve to divide the partitions among the nodes. A node cannot write to a partition
-// that it has lost, but that is ensured by the cursors, not by the leases.
+// Leases only serve to divide the partitions among the nodes. They do not protect a partition: the
+// cursors ensure that a node cannot write to a partition that it has lost.
 type Leases struct{ conn *conn }
 
 // Leases returns the engine's leases.

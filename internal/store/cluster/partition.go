@@ -43,14 +43,14 @@ type Partition struct {
 
 // Take makes owner the owner of partition p. From then on no earlier owner can commit. Take first
 // calls free with the name of the present owner, or with "" if the partition was never folded or
-// was released. The function free reports whether the partition may be taken. If it may not, Take
-// returns an error that wraps [store.ErrHeld].
+// was released. The function free reports whether the partition may be taken. If free returns
+// false, Take returns an error that wraps [store.ErrHeld].
 func (e *Engine) Take(
 	ctx context.Context, p int, owner string, free func(holder string) bool,
 ) (store.Partition, error) {
 	t, err := e.take(ctx, p, owner, free)
 	if err != nil {
-		return nil, err // a nil *Partition would be a non-nil interface
+		return nil, err // returns nil and not t, because a nil *Partition is not a nil interface
 	}
 	return t, nil
 }
@@ -94,10 +94,10 @@ func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder
 }
 
 // Release gives up partition p if owner owns it, so that another node need not wait until the lease
-// expires. If owner does not own p, Release returns nil. So Release may be called even if the owner
-// may be another one, for example after a Take whose response was lost. If a newer version wrote
-// the cursor, the owner is unknown. Release then returns an error if this process has taken p and
-// not released it, otherwise nil.
+// expires. If owner does not own p, Release returns nil. So a caller that does not know whether it
+// owns p may call Release, for example after a Take whose response was lost. If a newer version
+// wrote the cursor, the owner is unknown. In that case, Release returns an error if this process
+// has taken p and not released it, and otherwise nil.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	_, err := e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
 		c, err := decodeCursor(is, p)
@@ -123,10 +123,11 @@ func (e *Engine) noteNewer(stream string, err error) {
 	}
 }
 
-// isCursorStale reports whether the cursor does not fit the stream TELEMETRY. That is the case if
-// TELEMETRY was re-created since the cursor was written, or has lost its newest commits, as a power
-// cut can cause in a cluster that does not sync each write. New commits then get sequences below
-// the cursor, and would be skipped as if they were folded already.
+// isCursorStale reports whether the cursor does not belong to the present stream TELEMETRY. There
+// are two cases. TELEMETRY was re-created after the cursor was written. Or TELEMETRY has lost its
+// newest commits, for example by a power cut in a cluster that does not sync each write. In both
+// cases, new commits get sequences below the cursor, and would be skipped as if they were already
+// folded.
 func (t *Partition) isCursorStale(s jetstream.Stream) bool {
 	info := s.CachedInfo()
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
@@ -195,7 +196,7 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 		case t.recalled.Err() != nil:
 			return nil, 0, fmt.Errorf("partition %d: %w", t.number, store.ErrRecalled)
 		case silent:
-			// Either there was no commit, or the subscription is dead.
+			// Either no samples were committed, or the subscription has failed without an error.
 			if err := t.checkSubscription(ctx); err != nil {
 				return nil, 0, err
 			}
@@ -472,7 +473,8 @@ func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 		if err != nil {
 			return nil, err
 		}
-		// Fences increases, so that no owner mistakes this cursor record for one that it wrote.
+		// Fences increases, so that an owner can distinguish this cursor record from one that the
+		// owner wrote.
 		c.Fences++
 		if c.ForgottenIn != 0 && c.ForgottenIn != made {
 			c.Forgotten = 0 // it refers to a SOURCES stream that no longer exists
@@ -485,8 +487,8 @@ func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 
 // awaitTombstone waits until this node has applied the record of SOURCES with sequence seq. made is
 // the creation time of the SOURCES stream to which seq refers; 0 means the current one. If that
-// stream was replaced since then, or has lost the record, the record will never arrive, and
-// awaitTombstone does not wait for it.
+// stream was replaced, or has lost the record, the record will never arrive, so awaitTombstone does
+// not wait for it.
 func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) error {
 	if err := e.Alive(); err != nil {
 		return err // the tables are copies of streams that no longer exist

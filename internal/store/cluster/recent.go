@@ -16,8 +16,8 @@ import (
 
 // Recent must read all samples of the vehicle's partition. It reads them in windows of time, newest
 // first, so that even a short deadline yields the newest samples of the vehicle. The first window
-// begins firstWindow ago. Each further window begins windowGrowth times as long ago, and ends where
-// the previous one begins.
+// begins firstWindow ago. Each further window begins windowGrowth times as long ago as the window
+// before, and ends where that window begins.
 const (
 	firstWindow  = 10 * time.Second
 	windowGrowth = 3
@@ -56,10 +56,9 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 }
 
 // window reads the vehicle's samples that were stored at the time from or later, in commits whose
-// sequence is less than until. It omits samples from before the vehicle was forgotten, which a
-// tombstone covers. The parameter made, the creation time of TELEMETRY in Unix ns, is needed for
-// that check. The result first is the sequence of the first commit that window read, or until if it
-// read none.
+// sequence is less than until. If the vehicle was forgotten, it omits samples from before the
+// forget. For this check, it needs the parameter made, the creation time of TELEMETRY in Unix ns.
+// The result first is the sequence of the first commit that window read, or until if it read none.
 func (e *Engine) window(
 	ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64,
 ) (first uint64, found []vehicle.Sample, err error) {

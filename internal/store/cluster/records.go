@@ -46,9 +46,9 @@ const (
 )
 
 // ScanFrom calls do with the records of a stream whose sequence is at least from. Any server may
-// answer. If that server lags behind, the newest records are missing. The caller gets them later,
-// when it passes the result next as from. The result damaged is the number of records that could
-// not be decoded or for which do returned an error.
+// answer. If the answering server lags behind, the newest records are missing; the caller gets them
+// in a later call, to which it passes the result next as from. The result damaged is the number of
+// records that could not be decoded or for which do returned an error.
 func (c *conn) ScanFrom(
 	ctx context.Context, stream string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -130,10 +130,10 @@ func (c *conn) Before(
 	return records, older, nil
 }
 
-// Remove removes those of the given records that were not replaced since they were read. The bytes
-// of a record of STATES, which may name a forgotten vehicle, are also overwritten on disk. A record
-// of another stream is only purged, and not overwritten, because the account may not delete single
-// messages there.
+// Remove removes those of the given records that were not replaced after they were read. A record
+// of STATES may name a forgotten vehicle, so its bytes are also overwritten on disk. A record of
+// another stream is only purged, and not overwritten, because the NATS account has no permission to
+// delete single messages of other streams.
 func (c *conn) Remove(ctx context.Context, stream string, records []store.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -192,9 +192,9 @@ func (c *conn) TrimTo(context.Context, uint64) (gone bool, err error) { return t
 // expect a sequence. That write also commits the batch, so an incomplete batch is never stored.
 //
 // [store.ErrConflict] means that the subject's last record did not have the expected sequence. It
-// can also mean that another write of the subject was still in progress at every try, perhaps one
-// that the caller sent earlier. If NATS does not answer, it is unknown whether the writes were
-// stored, and the caller reads the record or tries again.
+// can also mean that at every try another write of the subject was still in progress, perhaps an
+// earlier write of the same caller. If NATS does not answer, it is unknown whether the writes were
+// stored; the caller must read the record or try again.
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
@@ -285,15 +285,16 @@ func parseAck(data []byte) (uint64, error) {
 }
 
 // Error codes for a write that expects a sequence (store.Write.Expect). wrongLastSequence means
-// that the subject's last record has another sequence. writeInProgress means that this is unknown,
-// because the stream's leader is still processing another write of the subject.
+// that the subject's last record has another sequence. writeInProgress means that the sequence of
+// the subject's last record is not known yet, because the stream's leader is still processing
+// another write of the subject.
 const (
 	wrongLastSequence = 10071
 	writeInProgress   = 10164
 )
 
 // conflict reports whether NATS refused a write because the subject's last record does not have the
-// expected sequence, or because NATS does not know its sequence yet (writeInProgress).
+// expected sequence, or because NATS does not know this sequence yet (writeInProgress).
 func conflict(err error) bool { return hasCode(err, wrongLastSequence, writeInProgress) }
 
 // Scan calls do with the last record of each subject that matches one of the patterns. Writers may
@@ -396,10 +397,11 @@ func (c *conn) readPage(
 	if err != nil {
 		return nil, false, err
 	}
-	// known is the present end of the stream, according to its leader. No earlier answer contained
-	// a record behind it. A server whose copy of the stream ends before known may lack the
-	// replacement of a record that another server has delivered. If the record at known was
-	// removed, none arrives with that sequence, but a heartbeat follows soon.
+	// known is the present end of the stream, according to the stream's leader. No earlier answer
+	// contained a record after known. A server whose copy of the stream ends before known may lack
+	// the replacement of a record that another server has delivered. If the record with the
+	// sequence known was removed, no record arrives with this sequence, but a heartbeat with a
+	// later sequence follows soon.
 	info := s.CachedInfo()
 	known := info.State.LastSeq
 	if !info.Created.Equal(made) {
@@ -500,9 +502,9 @@ type page struct {
 // bodies still sealed, and the header of the message that ends the response.
 //
 // The client library has no call for this request, so directGet implements NATS ADR-31. The records
-// arrive one by one, each with the sequence of the previous record. A message with status 204 ends
-// them. If a record is missing, directGet returns an error. Otherwise a vehicle whose record was
-// lost would be treated as a new vehicle.
+// arrive one by one, each with the sequence of the previous record. After the last record, a
+// message with status 204 arrives. If a record is missing, directGet returns an error. Otherwise a
+// vehicle whose record was lost would be treated as a new vehicle.
 func (c *conn) directGet(
 	ctx context.Context, stream string, question any,
 ) (records []store.Record, end nats.Header, err error) {

@@ -15,9 +15,10 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// backlog is the telemetry that is stored but not folded into states, measured every backlogEvery.
-// While its age exceeds half of the retention, or its size half of the byte limit, Append refuses
-// samples. Trim never removes telemetry that is not folded.
+// backlog describes the telemetry that is stored but not folded into states. It is measured at the
+// interval backlogEvery. While the age of this telemetry exceeds half of the retention, or its size
+// exceeds half of the byte limit, Append refuses samples. Trim never removes telemetry that is not
+// folded.
 type backlog struct {
 	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
 	over   atomic.Bool
@@ -109,9 +110,9 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	defer e.backlog.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	// Read the cursors before the stream's end. If a cursor is ahead of the end nevertheless, it
-	// refers to another TELEMETRY stream, or to an end that was lost. In the other order, it could
-	// also refer to commits that have arrived after the end was read.
+	// Read the cursors before the stream's end. If a cursor is then ahead of the end, it refers to
+	// another TELEMETRY stream, or the end of the stream was lost. In the other order, a cursor
+	// could also be ahead because commits have arrived after the end was read.
 	cursors, err := e.readCursors(ctx, e.partitions)
 	if err != nil {
 		return err
@@ -146,7 +147,8 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			}
 		}
 		if w.first == 0 {
-			// Everything is folded. Nothing before the end that was read above is needed any more.
+			// Everything is folded, so no commit up to the end that was read above is needed any
+			// more.
 			e.backlog.next[p].Store(max(c.Next, state.LastSeq+1))
 			continue
 		}
@@ -178,7 +180,7 @@ const trimEvery = 10 * time.Second
 func (e *Engine) Trim(ctx context.Context) {
 	for range periodic.Every(ctx, trimEvery) {
 		if e.Alive() != nil {
-			return // what this node knows may be about streams that no longer exist
+			return // the engine has failed: this node's data may be that of streams that no longer exist
 		}
 		if err := e.trim(ctx, e.config.Retention); err != nil && ctx.Err() == nil {
 			e.log.Warn("cannot remove old telemetry", "error", err)

@@ -34,7 +34,8 @@ const schemaKey = "carstate.schema"
 //   - TELEMETRY refuses a commit that would exceed its bytes, so that no limit ever drops what was
 //     acknowledged. It has no age limit; Trim (retention.go) removes what is both folded and old.
 //   - STATES drops its oldest record, which is the state of the vehicle that has been silent for
-//     longest. If it refused writes, it would refuse updates too. An alarm is logged at 80 %.
+//     longest. If STATES refused writes instead, it would also refuse updates of existing states.
+//     An alarm is logged at 80 %.
 //   - TOKENS, SOURCES and AUDIT refuse writes. An alarm is logged at 80 %.
 //   - ROADS drops its oldest record, which is the tile (a stored record of the road map) that has
 //     had no car for longest. An alarm is logged at 80 %.
@@ -60,8 +61,8 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			Subjects: []string{"telemetry.*"},
 			MaxBytes: c.TelemetryBytes,
 			Discard:  jetstream.DiscardNew,
-			// Only the leader may say that nothing is left to fold, because Trim acts on that
-			// answer. A replica may lag.
+			// Trim removes telemetry if the answer is that nothing is left to fold. Only the leader
+			// may give this answer, because a replica may lag.
 			AllowDirect:  false,
 			Duplicates:   duplicateWindow,
 			MaxConsumers: consumersOf(m.partitions),
@@ -139,7 +140,8 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 			want = is
 		}
 	}
-	// If the cluster changed its leader in between, the answers above may be void, so check again.
+	// If the cluster has changed its leader since the requests above, their answers may be invalid,
+	// so check again.
 	stored, err := storedStream(ctx, js, codec.Telemetry)
 	if err == nil && numbersOf(stored).partitions != want.partitions {
 		err = fmt.Errorf("the stream %s was replaced during the start: start again", codec.Telemetry)
@@ -148,10 +150,10 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 }
 
 // first returns the numbers of partitions and replicas for streams that do not exist yet. Each
-// number is the configured one, or else that of the existing stream STATES, or else a default. If
-// STATES exists, a different configured number of partitions is an error. So if TELEMETRY alone was
-// lost and is created again, each vehicle still belongs to the partition under which its state is
-// stored.
+// number is the configured number. If none is configured, it is the number of the existing stream
+// STATES, or a default if STATES does not exist. If STATES exists, a different configured number of
+// partitions is an error. So if only TELEMETRY was lost and is created again, each vehicle still
+// belongs to the partition under which its state is stored.
 func (c Config) first(ctx context.Context, js jetstream.JetStream) (fixedNumbers, error) {
 	states, err := storedStream(ctx, js, codec.States)
 	if err != nil {
@@ -300,8 +302,8 @@ func setUpByNewer(stored jetstream.StreamConfig) bool {
 }
 
 // sameStream reports whether the configuration of a stored stream (is) already has the values of
-// the configuration want. If so, the stream is not updated, because the update could undo one that
-// another node, which starts at the same time, has just made.
+// the configuration want. If so, the stream is not updated, because another node that starts at the
+// same time may just have updated the stream, and this update would be undone.
 func sameStream(want, is jetstream.StreamConfig) bool {
 	for key, value := range want.Metadata {
 		if is.Metadata[key] != value {
@@ -392,8 +394,8 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		question("$JS.API.CONSUMER.CREATE."+name+".probe", map[string]any{}) // not a valid consumer
 		question("$JS.API.CONSUMER.DELETE."+name+".probe", map[string]any{})
 	}
-	// These requests are not answered, but if one is denied, the denial arrives before the next
-	// answer.
+	// These requests get no answer. But if a request is denied, the denial arrives before the
+	// answer to the next request.
 	for subject, do := range map[string]func() error{
 		flowProbe:              func() error { return c.nc.Publish(flowProbe, nil) },
 		sharedSubject("probe"): func() error { return c.nc.Publish(sharedSubject("probe"), sharedProbe) },

@@ -55,7 +55,7 @@ const maxWaitingBytes = 8 << 20
 
 // committer stores one partition's samples. It sends one message at a time, with as many of the
 // waiting samples as fit. New samples wait only until that message is stored. So an idle committer
-// sends a single sample at once, and a slow disk makes commits larger.
+// sends a single sample at once, and on a slow disk the commits become larger.
 type committer struct {
 	e       *Engine
 	subject string
@@ -71,10 +71,10 @@ func newCommitter(e *Engine, partition int) *committer {
 	return &committer{e: e, subject: codec.TelemetrySubject(partition), wake: make(chan struct{}, 1)}
 }
 
-// enqueue queues a chunk, which is a part of one Append. If it must refuse the chunk, the Append
-// returns an error, and enqueue refuses the later chunks of that Append too. Otherwise a vehicle's
-// newer samples could be stored without its older ones, and the older ones would be ignored when
-// they are sent again.
+// enqueue queues a chunk, which is a part of one Append. If enqueue must refuse the chunk, the
+// Append returns an error, and enqueue also refuses the later chunks of the same Append. Otherwise
+// a vehicle's newer samples could be stored without its older samples, and the older samples would
+// be ignored when they are sent again.
 func (c *committer) enqueue(k engine.Chunk) {
 	c.mu.Lock()
 	var err error

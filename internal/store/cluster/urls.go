@@ -23,9 +23,9 @@ func ValidURLs(urls string) bool {
 }
 
 // LoginInClear reports whether the engine could send a login without TLS to a NATS server on
-// another machine. With a URL that begins with tls:// or wss://, it never does. With any other URL
-// it could, even if the server uses TLS: an attacker in the network could make the server look like
-// one without TLS, and then read the login or impersonate the server.
+// another machine. With a URL that begins with tls:// or wss://, the engine never does so. With any
+// other URL it could, even if the server uses TLS: an attacker in the network could pretend that
+// the server does not use TLS, and then read the login or impersonate the server.
 func (c *Config) LoginInClear() bool {
 	for u := range eachURL(c.URLs) {
 		to, err := url.Parse(u)
@@ -41,7 +41,8 @@ func (c *Config) LoginInClear() bool {
 	return false
 }
 
-// eachURL yields the URLs of a comma-separated list. The scheme of an address without one is nats.
+// eachURL yields the URLs of a comma-separated list. For an address without a scheme, the scheme is
+// nats.
 func eachURL(urls string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for u := range strings.SplitSeq(urls, ",") {
