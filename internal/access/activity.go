@@ -95,7 +95,7 @@ const MaxIgnoredNames = 8
 // text is cut.
 const MaxRefusalText = 200
 
-// telemetry holds a node's counters for the telemetry of a source.
+// telemetry holds a node's counters for the telemetry of one source.
 type telemetry struct {
 	accepted, ignored atomic.Int64
 	refused           [refusals]atomic.Int64
@@ -112,8 +112,8 @@ type lastRefusal struct {
 	text string
 }
 
-// counts returns the counters for a source's telemetry. The first call creates them, so that a
-// token, whose usage has the same type but which sends no telemetry, needs no memory for them.
+// counts returns the counters for a source's telemetry. The first call creates these counters. A
+// token's usage has the same type, but a token sends no telemetry, so it needs no memory for them.
 func (u *usage) counts() *telemetry {
 	if t := u.telemetry.Load(); t != nil {
 		return t
@@ -153,12 +153,12 @@ func (u *usage) CountIgnored(name string, n int) {
 // reason r. It takes no lock.
 func (u *usage) CountRefused(r Refusal, n int) { u.counts().refused[r].Add(int64(n)) }
 
-// NoteRefused records the last refusal of a source: at time now, its key or something that it sent
-// was refused for the reason r. The text says why, in words. It must be safe to show: without a
-// vehicle, a key or a value. A call replaces what the call before it recorded, even if its own time
-// is earlier, because the clock may have been fast at the call before. There is one exception. The
-// reason [WrongKey], which strangers can cause, does not replace another reason that is at most
-// strangersWait old.
+// NoteRefused records the last refusal of a source: at the time now, the source's key or its
+// telemetry was refused for the reason r. The text gives the reason in words. It must be safe to
+// show: without a vehicle, a key or a value. A later call replaces the record of an earlier call,
+// even if the later call has an earlier time, because the clock may have been fast at the earlier
+// call. There is one exception: the reason [WrongKey], which strangers can cause, does not replace
+// another reason that is at most strangersWait old.
 func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	if len(text) > MaxRefusalText {
 		const mark = "…"
@@ -170,7 +170,7 @@ func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 		return
 	}
 	if old := last.Load(); old == nil || old.why == WrongKey || !within(strangersWait, old.at, next.at) {
-		last.CompareAndSwap(old, next) // a refusal of the source at the same time wins
+		last.CompareAndSwap(old, next) // a concurrent refusal of the source takes precedence
 	}
 }
 

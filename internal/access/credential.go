@@ -34,8 +34,8 @@ type Credential struct {
 	Strict bool // sources only: a sample with an unknown signal is refused
 }
 
-// Earlier is a secret that was replaced. It stays valid for a while, so that its holder has time to
-// switch to the new one.
+// Earlier is a secret that was replaced. It stays valid until the time Until, so that its holder
+// has time to change to the new secret.
 type Earlier struct {
 	Hash  Hash
 	Until time.Time // from this time on it is refused
@@ -165,8 +165,9 @@ func (c *Credential) Change(to Change, now time.Time) error {
 }
 
 // Check returns an error if a field of c has a value that this service never stores, such as an
-// invalid name. It is applied to new credentials, to stored ones and to those in a backup. It
-// accepts any Vehicles, even none, because a list becomes empty when its last vehicle is forgotten.
+// invalid name. The service checks new credentials, stored credentials and the credentials in a
+// backup. Check accepts any Vehicles, even an empty set, because a list becomes empty when its last
+// vehicle is forgotten.
 func (c *Credential) Check() error {
 	if err := CheckName(c.Kind, c.Name); err != nil {
 		return err
@@ -225,7 +226,7 @@ var (
 		"telemetry takes a source's key, which begins with " + string(SourceKind))
 	// ErrUnread means that the secret is unknown to this node but may be valid: a newer version of
 	// carstate has stored credentials that this node cannot read, and the secret may belong to one
-	// of them. A node of the newer version can decide this.
+	// of them. A node of the newer version knows which of the two it is.
 	ErrUnread = errors.New("it may be one that this node is too old to read: try again")
 )
 

@@ -43,15 +43,16 @@ type Tombstone struct {
 	// Lifted is the time when the vehicle was allowed again. It is zero if the vehicle was not
 	// allowed again.
 	Lifted time.Time `json:"lifted,omitzero"`
-	// Opened is set when samples of the vehicle are accepted again. This happens after Lifted is
-	// set: the node that folds the vehicle's samples must receive Lifted first, because it would
-	// otherwise ignore samples that another node has accepted.
+	// Opened is set when samples of the vehicle are accepted again. Opened is set some time after
+	// Lifted, because the node that folds the vehicle's samples must receive Lifted first;
+	// otherwise it would ignore samples that another node has accepted.
 	Opened bool `json:"opened,omitempty"`
 	// Removed is set once all stored data that name the vehicle have been deleted.
 	Removed bool `json:"removed,omitempty"`
-	// Quiet is the time from which no node stores telemetry of the vehicle. It is zero while a node
-	// may still store some. Last is the sequence number of the newest telemetry record at the time
-	// when Quiet was first set; no later record contains samples of the vehicle.
+	// Quiet is the time from which no node stores telemetry of the vehicle. While a node may still
+	// store telemetry of the vehicle, Quiet is zero. Last is the sequence number of the newest
+	// telemetry record at the time when Quiet was first set; no later record contains samples of
+	// the vehicle.
 	Quiet time.Time `json:"quiet,omitzero"`
 	Last  uint64    `json:"last,omitempty"`
 	// Erased is the time when the erasure ended. All records that name the vehicle were then
@@ -63,9 +64,9 @@ type Tombstone struct {
 	// that was created at Made (Unix nanoseconds).
 	Stale uint64 `json:"stale,omitempty"`
 	Made  int64  `json:"made,omitempty"`
-	// Unread is set if a newer version wrote the tombstone and this version cannot read it. It is
-	// then unknown whether the tombstone was lifted. So this node neither accepts samples of the
-	// vehicle nor uses stored ones.
+	// Unread is set if a newer version wrote the tombstone and this version cannot read it. In that
+	// case, it is unknown whether the tombstone was lifted, so this node neither accepts samples of
+	// the vehicle nor uses stored samples.
 	Unread bool `json:"-"`
 }
 
@@ -80,8 +81,8 @@ func (t Tombstone) Covers(seq uint64, made int64) bool {
 }
 
 // Forgotten is a node's copy of all tombstones. A feed of changed records keeps it up to date. For
-// every sample, the node looks up here whether the vehicle is forgotten. The zero value has no key
-// and no tombstones. Forgotten is safe for concurrent use.
+// every sample, the node looks up in this copy whether the vehicle is forgotten. The zero value has
+// no key and no tombstones. Forgotten is safe for concurrent use.
 type Forgotten struct {
 	mu         sync.RWMutex // guards keys and tombstones
 	keys       []*Hasher
@@ -146,8 +147,8 @@ func (f *Forgotten) Hash(id vehicle.ID) VehicleHash {
 }
 
 // Find returns the tombstone of a vehicle. A vehicle may have several tombstones, under the hashes
-// of different keys. Find then prefers one that is in force, that is, by which telemetry is
-// refused.
+// of different keys. If one of them is in force (telemetry is refused because of it), Find returns
+// that one.
 func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	if f.count.Load() == 0 {
 		return Tombstone{}, false

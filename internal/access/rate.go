@@ -69,10 +69,10 @@ type Budget struct {
 	fullAt atomic.Int64 // Unix nanoseconds
 }
 
-// Take uses one call of the budget at time now. The rate r must have a limit. If no call is left,
-// ok is false and nothing is used. remaining is the number of calls that are left after Take. If
-// remaining is 0, next is the time until another call is available. If the clock was set back, Take
-// refuses calls for at most one window.
+// Take uses one call of the budget at the time now. The rate r must have a limit. If no call is
+// left, ok is false and no call is used. The result remaining is the number of calls that are left
+// after Take. If remaining is 0, next is the time until another call is available. If the clock was
+// set back, Take refuses calls for at most one window.
 func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	return b.take(r, 1, 1, now)
 }
@@ -90,8 +90,8 @@ func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next 
 }
 
 // take implements Take, TakeBatch and Peek: it uses n calls of the budget. The parameter most is the
-// largest n that any of them passes for this budget. A budget that is overdrawn by more than most
-// allows shows that the clock was set back.
+// largest n that Take, TakeBatch or Peek passes for this budget. If the budget is overdrawn by more
+// than a batch of most calls can cause, the clock was set back.
 func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	t := now.UnixNano()
 	each := int64(r.Window) / r.Calls
@@ -100,9 +100,9 @@ func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, ne
 		stored := b.fullAt.Load()
 		full := max(stored, t)
 		// While the clock runs forward, full is later than the present time t by at most one window
-		// (depth) plus the time for the calls taken in advance. If full is later by almost another
-		// window, the clock was set back. The budget is then set to empty. Otherwise no call would
-		// be allowed until the clock has made up for the step back.
+		// (depth) plus the time for the calls taken in advance. If full is later by almost one
+		// window more, the clock was set back. In that case, the budget is set to empty. Otherwise
+		// no call would be allowed until the clock has reached its earlier time again.
 		if full-t > 2*depth-each+(most-1)*each {
 			full = t + depth
 			b.fullAt.CompareAndSwap(stored, full)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// CheckOverlap returns an error if d is not a valid overlap, which is from 0 to [MaxOverlap]. The
-// overlap is the time for which a replaced secret stays valid.
+// CheckOverlap returns an error if d is not a valid overlap: the time, from 0 to [MaxOverlap], for
+// which a replaced secret stays valid.
 func CheckOverlap(d time.Duration) error {
 	if d < 0 || d > MaxOverlap {
 		return fmt.Errorf("the overlap is from 0 to %d days", MaxOverlap/(24*time.Hour))
@@ -16,13 +16,14 @@ func CheckOverlap(d time.Duration) error {
 }
 
 // Rotate replaces the credential's secret by a new one with the given hash. The replaced secret
-// stays valid for the time overlap, or ends at once if the kind of credential permits no overlap. A
-// secret that an earlier rotation replaced ends at the same time, unless its own end is earlier. So
-// a rotation with no overlap leaves only the new secret valid, as is needed after a secret has
-// leaked. Of the secrets that have ended, only the last maxEnded are kept.
+// stays valid for the time overlap, or ends at once if the kind of credential permits no overlap.
+// The secrets that earlier rotations have replaced end at the same time, unless their own end is
+// earlier. So after a rotation without overlap, only the new secret is valid; this is needed after
+// a secret has leaked. Of the secrets that have ended, only the last maxEnded are kept.
 func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) error {
 	policy := c.Kind.Policy()
-	// A retry after a lost response must succeed, even if the record was changed in between.
+	// If the response to a rotation was lost, a retry must succeed, even if the record was changed
+	// after the rotation.
 	if c.Hash == hash || slices.ContainsFunc(c.Earlier, func(e Earlier) bool { return e.Hash == hash }) {
 		return nil
 	}

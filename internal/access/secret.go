@@ -37,7 +37,7 @@ func (k Kind) Length() int { return len(k) + randomLength + checksumLength }
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// Hash is the SHA-256 of a secret. A secret is stored in no other form.
+// Hash is the SHA-256 of a secret. The service stores a secret only in this form.
 type Hash [sha256.Size]byte
 
 // Errors of [Check].
@@ -80,7 +80,8 @@ func Check(kind Kind, s []byte) error {
 
 // appendRandom appends n uniformly distributed random base62 characters.
 func appendRandom(b []byte, n int) []byte {
-	// A byte of fair or more is not used, because then some characters would be more frequent.
+	// A byte with a value of fair or more is not used; otherwise some characters would be more
+	// frequent than others.
 	const fair = 256 / 62 * 62
 	var buf [64]byte
 	for n > 0 {
@@ -139,8 +140,8 @@ func HoldsSecret(s string) bool {
 	return false
 }
 
-// errNameIsSecret is the error for a name that contains a secret. It is refused because names
-// appear in logs, metrics and pages.
+// errNameIsSecret is the error for a name that contains a secret. Such a name is refused because
+// names appear in logs, metrics and pages.
 var errNameIsSecret = errors.New("this looks like a token or a key: a name must not hold one")
 
 // Redact replaces every run of characters in s that looks like a secret by a mark such as "CST…".

@@ -19,8 +19,8 @@ func OneLine(err error) string {
 	return Redact(Printable(strings.Join(all, "; ")))
 }
 
-// WithoutPath returns err without its path, for a message that must not contain the path, or that
-// contains it already.
+// WithoutPath returns err without its path. It is for messages that must not contain the path, or
+// already contain it.
 func WithoutPath(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err

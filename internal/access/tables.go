@@ -108,8 +108,8 @@ func (t *Credentials) Put(c Credential) {
 }
 
 // Lose removes a credential whose record this node cannot read, because a newer version wrote it.
-// The credential may have been revoked, or may have a new secret that this node does not know. So,
-// while there is such a record, the lookup of any unknown secret returns [ErrUnread].
+// The credential may have been revoked, or may have a new secret that this node does not know.
+// While the table has such a record, the lookup of any unknown secret returns [ErrUnread].
 func (t *Credentials) Lose(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,7 +130,8 @@ func (t *Credentials) Lose(name string) {
 // wrote them.
 func (t *Tables) Unread() bool { return t.Tokens.hasUnread.Load() || t.Sources.hasUnread.Load() }
 
-// usage returns the counters of a credential, creating them at first use. mu must be held.
+// usage returns the counters of a credential, and creates them at the first use. The caller holds
+// mu.
 func (t *Credentials) usage(id string) *usage {
 	u := t.usages[id]
 	if u == nil {
@@ -143,9 +144,9 @@ func (t *Credentials) usage(id string) *usage {
 	return u
 }
 
-// NoteUsage sets the usage of a token that the given node has stored. It replaces what the same
-// node had stored before. If the given node is this one, NoteUsage may be called only during the
-// start, because this node's counters already contain everything that it stores later.
+// NoteUsage sets the usage of a token that the given node has stored, in place of the usage that
+// the same node had stored before. For this node itself, NoteUsage may be called only during the
+// start, because after the start the node's counters already contain all usage that it stores.
 func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -172,7 +173,7 @@ func (t *Credentials) ForgetUsage(id, node string) {
 
 // Usage returns the usage of a token on all nodes: what the nodes have stored, plus what this node
 // has counted since it started. It leaves out days after now, and a last use or refusal on such a
-// day, because they come from a fast clock.
+// day, because such days come from a clock that was fast.
 func (t *Credentials) Usage(id string, now time.Time) Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,8 +217,9 @@ func (t *Credentials) Counted() iter.Seq2[string, int64] {
 }
 
 // verify returns the credential that a secret belongs to. If there is none, it returns nil and an
-// error. If the secret is no longer valid, it returns both the credential and an error. The error
-// says why, in words for the caller. verify does the same work for a known and an unknown secret.
+// error. If the secret is no longer valid, it returns both the credential and an error. The text of
+// the error gives the reason, in words for the caller. verify does the same work for a known and an
+// unknown secret.
 func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, error) {
 	if err := Check(kind, secret); err != nil {
 		return nil, err
@@ -264,8 +266,10 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 
 // VerifyNamed is like Verify, for a key that is sent together with the source's name, as in MQTT. A
 // valid key of another source is refused with [ErrNotKnown]. If the key is not that of the named
-// source, VerifyNamed also records the refusal in the counters of the named source. The record must
-// cost no memory beyond these counters, because anybody who can connect can cause it.
+// source, VerifyNamed also records the refusal in the counters of the named source, if there is
+// such a source. It needs no memory beyond these counters, because any client that can connect can
+// cause such a refusal. If the error is [ErrUnread], nothing is recorded, because the key may be
+// valid.
 func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, error) {
 	g, err := t.Verify(key, now)
 	if g != nil && g.Name == name || errors.Is(err, ErrUnread) {

@@ -67,8 +67,8 @@ const UsageDays = 30
 
 // maxFutureDays is the maximum number of days after today whose calls are kept. If there are more,
 // the days nearest to today are kept. Days after today are not shown, because they usually come
-// from a node whose clock was fast. They are not dropped, because this node's clock may be slow
-// instead.
+// from a node whose clock was fast. But they are kept, because perhaps the clock of this node is
+// slow, and the clock of the other node is right.
 const maxFutureDays = 7
 
 // DayOf returns the day of t, as the number of days since 1 January 1970 in UTC.
@@ -135,8 +135,8 @@ func (u *Usage) pastDays(now time.Time) int {
 }
 
 // upTo returns the usage, with LastUsed or LastRefused set to zero if it is later than the given
-// day. Such a time comes from a fast clock. If it were kept, every node would show it, until that
-// time has come, instead of the true last use or refusal.
+// day. Such a time comes from a clock that was fast. If the time were kept, every node would show
+// it in place of the true last use or refusal, until that time has come.
 func (u Usage) upTo(day int64) Usage {
 	if DayOf(u.LastUsed) > day {
 		u.LastUsed = time.Time{}
@@ -147,8 +147,8 @@ func (u Usage) upTo(day int64) Usage {
 	return u
 }
 
-// usage holds what a node has counted for a token or a source since the node started. It belongs to
-// the credential's name, so it is kept when the record changes.
+// usage holds what a node has counted for a token or a source since the node started. Usage belongs
+// to the credential's name, so it is kept when the record changes.
 type usage struct {
 	Budget      Budget
 	lastUsed    atomic.Int64 // Unix seconds
@@ -209,8 +209,8 @@ func (u *usage) counterOf(day int64) *dayCounter {
 }
 
 // maxHeldDays is the maximum number of days for which a process holds counters: UsageDays days up
-// to today, maxFutureDays days after today, and another maxFutureDays+1 days. The last are for days
-// that a fast clock adds, so that these do not displace the others.
+// to today, maxFutureDays days after today, and another maxFutureDays+1 days. The additional days
+// are for days that a fast clock adds, so that such days do not displace the others.
 const maxHeldDays = UsageDays + 2*maxFutureDays + 1
 
 // withDay returns d with a new counter for the given day, unless d already has one. The counter of
@@ -269,8 +269,8 @@ func (u *usage) running() (r Usage) {
 }
 
 // LastUsed returns when the token was last used on any node, as far as this node knows, in whole
-// minutes. It returns the zero time if the token was never used, or if a fast clock has noted a use
-// on a day after now.
+// minutes. It returns the zero time if the token was never used, or if a node whose clock was fast
+// has recorded a use on a day after now.
 func (u *usage) LastUsed(now time.Time) time.Time {
 	return Usage{LastUsed: u.latestUse()}.upTo(DayOf(now)).LastUsed
 }
@@ -297,8 +297,8 @@ func unpackRefusal(n int64) (time.Time, Outcome) {
 func dayAfter(at int64) int64 { return (at/secondsPerDay + 1) * secondsPerDay }
 
 // noteRefusal stores the time and the reason of a refusal in v, unless v already has a refusal of a
-// later second on the same day. A stored refusal on a later day is replaced, because it was noted
-// by a fast clock and would otherwise hide all refusals until that day.
+// later second on the same day. A stored refusal on a later day is replaced: it was recorded while
+// the clock was fast, and would otherwise hide all refusals until that day.
 func noteRefusal(v *atomic.Int64, at int64, why Outcome) {
 	n, next, ahead := packRefusal(at, why), packRefusal(at+1, 0), packRefusal(dayAfter(at), 0)
 	for {
