@@ -41,9 +41,9 @@ func fileError(err error) error {
 
 // staysWrong reports whether an error of reading a file, or of opening it for writing, will occur
 // again with the same configuration. Such an error means that the path, a permission or the content
-// is wrong. Other errors of the operating system, such as a full disk, may pass by themselves. A
-// key that does not match its certificate may also pass: a renewal may have written only one of the
-// two files so far.
+// is wrong. Other errors of the operating system, such as a full disk, may end without a change of
+// the configuration. So may the error that a key does not match its certificate: a renewal may have
+// written only one of the two files so far.
 func staysWrong(err error) bool {
 	if _, ok := errors.AsType[syscall.Errno](err); !ok {
 		return !strings.Contains(err.Error(), "does not match public key") // crypto/tls has no value for it

@@ -19,8 +19,8 @@ type answers struct {
 }
 
 // update puts the verdicts of a vehicle into the tables, and its state into the lists of the
-// console. If state is nil, it puts only the verdicts there: the engine of one machine passes no
-// states while it opens.
+// console. If state is nil, the lists of the console receive only the verdicts. The engine of one
+// machine passes no states while it opens.
 func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, state *vehicle.State) {
 	a.table.Put(id, fleet.Answer{Driving: d, Throttle: t})
 	if a.monitor != nil {
@@ -63,9 +63,9 @@ func (a answers) Delete(id vehicle.ID) {
 const expireAfter = 30 * 24 * time.Hour
 
 // expiryCutoff returns the present time minus expireAfter. A vehicle whose last report is older
-// than the result has expired, and is unknown until it reports again. A wall clock that jumps ahead
-// must not make vehicles expire. So the present time is the earlier of two times: now, which is
-// from the wall clock, and began plus ran. The parameter ran is the time since began on the
+// than the result has expired, and is unknown until it reports again. Vehicles must not expire
+// because the wall clock jumps ahead. So the present time is the earlier of two times: now, which
+// is from the wall clock, and began plus ran. The parameter ran is the time since began on the
 // monotonic clock, which never jumps.
 func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter time.Duration) time.Time {
 	if steady := began.Add(ran); steady.Before(now) {

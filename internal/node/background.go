@@ -13,10 +13,10 @@ import (
 )
 
 // startBackground starts the tasks that run as long as the node, except the servers. All tasks
-// start at once. Only the task that folds telemetry into states waits for another one, which loads
+// start at once. Only the task that folds telemetry into states waits for another task, which loads
 // the map of roads. In the function, the comment of each task says what is lost if the process
-// crashes. Nothing else is lost, because no task acknowledges anything to a client, and the tables
-// are copies of what is stored.
+// crashes. Nothing else is lost: no task acknowledges anything to a client, and the tables are
+// copies of what is stored.
 func (n *Node) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop = cancel
@@ -34,8 +34,8 @@ func (n *Node) startBackground() {
 	n.background(func() error { return n.records.RunTokens(ctx, n.health.recordsCaughtUp) })
 	n.background(func() error { return n.records.RunSources(ctx, n.health.recordsCaughtUp) })
 	// Every stored state becomes an answer (answers.go). A node that neither answers queries nor
-	// shows vehicles follows only the cursors and heartbeats in STATES. From them it learns which
-	// vehicles were forgotten and how far behind its copies are.
+	// shows vehicles follows only the cursors and heartbeats in STATES. From the cursors, the node
+	// learns that vehicles were forgotten. From the heartbeats, it learns how old its copies are.
 	n.background(func() error {
 		if !n.config.needsStates() {
 			return n.cluster.FollowCursors(ctx, n.health.caughtUp)
@@ -43,7 +43,8 @@ func (n *Node) startBackground() {
 		return n.engine.FollowStates(ctx, n.answers.PutState, n.health.caughtUp)
 	})
 	// Vehicles that are silent for 30 days leave the fleet table; their states stay in the store.
-	// After a crash they are in the table again until the first expiry, an hour after the start.
+	// After a crash, these vehicles are in the table again until the first expiry, an hour after
+	// the start.
 	run(n.expire)
 
 	// The next tasks are monitors of the node itself. They store nothing, so a crash loses nothing.
@@ -51,8 +52,8 @@ func (n *Node) startBackground() {
 	// The probe measures the queueing delay, from which overloaded listeners set their limit of
 	// connections.
 	n.background(func() error { return n.probe.Run(ctx) })
-	// tuneCollector sets the percentage of the garbage collector, so that a large heap holds little
-	// garbage.
+	// tuneCollector sets the percentage (GOGC) of the garbage collector, so that a large heap holds
+	// little garbage.
 	run(tuneCollector)
 	// notifySupervisor tells systemd that the node is ready, that it is alive, and what it lacks.
 	// If the process hangs, these messages stop and systemd restarts it.
@@ -74,8 +75,8 @@ func (n *Node) startBackground() {
 	}
 
 	// The map of roads is first read from the store, then kept up to date and stored every 5
-	// minutes and at the end. A crash loses what was learned since it was last stored: of each
-	// stretch's profile, at most a quarter of an hour. Later telemetry replaces the loss.
+	// minutes and at the end. A crash loses what the map has learned since it was last stored: at
+	// most a quarter of an hour of each stretch's profile. Later telemetry replaces the loss.
 	roadsLoaded := make(chan struct{})
 	if n.config.knowsRoads() {
 		run(func(ctx context.Context) {
@@ -87,9 +88,9 @@ func (n *Node) startBackground() {
 		return
 	}
 	// Telemetry is folded into states. The new states are stored in one batch with the cursor,
-	// which is moved behind that telemetry. A crash before the batch leaves states and cursor
-	// unchanged, and the same telemetry is folded again after the restart. After the batch, nothing
-	// needs to be repeated. Folding waits up to roadsWithin for the map of roads, because the
+	// which then includes that telemetry. After a crash before the batch, states and cursor are
+	// unchanged, and the next start folds the same telemetry again. After a crash after the batch,
+	// nothing is repeated. Folding waits up to roadsWithin for the map of roads, because the
 	// driving rules use it.
 	//
 	// This step and the two steps below stop for good once a newer version has stored something
@@ -103,11 +104,12 @@ func (n *Node) startBackground() {
 		n.awaitRoads(ctx, roadsLoaded)
 		deriver.Run(ctx)
 	})
-	// Telemetry up to the cursors is removed after the retention. After a crash it stays a little
-	// longer.
+	// Telemetry up to the cursors is removed after the retention. After a crash, this telemetry
+	// stays a little longer.
 	whileFolding(n.engine.Trim)
 	// The bytes that name forgotten vehicles are erased from the disk. The tombstone of a vehicle
-	// records the completed steps, so the next start continues there after a crash.
+	// records the completed steps, so after a crash the next start continues with the step that
+	// follows.
 	whileFolding(n.records.Erase)
 }
 
@@ -145,25 +147,24 @@ const (
 )
 
 // foldedStates is the maximum number of folded states: states that telemetry has changed and that
-// are not stored yet. On one machine, a checkpoint stores them all; at this limit they are stored
-// before the next checkpoint is due. The number is divided among the partitions, but each partition
-// may have at least store.BatchStates. If more vehicles than foldedStates report within a second,
-// nearly every sample causes a state to be stored, so a sample costs several times the processor
-// time.
+// are not stored yet. On one machine, a checkpoint stores all of them; at this limit, a checkpoint
+// begins before it is due. The number is divided among the partitions, but each partition may have
+// at least store.BatchStates. If more vehicles than foldedStates report within a second, nearly
+// every sample causes a state to be stored, so a sample costs several times the processor time.
 const foldedStates = 25_000
 
 // checkpoint is the interval at which the engine of one machine stores the states that telemetry
 // has changed. Neither answers nor the processing of telemetry wait for a checkpoint. A start after
-// a crash processes the telemetry since the last checkpoint again. A longer interval makes a sample
-// cheaper, because a vehicle that reports often is stored only once per interval. It also delays
-// fewer answers, because less is written to the disk. Measured at 10,000 samples a second from
-// 10,000 cars: the 99th percentile of the time from a sample to its answer is 12 ms with an
-// interval of 1 s, 8 ms with 4 s, and 6.6 ms with 10 s.
+// a crash processes the telemetry since the last checkpoint again. With a longer interval, a sample
+// needs less processor time, because a vehicle that reports often is stored only once per interval.
+// Fewer answers are delayed, too, because less is written to the disk. Measured at 10,000 samples a
+// second from 10,000 cars: the 99th percentile of the time from a sample to its answer is 12 ms
+// with an interval of 1 s, 8 ms with 4 s, and 6.6 ms with 10 s.
 const checkpoint = 10 * time.Second
 
 // newDeriver returns the deriver, which folds telemetry into states. The deriver calls giveUp if
-// this node must stop folding: it cannot read records that a newer version of carstate has stored,
-// and nodes of that version fold instead.
+// this node must stop folding because it cannot read records of a newer version of carstate. Nodes
+// of that version then fold instead.
 func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	checkpointed, folded := time.Duration(0), store.MaxStates
 	if n.cluster == nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // Config holds the settings of a node. The caller must have checked the flags from which the values
-// come. [Start] checks only what depends on the machine: the ports, the files and the store.
+// come. [Start] itself checks only the ports, the files and the store, which depend on the machine.
 type Config struct {
 	Roles     []string   // roles from the constants below; without a cluster, all of them
 	Listeners []Listener // the listeners that these roles need
@@ -57,8 +57,8 @@ type Config struct {
 
 	Version string // version of the program
 	Log     *slog.Logger
-	// LogLevel is the level of Log. Operators can change it while the node runs. If nil, they
-	// cannot.
+	// LogLevel is the level of Log. Operators can change the level while the node runs. If nil, the
+	// level is fixed.
 	LogLevel *slog.LevelVar
 }
 

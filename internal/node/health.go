@@ -21,14 +21,14 @@ type health struct {
 	feeds      atomic.Int32             // how many feeds have not caught up yet
 	records    atomic.Int32             // how many feeds of tokens and sources have not caught up yet
 	started    chan struct{}            // closed once records is 0
-	draining   atomic.Bool              // the probes fail, so that load balancers send nothing more
+	draining   atomic.Bool              // the probes fail, so that load balancers send no more requests
 	ending     atomic.Bool              // telemetry is refused
 	readOnly   atomic.Bool              // set by an operator
 
 	origin time.Time // monotonic origin of until
 	// until is the end of the time in which queries may be answered from the node's tables, which
-	// are copies of what the engine stores. After that, the tables may be too old. The unit is ns
-	// after the field origin. Every query reads until.
+	// are copies of what the engine stores. After this time, the tables may be too old. The unit is
+	// ns after the field origin. Every query reads the field until.
 	until atomic.Int64
 }
 
@@ -59,7 +59,7 @@ func newHealth(
 
 func (h *health) caughtUp() { h.feeds.Add(-1) }
 
-// drain makes the probes fail, so that load balancers send nothing more to this node. The node
+// drain makes the probes fail, so that load balancers send no more requests to this node. The node
 // continues to answer queries and to accept telemetry.
 func (h *health) drain() { h.draining.Store(true) }
 
@@ -96,11 +96,11 @@ func (h *health) canAnswer(now time.Time) error {
 }
 
 // inTouch returns nil, or the reason why this node's tables are too old for a query that arrived at
-// the time now. The tables are copies of what the engine stores. They are new enough until
+// the time now. The tables are copies of what the engine stores. They are new enough until the time
 // maxFeedAge has passed since the copies were last known to be complete. inTouch stores the end of
-// that period in the field until, so nearly every call costs only one atomic load and a comparison
-// with now. It does not store the result of the comparison: after a pause of the process, an old
-// result would be wrong.
+// this period in the field until, so nearly every call costs only one atomic load and a comparison
+// with now. The result of the comparison is not stored, because after a pause of the process it
+// would be wrong.
 func (h *health) inTouch(now time.Time) error {
 	if now.Sub(h.origin) <= time.Duration(h.until.Load()) {
 		return nil
@@ -182,8 +182,8 @@ func (h *health) takes() error {
 
 // ready returns what /readyz reports: nil, or the reason why the node does not do all of its work.
 // A node without the ingest role is ready even if nothing can be stored. While the engine elects a
-// leader, no node can store, but all nodes can answer queries. Load balancers must still find ready
-// nodes for the queries then.
+// leader, no node can store, but all nodes can answer queries. During that time, load balancers
+// must still find ready nodes for the queries.
 func (h *health) ready() error {
 	if h.ingests {
 		if err := h.takes(); err != nil {

@@ -84,9 +84,9 @@ func (c *keyPair) watch(ctx context.Context) {
 }
 
 // check reads the files, and uses the pair of certificate and key in them if it has changed. A
-// renewal writes one file after the other, so check uses a pair only once two checks in a row have
-// read the same pair. If a pair cannot be used, the old pair stays in use and the error is logged
-// once.
+// renewal writes one file after the other, so check uses a new pair only when two checks in a row
+// have read the same pair. If a pair cannot be used, the old pair stays in use and the error is
+// logged once.
 func (c *keyPair) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,9 +122,9 @@ func (c *keyPair) checkOnce() {
 	c.log.Info("the certificate was renewed", "expires", c.expires())
 }
 
-// read returns the contents of the two files, and a hash of these contents, by which a change is
-// recognized. If a file cannot be read, the hash is that of the error's text, so that the same
-// error is recognized, too.
+// read returns the contents of the two files, and a hash of these contents, by which the caller
+// recognizes a change. If a file cannot be read, it returns the hash of the error's text, so that
+// the caller also recognizes a repeated error.
 func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 	cert, err = os.ReadFile(c.certFile)
 	if err == nil {
@@ -141,9 +141,9 @@ func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 var errExpired = errors.New("the certificate has expired")
 
 // use makes a pair of certificate and key the current one. If the certificate has expired, use
-// returns an error and the current pair stays in use. At the start there is no current pair, so
-// even an expired one is used: an operator can repair a running service more easily than a service
-// that does not start.
+// returns an error and the current pair stays in use. At the start, there is no current pair, so
+// even an expired certificate is used: an operator can repair a running service more easily than a
+// service that does not start.
 func (c *keyPair) use(cert, key []byte, hash [sha256.Size]byte) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {

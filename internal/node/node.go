@@ -82,8 +82,8 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n.boundVehicles(c.vehicleBound())
 	// The following steps change nothing in the data directory. They load the certificate, open the
 	// ports (a port in use is the most likely failure) and the access log, and reject an admin key
-	// that cannot be used. If one of them fails, or the process crashes here, the data directory is
-	// as it was.
+	// that cannot be used. If one of these steps fails, or the process crashes during them, the
+	// data directory is unchanged.
 	if n.cert, err = openFiles(&c); err != nil {
 		return nil, err
 	}
@@ -107,8 +107,8 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	}
 
 	// The engine opens the data directory. The engine of one machine also fills the fleet table
-	// while it opens; the feed of STATES brings later changes. After a crash here the next start
-	// opens the engine again. No client has got an acknowledgement yet.
+	// while it opens; the feed of STATES brings later changes. After a crash during this step, the
+	// next start opens the engine again. No client has received an acknowledgement yet.
 	n.monitor = console.NewMonitor(n.fleet, n.registry, c.MaxAge, nil)
 	n.answers = answers{table: n.fleet}
 	if c.has(Admin) {
@@ -120,9 +120,9 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	if err = n.openEngine(ctx, &c); err != nil {
 		return nil, err
 	}
-	// A missing admin key is created only now. The engine has opened the data directory, so no
-	// other node uses it. After a crash before this step, the next start creates the key. After a
-	// crash after it, the next start loads the same key.
+	// A missing admin key is created after the engine has opened the data directory, because then
+	// no other node uses the directory. After a crash before this step, the next start creates the
+	// key. After a crash later, the next start loads the same key.
 	key, err := adminKey(&c)
 	if err != nil {
 		return nil, errors.Join(err, n.engine.Close())
@@ -133,11 +133,11 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n.records = store.NewRecordStore(n.engine, c.Store, &n.tables)
 	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.Store.Newer, c.MaxFeedAge, c.has(Ingest))
 	n.registerMetrics()
-	// Now the tables begin to load from the engine. The comments of startBackground say what a
-	// crash loses from here on.
+	// Now the tables begin to load from the engine. The comments in startBackground say what a
+	// crash loses from this step on.
 	n.startBackground()
-	// The next three steps write log lines. They follow the last step that can fail, because a failed
-	// start must log only its reason.
+	// The next three steps write log lines. The last step that can fail is before them, because a
+	// failed start must log only its reason.
 	if n.unclean {
 		logUnclean(c.Log, os.DirFS("/"))
 	}
@@ -145,7 +145,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n.logVehicleBound()
 	// The servers are created last, because they need all parts above. They acknowledge telemetry
 	// only once the engine has stored it. Until the tables are loaded they answer 503. Clients that
-	// have connected since the ports were opened have waited in the kernel's queue.
+	// have connected after the ports were opened have waited in the kernel's queue.
 	n.addServers(n.cert.config(), access.HashOf(key))
 	for _, srv := range n.servers {
 		n.background(func() error {
@@ -221,7 +221,7 @@ func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
 
 // openWithin calls open, which opens an engine, and waits for its result. If ctx ends first,
 // openWithin waits for at most stopWithin more and then gives up. The process then exits while the
-// engine is being opened. For the engine that is the same as a crash.
+// engine is being opened, which has the same effect on the engine as a crash.
 func openWithin[Engine any](ctx context.Context, open func() (Engine, error)) (Engine, error) {
 	type result struct {
 		engine Engine
@@ -288,8 +288,8 @@ func (n *Node) Wait(ctx context.Context) error {
 // balancers then stop sending requests to the node before its listeners close. Drain returns after
 // Config.Drain, or earlier if ctx ends or the node fails.
 func (n *Node) Drain(ctx context.Context) error {
-	// The supervisor may give a service less time to end than Drain and Close take, so it is asked
-	// for more.
+	// The supervisor may give a service less time to end than Drain and Close take, so the node
+	// asks the supervisor for more time.
 	extended := n.config.Drain + 2*stopWithin
 	notify(fmt.Sprintf("%s\nEXTEND_TIMEOUT_USEC=%d", daemon.SdNotifyStopping, extended.Microseconds()))
 	n.health.drain()
@@ -298,8 +298,8 @@ func (n *Node) Drain(ctx context.Context) error {
 	return n.Wait(ctx)
 }
 
-// Close ends the node. It first ends the servers, so that no telemetry is acknowledged that can no
-// longer be stored. Then it ends the work in the background, and finally the engine. A step that
+// Close ends the node. It first ends the servers, because telemetry that they accepted later could
+// not be stored. Then it ends the work in the background, and finally the engine. A step that
 // exceeds its time limit is abandoned. A crash during Close loses nothing that was acknowledged,
 // unless Local.SyncInterval permits such a loss.
 func (n *Node) Close() error {
@@ -314,9 +314,9 @@ func (n *Node) Close() error {
 	if !within(deadline, answersWithin+cutWithin, func() { n.closeServers(deadline) }) {
 		n.config.Log.Warn("a listener did not close in time")
 	}
-	// The access log is closed after the last answer, because it records that answer. The step has
-	// a time limit because the disk of the log may not respond. A crash before this step loses the
-	// lines that are still buffered.
+	// The access log is closed after the last answer, because the log records this answer, too. The
+	// step has a time limit because the disk of the log may not respond. A crash before this step
+	// loses the lines that are still buffered.
 	within(deadline, cutWithin, n.closeAccessLog)
 	// When the work in the background ends, it stores what it holds in memory: the folded states,
 	// the counts of calls, the map of roads. It needs the engine, so it ends before the engine.
@@ -328,7 +328,8 @@ func (n *Node) Close() error {
 		limit = max(limit, min(storeWithin, time.Until(end)-closeWithin))
 	}
 	if !within(deadline, limit, n.running.Wait) {
-		// Some of the work may wait for an engine that does not respond. Cut makes its calls fail.
+		// Some of the work may wait for an engine that does not respond. Cut makes the calls of the
+		// engine fail.
 		n.engine.Cut()
 		if !within(deadline, cutWithin, n.running.Wait) {
 			n.config.Log.Warn("background work did not end in time")
@@ -340,9 +341,9 @@ func (n *Node) Close() error {
 			n.config.Log.Warn("the last traces cannot be sent", "error", access.OneLine(err))
 		}
 	})
-	// The engine closes last, because all parts above may use it until they end. After a crash here
-	// the next start recovers the data directory; that takes longer than opening a data directory
-	// that was closed.
+	// The engine closes last, because all parts above may use it until they end. After a crash
+	// during this step, the next start recovers the data directory, which takes longer than to open
+	// a directory that was closed.
 	var err error
 	if !within(deadline, stopWithin, func() { err = n.engine.Close() }) {
 		return errors.New("the engine did not close in time: the next start recovers the data directory as after a crash")

@@ -23,7 +23,7 @@ func (n *Node) Reload(c Config) {
 	}
 	n.health.bound(c.MaxFeedAge)
 	n.roads.Bound(c.MaxStretches)
-	if own := n.config; own.needsStates() { // a node that does not follow the states knows no vehicle
+	if own := n.config; own.needsStates() { // without the states, the node cannot tell which vehicles are known
 		own.MaxVehicles = c.MaxVehicles
 		n.boundVehicles(own.vehicleBound())
 	}
@@ -45,8 +45,8 @@ func (n *Node) Settings() wire.NodeSettings {
 	return s
 }
 
-// Change applies those fields of s that are set. They are not stored, and are valid until the node
-// ends or until the next change.
+// Change applies those fields of s that are set. The changed settings are not stored. They are
+// valid until the next change or until the node ends.
 func (n *Node) Change(s wire.NodeSettings) {
 	if s.LogLevel != "" && n.config.LogLevel != nil {
 		if err := n.config.LogLevel.UnmarshalText([]byte(s.LogLevel)); err != nil {

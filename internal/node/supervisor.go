@@ -45,7 +45,7 @@ func (n *Node) notifySupervisor(ctx context.Context) {
 }
 
 // notify sends a message to systemd if systemd started the process. It ignores errors, because the
-// node can do nothing about them: if messages are missing, systemd's own time limits apply.
+// node cannot correct them: if messages are missing, systemd's own time limits apply.
 func notify(message string) {
 	_, _ = daemon.SdNotify(false, message)
 }

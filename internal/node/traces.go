@@ -32,8 +32,8 @@ func newTraces(ctx context.Context, c *Config) (traces, error) {
 	if c.OTLPEndpoint == "" {
 		return traces{}, nil
 	}
-	// The library's own log prints headers that it cannot parse, and a header may hold the
-	// collector's key.
+	// The library's own log prints headers that the library cannot parse, and a header may contain
+	// the collector's key.
 	otel.SetLogger(logr.Discard())
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(c.OTLPEndpoint),
 		otlptracehttp.WithProxy(proxyOf))
@@ -55,7 +55,7 @@ func newTraces(ctx context.Context, c *Config) (traces, error) {
 // proxyOf returns the proxy, from the environment, for a request that sends traces. The tracing
 // library calls proxyOf before each request. If the request follows a redirect, proxyOf returns an
 // error, because the request would send the collector's key, in a header, to the target of the
-// redirect. Every other way to prevent redirects would make the library ignore variables such as
+// redirect. With any other method to prevent redirects, the library would ignore variables such as
 // OTEL_EXPORTER_OTLP_CERTIFICATE.
 func proxyOf(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {

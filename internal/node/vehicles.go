@@ -49,8 +49,10 @@ func (c *Config) vehicleBound() int {
 	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/each/1000*1000))
 }
 
-// logVehicleBound logs at the start the maximum number of known vehicles, or that there is no
-// limit. At the limit, the node refuses new vehicles.
+// logVehicleBound logs, at the start of a node with the ingest role, the maximum number of known
+// vehicles; at this number, the node refuses new vehicles. If the node has no limit because it does
+// not follow the states of vehicles, logVehicleBound logs that and the flag that sets a limit.
+// Without the ingest role, it logs nothing.
 func (n *Node) logVehicleBound() {
 	switch {
 	case !n.config.has(Ingest):
@@ -96,8 +98,8 @@ type controlGroup struct {
 }
 
 // controlGroups yields the process's control group and then all its ancestors, because each of them
-// can limit the memory. In a container, the ancestors may be invisible: the container's own group
-// then looks like the root.
+// can limit the memory. In a container, the ancestors may be invisible; the container's own group
+// then appears as the root group.
 func controlGroups(root fs.FS) iter.Seq[controlGroup] {
 	return func(yield func(controlGroup) bool) {
 		groups, _ := fs.ReadFile(root, "proc/self/cgroup")
@@ -122,8 +124,8 @@ func controlGroups(root fs.FS) iter.Seq[controlGroup] {
 // logUnclean logs a warning that the last process ended without closing the engine, with the
 // possible causes. If the kernel has killed a process of this control group, or of an ancestor
 // group, for lack of memory, the warning names the group. In an ancestor group, the killed process
-// may belong to another service. The process's own group has no count of kills if a supervisor has
-// created the group again since then.
+// may belong to another service. If a supervisor has created the process's own group again after
+// the kill, this group has no count of the kill.
 func logUnclean(log *slog.Logger, root fs.FS) {
 	var kills []any
 	own, isOwn := "", false
