@@ -27,8 +27,9 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
 		if who, _, ok := s.ops.Identify(key); ok {
-			// Only a request with a valid key protects its connection from eviction. Without a
-			// valid key, the body may never arrive, and the connection would stay open.
+			// Only a request with a valid key protects its connection from eviction. Otherwise
+			// clients without a key could keep connections open with requests whose bodies never
+			// arrive.
 			netguard.HoldUntilAnswered(r.Context())
 			return r.WithContext(context.WithValue(r.Context(), callerKey{}, who)), nil
 		}

@@ -17,8 +17,8 @@ import (
 type nothing struct{}
 
 // endpoint is the handler of one API call. It also has the call's name, the status on success, and
-// the types of the JSON bodies of request and response. A test compares these with the OpenAPI
-// document. The types are nil if the handler reads and writes the bodies by itself.
+// the types of the JSON bodies of request and response, which a test compares with the OpenAPI
+// document. If the handler reads and writes the bodies by itself, the types are nil.
 type endpoint struct {
 	http.Handler
 	name    string
@@ -99,7 +99,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 }
 
 // noNulls makes the decoder refuse null for optional strings, booleans and vehicle lists. Null is
-// ambiguous: the client may mean the same as without the member, or may want to remove the value.
+// ambiguous: a client that sends it may want to leave the value unchanged, or to remove the value.
 var noNulls = json.WithUnmarshalers(json.JoinUnmarshalers(refuseNull[string](), refuseNull[bool](),
 	refuseNull[ops.VehicleList]()))
 

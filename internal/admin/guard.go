@@ -13,14 +13,16 @@ import (
 )
 
 // guard returns a handler that passes requests on to next. It refuses three kinds of requests:
-// those that a browser may have been tricked into sending, those with a path that is not clean, and
-// API and console calls that arrive before the node's tables are filled.
+//
+//   - requests that a browser may have been tricked into sending;
+//   - requests with a path that is not clean;
+//   - API and console calls that arrive before the node's tables are filled.
 //
 // A browser can be tricked because the listener usually listens on the loopback address, and any
-// page that the operator opens can send requests to that address. guard recognizes a page of
-// another site by the Origin or Sec-Fetch-Site header. A page may also have its own host name
-// resolved to 127.0.0.1 (DNS rebinding); guard then recognizes it by that name in the Host header.
-// No CORS headers are sent, so no page of another site can read a response, either.
+// page that the operator opens can send requests to that address. guard recognizes a request from a
+// page of another site by the Origin or Sec-Fetch-Site header. With DNS rebinding, the host name of
+// such a page resolves to 127.0.0.1; guard then recognizes the request by this host name in the
+// Host header. No CORS headers are sent, so no page of another site can read a response, either.
 func (s *Server) guard(next http.Handler) http.Handler {
 	sameOrigin := http.NewCrossOriginProtection()
 	otherOrigin := func(w http.ResponseWriter, _ *http.Request) {
@@ -80,8 +82,9 @@ func keyless(p string) bool {
 }
 
 // answersTo reports whether the server accepts requests with this Host header: an IP address,
-// localhost or a name in Config.Hosts. It also accepts an empty header. Only HTTP/1.0 clients, such
-// as probes of load balancers, send none; browsers always send one.
+// localhost or a name in Config.Hosts. It also accepts a request without a Host header. Only
+// HTTP/1.0 clients, such as probes of load balancers, send no Host header; browsers always send
+// one.
 func (s *Server) answersTo(host string) bool {
 	if host == "" {
 		return true
@@ -99,8 +102,8 @@ func (s *Server) answersTo(host string) bool {
 }
 
 // loadedElsewhere reports whether a page of another origin made the request automatically, or loads
-// the response into a frame. That page cannot read the response. But its requests could keep live
-// pages open and make the node read telemetry. If a user follows a link to this listener,
+// the response into a frame. The other page cannot read the response, but its requests could keep
+// live pages open and make the node read telemetry. If a user follows a link to this listener,
 // loadedElsewhere returns false.
 func loadedElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {

@@ -63,7 +63,8 @@ func oneLine(err error) string {
 }
 
 // gatherings is the limit on the rate at which the metrics are gathered. A request beyond the limit
-// gets the cached text, so callers without a key cannot exhaust the processor or block a scraper.
+// gets the cached text. So callers without a key can neither exhaust the processor nor block a
+// scraper.
 var gatherings = access.Rate{Calls: 5, Window: time.Second}
 
 // metricsText caches the text of the metrics, plain and compressed.
@@ -107,8 +108,8 @@ func (m *metricsText) latest(encoding string) *keptAnswer {
 	if _, _, may := m.left.Take(gatherings, m.now()); !may && k != nil {
 		return k
 	}
-	// The new request has only this header, because other callers get the same text and it must not
-	// depend on anything else in the caller's request.
+	// The request has only this header. Other callers get the same text, so the text must not
+	// depend on anything else in one caller's request.
 	r := &http.Request{Method: http.MethodGet, URL: new(url.URL), Header: http.Header{"Accept-Encoding": {encoding}}}
 	k = &keptAnswer{header: make(http.Header), status: http.StatusOK}
 	m.gather.ServeHTTP(k, r)

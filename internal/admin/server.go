@@ -48,8 +48,8 @@ type Config struct {
 	Ready    func() error
 	ReadyFor map[string]func() error
 	// FeedAge returns the age of this node's copies of the records: the copies contain every change
-	// that is at least that old. ok is false before the copies are first loaded. If FeedAge is nil,
-	// /readyz does not report the age.
+	// that is at least as old as this age. ok is false before the copies are first loaded. If
+	// FeedAge is nil, /readyz does not report the age.
 	FeedAge func() (age time.Duration, ok bool)
 	// Newer returns the names of the streams in which a newer version has stored records that this
 	// node cannot read. If nil, there are none.
@@ -57,7 +57,7 @@ type Config struct {
 
 	// Started is closed once the tables of tokens, sources and operators are filled. Until then,
 	// calls of the API and the console wait for a short time and are then refused. With an empty
-	// table, they would report that an existing record does not exist. If nil, the tables are
+	// table, a call would report that an existing record does not exist. If nil, the tables are
 	// already filled.
 	Started <-chan struct{}
 
@@ -66,10 +66,10 @@ type Config struct {
 	// Registry registers the server's own metrics. If nil, they are not registered.
 	Registry prometheus.Registerer
 
-	// MaxConnections is the maximum number of open connections. At the limit, the server accepts a
-	// new connection by closing an open one. It never closes a connection with a request in
-	// progress from a caller with a key or a session; if there are only such connections, it closes
-	// the new one. If 0, the limit is 512, far more than operators, their pages and their scrapers
+	// MaxConnections is the maximum number of open connections. At the limit, the server closes an
+	// open connection to accept a new one. It never closes a connection with a request in progress
+	// from a caller with a key or a session; if all connections are of this kind, it closes the new
+	// connection. If 0, the limit is 512, far more than operators, their pages and their scrapers
 	// need.
 	MaxConnections int
 

@@ -44,7 +44,7 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	if err != nil {
 		return wire.Status{}, err
 	}
-	failed := false // from the event that a backup failed until the event that it was intended, which is older
+	failed := false // set by the event that a backup failed, until the older event that the backup was intended
 	for _, e := range page.Events {
 		switch {
 		case e.Outcome != "intended":

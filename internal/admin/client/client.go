@@ -26,8 +26,8 @@ type Client struct {
 	HTTP *http.Client // if nil, a client that uses no proxy and follows no redirect
 }
 
-// clientTimeout is the timeout of every call except a backup, a restore or an export, which have
-// none. It is long enough for a call with a list of a million vehicles.
+// clientTimeout is the timeout of every call except a backup, a restore and an export, which have
+// no timeout. It is long enough for a call with a list of a million vehicles.
 const clientTimeout = 2 * time.Minute
 
 // directly is a client that ignores the environment's proxies and follows no redirect, so that the
@@ -38,8 +38,8 @@ var directly = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// IssueToken issues a token: a sandbox token if that is the kind in the Request, else an ordinary
-// one. Only this response contains its secret.
+// IssueToken issues a token. If the kind in the Request is that of a sandbox token, it issues a
+// sandbox token; otherwise an ordinary token. Only this response contains the token's secret.
 func (c *Client) IssueToken(ctx context.Context, r access.Request) (wire.IssuedToken, error) {
 	request := wire.TokenRequest{
 		Developer:  r.Developer,
@@ -253,7 +253,8 @@ func send[Out any](ctx context.Context, c *Client, method, path string, body any
 
 // do makes an API call and returns the response. If the status of the response is not a success, it
 // returns an error. The parameter header has further header fields of the request. If patient is
-// true, the call has no time limit, because one of its bodies is long.
+// true, the call has no time limit. It is set for calls with a request or response body that may be
+// very long.
 func (c *Client) do(
 	ctx context.Context, method, path string, body io.Reader, header http.Header, patient bool,
 ) (*http.Response, error) {

@@ -63,7 +63,8 @@ func ReadReceipts(files []string) (all []access.ForgetReceipt, err error) {
 			var r access.ForgetReceipt
 			err := json.UnmarshalDecode(d, &r)
 			if err == io.EOF && n == 1 {
-				// If `carstate forget --json > FILE` fails, FILE is empty.
+				// A file without a receipt is an error, because FILE is empty if `carstate forget
+				// --json > FILE` has failed.
 				return nil, fmt.Errorf("%s holds no receipt: the restore would bring forgotten vehicles back", name)
 			}
 			if err == io.EOF {

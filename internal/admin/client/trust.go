@@ -10,7 +10,8 @@ import (
 )
 
 // Trusting returns the TLS settings of a client that trusts the system's certificates and, in
-// addition, the certificate in caFile. If caFile is "", the client trusts only those of the system.
+// addition, the certificate in caFile. If caFile is "", the client trusts only the system's
+// certificates.
 func Trusting(caFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile == "" {

@@ -79,8 +79,8 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 	c.showTo(w, s, status, "audit", page{Title: "Audit", Section: "audit", Problem: problem, Data: v})
 }
 
-// findEvents redirects to the page with the events that a form selects. In its URL, the beginning
-// of the vehicle's hash replaces the vid, because proxies and browsers store URLs.
+// findEvents redirects to the page with the events that a form selects. In the URL of that page,
+// the beginning of the vehicle's hash replaces the vid, because proxies and browsers store URLs.
 func (c *Console) findEvents(w http.ResponseWriter, r *http.Request, s *session) {
 	if !parseForm(w, r, smallForm) {
 		c.fail(w, s, http.StatusBadRequest, "Audit", "the form could not be read: try again")

@@ -48,8 +48,8 @@ type chartRow struct {
 func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
 	points = append(points, pointOf(now))
-	// The chart begins with the first counted point, because this process had not counted the fleet
-	// before.
+	// The chart begins with the first point that has counts. Before that point, this process had
+	// not counted the fleet.
 	for len(points) > 1 && points[0].normal+points[0].slow+points[0].jam+points[0].other == 0 {
 		points = points[1:]
 	}

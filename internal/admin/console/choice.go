@@ -73,8 +73,8 @@ func (c chooser) of(r *http.Request, s *session) chooser {
 	return c
 }
 
-// page returns the navigation for the requested page of a list. The parameter "of" is the number of
-// records in the list.
+// page returns the navigation for the requested page of a list. The parameter named "of" is the
+// number of records in the list.
 func (c chooser) page(r *http.Request, of int) paging {
 	return newPaging(c.address(c.Path), pageNumber(r), listed, of)
 }

@@ -31,13 +31,13 @@ type Config struct {
 	Ops     *ops.Operations
 	Monitor *Monitor
 	// Known is called with the context of each request that has a session. It prevents the eviction
-	// of the request's connection, which a full listener could otherwise close to admit a new one.
+	// of the request's connection: a full listener closes other connections to admit new ones.
 	Known func(request context.Context)
 
 	// Recent reads a vehicle's newest retained samples: at least the number in most, or all if
-	// there are fewer. If ctx ends first, it returns those that it has read. The result contains
-	// every sample that was stored since the returned time; if all is true, no older sample is
-	// stored.
+	// there are fewer. If ctx ends first, it returns the samples that it has read so far. The
+	// result contains every sample that was stored at the returned time or later; if all is true,
+	// no older sample is stored.
 	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool,
 		err error)
 	// Ready returns an error if the node is not ready. Writable returns an error if the node cannot
@@ -103,8 +103,8 @@ func New(cfg Config) *Console {
 	return c
 }
 
-// Close ends the responses of the live pages. These are responses that stay open to keep a page up
-// to date, and would otherwise continue.
+// Close ends the responses of the live pages. The response of a live page stays open to keep the
+// page up to date, so it would not end by itself.
 func (c *Console) Close() { c.close() }
 
 // policy is the Content-Security-Policy of all pages. With it, pages may load and call only this
@@ -116,7 +116,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
-	h.Set("Referrer-Policy", "same-origin") // without it, a form would have no Origin that could be checked
+	h.Set("Referrer-Policy", "same-origin") // without it, the requests of forms would have no Origin header to check
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	c.mux.ServeHTTP(w, r)
@@ -185,8 +185,8 @@ func (c *Console) routes() *http.ServeMux {
 	mux.HandleFunc("GET "+rootPattern+"/vehicles/{vid}/hour", c.hour)
 	mux.HandleFunc("GET "+rootPattern+"/roads/stretches", c.stretches)
 	mux.HandleFunc("GET "+rootPattern+"/vehicles/{vid}/stretches", c.vehicleStretches)
-	// Any other path is not below a session's root. It shows the login, whose script leads to the
-	// session of this browser, if there is one.
+	// All other paths do not begin with a session's root. They show the login. If this browser has
+	// a session, the login's script leads to it.
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { c.showLogin(w, r, http.StatusUnauthorized, "") })
 	return mux
 }

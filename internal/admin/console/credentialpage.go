@@ -202,8 +202,8 @@ func (c *Console) grant(kind access.Kind, show listing) handler {
 }
 
 // changeOf parses the form that changes a token or a source. A field that still has the value that
-// the page showed is not part of the change. Otherwise the change would undo what another operator
-// has changed in this field in the meantime.
+// the page showed is not part of the change. If such a field were part of the change, it would undo
+// what another operator has changed in the field in the meantime.
 func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	if text := strings.TrimSpace(form.Get("rate")); text != form.Get("rate-was") {
 		rate, err := access.ParseRate(text)
@@ -368,8 +368,8 @@ func (c *Console) showSecret(w http.ResponseWriter, s *session, title string, of
 	c.showTo(w, s, http.StatusCreated, "secret", page{Title: title, Section: list, Data: v})
 }
 
-// once parses a form that must not be submitted twice. If the form is too long or was submitted
-// before, once answers the request with an error and returns false.
+// once parses a form that must not be submitted twice. If the form is too long, or was already
+// submitted, once answers the request with an error and returns false.
 func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, limit int64, kind access.Kind) bool {
 	back := listOf(kind)
 	switch {

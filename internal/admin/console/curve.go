@@ -57,7 +57,7 @@ type curves struct {
 
 	mu  sync.Mutex // guards the fields below
 	all map[vehicle.ID]*curve
-	// hours holds the strips that were made last. A strip shows a vehicle's last hour.
+	// hours holds the strips that were made last, by vehicle. A strip shows a vehicle's last hour.
 	hours map[vehicle.ID]strip
 	// forgotten counts how often any vehicle was forgotten. If the count changes while a curve or
 	// strip is made, the curve or strip is not cached, because its vehicle may be the forgotten
@@ -77,9 +77,9 @@ func classOf(v vehicle.DrivingVerdict) string {
 }
 
 // curve returns the curve of a vehicle with the state s. It returns the cached curve if an open
-// page keeps that curve up to date, and if that curve was made for the throttle anomaly in s. The
-// anomaly matters because it decides which sensors a curve shows. In all other cases, curve reads
-// the retained samples again.
+// page keeps this curve up to date, and if the curve was made for the throttle anomaly in s. (The
+// anomaly determines which sensors a curve shows.) If there is no such curve, the method curve
+// reads the retained samples again.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *curve {
 	now := c.Now()
 	c.Monitor.curves.mu.Lock()
@@ -136,8 +136,8 @@ func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.Sta
 }
 
 // scan reads the retained samples of a vehicle and computes its verdicts again, because past
-// verdicts are not stored. The first verdicts may differ from those that the service gave at that
-// time, because those were also based on samples that are no longer retained.
+// verdicts are not stored. The first verdicts may differ from the verdicts that the service gave at
+// that time, which were also based on samples that are no longer retained.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	made := &curve{begun: c.Now(), since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)
@@ -159,7 +159,7 @@ func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *
 }
 
 // note adds the newest readings of a state to the curve, if they are newer than its last points.
-// The caller must hold mu, or be the only goroutine that has the curve yet.
+// The caller must hold mu, unless no other goroutine has the curve yet.
 func (k *curve) note(s *vehicle.State) {
 	k.throttle.note(s)
 	speed := s.Latest[vehicle.Speed]
@@ -175,7 +175,7 @@ func (k *curve) note(s *vehicle.State) {
 	}
 }
 
-// add is like note, but locks mu. It also notes that a page used the curve at time now.
+// add is like note, but locks mu. It also records that a page used the curve at the time now.
 func (k *curve) add(s *vehicle.State, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -184,8 +184,8 @@ func (k *curve) add(s *vehicle.State, now time.Time) {
 }
 
 // curveFresh is the maximum time since a page last used a cached curve. An open page adds the
-// newest readings to its curve, so the curve is up to date until then. After that, the samples are
-// read again.
+// newest readings to its curve, so within this time the curve is up to date. After it, the samples
+// are read again.
 const curveFresh = 5 * time.Second
 
 // isCurrent reports whether an open page keeps the curve up to date, and the curve shows the right

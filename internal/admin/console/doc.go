@@ -8,7 +8,7 @@
 // session, it may show only the login and its assets.
 //
 // A fleet may have millions of vehicles. So a page may walk through the table in memory at most
-// once. Readers of the fleet page share the result of one walk. Each reader of the list of vehicles
-// causes a walk, but package ops limits the number of concurrent walks. Reading retained telemetry
-// is limited in time and in the number of concurrent reads.
+// once. All readers of the fleet page share the result of one walk. Each request for the list of
+// vehicles causes a walk, but package ops limits the number of concurrent walks. Reading retained
+// telemetry is limited in time and in the number of concurrent reads.
 package console

@@ -18,16 +18,16 @@ type FleetCounts struct {
 	At       time.Time
 	Vehicles int
 
-	// Normal, Slow and Jam are the numbers of vehicles in these driving states. A stale verdict is
-	// not counted in them.
+	// Normal, Slow and Jam are the numbers of vehicles in these driving states. Vehicles with a
+	// stale verdict are counted in Stale instead.
 	Normal, Slow, Jam int
 	NotDriving        int
 	// Stale is the number of vehicles whose readings are too old. Unknown is the number of vehicles
 	// that never had a speed reading.
 	Stale, Unknown int
 
-	// ThrottleNormal and Anomaly are the numbers of vehicles in these throttle states. A stale
-	// verdict is not counted in them.
+	// ThrottleNormal and Anomaly are the numbers of vehicles in these throttle states. Vehicles
+	// with a stale throttle verdict are not counted.
 	ThrottleNormal, Anomaly int
 
 	// Ages holds the numbers of vehicles by the age of their newest verdict; see ageLimits.

@@ -134,7 +134,7 @@ func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) li
 		rows, counted = anomalies, s.Anomaly
 	}
 	l.Total = len(rows)
-	if l.Total == maxWatched { // the list is full, so only the fleet's counts have the true number
+	if l.Total == maxWatched { // the list is full, so the number is taken from the fleet's counts
 		l.Total = max(l.Total, counted)
 	}
 	for _, row := range rows[:min(fewListed, len(rows))] {
@@ -163,9 +163,9 @@ func (c *Console) listRow(ctx context.Context, list string, x Watched) (row list
 		since, reason = s.ThrottleMemory.Alarm.Since, s.ExplainThrottle().Text
 	}
 	if x.Since.UnixMilli() == 0 {
-		// The start of the verdict was not known when the vehicle was listed. If a trouble code
-		// caused an anomaly, the state does not contain the start, either, so the page shows the
-		// time of the reading.
+		// The start of the verdict was not known when the vehicle was listed. For an anomaly that a
+		// trouble code has caused, the state does not contain the start either. The page then shows
+		// the time of the reading.
 		x.Since = x.Read
 		if since != 0 {
 			x.Since = since.Time()
@@ -201,8 +201,9 @@ func (c *Console) flow() flowView {
 	}
 	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit,
 		codec.Roads} {
-		// A stream of the engine of one machine has the size 0 as long as none of its tables are on
-		// the disk. The true size may be larger, so no bar is shown.
+		// With the engine of one machine, the metric gives the size 0 for a stream until a table of
+		// the stream is on the disk. The true size may be larger, so no bar is shown for the size
+		// 0.
 		if s := now.Streams[name]; s.Bytes > 0 && s.Limit > 0 {
 			percent := 100 * s.Bytes / s.Limit
 			v.Streams = append(v.Streams, streamBar{name, s.Bytes, s.Limit, percent, percent >= 80})

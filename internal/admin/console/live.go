@@ -77,7 +77,7 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
 	out := &eventWriter{w: w, rc: http.NewResponseController(w), said: c.Now()}
-	// Without this, the server's read timeout would end this response, too.
+	// The server's read timeout must not end this response.
 	if err := out.rc.SetReadDeadline(time.Time{}); err != nil {
 		c.Log.Error("cannot update a live page", "error", err)
 	}
@@ -94,7 +94,7 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(
 	for {
 		now, err := render(ctx)
 		if err == errAnotherPage {
-			_ = out.send(endOfPage, c.Now()) // the error does not matter to a reader that has disconnected
+			_ = out.send(endOfPage, c.Now()) // an error means that the browser has disconnected
 			return
 		}
 		if ctx.Err() == nil && err != nil {
@@ -116,14 +116,14 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(
 		case <-tick.C:
 		}
 		if !c.sessions.alive(s) {
-			_ = out.send(endOfPage, c.Now()) // the error does not matter to a reader that has disconnected
+			_ = out.send(endOfPage, c.Now()) // an error means that the browser has disconnected
 			return
 		}
 	}
 }
 
-// endOfPage is the event that makes the browser reload the page. After the end of the session the
-// browser then gets the login, and otherwise another page.
+// endOfPage is the event that makes the browser reload the page. If the session has ended, the
+// browser then gets the login; otherwise it gets the page that the URL now leads to.
 const endOfPage = "event: end\ndata: {}\n\n"
 
 // eventWriter writes server-sent events.

@@ -14,8 +14,8 @@ import (
 
 // The limits on the rate of wrong keys: from one client (see [netguard.Client]), and from all
 // addresses together. A right key is always accepted, so that an attacker cannot lock the operators
-// out. A key has 178 random bits and cannot be guessed at any rate. So the limits only restrain
-// callers that mistype the key or flood the login.
+// out. A key has 178 random bits, so it cannot be guessed, whatever the rate. The limits only slow
+// down callers that mistype the key or flood the login.
 var (
 	wrongFromOne = access.Rate{Calls: 10, Window: time.Minute}
 	wrongInAll   = access.Rate{Calls: 60, Window: time.Minute}

@@ -39,10 +39,10 @@ type Monitor struct {
 const (
 	figuresStep = 5 * time.Second
 	ratesOver   = time.Minute
-	// countMaxAge is the maximum age of the fleet's counts on a page; older counts are counted
-	// again. In a large fleet, a count may take longer than a twentieth of countMaxAge. The maximum
-	// age is then the duration of the count times countRest, so that counting uses at most a
-	// twentieth of one processor.
+	// countMaxAge is the maximum age of the fleet's counts on a page. If the counts are older, the
+	// fleet is counted again. In a large fleet, one count may take longer than a twentieth of
+	// countMaxAge. In that case, the maximum age is the duration of the count times countRest, so
+	// that counting uses at most a twentieth of one processor.
 	countMaxAge = time.Second
 	countRest   = 20
 )
@@ -58,8 +58,8 @@ func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func()
 }
 
 // Put updates the lists of vehicles in a jam and with an anomaly from a vehicle's newest verdicts and
-// its state. If the state is nil, it is not in memory; the time when a verdict began is then unknown
-// until a page reads the state.
+// its state. A nil state means that the state is not in memory. In that case, the time when a
+// verdict began is unknown until a page reads the state.
 func (m *Monitor) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
 	m.watchlist.put(id, d, t, s)
 }

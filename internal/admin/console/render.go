@@ -21,7 +21,8 @@ import (
 )
 
 // chosen reports whether a page shows a checkbox as ticked. In a new form, every box is ticked. In
-// a form that was submitted and refused, a box is ticked if it was ticked before.
+// a form that was submitted and refused, a box is ticked if it was ticked when the form was
+// submitted.
 func chosen(form url.Values, name, value string) bool {
 	return form == nil || slices.Contains(form[name], value)
 }

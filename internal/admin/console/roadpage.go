@@ -127,8 +127,8 @@ func (c *Console) stretches(w http.ResponseWriter, r *http.Request) {
 	roadmap.Serve(w, r, c.roads.Within(box, c.Now()), limit, nil)
 }
 
-// noMap answers a request for a map's data with status 401, because there is no session or no map.
-// The script that draws the map then reloads the page, and the browser gets the login or a page
+// noMap answers a request for a map's data with status 401, if there is no session or no map. The
+// script that draws the map then reloads the page, so that the browser gets the login or a page
 // without a map.
 func (c *Console) noMap(w http.ResponseWriter) {
 	http.Error(w, "log in first", http.StatusUnauthorized)

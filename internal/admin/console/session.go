@@ -87,7 +87,7 @@ func rootOf(r *http.Request) string {
 func (n *session) at(page string) string { return n.root + strings.TrimSuffix(page, "/") }
 
 // begin starts a session and sets its cookie. The cookie is Secure if this listener uses TLS, or if
-// the Origin header begins with https://. The header matters if a proxy terminates TLS, because
+// the Origin header begins with https://. The header is necessary because TLS may end at a proxy;
 // then only the browser knows that TLS is used.
 func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Actor, key access.Hash) *session {
 	value, root, now := rand.Text(), "/s/"+rand.Text(), s.now()
@@ -111,8 +111,8 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 	return n
 }
 
-// makeRoom ends sessions that the function match selects until fewer than limit of them are left.
-// It begins with the session that was unused for the longest time. mu must be held.
+// makeRoom ends sessions that the function match selects, until fewer than limit of these sessions
+// are left. It begins with the session that was unused for the longest time. The caller holds mu.
 func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 	for {
 		n, oldest := 0, (*session)(nil)
@@ -132,8 +132,9 @@ func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 }
 
 // of returns the session of a request, or nil if the request has no valid session. The parameter
-// made is true if a person made the request, and false if a script of a page did. A session ends if
-// no person makes a request for the idle timeout; requests of scripts do not extend it.
+// made is true if a person made the request, and false if a script of a page made it. A session
+// ends when no person has made a request for the idle timeout; requests of scripts do not extend
+// this time.
 func (s *sessions) of(r *http.Request, made bool) *session {
 	c, err := r.Cookie(secureCookie)
 	if err != nil && !s.secure {
@@ -160,7 +161,7 @@ func (s *sessions) of(r *http.Request, made bool) *session {
 	return n
 }
 
-// isValid reports whether a session is valid. mu must be held.
+// isValid reports whether a session is valid. The caller holds mu.
 func (s *sessions) isValid(n *session, now time.Time) bool {
 	return now.Sub(n.seen) < sessionIdle && now.Sub(n.begun) < sessionLife && s.ops.Valid(n.who, n.key)
 }

@@ -14,7 +14,8 @@ import (
 // The limits of strips. A strip is a small chart of a vehicle's last hour, in a list of vehicles. A
 // page requests the strips only of the rows that are visible, two at a time. To make a strip, the
 // node reads the vehicle's retained samples (a scan). All scans for strips together use at most one
-// processor. They use it only while a reader waits, because a canceled request cancels its scan.
+// processor. A scan runs only while a browser waits for the strip, because a canceled request
+// cancels its scan.
 const (
 	maxStrips  = 1                      // concurrent scans
 	stripTime  = 500 * time.Millisecond // maximum time of one scan
@@ -104,7 +105,7 @@ func (k *curves) strip(id vehicle.ID, now time.Time) (html string, forgotten int
 }
 
 // keepStrip caches a strip, unless any vehicle was forgotten while the strip was made. The
-// parameter forgotten is the count that [curves.strip] returned before that.
+// parameter forgotten is the count that [curves.strip] returned before the strip was made.
 func (k *curves) keepStrip(id vehicle.ID, made strip, forgotten int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 )
 
 // findVehicle redirects to the page of the vehicle whose vid is in the form. The form is sent in
-// the body, so text that is not a vid never gets into a URL, which proxies and browsers store.
+// the body and not in the URL, because proxies and browsers store URLs. So a text that is not a vid
+// never gets into a URL.
 func (c *Console) findVehicle(w http.ResponseWriter, r *http.Request, s *session) {
 	if !parseForm(w, r, smallForm) {
 		c.showVehicles(w, r, s, http.StatusBadRequest, "the form could not be read: try again", ops.VehicleQuery{})
@@ -112,7 +113,7 @@ func (c *Console) vehicleView(ctx context.Context, id vehicle.ID) (vehicleView, 
 	v := vehicleView{VID: id}
 	record, s, err := c.Ops.Vehicle(ctx, id)
 	if statusOf(err) == http.StatusNotFound {
-		c.Monitor.curves.forget(id) // a page that was being rendered may have cached it again
+		c.Monitor.curves.forget(id) // a request in progress may have cached the curve again
 		v.ForgottenAt, v.Forgotten = c.Ops.Forgotten(id)
 		return v, nil
 	}

@@ -14,8 +14,9 @@ import (
 // the fleet table.
 const maxWatched = 10_000
 
-// watchlist lists the vehicles in a jam and the vehicles with an anomaly. It stores when each jam
-// or anomaly began, which the fleet table does not. The watchlist receives every new state.
+// watchlist lists the vehicles in a jam and the vehicles with an anomaly. It also stores when each
+// jam or anomaly began; the fleet table does not have these times. The watchlist receives every new
+// state.
 type watchlist struct {
 	mu        sync.Mutex // guards the fields below
 	jams      map[vehicle.ID]watched
@@ -37,8 +38,8 @@ func newWatchlist() *watchlist {
 }
 
 // put updates the list of jams and the list of anomalies from a vehicle's newest verdicts and its
-// state. If the state is nil, it is not in memory; the time when a verdict began is then unknown
-// until a page reads the state.
+// state. A nil state means that the state is not in memory. In that case, the time when a verdict
+// began is unknown until a page reads the state.
 func (w *watchlist) put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
 	jam := d.State == vehicle.TrafficJam
 	anomaly := t.Time != 0 && t.System == vehicle.ThrottleAnomaly
@@ -58,8 +59,9 @@ func (w *watchlist) put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 	w.note(w.anomalies, id, anomaly, watched{anomalySince, t.Time})
 }
 
-// note adds a vehicle with the times x to a list if listed is true, or replaces its times. If
-// listed is false, note removes the vehicle. It adds no vehicle to a full list. mu must be held.
+// If listed is true, note adds a vehicle with the times x to a list, or replaces the times of a
+// vehicle that is in the list. It adds no vehicle to a full list. If listed is false, note removes
+// the vehicle. The caller holds mu.
 func (w *watchlist) note(list map[vehicle.ID]watched, id vehicle.ID, listed bool, x watched) {
 	if !listed {
 		if len(list) > 0 {

@@ -20,8 +20,8 @@ type Collection struct {
 	Type string    `json:"type"` // "FeatureCollection"
 	At   time.Time `json:"at"`
 	// Known is the number of stretches in the requested area whose free-flow speed is known. If
-	// Truncated is set, Features does not contain all of them, but only those with the slowest
-	// traffic, compared to free flow.
+	// Truncated is set, Features contains only the stretches with the slowest traffic, compared to
+	// free flow.
 	Known     int  `json:"known"`
 	Truncated bool `json:"truncated"`
 	// Way holds the names of the stretches that a car drove last, newest first.
@@ -53,7 +53,7 @@ type Stretch struct {
 	Share       *float64   `json:"share"`         // share of the free-flow speed; null: too few cars are there
 	Cars        int        `json:"cars"`          // in the last 6 minutes; 0: too few
 	Since       *time.Time `json:"since"`         // when the traffic got into this State; null: unknown
-	Young       bool       `json:"young"`         // free-flowing traffic was not observed yet
+	Young       bool       `json:"young"`         // the free-flow speed is a guess
 }
 
 // Lengths of the line that represents a stretch on a map, in metres.

@@ -19,8 +19,8 @@ const keepFor = 2 * time.Second
 // world is a box around all of the earth.
 var world = road.Box{West: -180, South: -90, East: 180, North: 90}
 
-// Reader selects stretches from a map of the roads. Concurrent calls wait for each other, because
-// it makes only one selection at a time. Make a Reader with [NewReader].
+// Reader selects stretches from a map of the roads. It makes only one selection at a time, so
+// concurrent calls wait for each other. Make a Reader with [NewReader].
 type Reader struct {
 	roads *road.Map
 

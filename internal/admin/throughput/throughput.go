@@ -50,7 +50,7 @@ var None = Figures{FeedAge: -1, Backlog: -1}
 func Read(g prometheus.Gatherer, now time.Time) Figures {
 	f := Figures{At: now, samples: map[string]float64{}, refused: map[string]float64{}, keys: map[string]float64{},
 		conns: map[string]float64{}, Streams: map[string]Fill{}, FeedAge: -1, Backlog: -1}
-	families, _ := g.Gather() // on an error, it still returns what could be collected
+	families, _ := g.Gather() // with an error, Gather still returns the metrics that could be collected
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			labels := make(map[string]string, len(m.GetLabel()))
@@ -162,7 +162,7 @@ func quantile(q float64, old, now []bucket, total float64) (seconds float64, bey
 		return 0, false
 	}
 	in := func(i int) float64 {
-		if i < len(old) { // otherwise no query had been timed at the reading old
+		if i < len(old) { // otherwise the reading old has no such bucket, because no query was timed before it
 			return now[i].count - old[i].count
 		}
 		return now[i].count

@@ -165,7 +165,7 @@ type (
 		Receipts []access.ForgetReceipt `json:"receipts"`
 	}
 	// BuryReport is the response to a BuryRequest. It holds the number of vehicles that the call
-	// made forgotten; those that were forgotten before are not included.
+	// has forgotten; vehicles that were already forgotten are not included.
 	BuryReport struct {
 		Buried int `json:"buried"`
 	}
