@@ -27,9 +27,9 @@ func LastBackup(dir string) time.Time {
 	return info.ModTime()
 }
 
-// Backup writes a backup to w and returns its number of records. The backup contains version, the
-// version of the service. An error that is not a [Refusal] means that the backup stopped halfway.
-// The backup then has no trailer, so a reader detects that it is incomplete.
+// Backup writes a backup to w and returns its number of records. The backup contains the parameter
+// version, the version of the service. An error that is not a [Refusal] means that a part of the
+// backup was written. Such a backup has no trailer, so a reader detects that it is incomplete.
 func (p *Operations) Backup(
 	ctx context.Context, by access.Actor, w io.Writer, version string,
 ) (records int, err error) {
@@ -40,8 +40,8 @@ func (p *Operations) Backup(
 	if records, err = p.cfg.Store.Backup(ctx, w, version); err != nil || p.cfg.KeyDir == "" {
 		return records, err
 	}
-	// The modification time of this file is the time of the last backup. So that time survives
-	// restarts. The backup does not fail if the file cannot be written.
+	// The modification time of this file is the time of the last backup, which so survives
+	// restarts. If the file cannot be written, the backup does not fail.
 	if err := os.WriteFile(backupFile(p.cfg.KeyDir), []byte(e.Action+"\n"), 0o600); err != nil {
 		p.cfg.Log.Warn("cannot store the time of this backup", "error", access.OneLine(err))
 	}

@@ -33,7 +33,7 @@ func LoadOrCreateKey(dir string) (secret string, err error) {
 	if err := writeKey(dir, secret); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("the admin key cannot be written: %w", err)
 	}
-	// Another process may have created the file first. The key in that file is then the valid one.
+	// If another process has created the file first, the key in that file is the valid one.
 	return readOwnKey(dir)
 }
 
@@ -156,7 +156,7 @@ func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file 
 	secret, _ := access.NewSecret(access.AdminKind)
 	err = p.audited(ctx, by, access.Event{Action: "admin-key.rotate", Object: keyFile}, func(context.Context) error {
 		err := replaceKey(p.cfg.KeyDir, secret)
-		// Even after an error, the key in the file is the valid one.
+		// The key in the file is the valid one, even after an error.
 		if held, rerr := readOwnKey(p.cfg.KeyDir); rerr == nil {
 			hash := access.HashOf(held)
 			p.adminKey.Store(&hash)

@@ -10,7 +10,7 @@ import (
 const stallTimeout = time.Minute
 
 // Moving is a reader and writer for a connection's long transfers. Each Read or Write first extends
-// the connection's deadline, so a transfer may take any time as long as it makes progress.
+// the connection's deadline, so there is no limit to the time of a transfer that makes progress.
 type Moving struct {
 	W io.Writer
 	R io.Reader

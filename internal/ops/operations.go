@@ -52,7 +52,7 @@ type Config struct {
 // Store stores credentials, the audit and tombstones, and makes backups. Its methods do not write
 // audit events by themselves. When a method returns nil, the record is durable and this node's own
 // tables contain it. If the cause of an error is [access.ErrNotFound], [access.ErrExists] or an
-// error that the function change of Update returned, the error wraps that cause.
+// error of the function change of Update, the error wraps this cause.
 type Store interface {
 	// Create stores a new credential. It returns ErrExists if the name is taken.
 	Create(ctx context.Context, c access.Credential) error

@@ -96,14 +96,14 @@ func valueInWords(name string, value float64, unit string) string {
 	return inwords.Measure(value, unit)
 }
 
-// State returns the newest state of a vehicle, from memory if it is not stored yet. ok is false if
-// there is none.
+// State returns the newest state of a vehicle. If the newest state is not stored yet, it is taken
+// from memory. The result ok is false if the vehicle has no state.
 func (p *Operations) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	return p.cfg.State(ctx, id)
 }
 
-// Vehicle returns the record of a vehicle and its newest state, from memory if it is not stored
-// yet.
+// Vehicle returns the record of a vehicle and its newest state. If the newest state is not stored
+// yet, it is taken from memory.
 func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, vehicle.State, error) {
 	s, ok, err := p.cfg.State(ctx, id)
 	switch {
