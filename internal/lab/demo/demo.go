@@ -72,8 +72,8 @@ func (s Service) Prepare(ctx context.Context) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// The whole drive has been folded once the driving verdict is as new as the last speed
-	// reading.
+	// When the driving verdict is as new as the last speed reading, the service has processed the
+	// whole drive.
 	end := lastSpeed(samples)
 	developer := s.developer(issued.AccessToken)
 	if err := poll(ctx, func() error { return answered(ctx, developer, end) }); err != nil {
@@ -132,11 +132,11 @@ func Fleet(cars int, withoutPositions bool) simulate.Config {
 	}
 }
 
-// Drive simulates a fleet until ctx ends: it sends the fleet's telemetry to the ingest
-// listener, and queries the verdicts. Before that, it sends an hour of light traffic, dated in the
-// past, from which the service learns how fast the roads are when they are free. The time of the
-// simulation also begins in the past, and runs faster than the clock until it reaches the present.
-// So the demo soon has cars in every driving state.
+// Drive simulates a fleet until ctx ends: it sends the fleet's telemetry to the ingest listener,
+// and queries the verdicts. First it sends an hour of light traffic, dated in the past, from which
+// the service learns how fast the roads are when they are free. The time of the simulation also
+// begins in the past, and advances faster than the clock until it reaches the present. So the demo
+// soon has cars in every driving state.
 func (s Service) Drive(ctx context.Context, fleet simulate.Config) error {
 	fleet.Backdate = simulate.Mixed(fleet)
 	cars := access.VehicleSet(fleet.IDs()...)
@@ -160,8 +160,8 @@ func (s Service) Drive(ctx context.Context, fleet simulate.Config) error {
 	})
 }
 
-// RemoveSoon removes the data directory of a node that has just ended. It retries for 2 s, because
-// the storage engine may still create a file while it ends.
+// RemoveSoon removes the data directory of a node that has just ended. RemoveSoon retries for 2 s,
+// because the storage engine may still create a file while the node ends.
 func RemoveSoon(dir string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -1,6 +1,7 @@
 package drivelog
 
-// Count is how often something happened. Reason says what, for people.
+// Count is how many rows or readings were left out or corrected for one reason. Reason is that
+// reason, for people.
 type Count struct {
 	Reason string
 	N      int

@@ -10,8 +10,8 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// longestDrive is the longest time that the rows of one file may span. Without it, the times of
-	// a file that consists only of gaps could exceed what a Duration holds.
+	// longestDrive is the longest time that the rows of one file may span. Without this limit, the
+	// times of a file that consists only of gaps could exceed the maximum of a Duration.
 	longestDrive = 366 * day
 )
 
@@ -64,10 +64,10 @@ func dailyClock(t *table, a *account) []time.Duration {
 }
 
 // clockBy returns the time of each row since the first row: the sum of the steps between rows, each
-// corrected by the function step. If a corrected step goes back, or ahead by more than a day, the
-// clock was set. Such a step says nothing about the time that passed, so it is replaced by 1 ms.
-// That is the smallest step that the service can distinguish, so the row does not get the time of
-// the row before. Once the rows span more than longestDrive, every step is replaced by 1 ms.
+// corrected by the function step. If a corrected step is negative, or longer than a day, the clock
+// was set. Such a step says nothing about the time that passed, so it is replaced by 1 ms, the
+// smallest step that the service can distinguish. So the row does not get the time of the row
+// before. When the rows span more than longestDrive, every further step is replaced by 1 ms.
 func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) []time.Duration {
 	at := make([]time.Duration, len(recs))
 	for i := 1; i < len(recs); i++ {
@@ -85,14 +85,17 @@ func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) 
 // is 0.491 to 0.495 s.
 const snapshotEvery = 490 * time.Millisecond
 
-// runTimeClock returns the time of each row since the first row, for logs whose only clock is the
-// engine's run time in whole seconds, which is read once in three or four rows. Successive rows
-// with the same run time are spread evenly over the time until the next run time.
+// runTimeClock returns the time of each row since the first row. It is for logs whose only clock is
+// the engine's run time in whole seconds; the logger reads it once in three or four rows.
+// Successive rows with the same run time are spread evenly over the time until the next run time.
 //
-// Some rows cannot be spread and are taken to be snapshotEvery apart: those at run time 0, when the
-// engine is off and its clock does not run; those at the end; those before a gap, before a new
-// recording or before a restart of the clock; those that would get less than a third of
-// snapshotEvery each; and those beyond longestDrive.
+// Some rows cannot be spread, and are taken to be snapshotEvery apart:
+//
+//   - rows at run time 0, when the engine is off and its clock does not run;
+//   - rows at the end;
+//   - rows before a gap, before a new recording or before a restart of the clock;
+//   - rows that would get less than a third of snapshotEvery each;
+//   - rows beyond longestDrive.
 func runTimeClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -124,9 +127,9 @@ func runTimeClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// sessionColumn is the column of the TDS logs by which the beginning of a recording is found. Each
-// published file consists of several recordings joined together. The column is an average over the
-// last minute, so it is blank in the first rows of a recording: at each joint, for 10 to 59 rows.
+// sessionColumn is the column of the TDS logs that shows where a recording begins. Each published
+// file consists of several recordings, one after the other. The column is an average over the last
+// minute, so in the first 10 to 59 rows of a recording it is blank.
 const (
 	sessionColumn = "vehiclespeedaverage"
 	sessionBlanks = 5
@@ -135,8 +138,8 @@ const (
 
 // sessionClock returns the time of each row since the first row, for logs without a clock. Rows are
 // taken to be one second apart, with a pause of sessionPause before each further recording in the
-// file. How long the car really waited between recordings is unknown, but the pause is so long that
-// the rules treat each recording as a drive of its own.
+// file. The true time between two recordings is unknown. The pause is so long that the rules treat
+// each recording as a drive of its own.
 func sessionClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))

@@ -51,8 +51,8 @@ func (d *Drive) Duration() time.Duration {
 	return d.Rows[len(d.Rows)-1].At
 }
 
-// Notes returns one line, for people, for each kind of thing that was left out or corrected. It is
-// empty for a flawless file.
+// Notes returns one line, for people, for each reason why rows or readings were left out or
+// corrected. For a flawless file, the result is empty.
 func (d *Drive) Notes() []string {
 	var notes []string
 	tell := func(counts []Count, one, many string) {
@@ -70,8 +70,8 @@ func (d *Drive) Notes() []string {
 	return notes
 }
 
-// Warnings returns one line for each defect that may make figures about the drive wrong: that the
-// file is cut off or damaged, and unknown labels. It is empty for most files.
+// Warnings returns one line for each defect that may make figures about the drive wrong: a file
+// that is cut off or damaged, or an unknown label. For most files, the result is empty.
 func (d *Drive) Warnings() []string {
 	var warnings []string
 	for _, c := range d.Mended {
@@ -87,10 +87,10 @@ func (d *Drive) Warnings() []string {
 	return warnings
 }
 
-// Open reads the drive in a file, plain or gzip. If ctx ends first, Open returns its error at once,
-// because a large file takes long and a pipe may never send anything. The read then continues in
-// the background until it is done or the program ends. If the file cannot be read, the error names
-// it.
+// Open reads the drive in a file, plain or gzip. A large file takes long, and a pipe may never send
+// anything. So if ctx ends first, Open returns the error of ctx at once, and the read continues in
+// the background until it is complete or the program ends. If the file cannot be read, the error
+// names it.
 func Open(ctx context.Context, path string) (*Drive, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -129,8 +129,8 @@ func open(path string) (*Drive, error) {
 
 // Read reads a drive, plain or gzip. The name is used only in errors. Read returns an error only if
 // nothing is usable: the header is unknown, the file has no usable row or exceeds the package's
-// limits, or r fails. From a file that is cut off or damaged, Read returns what comes before, with
-// a note.
+// limits, or r fails. From a file that is cut off or damaged, Read returns the rows before the
+// damage, with a note.
 func Read(r io.Reader, name string) (*Drive, error) {
 	d, err := read(r, bounds)
 	if err != nil {

@@ -35,7 +35,7 @@ type format struct {
 	time     string   // column of the time; "" if rows are a second apart
 	label    string   // column of the label; "" if there is none
 	columns  map[string]column
-	watchAll bool // keep the other columns too, because they take part in polling
+	watchAll bool // keep the other columns, too, because they have places in the order of reading
 	absolute bool // stamps are Unix milliseconds
 	stamp    func(cell string) (ms int64, ok bool)
 	clock    func(*table, *account) []time.Duration
@@ -85,7 +85,7 @@ var formats = []format{
 		needs: []string{"ts", "rpm", "speed"},
 		time:  "ts",
 		columns: map[string]column{
-			// The logger divides whole km/h by 1.609. Multiplied back, every speed of the
+			// The logger divides whole km/h by 1.609. Multiplied by this factor, every speed of the
 			// published drive is a whole number again, to 1e-10.
 			"speed":        {vehicle.OBDSpeed, true, 1.609},
 			"rpm":          in(vehicle.EngineSpeed),

@@ -54,21 +54,21 @@ func changes(t *table) []readSet {
 
 // pollingPause is the longest gap between two rows of a KIT log after which it is still known which
 // sensor is read next. The logger reads a sensor about every 0.09 s, in a fixed order, and a read
-// that fails writes no row. So after a longer gap, reads may have failed.
+// that fails writes no row. So in a longer gap, reads may have failed.
 const pollingPause = 2 * time.Second
 
 // roundRobin returns for each row the cells that were newly read. It is for loggers that read one
 // sensor for each row, in a fixed order, and repeat the last value of all other sensors. A cell
-// that changed was read. In a row in which nothing changed, the sensor that was read must be found
-// by the order.
+// that changed was newly read. In a row without a change, only the order shows which sensor was
+// read.
 //
-// In the 38 KIT drives of 2017 no row changes more than one cell. In 34 of them no read failed, and
-// every change is of the sensor that is next in the order: with 10 columns, row n reads column n
-// mod 10, whether its value changes or not. But a read that fails writes no row, which shifts the
-// order: all later rows read a later column than their number says. The other 4 drives have 2 to
-// 127 such shifts. Therefore the order is used for the rows between two changes only if no shift
-// and no pause happened between them. In all other rows in which nothing changed, it is unknown
-// which sensor was read, and no cell is returned.
+// In the 38 KIT drives of 2017, no row changes more than one cell. In 34 of these drives, no read
+// failed, and every change is of the sensor that is next in the order: with 10 columns, row n reads
+// column n mod 10, whether its value changes or not. But a read that fails writes no row, which
+// shifts the order: all later rows read a later column than their number says. The other 4 drives
+// have 2 to 127 such shifts. Therefore the order is used for the rows between two changes only if
+// there was no shift and no pause between these changes. For every other row without a change, it
+// is unknown which sensor was read, and no cell is returned.
 func roundRobin(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	order := polled(t, reads)
@@ -77,8 +77,8 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 	for k, c := range order {
 		place[c] = k
 	}
-	// turnOf returns where the order of reading begins if row i reads column c: the number, modulo
-	// turns, of a row that reads the first column of the order.
+	// If row i reads column c, turnOf returns which rows read the first column of the order: the
+	// rows whose number, modulo turns, is the result.
 	turnOf := func(i int, c int) int {
 		return ((t.records[i].line-place[c])%turns + turns) % turns
 	}
@@ -93,9 +93,9 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 		}
 		c, single := only(read)
 		if !single {
-			// Several changes at once follow rows that were left out; each of these cells was read
-			// since the last row that was kept. But several first values mean that the log begins
-			// in the middle of a drive, and any of them may be old.
+			// If several cells change in one row, rows before it were left out; each of these cells
+			// was read after the last row that was kept. But if the cells have their first values,
+			// the log begins in the middle of a drive, and any of the values may be old.
 			if i == 0 || t.records[i].joined {
 				reads[i] = 0
 			}
@@ -148,8 +148,8 @@ func only(s readSet) (column int, single bool) {
 // Times and counts that describe how the logger program carOBD reads the sensors of a car.
 const (
 	// snapshotCycle is the number of rows within which each sensor is read again. In all 54 files,
-	// two changes of a cell are 3, 4, 7, 8, 11, 12, 14, 15 … rows apart, never 1, 2, 5 or 6. So
-	// reading all sensors once takes 1.8 s, or 3 to 4 rows.
+	// two changes of a cell are 3, 4, 7, 8, 11, 12, 14, 15 … rows apart, never 1, 2, 5 or 6. So the
+	// logger reads all sensors once in 1.8 s, or 3 to 4 rows.
 	snapshotCycle = 4
 	// snapshotPause is the longest gap between two rows of a cycle. After a longer gap, a new
 	// cycle begins.
@@ -159,8 +159,8 @@ const (
 // snapshots returns for each row the cells that were newly read since the previous row. It is for
 // loggers that write the last value of every sensor in rows at a steady pace, while they read the
 // sensors more slowly in the background. A cell that changed was newly read. If a cell has not
-// changed for a whole cycle of rows, its sensor was certainly read again with the same value. That
-// reading is assigned to the last row of the cycle, at most 2 s after the sensor was read.
+// changed for a whole cycle of rows, its sensor was certainly read again with the same value. This
+// reading is assigned to the last row of the cycle, which is at most 2 s later.
 func snapshots(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	since := make([]int, len(t.columns)) // line of each column's last reading

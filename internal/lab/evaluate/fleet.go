@@ -13,10 +13,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// FleetConfig says how to run the rules over a recorded fleet. Observe must be set. With Every and
-// Share, some readings and some cars are left out, because a real fleet reports less than a
-// simulated one. Which ones are left out depends only on the vehicles' names and the times of the
-// readings, so two runs use the same readings.
+// FleetConfig says how to run the rules over a recorded fleet. Observe must be set. A real fleet
+// reports less than a simulated one, so Every and Share can leave out some readings and some cars.
+// The choice depends only on the vehicles' names and the times of the readings, so two runs use the
+// same readings.
 type FleetConfig struct {
 	// Observe folds one sample into the state of its vehicle.
 	Observe func(vehicle.State, vehicle.Sample) vehicle.State
@@ -29,9 +29,9 @@ type FleetConfig struct {
 	// Progress is called from time to time with the number of readings since the last call. If
 	// nil, it is not called.
 	Progress func(readings int)
-	// Judged is called for each sample of the fleet that is used. The parameter said is the
-	// driving state that the service would answer about the sample's vehicle after that sample,
-	// 0 for no answer. If nil, Judged is not called.
+	// Judged is called for each sample of the fleet that is used. The parameter said is the driving
+	// state in the service's answer about the sample's vehicle after this sample; it is 0 if there
+	// is no answer. If nil, Judged is not called.
 	Judged func(x vehicle.Sample, said vehicle.DrivingState)
 }
 
@@ -50,8 +50,8 @@ type FleetResult struct {
 // origin may be any date, as long as no reading gets a time before 1970.
 var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// dayBefore is by how much the readings for learning are dated before those of the fleet: the time
-// from the last reading for learning to the last reading of the fleet (see Fleet).
+// dayBefore is the time from the last reading for learning (the parameter learn of Fleet) to the
+// last reading of the fleet.
 const dayBefore = 24 * time.Hour
 
 // progressEvery is the number of readings between two calls of Progress.
@@ -179,9 +179,9 @@ func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 // cars whose readings are used.
 func sends(id vehicle.ID, share float64) bool { return fraction(id, 0) < share }
 
-// phase returns by how much a car's second reading, after the first, is delayed beyond the interval
-// every: from 0 to less than every. Without this delay, cars that begin at the same time would send
-// all their readings at the same times.
+// phase returns an additional delay of a car's second reading: from 0 to less than the interval
+// every. Without this delay, cars that begin at the same time would send all their readings at the
+// same times.
 func phase(id vehicle.ID, every time.Duration) time.Duration {
 	return time.Duration(fraction(id, 1) * float64(every))
 }

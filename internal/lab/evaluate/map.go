@@ -22,8 +22,8 @@ type spot struct {
 const spotDegrees = 0.0001
 
 const (
-	// pictureLasts is how long the map shows a verdict after it was given, at the place where the
-	// car was then.
+	// pictureLasts is how long the map shows a verdict after it was given. The verdict is shown at
+	// the place where the car was at that time.
 	pictureLasts = 2 * time.Minute
 	// pictureEvery is the time between two checks of how many places have the verdict "jam".
 	pictureEvery = time.Minute
@@ -39,8 +39,8 @@ type judgement struct {
 	at    vehicle.UnixMilli
 }
 
-// Picture stores all places where a fleet's cars were. It also stores the driving states there at
-// one time: when the number of places with a jam was greatest.
+// Picture stores all places where a fleet's cars were. It also stores the driving states at these
+// places at one time: when the number of places with a jam was greatest.
 type Picture struct {
 	places      map[place]judgement
 	first, next vehicle.UnixMilli // times of the first sample and of the next check
@@ -143,8 +143,8 @@ func plotMap(title string, spots []spot) string {
 	p := newPage(title, height)
 	p.legend(margin, func(x int, state vehicle.DrivingState) { p.mark(float64(x+7), 21, state) })
 	p.put(`<text x="%d" y="25" text-anchor="end">%s</text>`, pageWidth-margin, html.EscapeString(title))
-	// Worse states are drawn later, above the others. Of the places with one state at one point of
-	// the page, only one is drawn.
+	// Worse states are drawn later, above the others. If several places with the same state are at
+	// one point of the page, only one of them is drawn.
 	slices.SortFunc(spots, func(a, b spot) int {
 		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.latitude, b.latitude),
 			cmp.Compare(a.longitude, b.longitude))

@@ -73,8 +73,8 @@ const (
 )
 
 // bandColours are the background colours for no verdict, normal, slow and jam. They are light, so
-// that the line of the speed stays readable, and different enough in brightness to be distinguished
-// without hue.
+// that the line of the speed is readable on them. Their brightness differs, so that readers who do
+// not see the hues can distinguish them.
 var bandColours = [...]string{"#eeeeee", "#dff0e3", "#fbe3a6", "#f0a39b"}
 
 const (

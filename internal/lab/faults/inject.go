@@ -20,7 +20,7 @@ const (
 	Noise                    // adds up to ± Size percent, another value for each reading
 	LostCommand              // the commanded position reads 0 %, because it does not arrive
 	StuckPlate               // both plate sensors keep their last healthy values
-	OpenPlate                // the plate is Size percent further open, at most as far as it goes
+	OpenPlate                // the plate is open by Size percent more, at most fully
 	LimpHome                 // the plate falls to where its springs hold it, whatever is commanded
 	NumKinds     = iota
 )

@@ -34,13 +34,13 @@ type Fleet struct {
 }
 
 // maxSpan is the maximum time from the first to the last sample of a file. carstate replay adds a
-// constant to the times of a file, so that it ends at the present or at most a year ago. With this
-// limit, the first sample is then not before 2000, the earliest time that the service accepts.
+// constant to the times of a file, so that it ends at the present or at most a year ago. Because of
+// this limit, the first sample is not before 2000, the earliest time that the service accepts.
 const maxSpan = 366 * 24 * time.Hour
 
 // Open reads a fleet file to its end, to find its vehicles and times and to check that it is
-// readable. [Fleet.Samples] reads the file again, so a pipe is refused. An error is meant for
-// people, or is ctx.Err if ctx ended.
+// readable. [Fleet.Samples] reads the file again, so a pipe is refused. The text of an error is for
+// people. If ctx has ended, the error is ctx.Err.
 func Open(ctx context.Context, path string) (*Fleet, error) {
 	f := &Fleet{path: path}
 	cars := make(map[vehicle.ID]bool)
@@ -75,8 +75,8 @@ func (f *Fleet) AddPrefix(prefix string) {
 }
 
 // Samples yields a sample for each row, in the order of time. The time of a sample is base plus the
-// row's own time. Rows without a reading are left out. Samples yields the first error and ends. An
-// error is meant for people, or is ctx.Err if ctx ended.
+// row's own time. Rows without a reading are left out. Samples yields the first error and ends. The
+// text of an error is for people. If ctx has ended, the error is ctx.Err.
 func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		in, err := open(f.path)

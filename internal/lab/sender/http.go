@@ -31,8 +31,8 @@ type httpSender struct {
 }
 
 // HTTP returns a sender to the HTTP ingest listener at the URL base. The sender logs in with the
-// name and the key of the source in the parameter as. The parameter trust decides which
-// certificates of the service are accepted; if nil, the system's trusted certificates decide.
+// name and the key of the source in the parameter as. The parameter trust determines which
+// certificates of the service are accepted. If nil, the system's trusted certificates are accepted.
 func HTTP(base string, as Login, trust *tls.Config) Sender {
 	return &httpSender{
 		url: strings.TrimSuffix(base, "/") + "/v1/telemetry",

@@ -37,8 +37,8 @@ const (
 
 // MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. The returned sender
 // has logged in with the name and the key of the source in the parameter as. The parameter trust
-// decides which certificates of the service are accepted; if nil, the system's trusted certificates
-// decide.
+// determines which certificates of the service are accepted. If nil, the system's trusted
+// certificates are accepted.
 func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Sender, error) {
 	for {
 		s, err := connectMQTT(ctx, rawURL, as, trust)
@@ -121,8 +121,8 @@ func (s *mqttSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	if len(of) == 1 {
 		return s.sendVehicle(ctx, samples)
 	}
-	// Each vehicle has its own topic, so a message cannot hold samples of several vehicles. But
-	// the messages of different vehicles are sent concurrently.
+	// Each vehicle has its own topic, so a message has samples of one vehicle only. The messages of
+	// different vehicles are sent concurrently.
 	var publishing sync.WaitGroup
 	free, errs := make(chan struct{}, mqttWindow), make(chan error, len(of))
 	for _, mine := range of {
@@ -190,6 +190,7 @@ func (r Refusal) orNil() error {
 func (s *mqttSender) Door() string { return "MQTT at " + s.host }
 
 func (s *mqttSender) Close() {
-	// The connection may be broken already; nothing depends on the DISCONNECT packet.
+	// An error is ignored: the connection may already be broken, and the DISCONNECT packet is not
+	// necessary.
 	_ = s.client.Disconnect(&paho.Disconnect{ReasonCode: 0})
 }

@@ -55,8 +55,8 @@ const (
 // new, the node may learn of it soon.
 type sourceUnknown struct{ error }
 
-// spreads reports whether a retry after err may help. It may if err is a sourceUnknown, and the
-// source is so new that the node may still learn of it.
+// spreads reports whether a retry after err may succeed: err is a sourceUnknown, and the source is
+// so new that the node may still learn of it.
 func (l Login) spreads(err error) bool {
 	_, unknown := errors.AsType[sourceUnknown](err)
 	return unknown && time.Since(l.Made) < spreadTime

@@ -19,7 +19,7 @@ const (
 	// program.
 	EndlessLife = 30 * 24 * time.Hour
 	// tidyTime is the maximum time for the removal of a temporary source or token. A write to a
-	// busy store takes seconds, and an operator who has pressed Ctrl-C waits for the removal.
+	// busy store takes seconds, but an operator who has pressed Ctrl-C waits for the removal.
 	tidyTime = 10 * time.Second
 )
 

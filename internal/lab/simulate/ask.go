@@ -18,8 +18,8 @@ const (
 	askers       = 4
 )
 
-// askOnAndOn queries the verdicts on one car after another, and begins again after the last car,
-// until ctx ends.
+// askOnAndOn queries the verdicts on one car after the other until ctx ends. After the last car, it
+// begins again with the first.
 func (s *Simulation) askOnAndOn(ctx context.Context) {
 	questions := make(chan int)
 	var asking sync.WaitGroup

@@ -30,8 +30,9 @@ type carFaults struct {
 type standingFault struct {
 	fault        faults.Fault
 	begun, until time.Duration
-	// observable is when the fault first changed a reading by as much as the readings of a healthy
-	// sensor may be off (see deviation), so that it could be found; 0 if it has not yet.
+	// observable is when the fault first changed a reading by at least the error that a healthy
+	// sensor may have (see deviation), so that the rules could find the fault. It is 0 if the fault
+	// has not changed a reading by that much.
 	observable time.Duration
 	ended      time.Duration // 0: the fault lasts
 	// asked is the number of queries about the car that were sent after the fault had been
@@ -43,9 +44,8 @@ type standingFault struct {
 
 // When faults begin, and how long they last.
 const (
-	// firstFault is how long each car stays healthy at first. The rules learn a fault that
-	// exists from the very beginning as a property of the car (docs/verdicts.md), so they
-	// cannot find it.
+	// firstFault is how long each car stays healthy at first. If a fault exists from the beginning,
+	// the rules learn it as a property of the car (docs/verdicts.md) and cannot find it.
 	firstFault    = 2 * time.Minute
 	shortestFault = 4 * time.Minute
 	meanFault     = 10 * time.Minute
@@ -85,9 +85,9 @@ func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error 
 	return err
 }
 
-// deviation returns how far, in percent, the readings of a healthy sensor may be off for some
-// seconds, for a sensor of the kind that the fault f affects. A fault is observable once it changes
-// a reading by at least that much; docs/verdicts.md has the values.
+// deviation returns how wrong, in percent, the readings of a healthy sensor may be for some
+// seconds. The sensor is of the kind that the fault f affects. A fault is observable when it
+// changes a reading by at least that much; docs/verdicts.md has the values.
 func deviation(f faults.Fault) float64 {
 	switch {
 	case f.Kind >= faults.StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:

@@ -9,7 +9,7 @@ import (
 
 // A fleet is mixed at a time t if each of the three driving states has at least 1/mixedShare of the
 // cars, without a break from mixedBefore before t until mixedAfter after t. The period before t is
-// needed because verdicts change later than the traffic. [Mixed] looks for such a time from
+// necessary because a verdict changes later than the traffic. [Mixed] looks for such a time from
 // mixedFirst on, because earlier there are no throttle faults. It simulates until mixedLast, when
 // the number of cars on each road has risen and fallen at least once. It checks the fleet at
 // intervals of mixedStep.
@@ -33,7 +33,7 @@ func Mixed(c Config) time.Duration {
 	if c.Vehicles >= alwaysMixed {
 		return mixedFirst
 	}
-	c.Rate = 1.0 / 3600 // how often the sensors are read does not change the traffic
+	c.Rate = 1.0 / 3600 // few readings: their number does not change the traffic
 	fleet := underWay(c.traffic())
 	var rarest []int // the number of cars in the rarest state at each step
 	best, most := mixedFirst, 0

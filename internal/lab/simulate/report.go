@@ -65,8 +65,8 @@ func newScoreBoard(cars int) *scoreBoard {
 	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*score.Agreement)}
 }
 
-// AskAfter is how long the cars have driven before their verdicts are compared with the truth. At the
-// beginning of a drive the verdict is "normal", whatever the traffic.
+// AskAfter is how long the cars must have driven before their verdicts are compared with the truth.
+// At the beginning of a drive, the verdict is "normal", whatever the traffic is.
 const AskAfter = 3 * time.Minute
 
 // known is the truth about a car at the time of a query.
@@ -79,15 +79,14 @@ type known struct {
 	mended time.Duration
 }
 
-// lateMost is how far the stored samples of the fleet may be behind the clock while verdicts are
-// still compared with the truth. The limit is needed because a verdict cannot include a sample that
-// is not stored yet.
+// Verdicts are compared with the truth only while the stored samples of the fleet are at most
+// lateMost behind the clock, because a verdict cannot include a sample that is not stored yet.
 const lateMost = 2 * time.Second
 
 // behind reports whether an answer is too old for a comparison with the truth, because it does not
 // include the car's latest sample. The answer about a driving car may be up to lateMost older than
-// that sample. The answer about a parked car may not be older at all, because the latest sample may
-// be the first that says that the car is parked.
+// that sample. The answer about a parked car must include the latest sample, because this sample
+// may be the first that says that the car is parked.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	latest := k.latest
 	if !k.Parked {

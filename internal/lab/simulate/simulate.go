@@ -172,8 +172,8 @@ func (s *Simulation) end() {
 }
 
 // drive advances the fleet at the speed of the clock. While the fleet's time is behind the clock,
-// for example because Backdate made the fleet begin in the past, drive advances it as fast as the
-// connections accept its samples.
+// for example because the fleet began in the past (Backdate), drive advances the fleet as fast as
+// the connections accept its samples.
 func (s *Simulation) drive(ctx context.Context) error {
 	for {
 		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
@@ -276,7 +276,7 @@ func (s *Simulation) tell(ctx context.Context) {
 	}
 }
 
-// late returns how far the acknowledged samples are behind the clock. The caller must hold mu.
+// late returns how far the acknowledged samples are behind the clock. The caller holds mu.
 func (s *Simulation) late() time.Duration {
 	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
 	return time.Since(s.begin.Add(s.now).Time()) +
@@ -314,10 +314,10 @@ const (
 	lightPerSecond = 0.1 // readings of each car
 )
 
-// Teach sends what the cars of a fleet would have read in an hour of light traffic, dated well
-// before the fleet begins. From it the service learns how fast the fleet's roads are when they are
-// free. Readings of cars in side streets are left out, because they have no position. If the fleet
-// sends no positions, Teach sends nothing.
+// Teach sends the readings of the cars of a fleet in an hour of light traffic, dated well before
+// the fleet begins. From these readings, the service learns how fast the fleet's roads are when
+// they are free. Readings of cars in side streets are left out, because they have no position. If
+// the fleet sends no positions, Teach sends nothing.
 func Teach(ctx context.Context, door sender.Sender, c *Config) error {
 	if c.WithoutPositions {
 		return nil

@@ -35,7 +35,7 @@ type Fleet struct {
 	now     time.Duration
 	epoch   time.Duration // time at which Now is 0
 	random  *rand.Rand
-	tremble *rand.Rand // for sensors only, so that how often they are read does not change the traffic
+	tremble *rand.Rand // for sensors only, so that the number of readings does not change the traffic
 	sky     *rand.Rand // for receivers only, so that positions change nothing else
 }
 
@@ -66,11 +66,11 @@ const (
 	// tide is the period in which the number of cars on a road rises and falls once. Other comments
 	// call this rise and fall the tide: it is high when the road has the most cars.
 	tide = 30 * time.Minute
-	// leastSwell limits how much roads of one kind differ: when a road is fullest, it has gained at
-	// least 1-leastSwell times as many cars per kilometre as the busiest road of its kind gains.
+	// leastSwell limits the differences between roads of one kind. The tide adds to each road at
+	// least 1-leastSwell times as many cars per kilometre as to the busiest road of the kind.
 	leastSwell = 0.8
-	// stay is the mean time for which a car stays on one road, unless the falling number of
-	// cars there makes it leave earlier.
+	// stay is the mean time for which a car stays on one road. A car leaves earlier if the number
+	// of cars on the road must decrease.
 	stay = 20 * time.Minute
 	// parkingShare is the share of the cars leaving a road that park. They park for at least
 	// shortestPark, and for meanPark on average.
@@ -94,7 +94,7 @@ func New(c Config) *Fleet {
 	}
 	roads, spread := max(len(kinds), c.Vehicles/carsPerRoad), onRoads
 	if c.Vehicles < fewRoads {
-		roads, spread = 1, onRoads/2 // half of the cars wait for the tide
+		roads, spread = 1, onRoads/2 // half of the cars wait until the tide rises
 	}
 	f.build(roads, spread*float64(c.Vehicles)/float64(roads))
 	layOut(f.roads, f.random)
@@ -310,7 +310,7 @@ func (f *Fleet) wander(c *car, wholeSecond bool) {
 	}
 }
 
-// learnTruth sets the true state of a car from the road around it.
+// learnTruth sets the true state of a car to the state of the road around the car.
 func (c *car) learnTruth(now time.Duration) {
 	var truth vehicle.DrivingState
 	if c.place == onRoad {

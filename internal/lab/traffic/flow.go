@@ -8,9 +8,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// flow measures the mean speed of the cars on each part of a road over the last minutes, a period
-// that is called its window. The mean speed is the distance that all cars drove there, divided by
-// the time that they took (L. C. Edie's definition, 1963).
+// flow measures the mean speed of the cars on each part of a road over the last minutes. This
+// period is called the window. The mean speed is the distance that all cars drove on the part,
+// divided by the time that they took (L. C. Edie's definition, 1963).
 type flow struct {
 	cells     []cell // sums over the whole window
 	parts     [][]cell
@@ -67,7 +67,7 @@ func (f *flow) tick(now time.Duration) {
 }
 
 // around returns the mean speed of the cars in the last minutes, in m/s, on the part of the road
-// around the i-th cell. The result ok is false if no car was there in that time.
+// around the i-th cell. The result ok is false if no car was on that part in this time.
 func (f *flow) around(i int) (mps float64, ok bool) {
 	n := len(f.cells)
 	reach := min(aroundMeter/cellMeter, n/4)

@@ -10,11 +10,12 @@ type kind struct {
 	fewestPerKm, mostPerKm float64
 	lights                 lights
 	// window is the length of the period over which the state of the road is measured. The period
-	// ends now, because the service is compared with the truth while the cars drive; a period with
-	// now in its middle would be better, but needs the future. The window is about two minutes
-	// long. In a shorter window the state would depend on single cars, and in a longer one it would
-	// be out of date. On a road with traffic lights the window is a whole number of their cycles,
-	// so that the state does not change with each red light.
+	// ends at the present time, because the service is compared with the truth while the cars
+	// drive. (A period with the present time in its middle would be better, but would need the
+	// future.) The window is about two minutes long. With a shorter window, the state would depend
+	// on single cars; with a longer window, it would be out of date. On a road with traffic lights
+	// the window is a whole number of their cycles, so that the state does not change with each red
+	// light.
 	window time.Duration
 }
 

@@ -41,9 +41,9 @@ func (p *point) stray(random *rand.Rand, meter, keep float64) {
 }
 
 // locate adds to the readings r the car's position at the time in the parameter at. The parameter
-// seconds is how many seconds ago that was; locate computes the position then from the present one.
-// A parked car is at the kerb where it left its road. In side streets there is no position, as
-// between high buildings.
+// seconds is how many seconds ago this time was; locate computes the position at this time from the
+// present position. A parked car is at the kerb where it left its road. In side streets, the
+// receiver has no position, as between high buildings.
 func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *vehicle.Readings) error {
 	var is point
 	var heading, mps float64

@@ -11,9 +11,9 @@ import (
 
 // sensors are the throttle and pedal sensors of a car. Each car has its own offsets.
 type sensors struct {
-	// The scales of the sensors of the throttle plate and the pedal: the reading, in percent, when
-	// the plate is closed or the foot is off the pedal, and how much larger the reading is when the
-	// plate is fully open or the pedal fully pressed.
+	// The scales of the sensors of the throttle plate and the pedal. A scale has two numbers, in
+	// percent: the reading when the plate is closed or the foot is off the pedal, and the increase
+	// of the reading until the plate is fully open or the pedal fully pressed.
 	plateA, plateB, command, pedalD, pedalE scale
 	idlePercent                             float64 // how far idling opens the plate
 
@@ -84,7 +84,7 @@ const (
 )
 
 // read returns the readings of all sensors at the time in the parameter at. The parameter seconds
-// is how many seconds before the present that was; read computes the car's speed then from its
+// is how many seconds ago this time was; read computes the car's speed at this time from its
 // present speed. The readings of a parked car are only speed 0, engine speed 0 and ignition off.
 func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (vehicle.Readings, error) {
 	var r vehicle.Readings
