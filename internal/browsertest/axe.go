@@ -87,7 +87,7 @@ func fetchAxe(t *testing.T, file string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(part.Name()) // fails if the file was renamed, and is then not needed
+	defer os.Remove(part.Name()) // after the rename, there is no such file
 	_, err = part.Write(packed)
 	if err := errors.Join(err, part.Close()); err != nil {
 		t.Fatal(err)

@@ -28,8 +28,8 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%d s", d/time.Second)
 }
 
-// Ago formats how long ago a time in the past was, such as "3 h ago", or "now" if that is less than
-// a second. The parameter d is the time since then.
+// Ago formats the time d since an event in the past, such as "3 h ago". If d is less than a second,
+// the result is "now".
 func Ago(d time.Duration) string {
 	if d < time.Second {
 		return "now"
@@ -37,9 +37,8 @@ func Ago(d time.Duration) string {
 	return Duration(d) + " ago"
 }
 
-// Until formats the time until an event in the future, such as "in 90 days". The parameter d is
-// that time. It is rounded up, so that a period of 90 days that has just begun is said to end in 90
-// days.
+// Until formats the time d until an event in the future, such as "in 90 days". The time is rounded
+// up: the result for a period of 90 days that has just begun is "in 90 days".
 func Until(d time.Duration) string {
 	if d <= 0 {
 		return "over"

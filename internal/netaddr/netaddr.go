@@ -54,7 +54,8 @@ func BaseURL(addr string) string {
 }
 
 // ParseNetworks parses IP address prefixes such as 10.0.0.0/8. A single address becomes a prefix
-// that contains only that address. The result ok is false if one of the texts is neither.
+// that contains only that address. The result ok is false if one of the texts is neither a prefix
+// nor an address.
 func ParseNetworks(texts []string) (all []netip.Prefix, ok bool) {
 	for _, text := range texts {
 		p, err := netip.ParsePrefix(text)

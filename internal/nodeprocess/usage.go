@@ -34,8 +34,8 @@ func ResidentOf(pid int) (int64, error) {
 
 // Descriptors returns how many file descriptors the process has open.
 func (n *Node) Descriptors() (int, error) {
-	// Since Linux 6.2, the size of this directory is the number of open descriptors. So thousands
-	// of entries need not be listed.
+	// Since Linux 6.2, the size of this directory is the number of open descriptors, so that its
+	// entries need not be listed.
 	if d, err := os.Stat(fmt.Sprintf("/proc/%d/fd", n.PID())); err == nil && d.Size() > 0 {
 		return int(d.Size()), nil
 	}
@@ -55,8 +55,8 @@ func TimesOf(pid int) (user, system time.Duration, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	// The name of the process, in parentheses, may contain any characters, so parse behind the last
-	// parenthesis.
+	// The name of the process, in parentheses, may contain any characters, so parse the text after
+	// the last parenthesis.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 13 {
 		return 0, 0, errors.New("/proc/PID/stat has too few fields")

@@ -1,6 +1,6 @@
 // Package plot converts values to SVG geometry: scales with round ticks, the path of a curve, and
-// the spans in which a value stays the same. It knows no page, colour or unit; the packages that
-// draw do.
+// the spans in which a value stays the same. Pages, colours and units belong to the packages that
+// draw.
 package plot
 
 import (

@@ -43,7 +43,8 @@ func newLogger(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVa
 // cleaner cleans every text before it is logged. It removes tokens and keys. Errors of the storage
 // engine contain the names of records, and the name of a vehicle's record contains the vehicle id.
 // cleaner replaces this id with a keyed hash. The key exists only in this process. So the hash of a
-// vehicle stays the same as long as the process runs, but readers of the log cannot find the id.
+// vehicle stays the same as long as the process runs, but readers of the log cannot compute the id
+// from it.
 //
 // cleaner also replaces characters that control a terminal. It need not replace line breaks,
 // because slog's handlers quote them.

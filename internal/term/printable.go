@@ -10,8 +10,8 @@ import (
 
 // Printable is a writer that cleans everything that commands print. A name, a file's text or a
 // server's response may contain characters that control a terminal or change the direction of
-// writing. Each of them, and each byte that is not UTF-8, becomes U+FFFD. Line ends and tabs are
-// kept.
+// writing. Each such character, and each byte that is not UTF-8, becomes U+FFFD. Line ends and tabs
+// are kept.
 type Printable struct {
 	w io.Writer
 
