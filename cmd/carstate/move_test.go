@@ -110,7 +110,9 @@ func (m *moved) move(t *testing.T, from, to *process) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "backup")
+	began := time.Now()
 	from.carstate(t, "backup", file)
+	t.Logf("the backup took %s", time.Since(began).Round(time.Second))
 	key := file + ".key"
 	if err := os.WriteFile(key, []byte(from.carstate(t, "operator", "backup-key")), 0o600); err != nil {
 		t.Fatal(err)
@@ -119,7 +121,9 @@ func (m *moved) move(t *testing.T, from, to *process) {
 
 	arrived := time.Now()
 	end = carsReport(t, to, to.addSource(t, "there"), *movedCars/2)
+	began = time.Now()
 	to.carstate(t, "restore", file, "--backup-key-file", key)
+	t.Logf("the restore took %s", time.Since(began).Round(time.Second))
 	end()
 	to.carstate(t, "source", "remove", "there")
 
