@@ -84,15 +84,18 @@ type known struct {
 const lateMost = 2 * time.Second
 
 // behind reports whether an answer is too old for a comparison with the truth, because it does not
-// include the car's latest sample. The answer about a driving car may be up to lateMost older than
+// include the car's latest sample. The answer about a car on a road may be up to lateMost older than
 // that sample. The answer about a parked car must include the latest sample, because this sample
-// may be the first that says that the car is parked.
+// may be the first that says that the car is parked; the answer that the car is not driving has no
+// time, and is not too old. A car in a side street is never compared, so no answer is too old.
 func (k *known) behind(a client.DrivingAnswer) bool {
-	latest := k.latest
-	if !k.Parked {
-		latest = latest.Add(-lateMost)
+	switch {
+	case k.Parked:
+		return a.Reason != client.ReasonNotDriving && a.AsOf.Before(k.latest)
+	case k.Driving != 0:
+		return a.AsOf.Before(k.latest.Add(-lateMost))
 	}
-	return a.AsOf.Before(latest)
+	return false
 }
 
 // stateOf returns the driving state in an answer, or 0 if the answer has none.

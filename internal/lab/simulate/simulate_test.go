@@ -32,14 +32,16 @@ func TestScoreBoard(t *testing.T) {
 	before := client.DrivingAnswer{State: client.NormalDriving, AsOf: off.Add(-time.Second)}
 	b.driving(known{Parked: true, latest: off}, before) // the sample that says it is parked is not folded yet
 	b.driving(known{Parked: true, latest: off, ended: true}, before)
+	b.driving(known{Parked: true, latest: off}, client.DrivingAnswer{Reason: client.ReasonNotDriving}) // it has no time
+	b.driving(known{latest: off}, before)                                                              // no truth
 	b.driving(known{Parked: true, latest: off}, client.DrivingAnswer{State: client.NormalDriving, AsOf: off})
 	if want := [3][4]int{{0, 1, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 1}}; b.Confusion != want ||
 		b.byRoad[50].Confusion != want || b.Accuracy != 0.5 {
 		t.Errorf("got %+v, want the confusion %v in all and at 50 km/h, accuracy 0.5", b, want)
 	}
 	if b.byFlow != [10][4]int{0: {3: 1}, 2: {1: 1}, 4: {0: 1}, 9: {1: 1}} || b.disagreed != 2 || b.soon != 1 ||
-		b.parked != [2]int{3, 1} || b.behind != 1 {
-		t.Errorf("got %+v, want 2 disagreed, 1 of them soon, 3 and 1 parked, 1 behind", b)
+		b.parked != [2]int{3, 2} || b.behind != 1 {
+		t.Errorf("got %+v, want 2 disagreed, 1 of them soon, 3 and 2 parked, 1 behind", b)
 	}
 
 	anomaly, normal := client.ThrottleAnswer{System: client.ThrottleAnomaly},
