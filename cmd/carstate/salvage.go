@@ -47,8 +47,9 @@ func (c *salvageCommand) Run(ctx context.Context, w streams) error {
 	return err
 }
 
-// lostTime formats for people the beginning or the end of the period in which records are lost. For
-// the zero time, which means that this limit does not exist, it returns "-".
+// lostTime returns t as text, for the table that the command prints. The time t is the beginning or
+// the end of the period whose records are lost. If the period has no such bound, t is zero and
+// lostTime returns "-".
 func lostTime(t time.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -91,8 +91,8 @@ type SourceActivity struct {
 // less than 2 KB for each source that sends such signals.
 const MaxIgnoredNames = 8
 
-// MaxRefusalText is the maximum length of the text of a source's last refusal, in bytes. A longer
-// text is cut.
+// MaxRefusalText is the maximum size, in bytes, of the text that says why a source's key or sample
+// was last refused. A longer text is cut.
 const MaxRefusalText = 200
 
 // telemetry holds a node's counters for the telemetry of one source.

@@ -179,8 +179,9 @@ func (s *Server) rotatedSource(c access.Credential, key string) wire.RotatedSour
 	return wire.RotatedSource{Name: c.Name, Key: key, EarlierUntil: s.ops.EarlierUntil(c)}
 }
 
-// end returns the implementation of the API call that revokes or removes a credential of the kind.
-// The function show returns the response body.
+// end returns the implementation of the API call that ends a credential of the given kind: it
+// revokes a token, and removes a source or an operator. The function show makes the response body
+// from the record of the ended credential.
 func end[Out any](
 	s *Server, kind access.Kind, show func(access.Credential) Out,
 ) func(*http.Request, nothing) (Out, error) {

@@ -155,8 +155,9 @@ func (in *intake) refuseKey(err error) {
 	in.keys.WithLabelValues(reason).Inc()
 }
 
-// countRefused counts the refused lines of b, and records b.first as the source's last refusal. The
-// batch b must have at least one refused line.
+// countRefused counts the refused lines of b by reason, in the metrics and for the source. It also
+// records b.first, the refusal of one of these lines, as the source's last refusal. The batch b
+// must have at least one refused line.
 func (in *intake) countRefused(b *batch) {
 	for why, n := range b.refused {
 		if n > 0 {

@@ -120,9 +120,10 @@ func (q *quick) begin(open, end byte) bool {
 	return q.rest != nil
 }
 
-// more is called after a member or element. If a comma follows, more reads the comma and returns
-// true. If the closing byte of the object or array (end) follows, more reads this byte and returns
-// false. If another byte follows, quick gives up on the line.
+// more reports whether another member or element follows. It is called after a member or element.
+// If a comma follows, more reads the comma and returns true. If end follows, the closing byte of
+// the object or array, more reads this byte and returns false. If another byte follows, quick gives
+// up on the line, and more returns false.
 func (q *quick) more(end byte) bool {
 	switch q.space() {
 	case ',':

@@ -22,8 +22,9 @@ import (
 // which of them is evicted, that is, closed to admit a newer one.
 type Use int32
 
-// The uses of a connection. A new connection is Silent. The owner, the server that accepted the
-// connection, changes its use.
+// The use of a connection says what the connection does at present, and so when it may be evicted.
+// A new connection is Silent. Later its owner, the server that accepted the connection, changes the
+// use ([Conn.Become]).
 const (
 	// Silent is the use before the first request. The client is in a handshake, or has not logged
 	// in, or has sent no complete request yet.

@@ -12,11 +12,13 @@ import (
 	"carstate/internal/store"
 )
 
-// startBackground starts the tasks that run as long as the node, except the servers. All tasks
-// start at once. Only the task that folds telemetry into states waits for another task, which loads
-// the map of roads. In the function, the comment of each task says what is lost if the process
-// crashes. Nothing else is lost: no task acknowledges anything to a client, and the tables are
-// copies of what is stored.
+// startBackground starts all tasks that run until the node ends, except the servers. It starts them
+// all at once. Only one task waits for another one: the task that folds telemetry into states waits
+// for the task that loads the map of roads.
+//
+// In the body of this function, the comment on each task says what a crash of the process loses. A
+// crash loses nothing else, for two reasons. No task acknowledges anything to a client. And the
+// tables, from which requests are answered, are copies of what is stored.
 func (n *Node) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop = cancel

@@ -318,10 +318,10 @@ func (n *Node) Close() error {
 	// step has a time limit because the disk of the log may not respond. A crash before this step
 	// loses the lines that are still buffered.
 	within(deadline, cutWithin, n.closeAccessLog)
-	// When the work in the background ends, it stores what it holds in memory: the folded states,
-	// the counts of calls, the map of roads. It needs the engine, so it ends before the engine.
-	// After a crash before this step, the next start folds the telemetry since the last checkpoint
-	// again, and the counts of the last minute are lost.
+	// The background tasks end. They first store what they hold in memory: the folded states, the
+	// counts of calls, the map of roads. The storage engine must still be open for this, so it
+	// closes later. After a crash before this step, the next start folds the telemetry since the
+	// last checkpoint again, and the counts of the last minute are lost.
 	n.stop()
 	limit := backgroundWithin
 	if end, _ := deadline.Deadline(); n.cluster == nil {

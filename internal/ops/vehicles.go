@@ -23,8 +23,9 @@ func (p *Operations) Allow(ctx context.Context, by access.Actor, id vehicle.ID) 
 	return p.onVehicle(ctx, by, "vehicle.allow", id, p.cfg.Store.Allow)
 }
 
-// Forgotten reports whether telemetry of a vehicle is refused because the vehicle was forgotten,
-// and when that was.
+// Forgotten reports whether a vehicle is forgotten at present. While it is, its telemetry is
+// refused. If ok is true, at is the time when the vehicle was forgotten. If ok is false, at has no
+// meaning.
 func (p *Operations) Forgotten(id vehicle.ID) (at time.Time, ok bool) {
 	t, found := p.cfg.Forgotten.Find(id)
 	return t.Forgotten, found && t.InForce()

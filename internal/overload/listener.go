@@ -271,9 +271,9 @@ func (l *Listener) evictIdle() {
 	}
 }
 
-// serviceTime estimates how long the server takes for n requests, but returns at most longestPause.
-// It assumes that in one mean queueing delay the server answers one request of each open
-// connection.
+// serviceTime estimates how long the server takes to answer n requests. The estimate is the mean
+// queueing delay × n / the number of open connections. This assumes that the server answers one
+// request of each open connection in one mean queueing delay. The result is at most longestPause.
 func (l *Listener) serviceTime(n int) time.Duration {
 	return min(longestPause, time.Duration(n)*l.probe.Mean()/time.Duration(max(1, l.open.Load())))
 }

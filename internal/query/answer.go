@@ -195,8 +195,8 @@ func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Tim
 
 func (a *answerer) client(r *request) netip.Addr { return clientOf(r.peer, r.headers, a.trusted) }
 
-// grantOf maps each operation to its constant in package access, in which a grant lists the
-// operations that it permits.
+// grantOf maps each operation of this package to its bit in [access.Operations]. A grant has such a
+// set of bits: the operations that it permits.
 var grantOf = [noOperation]access.Operations{
 	carDrivingState: access.CarDrivingState,
 	throttleSystem:  access.ThrottleSystem,

@@ -147,9 +147,11 @@ type parts struct {
 	part [mostGapMetres/partMetres + 1]part
 }
 
-// follow extends w, the list of the stretches that a car drove last, to the fix f. It puts what the
-// car drove since the last fix into driven. If a new way begins at this fix, or if the direction of
-// travel is not known yet, driven remains empty.
+// follow extends w, the list of the stretches that a car drove last, up to the fix f, the car's
+// newest accepted position. It puts what the car drove since the last fix into driven. In two
+// cases, driven remains empty. The first case is that a new way begins at f, because there was no
+// fix before, or because f is too long (mostGap) or too far (mostGapMetres) after the last one. The
+// second case is that the direction of travel is not known yet.
 func follow(w *vehicle.Way, f fix, driven *parts) {
 	step := f.time.Sub(w.Time)
 	east, north := offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude)

@@ -93,12 +93,16 @@ func (s *State) speed() (Reading, bool) {
 	return r, r.Time != 0
 }
 
-// observeRest updates what is remembered of the car's standstill, after a sample: RestingSince
-// (stationary with its engine off), Traffic.Stood (stationary) and Traffic.EngineMute (electric or
-// a hybrid). If the car has stopped driving, observeRest also resets the memory of traffic, so that
-// the next drive starts as "normal". The parameter before is the newest speed reading before this
-// sample. An engine speed of 0 that is older than this speed reading is ignored, because the car
-// may have moved after it.
+// observeRest updates what is remembered of the car's standstill, after a sample. RestingSince is
+// the time since which the car has been stationary with its engine off. Traffic.Stood is the time
+// since which it has been stationary. Traffic.EngineMute is set if the engine was off while the car
+// drove, because the car is then electric or a hybrid.
+//
+// If the car has stopped driving, observeRest also resets the rest of the memory of traffic, except
+// Cruise, so that the next drive starts as "normal".
+//
+// The parameter before is the newest speed reading before this sample. If an engine speed of 0 was
+// read earlier than that reading, it is ignored, because the car may have moved since.
 func (s *State) observeRest(before Reading) {
 	speed, ok := s.speed()
 	engine := s.Latest[EngineSpeed]

@@ -197,10 +197,14 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 }
 
 // travelFindings returns two findings about Travel, the distance that sensor i has moved up and
-// down recently. The first finding compares this distance with what a foot can move a pedal. The
-// second finding is for plate sensor A if neither plate sensor B nor the command is reported. Its
-// measure is how much farther plate sensor A has moved than engine load or, without engine load,
-// than the pedal. In all other cases, the measure of the second finding is 0.
+// down recently. The measure of the first finding is this distance. Its alarm is at a distance that
+// no foot can move a pedal.
+//
+// The second finding is only for plate sensor A, and only if neither plate sensor B nor the command
+// was read recently. It compares the distance that the plate has moved with the distance that
+// engine load has moved. Its measure is the first distance less the second. If engine load was not
+// read recently, the pedal takes its place. In all other cases, the measure of the second finding
+// is 0.
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}

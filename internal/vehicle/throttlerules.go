@@ -179,13 +179,17 @@ const (
 	travelAlarm             = 450.0
 
 	// These thresholds are for the rule on electrical limits. Its measure is how long a sensor
-	// reads 0 or 100 %, the values 0 and 255 of J1979. For rounding, any value up to lowLimit or
-	// from highLimit is included. An alarm is raised at lowLimitAlarm seconds of 0 % or
-	// highLimitAlarm seconds of 100 %. Before that, the sensor must have been seen between these
-	// values for plateSeen seconds, or for pedalSeen seconds if it is a sensor of the pedal. So a
-	// grounded wire is found, but a pedal whose scale begins at 0 raises no alarm. A throttle that
-	// is wide open may read 100 % under load, so 100 % is no sign of a fault while engine load is
-	// at least fullLoad percent. Healthy drives reached 0.
+	// reads 0 or 100 %, which are the raw values 0 and 255 of J1979. To allow for rounding, a value
+	// up to lowLimit counts as 0 %, and a value from highLimit as 100 %. An alarm is raised at
+	// lowLimitAlarm seconds of 0 % or highLimitAlarm seconds of 100 %. In healthy drives, the
+	// measure was always 0.
+	//
+	// A healthy sensor may read 0 or 100 %, so there are two more conditions. First, an alarm is
+	// raised only if the sensor was seen between these values before: for plateSeen seconds, or for
+	// pedalSeen seconds if it is a sensor of the pedal. So a grounded wire is found, but a pedal
+	// whose scale begins at 0 raises no alarm. Second, while engine load is at least fullLoad
+	// percent, 100 % raises no alarm, because a throttle that is wide open may read 100 % under
+	// load.
 	lowLimit, highLimit           = 0.4, 99.8
 	lowLimitAlarm, highLimitAlarm = 3.0, 5.0
 	plateSeen, pedalSeen          = 20.0, 60.0

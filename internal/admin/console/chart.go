@@ -42,9 +42,9 @@ type chartRow struct {
 	Anomaly           int
 }
 
-// newFleetChart returns a chart of the given points. The last point of the chart is made of the
-// counts in the parameter now. The parameter hours is the number of hours for which the chart was
-// requested; the points may cover less.
+// newFleetChart returns a chart of the fleet over time. The chart shows the given points, and after
+// them one more point: the present counts, which are the parameter now. The parameter hours is the
+// requested length of the chart, in hours. If the points begin later, the chart is shorter.
 func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
 	points = append(points, pointOf(now))

@@ -45,8 +45,9 @@ var answeredOutcomes = []string{"answered", "unknown", "stale", "not_driving", "
 // None are the figures before the metrics are first read. A FeedAge or Backlog of -1 means unknown.
 var None = Figures{FeedAge: -1, Backlog: -1}
 
-// Read reads the metrics. Nodes with other roles and engines have other metrics; the figures of
-// missing metrics stay zero or unknown.
+// Read reads this node's metrics from g and returns them as figures of the time now. Which metrics
+// exist depends on the node's roles and engine. If a metric is missing, its figure is zero; but
+// FeedAge and Backlog are then -1, which means unknown.
 func Read(g prometheus.Gatherer, now time.Time) Figures {
 	f := Figures{At: now, samples: map[string]float64{}, refused: map[string]float64{}, keys: map[string]float64{},
 		conns: map[string]float64{}, Streams: map[string]Fill{}, FeedAge: -1, Backlog: -1}

@@ -159,8 +159,10 @@ type (
 	BackupKey struct {
 		Key string `json:"key"`
 	}
-	// BuryRequest holds the receipts of forgotten vehicles that the service must forget again, for
-	// example after a restore.
+	// BuryRequest asks the service to forget vehicles again, for example after the restore of a
+	// backup that was made before they were forgotten. It holds the receipts that the service
+	// returned when it forgot the vehicles. A receipt identifies a vehicle by a keyed hash of its
+	// vid.
 	BuryRequest struct {
 		Receipts []access.ForgetReceipt `json:"receipts"`
 	}

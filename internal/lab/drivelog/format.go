@@ -140,8 +140,10 @@ var spellings = map[string]string{
 	"accelerator_pedal_position_e": "pedal_e",
 }
 
-// columnKey returns the name of a column from its cell in the header, without the unit, in lower
-// case, and as the definitions of the formats spell it.
+// columnKey returns the name by which the formats identify a column. The parameter is the column's
+// cell in the header line. The name is the text of the cell without quotes and without the unit, in
+// lower case. For example, the name of "Engine RPM [RPM]" is "engine rpm". If the variable
+// spellings has another spelling for this name, columnKey returns that spelling.
 func columnKey(cell string) string {
 	name, _, _ := strings.Cut(cell, "[")
 	name, _, _ = strings.Cut(name, "(")

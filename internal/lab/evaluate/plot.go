@@ -11,8 +11,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Track is what a plot shows of one drive. Its times are without pauses: the pauses are cut out of
-// the plot, and the cuts are marked.
+// Track is what a plot shows of one drive. The plot cuts out the pauses of the drive and marks each
+// cut. So the times in a Track are times since the beginning of the drive, without the pauses. A
+// pause is a step of more than 75 s (drivenGap) between two rows of the drive.
 type Track struct {
 	name   string
 	speeds []speedAt
@@ -114,7 +115,8 @@ func (p *page) end() string {
 }
 
 // Plot returns an SVG page with one panel for each drive, one below the other. A panel shows the
-// speed over time, and the verdicts.
+// car's speed over time, and for each time what the rules concluded: the driving verdict and
+// whether there was a throttle anomaly. If the drive has traffic labels, the panel shows them, too.
 func Plot(tracks []Track) string {
 	p := newPage("Speed over time, with driving verdicts", pageHeader+panelHeight*len(tracks))
 	x := p.legend(pageLeft, func(x int, state vehicle.DrivingState) {

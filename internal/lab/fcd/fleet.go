@@ -38,9 +38,11 @@ type Fleet struct {
 // this limit, the first sample is not before 2000, the earliest time that the service accepts.
 const maxSpan = 366 * 24 * time.Hour
 
-// Open reads a fleet file to its end, to find its vehicles and times and to check that it is
-// readable. [Fleet.Samples] reads the file again, so a pipe is refused. The text of an error is for
-// people. If ctx has ended, the error is ctx.Err.
+// Open returns a description of a fleet file, which holds what the cars of a fleet reported. It
+// reads the whole file, to find the names of the cars and the times of the first and the last
+// sample, and to check that the file is readable. Because [Fleet.Samples] reads the file again,
+// Open refuses a pipe. If ctx has ended, the error is ctx.Err. Any other error is a message that
+// can be shown to a user as it is.
 func Open(ctx context.Context, path string) (*Fleet, error) {
 	f := &Fleet{path: path}
 	cars := make(map[vehicle.ID]bool)
@@ -75,8 +77,9 @@ func (f *Fleet) AddPrefix(prefix string) {
 }
 
 // Samples yields a sample for each row, in the order of time. The time of a sample is base plus the
-// row's own time. Rows without a reading are left out. Samples yields the first error and ends. The
-// text of an error is for people. If ctx has ended, the error is ctx.Err.
+// row's own time. Rows without a reading are left out. After the first error, which it yields,
+// Samples ends. If ctx has ended, the error is ctx.Err. Any other error is a message that can be
+// shown to a user as it is.
 func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		in, err := open(f.path)

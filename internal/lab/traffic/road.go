@@ -74,9 +74,11 @@ func (r *road) step(now time.Duration) {
 // this speed finds one light after the other green.
 const waveShare = 0.85
 
-// obeyLight returns the greatest acceleration that the next traffic light allows a car, in m/s². A
-// car passes a yellow light if it would have to brake too hard, and a red light only if it cannot
-// stop.
+// obeyLight returns the greatest acceleration that the next traffic light allows a car, in m/s². If
+// the car must stop, this is the acceleration with which it stops at the light. If the road has no
+// lights, or the light is green, or the car passes it, the result is +Inf. A car passes a yellow
+// light if it would have to brake at more than 3 m/s² to stop. It passes a red light only if even
+// hard braking, almost as hard as the tyres allow, would not stop it in time.
 func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	if r.lightMeter == 0 {
 		return math.Inf(1)

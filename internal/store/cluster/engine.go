@@ -132,8 +132,9 @@ func (e *Engine) start() {
 	}
 }
 
-// Close stops the goroutines and then closes the connection. If an Append has not returned before,
-// its samples are not acknowledged.
+// Close stops the goroutines and then closes the connection. If an Append still waits for its
+// samples to be stored, it returns an error, so the samples are not acknowledged. They may be
+// stored nevertheless.
 func (e *Engine) Close() error {
 	e.stop()
 	e.running.Wait()

@@ -61,8 +61,9 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			Subjects: []string{"telemetry.*"},
 			MaxBytes: c.TelemetryBytes,
 			Discard:  jetstream.DiscardNew,
-			// Trim removes telemetry if the answer is that nothing is left to fold. Only the leader
-			// may give this answer, because a replica may lag.
+			// A direct get may be answered by a replica, which may lag behind the leader. If a
+			// replica answered that no telemetry is left to fold, Trim could remove telemetry that
+			// is not folded. So only the leader may answer.
 			AllowDirect:  false,
 			Duplicates:   duplicateWindow,
 			MaxConsumers: consumersOf(m.partitions),

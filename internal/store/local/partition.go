@@ -252,8 +252,9 @@ func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 	})
 }
 
-// recall makes calls of the owner return [store.ErrRecalled], so that the owner takes the partition
-// again. The caller has locked ownership.
+// recall makes further calls of the partition's present owner fail with [store.ErrRecalled]. The
+// owner then takes the partition again, and so reads the states that a forget or a restore has
+// changed. If nobody has taken the partition, recall does nothing. The caller has locked ownership.
 func (s *partitionState) recall() {
 	if s.taken != nil {
 		s.taken.recalled = true

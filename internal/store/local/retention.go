@@ -180,8 +180,9 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 // idle machine compacts several times as fast.
 const slowestCompaction = 4 << 20
 
-// ErasedWithin implements [store.Engine]: it estimates the time of a call of Erased from the size
-// of the store.
+// ErasedWithin implements [store.Engine]: it estimates how long a call of Erased would take. The
+// estimate is the size of the store divided by slowestCompaction. The second result is always true,
+// because this engine can tell when bytes are gone.
 func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
 	bytes, err := e.diskUsage([]byte{'A'}, []byte{'Z'})
 	return time.Duration(bytes/slowestCompaction) * time.Second, true, err
