@@ -29,7 +29,7 @@ import (
 // part is one package of measurements.
 type part struct {
 	name string
-	run  func(context.Context, report.Options, *report.Results) error
+	run  func(context.Context, *report.Part) error
 }
 
 // parts lists the parts in the order in which they run. They run one after the other, each alone on
@@ -71,81 +71,54 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	quick := flags.Bool("quick", false, "a short run, as a test; its figures are rough")
-	rounds := flags.Int("rounds", 0, "`rounds` each subject is measured, interleaved (5; with -quick 1)")
-	names := flags.String("parts", partNames(), "measure only these `parts`")
+	names := flags.String("parts", "query,vehicle,restart,scale,sample", "measure only these `parts`")
 	dir := flags.String("dir", "", "`directory` for scratch files, on the disk to be measured (a temporary one)")
-	binary := flags.String("binary", "", "the built carstate (built from this checkout)")
 	docs := flags.String("docs", "../docs", "`directory` in which the documents and their plots are written")
 	render := flags.Bool("render", false, "measure nothing: render the documents again from the stored results")
 	must.Do(flags.Parse(args))
-	chosen := must.Get(choose(*names))
 	document := must.Get(report.Load(*docs))
 	if *render {
 		return document.Save(*docs)
 	}
-	if *rounds < 1 {
-		*rounds = 5
-		if *quick {
-			*rounds = 1
+	chosen := strings.Split(*names, ",")
+	for _, name := range chosen {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
+			must.Fail("there is no part %q: choose from %s", name, flags.Lookup("parts").DefValue)
 		}
+	}
+	rounds := 5
+	if *quick {
+		rounds = 1
 	}
 
 	scratch := must.Get(os.MkdirTemp(*dir, "carstate-bench-"))
 	defer os.RemoveAll(scratch)
-	if *binary == "" {
-		*binary = filepath.Join(scratch, "carstate")
-		must.Do(gobench.Build(ctx, "..", "", *binary))
-	}
-
+	binary := filepath.Join(scratch, "carstate")
+	must.Do(gobench.Build(ctx, "..", "", binary))
 	version := gobench.Version(ctx)
-	var measured []string
-	for _, p := range chosen {
+	for _, p := range parts {
+		if !slices.Contains(chosen, p.name) {
+			continue
+		}
 		own := filepath.Join(scratch, p.name)
 		must.Do(os.Mkdir(own, 0o700))
 		machine := must.Get(report.Machine(own))
-		var results report.Results
 		begin := time.Now()
-		o := report.Options{
-			Quick: *quick, Rounds: *rounds, Dir: own, Binary: *binary,
+		measured := &report.Part{
+			Name: p.name, Quick: *quick, Rounds: rounds, Dir: own, Binary: binary,
 			Logf: func(format string, args ...any) {
 				fmt.Fprintf(stderr, p.name+": "+format+"\n", args...)
 			},
 		}
-		if err := must.Caught(func() { must.Do(p.run(ctx, o, &results), ctx.Err()) }); err != nil {
+		if err := must.Caught(func() { must.Do(p.run(ctx, measured), ctx.Err()) }); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		document.Replace(report.Run{
 			Part: p.name, Machine: machine, Version: version,
-			At: begin, Took: time.Since(begin), Rounds: *rounds, Quick: *quick,
-		}, &results)
-		measured = append(measured, p.name)
+			At: begin, Took: time.Since(begin), Rounds: rounds, Quick: *quick,
+		}, measured)
 		// Save after each part, so that a failure of the next part loses nothing.
-		must.Do(document.Save(*docs), os.RemoveAll(own))
+		must.Do(document.Save(*docs), os.RemoveAll(own), document.Print(stdout, p.name))
 	}
-	return document.Print(stdout, measured)
-}
-
-func partNames() string {
-	names := make([]string, len(parts))
-	for i, p := range parts {
-		names[i] = p.name
-	}
-	return strings.Join(names, ",")
-}
-
-// choose finds parts by name. The result is in the order of the list parts.
-func choose(names string) ([]part, error) {
-	var chosen []part
-	asked := strings.Split(names, ",")
-	for _, name := range asked {
-		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
-			return nil, fmt.Errorf("there is no part %q: choose from %s", name, partNames())
-		}
-	}
-	for _, p := range parts {
-		if slices.Contains(asked, p.name) {
-			chosen = append(chosen, p)
-		}
-	}
-	return chosen, nil
+	return nil
 }

@@ -18,16 +18,13 @@ import (
 type Results map[string]map[string][]float64
 
 // Run runs the benchmarks of a package that match pattern. The parameter pkg is the package's
-// directory in carstate's module, and rounds is the number of times that each benchmark runs.
+// directory in carstate's module, and rounds is the number of times that each benchmark runs. The
+// current directory is that of the bench.
 func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) {
-	root, err := Root(ctx)
-	if err != nil {
-		return nil, err
-	}
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-count", strconv.Itoa(rounds),
 		"-timeout", "1h", "./"+pkg)
 	var stderr bytes.Buffer
-	cmd.Dir, cmd.Stderr = root, &stderr
+	cmd.Dir, cmd.Stderr = "..", &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go test -bench %s of %s: %w\n%s%s", pattern, pkg, err, out, &stderr)
@@ -37,15 +34,6 @@ func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) 
 		return nil, fmt.Errorf("%s has no benchmark %s", pkg, pattern)
 	}
 	return results, nil
-}
-
-// Root returns the directory of carstate's module.
-func Root(ctx context.Context) (string, error) {
-	dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "carstate").Output()
-	if err != nil {
-		return "", fmt.Errorf("cannot find carstate's module: %w: run it in the directory bench", err)
-	}
-	return strings.TrimSpace(string(dir)), nil
 }
 
 // Build builds carstate as for a release, or the tests of a package. The parameter root is the

@@ -10,18 +10,19 @@ import (
 	"text/template"
 
 	"carstate/bench/must"
+	"carstate/bench/report"
 )
 
 // field holds what all peers (the measured servers) share: the processor core on which each of them
 // runs while it is measured, and the files of their data.
 type field struct {
-	dir      string
-	self     string // this program
-	binary   string // the built carstate
-	core     int    // of the server
-	tokens   string // file, one token per line
-	vehicles string
-	targets  string // file of the request targets for the generators
+	*report.Part
+	self      string // this program
+	core      int    // of the server
+	generator int    // the core of the generator
+	tokens    string // file, one token per line
+	vehicles  string
+	targets   string // file of the request targets for the generators
 
 	started []*peer // they are stopped by stopAll
 }
@@ -45,19 +46,14 @@ type peer struct {
 	name    string
 	addr    string
 	targets string
-	running
+	pid     int
+	stop    func()
 	// before is called before each run. If nil, nothing is called.
 	before func(context.Context)
 }
 
-// running is the process of a peer.
-type running interface {
-	stop()
-	cpu() spent
-}
-
-// starters start the peers, in the order in which the result tables list them. Each starter returns
-// a peer that answers requests.
+// starters start the peers, in the order in which the result tables list them. The peers
+// answer requests soon after.
 var starters = []struct {
 	name  string
 	start func(context.Context, *field, string) *peer
@@ -70,8 +66,8 @@ var starters = []struct {
 
 // startSelf runs this program as a server, which prints its address.
 func (f *field) startSelf(ctx context.Context, name, targets string, args ...string) *peer {
-	r := launch(ctx, name, f.core, f.dir, append([]string{f.self, "self"}, args...)...)
-	p := f.add(&peer{name: name, targets: targets, running: r})
+	r := launch(ctx, name, f.core, f.Dir, append([]string{f.self, "self"}, args...)...)
+	p := f.add(&peer{name: name, targets: targets, pid: r.cmd.Process.Pid, stop: r.stop})
 	p.addr = r.line()
 	return p
 }
@@ -90,7 +86,7 @@ func nginxPeer(kind string) func(context.Context, *field, string) *peer {
 		if _, err := os.Stat("/usr/lib/nginx/modules/ngx_http_lua_module.so"); err != nil {
 			must.Fail("nginx with lua is not installed: run 'apt-get install nginx-light libnginx-mod-http-lua' and try again")
 		}
-		dir, port := filepath.Join(f.dir, "nginx-"+kind), freePort()
+		dir, port := filepath.Join(f.Dir, "nginx-"+kind), freePort()
 		must.Do(os.Mkdir(dir, 0o700))
 		var config strings.Builder
 		must.Do(nginxConfig.Execute(&config, map[string]any{
@@ -99,9 +95,8 @@ func nginxPeer(kind string) func(context.Context, *field, string) *peer {
 		}))
 		file := filepath.Join(dir, "nginx.conf")
 		must.Do(os.WriteFile(file, []byte(config.String()), 0o600))
-		r := launch(ctx, name, f.core, f.dir, "nginx", "-p", dir, "-c", file, "-e", "stderr")
-		p := f.add(&peer{name: name, addr: fmt.Sprintf("127.0.0.1:%d", port), targets: f.targets, running: r})
-		must.Do(accepts(ctx, p.addr))
-		return p
+		r := launch(ctx, name, f.core, f.Dir, "nginx", "-p", dir, "-c", file, "-e", "stderr")
+		return f.add(&peer{name: name, addr: fmt.Sprintf("127.0.0.1:%d", port), targets: f.targets,
+			pid: r.cmd.Process.Pid, stop: r.stop})
 	}
 }

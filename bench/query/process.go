@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"carstate/bench/must"
-	"carstate/internal/nodeprocess"
 )
 
 // process is a program that the harness started. It is killed when the harness ends.
@@ -73,35 +72,12 @@ func (p *process) stop() {
 	_ = p.cmd.Wait() // it was ended on purpose
 }
 
-// spent is processor time.
-type spent struct{ user, system time.Duration }
-
-// cpu returns the processor time that the program has used.
-func (p *process) cpu() spent { return cpuOf(p.cmd.Process.Pid) }
-
-// cpuOf returns the processor time that a process has used.
-func cpuOf(pid int) (s spent) {
-	s.user, s.system = must.Get2(nodeprocess.TimesOf(pid))
-	return s
-}
-
 // freePort returns a port that is free now. If another program takes the port before the peer does,
 // the peer reports an error.
 func freePort() int {
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
-}
-
-// accepts waits until a server listens at addr.
-func accepts(ctx context.Context, addr string) error {
-	return nodeprocess.Until(ctx, 20*time.Second, func(context.Context) error {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			return err
-		}
-		return c.Close()
-	})
 }
 
 // cores returns two cores that this process may use: one for the server and one for the

@@ -28,9 +28,7 @@ func TestMain(m *testing.M) {
 
 func newTestField(t *testing.T) *field {
 	t.Helper()
-	o := report.Options{Quick: true, Rounds: 1, Dir: t.TempDir(), Logf: t.Logf}
-	f, _ := newField(o)
-	return f
+	return newField(&report.Part{Quick: true, Rounds: 1, Dir: t.TempDir(), Logf: t.Logf})
 }
 
 // TestTableAnswers checks that the query server alone gives the answer that every peer must give, and
@@ -39,15 +37,17 @@ func newTestField(t *testing.T) *field {
 func TestTableAnswers(t *testing.T) {
 	f := newTestField(t)
 	ctx := context.Background()
-	targets := filepath.Join(f.dir, "targets-table")
+	targets := filepath.Join(f.Dir, "targets-table")
 	p := f.startSelf(ctx, "table", targets, "table", "-targets", targets, "-vehicles", "1000", "-tokens", "10")
 	t.Cleanup(p.stop)
-	p.check(ctx)
-	l := runGenerator(ctx, f, f.core, p, 500, 200*time.Millisecond)
+	if err := p.check(ctx); err != nil {
+		t.Fatal(err)
+	}
+	f.generator = f.core
+	l := f.runGenerator(ctx, p, 500, 200*time.Millisecond)
 	if l.Sent != 100 || l.P50 <= 0 || l.P99 < l.P50 || l.Max < l.P99 {
 		t.Errorf("got %+v, want 100 requests with rising latencies", l)
 	}
-	p.cpu() // it must be readable
 }
 
 // serve listens on a new address until the test ends, and calls the parameter each for every
@@ -116,13 +116,11 @@ func TestTheGeneratorRefusesWhatIsNoAnswer(t *testing.T) {
 }
 
 func TestRatiosAreByRound(t *testing.T) {
-	peers := []*peer{{name: expert}, {name: floor}, {name: self}}
+	f := field{Part: &report.Part{Logf: t.Logf}, started: []*peer{{name: expert}, {name: floor}, {name: self}}}
 	all := [][]cost{{{cpu: 10}, {cpu: 20}, {cpu: 30}}, {{cpu: 5}, {cpu: 5}, {cpu: 5}},
 		{{cpu: 9}, {cpu: 16}, {cpu: 60}}}
-	var r report.Results
-	ratios(peers, all, &r)
-	f := r.Figures[0]
-	if f.Value != 0.9 || f.Low != 0.8 || f.High != 2 || !*f.Met {
-		t.Errorf("got %+v", f)
+	f.ratios(all)
+	if r := f.Figures[0]; r.Value != 0.9 || r.Low != 0.8 || r.High != 2 || !*r.Met {
+		t.Errorf("got %+v", r)
 	}
 }

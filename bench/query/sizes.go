@@ -21,10 +21,10 @@ func (s size) String() string {
 
 // compareSizes measures only the query server, with tables of growing size. Each size has a process
 // of its own. All processes run at the same time, and each is measured in turn.
-func compareSizes(ctx context.Context, o report.Options, f *field, generator int, r *report.Results) {
+func (f *field) compareSizes(ctx context.Context) {
 	vehicles := []int{1000, 100_000, 1_000_000, 10_000_000}
 	tokens := []int{1, 1000, 100_000}
-	if o.Quick {
+	if f.Quick {
 		vehicles = []int{1000, 100_000, 1_000_000}
 	}
 	var sizes []size
@@ -37,31 +37,31 @@ func compareSizes(ctx context.Context, o report.Options, f *field, generator int
 	}
 
 	for i, s := range sizes {
-		o.Logf("filling a table: %s", s)
-		targets := filepath.Join(f.dir, fmt.Sprintf("targets-%d", i))
+		f.Logf("filling a table: %s", s)
+		targets := filepath.Join(f.Dir, fmt.Sprintf("targets-%d", i))
 		f.startSelf(ctx, s.String(), targets, "table", "-targets", targets,
 			"-vehicles", fmt.Sprint(s.vehicles), "-tokens", fmt.Sprint(s.tokens))
 	}
-	all := rounds(ctx, o, f, generator, f.started)
+	all := f.rounds(ctx)
 
 	byVehicles := report.Line{Label: "by vehicles, 1 token"}
 	byTokens := report.Line{Label: "by tokens, 100 k vehicles"}
 	for i, s := range sizes {
-		value := add(r, s.String(), "server CPU a request", "µs", "query server alone, table filled synthetically", 0,
-			pick(all[i], func(c cost) float64 { return c.cpu }))
+		value := f.Add(s.String(), "server CPU a request", "µs", "query server alone, table filled synthetically",
+			pick(all[i], func(c cost) float64 { return c.cpu })...)
 		if s.tokens == 1 {
-			byVehicles.X, byVehicles.Y = append(byVehicles.X, float64(s.vehicles)), append(byVehicles.Y, value)
+			byVehicles.Add(float64(s.vehicles), value)
 		}
 		if s.vehicles == many {
-			byTokens.X, byTokens.Y = append(byTokens.X, float64(s.tokens)), append(byTokens.Y, value)
+			byTokens.Add(float64(s.tokens), value)
 		}
 	}
 	last := len(vehicles) - 1
-	add(r, self, fmt.Sprintf("CPU with %s vehicles, over 1 k", report.Count(vehicles[last])), "×", "", aimGrowth,
-		over(all[last], all[0]))
-	add(r, self, "CPU with 100 k tokens, over 1", "×", "", aimGrowth, over(all[len(sizes)-1], all[1]))
-	r.Draw(report.Plot{
-		Part: part, File: "query-size", Title: "What a query costs as the tables grow",
+	f.AtMost(aimGrowth, self, fmt.Sprintf("CPU with %s vehicles, over 1 k", report.Count(vehicles[last])), "×", "",
+		over(all[last], all[0])...)
+	f.AtMost(aimGrowth, self, "CPU with 100 k tokens, over 1", "×", "", over(all[len(sizes)-1], all[1])...)
+	f.Draw(report.Plot{
+		File: "query-size", Title: "What a query costs as the tables grow",
 		XAxis: "vehicles, tokens", YAxis: "server CPU a request, µs", LogX: true,
 		Lines: []report.Line{byVehicles, byTokens},
 	})

@@ -2,14 +2,11 @@ package query
 
 import (
 	"bytes"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"carstate/bench/must"
@@ -30,40 +27,20 @@ const (
 // server alone. args are the name and the flags of that program.
 func Self(args []string, stdout io.Writer) (err error) {
 	defer must.Catch(&err)
-	if len(args) == 0 {
-		return errors.New("the name of one of the bench's own programs is missing")
-	}
 	switch args[0] {
 	case "generate":
 		generateMain(args[1:], stdout)
-		return nil
 	case "table":
 		tableMain(args[1:], stdout)
-		return nil
+	default:
+		must.Fail("the bench has no program %q", args[0])
 	}
-	return fmt.Errorf("the bench has no program %q", args[0])
-}
-
-// listen calls serve for a listener on a free port, until the process receives SIGTERM or an
-// interrupt. It prints the listener's address.
-func listen(stdout io.Writer, serve func(net.Listener) error) {
-	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
-	end := make(chan os.Signal, 1)
-	signal.Notify(end, syscall.SIGTERM, os.Interrupt)
-	failed := make(chan error, 1)
-	go func() { failed <- serve(l) }()
-	must.Get(fmt.Fprintln(stdout, l.Addr()))
-	select {
-	case err := <-failed:
-		must.Do(err)
-	case <-end:
-		must.Do(l.Close())
-	}
+	return nil
 }
 
 // tableMain runs only carstate's query server, over a table that is filled without telemetry,
 // because ten million vehicles would take hours to report. It writes the request targets for the
-// generator to a file.
+// generator to a file, and prints its address.
 func tableMain(args []string, stdout io.Writer) {
 	flags := flag.NewFlagSet("table", flag.ContinueOnError)
 	vehicles := flags.Int("vehicles", 1000, "")
@@ -88,7 +65,9 @@ func tableMain(args []string, stdout io.Writer) {
 		secrets[i] = secret
 	}
 	writeTargets(*targets, secrets, *vehicles)
-	listen(stdout, carstate.New(c).Serve)
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
+	must.Get(fmt.Fprintln(stdout, l.Addr()))
+	must.Do(carstate.New(c).Serve(l)) // until a signal ends the process
 }
 
 // spread is the number of different requests that a generator sends in turn. Their vehicles are

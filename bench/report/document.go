@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -64,22 +65,10 @@ func ReadResults(file string, into any) error {
 }
 
 // Replace replaces the results of a part by those of a new run.
-func (d *Document) Replace(run Run, r *Results) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (d *Document) Replace(run Run, p *Part) {
 	d.Runs = append(slices.DeleteFunc(d.Runs, func(o Run) bool { return o.Part == run.Part }), run)
-	d.Figures = slices.DeleteFunc(d.Figures, func(f Figure) bool { return f.Part == run.Part })
-	d.Plots = slices.DeleteFunc(d.Plots, func(p Plot) bool { return p.Part == run.Part })
-	for _, f := range r.Figures {
-		if f.Part == run.Part {
-			d.Figures = append(d.Figures, f)
-		}
-	}
-	for _, p := range r.Plots {
-		if p.Part == run.Part {
-			d.Plots = append(d.Plots, p)
-		}
-	}
+	d.Figures = append(slices.DeleteFunc(d.Figures, func(f Figure) bool { return f.Part == run.Part }), p.Figures...)
+	d.Plots = append(slices.DeleteFunc(d.Plots, func(p Plot) bool { return p.Part == run.Part }), p.Plots...)
 }
 
 // Save writes the results, the pages and the plots into a directory of documents.
@@ -107,16 +96,12 @@ func (d *Document) Save(docs string) error {
 
 // page renders the page on performance.
 func (d *Document) page() (string, error) {
-	return d.render("performance.md.tmpl", d, template.FuncMap{
-		"machines": d.machines,
-		"run":      d.run,
-		"aims":     d.aimsMet,
-		"figure":   d.figure,
-		"figures": func(part string) string {
-			of := d.figures(func(f *Figure) bool { return f.Part == part })
-			return d.quick(part) + aims(of) + tables(of) + d.pictures(part)
-		},
-	})
+	return d.render("performance.md.tmpl", d, template.FuncMap{"run": d.run, "aims": d.aims, "figure": d.figure})
+}
+
+// Print writes the results of a part as the page shows them.
+func (d *Document) Print(w io.Writer, part string) error {
+	return template.Must(template.ParseFS(pages, "figures.md.tmpl")).ExecuteTemplate(w, "figures", d.section(part))
 }
 
 //go:embed *.md.tmpl
@@ -126,7 +111,7 @@ var pages embed.FS
 func (d *Document) render(name string, data any, funcs template.FuncMap) (string, error) {
 	t := template.New(name).Funcs(template.FuncMap{
 		"num":   number,
-		"cars":  count,
+		"cars":  Count[float64],
 		"exact": func(v float64) string { return Thousands(fmt.Sprintf("%.0f", v)) }, // a number of machines
 		"some":  func(v float64) string { return quantity(v, "n") },
 		"cores": func(v float64) string { return quantity(v, "cores") },
@@ -144,10 +129,10 @@ func (d *Document) render(name string, data any, funcs template.FuncMap) (string
 			}
 			return v
 		},
-		"div":      func(a, b float64) float64 { return a / b },
-		"quick":    d.quick,
-		"pictures": d.pictures,
-		"date":     func(t time.Time) string { return t.UTC().Format(time.DateOnly) },
+		"div":     func(a, b float64) float64 { return a / b },
+		"date":    func(t time.Time) string { return t.UTC().Format(time.DateOnly) },
+		"plural":  plural,
+		"section": d.section,
 	}).Funcs(funcs)
 	var b strings.Builder
 	t.Funcs(template.FuncMap{"sorted": func(name string) (string, error) {
@@ -155,7 +140,7 @@ func (d *Document) render(name string, data any, funcs template.FuncMap) (string
 		err := t.ExecuteTemplate(&rows, name, data)
 		return sortedByCars(rows.String()), err
 	}})
-	if _, err := t.ParseFS(pages, name); err != nil {
+	if _, err := t.ParseFS(pages, name, "figures.md.tmpl"); err != nil {
 		return "", err
 	}
 	if err := t.Execute(&b, data); err != nil {
@@ -174,82 +159,25 @@ func (d *Document) run(part string) *Run {
 
 // figure returns the figure of a name, or nil if it was not measured.
 func (d *Document) figure(part, subject, name string) *Figure {
-	i := slices.IndexFunc(d.Figures, func(f Figure) bool {
-		return f.Part == part && f.Subject == subject &&
-			f.Name == name
-	})
-	if i < 0 {
-		return nil
-	}
-	return &d.Figures[i]
-}
-
-// figures returns the figures for which wanted returns true.
-func (d *Document) figures(wanted func(*Figure) bool) (some []*Figure) {
-	for i := range d.Figures {
-		if wanted(&d.Figures[i]) {
-			some = append(some, &d.Figures[i])
+	for i, f := range d.Figures {
+		if f.Part == part && f.Subject == subject && f.Name == name {
+			return &d.Figures[i]
 		}
 	}
-	return some
+	return nil
 }
 
-// aimsMet returns the number of the page's aims that were met and the number of all its aims. It
-// returns nil if there are no aims.
-func (d *Document) aimsMet() *struct{ Met, All int } {
-	var n struct{ Met, All int }
-	for _, f := range d.figures(func(f *Figure) bool { return f.Part != scalePart && f.Met != nil }) {
-		n.All++
-		if *f.Met {
-			n.Met++
+// aims counts the page's aims, and those of them that were met.
+func (d *Document) aims() (n struct{ Met, All int }) {
+	for _, f := range d.Figures {
+		if f.Part != scalePart && f.Met != nil {
+			n.All++
+			if *f.Met {
+				n.Met++
+			}
 		}
 	}
-	if n.All == 0 {
-		return nil
-	}
-	return &n
-}
-
-// quick returns a warning if a part's figures are from a quick run.
-func (d *Document) quick(part string) string {
-	if d.run(part).Quick {
-		return "**These figures are from a quick run and rough.**\n\n"
-	}
-	return ""
-}
-
-// pictures returns the Markdown of the plots of a part.
-func (d *Document) pictures(part string) string {
-	var b strings.Builder
-	for _, p := range d.Plots {
-		if p.Part == part {
-			fmt.Fprintf(&b, "![%s](%s/%s.svg)\n\n", p.Title, plotDir, p.File)
-		}
-	}
-	return b.String()
-}
-
-// machines returns a table of the machines and the parts that were measured on each.
-func (d *Document) machines() string {
-	by := map[string][]string{}
-	var machines []string
-	for _, r := range d.Runs {
-		if r.Part == scalePart {
-			continue // it has its own page
-		}
-		line := fmt.Sprintf("%s, version %s", r.Machine, r.Version)
-		if by[line] == nil {
-			machines = append(machines, line)
-		}
-		by[line] = append(by[line], fmt.Sprintf("%s (%s, %s, %s)", r.Part, r.At.UTC().Format(time.DateOnly),
-			plural(r.Rounds, "round"), r.Took.Round(time.Second)))
-	}
-	var b strings.Builder
-	b.WriteString("| measured on | parts |\n|---|---|\n")
-	for _, m := range machines {
-		fmt.Fprintf(&b, "| %s | %s |\n", m, strings.Join(by[m], ", "))
-	}
-	return b.String()
+	return n
 }
 
 func plural(n int, what string) string {
@@ -259,25 +187,8 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// aims returns a table of the figures that have an aim.
-func aims(figures []*Figure) string {
-	var b strings.Builder
-	for _, f := range figures {
-		if f.Aim == "" {
-			continue
-		}
-		if b.Len() == 0 {
-			b.WriteString("| figure | subject | aim | measured | met |\n|---|---|---:|---:|---|\n")
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", f.Name, f.Subject, f.Aim, f.Text(), f.met())
-	}
-	if b.Len() > 0 {
-		b.WriteByte('\n')
-	}
-	return b.String()
-}
-
-func (f *Figure) met() string {
+// Verdict says whether the aim was met. It is "" if there is no aim.
+func (f *Figure) Verdict() string {
 	switch {
 	case f.Met == nil:
 		return ""
@@ -290,114 +201,105 @@ func (f *Figure) met() string {
 // Reached reports whether the aim was reached. It is true if there is no aim.
 func (f *Figure) Reached() bool { return f.Met == nil || *f.Met }
 
+// section is what a page shows of the results of a part.
+type section struct {
+	Run      *Run
+	Aims     []*Figure   // figures that have an aim
+	Tables   [][]*column // figures that were measured for the same subjects are columns of one table
+	Meanings []meaning   // of the figures in Tables
+	Lonely   []*Figure   // of one subject only; without those that the table of aims shows completely
+	Plots    []Plot
+}
+
+type column struct {
+	Name    string
+	Figures []*Figure // one for each subject
+}
+
+// meaning is the remark of figures. Figure is their name, with their subjects if figures of that name
+// have several remarks.
+type meaning struct{ Figure, Remark string }
+
 // maxColumns is the maximum number of figures that a table has side by side.
 const maxColumns = 5
 
-// tables returns tables of figures. Figures that were measured for the same subjects are columns of
-// one table.
-func tables(figures []*Figure) string {
-	var b strings.Builder
-	type column struct {
-		name string
-		by   map[string]*Figure // by subject
-		rows []string
+func (d *Document) section(part string) section {
+	s := section{Run: d.run(part)}
+	for _, p := range d.Plots {
+		if p.Part == part {
+			s.Plots = append(s.Plots, p)
+		}
 	}
 	var columns []*column
-	for _, f := range figures {
+	for i := range d.Figures {
+		f := &d.Figures[i]
+		if f.Part != part {
+			continue
+		}
+		if f.Aim != "" {
+			s.Aims = append(s.Aims, f)
+		}
 		name := strings.TrimSuffix(f.Name+", "+f.Unit, ", ")
-		j := slices.IndexFunc(columns, func(c *column) bool { return c.name == name && c.by[f.Subject] == nil })
+		j := slices.IndexFunc(columns, func(c *column) bool {
+			return c.Name == name && !slices.ContainsFunc(c.Figures, func(o *Figure) bool { return o.Subject == f.Subject })
+		})
 		if j < 0 {
 			j = len(columns)
-			columns = append(columns, &column{name: name, by: map[string]*Figure{}})
+			columns = append(columns, &column{Name: name})
 		}
-		columns[j].by[f.Subject] = f
-		columns[j].rows = append(columns[j].rows, f.Subject)
+		columns[j].Figures = append(columns[j].Figures, f)
 	}
-	var shown []*Figure  // in tables of several subjects
-	var lonely []*Figure // of one subject only; without those that the table of aims shows completely
+	sameSubject := func(a, b *Figure) bool { return a.Subject == b.Subject }
+	var shown []*Figure // in tables, row by row
 	for len(columns) > 0 {
-		first := columns[0]
-		var together, rest []*column
+		var table, rest []*column
 		for _, c := range columns {
-			if len(together) < maxColumns && slices.Equal(c.rows, first.rows) {
-				together = append(together, c)
+			if len(table) < maxColumns && slices.EqualFunc(c.Figures, columns[0].Figures, sameSubject) {
+				table = append(table, c)
 			} else {
 				rest = append(rest, c)
 			}
 		}
+		rows := columns[0].Figures
 		columns = rest
-		if len(first.rows) == 1 {
-			for _, c := range together {
-				if f := c.by[first.rows[0]]; f.Aim == "" || f.Remark != "" {
-					lonely = append(lonely, f)
+		for i := range rows {
+			for _, c := range table {
+				if f := c.Figures[i]; len(rows) > 1 {
+					shown = append(shown, f)
+				} else if f.Aim == "" || f.Remark != "" {
+					s.Lonely = append(s.Lonely, f)
 				}
 			}
-			continue
 		}
-		b.WriteString("| |")
-		for _, c := range together {
-			fmt.Fprintf(&b, " %s |", c.name)
+		if len(rows) > 1 {
+			s.Tables = append(s.Tables, table)
 		}
-		b.WriteString("\n|---|" + strings.Repeat("---:|", len(together)) + "\n")
-		for _, subject := range first.rows {
-			fmt.Fprintf(&b, "| %s |", subject)
-			for _, c := range together {
-				fmt.Fprintf(&b, " %s |", c.by[subject].Number())
-				shown = append(shown, c.by[subject])
-			}
-			b.WriteByte('\n')
-		}
-		b.WriteByte('\n')
 	}
-	b.WriteString(meanings(shown))
-	if len(lonely) > 0 {
-		b.WriteString(list(lonely))
-	}
-	return b.String()
+	s.Meanings = meanings(shown)
+	return s
 }
 
-// meanings returns a table with the remarks of figures. A figure has one row if it has one remark;
-// otherwise it has one row for each remark, with the subjects of that remark.
-func meanings(figures []*Figure) string {
-	type meaning struct{ name, remark string }
-	var all []meaning
+// meanings returns the remarks of figures.
+func meanings(figures []*Figure) (all []meaning) {
+	var different []meaning
 	subjects, remarks := make(map[meaning][]string), make(map[string]int)
 	for _, f := range figures {
 		m := meaning{f.Name, f.Remark}
 		if subjects[m] == nil {
-			all = append(all, m)
+			different = append(different, m)
 			remarks[f.Name]++
 		}
 		subjects[m] = append(subjects[m], f.Subject)
 	}
-	all = slices.DeleteFunc(all, func(m meaning) bool { return m.remark == "" })
-	if len(all) == 0 {
-		return ""
-	}
-	var b strings.Builder
-	b.WriteString("| figure | meaning |\n|---|---|\n")
-	for _, m := range all {
-		of := ""
-		if remarks[m.name] > 1 {
-			of = " (" + strings.Join(subjects[m], "; ") + ")"
+	for _, m := range different {
+		if m.Remark == "" {
+			continue
 		}
-		fmt.Fprintf(&b, "| %s%s | %s |\n", m.name, of, m.remark)
-	}
-	b.WriteByte('\n')
-	return b.String()
-}
-
-// list returns a table with one figure per row, and its remark.
-func list(figures []*Figure) string {
-	var b strings.Builder
-	b.WriteString("| subject | figure | measured | meaning |\n|---|---|---:|---|\n")
-	for _, f := range figures {
-		remark := f.Remark
-		if f.Aim != "" {
-			remark = strings.TrimPrefix(remark+"; ", "; ") + "aim " + f.Aim + ": " + f.met()
+		if remarks[m.Figure] > 1 {
+			all = append(all, meaning{m.Figure + " (" + strings.Join(subjects[m], "; ") + ")", m.Remark})
+		} else {
+			all = append(all, m)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", f.Subject, f.Name, f.Text(), remark)
 	}
-	b.WriteByte('\n')
-	return b.String()
+	return all
 }

@@ -13,22 +13,19 @@ import (
 
 // fixture returns a document with at least one element of each kind.
 func fixture() *Document {
-	var r Results
-	r.Add(Figure{Part: "query", Subject: "nginx + lua", Name: "server CPU a request", Value: 9.5, Low: 9.25, High: 10,
-		Unit: "µs"})
-	r.Add(Figure{Part: "query", Subject: "nginx + lua", Name: "requests", Value: 104_321.4, Unit: "1/s", Remark: "wrk"})
-	r.Add(Figure{Part: "query", Subject: "carstate", Name: "server CPU a request", Value: 8, Unit: "µs"})
-	r.Add(Figure{Part: "query", Subject: "carstate", Name: "requests", Value: 120_000, Unit: "1/s", Remark: "wrk"})
-	r.Add(Figure{Part: "query", Subject: "carstate", Name: "CPU a request, over nginx + lua", Value: 0.842, Unit: "×",
-		Aim: "≤ 0.9 ×", Met: new(true)})
-	r.Add(Figure{Part: "query", Subject: "carstate", Name: "CPU with 10 M vehicles, over 1 k", Value: 1.25, Unit: "×",
-		Aim: "≤ 1.15 ×", Met: new(false)})
-	r.Draw(Plot{Part: "query", File: "query-size", Title: "Cost & <size>", XAxis: "vehicles", YAxis: "µs", LogX: true,
+	p := Part{Name: "query", Logf: func(string, ...any) {}}
+	p.Add("nginx + lua", "server CPU a request", "µs", "", 9.25, 9.5, 10)
+	p.Add("nginx + lua", "requests", "1/s", "wrk", 104_321.4)
+	p.Add("carstate", "server CPU a request", "µs", "", 8)
+	p.Add("carstate", "requests", "1/s", "wrk", 120_000)
+	p.AtMost(0.9, "carstate", "CPU a request, over nginx + lua", "×", "", 0.842)
+	p.AtMost(1.15, "carstate", "CPU with 10 M vehicles, over 1 k", "×", "", 1.25)
+	p.Draw(Plot{File: "query-size", Title: "Cost & <size>", XAxis: "vehicles", YAxis: "µs", LogX: true,
 		Lines: []Line{{Label: "one", X: []float64{1e3, 1e5, 1e7}, Y: []float64{8, 8.5, 9}},
 			{Label: "other", X: []float64{1}, Y: []float64{8}}}})
 	d := new(Document)
 	d.Replace(Run{Part: "query", Machine: "a machine", Version: "v1", At: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC),
-		Took: 90 * time.Second, Rounds: 5}, &r)
+		Took: 90 * time.Second, Rounds: 5}, &p)
 	return d
 }
 
@@ -81,20 +78,20 @@ func TestSaveAndLoad(t *testing.T) {
 
 	// The results of another part do not change this part's results; new results of the same
 	// part replace them.
-	var r Results
-	r.Add(Figure{Part: "sample", Subject: "carstate", Name: "acknowledged", Value: 1, Unit: "1/s"})
-	again.Replace(Run{Part: "sample"}, &r)
+	sample := Part{Name: "sample", Logf: t.Logf}
+	sample.Add("carstate", "acknowledged", "1/s", "", 1)
+	again.Replace(Run{Part: "sample"}, &sample)
 	if len(again.Figures) != len(d.Figures)+1 || len(again.Runs) != 2 {
 		t.Errorf("after a run of another part: got %d figures, %d runs, want one more figure, 2 runs", len(again.Figures),
 			len(again.Runs))
 	}
-	again.Replace(Run{Part: "query"}, new(Results))
+	again.Replace(Run{Part: "query"}, new(Part))
 	if len(again.Figures) != 1 || len(again.Plots) != 0 || len(again.Runs) != 2 {
 		t.Errorf("after an empty run: got %d figures, %d plots, %d runs, want 1, 0, 2", len(again.Figures), len(again.Plots),
 			len(again.Runs))
 	}
 	var out strings.Builder
-	if err := again.Print(&out, []string{"sample"}); err != nil || !strings.Contains(out.String(), "acknowledged") {
+	if err := again.Print(&out, "sample"); err != nil || !strings.Contains(out.String(), "acknowledged") {
 		t.Errorf("printed %s, %v", &out, err)
 	}
 

@@ -2,23 +2,10 @@ package report
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 )
-
-// Count formats a round number for people, such as "100 k" or "1 M".
-func Count(n int) string {
-	switch {
-	case n%1_000_000 == 0:
-		return fmt.Sprintf("%d M", n/1_000_000)
-	case n%1_000 == 0:
-		return fmt.Sprintf("%d k", n/1_000)
-	}
-	return fmt.Sprint(n)
-}
 
 // Text returns the figure with its unit.
 func (f *Figure) Text() string { return strings.TrimSpace(f.Number() + " " + f.Unit) }
@@ -60,40 +47,25 @@ func Thousands(s string) string {
 	return sign + s
 }
 
-// Print writes the figures of the parts as one table for a terminal.
-func (d *Document) Print(w io.Writer, parts []string) error {
-	for _, r := range d.Runs {
-		for _, part := range parts {
-			if r.Part == part {
-				if _, err := fmt.Fprintf(w, "%s: %s, version %s, %s, %s\n", r.Part, r.Machine, r.Version, plural(r.Rounds, "round"),
-					r.Took.Round(1e9)); err != nil {
-					return err
-				}
-			}
+// scaled divides a value by the largest of the prefixes k, M, G and T that fits, and returns this
+// prefix with a space before it; for values below 1,000 it is "".
+func scaled(v float64) (short float64, prefix string) {
+	for _, p := range []string{"", " k", " M", " G"} {
+		if math.Abs(v) < 1000 {
+			return v, p
 		}
+		v /= 1000
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PART\tSUBJECT\tFIGURE\tMEASURED\tUNIT\tAIM\tMET")
-	for _, part := range parts {
-		for _, f := range d.Figures {
-			if f.Part == part {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Part, f.Subject, f.Name, f.Number(), f.Unit, f.Aim,
-					strings.Trim(f.met(), "*"))
-			}
-		}
-	}
-	return t.Flush()
+	return v, " T"
 }
 
-// count formats a number of cars for people, such as "100 k" or "1 M".
-func count(n float64) string {
-	switch {
-	case n >= 1e6:
-		return number(n/1e6) + " M"
-	case n >= 1e3:
-		return number(n/1e3) + " k"
+// Count formats a number of vehicles for people, such as "100 k" or "1 M".
+func Count[N int | float64](n N) string {
+	short, prefix := scaled(float64(n))
+	if prefix == "" {
+		return fmt.Sprintf("%.0f", short)
 	}
-	return fmt.Sprintf("%.0f", n)
+	return number(short) + prefix
 }
 
 // quantity formats a value with its unit. It returns a dash for infinity and NaN.
@@ -101,24 +73,17 @@ func quantity(v float64, unit string) string {
 	switch {
 	case math.IsInf(v, 0) || math.IsNaN(v):
 		return "–"
-	case unit == "B" || unit == "B/s":
-		for _, u := range []struct {
-			size float64
-			name string
-		}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
-			if v >= u.size {
-				return number(v/u.size) + " " + u.name + unit
-			}
-		}
-	case unit == "n": // a number without a unit
-		if v >= 1e6 {
-			return number(v/1e6) + " M"
-		}
+	case strings.HasPrefix(unit, "B") && v >= 1000:
+		short, prefix := scaled(v)
+		return number(short) + prefix + unit
+	case unit == "n" && v >= 1e6: // a number without a unit
+		return number(v/1e6) + " M"
+	case unit == "n":
 		return number(math.Ceil(v))
 	case unit == "s" && v >= 120:
 		return number(v/60) + " min"
 	case v < 0.01:
 		return "< 0.01 " + unit
 	}
-	return strings.TrimSpace(number(v) + " " + unit)
+	return number(v) + " " + unit
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -24,29 +23,17 @@ func Machine(dir string) (string, error) {
 			}
 		}
 	}
-	var u syscall.Utsname
-	if err := syscall.Uname(&u); err != nil {
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
 		return "", err
 	}
-	var release strings.Builder
-	for _, c := range u.Release {
-		if c == 0 {
-			break
-		}
-		release.WriteByte(byte(c))
-	}
+	kernel, _, _ := strings.Cut(string(release), "-") // without the suffix of a distribution or a host
 	syncs, err := Fsyncs(dir, 101)
 	if err != nil {
 		return "", fmt.Errorf("cannot measure the disk: %w", err)
 	}
 	return fmt.Sprintf("%s, %s, Linux %s, %s, fsync %s µs", model, plural(runtime.NumCPU(), "core"),
-		kernel(release.String()), runtime.Version(), number(1e3*Median(syncs))), nil
-}
-
-// kernel returns the version of the kernel without the suffix of a distribution or a host.
-func kernel(release string) string {
-	version, _, _ := strings.Cut(release, "-")
-	return version
+		strings.TrimSpace(kernel), runtime.Version(), number(1e3*Median(syncs))), nil
 }
 
 // Fsyncs writes and syncs 4 KiB in dir the number of times in the parameter times. It returns how

@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // Figure is one measured number.
@@ -23,8 +22,6 @@ type Figure struct {
 	Aim     string  `json:"aim,omitempty"`    // as shown to people: "≤ 64 B"
 	Met     *bool   `json:"met,omitempty"`    // whether the aim was met; nil without an aim
 	Remark  string  `json:"remark,omitempty"` // what a reader must know about this number
-
-	AtMost, AtLeast float64 `json:"-"` // the aim as a number; 0: none
 }
 
 // Line is one curve of a plot.
@@ -33,6 +30,9 @@ type Line struct {
 	X     []float64 `json:"x"`
 	Y     []float64 `json:"y"`
 }
+
+// Add adds a point.
+func (l *Line) Add(x, y float64) { l.X, l.Y = append(l.X, x), append(l.Y, y) }
 
 // Plot is one picture. It is drawn from its lines alone.
 type Plot struct {
@@ -46,35 +46,60 @@ type Plot struct {
 	Lines []Line `json:"lines"`
 }
 
-// Results holds what one run measured. It is safe for concurrent use.
-type Results struct {
-	mu      sync.Mutex
-	Figures []Figure `json:"figures"`
-	Plots   []Plot   `json:"plots"`
+// Part is one part of the bench: how it has to measure, and what it has measured so far.
+type Part struct {
+	Name   string
+	Quick  bool   // a short run, as a test of the bench; its figures are rough
+	Rounds int    // how often each subject is measured, interleaved; the result is the median
+	Dir    string // a directory of the part's own, on the disk to be measured; removed afterwards
+	Binary string // the built carstate
+	// Logf reports progress on the terminal.
+	Logf func(format string, args ...any)
+
+	Figures []Figure
+	Plots   []Plot
 }
 
-// Add adds a figure.
-func (r *Results) Add(f Figure) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.Figures = append(r.Figures, f)
+// Add adds a figure with the median of the rounds, their minimum and maximum. It returns the median.
+func (p *Part) Add(subject, name, unit, remark string, rounds ...float64) float64 {
+	return p.AtMost(0, subject, name, unit, remark, rounds...)
 }
 
-// Measure adds a figure with the median of the rounds, their minimum and maximum, and
-// whether the aim is met. It returns the median.
-func (r *Results) Measure(f Figure, rounds ...float64) float64 {
-	f.Value = Median(rounds)
+// AtMost adds a figure whose aim is a value of at most the parameter most; 0 means no aim.
+func (p *Part) AtMost(most float64, subject, name, unit, remark string, rounds ...float64) float64 {
+	f := Figure{Subject: subject, Name: name, Unit: unit, Remark: remark, Value: Median(rounds)}
+	if most > 0 {
+		f.Aim, f.Met = strings.TrimSpace(fmt.Sprintf("≤ %g %s", most, unit)), new(f.Value <= most)
+	}
+	return p.add(f, rounds)
+}
+
+// AtLeast adds a figure whose aim is a value of at least the parameter least; 0 means no aim.
+func (p *Part) AtLeast(least float64, subject, name, unit, remark string, rounds ...float64) float64 {
+	f := Figure{Subject: subject, Name: name, Unit: unit, Remark: remark, Value: Median(rounds)}
+	if least > 0 {
+		f.Aim, f.Met = "≥ "+number(least)+" "+unit, new(f.Value >= least)
+	}
+	return p.add(f, rounds)
+}
+
+func (p *Part) add(f Figure, rounds []float64) float64 {
+	f.Part = p.Name
 	if len(rounds) > 1 {
 		f.Low, f.High = slices.Min(rounds), slices.Max(rounds)
 	}
-	if f.AtMost > 0 {
-		f.Aim, f.Met = strings.TrimSpace(fmt.Sprintf("≤ %g %s", f.AtMost, f.Unit)), new(f.Value <= f.AtMost)
+	if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) {
+		f.Value = 0 // a ratio with denominator 0
 	}
-	if f.AtLeast > 0 {
-		f.Aim, f.Met = "≥ "+number(f.AtLeast)+" "+f.Unit, new(f.Value >= f.AtLeast)
-	}
-	r.Add(f)
+	p.Logf("%s: %s: %s", f.Subject, f.Name, f.Text())
+	p.Figures = append(p.Figures, f)
 	return f.Value
+}
+
+// Draw adds a plot.
+func (p *Part) Draw(plot Plot) {
+	plot.Part = p.Name
+	p.Plots = append(p.Plots, plot)
 }
 
 // Median returns the median of values, or 0 if there are none.
@@ -112,21 +137,4 @@ func Slope(x, y []float64) float64 {
 		}
 	}
 	return Median(all)
-}
-
-// Draw adds a plot.
-func (r *Results) Draw(p Plot) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.Plots = append(r.Plots, p)
-}
-
-// Options says how a part of the bench has to measure.
-type Options struct {
-	Quick  bool   // a short run, as a test of the bench; its figures are rough
-	Rounds int    // how often each subject is measured, interleaved; the result is the median
-	Dir    string // a directory of the part's own, on the disk to be measured; removed afterwards
-	Binary string // the built carstate
-	// Logf reports progress on the terminal.
-	Logf func(format string, args ...any)
 }

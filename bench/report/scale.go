@@ -111,8 +111,8 @@ func costsOf(l *lookup) *costs {
 // never below the greater of these two.
 func (l *lookup) between(name string) func(cars float64) float64 {
 	few, many := 1e5, 1e6
-	low, high := l.find("restart", count(few)+" vehicles", name).Value,
-		l.find("restart", count(many)+" vehicles", name).Value
+	low, high := l.find("restart", Count(few)+" vehicles", name).Value,
+		l.find("restart", Count(many)+" vehicles", name).Value
 	return func(cars float64) float64 { return max(low, high, low+(cars-few)/(many-few)*(high-low)) }
 }
 
@@ -319,8 +319,10 @@ func (d *Document) scalePage() (string, error) {
 		"figure": func(subject, name string) *Figure { return l.find(scalePart, subject, name) },
 		"value":  func(subject, name string) float64 { return l.find(scalePart, subject, name).Value },
 		"other":  func(part, subject, name string) float64 { return l.find(part, subject, name).Value },
-		"measured": func() string {
-			return list(d.figures(func(f *Figure) bool { return f.Part == scalePart && f.Subject != "limits" }))
+		"measured": func() []Figure {
+			return slices.DeleteFunc(slices.Clone(d.Figures), func(f Figure) bool {
+				return f.Part != scalePart || f.Subject == "limits"
+			})
 		},
 	}
 	page, err := d.render("scale.md.tmpl", data, funcs)
@@ -344,7 +346,7 @@ func sortedByCars(rows string) string {
 	var b bytes.Buffer
 	for _, line := range lines {
 		_, rest, _ := strings.Cut(line, " ")
-		fmt.Fprintf(&b, "| %s cars %s\n", count(cars(line)), rest)
+		fmt.Fprintf(&b, "| %s cars %s\n", Count(cars(line)), rest)
 	}
 	return b.String()
 }

@@ -80,9 +80,11 @@ func (p *Plot) svg() string {
 	return b.String()
 }
 
+// ticks returns the ticks of an axis, labelled in few characters.
 func ticks(s plot.Scale) (all []tick) {
 	for _, v := range s.Ticks {
-		all = append(all, tick{s.At(v), short(v)})
+		short, prefix := scaled(v)
+		all = append(all, tick{s.At(v), fmt.Sprintf("%.3g%s", short, prefix)})
 	}
 	return all
 }
@@ -97,17 +99,4 @@ func scaleOf(values []float64, log bool, from, to float64) plot.Scale {
 		values = []float64{1}
 	}
 	return plot.NewScale(slices.Min(values), slices.Max(values), from, to, log)
-}
-
-// short formats a tick's value in few characters.
-func short(v float64) string {
-	for _, u := range []struct {
-		size float64
-		name string
-	}{{1e9, " G"}, {1e6, " M"}, {1e3, " k"}} {
-		if math.Abs(v) >= u.size {
-			return fmt.Sprintf("%.3g%s", v/u.size, u.name)
-		}
-	}
-	return fmt.Sprintf("%.3g", v)
 }

@@ -17,8 +17,6 @@ import (
 	"carstate/internal/periodic"
 )
 
-const part = "restart"
-
 // plan says how much is measured.
 type plan struct {
 	sizes     []int // vehicles
@@ -29,30 +27,33 @@ type plan struct {
 	rounds    int
 }
 
-func planFor(o report.Options) plan {
-	if o.Quick {
+func planFor(p *report.Part) plan {
+	if p.Quick {
 		return plan{sizes: []int{2_000}, overwrite: 2_000, updates: 20_000, reported: 2_000, steady: steadyRate,
 			rounds: 1}
 	}
 	return plan{sizes: []int{100_000, 1_000_000, 3_000_000, 10_000_000}, overwrite: 1_000_000, updates: 12_000_000,
-		reported: 500_000, steady: 20 * steadyRate, rounds: max(1, min(o.Rounds, 3))}
+		reported: 500_000, steady: 20 * steadyRate, rounds: min(p.Rounds, 3)}
 }
 
 // Run measures the part restart: starts of a node with stores of different sizes.
-func Run(ctx context.Context, o report.Options, r *report.Results) error {
-	p := planFor(o)
-	m := &measurement{options: o, plan: p, results: r, dir: filepath.Join(o.Dir, "data")}
-	for _, n := range p.sizes {
+func Run(ctx context.Context, p *report.Part) error {
+	m := &measurement{
+		Part: p, plan: planFor(p), dir: filepath.Join(p.Dir, "data"), clean: report.Line{Label: "ended in order"},
+		killed: report.Line{Label: "after kill -9"}, memory: report.Line{Label: "when ready"},
+		busyMemory: report.Line{Label: "under load"},
+	}
+	for _, n := range m.plan.sizes {
 		if err := errors.Join(must.Caught(func() { m.size(ctx, n) }), os.RemoveAll(m.dir)); err != nil {
 			return fmt.Errorf("%s vehicles: %w", report.Count(n), err)
 		}
 	}
-	r.Draw(report.Plot{
-		Part: part, File: "restart-ready", Title: "Start of a node: time until it is ready",
+	p.Draw(report.Plot{
+		File: "restart-ready", Title: "Start of a node: time until it is ready",
 		XAxis: "vehicles", YAxis: "seconds", LogX: true, LogY: true, Lines: []report.Line{m.clean, m.killed},
 	})
-	r.Draw(report.Plot{
-		Part: part, File: "restart-memory", Title: "Resident memory of a node",
+	p.Draw(report.Plot{
+		File: "restart-memory", Title: "Resident memory of a node",
 		XAxis: "vehicles", YAxis: "MB", LogX: true, LogY: true, Lines: []report.Line{m.memory, m.busyMemory},
 	})
 	return nil
@@ -60,9 +61,8 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 
 // measurement measures stores of different sizes, one after the other, in one directory.
 type measurement struct {
-	options report.Options
+	*report.Part
 	plan    plan
-	results *report.Results
 	dir     string // of the store
 	sources int    // sources created so far
 
@@ -73,16 +73,15 @@ func (m *measurement) size(ctx context.Context, n int) {
 	began := time.Now()
 	Fill(ctx, openLocal(ctx, m.dir), n)
 	live := must.Get(report.DirSize(m.dir))
-	m.options.Logf("%s vehicles are stored in %s, %.0f bytes each", report.Count(n), time.Since(began).Round(time.Second),
-		float64(live)/float64(n))
-	m.add(n, "store on disk a vehicle", []float64{float64(live) / float64(n)}, "B", 0,
-		"each vehicle's state once, the engine's own bytes and index included")
+	m.Logf("%s vehicles are stored in %s", report.Count(n), time.Since(began).Round(time.Second))
+	m.Add(vehicles(n), "store on disk a vehicle", "B",
+		"each vehicle's state once, the engine's own bytes and index included", float64(live)/float64(n))
 	if n == m.plan.overwrite {
 		m.storeSize(ctx, n, live)
 	}
 	m.starts(ctx, n)
 	if n == m.plan.overwrite {
-		run(ctx, m.options.Binary, m.dir, func(p *process) { m.cached(ctx, p, n) })
+		m.run(ctx, func(p *process) { m.cached(ctx, p, n) })
 	}
 }
 
@@ -95,52 +94,47 @@ const steadyRate = 8000
 func (m *measurement) starts(ctx context.Context, n int) {
 	var clean, killed, steady, sampleCPU, cleanCPU, killedCPU, idle, busy []float64
 	for range m.plan.rounds {
-		run(ctx, m.options.Binary, m.dir, func(p *process) {
+		m.run(ctx, func(p *process) {
 			settled(ctx, p)
 			must.Do(p.Stop())
 		})
-		run(ctx, m.options.Binary, m.dir, func(p *process) {
+		m.run(ctx, func(p *process) {
 			clean, cleanCPU = append(clean, p.ready.Seconds()), append(cleanCPU, p.cpu.Seconds())
 			idle = append(idle, float64(must.Get(p.Resident()))/1e6)
 			must.Do(m.cars(ctx, p).Drive(ctx, n, 0, m.plan.reported))
 			busy = append(busy, float64(must.Get(p.Resident()))/1e6)
 		})
-		run(ctx, m.options.Binary, m.dir, func(p *process) {
+		m.run(ctx, func(p *process) {
 			killed, killedCPU = append(killed, p.ready.Seconds()), append(killedCPU, p.cpu.Seconds())
 			before := must.Get(p.CPU())
 			must.Do(m.cars(ctx, p).Drive(ctx, n, steadyRate, m.plan.steady))
 			used := must.Get(p.CPU()) - before
 			sampleCPU = append(sampleCPU, float64(used.Microseconds())/float64(m.plan.steady))
 		})
-		run(ctx, m.options.Binary, m.dir, func(p *process) {
+		m.run(ctx, func(p *process) {
 			steady = append(steady, p.ready.Seconds())
 			must.Do(p.Stop())
 		})
 	}
-	m.options.Logf("%s vehicles: ready after %.2f s (%.2f s of CPU), after kill -9 %.2f s (%.2f s), at a steady "+
-		"rate %.2f s; %.0f MB, under load %.0f MB", report.Count(n),
-		report.Median(clean), report.Median(cleanCPU), report.Median(killed), report.Median(killedCPU),
-		report.Median(steady), report.Median(idle), report.Median(busy))
 	most := map[int]struct{ clean, killed, idle, busy float64 }{1_000_000: {1.5, 2, 250, 560},
 		10_000_000: {12, 15, 0, 0}}[n]
-	for line, value := range map[*report.Line]float64{
-		&m.clean: m.add(n, "ready, ended in order", clean, "s", most.clean, "page cache warm"),
-		&m.killed: m.add(n, "ready, after kill -9", killed, "s", most.killed,
-			"killed after half a million samples, most of which were not folded yet; page cache warm"),
-		&m.memory: m.add(n, "resident memory when ready", idle, "MB", most.idle, ""),
-		&m.busyMemory: m.add(n, "resident memory under load", busy, "MB", most.busy,
-			"after cars reported in turn, so that each state was read from the engine"),
-	} {
-		line.X, line.Y = append(line.X, float64(n)), append(line.Y, value)
-	}
-	m.add(n, "ready, after kill -9 at a steady rate", steady, "s", most.killed,
-		fmt.Sprintf("killed after %d samples at %d/s, each of another car; page cache warm", m.plan.steady, steadyRate))
-	m.add(n, "node CPU a sample at a steady rate", sampleCPU, "µs", 0, "in the same run")
-	m.add(n, "CPU until ready, ended in order", cleanCPU, "s", 0, "")
-	m.add(n, "CPU until ready, after kill -9", killedCPU, "s", 0, "")
-	m.clean.Label, m.killed.Label, m.memory.Label, m.busyMemory.Label = "ended in order", "after kill -9", "when ready",
-		"under load"
+	of, x := vehicles(n), float64(n)
+	m.clean.Add(x, m.AtMost(most.clean, of, "ready, ended in order", "s", "page cache warm", clean...))
+	m.killed.Add(x, m.AtMost(most.killed, of, "ready, after kill -9", "s",
+		"killed after half a million samples, most of which were not folded yet; page cache warm", killed...))
+	m.memory.Add(x, m.AtMost(most.idle, of, "resident memory when ready", "MB", "", idle...))
+	m.busyMemory.Add(x, m.AtMost(most.busy, of, "resident memory under load", "MB",
+		"after cars reported in turn, so that each state was read from the engine", busy...))
+	m.AtMost(most.killed, of, "ready, after kill -9 at a steady rate", "s",
+		fmt.Sprintf("killed after %d samples at %d/s, each of another car; page cache warm", m.plan.steady, steadyRate),
+		steady...)
+	m.Add(of, "node CPU a sample at a steady rate", "µs", "in the same run", sampleCPU...)
+	m.Add(of, "CPU until ready, ended in order", "s", "", cleanCPU...)
+	m.Add(of, "CPU until ready, after kill -9", "s", "", killedCPU...)
 }
+
+// vehicles is the subject of the figures of a size.
+func vehicles(n int) string { return report.Count(n) + " vehicles" }
 
 // storeSize overwrites states of the store. It compares two sizes of the store's
 // files with the parameter live, which is their size before: the largest size
@@ -149,14 +143,14 @@ func (m *measurement) storeSize(ctx context.Context, n int, live int64) {
 	began := time.Now()
 	most := overwrite(ctx, m.dir, n, m.plan.updates)
 	after := must.Get(report.DirSize(m.dir))
-	m.options.Logf("%s updates took %s", report.Count(m.plan.updates), time.Since(began).Round(time.Second))
+	m.Logf("%s updates took %s", report.Count(m.plan.updates), time.Since(began).Round(time.Second))
 	for _, f := range []struct {
 		name string
 		size int64
 	}{{"store after " + report.Count(m.plan.updates) + " skewed updates, over live data", after},
 		{"the largest size during the updates, over live data", most}} {
-		m.add(n, f.name, []float64{float64(f.size) / float64(live)}, "×", 1.6,
-			fmt.Sprintf("%.0f MB of %.0f MB", float64(f.size)/1e6, float64(live)/1e6))
+		m.AtMost(1.6, vehicles(n), f.name, "×", fmt.Sprintf("%.0f MB of %.0f MB", float64(f.size)/1e6, float64(live)/1e6),
+			float64(f.size)/float64(live))
 	}
 }
 
@@ -186,9 +180,8 @@ func (m *measurement) cached(ctx context.Context, p *process, n int) {
 		each := func(name string) float64 { return (after[name] - before[name]) / float64(m.plan.reported) }
 		remark := fmt.Sprintf("one sample a car in turn, %.0f %% of the states read from the engine; generator on the same machine",
 			100*each("carstate_states_read_total"))
-		m.add(n, "node CPU a sample, "+c.states, []float64{1e6 * each("process_cpu_seconds_total")}, "µs", 0, remark)
-		m.results.Measure(report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: "samples folded, " + c.states,
-			Unit: "1/s", Remark: remark, AtLeast: c.least}, float64(m.plan.reported)/took.Seconds())
+		m.Add(vehicles(n), "node CPU a sample, "+c.states, "µs", remark, 1e6*each("process_cpu_seconds_total"))
+		m.AtLeast(c.least, vehicles(n), "samples folded, "+c.states, "1/s", remark, float64(m.plan.reported)/took.Seconds())
 	}
 	must.Do(p.Stop())
 }
@@ -233,13 +226,6 @@ func settled(ctx context.Context, p *process) {
 	}
 }
 
-// add records a figure of several rounds. The parameter most is the figure's aim, an upper limit; 0
-// means no aim.
-func (m *measurement) add(n int, name string, values []float64, unit string, most float64, remark string) float64 {
-	return m.results.Measure(report.Figure{Part: part, Subject: report.Count(n) + " vehicles", Name: name, Unit: unit,
-		Remark: remark, AtMost: most}, values...)
-}
-
 // process is a running `carstate serve` that is ready.
 type process struct {
 	*nodeprocess.Node
@@ -251,10 +237,10 @@ type process struct {
 // minute.
 const startLimit = 10 * time.Minute
 
-// run runs the program on a data directory, waits until it is ready, and calls f. Then it kills the
-// program, if f has not stopped it.
-func run(ctx context.Context, binary, dir string, f func(*process)) {
-	n := must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: binary, Dir: dir}, startLimit))
+// run runs the program on the store, waits until it is ready, and calls f. Then it kills the program,
+// if f has not stopped it.
+func (m *measurement) run(ctx context.Context, f func(*process)) {
+	n := must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: m.Binary, Dir: m.dir}, startLimit))
 	defer n.Kill()
 	f(&process{Node: n, ready: time.Since(n.Began()), cpu: must.Get(n.CPU())})
 }

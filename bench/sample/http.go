@@ -55,7 +55,6 @@ func (s *sender) post(body []byte) {
 type flood struct {
 	rate   float64       // samples acknowledged per second
 	cpu    time.Duration // of the node, per sample, until all samples were folded
-	commit float64       // samples per group commit
 	states float64       // states stored per sample
 	drain  time.Duration // from the last acknowledgement until all samples were folded
 }
@@ -113,7 +112,6 @@ func runFlood(ctx context.Context, n *node, bodies []*body, connections int, las
 	return flood{
 		rate:   float64(sent) / took.Seconds(),
 		cpu:    (cpu1 - cpu0) / time.Duration(sent),
-		commit: since(before, after, "carstate_commit_samples_sum") / since(before, after, "carstate_commit_samples_count"),
 		states: since(before, after, "carstate_states_stored_total") / float64(sent),
 		drain:  drain,
 	}
@@ -139,7 +137,6 @@ type body struct {
 	text   []byte
 	times  []int // offset of each sample's time in text, in order
 	perCar int   // samples of one car, consecutive
-	cars   int
 }
 
 // timeText is the format of a time: RFC 3339 with milliseconds.
@@ -150,7 +147,7 @@ const step = 100 * time.Millisecond
 
 // newBody returns a body of the cars first, first+1, …, with perCar samples each.
 func newBody(first, cars, perCar int) *body {
-	b := &body{perCar: perCar, cars: cars}
+	b := &body{perCar: perCar}
 	for c := range cars {
 		for range perCar {
 			b.text = append(b.text, `{"vid":"`...)

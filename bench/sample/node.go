@@ -19,16 +19,13 @@ type node struct {
 	token string // of a developer who may query all vehicles
 }
 
-// sourceName is the name of the node's only source.
-const sourceName = "bench"
-
 // onNode starts a carstate with an empty data directory called name, waits until it is ready, and
 // calls f. At the end it stops the node.
-func onNode(ctx context.Context, o report.Options, name string, flags []string, f func(*node)) {
-	p := must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: o.Binary, Dir: filepath.Join(o.Dir, name),
+func (b *run) onNode(ctx context.Context, name string, flags []string, f func(*node)) {
+	p := must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: b.Binary, Dir: filepath.Join(b.Dir, name),
 		Flags: flags}, time.Minute))
 	defer p.Kill()
-	key := must.Get(p.AddSource(ctx, sourceName))
+	key := must.Get(p.AddSource(ctx, "bench"))
 	f(&node{p, key, must.Get(p.IssueToken(ctx, "bench")).AccessToken})
 	must.Do(p.Stop())
 }

@@ -16,24 +16,20 @@ import (
 	"carstate/bench/report"
 )
 
-// part is the name of this part in the results.
-const part = "sample"
-
 // run is one run of this part.
 type run struct {
-	report.Options
-	results *report.Results
+	*report.Part
 	rounds  int
 	lasting time.Duration // duration of one measurement
 	cars    int           // number of cars of a flood
 }
 
 // Run measures the part sample: the cost of one sample on its way from a car to an answer.
-func Run(ctx context.Context, o report.Options, r *report.Results) error {
+func Run(ctx context.Context, p *report.Part) error {
 	// More than three rounds would cost much time and add little.
-	b := run{Options: o, results: r, rounds: min(max(o.Rounds, 1), 3), lasting: 5 * time.Second, cars: 10_000}
-	if o.Quick {
-		b.rounds, b.lasting, b.cars = 1, 200*time.Millisecond, 2000
+	b := run{Part: p, rounds: min(p.Rounds, 3), lasting: 5 * time.Second, cars: 10_000}
+	if p.Quick {
+		b.lasting, b.cars = 200*time.Millisecond, 2000
 	}
 	for _, step := range []struct {
 		name string
@@ -44,30 +40,19 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 		{"HTTP, ten samples a car", func(ctx context.Context) { b.flood(ctx, 10) }},
 		{"HTTP, one sample a car", func(ctx context.Context) { b.flood(ctx, 1) }},
 		{"lone samples", func(ctx context.Context) {
-			onNode(ctx, o, "lone", nil, func(n *node) { b.lone(ctx, n) })
+			b.onNode(ctx, "lone", nil, func(n *node) { b.lone(ctx, n) })
 		}},
 		{"from a sample to its answer", func(ctx context.Context) {
-			onNode(ctx, o, "answered", nil, func(n *node) { b.answered(ctx, n) })
+			b.onNode(ctx, "answered", nil, func(n *node) { b.answered(ctx, n) })
 		}},
 		{"MQTT", b.mqtt},
 	} {
-		o.Logf("%s", step.name)
+		b.Logf("%s", step.name)
 		if err := must.Caught(func() { step.f(ctx) }); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
 	return nil
-}
-
-func (b *run) figure(subject, name, unit, remark string, rounds ...float64) float64 {
-	return b.results.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark},
-		rounds...)
-}
-
-// aimed adds a figure. Its aim is a value of at most the parameter most.
-func (b *run) aimed(subject, name, unit, remark string, most float64, rounds ...float64) float64 {
-	return b.results.Measure(report.Figure{Part: part, Subject: subject, Name: name, Unit: unit, Remark: remark,
-		AtMost: most}, rounds...)
 }
 
 const micro = float64(time.Microsecond)
@@ -76,16 +61,16 @@ const micro = float64(time.Microsecond)
 func (b *run) decoder(ctx context.Context) {
 	found := must.Get(gobench.Run(ctx, "internal/ingest", "^BenchmarkDecode$", b.rounds))
 	const name = "CPU to decode a sample of 165 bytes"
-	b.figure("carstate", name, "ns", "a usual line is read by our own code", found["Decode/usual"]["ns/op"]...)
-	b.figure("carstate, unusual line", name, "ns",
+	b.Add("carstate", name, "ns", "a usual line is read by our own code", found["Decode/usual"]["ns/op"]...)
+	b.Add("carstate, unusual line", name, "ns",
 		"an escape in a name: the general parser, jsontext, reads it token by token", found["Decode/careful"]["ns/op"]...)
 }
 
 // disk measures the disk without any other load.
 func (b *run) disk(context.Context) {
 	disk := must.Get(report.Fsyncs(b.Dir, 500))
-	b.figure("the disk", "fsync of 4 KiB, p50", "ms", "with nothing else going on", report.Quantile(disk, 0.5))
-	b.figure("the disk", "fsync of 4 KiB, p99", "ms", "with nothing else going on", report.Quantile(disk, 0.99))
+	b.Add("the disk", "fsync of 4 KiB, p50", "ms", "with nothing else going on", report.Quantile(disk, 0.5))
+	b.Add("the disk", "fsync of 4 KiB, p99", "ms", "with nothing else going on", report.Quantile(disk, 0.99))
 }
 
 // connections is the number of connections over which a flood is sent.
@@ -94,7 +79,7 @@ const connections = 4
 func (b *run) flood(ctx context.Context, perCar int) {
 	var rates, drains, cpus, states []float64
 	for i := range b.rounds {
-		onNode(ctx, b.Options, fmt.Sprint("flood", perCar, "-", i), nil, func(n *node) {
+		b.onNode(ctx, fmt.Sprint("flood", perCar, "-", i), nil, func(n *node) {
 			f := runFlood(ctx, n, floodBodies(b.cars, perCar), connections, b.lasting)
 			rates, drains = append(rates, f.rate), append(drains, f.drain.Seconds())
 			cpus, states = append(cpus, float64(f.cpu)/micro), append(states, f.states)
@@ -108,13 +93,11 @@ func (b *run) flood(ctx context.Context, perCar int) {
 	if perCar > 1 {
 		acknowledged, backlog = 100_000, 10
 	}
-	b.results.Measure(report.Figure{Part: part, Subject: name, Name: "samples acknowledged", Unit: "1/s", Remark: remark,
-		AtLeast: acknowledged}, rates...)
-	b.aimed(name, "backlog folded after the last sample", "s", "", backlog, drains...)
-	b.aimed(name, "server CPU a sample, until folded", "µs",
-		"user and system time of the process, without later checkpoints",
-		map[int]float64{10: 3, 1: 4.5}[perCar], cpus...)
-	b.figure(name, "states stored a sample", "", "until the samples are folded; later checkpoints are not included",
+	b.AtLeast(acknowledged, name, "samples acknowledged", "1/s", remark, rates...)
+	b.AtMost(backlog, name, "backlog folded after the last sample", "s", "", drains...)
+	b.AtMost(map[int]float64{10: 3, 1: 4.5}[perCar], name, "server CPU a sample, until folded", "µs",
+		"user and system time of the process, without later checkpoints", cpus...)
+	b.Add(name, "states stored a sample", "", "until the samples are folded; later checkpoints are not included",
 		states...)
 }
 
@@ -129,15 +112,13 @@ func (b *run) lone(ctx context.Context, n *node) {
 				append(commits, l.commit)
 		}
 		name := fmt.Sprintf("lone samples, %.0f/s", rate)
-		b.figure(name, "acknowledged, p50", "ms", "each in a request of its own, from when it was due", p50s...)
-		aim := map[float64]float64{1000: 2.5}[rate]
-		p99 := b.aimed(name, "acknowledged, p99", "ms", "each in a request of its own, from when it was due", aim, p99s...)
-		commit := b.figure(name, "samples a commit", "", "commits grow by themselves", commits...)
-		size.X, size.Y = append(size.X, rate), append(size.Y, commit)
-		ack.X, ack.Y = append(ack.X, rate), append(ack.Y, p99)
+		b.Add(name, "acknowledged, p50", "ms", "each in a request of its own, from when it was due", p50s...)
+		ack.Add(rate, b.AtMost(map[float64]float64{1000: 2.5}[rate], name, "acknowledged, p99", "ms",
+			"each in a request of its own, from when it was due", p99s...))
+		size.Add(rate, b.Add(name, "samples a commit", "", "commits grow by themselves", commits...))
 	}
-	b.results.Draw(report.Plot{
-		Part: part, File: "sample-commits", Title: "Lone samples: commits grow with the load",
+	b.Draw(report.Plot{
+		File: "sample-commits", Title: "Lone samples: commits grow with the load",
 		XAxis: "samples a second, each in a request of its own", YAxis: "see the legend", Lines: []report.Line{size, ack},
 	})
 }
@@ -157,19 +138,12 @@ func (b *run) answered(ctx context.Context, n *node) {
 		name := fmt.Sprintf("published to answered, %.0f/s", rate)
 		const remark = "from when a sample is due until a query's answer includes it; the other samples are sent ten cars " +
 			"a request, and every car has reported before"
-		for _, l := range []struct {
-			line  *report.Line
-			value float64
-		}{
-			{&half, b.aimed(name, "p50", "ms", remark, map[float64]float64{10_000: 3}[rate], p50s...)},
-			{&most, b.aimed(name, "p99", "ms", remark, map[float64]float64{10_000: 8, 30_000: 15}[rate], p99s...)},
-			{&disk, b.figure(name, "the disk's fsync, p99", "ms", "4 KiB, just before each round", syncs...)},
-		} {
-			l.line.X, l.line.Y = append(l.line.X, rate), append(l.line.Y, l.value)
-		}
+		half.Add(rate, b.AtMost(map[float64]float64{10_000: 3}[rate], name, "p50", "ms", remark, p50s...))
+		most.Add(rate, b.AtMost(map[float64]float64{10_000: 8, 30_000: 15}[rate], name, "p99", "ms", remark, p99s...))
+		disk.Add(rate, b.Add(name, "the disk's fsync, p99", "ms", "4 KiB, just before each round", syncs...))
 	}
-	b.results.Draw(report.Plot{
-		Part: part, File: "sample-answered", Title: "From a sample to the answer that includes it",
+	b.Draw(report.Plot{
+		File: "sample-answered", Title: "From a sample to the answer that includes it",
 		XAxis: "samples a second", YAxis: "ms", LogX: true, LogY: true, Lines: []report.Line{half, most, disk},
 	})
 }
@@ -183,7 +157,7 @@ func (b *run) mqtt(ctx context.Context) {
 		// If the limit of open descriptors is low, nearly all descriptors are for the cars.
 		flags := []string{"--query-connections=64", "--ingest-connections=64", fmt.Sprint("--mqtt-connections=", cars*3/2)}
 		var c connected
-		onNode(ctx, b.Options, fmt.Sprint("mqtt", cars), flags, func(n *node) {
+		b.onNode(ctx, fmt.Sprint("mqtt", cars), flags, func(n *node) {
 			sources := make([]source, 8) // a source may use little more than 1/8 of the connections
 			for i := range sources {
 				name := fmt.Sprint("fleet", i)
@@ -192,13 +166,13 @@ func (b *run) mqtt(ctx context.Context) {
 			c = runMQTT(ctx, n, sources, cars, b.lasting)
 		})
 		name := fmt.Sprintf("carstate, MQTT QoS 1, %d connected cars", cars)
-		b.figure(name, "messages acknowledged", "1/s",
+		b.Add(name, "messages acknowledged", "1/s",
 			"each car sends its next sample when the one before is acknowledged; the cars included on the same processors",
 			c.rate)
-		b.figure(name, "acknowledged, p50", "ms", "with every car waiting for one", c.acks.quantile(0.5))
-		b.figure(name, "acknowledged, p99", "ms", "with every car waiting for one", c.acks.quantile(0.99))
-		b.aimed(name, "server CPU a message", "µs", "each message is on disk before it is acknowledged, and is then folded",
-			map[int]float64{1000: 25}[cars], float64(c.cpu)/micro)
-		b.figure(name, "server memory a connection", "kB", "resident, before anything was sent", c.memory/1000)
+		b.Add(name, "acknowledged, p50", "ms", "with every car waiting for one", c.acks.quantile(0.5))
+		b.Add(name, "acknowledged, p99", "ms", "with every car waiting for one", c.acks.quantile(0.99))
+		b.AtMost(map[int]float64{1000: 25}[cars], name, "server CPU a message", "µs",
+			"each message is on disk before it is acknowledged, and is then folded", float64(c.cpu)/micro)
+		b.Add(name, "server memory a connection", "kB", "resident, before anything was sent", c.memory/1000)
 	}
 }

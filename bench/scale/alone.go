@@ -46,11 +46,11 @@ func (b *bench) alone(ctx context.Context) {
 	took, samples := time.Since(began).Seconds(), float64(cars.Sent.Load()-before)
 	const subject = "one machine"
 	used := (must.Get(n.CPU()) - cpu).Seconds()
-	b.figure(subject, "cars", float64(b.plan.alone), "", "on the store of one machine, one partition")
-	b.figure(subject, "samples a second", samples/took, "1/s", fmt.Sprintf("HTTP, %d cars a request", perBody))
-	b.figure(subject, "CPU of all a sample", micros(used, samples), "µs", "all states cached")
-	b.figure(subject, "cores in use", used/took, "", "without queries")
-	b.figure(subject, "resident memory at most", float64(most)/1e6, "MB", "")
-	b.figure(subject, "written a sample", float64(writtenBy(n.PID())-written)/samples, "B",
-		"by the kernel's count, compaction included")
+	b.Add(subject, "cars", "", "on the store of one machine, one partition", float64(b.plan.alone))
+	b.Add(subject, "samples a second", "1/s", fmt.Sprintf("HTTP, %d cars a request", perBody), samples/took)
+	b.Add(subject, "CPU of all a sample", "µs", "all states cached", micros(used, samples))
+	b.Add(subject, "cores in use", "", "without queries", used/took)
+	b.Add(subject, "resident memory at most", "MB", "", float64(most)/1e6)
+	b.Add(subject, "written a sample", "B", "by the kernel's count, compaction included",
+		float64(writtenBy(n.PID())-written)/samples)
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"carstate/bench/must"
@@ -187,7 +186,7 @@ func (r *rig) reading(ctx context.Context) counters {
 		c["CPU of "+name] = cpu.Seconds()
 		c["CPU of nodes"] += cpu.Seconds()
 	}
-	c["CPU of this process"] = selfCPU().Seconds()
+	c["CPU of this process"] = must.Get(nodeprocess.CPUOf(os.Getpid())).Seconds()
 	derive, ingest := must.Get(r.derive.Metrics(ctx)), must.Get(r.cars.Node.Metrics(ctx))
 	c["states"], c["folds"], c["read"] = derive["carstate_states_stored_total"],
 		derive["carstate_fold_commit_duration_seconds_count"], derive["carstate_states_read_total"]
@@ -201,7 +200,7 @@ func (r *rig) reading(ctx context.Context) counters {
 func (c counters) inUse() (percent, others float64) {
 	percent = 100 * c["busy ticks"] / c["ticks"]
 	ours := (c.all() + c["CPU of this process"]) / c["took"] / float64(runtime.NumCPU())
-	return percent, percent - 100*ours
+	return percent, max(0, percent-100*ours)
 }
 
 // machineCPU adds to c the time that this machine's processors have worked since boot, in ticks of
@@ -222,15 +221,6 @@ func machineCPU(c counters) {
 	}
 }
 
-// selfCPU returns the user and system time of this process.
-func selfCPU() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // RUSAGE_SELF is always valid
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // lags collects how old states were when they were put into the fleet table. The age is measured
 // from the time at which the sample was due. One goroutine adds the ages; other goroutines read
 // them only after that goroutine has ended.
@@ -238,7 +228,7 @@ type lags struct {
 	from  time.Time
 	ms    []float64
 	after []time.Duration // when each state was put, after from
-	left  float64         // states not in the table when the last sample was acknowledged
+	left  float64         // number of states not in the table when the last sample was acknowledged
 }
 
 func newLags() *lags { return &lags{from: time.Now()} }

@@ -4,13 +4,13 @@
 //
 // All processes run on the processors of one machine. So only CPU times and bytes are valid
 // results; latencies on three separate machines would differ. From these figures, the page on scale
-// (package report) calculates what whole fleets need.
+// (package report) calculates what whole fleets need. It finds the figures by their subjects and
+// names, and says which of them are missing.
 package scale
 
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"carstate/bench/must"
@@ -19,10 +19,6 @@ import (
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 )
-
-// part is the name of this part in the results. The page on scale finds the figures by
-// their subjects and names, and says which of them are missing.
-const part = "scale"
 
 // The measured slice is one of fleetParts equal parts of a fleet of fleetCars cars. Each car
 // reports at the interval reportEvery.
@@ -46,8 +42,8 @@ type plan struct {
 	operations int
 }
 
-func planFor(o report.Options) plan {
-	if o.Quick {
+func planFor(quick bool) plan {
+	if quick {
 		return plan{cars: 20_000, alone: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second, feeds: 2,
 			spread: 4, subjects: 20_000, operations: 10}
 	}
@@ -60,17 +56,15 @@ func planFor(o report.Options) plan {
 
 // bench is one run of this part.
 type bench struct {
-	report.Options
+	*report.Part
 	plan    plan
-	results *report.Results
 	servers *servers
 	nodes   int // started so far
-	lag     []report.Line
 }
 
 // Run measures the part scale: the costs of one part of a very large fleet.
-func Run(ctx context.Context, o report.Options, r *report.Results) error {
-	b := &bench{Options: o, plan: planFor(o), results: r}
+func Run(ctx context.Context, p *report.Part) error {
+	b := &bench{Part: p, plan: planFor(p.Quick)}
 	defer clustertest.RemoveServerBinary()
 	b.limits()
 	if err := must.Caught(func() { b.alone(ctx) }); err != nil {
@@ -81,7 +75,7 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 		{"the slice over more partitions", b.spread},
 		{"many vehicles in one stream", b.subjects},
 	}
-	if o.Quick {
+	if p.Quick {
 		b.on(ctx, steps...) // one cluster for all, since servers take seconds to elect a leader
 		return nil
 	}
@@ -117,19 +111,22 @@ func (b *bench) on(ctx context.Context, steps ...step) {
 // limits adds, as figures, the limits of the code and of the servers that matter to a fleet.
 func (b *bench) limits() {
 	const gib = 1 << 30
-	for _, f := range []report.Figure{
-		{Name: "TELEMETRY keeps", Value: float64(store.DefaultTelemetryBytes) / gib, Unit: "GiB"},
-		{Name: "STATES keeps", Value: float64(cluster.DefaultStatesBytes) / gib, Unit: "GiB"},
-		{Name: "TOKENS, SOURCES and AUDIT keep, each", Value: recordGiB, Unit: "GiB"},
-		{Name: "telemetry is kept after it was folded", Value: store.DefaultRetention.Hours(), Unit: "h"},
-		{Name: "MQTT connections of a node", Value: mqttConnections, Unit: ""},
-		{Name: "cached states, all partitions", Value: cachedStates, Unit: ""},
-		{Name: "nodes whose batches one stream takes at once", Value: serverBatches / nodeBatches, Unit: ""},
-		{Name: "a feed is set up within", Value: feedSetup.Seconds(), Unit: "s"},
-		{Name: "partitions", Value: mostPartitions, Unit: ""},
+	for _, f := range []struct {
+		name  string
+		value float64
+		unit  string
+	}{
+		{"TELEMETRY keeps", float64(store.DefaultTelemetryBytes) / gib, "GiB"},
+		{"STATES keeps", float64(cluster.DefaultStatesBytes) / gib, "GiB"},
+		{"TOKENS, SOURCES and AUDIT keep, each", recordGiB, "GiB"},
+		{"telemetry is kept after it was folded", store.DefaultRetention.Hours(), "h"},
+		{"MQTT connections of a node", mqttConnections, ""},
+		{"cached states, all partitions", cachedStates, ""},
+		{"nodes whose batches one stream takes at once", serverBatches / nodeBatches, ""},
+		{"a feed is set up within", feedSetup.Seconds(), "s"},
+		{"partitions", mostPartitions, ""},
 	} {
-		f.Part, f.Subject, f.Remark = part, "limits", "of the code"
-		b.results.Add(f)
+		b.Add("limits", f.name, f.unit, "of the code", f.value)
 	}
 }
 
@@ -143,26 +140,6 @@ const (
 	feedSetup       = 30 * time.Second // for a feed from the start (internal/store/cluster)
 	mostPartitions  = 4096             // (cmd/carstate)
 )
-
-func (b *bench) figure(subject, name string, value float64, unit, remark string) {
-	b.add(report.Figure{Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark})
-}
-
-// aimed adds a figure. Its aim is a value of at most the parameter most.
-func (b *bench) aimed(subject, name string, value float64, unit string, most float64, remark string) {
-	met := value <= most
-	b.add(report.Figure{Subject: subject, Name: name, Value: value, Unit: unit, Remark: remark,
-		Aim: fmt.Sprintf("≤ %g %s", most, unit), Met: &met})
-}
-
-func (b *bench) add(f report.Figure) {
-	f.Part = part
-	if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 && f.Name != "lag, growth" {
-		f.Value = 0 // a ratio with denominator 0, or a difference below 0
-	}
-	b.Logf("%s: %s: %.4g %s", f.Subject, f.Name, f.Value, f.Unit)
-	b.results.Add(f)
-}
 
 // micros returns seconds divided by n, in µs.
 func micros(seconds, n float64) float64 { return 1e6 * seconds / n }

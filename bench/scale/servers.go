@@ -105,14 +105,7 @@ func writtenBy(pid int) int64 {
 }
 
 // index returns the index of a server among the three.
-func (s *servers) index(n *clustertest.Node) int {
-	for i := range s.Nodes {
-		if s.Nodes[i] == n {
-			return i
-		}
-	}
-	panic("a server of another cluster")
-}
+func (s *servers) index(n *clustertest.Node) int { return slices.Index(s.Nodes, n) }
 
 // outside implements [testing.TB] outside a test, because the functions of package clustertest,
 // which start the servers, take a test. A failure ends the measurement as it would end a test.

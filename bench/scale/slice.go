@@ -26,8 +26,8 @@ func (b *bench) slice(ctx context.Context) {
 	c := b.streams(copies, 1)
 	began := time.Now()
 	fill(ctx, c, cars)
-	b.figure("slice", "states stored a second, 999 a batch", float64(cars)/time.Since(began).Seconds(), "1/s",
-		"by one writer, one batch after the other, three copies")
+	b.Add("slice", "states stored a second, 999 a batch", "1/s",
+		"by one writer, one batch after the other, three copies", float64(cars)/time.Since(began).Seconds())
 	b.onNodes(ctx, c, cars, rate, func(r *rig, f *follower) { b.sliced(ctx, r, f, cars, rate) })
 }
 
@@ -56,23 +56,24 @@ func (b *bench) onNodes(ctx context.Context, c cluster.Config, cars int, rate fl
 
 // sliced measures the slice.
 func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate float64) {
-	b.figure("slice", "cars", float64(cars), "", fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts,
-		fleetCars/1_000_000))
-	b.figure("slice", "samples a second", rate, "1/s", "each car every ten seconds")
+	b.Add("slice", "cars", "",
+		fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts, fleetCars/1_000_000), float64(cars))
+	b.Add("slice", "samples a second", "1/s", "each car every ten seconds", rate)
 
 	rest := r.during(ctx, func() { time.Sleep(b.plan.slow) })
-	b.figure("slice, at rest", "CPU of the nodes, nothing sent", 100*rest["CPU of nodes"]/rest["took"], "% of a core",
-		"three nodes, one partition")
-	b.figure("slice, at rest", "CPU of the servers, nothing sent", 100*rest["CPU of servers"]/rest["took"], "% of a core",
-		"all three")
+	b.Add("slice, at rest", "CPU of the nodes, nothing sent", "% of a core", "three nodes, one partition",
+		100*rest["CPU of nodes"]/rest["took"])
+	b.Add("slice, at rest", "CPU of the servers, nothing sent", "% of a core", "all three",
+		100*rest["CPU of servers"]/rest["took"])
 
 	reports := int(rate * b.plan.first.Seconds())
 	first, _ := b.load(ctx, r, f, cars, rate, reports)
-	b.figure("slice, first reports", "states read a sample", first["read"]/float64(reports), "",
-		"no state was cached: each was read from the servers")
-	b.figure("slice, first reports", "CPU of derive a sample", micros(first["CPU of derive"], float64(reports)), "µs", "")
-	b.figure("slice, first reports", "CPU of the three servers a sample",
-		micros(first["CPU of servers"], float64(reports)), "µs", "")
+	b.Add("slice, first reports", "states read a sample", "", "no state was cached: each was read from the servers",
+		first["read"]/float64(reports))
+	b.Add("slice, first reports", "CPU of derive a sample", "µs", "",
+		micros(first["CPU of derive"], float64(reports)))
+	b.Add("slice, first reports", "CPU of the three servers a sample", "µs", "",
+		micros(first["CPU of servers"], float64(reports)))
 
 	b.steady(ctx, r, f, cars, rate)
 	b.moreFeeds(ctx, r, f, cars, rate)
@@ -83,15 +84,15 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 		rate := rate / less.part
 		n := max(1, int(rate*b.plan.slow.Seconds()))
 		s, l := b.load(ctx, r, f, cars, rate, n)
-		b.figure(less.subject, "samples a second", rate, "1/s", "")
-		b.figure(less.subject, "CPU of all a sample", micros(s.all(), float64(n)), "µs", "three nodes and three servers")
+		b.Add(less.subject, "samples a second", "1/s", "", rate)
+		b.Add(less.subject, "CPU of all a sample", "µs", "three nodes and three servers", micros(s.all(), float64(n)))
 		idle := rest.all() * s["took"] / rest["took"]
-		b.figure(less.subject, "CPU of all a fold, beyond that at rest", max(0, micros(s.all()-idle, s["folds"])), "µs",
-			"its group commits, feeds and followers included")
-		b.figure(less.subject, "samples a group commit", float64(n)/s["commits"], "", "")
-		b.figure(less.subject, "states a fold", s["states"]/s["folds"], "", "")
-		b.figure(less.subject, "lag, p50", report.Quantile(l.ms, 0.5), "ms", "")
-		b.figure(less.subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", "")
+		b.Add(less.subject, "CPU of all a fold, beyond that at rest", "µs",
+			"its group commits, feeds and followers included", max(0, micros(s.all()-idle, s["folds"])))
+		b.Add(less.subject, "samples a group commit", "", "", float64(n)/s["commits"])
+		b.Add(less.subject, "states a fold", "", "", s["states"]/s["folds"])
+		b.Add(less.subject, "lag, p50", "ms", "", report.Quantile(l.ms, 0.5))
+		b.Add(less.subject, "lag, p99", "ms", "", report.Quantile(l.ms, 0.99))
 	}
 	b.backlog(ctx, r, cars)
 	b.records(ctx, r)
@@ -105,7 +106,7 @@ func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate fl
 	defer f.measure(nil)
 	return r.during(ctx, func() {
 		must.Do(r.cars.Drive(ctx, cars, rate, samples))
-		l.left = float64(samples - f.seen())
+		l.left = float64(max(0, samples-f.seen()))
 		r.drained(ctx)
 	}), l
 }
@@ -116,71 +117,68 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	s, l := b.load(ctx, r, f, cars, rate, n)
 	const subject = "slice"
 	samples := float64(n)
-	b.aimed(subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", 1000,
+	b.AtMost(1000, subject, "lag, p99", "ms",
 		"from when a sample was due until its state was in a fleet table; "+
-			"nodes, servers and generator on the same processors")
-	b.figure(subject, "lag, p50", report.Quantile(l.ms, 0.5), "ms", "")
+			"nodes, servers and generator on the same processors",
+		report.Quantile(l.ms, 0.99))
+	b.Add(subject, "lag, p50", "ms", "", report.Quantile(l.ms, 0.5))
 	quarter := b.plan.steady / 4
-	b.aimed(subject, "lag of the last quarter, over the first",
-		report.Quantile(l.between(3*quarter, 4*quarter), 0.5)/report.Quantile(l.between(0, quarter), 0.5), "×", 2, "medians")
-	b.aimed(subject, "lag, growth", l.growth(b.plan.steady), "ms/s", 1,
+	b.AtMost(2, subject, "lag of the last quarter, over the first", "×", "medians",
+		report.Quantile(l.between(3*quarter, 4*quarter), 0.5)/report.Quantile(l.between(0, quarter), 0.5))
+	b.AtMost(1, subject, "lag, growth", "ms/s",
 		fmt.Sprintf("Theil–Sen slope of the medians of %.0f seconds; a node that folds a thousandth less than arrives "+
-			"falls behind by 1 ms/s", b.plan.steady.Seconds()))
-	b.aimed(subject, "backlog when the last sample was acknowledged", l.left/rate, "s", 0.5,
-		fmt.Sprintf("%.0f of %d samples, as the time in which that many arrive", max(0, l.left), n))
+			"falls behind by 1 ms/s", b.plan.steady.Seconds()),
+		l.growth(b.plan.steady))
+	b.AtMost(0.5, subject, "backlog when the last sample was acknowledged", "s",
+		fmt.Sprintf("%.0f of %d samples, as the time in which that many arrive", l.left, n), l.left/rate)
 	b.costs(subject, s, samples)
-	b.figure(subject, "from clients to servers a sample", s["bytes from clients of servers"]/samples, "B",
-		"as NATS counts: without TCP's and IP's own")
-	b.figure(subject, "between servers a sample", s["bytes from servers of servers"]/samples, "B",
-		"as NATS counts: without TCP's and IP's own")
-	b.figure(subject, "from servers to clients a sample", s["bytes to clients of servers"]/samples, "B",
-		"to derive and to four feeds, as NATS counts")
+	b.Add(subject, "from clients to servers a sample", "B", "as NATS counts: without TCP's and IP's own",
+		s["bytes from clients of servers"]/samples)
+	b.Add(subject, "between servers a sample", "B", "as NATS counts: without TCP's and IP's own",
+		s["bytes from servers of servers"]/samples)
+	b.Add(subject, "from servers to clients a sample", "B", "to derive and to four feeds, as NATS counts",
+		s["bytes to clients of servers"]/samples)
 	info := b.stream(ctx, codec.Telemetry)
-	b.figure(subject, "bytes a sample, as its stream counts", float64(info.State.Bytes)/float64(r.cars.Sent.Load()), "B",
-		"three signals, as they were committed")
-	for _, at := range []struct {
-		label string
-		q     float64
-	}{{"p50", 0.5}, {"p99", 0.99}} {
-		line := report.Line{Label: at.label}
-		for i := range int(b.plan.steady / time.Second) {
-			from := time.Duration(i) * time.Second
-			line.X = append(line.X, float64(i+1))
-			line.Y = append(line.Y, report.Quantile(l.between(from, from+time.Second), at.q))
-		}
-		b.lag = append(b.lag, line)
+	b.Add(subject, "bytes a sample, as its stream counts", "B", "three signals, as they were committed",
+		float64(info.State.Bytes)/float64(r.cars.Sent.Load()))
+	half, most := report.Line{Label: "p50"}, report.Line{Label: "p99"}
+	for i := range int(b.plan.steady / time.Second) {
+		from := time.Duration(i) * time.Second
+		ms := l.between(from, from+time.Second)
+		half.Add(float64(i+1), report.Quantile(ms, 0.5))
+		most.Add(float64(i+1), report.Quantile(ms, 0.99))
 	}
-	b.results.Draw(report.Plot{
-		Part: part, File: "scale-lag", Title: "The slice: from a sample to its state in a fleet table",
-		XAxis: "seconds", YAxis: "ms", Lines: b.lag,
+	b.Draw(report.Plot{
+		File: "scale-lag", Title: "The slice: from a sample to its state in a fleet table",
+		XAxis: "seconds", YAxis: "ms", Lines: []report.Line{half, most},
 	})
 }
 
 // costs adds, as figures, what a sample cost each process, and how busy the machine was. If few
 // processors are idle, other programs on the machine lengthen the lag.
 func (b *bench) costs(subject string, s counters, samples float64) {
-	b.figure(subject, "CPU of ingest a sample", micros(s["CPU of ingest"], samples), "µs",
-		fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody))
-	b.figure(subject, "CPU of derive a sample", micros(s["CPU of derive"], samples), "µs",
-		"all states cached; the feed of its console included")
-	b.figure(subject, "CPU of the query node a state", micros(s["CPU of query"], s["states"]), "µs",
-		"its feed alone, no queries; the console's part included")
-	b.figure(subject, "CPU of the three servers a sample", micros(s["CPU of servers"], samples), "µs",
-		"stored three times, and sent to derive and to four feeds")
-	b.figure(subject, "CPU of the leader of STATES a sample",
-		micros(s[fmt.Sprint("CPU of server ", b.servers.index(b.servers.Leader(codec.States)))], samples), "µs",
-		"with the other streams that this server leads")
-	b.figure(subject, "CPU of all a sample", micros(s.all(), samples), "µs", "three nodes and three servers")
+	b.Add(subject, "CPU of ingest a sample", "µs",
+		fmt.Sprintf("HTTP, %d cars a request; the feed of its console included", perBody),
+		micros(s["CPU of ingest"], samples))
+	b.Add(subject, "CPU of derive a sample", "µs", "all states cached; the feed of its console included",
+		micros(s["CPU of derive"], samples))
+	b.Add(subject, "CPU of the query node a state", "µs", "its feed alone, no queries; the console's part included",
+		micros(s["CPU of query"], s["states"]))
+	b.Add(subject, "CPU of the three servers a sample", "µs",
+		"stored three times, and sent to derive and to four feeds", micros(s["CPU of servers"], samples))
+	b.Add(subject, "CPU of the leader of STATES a sample", "µs", "with the other streams that this server leads",
+		micros(s[fmt.Sprint("CPU of server ", b.servers.index(b.servers.Leader(codec.States)))], samples))
+	b.Add(subject, "CPU of all a sample", "µs", "three nodes and three servers", micros(s.all(), samples))
 	percent, others := s.inUse()
-	b.figure(subject, "processors in use", percent, "%",
-		fmt.Sprintf("of the machine's %d, with cars, follower and other programs", runtime.NumCPU()))
-	b.figure(subject, "processors in use by others", others, "%",
-		"of them: neither nodes nor servers nor cars; the kernel's own and other programs")
-	b.figure(subject, "states stored a sample", s["states"]/samples, "", "")
-	b.figure(subject, "samples a group commit", samples/s["commits"], "", "")
-	b.figure(subject, "states a fold", s["states"]/s["folds"], "", "")
-	b.figure(subject, "written by the three servers a sample", s["bytes written of servers"]/samples, "B",
-		"by the kernel's count, metadata of the file system not included")
+	b.Add(subject, "processors in use", "%",
+		fmt.Sprintf("of the machine's %d, with cars, follower and other programs", runtime.NumCPU()), percent)
+	b.Add(subject, "processors in use by others", "%",
+		"of them: neither nodes nor servers nor cars; the kernel's own and other programs", others)
+	b.Add(subject, "states stored a sample", "", "", s["states"]/samples)
+	b.Add(subject, "samples a group commit", "", "", samples/s["commits"])
+	b.Add(subject, "states a fold", "", "", s["states"]/s["folds"])
+	b.Add(subject, "written by the three servers a sample", "B",
+		"by the kernel's count, metadata of the file system not included", s["bytes written of servers"]/samples)
 }
 
 // spread measures the same cars at the same rate as slice, but over several partitions: as many as
@@ -197,14 +195,14 @@ func (b *bench) spread(ctx context.Context) {
 		s, l := b.load(ctx, r, f, cars, rate, n)
 		const subject = "slice, more partitions"
 		samples := float64(n)
-		b.figure(subject, "partitions", float64(c.Partitions), "",
-			"sixteen for each of two nodes that fold; the same cars, all states cached")
-		b.figure(subject, "samples a second", rate, "1/s", "over all partitions")
+		b.Add(subject, "partitions", "", "sixteen for each of two nodes that fold; the same cars, all states cached",
+			float64(c.Partitions))
+		b.Add(subject, "samples a second", "1/s", "over all partitions", rate)
 		b.costs(subject, s, samples)
-		b.figure(subject, "lag, p50", report.Quantile(l.ms, 0.5), "ms", "")
-		b.figure(subject, "lag, p99", report.Quantile(l.ms, 0.99), "ms", "")
-		b.figure(subject, "backlog when the last sample was acknowledged", l.left/rate, "s",
-			fmt.Sprintf("%.0f of %d samples", max(0, l.left), n))
+		b.Add(subject, "lag, p50", "ms", "", report.Quantile(l.ms, 0.5))
+		b.Add(subject, "lag, p99", "ms", "", report.Quantile(l.ms, 0.99))
+		b.Add(subject, "backlog when the last sample was acknowledged", "s",
+			fmt.Sprintf("%.0f of %d samples", l.left, n), l.left/rate)
 	})
 }
 
@@ -220,10 +218,10 @@ func (b *bench) moreFeeds(ctx context.Context, r *rig, f *follower, cars int, ra
 			nats.IdleHeartbeat(500*time.Millisecond), nats.DeliverNew()))
 	}
 	with, _ := b.load(ctx, r, f, cars, rate, n)
-	b.figure("slice, more feeds", "feeds added", float64(b.plan.feeds), "", "")
-	b.figure("slice, more feeds", "CPU of the servers a record sent",
-		micros(with["CPU of servers"]-without["CPU of servers"], float64(b.plan.feeds)*with["states"]), "µs",
-		"of new states, beyond what the same load cost without these feeds")
+	b.Add("slice, more feeds", "feeds added", "", "", float64(b.plan.feeds))
+	b.Add("slice, more feeds", "CPU of the servers a record sent", "µs",
+		"of new states, beyond what the same load cost without these feeds",
+		micros(max(0, with["CPU of servers"]-without["CPU of servers"]), float64(b.plan.feeds)*with["states"]))
 }
 
 // backlog measures how fast one partition is folded while it always has a backlog.
@@ -232,9 +230,9 @@ func (b *bench) backlog(ctx context.Context, r *rig, cars int) {
 	before := r.cars.Sent.Load()
 	must.Do(r.cars.Drive(ctx, cars, 0, cars))
 	r.drained(ctx)
-	b.figure("slice, a backlog", "samples folded a second", float64(r.cars.Sent.Load()-before)/time.Since(began).Seconds(),
-		"1/s",
-		"every car once, sent as fast as it is acknowledged; nodes, servers and generator on the same processors")
+	b.Add("slice, a backlog", "samples folded a second", "1/s",
+		"every car once, sent as fast as it is acknowledged; nodes, servers and generator on the same processors",
+		float64(r.cars.Sent.Load()-before)/time.Since(began).Seconds())
 }
 
 // records measures the bytes of a source, of a token, and of the audit records about each of them.
@@ -256,8 +254,8 @@ func (b *bench) records(ctx context.Context, r *rig) {
 			Vehicles: access.AllVehicles()}))
 	}
 	grown := bytes().since(before)
-	b.figure("records", "bytes a source", grown[codec.Sources]/float64(n), "B", "that speaks for one car")
-	b.figure("records", "bytes a token", grown[codec.Tokens]/float64(n), "B", "for all cars")
-	b.figure("records", "bytes of audit an operation", grown[codec.Audit]/float64(2*n), "B",
-		"audit records are never removed")
+	b.Add("records", "bytes a source", "B", "that speaks for one car", grown[codec.Sources]/float64(n))
+	b.Add("records", "bytes a token", "B", "for all cars", grown[codec.Tokens]/float64(n))
+	b.Add("records", "bytes of audit an operation", "B", "audit records are never removed",
+		grown[codec.Audit]/float64(2*n))
 }

@@ -3,6 +3,7 @@ package scale
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -29,11 +30,12 @@ func (b *bench) subjects(ctx context.Context) {
 	stored := float64(n) / time.Since(began).Seconds()
 	at := b.servers.index(b.servers.Leader(codec.States))
 	info := b.stream(ctx, codec.States)
-	b.figure("subjects", "cars", float64(n), "", "in one stream of one copy")
-	b.figure("subjects", "states stored a second, 999 a batch", stored, "1/s",
-		"by one writer, one batch after the other, one copy")
-	b.figure("subjects", "bytes a state, as its stream counts", float64(info.State.Bytes)/float64(info.State.Msgs), "B",
-		"cars that have driven for ten minutes, with nine signals; subject and the engine's own bytes included")
+	b.Add("subjects", "cars", "", "in one stream of one copy", float64(n))
+	b.Add("subjects", "states stored a second, 999 a batch", "1/s",
+		"by one writer, one batch after the other, one copy", stored)
+	b.Add("subjects", "bytes a state, as its stream counts", "B",
+		"cars that have driven for ten minutes, with nine signals; subject and the engine's own bytes included",
+		float64(info.State.Bytes)/float64(info.State.Msgs))
 
 	b.servers.Nodes[at].Kill()
 	began = time.Now()
@@ -41,13 +43,15 @@ func (b *bench) subjects(ctx context.Context) {
 	must.Do(nodeprocess.Until(ctx, startLimit, func(ctx context.Context) error {
 		return must.Caught(func() { b.stream(ctx, codec.States) })
 	}))
-	b.figure("subjects", "ready after kill -9", time.Since(began).Seconds(), "s",
-		"until the stream answers again, which may wait for the election of a leader of the cluster; page cache warm")
+	b.Add("subjects", "ready after kill -9", "s",
+		"until the stream answers again, which may wait for the election of a leader of the cluster; page cache warm",
+		time.Since(began).Seconds())
 	started := b.servers.workOf(ctx, at)
-	b.figure("subjects", "CPU until ready after kill -9", started["CPU"], "s",
-		"of the server, until the stream answers again")
-	b.figure("subjects", "memory of a server a vehicle, started", (started["memory"]-empty)/float64(n), "B",
-		"resident, beyond that of a server without streams; garbage of the recovery included")
+	b.Add("subjects", "CPU until ready after kill -9", "s", "of the server, until the stream answers again",
+		started["CPU"])
+	b.Add("subjects", "memory of a server a vehicle, started", "B",
+		"resident, beyond that of a server without streams; garbage of the recovery included",
+		max(0, started["memory"]-empty)/float64(n))
 	b.feed(ctx, c, at, n)
 }
 
@@ -55,7 +59,7 @@ func (b *bench) subjects(ctx context.Context) {
 // after its start.
 func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) {
 	before := b.servers.work(ctx)
-	self, began := selfCPU(), time.Now()
+	self, began := must.Get(nodeprocess.CPUOf(os.Getpid())), time.Now()
 	f := must.Get(follow(ctx, c))
 	defer func() { must.Do(f.close()) }()
 	select {
@@ -65,26 +69,26 @@ func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) {
 	case <-ctx.Done():
 		must.Do(ctx.Err())
 	}
-	took, used := time.Since(f.first), selfCPU()-self
+	took, used := time.Since(f.first), must.Get(nodeprocess.CPUOf(os.Getpid()))-self
 	after := b.servers.work(ctx)
 	got := float64(f.states.Load())
 	if f.table.Len() != n {
 		b.Logf("the feed brought %d of %d vehicles", f.table.Len(), n)
 		must.Fail("the feed did not bring every vehicle")
 	}
-	b.figure("subjects", "until a feed's first record", f.first.Sub(began).Seconds(), "s",
-		"the server looks up the last record of each vehicle first")
-	b.figure("subjects", "records a feed brings a second", got/took.Seconds(), "1/s",
-		"one feed, its server on the same processors")
-	b.figure("subjects", "CPU of a node a record of its feed", micros(used.Seconds(), got), "µs",
-		"received, checked, unpacked, put into the fleet table")
-	b.figure("subjects", "CPU of the server a record of a feed from the start",
-		micros(after["CPU of servers"]-before["CPU of servers"], got), "µs", "")
-	b.figure("subjects", "bytes a record on a feed",
-		(after["bytes to clients of servers"]-before["bytes to clients of servers"])/got, "B",
-		"as NATS counts: without TCP's and IP's own")
-	b.figure("subjects", "memory of a server a vehicle, all read", after[fmt.Sprint("memory of server ", at)]/float64(n),
-		"B", "resident, right after a feed has read all; blocks are released ten seconds later")
+	b.Add("subjects", "until a feed's first record", "s", "the server looks up the last record of each vehicle first",
+		f.first.Sub(began).Seconds())
+	b.Add("subjects", "records a feed brings a second", "1/s", "one feed, its server on the same processors",
+		got/took.Seconds())
+	b.Add("subjects", "CPU of a node a record of its feed", "µs",
+		"received, checked, unpacked, put into the fleet table", micros(used.Seconds(), got))
+	b.Add("subjects", "CPU of the server a record of a feed from the start", "µs", "",
+		micros(after["CPU of servers"]-before["CPU of servers"], got))
+	b.Add("subjects", "bytes a record on a feed", "B", "as NATS counts: without TCP's and IP's own",
+		(after["bytes to clients of servers"]-before["bytes to clients of servers"])/got)
+	b.Add("subjects", "memory of a server a vehicle, all read", "B",
+		"resident, right after a feed has read all; blocks are released ten seconds later",
+		after[fmt.Sprint("memory of server ", at)]/float64(n))
 }
 
 // stream returns the information of the servers about a stream.

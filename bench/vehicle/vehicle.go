@@ -4,6 +4,7 @@ package vehicle
 
 import (
 	"context"
+	"strings"
 
 	"carstate/bench/gobench"
 	"carstate/bench/must"
@@ -11,16 +12,16 @@ import (
 )
 
 // Run measures the part vehicle: the cost of one vehicle in the fleet table.
-func Run(ctx context.Context, o report.Options, r *report.Results) error {
+func Run(ctx context.Context, p *report.Part) error {
 	sizes := []int{100_000, 1_000_000, 10_000_000}
-	if o.Quick {
+	if p.Quick {
 		sizes = sizes[:1]
 	}
 	memory := report.Line{Label: "carstate"}
 	for _, n := range sizes {
 		subject := report.Count(n) + " vehicles"
-		name := "Table/vehicles=" + map[int]string{100_000: "100k", 1_000_000: "1M", 10_000_000: "10M"}[n]
-		found := must.Get(gobench.Run(ctx, "internal/fleet", name+"$", min(o.Rounds, 3)))
+		name := "Table/vehicles=" + strings.ReplaceAll(report.Count(n), " ", "")
+		found := must.Get(gobench.Run(ctx, "internal/fleet", name+"$", min(p.Rounds, 3)))
 		for _, m := range []struct {
 			unit, name, shown string
 			aim               float64 // at 10 M vehicles
@@ -37,16 +38,14 @@ func Run(ctx context.Context, o report.Options, r *report.Results) error {
 			if n != 10_000_000 {
 				m.aim = 0
 			}
-			value := r.Measure(report.Figure{Part: "vehicle", Subject: "carstate", Name: m.name + ", " + subject, Unit: m.shown,
-				Remark: m.remark, AtMost: m.aim}, found[name][m.unit]...)
-			o.Logf("%s: %s: %.4g %s", subject, m.name, value, m.shown)
+			value := p.AtMost(m.aim, "carstate", m.name+", "+subject, m.shown, m.remark, found[name][m.unit]...)
 			if m.unit == "B/vehicle" {
-				memory.X, memory.Y = append(memory.X, float64(n)), append(memory.Y, value)
+				memory.Add(float64(n), value)
 			}
 		}
 	}
-	r.Draw(report.Plot{
-		Part: "vehicle", File: "vehicle-memory", Title: "Memory of a vehicle's answer", XAxis: "vehicles",
+	p.Draw(report.Plot{
+		File: "vehicle-memory", Title: "Memory of a vehicle's answer", XAxis: "vehicles",
 		YAxis: "bytes a vehicle", LogX: true,
 		Lines: []report.Line{memory},
 	})
