@@ -132,14 +132,15 @@ func open(path string) (*Drive, error) {
 // limits, or r fails. From a file that is cut off or damaged, Read returns the rows before the
 // damage, with a note.
 func Read(r io.Reader, name string) (*Drive, error) {
-	d, err := read(r, bounds)
+	d, err := readWithin(r, bounds)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return d, nil
 }
 
-func read(r io.Reader, max limits) (*Drive, error) {
+// readWithin reads a drive that keeps the limits max.
+func readWithin(r io.Reader, max limits) (*Drive, error) {
 	var a account
 	l, err := openLines(r, max)
 	if err != nil {

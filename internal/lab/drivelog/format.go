@@ -3,7 +3,6 @@ package drivelog
 import (
 	"errors"
 	"strings"
-	"time"
 
 	"carstate/internal/vehicle"
 )
@@ -25,22 +24,8 @@ const maxColumns = 64
 // because the file may hold anything.
 var errUnknown = errors.New("the first line is not the header of a supported drive log (KIT, carOBD, pyobd, TDS, HIL)")
 
-func in(s vehicle.Signal) column { return column{s, true, 1} }
-
-// format describes one kind of log. A column is identified by its name without the unit, in lower
-// case, because the bytes of the unit differ between exports.
-type format struct {
-	name     string
-	needs    []string // columns that distinguish this format from all others
-	time     string   // column of the time; "" if rows are a second apart
-	label    string   // column of the label; "" if there is none
-	columns  map[string]column
-	watchAll bool // keep the other columns, too, because they have places in the order of reading
-	absolute bool // stamps are Unix milliseconds
-	stamp    func(cell string) (ms int64, ok bool)
-	clock    func(*table, *account) []time.Duration
-	read     func(*table, []time.Duration) []readSet
-}
+// asIs is a column with a signal in its own unit.
+func asIs(s vehicle.Signal) column { return column{s, true, 1} }
 
 var formats = []format{
 	{
@@ -48,12 +33,12 @@ var formats = []format{
 		needs: []string{"time", "vehicle speed sensor"},
 		time:  "time",
 		columns: map[string]column{
-			"vehicle speed sensor":         in(vehicle.OBDSpeed),
-			"engine rpm":                   in(vehicle.EngineSpeed),
-			"calculated engine load value": in(vehicle.EngineLoad),
-			"absolute throttle position":   in(vehicle.ThrottlePosition),
-			"accelerator pedal position d": in(vehicle.AcceleratorPositionD),
-			"accelerator pedal position e": in(vehicle.AcceleratorPositionE),
+			"vehicle speed sensor":         asIs(vehicle.OBDSpeed),
+			"engine rpm":                   asIs(vehicle.EngineSpeed),
+			"calculated engine load value": asIs(vehicle.EngineLoad),
+			"absolute throttle position":   asIs(vehicle.ThrottlePosition),
+			"accelerator pedal position d": asIs(vehicle.AcceleratorPositionD),
+			"accelerator pedal position e": asIs(vehicle.AcceleratorPositionE),
 		},
 		watchAll: true,
 		stamp:    timeOfDay,
@@ -66,15 +51,15 @@ var formats = []format{
 		needs: []string{"engine_run_tine", "vehicle_speed"},
 		time:  "engine_run_tine",
 		columns: map[string]column{
-			"vehicle_speed":               in(vehicle.OBDSpeed),
-			"engine_rpm":                  in(vehicle.EngineSpeed),
-			"engine_load":                 in(vehicle.EngineLoad),
-			"throttle":                    in(vehicle.ThrottlePosition),
-			"absolute_throttle_b":         in(vehicle.ThrottlePositionB),
-			"relative_throttle_position":  in(vehicle.RelativeThrottlePosition),
-			"commanded_throttle_actuator": in(vehicle.ThrottleActuator),
-			"pedal_d":                     in(vehicle.AcceleratorPositionD),
-			"pedal_e":                     in(vehicle.AcceleratorPositionE),
+			"vehicle_speed":               asIs(vehicle.OBDSpeed),
+			"engine_rpm":                  asIs(vehicle.EngineSpeed),
+			"engine_load":                 asIs(vehicle.EngineLoad),
+			"throttle":                    asIs(vehicle.ThrottlePosition),
+			"absolute_throttle_b":         asIs(vehicle.ThrottlePositionB),
+			"relative_throttle_position":  asIs(vehicle.RelativeThrottlePosition),
+			"commanded_throttle_actuator": asIs(vehicle.ThrottleActuator),
+			"pedal_d":                     asIs(vehicle.AcceleratorPositionD),
+			"pedal_e":                     asIs(vehicle.AcceleratorPositionE),
 		},
 		stamp: seconds,
 		clock: runTimeClock,
@@ -88,9 +73,9 @@ var formats = []format{
 			// The logger divides whole km/h by 1.609. Multiplied by this factor, every speed of the
 			// published drive is a whole number again, to 1e-10.
 			"speed":        {vehicle.OBDSpeed, true, 1.609},
-			"rpm":          in(vehicle.EngineSpeed),
-			"load":         in(vehicle.EngineLoad),
-			"throttle_pos": in(vehicle.ThrottlePosition),
+			"rpm":          asIs(vehicle.EngineSpeed),
+			"load":         asIs(vehicle.EngineLoad),
+			"throttle_pos": asIs(vehicle.ThrottlePosition),
 		},
 		absolute: true,
 		stamp:    unixMillis,
@@ -103,9 +88,9 @@ var formats = []format{
 		label: "traffic",
 		columns: map[string]column{
 			sessionColumn:               {},
-			"vehiclespeedinstantaneous": in(vehicle.OBDSpeed),
-			"enginerpm":                 in(vehicle.EngineSpeed),
-			"engineload":                in(vehicle.EngineLoad),
+			"vehiclespeedinstantaneous": asIs(vehicle.OBDSpeed),
+			"enginerpm":                 asIs(vehicle.EngineSpeed),
+			"engineload":                asIs(vehicle.EngineLoad),
 		},
 		clock: sessionClock,
 		read:  everyCell,
@@ -115,9 +100,9 @@ var formats = []format{
 		needs: []string{"time_s", "v_vehicle"},
 		time:  "time_s",
 		columns: map[string]column{
-			"v_vehicle":    in(vehicle.Speed),
-			"n_engine":     in(vehicle.EngineSpeed),
-			"pos_accpedal": in(vehicle.AcceleratorPositionD),
+			"v_vehicle":    asIs(vehicle.Speed),
+			"n_engine":     asIs(vehicle.EngineSpeed),
+			"pos_accpedal": asIs(vehicle.AcceleratorPositionD),
 		},
 		stamp: seconds,
 		clock: plainClock,

@@ -5,14 +5,6 @@ import (
 	"time"
 )
 
-// readSet is the set of columns whose sensors were newly read for one row. Other columns of the row
-// may repeat an earlier value.
-type readSet uint64
-
-func (s readSet) has(column int) bool { return s&(1<<column) != 0 }
-
-func one(column int) readSet { return 1 << column }
-
 // everyCell returns for each row all cells that have a value. It is for loggers that read all
 // sensors for each row, so that each value is newly read.
 func everyCell(t *table, _ []time.Duration) []readSet {
@@ -20,7 +12,7 @@ func everyCell(t *table, _ []time.Duration) []readSet {
 	for i := range t.records {
 		for c, v := range t.records[i].cells {
 			if !isNaN(v) {
-				reads[i] |= one(c)
+				reads[i] |= setOf(c)
 			}
 		}
 	}
@@ -44,7 +36,7 @@ func changes(t *table) []readSet {
 		}
 		for c, v := range t.records[i].cells {
 			if !isNaN(v) && v != last[c] {
-				changed[i] |= one(c)
+				changed[i] |= setOf(c)
 				last[c] = v
 			}
 		}
@@ -91,7 +83,7 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 		if read == 0 {
 			continue
 		}
-		c, single := only(read)
+		c, single := soleMember(read)
 		if !single {
 			// If several cells change in one row, rows before it were left out; each of these cells
 			// was read after the last row that was kept. But if the cells have their first values,
@@ -107,7 +99,7 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 			for k := anchor + 1; k < i; k++ {
 				c := order[((t.records[k].line-turn)%turns+turns)%turns]
 				if !isNaN(t.records[k].cells[c]) {
-					reads[k] = one(c)
+					reads[k] = setOf(c)
 				}
 			}
 		}
@@ -132,17 +124,6 @@ func polled(t *table, changed []readSet) []int {
 		}
 	}
 	return order
-}
-
-// only returns the single member of a set, and whether the set has exactly one member.
-func only(s readSet) (column int, single bool) {
-	if s == 0 || s&(s-1) != 0 {
-		return 0, false
-	}
-	for !s.has(column) {
-		column++
-	}
-	return column, true
 }
 
 // Times and counts that describe how the logger program carOBD reads the sensors of a car.
@@ -173,7 +154,7 @@ func snapshots(t *table, at []time.Duration) []readSet {
 		}
 		for c, v := range rec.cells {
 			if !isNaN(v) && rec.line-since[c] >= snapshotCycle {
-				reads[i] |= one(c)
+				reads[i] |= setOf(c)
 			}
 			if reads[i].has(c) {
 				since[c] = rec.line

@@ -200,12 +200,12 @@ func TestRead_EnforcesLimits(t *testing.T) {
 		"too many rows":  {head + strings.Repeat(row, 101), "more than 100 rows"},
 	} {
 		for _, file := range [][]byte{[]byte(c.text), zip(t, []byte(c.text))} {
-			if _, err := read(bytes.NewReader(file), small); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := readWithin(bytes.NewReader(file), small); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: error %v, want %q", name, err, c.want)
 			}
 		}
 	}
-	if _, err := read(strings.NewReader(head+strings.Repeat(row, 100)), small); err != nil {
+	if _, err := readWithin(strings.NewReader(head+strings.Repeat(row, 100)), small); err != nil {
 		t.Errorf("within all bounds: %v", err)
 	}
 	// The real limit of a row, with the exported function.

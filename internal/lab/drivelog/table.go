@@ -1,10 +1,7 @@
 package drivelog
 
 import (
-	"fmt"
-	"math"
-	"strconv"
-	"strings"
+	"time"
 
 	"carstate/internal/vehicle"
 )
@@ -13,6 +10,21 @@ type column struct {
 	signal vehicle.Signal
 	used   bool    // false: needed to determine what was read, but no rule uses it
 	factor float64 // to the signal's unit
+}
+
+// format describes one kind of log. A column is identified by its name without the unit, in lower
+// case, because the bytes of the unit differ between exports.
+type format struct {
+	name     string
+	needs    []string // columns that distinguish this format from all others
+	time     string   // column of the time; "" if rows are a second apart
+	label    string   // column of the label; "" if there is none
+	columns  map[string]column
+	watchAll bool // keep the other columns, too, because they have places in the order of reading
+	absolute bool // stamps are Unix milliseconds
+	stamp    func(cell string) (ms int64, ok bool)
+	clock    func(*table, *account) []time.Duration
+	read     func(*table, []time.Duration) []readSet
 }
 
 // table is the content of a log as numbers. It does not say yet which cells were newly read and
@@ -51,147 +63,23 @@ func (r *record) empty() bool {
 	return true
 }
 
-func readTable(l *lines, max limits, a *account) (*table, error) {
-	t, err := readHeader(l)
-	if err != nil {
-		return nil, err
-	}
-	joined := false
-	for {
-		text, ok := l.Next()
-		if !ok {
-			break
-		}
-		if text = strings.TrimSpace(text); text == "" {
-			continue
-		}
-		if text == t.header {
-			a.mend(repeatedHeader)
-			joined = true
-			continue
-		}
-		if t.lines++; t.lines > max.rows {
-			return nil, fmt.Errorf("more than %d rows; split the file", max.rows)
-		}
-		if rec, ok := t.parse(text, a); ok {
-			rec.line, rec.joined = t.lines-1, joined
-			joined = false
-			t.records = append(t.records, rec)
-		}
-	}
-	if l.damaged {
-		a.mend(damagedEnd)
-	}
-	return t, l.err
-}
-
-// readHeader reads the header, the first line that is not blank. It returns a table of the header's
-// format, without rows.
-func readHeader(l *lines) (*table, error) {
-	t := &table{comma: ",", timeAt: -1, labelAt: -1}
-	for t.header == "" {
-		text, ok := l.Next()
-		if !ok {
-			if l.err != nil {
-				return nil, l.err
-			}
-			return nil, errUnknown
-		}
-		t.header = strings.TrimSpace(text)
-	}
-	if strings.Contains(t.header, ";") {
-		t.comma = ";"
-	}
-	var keys []string
-	for cell := range strings.SplitSeq(t.header, t.comma) {
-		if keys = append(keys, columnKey(cell)); len(keys) > maxColumns {
-			return nil, errUnknown
-		}
-	}
-	var err error
-	if t.format, err = findFormat(keys); err != nil {
-		return nil, err
-	}
-	t.width = len(keys)
-	seen := make(map[string]bool, len(keys))
-	for i, k := range keys {
-		t.cellAt = append(t.cellAt, -1)
-		col, known := t.format.columns[k]
-		switch {
-		case k == "" || seen[k]: // no name, or a second column of one name: the first is used
-		case k == t.format.time:
-			t.timeAt = i
-		case k == t.format.label:
-			t.labelAt = i
-		case known || t.format.watchAll:
-			t.cellAt[i] = len(t.columns)
-			t.columns = append(t.columns, col)
-		}
-		seen[k] = true
-	}
-	return t, nil
-}
-
-// parse returns the text of a row as a record. If the row cannot be used, parse returns false and
-// counts the reason in a.
-func (t *table) parse(text string, a *account) (rec record, ok bool) {
-	cells := strings.Split(text, t.comma)
-	for len(cells) > t.width && trimCell(cells[len(cells)-1]) == "" {
-		cells = cells[:len(cells)-1] // a separator after the last cell
-	}
-	if len(cells) > t.width {
-		a.row(tooLong)
-		return rec, false
-	}
-	last := len(cells) // index of a cell that may be cut off in the middle
-	if len(cells) < t.width && trimCell(cells[len(cells)-1]) != "" {
-		last--
-	}
-	rec.cells = make([]float32, len(t.columns))
-	for i := range rec.cells {
-		rec.cells[i] = float32(math.NaN())
-	}
-	ok = t.timeAt < 0
-	for i, cell := range cells {
-		cell = trimCell(cell)
-		c := t.cellAt[i]
-		switch {
-		case cell == "":
-		case i == last:
-			if i == t.labelAt || c >= 0 && t.columns[c].used {
-				a.reading(cutOff)
-			}
-		case i == t.timeAt:
-			rec.stamp, ok = t.format.stamp(t.number(cell))
-		case i == t.labelAt:
-			if rec.label = labels[cell]; rec.label == 0 {
-				a.reading(unknownLabel)
-			}
-		case c >= 0:
-			v, err := strconv.ParseFloat(t.number(cell), 64)
-			if col := t.columns[c]; err == nil && !math.IsNaN(v) {
-				if col.used {
-					v *= col.factor
-				}
-				rec.cells[c] = float32(v)
-			} else if col.used {
-				a.reading(notANumber)
-			}
-		}
-	}
-	if !ok {
-		a.row(noTime)
-	}
-	return rec, ok
-}
-
-// number returns the text of a cell with a point as the decimal separator, as Go parses it. In logs
-// whose cells are separated by semicolons, the decimal separator is a comma.
-func (t *table) number(cell string) string {
-	if t.comma == ";" {
-		return strings.Replace(cell, ",", ".", 1)
-	}
-	return cell
-}
-
 func isNaN(v float32) bool { return v != v }
+
+// readSet is the set of columns whose sensors were newly read for one row. Other columns of the row
+// may repeat an earlier value.
+type readSet uint64
+
+func (s readSet) has(column int) bool { return s&(1<<column) != 0 }
+
+func setOf(column int) readSet { return 1 << column }
+
+// soleMember returns the single member of a set, and whether the set has exactly one member.
+func soleMember(s readSet) (column int, single bool) {
+	if s == 0 || s&(s-1) != 0 {
+		return 0, false
+	}
+	for !s.has(column) {
+		column++
+	}
+	return column, true
+}
