@@ -55,6 +55,11 @@ const (
 	DefaultTelemetryBytes = 4 << 30
 
 	defaultStore = 20 * time.Second
+	// defaultRoads is the default interval at which profiles of roads are stored. A profile changes
+	// at most once in 15 minutes, so a shorter interval gains little. A crash loses at most 20
+	// minutes of evidence: a complete quarter hour, whose profile waits up to 5 minutes to be
+	// stored, and these 5 minutes.
+	defaultRoads = 5 * time.Minute
 
 	// MaxBatch is the maximum number of writes of one [Records.Store].
 	MaxBatch = 1000

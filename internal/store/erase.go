@@ -24,23 +24,6 @@ const (
 	eraseTimeout = 24 * time.Hour
 )
 
-// erasedWithin returns, for a vehicle that is forgotten now, an estimate of the time until the disk
-// contains no byte that names the vehicle. The result ok is false if the engine cannot tell when
-// bytes are gone.
-func (k *RecordStore) erasedWithin(ctx context.Context) (within time.Duration, ok bool, err error) {
-	work, ok, err := k.engine.ErasedWithin(ctx)
-	return k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work, ok, err
-}
-
-// keptFor returns how long data that names a forgotten vehicle is kept after all nodes have stopped
-// storing telemetry of the vehicle. It is the longer of two times, the retention and
-// Patience.Markers. The vehicle's telemetry is kept for the retention, because it is stored
-// together with that of other vehicles. The marker in place of the vehicle's state is kept for the
-// time Patience.Markers, so that nodes that are disconnected still receive the marker.
-func (k *RecordStore) keptFor() time.Duration {
-	return max(k.config.Retention, k.config.Patience.Markers)
-}
-
 // Erase removes the bytes that name forgotten vehicles once their erasure is due. Every derive node
 // runs Erase, but only the owner of partition 0 erases, for all nodes. Erase returns when the
 // context ends or the engine fails. A node whose engine has failed must not erase, because its copy

@@ -1,11 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"carstate/internal/access"
@@ -112,6 +114,16 @@ func decodeVIDKeys(body []byte) (r vidKeysRecord, err error) {
 	return r, nil
 }
 
+// withKeys returns the keys in ours, followed by those keys in theirs that are not in ours.
+func withKeys(ours, theirs [][]byte) [][]byte {
+	for _, key := range theirs {
+		if !slices.ContainsFunc(ours, func(our []byte) bool { return bytes.Equal(our, key) }) {
+			ours = append(ours, key)
+		}
+	}
+	return ours
+}
+
 func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 	var r tombstoneRecord
 	if json.Unmarshal(body, &r) != nil || len(r.Vehicle) != len(access.VehicleHash{}) ||
@@ -169,6 +181,23 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 		r.ErasedBy = &by
 	}
 	return r, k.noteRemoved(ctx, t)
+}
+
+// erasedWithin returns, for a vehicle that is forgotten now, an estimate of the time until the disk
+// contains no byte that names the vehicle. The result ok is false if the engine cannot tell when
+// bytes are gone.
+func (k *RecordStore) erasedWithin(ctx context.Context) (within time.Duration, ok bool, err error) {
+	work, ok, err := k.engine.ErasedWithin(ctx)
+	return k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work, ok, err
+}
+
+// keptFor returns how long data that names a forgotten vehicle is kept after all nodes have stopped
+// storing telemetry of the vehicle. It is the longer of two times, the retention and
+// Patience.Markers. The vehicle's telemetry is kept for the retention, because it is stored
+// together with that of other vehicles. The marker in place of the vehicle's state is kept for the
+// time Patience.Markers, so that nodes that are disconnected still receive the marker.
+func (k *RecordStore) keptFor() time.Duration {
+	return max(k.config.Retention, k.config.Patience.Markers)
 }
 
 // noteRemoved records in the tombstone t that the state and the grants of its vehicle are removed.

@@ -316,16 +316,6 @@ func (r *restore) restoreKeys(ctx context.Context, rec Record) (added bool, err 
 	return !errors.Is(err, errKeepOwn), r.countMerged(rec.Subject, err)
 }
 
-// withKeys returns the keys in ours, followed by those keys in theirs that are not in ours.
-func withKeys(ours, theirs [][]byte) [][]byte {
-	for _, key := range theirs {
-		if !slices.ContainsFunc(ours, func(our []byte) bool { return bytes.Equal(our, key) }) {
-			ours = append(ours, key)
-		}
-	}
-	return ours
-}
-
 // checkKeyLimit returns an error if this installation's tombstone keys, together with the keys of a
 // backup (theirs), would exceed maxVIDKeys.
 func (k *RecordStore) checkKeyLimit(ctx context.Context, theirs [][]byte) error {
@@ -527,6 +517,37 @@ func (r *restore) restoreIfMissing(ctx context.Context, rec Record) error {
 		err = errKeepOwn
 	}
 	return r.countMerged(rec.Subject, err)
+}
+
+// restoreRoad adds a tile of a backup to the next batch, and stores the batch if it is complete. If
+// the service already has a record of the tile, the service's own record takes precedence.
+func (r *restore) restoreRoad(ctx context.Context, rec Record) error {
+	r.roads = append(r.roads, Write{rec.Subject, append([]byte(nil), rec.Sealed...), 0, true})
+	if r.roadBytes += len(rec.Sealed); len(r.roads) == roadBatch || r.roadBytes >= roadBatchBytes {
+		return r.storeRoads(ctx)
+	}
+	return nil
+}
+
+// storeRoads stores the batch of tiles, and makes this node's map load them at once. Other nodes
+// load them later, after at most the interval Patience.Roads.
+func (r *restore) storeRoads(ctx context.Context) error {
+	conflicts, err := storeMany(ctx, r.k.engine, r.k.config.Patience.Store, codec.Roads, r.roads)
+	if err != nil {
+		return err
+	}
+	for range conflicts {
+		r.count(codec.RoadPrefix, kept)
+	}
+	for range len(r.roads) - len(conflicts) {
+		r.count(codec.RoadPrefix, restored)
+	}
+	r.roads, r.roadBytes = nil, 0
+	select {
+	case r.k.roadsRestored <- struct{}{}:
+	default:
+	}
+	return nil
 }
 
 // stateReaders is the maximum number of stored states that a restore looks up concurrently for one

@@ -28,11 +28,6 @@ import (
 
 // Times and limits of storing and sharing roads.
 const (
-	// defaultRoads is the default interval at which profiles of roads are stored. A profile changes
-	// at most once in 15 minutes, so a shorter interval gains little. A crash loses at most 20
-	// minutes of evidence: a complete quarter hour, whose profile waits up to 5 minutes to be
-	// stored, and these 5 minutes.
-	defaultRoads = 5 * time.Minute
 	// shareEvery is the interval at which nodes send each other evidence: what their cars show of
 	// the present traffic.
 	shareEvery = time.Second
@@ -268,37 +263,6 @@ func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) err
 	})
 	if err = cmp.Or(failed, err); err != nil {
 		return fmt.Errorf("cannot back up %s: %w", codec.Roads, err)
-	}
-	return nil
-}
-
-// restoreRoad adds a tile of a backup to the next batch, and stores the batch if it is complete. If
-// the service already has a record of the tile, the service's own record takes precedence.
-func (r *restore) restoreRoad(ctx context.Context, rec Record) error {
-	r.roads = append(r.roads, Write{rec.Subject, append([]byte(nil), rec.Sealed...), 0, true})
-	if r.roadBytes += len(rec.Sealed); len(r.roads) == roadBatch || r.roadBytes >= roadBatchBytes {
-		return r.storeRoads(ctx)
-	}
-	return nil
-}
-
-// storeRoads stores the batch of tiles, and makes this node's map load them at once. Other nodes
-// load them later, after at most the interval Patience.Roads.
-func (r *restore) storeRoads(ctx context.Context) error {
-	conflicts, err := storeMany(ctx, r.k.engine, r.k.config.Patience.Store, codec.Roads, r.roads)
-	if err != nil {
-		return err
-	}
-	for range conflicts {
-		r.count(codec.RoadPrefix, kept)
-	}
-	for range len(r.roads) - len(conflicts) {
-		r.count(codec.RoadPrefix, restored)
-	}
-	r.roads, r.roadBytes = nil, 0
-	select {
-	case r.k.roadsRestored <- struct{}{}:
-	default:
 	}
 	return nil
 }

@@ -240,3 +240,20 @@ func (s sets) complete(owner string) bool {
 	delete(s, owner)
 	return true
 }
+
+// apply adds a set record, which lists a part of the vehicles of a credential. Its subject ends in
+// the name of the credential, a dot, and the number of the part.
+func (s sets) apply(r Record) error {
+	prefix, rest, _ := strings.Cut(r.Subject, "set.")
+	owner, number, _ := strings.Cut(rest, ".")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return codec.ErrDamaged
+	}
+	part, err := decodeSet(r.Body)
+	if err != nil {
+		return err
+	}
+	s.part(prefix+"."+owner, n, part)
+	return nil
+}

@@ -1,0 +1,184 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/store/codec"
+)
+
+// credentialRecord is a token, a source or an operator in its stored form. The record's subject
+// consists of one of these three words and the credential's name.
+type credentialRecord struct {
+	Kind       access.Kind       `json:"kind"`
+	Name       string            `json:"name"`
+	Hash       []byte            `json:"hash"`
+	Earlier    []earlierRecord   `json:"earlier,omitempty"`
+	Vehicles   grantedRecord     `json:"vehicles,omitzero"`
+	Created    time.Time         `json:"created"`
+	Rotated    time.Time         `json:"rotated,omitzero"`
+	Expires    time.Time         `json:"expires,omitzero"`
+	Ended      time.Time         `json:"ended,omitzero"`
+	Developer  string            `json:"developer,omitzero"`
+	Operations access.Operations `json:"operations,omitzero"`
+	Rate       string            `json:"rate,omitzero"`
+	Strict     bool              `json:"strict,omitzero"`
+}
+
+// earlierRecord is the stored form of a secret that a rotation replaced.
+type earlierRecord struct {
+	Hash  []byte    `json:"hash"`
+	Until time.Time `json:"until"`
+}
+
+// Create stores a new credential. It returns [access.ErrExists] if the name is in use. The name
+// of a removed source or operator may be used again.
+func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
+	subject := subjectOf(c.Kind, c.Name)
+	tried := false
+	_, err := k.change(ctx, streamOf(subject), subject, func(is Record) ([]Write, error) {
+		again := tried
+		tried = true
+		var old credentialRecord
+		if is.Seq != 0 {
+			var err error
+			if old, err = decodeCredential(subject, is.Body); err != nil {
+				return nil, err
+			}
+			// The first attempt of Create has stored the credential, but its response was lost.
+			// After that, another writer has changed the record.
+			if again && bytes.Equal(old.Hash, c.Hash[:]) {
+				return nil, nil
+			}
+			if old.Ended.IsZero() || c.Kind.Policy().Listed {
+				return nil, access.ErrExists
+			}
+		}
+		return packCredential(c, old.Vehicles)
+	})
+	return err
+}
+
+// Update changes a credential's record. The function change may run several times: if another
+// writer changes the record first, change runs again on the new record. Update returns
+// [access.ErrNotFound] if there is no such credential or if it is a removed source or operator. A
+// revoked token can still be changed.
+func (k *RecordStore) Update(
+	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
+) (access.Credential, error) {
+	return k.update(ctx, subjectOf(kind, name), func(c *access.Credential) error {
+		if !c.Ended.IsZero() && !kind.Policy().Listed {
+			return access.ErrNotFound
+		}
+		return change(c)
+	})
+}
+
+// update changes a credential's record, as Update does. It also changes the record of a removed
+// source or operator.
+func (k *RecordStore) update(
+	ctx context.Context, subject string, change func(*access.Credential) error,
+) (c access.Credential, err error) {
+	stream := streamOf(subject)
+	_, err = k.change(ctx, stream, subject, func(is Record) ([]Write, error) {
+		if is.Seq == 0 {
+			return nil, access.ErrNotFound
+		}
+		r, err := decodeCredential(subject, is.Body)
+		if err != nil {
+			return nil, err
+		}
+		c = r.credential()
+		if c.Vehicles, err = readVehicles(ctx, k.engine, stream, c.Kind.Policy().Noun+"set", c.Name, r.Vehicles); err != nil {
+			return nil, err
+		}
+		if err := change(&c); err != nil {
+			return nil, err
+		}
+		return packCredential(c, r.Vehicles)
+	})
+	return c, err
+}
+
+// packCredential returns the writes that store a credential: first the set records, which list the
+// vehicles of a large grant, and then the credential's own record. The parameter before is the
+// grant that is stored now. If it has more set records than the new grant, the surplus set records
+// are emptied, because a later forget would not find the vehicles in them.
+func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
+	prefix := c.Kind.Policy().Noun + "set"
+	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)
+	if err != nil {
+		return nil, err
+	}
+	var emptied []Write
+	for n := granted.Sets; n < before.Sets; n++ {
+		if emptied, err = appendJSON(emptied, setSubject(prefix, c.Name, n), setRecord{}); err != nil {
+			return nil, err
+		}
+	}
+	sets = append(emptied, sets...)
+	var earlier []earlierRecord
+	for _, e := range c.Earlier {
+		earlier = append(earlier, earlierRecord{e.Hash[:], e.Until})
+	}
+	return appendJSON(sets, subjectOf(c.Kind, c.Name), credentialRecord{
+		Kind: c.Kind, Name: c.Name, Hash: c.Hash[:], Earlier: earlier, Vehicles: granted,
+		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
+		Developer: c.Developer, Operations: c.Operations, Rate: c.Rate.String(), Strict: c.Strict,
+	})
+}
+
+// decodeCredential decodes the record of a credential, given its subject and its body. It checks
+// that the kind and the name in the body match the subject, and that a service can have written the
+// record.
+func decodeCredential(subject string, body []byte) (credentialRecord, error) {
+	var r credentialRecord
+	ok := json.Unmarshal(body, &r) == nil && subjectOf(r.Kind, r.Name) == subject && len(r.Hash) == len(access.Hash{})
+	for _, e := range r.Earlier {
+		ok = ok && len(e.Hash) == len(access.Hash{})
+	}
+	if !ok {
+		return r, fmt.Errorf("%w: a credential", codec.ErrDamaged)
+	}
+	noun := r.Kind.Policy().Noun
+	if _, err := access.ParseRate(r.Rate); err != nil { // the method credential does not check it
+		return r, unfit{noun, err}
+	}
+	c := r.credential()
+	if err := cmp.Or(c.Check(), r.Vehicles.check(r.Kind)); err != nil {
+		return r, unfit{noun, err}
+	}
+	return r, nil
+}
+
+// credential returns the credential that r describes, without its vehicles.
+func (r credentialRecord) credential() access.Credential {
+	rate, _ := access.ParseRate(r.Rate)
+	c := access.Credential{
+		Kind: r.Kind, Name: r.Name, Hash: access.Hash(r.Hash),
+		Created: r.Created, Rotated: r.Rotated, Expires: r.Expires, Ended: r.Ended,
+		Developer: r.Developer, Operations: r.Operations, Rate: rate, Strict: r.Strict,
+	}
+	for _, e := range r.Earlier {
+		c.Earlier = append(c.Earlier, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})
+	}
+	return c
+}
+
+// streamOf returns the stream of a credential's record. Operators are in SOURCES, which changes
+// rarely and never fills up, so that an operator can be removed even if TOKENS is full of usage
+// records.
+func streamOf(subject string) string {
+	if strings.HasPrefix(subject, "token.") {
+		return codec.Tokens
+	}
+	return codec.Sources
+}
+
+func subjectOf(kind access.Kind, name string) string { return kind.Policy().Noun + "." + name }

@@ -1,0 +1,119 @@
+package store
+
+import (
+	"context"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"carstate/internal/access"
+	"carstate/internal/store/codec"
+)
+
+// NewRecordStore returns a RecordStore that stores its records in e. While RunTokens and RunSources
+// run, they fill the tables from feeds of e.
+func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
+	c = c.WithDefaults()
+	k := &RecordStore{
+		engine: e, config: c, log: c.Log, now: c.Now, forgotten: e.Forgotten(), tables: tables,
+		usage: newUsageState(), roadsRestored: make(chan struct{}, 1),
+	}
+	tokenSets, sourceSets := sets{}, sets{}
+	k.tokenFeed = e.Feed(codec.Tokens, func(r Record) error { return k.apply(r, tokenSets) })
+	k.srcFeed = e.Feed(codec.Sources, func(r Record) error { return k.apply(r, sourceSets) })
+	k.registerMetrics()
+	return k
+}
+
+// registerMetrics registers the metrics of the record store.
+func (k *RecordStore) registerMetrics() {
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "carstate_roads_refused_total",
+		Help: "Stored profiles of roads, and messages of other nodes about roads, that were ignored because they " +
+			"are invalid.",
+	}, []string{"reason"})
+	k.roadsRefused = make(map[string]prometheus.Counter)
+	for _, reason := range []string{refusedProfile, refusedEvidence} {
+		k.roadsRefused[reason] = refused.WithLabelValues(reason)
+	}
+	k.config.Registry.MustRegister(refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carstate_forgotten_vehicles",
+		Help: "Forgotten vehicles, whose telemetry is refused.",
+	}, func() float64 { return float64(k.forgotten.Len()) }))
+}
+
+// RunTokens maintains this node's table of tokens and their usage until the context ends. It calls
+// caughtUp once the table holds all stored tokens.
+func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
+	return k.tokenFeed.Run(ctx, func() {
+		close(k.usage.loaded)
+		caughtUp()
+	})
+}
+
+// RunSources maintains this node's tables of sources, operators and tombstones until the context
+// ends. It calls caughtUp once the tables hold all stored sources, operators and tombstones.
+func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
+	return k.srcFeed.Run(ctx, caughtUp)
+}
+
+// apply updates this node's tables with a record from the feed of the stream TOKENS or SOURCES. The
+// parameter large collects the set records of that stream, which list the vehicles of large grants.
+func (k *RecordStore) apply(r Record, large sets) error {
+	kind, rest, _ := strings.Cut(r.Subject, ".")
+	if r.Newer {
+		k.applyNewer(kind, rest, large)
+		return nil
+	}
+	switch kind {
+	case "token", "source", "operator":
+		stored, err := decodeCredential(r.Subject, r.Body)
+		if err != nil {
+			return err
+		}
+		large.record(r.Subject, stored.Vehicles, func(v access.Vehicles) {
+			c := stored.credential()
+			c.Vehicles = v
+			k.tables.Of(c.Kind).Put(c)
+		})
+	case "tokenset", "sourceset":
+		return large.apply(r)
+	case "tokenuse":
+		return k.applyUsage(rest, r)
+	case "tombstone":
+		t, err := decodeTombstone(r.Subject, r.Body)
+		if err != nil {
+			return err
+		}
+		k.forgotten.Put(t)
+	case codec.VIDKeysSubject:
+		return setVIDKeys(k.forgotten, r.Body)
+	}
+	return nil
+}
+
+// applyNewer applies a record that a newer version wrote and this version cannot decode. The
+// record's subject consists of kind, a dot, and rest. [Newer] says what happens with each kind of
+// record.
+func (k *RecordStore) applyNewer(kind, rest string, large sets) {
+	credentials := map[string]*access.Credentials{
+		"token": &k.tables.Tokens.Credentials, "source": &k.tables.Sources.Credentials,
+		"operator": &k.tables.Operators.Credentials,
+	}
+	switch kind {
+	case "token", "source", "operator":
+		delete(large, kind+"."+rest)
+		credentials[kind].Lose(rest)
+	case "tokenuse":
+		k.applyNewerUsage(rest)
+	case "tombstone":
+		if hash, err := access.ParseVehicleHash(rest); err == nil {
+			// Set Erased, so that this node leaves the erasure to nodes that can decode the
+			// record.
+			now := k.now()
+			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: now, Removed: true, Erased: now, Unread: true})
+		}
+	case codec.VIDKeysSubject:
+		k.config.Newer.lacksKeys()
+	}
+}
