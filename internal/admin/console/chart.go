@@ -9,13 +9,6 @@ import (
 	"carstate/internal/plot"
 )
 
-// The size of a chart in SVG units. The page scales the chart to the screen. The labels are HTML
-// and are not scaled, so that they have the same size on every screen.
-const (
-	chartWidth  = 1000.0
-	chartHeight = 240.0
-)
-
 // fleetChart shows the number of vehicles in each driving state over time, as stacked areas.
 type fleetChart struct {
 	Hours  int

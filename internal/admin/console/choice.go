@@ -54,6 +54,9 @@ func compareTimes(a, b *time.Time, none int) int {
 	return a.Compare(*b)
 }
 
+// listed is the maximum number of records on a page of a list.
+const listed = 25
+
 // chooser is the form with which a list is filtered and sorted.
 type chooser struct {
 	choice

@@ -400,3 +400,12 @@ func oldInWords(overlap time.Duration) string {
 	}
 	return "The old one stays valid for another " + inwords.Duration(overlap) + "."
 }
+
+// sampleVehicle returns a vehicle that the token covers, for an example request. If the token
+// covers all vehicles, it returns the placeholder "VID".
+func sampleVehicle(t access.Credential) vehicle.ID {
+	for id := range t.Vehicles.Sorted() {
+		return id
+	}
+	return "VID"
+}

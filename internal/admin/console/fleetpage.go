@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"slices"
@@ -13,11 +12,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// The maximum numbers of vehicles in a list on the fleet page, and of records on a page of a list.
-const (
-	fewListed = 8
-	listed    = 25
-)
+// fewListed is the maximum number of vehicles in a list on the fleet page.
+const fewListed = 8
 
 // fleetView is the page of the fleet.
 type fleetView struct {
@@ -225,18 +221,4 @@ func ageBars(s FleetCounts) (bars []bar) {
 		bars = append(bars, bar{names[i], n, 100 * float64(n) / float64(max(1, s.Vehicles))})
 	}
 	return bars
-}
-
-// parts renders parts of a page. The parameter name is the name of the page, data is what its
-// template shows, and the parameter which has the names of the parts.
-func (c *Console) parts(name string, data any, which ...string) (parts, error) {
-	made := make(parts)
-	for _, piece := range which {
-		var b bytes.Buffer
-		if err := c.pages[name].ExecuteTemplate(&b, "live-"+piece, data); err != nil {
-			return nil, err
-		}
-		made[piece] = b.String()
-	}
-	return made, nil
 }

@@ -1,54 +1,22 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
-	"sync"
 	"time"
 )
 
 // Limits of live pages.
 const (
-	maxStreams    = 64               // live pages of all sessions
-	maxOwnStreams = 8                // live pages of one session
-	streamLife    = 10 * time.Minute // after this time, the browser must reconnect
-	heartbeat     = 15 * time.Second // so that a proxy does not close the connection
-	streamWrite   = 10 * time.Second // a reader that takes longer is disconnected
+	streamLife  = 10 * time.Minute // after this time, the browser must reconnect
+	heartbeat   = 15 * time.Second // so that a proxy does not close the connection
+	streamWrite = 10 * time.Second // a reader that takes longer is disconnected
 )
-
-// streams counts the live pages: responses that stay open to keep a page in a browser up to date.
-type streams struct {
-	mu   sync.Mutex // guards open and the field streams of sessions
-	open int
-}
-
-func (s *streams) take(n *session) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open >= maxStreams || n.streams >= maxOwnStreams {
-		return false
-	}
-	s.open++
-	n.streams++
-	return true
-}
-
-func (s *streams) give(n *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open--
-	n.streams--
-}
-
-func (s *streams) count() float64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return float64(s.open)
-}
 
 // parts holds rendered parts of a page, by name. The element that shows a part has the part's name
 // in its attribute data-live.
@@ -57,6 +25,10 @@ type parts map[string]string
 // errAnotherPage means that a live page cannot be updated, because its URL now leads to a different
 // page, for example after the vehicle was forgotten. The browser must reload the page.
 var errAnotherPage = errors.New("the page is another one now")
+
+// unknownYet is appended to the URL of a page's live updates if the open page says that there is no
+// data yet. Once there is data, the live updates make the browser reload the page.
+const unknownYet = "?unknown"
 
 // serveLive keeps a page up to date: it sends the changed parts of the page as server-sent events.
 // It ends when the browser disconnects, the session ends, the console is closed or the page must be
@@ -120,6 +92,20 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(
 			return
 		}
 	}
+}
+
+// parts renders parts of a page. The parameter name is the name of the page, data is what its
+// template shows, and the parameter which has the names of the parts.
+func (c *Console) parts(name string, data any, which ...string) (parts, error) {
+	made := make(parts)
+	for _, piece := range which {
+		var b bytes.Buffer
+		if err := c.pages[name].ExecuteTemplate(&b, "live-"+piece, data); err != nil {
+			return nil, err
+		}
+		made[piece] = b.String()
+	}
+	return made, nil
 }
 
 // endOfPage is the event that makes the browser reload the page. If the session has ended, the

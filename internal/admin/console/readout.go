@@ -9,10 +9,22 @@ import (
 	"carstate/internal/plot"
 )
 
+// The size of a chart in SVG units. The page scales the chart to the screen. The labels are HTML
+// and are not scaled, so that they have the same size on every screen.
+const (
+	chartWidth  = 1000.0
+	chartHeight = 240.0
+)
+
 // Limits of a chart.
 const (
 	mostTicks    = 6
 	mostReadouts = 240 // points that pointer and keyboard can select; about 8 KB of the page
+
+	maxPoints   = 20_000          // points in the curve of a vehicle, about 800 KB
+	curveSpan   = time.Hour       // time span that is drawn
+	curveGap    = 2 * time.Minute // the line is interrupted if there is no reading for this time
+	drawnPieces = 600             // columns of the drawing; for each, only the lowest and highest point are drawn
 )
 
 // axis is the time axis of a chart, from left to right.

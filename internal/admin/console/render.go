@@ -2,30 +2,17 @@ package console
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/json/v2"
 	"errors"
 	"fmt"
-	"html/template"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/inwords"
 	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
-
-// chosen reports whether a page shows a checkbox as ticked. In a new form, every box is ticked. In
-// a form that was submitted and refused, a box is ticked if it was ticked when the form was
-// submitted.
-func chosen(form url.Values, name, value string) bool {
-	return form == nil || slices.Contains(form[name], value)
-}
 
 // page is the data of every page.
 type page struct {
@@ -43,60 +30,6 @@ type page struct {
 	Version string // version of the assets
 	Program string // version of the program
 	DocsURL string // the documentation of the queries
-}
-
-// pages holds the templates of the pages, by name.
-type pages map[string]*template.Template
-
-var pageNames = []string{"login", "fleet", "vehicles", "vehicle", "roads", "forgotten", "tokens", "token", "sources",
-	"source", "operators", "audit", "secret", "confirm", "failed"}
-
-func (c *Console) parsePages() pages {
-	p := make(pages)
-	base := template.Must(template.New("layout.html.tmpl").Funcs(c.functions()).ParseFS(files,
-		"files/layout.html.tmpl", "files/parts.html.tmpl"))
-	for _, name := range pageNames {
-		p[name] = template.Must(template.Must(base.Clone()).ParseFS(files, "files/"+name+".html.tmpl"))
-	}
-	return p
-}
-
-// functions returns the functions that the templates can call, by name.
-func (c *Console) functions() template.FuncMap {
-	return template.FuncMap{
-		"plural": func(n int, one, many string) string {
-			return inwords.Count(n) + " " + map[bool]string{true: one, false: many}[n == 1]
-		},
-		"ago":     func(t time.Time) string { return inwords.Ago(c.Now().Sub(t)) },
-		"for":     func(t time.Time) string { return inwords.Duration(max(0, c.Now().Sub(t))) },
-		"until":   func(t time.Time) string { return inwords.Until(t.Sub(c.Now())) },
-		"utc":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
-		"day":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") + " UTC" },
-		"clock":   func(t time.Time) string { return t.UTC().Format("15:04") },
-		"field":   timeField,
-		"machine": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-		"count":   inwords.Count[int],
-		"calls":   inwords.Count[int64],
-		"total":   func(f float64) string { return inwords.Count(int64(f)) },
-		"rate":    inwords.Rate,
-		"bytes":   inwords.Bytes,
-		"number":  inwords.Number,
-		"limit":   inwords.RateLimit,
-		"mark":    rand.Text,
-		"receipt": func(r access.ForgetReceipt) (string, error) {
-			text, err := json.Marshal(r)
-			return string(text), err
-		},
-		"chosen": chosen,
-
-		"actions":  func() []string { return ops.Actions },
-		"now":      c.Now,
-		"state":    func(t tokenRow) string { return stateOf(t.TokenSummary, c.Now()) },
-		"vehicles": vehiclesInWords,
-		"sum":      sum,
-		"latest":   func(all []time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) },
-		"why":      func(outcome string) string { return outcomeWords[outcome] },
-	}
 }
 
 // show answers with the page of this name and the data p.
@@ -220,15 +153,6 @@ func newPaging(path string, number, size, of int) paging {
 		p.Next = number + 1
 	}
 	return p
-}
-
-// timeField returns the value of a form's field of the type datetime-local, in UTC. The zero time is
-// an empty field.
-func timeField(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return strings.TrimSuffix(t.UTC().Format("2006-01-02T15:04:05"), ":00")
 }
 
 // parseVehicles parses the vids in a form field. They are separated by spaces, commas or line

@@ -161,18 +161,3 @@ func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request) {
 	}
 	roadmap.Serve(w, r, selection, roadmap.MaxStretches, way)
 }
-
-// addWay adds the map of a vehicle's way to the vehicle's page. The way is the stretches of road
-// that the vehicle drove last. The page itself contains no positions; a script requests them.
-func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
-	v.Roads = c.roads != nil
-	if !v.Roads || s.Way.Count == 0 {
-		return
-	}
-	v.HasWay, v.WayTime = true, s.Way.Time.Time()
-	v.Map = newMapView("Map of the roads around the car", "/vehicles/"+string(v.VID)+"/stretches")
-	for _, step := range s.Way.Steps[:s.Way.Count] {
-		known, ok := c.Roads.Condition(step.Stretch, vehicle.At(c.Now()))
-		v.WayKnown = v.WayKnown || ok && known.FreeKmh > 0
-	}
-}

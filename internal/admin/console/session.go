@@ -20,6 +20,9 @@ const (
 	maxSessions  = 256  // sessions of all operators
 	maxOwn       = 16   // sessions of one operator
 	maxFormsSent = 1024 // submitted forms whose marks are kept
+
+	maxStreams    = 64 // live pages of all sessions
+	maxOwnStreams = 8  // live pages of one session
 )
 
 // session is one browser in which an operator is logged in.
@@ -225,4 +228,34 @@ func (s *sessions) count() float64 {
 		}
 	}
 	return n
+}
+
+// streams counts the live pages: responses that stay open to keep a page in a browser up to date.
+type streams struct {
+	mu   sync.Mutex // guards open and the field streams of sessions
+	open int
+}
+
+func (s *streams) take(n *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open >= maxStreams || n.streams >= maxOwnStreams {
+		return false
+	}
+	s.open++
+	n.streams++
+	return true
+}
+
+func (s *streams) give(n *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open--
+	n.streams--
+}
+
+func (s *streams) count() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return float64(s.open)
 }

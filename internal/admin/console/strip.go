@@ -17,19 +17,12 @@ import (
 // processor. A scan runs only while a browser waits for the strip, because a canceled request
 // cancels its scan.
 const (
-	maxStrips  = 1                      // concurrent scans
 	stripTime  = 500 * time.Millisecond // maximum time of one scan
 	stripWait  = 10 * time.Second       // maximum time in the queue
 	stripFresh = 10 * time.Second       // how long a strip is cached
 	keptStrips = 256                    // cached strips, a few hundred bytes each
 	stripWidth = 120.0                  // width of one hour, in SVG units
 )
-
-// strip is HTML that shows how a vehicle drove in the last hour, as a small chart and in words.
-type strip struct {
-	made time.Time
-	html string
-}
 
 // stripView is the data of a strip.
 type stripView struct {

@@ -11,7 +11,6 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/inwords"
 	"carstate/internal/ops"
-	"carstate/internal/vehicle"
 )
 
 // expiringSoon is how long before its expiry a token is marked as expiring.
@@ -134,15 +133,6 @@ func vehiclesInWords(v ops.VehicleList) string {
 
 // maxTokensThatSee is the maximum number of tokens that a vehicle's page lists.
 const maxTokensThatSee = 20
-
-// sampleVehicle returns a vehicle that the token covers, for an example request. If the token
-// covers all vehicles, it returns the placeholder "VID".
-func sampleVehicle(t access.Credential) vehicle.ID {
-	for id := range t.Vehicles.Sorted() {
-		return id
-	}
-	return "VID"
-}
 
 // tokenRequest parses the form of a new token.
 func (c *Console) tokenRequest(form url.Values) (r access.Request, err error) {

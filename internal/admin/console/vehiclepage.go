@@ -78,10 +78,6 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 	c.showTo(w, s, status, "vehicle", p)
 }
 
-// unknownYet is appended to the URL of a page's live updates if the open page says that there is no
-// data yet. Once there is data, the live updates make the browser reload the page.
-const unknownYet = "?unknown"
-
 // withWay is appended to the URL of a vehicle page's live updates if the open page has a map of the
 // vehicle's way, the stretches of road that it drove last. If the page gets such a map later, as
 // after the first position of the vehicle, the live updates make the browser reload the page.
@@ -194,4 +190,19 @@ func (c *Console) allow(w http.ResponseWriter, r *http.Request, s *session) {
 		return
 	}
 	c.done(w, r, s, "/vehicles/"+string(id), "Telemetry of this vehicle is accepted again.")
+}
+
+// addWay adds the map of a vehicle's way to the vehicle's page. The way is the stretches of road
+// that the vehicle drove last. The page itself contains no positions; a script requests them.
+func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
+	v.Roads = c.roads != nil
+	if !v.Roads || s.Way.Count == 0 {
+		return
+	}
+	v.HasWay, v.WayTime = true, s.Way.Time.Time()
+	v.Map = newMapView("Map of the roads around the car", "/vehicles/"+string(v.VID)+"/stretches")
+	for _, step := range s.Way.Steps[:s.Way.Count] {
+		known, ok := c.Roads.Condition(step.Stretch, vehicle.At(c.Now()))
+		v.WayKnown = v.WayKnown || ok && known.FreeKmh > 0
+	}
 }

@@ -1,0 +1,115 @@
+package console
+
+import (
+	"cmp"
+	"hash/maphash"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"carstate/internal/access"
+	"carstate/internal/admin/roadmap"
+)
+
+// New returns a console.
+func New(cfg Config) *Console {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.LiveEvery = cmp.Or(cfg.LiveEvery, 2*time.Second)
+	c := &Console{Config: cfg, closing: make(chan struct{})}
+	c.close = sync.OnceFunc(func() { close(c.closing) })
+	c.sessions = sessions{ops: cfg.Ops, known: cfg.Known, now: cfg.Now, secure: cfg.Secure}
+	c.attempts.seed = maphash.MakeSeed()
+	c.pages = c.parsePages()
+	if cfg.Roads != nil {
+		c.roads = roadmap.NewReader(cfg.Roads)
+	}
+	c.mux = c.routes()
+	auto := promauto.With(cfg.Registry)
+	c.wrong = auto.NewCounter(prometheus.CounterOpts{
+		Name: "carstate_console_wrong_keys_total", Help: "Wrong keys at the console's login.",
+	})
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carstate_console_sessions", Help: "Browsers in which somebody is logged in at the console.",
+	}, c.sessions.count)
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carstate_console_live_pages", Help: "Pages of the console that are being kept up to date.",
+	}, c.streams.count)
+	return c
+}
+
+func (c *Console) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /login", c.loginPage)
+	mux.HandleFunc("POST /login", c.login)
+	for name, kind := range assets {
+		mux.HandleFunc("GET /assets/"+name, asset(name, kind))
+	}
+
+	// The following pages need a session.
+	page := func(pattern string, show handler) {
+		method, path, _ := strings.Cut(pattern, " ")
+		mux.HandleFunc(method+" "+rootPattern+path, func(w http.ResponseWriter, r *http.Request) {
+			if s := c.sessions.of(r, true); s != nil {
+				show(w, r, s)
+				return
+			}
+			c.showLogin(w, r, http.StatusUnauthorized, "")
+		})
+	}
+	page("GET ", c.fleetPage)
+	page("GET /login", c.loggedIn)
+	page("GET /vehicles", c.vehiclesPage)
+	page("POST /vehicles", c.findVehicle)
+	page("GET /vehicles/{vid}", c.vehiclePage)
+	page("POST /vehicles/{vid}/forget", c.forget)
+	page("POST /vehicles/{vid}/allow", c.allow)
+	page("GET /roads", c.roadsPage)
+	page("GET /tokens", first(c.showTokens))
+	page("POST /tokens", c.create(access.TokenKind, largeForm, "Token issued", c.tokenRequest, c.showTokens))
+	page("GET /tokens/{name}", first(c.showToken))
+	page("POST /tokens/{name}/grant", c.grant(access.TokenKind, c.showToken))
+	page("POST /tokens/{name}/change", c.change(access.TokenKind, c.showToken))
+	page("POST /tokens/{name}/rotate", c.rotate(access.TokenKind, "Token rotated", c.showTokens))
+	page("POST /tokens/{name}/revoke",
+		c.end(access.TokenKind, revokeToken, "The token of %s is revoked: queries with it are refused from now on.",
+			c.showTokens))
+	page("GET /sources", first(c.showSources))
+	page("POST /sources", c.create(access.SourceKind, largeForm, "Source added", sourceRequest, c.showSources))
+	page("GET /sources/{name}", first(c.showSource))
+	page("POST /sources/{name}/grant", c.grant(access.SourceKind, c.showSource))
+	page("POST /sources/{name}/change", c.change(access.SourceKind, c.showSource))
+	page("POST /sources/{name}/rotate", c.rotate(access.SourceKind, "Source rotated", c.showSources))
+	page("POST /sources/{name}/remove",
+		c.end(access.SourceKind, removeSource, "The source %s is removed: its telemetry is refused from now on.",
+			c.showSources))
+	page("GET /operators", first(c.showOperators))
+	page("POST /operators",
+		c.create(access.OperatorKind, smallForm, "Operator added", operatorRequest, c.showOperators))
+	page("POST /operators/{name}/rotate", c.rotate(access.OperatorKind, "Operator's key rotated", c.showOperators))
+	page("POST /operators/{name}/remove",
+		c.end(access.OperatorKind, removeOperator, "The operator %s is removed and logged out.", c.showOperators))
+	page("POST /adminkey", c.rotateAdminKey)
+	page("GET /audit", c.auditPage)
+	page("POST /audit", c.findEvents)
+	page("POST /logout", c.logout)
+	page(" ", c.nothing)
+	page(" /", c.nothing)
+	mux.HandleFunc("GET "+rootPattern+"/live/fleet", c.fleetLive)
+	mux.HandleFunc("GET "+rootPattern+"/live/vehicles/{vid}", c.vehicleLive)
+	mux.HandleFunc("GET "+rootPattern+"/live/roads", c.roadsLive)
+	mux.HandleFunc("GET "+rootPattern+"/vehicles/{vid}/hour", c.hour)
+	mux.HandleFunc("GET "+rootPattern+"/roads/stretches", c.stretches)
+	mux.HandleFunc("GET "+rootPattern+"/vehicles/{vid}/stretches", c.vehicleStretches)
+	// All other paths do not begin with a session's root. They show the login. If this browser has
+	// a session, the login's script leads to it.
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { c.showLogin(w, r, http.StatusUnauthorized, "") })
+	return mux
+}

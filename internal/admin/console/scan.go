@@ -1,0 +1,89 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// Limits for reading the recent samples of vehicles.
+const (
+	scanTime   = 2 * time.Second // maximum time of one scan
+	maxSamples = 20_000          // samples of the vehicle after which a scan ends
+)
+
+// curve returns the curve of a vehicle with the state s. It returns the cached curve if an open
+// page keeps this curve up to date, and if the curve was made for the throttle anomaly in s. (The
+// anomaly determines which sensors a curve shows.) If there is no such curve, the method curve
+// reads the retained samples again.
+func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *curve {
+	now := c.Now()
+	c.Monitor.curves.mu.Lock()
+	known, forgotten := c.Monitor.curves.all[id], c.Monitor.curves.forgotten
+	c.Monitor.curves.mu.Unlock()
+	if known != nil && known.isCurrent(s, now) {
+		return known
+	}
+	made := c.readCurve(ctx, id, s)
+	made.used = now
+	c.Monitor.curves.mu.Lock()
+	defer c.Monitor.curves.mu.Unlock()
+	if c.Monitor.curves.forgotten != forgotten {
+		return made
+	}
+	if c.Monitor.curves.all == nil {
+		c.Monitor.curves.all = make(map[vehicle.ID]*curve)
+	}
+	for len(c.Monitor.curves.all) >= maxCurves {
+		var oldest vehicle.ID
+		for other, x := range c.Monitor.curves.all {
+			if y := c.Monitor.curves.all[oldest]; y == nil || x.lastUsed().Before(y.lastUsed()) {
+				oldest = other
+			}
+		}
+		delete(c.Monitor.curves.all, oldest)
+	}
+	c.Monitor.curves.all[id] = made
+	return made
+}
+
+// readCurve makes the curve of a vehicle by calling scan. At most maxScans of these calls run at
+// the same time; the others wait. If the wait takes longer than scanTime, readCurve returns an
+// empty curve with the field busy set.
+func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
+	ctx, cancel := context.WithTimeout(ctx, scanTime)
+	defer cancel()
+	select {
+	case c.Monitor.curves.scans <- struct{}{}:
+		defer func() { <-c.Monitor.curves.scans }()
+	case <-ctx.Done():
+		return &curve{begun: c.Now(), since: c.Now(), busy: true}
+	}
+	return c.scan(ctx, id, now)
+}
+
+// scan reads the retained samples of a vehicle and computes its verdicts again, because past
+// verdicts are not stored. The first verdicts may differ from the verdicts that the service gave at
+// that time, which were also based on samples that are no longer retained.
+func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
+	made := &curve{begun: c.Now(), since: c.Now()}
+	samples, since, all, err := c.Recent(ctx, id, maxSamples)
+	if err != nil {
+		made.failed, made.damaged = true, errors.Is(err, access.ErrDamaged)
+		if !made.damaged { // the store itself has logged the damage
+			c.Log.Warn("the retained telemetry of a vehicle cannot be read", "error", err)
+		}
+		return made
+	}
+	made.since, made.all = since, all
+	made.throttle.alarm, made.throttle.alarmed = now.ThrottleAlarm()
+	var s vehicle.State
+	for _, x := range samples {
+		s = vehicle.Observe(s, x)
+		made.note(&s)
+	}
+	return made
+}
