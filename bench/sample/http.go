@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -114,20 +113,6 @@ func runFlood(ctx context.Context, n *node, bodies []*body, connections int, las
 		cpu:    (cpu1 - cpu0) / time.Duration(sent),
 		states: since(before, after, "carstate_states_stored_total") / float64(sent),
 		drain:  drain,
-	}
-}
-
-// together runs f in n goroutines and waits for all. If any of them fails, the measurement ends.
-func together(n int, f func(i int)) {
-	var running sync.WaitGroup
-	errs := make(chan error, n)
-	for i := range n {
-		running.Go(func() { errs <- must.Caught(func() { f(i) }) })
-	}
-	running.Wait()
-	close(errs)
-	for err := range errs {
-		must.Do(err)
 	}
 }
 

@@ -11,6 +11,14 @@ import (
 	"carstate/internal/nodeprocess"
 )
 
+// run is one run of this part.
+type run struct {
+	*report.Part
+	rounds  int
+	lasting time.Duration // duration of one measurement
+	cars    int           // number of cars of a flood
+}
+
 // node is a running carstate: the real binary with its own data directory, started with
 // `carstate serve`. Every write is fsynced before it is acknowledged.
 type node struct {
@@ -90,4 +98,18 @@ func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.D
 		}
 		must.Do(ctx.Err())
 	})
+}
+
+// together runs f in n goroutines and waits for all. If any of them fails, the measurement ends.
+func together(n int, f func(i int)) {
+	var running sync.WaitGroup
+	errs := make(chan error, n)
+	for i := range n {
+		running.Go(func() { errs <- must.Caught(func() { f(i) }) })
+	}
+	running.Wait()
+	close(errs)
+	for err := range errs {
+		must.Do(err)
+	}
 }

@@ -16,14 +16,6 @@ import (
 	"carstate/bench/report"
 )
 
-// run is one run of this part.
-type run struct {
-	*report.Part
-	rounds  int
-	lasting time.Duration // duration of one measurement
-	cars    int           // number of cars of a flood
-}
-
 // Run measures the part sample: the cost of one sample on its way from a car to an answer.
 func Run(ctx context.Context, p *report.Part) error {
 	// More than three rounds would cost much time and add little.

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -150,22 +147,6 @@ func (r *rig) kill() {
 	}
 }
 
-// counters holds amounts by name, either the total used so far or the amount used between two
-// times. CPU is in seconds, memory and traffic in bytes.
-type counters map[string]float64
-
-// since returns the amounts that were used after the amounts in the parameter before were read.
-func (c counters) since(before counters) counters {
-	d := make(counters)
-	for name, v := range c {
-		d[name] = v - before[name]
-	}
-	return d
-}
-
-// all returns the CPU time of nodes and servers together.
-func (c counters) all() float64 { return c["CPU of nodes"] + c["CPU of servers"] }
-
 // during returns how much CPU, memory and traffic the nodes and servers use while f runs.
 func (r *rig) during(ctx context.Context, f func()) counters {
 	before := r.reading(ctx)
@@ -193,32 +174,6 @@ func (r *rig) reading(ctx context.Context) counters {
 	c["commits"] = ingest["carstate_commit_samples_count"]
 	machineCPU(c)
 	return c
-}
-
-// inUse returns the percentage of the machine's processor time that was in use, and the percentage
-// that processes other than the nodes, the servers and this process used.
-func (c counters) inUse() (percent, others float64) {
-	percent = 100 * c["busy ticks"] / c["ticks"]
-	ours := (c.all() + c["CPU of this process"]) / c["took"] / float64(runtime.NumCPU())
-	return percent, max(0, percent-100*ours)
-}
-
-// machineCPU adds to c the time that this machine's processors have worked since boot, in ticks of
-// the kernel.
-func machineCPU(c counters) {
-	text := must.Get(os.ReadFile("/proc/stat"))
-	line, _, _ := strings.Cut(string(text), "\n")
-	fields := strings.Fields(line)
-	if len(fields) < 9 || fields[0] != "cpu" {
-		must.Fail("/proc/stat begins with %q", line)
-	}
-	for i, field := range fields[1:9] { // without guest times, which are part of the first two
-		ticks := must.Get(strconv.ParseFloat(field, 64))
-		c["ticks"] += ticks
-		if i != 3 && i != 4 { // idle, and idle while waiting for a disk
-			c["busy ticks"] += ticks
-		}
-	}
 }
 
 // lags collects how old states were when they were put into the fleet table. The age is measured

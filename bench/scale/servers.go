@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,6 +93,48 @@ func (s *servers) workOf(ctx context.Context, i int) counters {
 	}
 }
 
+// counters holds amounts by name, either the total used so far or the amount used between two
+// times. CPU is in seconds, memory and traffic in bytes.
+type counters map[string]float64
+
+// since returns the amounts that were used after the amounts in the parameter before were read.
+func (c counters) since(before counters) counters {
+	d := make(counters)
+	for name, v := range c {
+		d[name] = v - before[name]
+	}
+	return d
+}
+
+// all returns the CPU time of nodes and servers together.
+func (c counters) all() float64 { return c["CPU of nodes"] + c["CPU of servers"] }
+
+// inUse returns the percentage of the machine's processor time that was in use, and the percentage
+// that processes other than the nodes, the servers and this process used.
+func (c counters) inUse() (percent, others float64) {
+	percent = 100 * c["busy ticks"] / c["ticks"]
+	ours := (c.all() + c["CPU of this process"]) / c["took"] / float64(runtime.NumCPU())
+	return percent, max(0, percent-100*ours)
+}
+
+// machineCPU adds to c the time that this machine's processors have worked since boot, in ticks of
+// the kernel.
+func machineCPU(c counters) {
+	text := must.Get(os.ReadFile("/proc/stat"))
+	line, _, _ := strings.Cut(string(text), "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 || fields[0] != "cpu" {
+		must.Fail("/proc/stat begins with %q", line)
+	}
+	for i, field := range fields[1:9] { // without guest times, which are part of the first two
+		ticks := must.Get(strconv.ParseFloat(field, 64))
+		c["ticks"] += ticks
+		if i != 3 && i != 4 { // idle, and idle while waiting for a disk
+			c["busy ticks"] += ticks
+		}
+	}
+}
+
 // writtenBy returns the number of bytes that a process has written to the disk.
 func writtenBy(pid int) int64 {
 	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/io", pid)))
@@ -130,9 +173,11 @@ func (o *outside) cleanUp() {
 	}
 }
 
-func (o *outside) Helper()          {}
+func (o *outside) Helper() {}
+
 func (o *outside) Cleanup(f func()) { o.cleanups = append(o.cleanups, f) }
-func (o *outside) Failed() bool     { return o.failed }
+
+func (o *outside) Failed() bool { return o.failed }
 
 func (o *outside) Logf(format string, args ...any) { o.logf(format, args...) }
 
