@@ -15,6 +15,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
+	"carstate/internal/inwords"
 	"carstate/internal/netaddr"
 	"carstate/internal/ops"
 	"carstate/internal/term"
@@ -296,4 +297,13 @@ func optionalVIDs(s string) ([]vehicle.ID, error) {
 		return nil, nil
 	}
 	return parseVIDs(s)
+}
+
+// ago returns a text for people that says how long before now the time t was. If t is nil, it
+// returns "".
+func ago(now time.Time, t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return inwords.Ago(now.Sub(*t))
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"carstate/internal/admin/client"
-	"carstate/internal/inwords"
 	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
@@ -65,13 +64,4 @@ func printVerdict(w io.Writer, what string, now time.Time, v ops.VerdictRecord) 
 	}
 	fmt.Fprintln(t)
 	return t.Flush()
-}
-
-// ago returns a text for people that says how long before now the time t was. If t is nil, it
-// returns "".
-func ago(now time.Time, t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return inwords.Ago(now.Sub(*t))
 }

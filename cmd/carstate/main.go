@@ -9,9 +9,6 @@ import (
 	"syscall"
 )
 
-// The version and the commit of this build. The linker sets both in a release build.
-var version, commit = "development", "unknown"
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// SIGHUP must not end a service, even before the service starts to listen for it. Other

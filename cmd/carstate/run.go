@@ -47,42 +47,6 @@ type commands struct {
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
 
-// settings are the defaults of serve for those flags that have another default in demo.
-var settings = kong.Vars{
-	"max_age": "5m", "log_level": "info", "drain": "5s",
-	"query_connections": "16384", "ingest_connections": "4096", "mqtt_connections": "20000", "admin_connections": "512",
-}
-
-// demoSettings are the defaults of demo for the flags in [settings]. Readings stay fresh for a day,
-// so that queries about the recorded drive are answered as long as somebody tries the demo. Only
-// warnings are logged, because log lines appear between the lines that the demo prints. The limits
-// on connections suit a process that may open 2,048 files. With drain, a node keeps serving for a
-// time until load balancers stop sending to it. In a demo this time is zero, because there is no
-// load balancer.
-var demoSettings = kong.Vars{
-	"max_age": "24h", "log_level": "warn", "drain": "0s",
-	"query_connections": "256", "ingest_connections": "256", "mqtt_connections": "256", "admin_connections": "256",
-}
-
-// Exit codes.
-const (
-	exitOK       = 0
-	exitError    = 1
-	exitUsage    = 2
-	exitNoAnswer = 3
-	// exitConfig is EX_CONFIG of sysexits.h: the configuration of serve is wrong, and a restart
-	// does not help. The usual code 2 cannot mean a wrong configuration, because a Go program
-	// exits with code 2 after a panic.
-	exitConfig = 78
-	// exitStopped is the code that shells report for a program ended by Ctrl-C.
-	exitStopped = 130
-	// exitPipe is the code that shells report for a program whose output is no longer read.
-	exitPipe = 141
-)
-
-// streams are the outputs of a command: results go to out, everything else to err.
-type streams struct{ out, err io.Writer }
-
 // exited is the value with which the parser panics to end the program, for example after --help. It
 // is the exit code. The function run recovers from the panic.
 type exited int
@@ -171,40 +135,3 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	fmt.Fprintf(stderr, "carstate: %s\n", access.OneLine(err))
 	return code
 }
-
-// partialError is an error that stopped work halfway. Its text ends with how much of the work was
-// done.
-type partialError struct {
-	error
-	text string
-}
-
-func (p partialError) Unwrap() error { return p.error }
-func (p partialError) Error() string { return p.error.Error() + p.text }
-
-// progressOf returns the text in a partialError that says how much of the work was done, or "" if
-// err is not a partialError.
-func progressOf(err error) string {
-	if p, ok := errors.AsType[partialError](err); ok {
-		return p.text
-	}
-	return ""
-}
-
-// errNoAnswer means that the service has no verdict. The command has already printed the reason, so
-// the program adds no error and ends with exitNoAnswer.
-var errNoAnswer = errors.New("there is no answer")
-
-// errUsage marks, for errors.Is, an error in how the command was called, such as a wrong flag.
-var errUsage = errors.New("wrong usage")
-
-// usageError returns an error that says what to do. It matches errUsage, so the program ends with
-// the exit code for a wrong command line.
-func usageError(format string, args ...any) error {
-	return usage{fmt.Sprintf(format, args...)}
-}
-
-type usage struct{ text string }
-
-func (u usage) Error() string        { return u.text }
-func (u usage) Is(target error) bool { return target == errUsage }

@@ -6,6 +6,9 @@ import (
 	"runtime/debug"
 )
 
+// The version and the commit of this build. The linker sets both in a release build.
+var version, commit = "development", "unknown"
+
 type versionCommand struct {
 	JSON bool `name:"json" help:"Print one JSON value: the version, the commit, and each module in the binary with its version and checksum."`
 }

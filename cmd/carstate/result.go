@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// streams are the outputs of a command: results go to out, everything else to err.
+type streams struct{ out, err io.Writer }
+
+// Exit codes.
+const (
+	exitOK       = 0
+	exitError    = 1
+	exitUsage    = 2
+	exitNoAnswer = 3
+	// exitConfig is EX_CONFIG of sysexits.h: the configuration of serve is wrong, and a restart
+	// does not help. The usual code 2 cannot mean a wrong configuration, because a Go program
+	// exits with code 2 after a panic.
+	exitConfig = 78
+	// exitStopped is the code that shells report for a program ended by Ctrl-C.
+	exitStopped = 130
+	// exitPipe is the code that shells report for a program whose output is no longer read.
+	exitPipe = 141
+)
+
+// partialError is an error that stopped work halfway. Its text ends with how much of the work was
+// done.
+type partialError struct {
+	error
+	text string
+}
+
+func (p partialError) Unwrap() error { return p.error }
+func (p partialError) Error() string { return p.error.Error() + p.text }
+
+// progressOf returns the text in a partialError that says how much of the work was done, or "" if
+// err is not a partialError.
+func progressOf(err error) string {
+	if p, ok := errors.AsType[partialError](err); ok {
+		return p.text
+	}
+	return ""
+}
+
+// errNoAnswer means that the service has no verdict. The command has already printed the reason, so
+// the program adds no error and ends with exitNoAnswer.
+var errNoAnswer = errors.New("there is no answer")
+
+// errUsage marks, for errors.Is, an error in how the command was called, such as a wrong flag.
+var errUsage = errors.New("wrong usage")
+
+// usageError returns an error that says what to do. It matches errUsage, so the program ends with
+// the exit code for a wrong command line.
+func usageError(format string, args ...any) error {
+	return usage{fmt.Sprintf(format, args...)}
+}
+
+type usage struct{ text string }
+
+func (u usage) Error() string        { return u.text }
+func (u usage) Is(target error) bool { return target == errUsage }
