@@ -1,14 +1,12 @@
 package client
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 	"unicode"
@@ -76,31 +74,6 @@ func kindOf(code int) error {
 	return ErrBadAnswer
 }
 
-// callError returns the error for a call that got no complete response because of err. It removes
-// the URL that net/http puts into its errors, because the URL contains the token.
-func (c *Client) callError(ctx context.Context, err error) *Error {
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err
-	}
-	if text := err.Error(); c.redact(text) != text {
-		err = errors.New(oneLine(text, c.redact)) // so that no unwrapped error contains the token
-	}
-	if ended := ctx.Err(); ended != nil {
-		return &Error{Message: "the call to " + c.where() + " ended before there was an answer: " + ended.Error(),
-			causes: []error{ended}}
-	}
-	e := &Error{causes: []error{ErrUnreachable, err}}
-	late, isNet := errors.AsType[net.Error](err)
-	if isNet && late.Timeout() {
-		e.broken = true
-		e.Message = c.where() + " did not answer in time"
-		return e
-	}
-	e.broken = isBroken(err)
-	e.Message = "cannot reach " + c.where() + ": " + oneLine(err.Error(), c.redact)
-	return e
-}
-
 // isBroken reports whether err is a transient error of the connection, so that a retry on a new
 // connection may work. A name that does not exist and a wrong certificate are permanent errors.
 func isBroken(err error) bool {
@@ -134,4 +107,10 @@ func oneLine(s string, redact func(string) string) string {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}
 	return s
+}
+
+// isOutage reports whether an HTTP status code says that the service cannot be reached at present.
+// The client retries after such a code even without Retry-After, which gateways mostly omit.
+func isOutage(code int) bool {
+	return code == http.StatusBadGateway || code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
 }
