@@ -1,0 +1,162 @@
+package simulate
+
+import (
+	"time"
+
+	"carstate/client"
+	"carstate/internal/lab/score"
+	"carstate/internal/lab/traffic"
+	"carstate/internal/vehicle"
+)
+
+// scoreBoard counts how verdicts agree with the truth.
+type scoreBoard struct {
+	score.Agreement                              // of cars on a road
+	byRoad          map[float64]*score.Agreement // by the road's speed limit, in km/h
+	byFlow          [10][4]int                   // by tenths of the speed in light traffic, then by verdict
+	parked          [2]int                       // answers about parked cars; index 1: the service said "not driving"
+	behind          int                          // answers too old to be compared
+	disagreed       int                          // answers about cars on a road that differ from the truth
+	soon            int                          // of disagreed, those soon after the road's state changed
+	faulty          throttleCounts
+	healthy         throttleCounts
+	alarmed         []bool // by car: the car is healthy, and the last answer said "anomaly"
+	falseAlarms     int
+	failed          int // queries that failed
+}
+
+// throttleCounts are counts of answers about throttle systems.
+type throttleCounts struct {
+	None    int `json:"no_verdict"`
+	Normal  int `json:"normal"`
+	Anomaly int `json:"anomaly"`
+}
+
+func (c *throttleCounts) add(s client.ThrottleState) {
+	switch s {
+	case client.ThrottleNormal:
+		c.Normal++
+	case client.ThrottleAnomaly:
+		c.Anomaly++
+	default:
+		c.None++
+	}
+}
+
+const (
+	// changedSoon is how long after a change of the road's state the verdict may still be the
+	// previous state. The rules change a verdict late (hysteresis), and the readings that show
+	// the change take time.
+	changedSoon = time.Minute
+	// recovers is the time after the end of a fault during which verdicts on the car are not
+	// compared, because the rules end an anomaly only after a minute of healthy readings.
+	recovers = 3 * time.Minute
+	// tellable is the time that the rules have to find a fault after it has become observable. A
+	// fault about which there is no query after that time is not counted.
+	tellable = time.Minute
+)
+
+func newScoreBoard(cars int) *scoreBoard {
+	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*score.Agreement)}
+}
+
+// AskAfter is how long the cars must have driven before their verdicts are compared with the truth.
+// At the beginning of a drive, the verdict is "normal", whatever the traffic is.
+const AskAfter = 3 * time.Minute
+
+// known is the truth about a car at the time of a query.
+type known struct {
+	traffic.Truth
+	now    time.Duration
+	latest time.Time      // time of its latest sample, to the second
+	ended  bool           // everything is sent
+	fault  *standingFault // nil: the car is healthy
+	mended time.Duration
+}
+
+// Verdicts are compared with the truth only while the stored samples of the fleet are at most
+// lateMost behind the clock, because a verdict cannot include a sample that is not stored yet.
+const lateMost = 2 * time.Second
+
+// behind reports whether an answer is too old for a comparison with the truth, because it does not
+// include the car's latest sample. The answer about a car on a road may be up to lateMost older than
+// that sample. The answer about a parked car must include the latest sample, because this sample
+// may be the first that says that the car is parked; the answer that the car is not driving has no
+// time, and is not too old. A car in a side street is never compared, so no answer is too old.
+func (k *known) behind(a client.DrivingAnswer) bool {
+	switch {
+	case k.Parked:
+		return a.Reason != client.ReasonNotDriving && a.AsOf.Before(k.latest)
+	case k.Driving != 0:
+		return a.AsOf.Before(k.latest.Add(-lateMost))
+	}
+	return false
+}
+
+// stateOf returns the driving state in an answer, or 0 if the answer has none.
+func stateOf(a client.DrivingAnswer) vehicle.DrivingState {
+	switch a.State {
+	case client.NormalDriving:
+		return vehicle.NormalDriving
+	case client.SlowDriving:
+		return vehicle.SlowDriving
+	case client.TrafficJam:
+		return vehicle.TrafficJam
+	}
+	return 0
+}
+
+// driving compares the verdict on a car with the true state of the road around it. A car in a side
+// street is left out, because its true state is unknown. For a parked car, the right answer is that
+// it is not driving. An answer that is not based on the car's latest samples (see behind) is
+// compared only at the end, when the service has had time to process these samples.
+func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
+	said := stateOf(a)
+	switch {
+	case k.behind(a) && !k.ended:
+		b.behind++
+	case k.Parked && a.Reason == client.ReasonNotDriving:
+		b.parked[1]++
+	case k.Parked:
+		b.parked[0]++
+	case k.Driving != 0:
+		road := b.byRoad[k.LimitKmh]
+		if road == nil {
+			road = new(score.Agreement)
+			b.byRoad[k.LimitKmh] = road
+		}
+		b.Add(k.Driving, said)
+		road.Add(k.Driving, said)
+		b.byFlow[min(int(10*k.OfFreeFlow), 9)][said]++
+		if said != k.Driving {
+			b.disagreed++
+			if k.now-k.Since < changedSoon {
+				b.soon++
+			}
+		}
+	}
+}
+
+// throttle compares the verdict on the i-th car's throttle system with the fault that the car has,
+// if any.
+func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
+	alarm := a.System == client.ThrottleAnomaly
+	switch f := k.fault; {
+	case f != nil:
+		if f.observable != 0 {
+			b.faulty.add(a.System)
+			if k.now-f.observable >= tellable {
+				f.asked++
+			}
+		}
+		if alarm && f.found == 0 {
+			f.found = k.now
+		}
+	case k.mended == 0 || k.now-k.mended >= recovers:
+		b.healthy.add(a.System)
+		if alarm && !b.alarmed[i] {
+			b.falseAlarms++
+		}
+		b.alarmed[i] = alarm
+	}
+}
