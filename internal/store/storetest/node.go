@@ -1,0 +1,314 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/road"
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
+	"carstate/internal/vehicle"
+)
+
+// Node is a node like those of the service: it follows all feeds. In addition, a test can make it
+// fold (see FoldAll).
+type Node struct {
+	store.Engine
+	*store.RecordStore
+	Tables *access.Tables
+	Roads  road.Map
+	Stop   func() // closes the engine; further calls do nothing
+
+	mu    sync.Mutex // guards table
+	table map[vehicle.ID]vehicle.State
+}
+
+// Start runs a node on an engine until the test ends.
+func Start(t testing.TB, e store.Engine, c store.Config) *Node {
+	t.Helper()
+	n := &Node{Engine: e, Tables: new(access.Tables), table: make(map[vehicle.ID]vehicle.State)}
+	n.RecordStore = store.NewRecordStore(e, c, n.Tables)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running, ready sync.WaitGroup
+	ready.Add(3)
+	for _, run := range []func() error{
+		func() error { return n.RunTokens(ctx, ready.Done) },
+		func() error { return n.RunSources(ctx, ready.Done) },
+		func() error { return e.FollowStates(ctx, n.put, ready.Done) },
+	} {
+		running.Go(func() {
+			if err := run(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	n.Stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(n.Stop)
+	ready.Wait()
+	return n
+}
+
+func (n *Node) put(id vehicle.ID, s *vehicle.State) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if *s == (vehicle.State{}) {
+		delete(n.table, id)
+	} else {
+		n.table[id] = *s
+	}
+}
+
+// Answer returns the state of a vehicle in the node's own table, which follows the stored states.
+func (n *Node) Answer(id vehicle.ID) (s vehicle.State, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s, ok = n.table[id]
+	return s, ok
+}
+
+// Knows reports whether the node's own table, which follows the stored states, has a state of a
+// vehicle.
+func (n *Node) Knows(id vehicle.ID) bool {
+	_, ok := n.Answer(id)
+	return ok
+}
+
+// StateOf returns the stored state of a vehicle, and whether there is one.
+func (n *Node) StateOf(t testing.TB, id vehicle.ID) (vehicle.State, bool) {
+	t.Helper()
+	s, ok, err := store.State(t.Context(), n.Engine, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, ok
+}
+
+// Put appends samples, and fails the test if that fails.
+func (n *Node) Put(t testing.TB, samples ...vehicle.Sample) {
+	t.Helper()
+	if err := n.Append(t.Context(), samples); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FoldAll folds all waiting samples of a partition into states. To know when it has folded all, it
+// first appends a sample of an extra vehicle, and folds until that sample arrives. It stores no
+// state for the extra vehicle.
+func (n *Node) FoldAll(t testing.TB, p int) {
+	t.Helper()
+	part := Take(t, n.Engine, p)
+	defer part.Close()
+	last := inPartition(p, n.Partitions())
+	n.Put(t, Speed(last, time.Now().UnixNano(), 0))
+	for end := false; !end; {
+		seq, samples, err := part.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		states := make(map[vehicle.ID]vehicle.State)
+		for _, x := range samples {
+			if x.Vehicle == last {
+				end = true
+				continue
+			}
+			s, ok := states[x.Vehicle]
+			if !ok {
+				put := func(_ int, is vehicle.State) { s = is }
+				if err := part.Load(t.Context(), []vehicle.ID{x.Vehicle}, put); err != nil {
+					t.Fatal(err)
+				}
+			}
+			states[x.Vehicle] = n.Roads.Observe(s, x)
+		}
+		folded := Pointers(states)
+		for id, s := range folded {
+			part.Answer(id, s)
+		}
+		if err := part.Commit(t.Context(), seq, folded); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Drive appends a sample of each vehicle at the time at, in Unix milliseconds, and folds all
+// partitions.
+func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
+	t.Helper()
+	var batch []vehicle.Sample
+	for _, id := range ids {
+		batch = append(batch, Speed(id, at, 50))
+	}
+	n.Put(t, batch...)
+	for p := range n.Partitions() {
+		n.FoldAll(t, p)
+	}
+}
+
+// Token issues a token for the vehicles v, and stores it.
+func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
+	t.Helper()
+	tok, _, err := access.New(
+		access.Request{Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations, Vehicles: v},
+		time.Now(),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Create(t.Context(), tok); err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+// EndOf ends a credential: it revokes a token, or removes a source or an operator.
+func (n *Node) EndOf(t testing.TB, kind access.Kind, name string) {
+	t.Helper()
+	end := func(c *access.Credential) error { c.Ended = time.Now(); return nil }
+	if _, err := n.Update(t.Context(), kind, name, end); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// MustForget forgets a vehicle, and fails the test if that fails.
+func (n *Node) MustForget(t testing.TB, id vehicle.ID) access.ForgetReceipt {
+	t.Helper()
+	r, err := n.Forget(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// SecretVID is the vid of the vehicle that the tests forget.
+const SecretVID = vehicle.ID("ForgetMe0f7Q2")
+
+// GrantAll stores tokens and sources whose grants include SecretVID, one for each way in which a
+// grant can be stored. It returns the names of the tokens.
+func (n *Node) GrantAll(t testing.TB) (ids []string) {
+	t.Helper()
+	many := []vehicle.ID{SecretVID}
+	for i := range 2000 { // more than fit into one set record
+		many = append(many, vehicle.ID(fmt.Sprintf("Car%04d", i)+strings.Repeat("x", 240)))
+	}
+	for _, v := range []access.Vehicles{
+		access.VehicleSet(SecretVID), access.VehicleSet(many[:10]...), access.VehicleSet(many...),
+		access.AllVehicles(),
+	} {
+		ids = append(ids, n.Token(t, v).Name)
+	}
+	// The set shrinks, which leaves emptied set records.
+	shrink := func(t *access.Credential) error { t.Vehicles = access.VehicleSet(many[:1000]...); return nil }
+	if _, err := n.Update(t.Context(), access.TokenKind, ids[2], shrink); err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]access.Vehicles{
+		"few": access.VehicleSet(many[:2]...), "many": access.VehicleSet(many...),
+		"gone": access.VehicleSet(SecretVID), "all": access.AllVehicles(),
+	} {
+		s, _, err := access.New(access.Request{Kind: access.SourceKind, Name: name, Vehicles: v}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.EndOf(t, access.SourceKind, "gone")
+	return ids
+}
+
+// Grants returns the number of tokens and the number of sources whose grant names SecretVID.
+func (n *Node) Grants() (tokens, sources int) {
+	count := func(all []*access.Grant) (found int) {
+		for _, g := range all {
+			if !g.Vehicles.All() && g.Vehicles.Include(SecretVID) {
+				found++
+			}
+		}
+		return found
+	}
+	return count(n.Tables.Tokens.All()), count(n.Tables.Sources.All())
+}
+
+// Take takes a partition, so that the test owns it.
+func Take(t testing.TB, e store.Engine, p int) store.Partition {
+	t.Helper()
+	part, err := e.Take(t.Context(), p, "test", store.Anyone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return part
+}
+
+// Speed returns a sample with a vehicle's speed kmh (km/h) at the time at, in Unix milliseconds.
+func Speed(id vehicle.ID, at int64, kmh float64) vehicle.Sample {
+	x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(at)}
+	if err := x.Set(vehicle.Speed, kmh); err != nil {
+		panic(err)
+	}
+	return x
+}
+
+// inPartition returns the vid of some vehicle that belongs to partition p.
+func inPartition(p, partitions int) vehicle.ID {
+	for i := 0; ; i++ {
+		if id := vehicle.ID(fmt.Sprintf("LastOfAll%d", i)); codec.PartitionOf(id, partitions) == p {
+			return id
+		}
+	}
+}
+
+// Pointers returns states in the form of the parameter states of [store.Partition.Commit].
+func Pointers(states map[vehicle.ID]vehicle.State) map[vehicle.ID]*vehicle.State {
+	pointers := make(map[vehicle.ID]*vehicle.State, len(states))
+	for id, s := range states {
+		pointers[id] = &s
+	}
+	return pointers
+}
+
+// StoredStates returns the stored states of a partition.
+func StoredStates(t testing.TB, e store.Engine, p int) map[vehicle.ID]vehicle.State {
+	t.Helper()
+	states := make(map[vehicle.ID]vehicle.State)
+	err := e.Scan(t.Context(), codec.States, []string{codec.StateSubject(p, "*")}, func(r store.Record) error {
+		id, ok := codec.VehicleOfState(r.Subject)
+		if !ok || codec.IsMarker(r.Body) {
+			return nil
+		}
+		s, err := codec.DecodeState(r.Body)
+		states[id] = s
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return states
+}
+
+// Open opens an engine, which the test must close. Engines that are opened one after the other with
+// the same DataDir share a store. Otherwise each engine has a store of its own.
+type Open func(t testing.TB, c store.Config) store.Engine
+
+// opened opens an engine and closes it when the test ends.
+func opened(t testing.TB, open Open, c store.Config) store.Engine {
+	t.Helper()
+	e := open(t, c)
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
