@@ -12,7 +12,7 @@ const (
 	TrafficJam    DrivingState = 3
 )
 
-// String names the state for people.
+// String returns the state as text, such as "slow driving"; "none" if there is no state.
 func (d DrivingState) String() string {
 	switch d {
 	case NormalDriving:
@@ -32,13 +32,15 @@ type DrivingVerdict struct {
 	// NotDriving is set if the car is not being driven: its ignition is off, it has been stationary
 	// with its engine off for minutes, or it has been stationary for a long time.
 	NotDriving bool
-	// The verdict uses the newest reading of each signal that it depends on. Time is the time of
-	// the oldest of these readings. It is zero if there is no verdict.
+	// Time is the time of the oldest reading behind the verdict. These readings are the newest ones
+	// of the signals on which the verdict depends. Time is zero if there is no verdict.
 	Time UnixMilli
 }
 
-// At says whether the verdict answers a query at the time now that accepts readings up to maxAge
-// old, and if not, why. A maxAge of zero or less accepts any age.
+// At returns the outcome of a query at the time now that accepts readings up to maxAge old. The
+// outcome is Unknown if there is no verdict. It is Stale if Time is more than maxAge before now or
+// more than MaxAhead after now. It is NotDriving if the car is not being driven, and otherwise
+// Answered. If maxAge is zero or less, no verdict is stale.
 func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	if o := fresh(v.Time, now, maxAge); o != Answered {
 		return o
@@ -52,8 +54,8 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 // Driving returns the driving verdict. The verdict is "not driving" if the ignition is off, if
 // speed and engine speed show a car at rest for minutes, or if the car has been stationary for a
 // long time. Otherwise, the verdict results from the present speed of traffic, compared with its
-// free flow, the speed in light traffic (see freeFlow). Without a speed reading, the only possible
-// verdict is "not driving" because the ignition is off.
+// free flow, the speed in light traffic (see freeFlow). If no speed was ever read and the ignition
+// is not off, there is no verdict: the result is the zero DrivingVerdict.
 func (s *State) Driving() DrivingVerdict {
 	speed, ok := s.speed()
 	if s.ignitionOff() {
@@ -74,8 +76,8 @@ func (s *State) Driving() DrivingVerdict {
 }
 
 // speedOf returns the signal that is used as a sample's speed: Speed if the sample has it,
-// otherwise OBDSpeed. The second result is false if it has neither. The parameter is a function
-// that reports whether the sample has a given signal.
+// otherwise OBDSpeed. The second result is false if the sample has neither. The function has
+// reports whether the sample has a given signal.
 func speedOf(has func(Signal) bool) (Signal, bool) {
 	if has(Speed) {
 		return Speed, true
@@ -83,8 +85,8 @@ func speedOf(has func(Signal) bool) (Signal, bool) {
 	return OBDSpeed, has(OBDSpeed)
 }
 
-// speed returns the newest reading of Speed or OBDSpeed, and whether there is one. If both were
-// read at the same time, it returns that of Speed.
+// speed returns the newest reading of Speed or OBDSpeed. If both were read at the same time, speed
+// returns the reading of Speed. The second result is false if neither was ever read.
 func (s *State) speed() (Reading, bool) {
 	r := s.Latest[Speed]
 	if o := s.Latest[OBDSpeed]; o.Time > r.Time {
@@ -93,9 +95,9 @@ func (s *State) speed() (Reading, bool) {
 	return r, r.Time != 0
 }
 
-// observeRest updates what is remembered of the car's standstill, after a sample. RestingSince is
-// the time since which the car has been stationary with its engine off. Traffic.Stood is the time
-// since which it has been stationary. Traffic.EngineMute is set if the engine was off while the car
+// observeRest updates three fields about the car's standstill, after a sample. RestingSince is the
+// time since which the car has been stationary with its engine off. Traffic.Stood is the time since
+// which the car has been stationary. Traffic.EngineMute is set if the engine was off while the car
 // drove, because the car is then electric or a hybrid.
 //
 // If the car has stopped driving, observeRest also resets the rest of the memory of traffic, except
@@ -167,8 +169,8 @@ func (s *State) parked() bool {
 	return s.Traffic.Stood != 0 && t.Sub(s.Traffic.Stood) >= s.parksAfter() && !s.engineTells(t) && !s.ignitionOn(t)
 }
 
-// parksAfter returns how long a car must be stationary to be taken as parked: longer if the car
-// came from a motorway.
+// parksAfter returns how long a car must be stationary to be taken as parked: an hour (closedAfter)
+// if its mean speed before was at least motorway (80 km/h), otherwise 10 minutes (parkedAfter).
 func (s *State) parksAfter() time.Duration {
 	if s.Traffic.Cruise >= motorway {
 		return closedAfter

@@ -14,8 +14,9 @@ const (
 	RuleTraffic      = "driving/traffic"
 )
 
-// ExplainDriving returns why [State.Driving] gives its verdict. The explanation is computed
-// on request and not stored. If there is no verdict, its Rule is empty.
+// ExplainDriving returns why [State.Driving] gives its verdict. The explanation is computed on
+// request and not stored. If there is no verdict, the explanation has a Text, but no Rule and no
+// Facts.
 func (s *State) ExplainDriving() Explanation {
 	v := s.Driving()
 	speed, ok := s.speed()
@@ -121,9 +122,9 @@ func fact(g Signal, r Reading) Fact {
 	return Fact{g.String(), float64(r.Value), g.Unit(), math.NaN(), "", r.Time}
 }
 
-// speedFact returns the newest speed as a Fact, with the threshold that the speed is compared with.
-// The parameter limit becomes the Limit of the Fact: it says what the threshold means, such as
-// "drives from".
+// speedFact returns the newest speed as a Fact. The threshold, in km/h, is the value with which the
+// speed is compared, or NaN. The parameter limit becomes the Limit of the Fact: it says what the
+// threshold means, such as "drives from".
 func (s *State) speedFact(threshold float32, limit string) Fact {
 	g := Speed
 	if s.Latest[OBDSpeed].Time > s.Latest[Speed].Time {

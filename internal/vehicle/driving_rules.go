@@ -59,16 +59,16 @@ const (
 	SlowShare = 2.0 / 3
 )
 
-// StateOfShare returns the driving state of traffic that moves at a share of its speed in light
-// traffic.
+// StateOfShare returns the driving state for a share, the speed of traffic divided by its speed in
+// light traffic: a jam up to JamShare, slow driving up to SlowShare, and normal driving above.
 func StateOfShare(share float32) DrivingState { return standardRules.state(share) }
 
 // standardRules are the thresholds in force. They were chosen by their results on the two simulated
 // roads of docs/verdicts.md (Bologna and a motorway, simulated with Eclipse SUMO), so the results
 // on other roads may be worse. A cross-validation estimates how much worse: of 69 random sets of
 // ten thresholds, the set with the best results on one road was measured on the other road. On
-// recorded drives (the data set tds of docs/verdicts.md), the aim was a macro-F1 of 0.50, and none
-// of 511 random sets reached it.
+// recorded drives (the data set tds of docs/verdicts.md), the aim was a macro-F1 (the mean of the
+// F1 scores of the three states) of 0.50, and none of 511 random sets reached it.
 var standardRules = rules{
 	jam: JamShare, slow: SlowShare,
 	// On the simulated roads, half of the changes of the true state follow the previous change
@@ -99,8 +99,8 @@ var standardRules = rules{
 	// above 130 km/h.
 	leastFree: 10, mostFree: 130,
 
-	// Leaving a car park takes a minute or two at 8 to 12 km/h. "The first minute of a
-	// drive is never a jam" is a requirement.
+	// Leaving a car park takes a minute or two at 8 to 12 km/h, so leave is longer than settle. The
+	// value of firstMinute is a requirement: the first minute of a drive is never a jam.
 	settle: 25 * time.Second, leave: 80 * time.Second, firstMinute: time.Minute,
 }
 

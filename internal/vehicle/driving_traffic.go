@@ -205,8 +205,8 @@ func (m *TrafficMemory) cruise(r *rules, from, to, seconds float32) {
 	m.Cruise += float32(-math.Expm1(-float64(above*seconds)/r.cruiseDecay.Seconds())) * (kmh - m.Cruise)
 }
 
-// below returns which part of the time of a linear change from one speed to another is spent below
-// limit, from 0 to 1.
+// below returns the part, from 0 to 1, of a time in which the speed is below the value limit. The
+// speed changes linearly during this time, from the value from to the value to.
 func below(from, to, limit float32) float32 {
 	lo, hi := min(from, to), max(from, to)
 	switch {
@@ -242,7 +242,7 @@ func (s *State) setPace(r *rules, t UnixMilli) {
 }
 
 // isTooYoung reports whether, at t, the drive is too short for the car's own speeds to show that
-// its driving state is the parameter want.
+// its driving state is the parameter want. For normal driving, the result is always false.
 func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
 	m := &s.Traffic
 	counted := r.settle

@@ -9,7 +9,7 @@ type Explanation struct {
 	// Version is the version of the rule. It changes whenever the same readings may lead to
 	// another verdict.
 	Version int
-	// Text is one sentence for people.
+	// Text is one sentence that a user can read.
 	Text string
 	// Facts are the readings and measures that the rule used.
 	Facts []Fact
@@ -31,5 +31,5 @@ type Fact struct {
 	Time UnixMilli
 }
 
-// rounded rounds a measure for people: to a thousandth, and to 0 if it is negative.
+// rounded returns a measure as a Fact shows it: rounded to a thousandth, and 0 if it is negative.
 func rounded(measure float32) float64 { return max(0, math.Round(1000*float64(measure))/1000) }

@@ -38,8 +38,8 @@ func ParseReportingID(s string) (ID, error) {
 	return id, err
 }
 
-// CheckID makes the same checks as ParseID, for callers that hold bytes and must not
-// allocate.
+// CheckID returns nil if s is an ID, and otherwise the error of ParseID. It is for callers that
+// hold bytes and must not allocate.
 func CheckID[T string | []byte](s T) error {
 	if len(s) == 0 {
 		return ErrIDEmpty

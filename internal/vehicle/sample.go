@@ -56,8 +56,9 @@ func (r *Readings) Set(s Signal, v float64) error {
 }
 
 // SetCodes records a list of trouble codes as the reading of DTCList. An empty list is a reading
-// too: the car reports that it has no trouble code. SetCodes keeps the slice, so the caller must
-// not change it.
+// too: the car reports that it has no trouble code. If the list is too long, SetCodes records
+// nothing and returns an error that wraps [ErrImpossible]. SetCodes keeps the slice, so the caller
+// must not change it.
 func (r *Readings) SetCodes(codes []TroubleCode) error {
 	if err := r.Set(DTCList, float64(len(codes))); err != nil {
 		return err
@@ -67,7 +68,8 @@ func (r *Readings) SetCodes(codes []TroubleCode) error {
 }
 
 // SetIgnition records the state of the ignition as the reading of LowVoltageSystemState. It ignores
-// [IgnitionUndefined], which means that the car does not know the state.
+// [IgnitionUndefined], which means that the car does not know the state. For a number that is no
+// state, it returns an error that wraps [ErrImpossible].
 func (r *Readings) SetIgnition(i Ignition) error {
 	if i == IgnitionUndefined {
 		return nil

@@ -44,11 +44,11 @@ type Reading struct {
 	Time  UnixMilli
 }
 
-// Fold folds one sample into the state of its vehicle, and reports whether the state changed. Samples
-// are ordered by event time: a sample that is older than the state changes nothing, and neither does
-// a repeated sample. A sample of the same time may add signals that were not yet read at that time;
-// if it repeats a signal, the first reading is kept. A sample without a time changes nothing. Fold
-// allocates nothing.
+// Fold folds one sample into the state of its vehicle, and reports whether the state changed. A
+// sample changes nothing if it has no time, or if its time is before the state's Time. If the two
+// times are equal, the sample adds the signals that were not yet read at that time. For a signal
+// that was already read at that time, the first reading is kept, so a repeated sample changes
+// nothing. Fold allocates nothing.
 func (s *State) Fold(x *Sample) (changed bool) { return s.fold(&standardRules, x) }
 
 // Observe returns the state after a sample, and leaves s unchanged. [State.Fold] changes the state
@@ -127,8 +127,8 @@ func firstThrottleCode(codes []TroubleCode) TroubleCode {
 	return TroubleCode{}
 }
 
-// Outcome says whether a verdict answers a question asked at a given time, and if it does
-// not, why.
+// Outcome says whether a verdict answers a client's question, and if it does not, why. A verdict
+// may be too old for the question.
 type Outcome uint8
 
 // Outcomes of a question.
@@ -150,8 +150,9 @@ func (o Outcome) String() string {
 // s. A verdict further ahead was made while a clock was wrong, so its age is unknown.
 const MaxAhead = time.Minute
 
-// fresh returns the outcome of a question asked at now about a verdict made at t. A maxAge
-// of zero or less accepts any age.
+// fresh returns the outcome of a question asked at now about a verdict of the time t: Unknown if t
+// is zero, Stale if t is more than maxAge before now or more than MaxAhead after now, and otherwise
+// Answered. If maxAge is zero or less, no verdict is stale.
 func fresh(t, now UnixMilli, maxAge time.Duration) Outcome {
 	switch {
 	case t == 0:

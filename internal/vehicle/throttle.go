@@ -12,7 +12,7 @@ const (
 	ThrottleNormal  ThrottleSystem = 1
 )
 
-// String names the state for people.
+// String returns the state as text: "normal" or "anomaly".
 func (t ThrottleSystem) String() string {
 	if t == ThrottleNormal {
 		return "normal"
@@ -30,8 +30,9 @@ type ThrottleVerdict struct {
 	Time UnixMilli
 }
 
-// At says whether the verdict answers a query at the time now that accepts readings up to maxAge
-// old, and if not, why. A maxAge of zero or less accepts any age.
+// At returns the outcome of a query at the time now that accepts readings up to maxAge old: Unknown
+// if there is no verdict, Stale if Time is more than maxAge before now or more than MaxAhead after
+// now, and otherwise Answered. If maxAge is zero or less, no verdict is stale.
 func (v ThrottleVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	return fresh(v.Time, now, maxAge)
 }
@@ -42,7 +43,7 @@ func (v ThrottleVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 // readings for a minute in which its measure was below half of its limit. It also ends when the car
 // has driven for 10 minutes without readings of the sensors concerned, or when the anomaly has
 // lasted for three drives. Without an anomaly, the verdict is "normal" if the throttle plate was
-// ever read. Otherwise there is no verdict.
+// ever read. Otherwise there is no verdict: the Time of the result is zero.
 func (s *State) Throttle() ThrottleVerdict {
 	if s.FaultCode != (TroubleCode{}) {
 		return ThrottleVerdict{ThrottleAnomaly, s.Latest[DTCList].Time}
@@ -57,7 +58,7 @@ func (s *State) Throttle() ThrottleVerdict {
 }
 
 // plateTime returns the time of the newest reading of the throttle plate's position, from any plate
-// sensor or as commanded by the engine.
+// sensor or as commanded by the engine computer. It returns zero if there is no such reading.
 func (s *State) plateTime() (newest UnixMilli) {
 	for _, g := range [...]Signal{ThrottlePosition, ThrottlePositionB, RelativeThrottlePosition, ThrottleActuator} {
 		newest = max(newest, s.Latest[g].Time)

@@ -5,10 +5,11 @@ import (
 	"math"
 )
 
-// ExplainThrottle returns why [State.Throttle] gives its verdict. For an anomaly, the explanation
-// has the rule that found the anomaly, the readings of the sensors concerned, and what the rule
-// measured. Otherwise it has, for every rule with readings, the present measure and the limit at
-// which this measure raises an anomaly.
+// ExplainThrottle returns why [State.Throttle] gives its verdict. For a trouble code, the
+// explanation has the code and the length of the newest list of codes. For another anomaly, it has
+// the rule that found the anomaly, the readings of the sensors concerned, and what the rule
+// measured. If there is no anomaly, it has, for every rule with readings, the present measure and
+// the limit at which this measure raises an anomaly. If there is no verdict, its Text says so.
 func (s *State) ExplainThrottle() Explanation {
 	m := s.ThrottleMemory
 	m.runRules(s)
@@ -52,8 +53,8 @@ func (a *AlarmMemory) pair() int {
 	return -1
 }
 
-// text returns a phrase for people: what the sensors read when the alarm was raised and, for a
-// pair, which difference is normal.
+// text returns the details that follow the rule's text in an explanation: what the sensors read
+// when the alarm was raised and, for a pair, which difference is normal.
 func (a *AlarmMemory) text() string {
 	x, y := sensorWords[a.X], sensorWords[a.Y]
 	switch a.Rule {
@@ -85,7 +86,8 @@ func (a *AlarmMemory) text() string {
 }
 
 // alarmFacts returns the facts of the present anomaly: the readings at the time when it was raised,
-// the newest readings of the same sensors, and the present measure of the rule that raised it.
+// the newest readings of the same sensors, the present measure of the rule that raised it, and for
+// how long the rule has found no more evidence.
 func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 	a := &m.Alarm
 	read := func(name string, value float32, t UnixMilli) {
@@ -184,7 +186,7 @@ func (f finding) measured(name string, t UnixMilli) Fact {
 	return Fact{name, rounded(f.measure), f.unit, float64(f.alarm), AnomalyFrom, t}
 }
 
-// sensorWords are the names of the sensors for people.
+// sensorWords are the names of the sensors in the texts of explanations.
 var sensorWords = [NumThrottleSensors]string{
 	PlateA: "plate sensor A", PlateB: "plate sensor B", Command: "the command",
 	PedalD: "pedal sensor D", PedalE: "pedal sensor E", Load: "engine load",
@@ -205,11 +207,12 @@ type ThrottleAlarm struct {
 	slope       float64
 }
 
-// Expected returns what Y should read when X reads x. It is valid only if the alarm is Banded.
+// Expected returns what Y should read, in percent, when X reads x percent. It is valid only if the
+// alarm is Banded.
 func (a *ThrottleAlarm) Expected(x float64) float64 { return a.base + a.slope*(x-a.meanX) }
 
-// ThrottleAlarm returns the present anomaly of a rule other than the trouble codes, and whether
-// there is one.
+// ThrottleAlarm returns the present anomaly that a rule other than the trouble codes found. If
+// there is none, found is false, and the alarm is the zero value.
 func (s *State) ThrottleAlarm() (alarm ThrottleAlarm, found bool) {
 	m := s.ThrottleMemory
 	m.runRules(s)

@@ -72,7 +72,7 @@ func (m *LagMemory) learn(lag uint16) {
 }
 
 // observeLags updates Lags, the delays with which sensors follow each other, from the readings of
-// the time t. It must be called after all readings of t have arrived. For each pair, the result
+// the time t. It must be called after all readings of t have arrived. For each pair, followed
 // reports whether one sensor has just followed a movement of the other. A movement of one sensor
 // begins a delay of the other only if both sensors have a reading of the time t. Such common times
 // are the sign of a source that may repeat old values; a source that gives each reading its own

@@ -148,8 +148,8 @@ func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	}
 }
 
-// expected returns the value that sensor y should have, given the newest reading of sensor x. It
-// returns 0 if it is not known how y follows x.
+// expected returns the value, in percent, that sensor y should have, given the newest reading of
+// sensor x. It returns 0 if it is not known how y follows x.
 func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	for i := range throttlePairs {
 		d, p := &throttlePairs[i], &m.Pairs[i]
@@ -196,9 +196,9 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	return f
 }
 
-// travelFindings returns two findings about Travel, the distance that sensor i has moved up and
-// down recently. The measure of the first finding is this distance. Its alarm is at a distance that
-// no foot can move a pedal.
+// travelFindings returns two findings about Travel, the distance, in percent, that sensor i has
+// moved up and down recently. The measure of the first finding is this distance. An alarm is raised
+// at travelAlarm, a distance that no foot can move a pedal in that time.
 //
 // The second finding is only for plate sensor A, and only if neither plate sensor B nor the command
 // was read recently. It compares the distance that the plate has moved with the distance that

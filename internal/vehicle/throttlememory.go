@@ -131,8 +131,9 @@ type FollowMemory struct {
 	// long, in seconds, the demand has been above Low by at least the rise that should move the
 	// plate.
 	Low, PlateLo, PlateHi, For float32
-	// Floor is the lowest demand seen. Rest is the highest position of the plate while the demand
-	// was near Floor, and RestFor is how long, in seconds, the plate was seen in that situation.
+	// Floor is the lowest demand seen, in percent. Rest is the highest position of the plate, in
+	// percent, while the demand was near Floor. RestFor is how long, in seconds and in total, the
+	// demand was near Floor; it is counted up to restsFor.
 	Floor, Rest, RestFor float32
 	// Followed counts the rises of the demand that moved the plate, and Ignored those that did not.
 	// Once the plate is known to follow, a rise that does not move it is counted in Missed instead.

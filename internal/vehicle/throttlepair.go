@@ -7,7 +7,8 @@ package vehicle
 //
 // A comparison changes the pair's Disagreement, called E here. E is a one-sided CUSUM (E. S. Page,
 // 1954) of the distance d between the two sensors, which [PairMemory.off] computes. A distance up
-// to free is allowed: E rises while d is above free, and falls while d is below free.
+// to free is allowed: E rises while d is above free, and falls while d is below free. E is in
+// percent × seconds, and d and free are in percent.
 //
 //	E = min(max(E + after·(min(d, disagreementMost) - free), 0), disagreementAlarm)
 func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, compared bool) {

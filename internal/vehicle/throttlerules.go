@@ -58,13 +58,12 @@ func (r ThrottleRule) String() string { return throttleRules[min(r, numThrottleR
 // $47, $49, $4A and $4C of SAE J1979 give them (one byte, so steps of 0.4). Durations are in
 // seconds.
 //
-// A comment such as "healthy drives reached 16.6, the alarm is at 36" gives the greatest measure in
-// 47 hours of healthy driving, and the measure that raises an alarm. No threshold was found by
-// search: each is a round number, about twice the greatest measure of healthy drives. A
-// cross-validation of this factor divides these drives into parts: once into two halves, once by
-// kind of car. For each part, it sets each threshold to 1.8 times the greatest measure in the other
-// parts, and counts the drives of this part that would then be anomalous. docs/verdicts.md has the
-// results; TestMargins of internal/lab/faults prints them.
+// The comments give the greatest measure of each rule in 47 hours of healthy driving. No threshold
+// was found by search: each is a round number, about twice that greatest measure. A
+// cross-validation of this factor divides the healthy drives into parts: once into two halves, once
+// by kind of car. For each part, it sets each threshold to 1.8 times the greatest measure in the
+// other parts, and counts the drives of this part that would then be anomalous. docs/verdicts.md
+// has the results; TestMargins of internal/lab/faults prints them.
 const (
 	// How to compare readings of two sensors that were not read at the same time.
 
@@ -131,8 +130,8 @@ const (
 	// allowance, in percent, times the length of time that the comparison covers, in seconds. The
 	// allowance is sensorsFree percent for two sensors of one position, and commandFree percent for
 	// the plate and its command. A distance above disagreementMost percent is treated as
-	// disagreementMost. An alarm is raised at disagreementAlarm percent × seconds. Healthy drives
-	// reached 16.6, the alarm is at 36.
+	// disagreementMost. An alarm is raised at disagreementAlarm percent × seconds. In healthy
+	// drives, the greatest sum was 16.6.
 	disagreementMost, disagreementAlarm = 12.0, 36.0
 	sensorsFree                         = 3.0
 	commandFree                         = 2.0
@@ -150,7 +149,7 @@ const (
 	// sensor, and one after it. These two readings must be at most sureWithin seconds apart. If the
 	// newest readings of both sensors have the same time stamp, the two readings must also be at
 	// least sureFrom seconds apart. If the position is not sure, it is taken to be between the
-	// extremes of three readings. Healthy drives reached 1, the alarm is at 5.
+	// extremes of three readings. In healthy drives, the greatest measure was 1 s.
 	sureWithin, sureFrom                = 2.1, 1.2
 	stuckRangeAtEnd                     = 30.0
 	stuckWithin, stuckRange, stuckAlarm = 1.0, 8.0, 5.0
@@ -159,19 +158,22 @@ const (
 	// sensor's steps, the differences between two consecutive readings, in percent. Each step adds
 	// at most noiseMost, less noiseFree and less the movement of the other sensor. One wrong
 	// reading makes two steps, which are too few for an alarm. The sum decays with the time
-	// constant noiseDecay, in seconds. Healthy drives reached 19.2, the alarm is at 40.
+	// constant noiseDecay, in seconds. An alarm is raised at noiseAlarm percent. In healthy drives,
+	// the greatest sum was 19.2.
 	noiseMost, noiseFree, noiseDecay, noiseAlarm = 12.0, 3.0, 20.0, 40.0
 
 	// These thresholds are for the noise of a sensor without another sensor of the same position.
 	// The measure is the sum of the sensor's steps, each at most travelMost percent. The sum decays
 	// with the time constant travelDecay, in seconds. Any sensor raises an alarm if its sum reaches
-	// travelAlarm, which is more than any foot moves a pedal (healthy drives reached 203, the alarm
-	// is at 450). The sum of the throttle plate is also compared with the sum of engine load: an
-	// alarm is raised if the plate's sum exceeds it by loadTravelAlarm (healthy drives reached 26,
-	// the alarm is at 60). Without engine load, the plate's sum is compared with the sum of the
+	// travelAlarm, which is more than any foot moves a pedal; the greatest sum in healthy drives
+	// was 203.
+	//
+	// The sum of the throttle plate is also compared with the sum of engine load. An alarm is
+	// raised if the plate's sum exceeds the sum of engine load by loadTravelAlarm (in healthy
+	// drives, by at most 26). Without engine load, the plate's sum is compared with the sum of the
 	// pedal. If the plate is known to follow the pedal, an alarm is raised at a difference of
-	// followTravelAlarm (healthy drives reached 22, the alarm is at 60); otherwise at
-	// pedalTravelAlarm (109, alarm at 200).
+	// followTravelAlarm (in healthy drives, at most 22), and otherwise at a difference of
+	// pedalTravelAlarm (in healthy drives, at most 109).
 	travelMost, travelDecay = 10.0, 30.0
 	loadTravelAlarm         = 60.0
 	followTravelAlarm       = 60.0
@@ -200,8 +202,8 @@ const (
 	// rise of engine load by loadRise percent that lasts loadLasts seconds. The plate follows a
 	// demand if the plate moves by more than plateMoves percent; otherwise it ignores the demand.
 	// The readings of plate and demand must be at most bracketWithin old. An alarm is raised when a
-	// plate that is known to follow ignores missedAlarm demands in a row. Healthy drives reached 1,
-	// the alarm is at 3.
+	// plate that is known to follow ignores missedAlarm demands in a row. In healthy drives, no
+	// plate ignored more than 1 in a row.
 	//
 	// A plate is known to follow if three conditions hold. It has followed at least followsAfter
 	// demands. It has followed at least ignoredShare demands for each demand that it ignored. And
@@ -240,8 +242,8 @@ const (
 const NumThrottlePairs = 3
 
 // throttlePairs are the pairs of sensors that should agree: y should follow x, with a deviation of
-// at most free percent. The rules disagree and stuck are those that report a disagreement of the
-// pair and a stuck sensor of the pair.
+// at most free percent. The rule disagree reports a disagreement of the two sensors, and the rule
+// stuck reports that one of them is stuck.
 var throttlePairs = [NumThrottlePairs]struct {
 	x, y            ThrottleSensor
 	disagree, stuck ThrottleRule

@@ -1,10 +1,11 @@
 package vehicle
 
-// observeThrottle folds the sensor readings of a sample into the memories of these sensors. Only
-// readings whose bits are set in fresh are folded. observeThrottle changes nothing but these
-// memories, so the readings of one time may arrive in any order and in several samples. The rules
-// run over the memories when a sample with a later time arrives, or when a caller asks for the
-// verdict. The caller must replace the previous readings in the field Latest only after this call.
+// observeThrottle folds the sensor readings of a sample into the memories of these sensors. It
+// folds only the readings of the signals g whose bit 1<<g is set in fresh. It changes nothing but
+// these memories, so the readings of one time may arrive in any order and in several samples. The
+// rules run over the memories when a sample with a later time arrives, or when a caller asks for
+// the verdict. The caller must replace the previous readings in the field Latest only after this
+// call.
 func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
 	if fresh&throttleSignals == 0 {
 		return
@@ -115,8 +116,9 @@ func (a span) distance(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
 // rather than a true position.
 func (a span) saturated() bool { return a.lo <= 100-saturated || a.hi >= saturated }
 
-// open returns the range with each bound that may be the end of what the sensor can report moved
-// far outwards, because the true position may be anywhere beyond that end.
+// open returns the range in which the true position may be. If a bound of the range may be the end
+// of what the sensor can report, open moves this bound far outwards, because the true position may
+// be anywhere beyond that end.
 func (a span) open() span {
 	const anywhere = 1000
 	if a.lo <= 100-saturated {

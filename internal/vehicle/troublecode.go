@@ -17,8 +17,9 @@ func (c TroubleCode) String() string {
 	return string(c[:])
 }
 
-// ParseTroubleCode parses a code. It accepts lower case, and it accepts and drops the
-// failure type that SAE J2012-DA appends (P0120-13, P012013), which the rules do not need.
+// ParseTroubleCode parses a code. It accepts lower case, and it accepts and drops the failure type
+// that SAE J2012-DA appends (P0120-13, P012013), which the rules do not need. For other text it
+// returns an error that wraps [ErrImpossible].
 func ParseTroubleCode(s string) (TroubleCode, error) {
 	var c TroubleCode
 	if len(s) < len(c) || !validFailureType(s[len(c):]) {
