@@ -19,8 +19,8 @@ type outbox struct {
 }
 
 // mostWaiting is the maximum number of pieces of evidence (what cars have shown of roads) in the
-// outbox. They take about 3 MB. Further evidence is not sent, so other nodes miss some seconds of
-// it.
+// outbox. They take about 3 MB. Evidence that does not fit is not sent, so the other nodes miss
+// some seconds of this node's traffic.
 const mostWaiting = 1 << 16
 
 // Share makes the map collect what this node's cars show of the roads (evidence) after this call.
@@ -51,7 +51,8 @@ const evidenceBytes = 8 + 8 + 4 + 4*4 + 1
 
 // Drain returns the evidence since the last call: how far and how long this node's cars drove on
 // which stretches. It is packed in messages for [Map.Absorb] on other nodes. The parameter most is
-// the maximum length of a message in bytes, but a message has at least one piece of evidence.
+// the maximum length of a message in bytes, but a message has at least one piece of evidence. If
+// there is no evidence, or [Map.Share] was not called, the result is nil.
 func (m *Map) Drain(most int) (messages [][]byte) {
 	m.out.mu.Lock()
 	waiting := m.out.waiting

@@ -75,9 +75,9 @@ type fix struct {
 	heading             float32 // degrees; negative: unknown
 }
 
-// fixOf returns the position of a sample as a fix. If the sample has no position, the second result
-// is false. The third result is the reason why a position is not accepted, or NumDropped for an
-// accepted one.
+// fixOf returns the position of a sample as a fix. If the sample has no position, has is false, and
+// the other results have no meaning. The result why is NumDropped if the position is accepted.
+// Otherwise it is the reason why the position is not accepted, and f must not be used.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(vehicle.CurrentLatitude)
 	longitude, east := x.Value(vehicle.CurrentLongitude)
@@ -97,9 +97,9 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	if heading, ok := x.Value(vehicle.CurrentHeading); ok && f.kmh >= compassKmh {
 		f.heading = heading
 	}
-	// A fix is compared with the last fix only if that is at most mostGap old. If the last fix is
-	// older, a new way begins in any case. The limit also repairs an error: if the last fix is
-	// wrong, it excludes all fixes at the car's true position, but only for the time mostGap.
+	// A fix is compared with the last fix only if the last fix is at most mostGap old. If it is
+	// older, a new way begins in any case. The limit also repairs an error: a wrong last fix
+	// excludes all fixes at the car's true position, but only for the time mostGap.
 	if w := &s.Way; w.Time != 0 && f.time.Sub(w.Time) <= mostGap {
 		metres := math.Hypot(offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude))
 		if metres > receiverMetres+fastestMetresPerSecond*f.time.Sub(w.Time).Seconds() {
@@ -185,8 +185,9 @@ func isStationary(kmh float32) bool { return kmh >= 0 && kmh < stationaryKmh }
 
 // turn sets the direction of travel in a car's way. The direction is the heading that the receiver
 // reports. Without a reported heading, it is the direction from the anchor, the position at which
-// the direction was last measured, to the present position. The direction of a stationary car stays
-// as it is, and small changes of heading are ignored (hysteresisDegrees).
+// the direction was last measured, to the present position. If this distance is less than
+// headingMetres, the direction stays as it is. The same holds for a stationary car, and for small
+// changes of heading (hysteresisDegrees).
 func turn(w *vehicle.Way, f fix) {
 	if w.Heading && isStationary(f.kmh) {
 		return

@@ -31,9 +31,10 @@ type Map struct {
 
 func (m *Map) shardOf(name vehicle.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
 
-// Bound sets the greatest number of stretches in the map, rounded down to a multiple of 64. Until
-// it is called there is no limit. A full map drops no stretch. It refuses what cars show of a
-// stretch that it does not hold, and counts the refusal in [Map.Refused].
+// Bound sets the greatest number of stretches in the map: the parameter most, rounded down to a
+// multiple of 64, but at least 64. Until Bound is called, there is no limit. A full map drops no
+// stretch. If a car drives on a stretch that a full map does not hold, the map ignores what the car
+// shows of the stretch, and counts this case in [Map.Refused].
 func (m *Map) Bound(most int) {
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -43,8 +44,8 @@ func (m *Map) Bound(most int) {
 	}
 }
 
-// Refused returns how often the map refused what cars showed of an unknown stretch, or a stored
-// profile of it, because the map was full.
+// Refused returns how often the map ignored what a car showed of an unknown stretch, or a stored
+// profile of such a stretch, because the map was full.
 func (m *Map) Refused() uint64 { return m.refused.Load() }
 
 // Fold folds a sample into the state of its vehicle, as [vehicle.State.Fold] does, and reports
@@ -70,8 +71,8 @@ func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 
 // locate extends the way in a car's state, the stretches that it drove last, to the position in a
 // sample. It puts what is known of the road around the car into the state. Unless the car is not
-// driving, it also adds to the map what the car drove since its last position. If the position is
-// not accepted, locate changes nothing and returns false.
+// driving, it also adds to the map what the car drove since its last position. If the sample has no
+// position, or the position is not accepted, locate changes nothing and returns false.
 func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	f, has, why := fixOf(s, x)
 	if !has {
@@ -209,8 +210,9 @@ func (t *wayTally) add(g summary, metres float32) {
 	}
 }
 
-// around returns what is known of the road behind and ahead of a car, at the time of its last
-// position.
+// around returns what is known of the road behind and ahead of a car. The parameter at is the time
+// of the car's last position. If the free flow of too little of the road is known (knownShare), all
+// fields but Time are zero.
 func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 	road := vehicle.RoadAround{Time: at}
 	if w.Count == 0 {

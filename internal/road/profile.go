@@ -158,9 +158,9 @@ func (s *stretch) add(c contribution) {
 	}
 }
 
-// capped returns the part of a car's passage that is used for the present traffic. The parameters
-// are the metres and seconds that the car has driven on the stretch in this passage. The comment of
-// capPassages gives the limit.
+// capped returns the part of a car's passage, in metres and seconds, that is used for the present
+// traffic. The parameters are the metres and seconds that the car has driven on the stretch in this
+// passage. If the seconds exceed the limit (see capPassages), both are reduced by the same factor.
 func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	most := float32(capSeconds)
 	if free, _ := s.freeFlow(); free > 0 {
@@ -224,7 +224,7 @@ func enough(seconds float32, voices uint16) bool {
 }
 
 // meanOfFastest returns the mean of the four largest entries of two lists, each in falling order.
-// Zeros are not counted.
+// Zeros are not counted. If all entries are zero, the result is 0.
 func meanOfFastest(a, b [fastest]uint16) uint16 {
 	var sum, n uint32
 	for i, j := 0, 0; n < fastest; n++ {
@@ -263,8 +263,8 @@ func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 }
 
 // present returns the pace, in seconds per metre, at which cars drive on the stretch, and the bits
-// that these cars set in voices. The parameter unix is the present time in seconds since 1970. The
-// result ok is false if there are too few cars.
+// that these cars set in voices. The parameter unix is the present time in seconds since 1970. If
+// there are fewer than fewestCars cars, ok is false and the pace is 0.
 func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
 	switch now, was := unix/voicesSeconds, s.newest/voicesSeconds; {
 	case now <= was:
@@ -332,7 +332,8 @@ func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	}
 }
 
-// likeliest returns the stretch that most cars entered after this one.
+// likeliest returns the place of the stretch that most cars entered after this one, or 0 if no car
+// has entered another stretch yet.
 func (s *stretch) likeliest() place {
 	if s.nextWeight[1] > s.nextWeight[0] {
 		return s.next[1]

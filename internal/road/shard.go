@@ -24,8 +24,8 @@ type shard struct {
 	late  map[uint32]lateQuarter
 }
 
-// mostInShard is the maximum number of stretches in a shard. It is the largest number that
-// placeBits bits can hold: these bits of a place hold the number of its stretch plus one.
+// mostInShard is the maximum number of stretches in a shard. It is the largest number that fits
+// into placeBits bits, because these bits of a place hold the number of its stretch plus one.
 const mostInShard = 1<<placeBits - 1
 
 // isFull reports whether the shard has no room for another stretch.
@@ -88,7 +88,7 @@ func (sh *shard) addLate(i uint32, c contribution) {
 }
 
 // getAt returns the stretch with the given name and its place. It adds an unknown stretch. If the
-// stretch is unknown and the shard is full, getAt returns nil.
+// stretch is unknown and the shard is full, getAt returns nil and the place 0.
 func (sh *shard) getAt(name vehicle.Stretch) (*stretch, place) {
 	i, ok := sh.find(name)
 	if !ok {

@@ -8,9 +8,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Level is the S2 level of the cells: about 70 m wide. On the roads of docs/verdicts.md, level 16
-// (140 m) gave equally good verdicts, but at that level a street 70 m from a motorway shares the
-// stretches of the motorway.
+// Level is the S2 level of the cells, which are about 70 m wide at this level. On the roads of
+// docs/verdicts.md, level 16 (140 m) gave equally good verdicts, but at level 16 a street 70 m from
+// a motorway shares the stretches of the motorway.
 const Level = 17
 
 // Octants is the number of directions of travel. The first is north, the second north-east.

@@ -10,8 +10,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Tile names a square of about 2.5 km. One stored record has the profiles of all stretches of a
-// tile. A profile is what was learned of a stretch in the last weeks.
+// Tile names a cell of the grid S2: a square whose sides are about 2.5 km long. One stored record
+// has the profiles of all stretches of a tile. A profile is what was learned of a stretch in the
+// last weeks.
 type Tile uint64
 
 // tileLevel is the S2 level of tiles.
@@ -34,9 +35,9 @@ func ParseTile(token string) (Tile, error) {
 // profileBytes is the length of a packed profile, in bytes. Its parts, all little endian, are
 //
 //	uint64  the stretch
-//	uint16  for each of the fastest quarter hours of the present period: its speed
-//	uint16  for each of the fastest quarter hours of the previous period: its speed
-//	uint16  number of the present period since 1970
+//	uint16  for each of the fastest quarter hours of the present period: its speed, in cm/s
+//	uint16  for each of the fastest quarter hours of the previous period: its speed, in cm/s
+//	uint16  number of the present period (of two weeks) since 1970
 //	byte    number of quarter hours added so far
 //	byte    the highest speed that two cars reached, in km/h
 //	byte    the usual length of a passage, in metres
@@ -47,7 +48,7 @@ const profileBytes = 8 + 2*2*fastest + 2 + 3 + 2*(8+1)
 // Changed returns all profiles (what was learned of a stretch) of those tiles in which a profile
 // changed since the last call, packed for [Map.Load]. Tiles for which the function want returns
 // false are left out. Later calls do not return these tiles either, unless a profile in them
-// changes again.
+// changes again. If there are no tiles to return, the result is empty or nil.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {
@@ -135,8 +136,9 @@ func (m *Map) Load(t Tile, packed []byte) error {
 	return nil
 }
 
-// load adds one packed profile to the map. It does nothing if the map is full, or if the map's own
-// profile of the stretch has at least as many quarter hours.
+// load adds one packed profile to the map. The map keeps its own profile of the stretch if that has
+// at least as many quarter hours. If the map is full and does not have the stretch, the profile is
+// refused and counted in Map.Refused.
 func (m *Map) load(b []byte) {
 	p := stretch{name: vehicle.Stretch(binary.LittleEndian.Uint64(b))}
 	for i := range fastest {

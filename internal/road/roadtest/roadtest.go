@@ -25,9 +25,9 @@ type Street struct {
 // every is the time between two reports of a car.
 const every = 5 * time.Second
 
-// Drive returns the samples, in order of time, of cars that drive along the street at a speed. The
-// first car begins at the time from, and each further car begins gap later than the car before. A
-// car's name is the street's name, the prefix and a number.
+// Drive returns the samples, in order of time, of cars that drive along the street at the speed
+// kmh. The first car begins at the time from, and each further car begins gap later than the car
+// before. A car's name is the street's name, the prefix and a number from 0.
 func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time,
 	gap time.Duration) (samples []vehicle.Sample) {
 	const metresPerDegree = 111_195
