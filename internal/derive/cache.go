@@ -33,7 +33,8 @@ func newCache(limit int) *cache {
 // at returns the entry with index i.
 func (c *cache) at(i int32) *entry { return &c.chunks[i/chunkEntries][i%chunkEntries] }
 
-// get returns a vehicle's state and makes it the most recently used.
+// get returns a vehicle's state and makes it the most recently used. The second result is false if
+// the cache does not have the vehicle.
 func (c *cache) get(id vehicle.ID) (vehicle.State, bool) {
 	i, ok := c.index[id]
 	if !ok {

@@ -56,9 +56,10 @@ func (c *checkpoints) minWait() time.Duration {
 	return 0
 }
 
-// checkpoint starts to store the folded states, if there are any. If the previous checkpoint is
-// still in progress, checkpoint does not start another. Instead, if many states wait, it makes the
-// checkpoint in progress skip its pauses.
+// checkpoint starts to store the folded states, if there are any, and returns at once. If the
+// previous checkpoint is still in progress, checkpoint does not start another; if many states wait,
+// it makes the one in progress skip its pauses. If the previous checkpoint has failed, checkpoint
+// returns its error. If the field every is 0, checkpoint returns only once the states are stored.
 func (c *checkpoints) checkpoint(ctx context.Context) error {
 	if c.every == 0 {
 		return c.commit(ctx)
@@ -89,8 +90,8 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// checkpointNow starts to store the folded states, unless a checkpoint is already in progress. The
-// checkpoint that is then in progress skips its pauses.
+// checkpointNow starts to store the folded states without pauses. If a checkpoint is already in
+// progress, it starts no other, but makes the one in progress skip its pauses.
 func (c *checkpoints) checkpointNow(ctx context.Context) error {
 	err := c.checkpoint(ctx)
 	if c.done != nil {
@@ -142,8 +143,8 @@ func (c *checkpoints) storeNow(ctx context.Context, seq uint64, states map[vehic
 	return c.store(ctx, seq, states, hurried)
 }
 
-// finish ends the checkpoint in progress. The parameter err is the result of storing it, which
-// finish also returns.
+// finish ends the checkpoint in progress and returns err, the result of storing the checkpoint. If
+// err is nil, the states of the checkpoint move into the cache.
 func (c *checkpoints) finish(err error) error {
 	c.stop()
 	c.done = nil

@@ -143,9 +143,9 @@ func (d *Deriver) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// renewAfter is how long a partition is idle before this node writes its cursor again. Without
-// this, the cursor could become the oldest record of the stream STATES, and STATES drops its oldest
-// record when it is full.
+// renewAfter is how long a partition is idle before this node writes the partition's cursor again.
+// If the cursor were not written again, it could become the oldest record of the stream STATES, and
+// STATES drops its oldest record when it is full.
 const renewAfter = time.Minute
 
 // runPartition waits until a partition is assigned to this node, takes it, and folds it until an
@@ -212,7 +212,8 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 const storeWithin = 2 * time.Second
 
 // foldPartition folds partition p, which this node has taken, until an error occurs or the context
-// assigned ends. That context ends when p is assigned to another node.
+// assigned ends. The context assigned ends when p is assigned to another node; foldPartition then
+// stores the folded states and returns nil.
 func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store.Partition, f *folding) error {
 	// Waiting for samples ends with either context. Storing ends only with ctx.
 	waiting, cancel := context.WithCancel(ctx)
@@ -256,8 +257,9 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store
 	}
 }
 
-// storeLast stores the folded states of a partition after the end of ctx, so that the next start
-// need not fold their samples again.
+// storeLast stores the folded states of a partition after the end of ctx, within storeWithin. The
+// next start then need not fold their samples again. If it fails, storeLast logs a warning and
+// returns the error.
 func (d *Deriver) storeLast(ctx context.Context, p int, c *checkpoints) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
 	defer cancel()

@@ -171,8 +171,8 @@ func (m *Members) renew(ctx context.Context) {
 // at once.
 const leaveWithin = 500 * time.Millisecond
 
-// recordRenewal records that a renewal of our lease, which began at the time began, was
-// acknowledged at the time now.
+// recordRenewal records that the renewal of our lease with the number beat, which began at the time
+// began, was acknowledged at the time now.
 func (m *Members) recordRenewal(now, began time.Time, beat uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -222,9 +222,10 @@ func (m *Members) recordLease(now time.Time, name string, beat uint64, leaving b
 	m.reassign(now)
 }
 
-// checkLeases reassigns the partitions of nodes that have not renewed their lease in time. It removes
-// the nodes whose last renewal is removeAfter lease times ago from the members, and returns their
-// names, so that the caller can delete their leases.
+// checkLeases reassigns the partitions of nodes that have not renewed their lease in time. From the
+// members, it removes the nodes whose last renewal is more than removeAfter lease times ago. It
+// returns the names of these nodes, so that the caller can delete their leases. While this node has
+// lost contact with the store, it removes no node and returns nil.
 func (m *Members) checkLeases(now time.Time) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -311,7 +312,7 @@ func (m *Members) assignment(p int) context.Context {
 }
 
 // await waits until partition p is assigned to this node, and returns a context that ends when p is
-// assigned to another node.
+// assigned to another node. If ctx ends first, await returns the error of ctx.
 func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
 	for {
 		m.mu.Lock()
@@ -330,6 +331,7 @@ func (m *Members) await(ctx context.Context, p int) (context.Context, error) {
 
 // Free reports whether a partition may be taken from its owner, the node named holder. The result
 // is true if this node is the owner, if the owner is dead, or if there is no owner (holder is "").
+// It is false if the owner may be alive, also while this node has lost contact with the store.
 func (m *Members) Free(holder string) bool { return m.free(time.Now(), holder) }
 
 func (m *Members) free(now time.Time, holder string) bool {
