@@ -154,7 +154,7 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 }
 
 // inUse reports whether err, the error of locking a file, means that another process holds the
-// lock. The in-memory file system of tests has no error value for that, only a text.
+// lock. The in-memory file system of tests reports a held lock only by the text of its error.
 func inUse(err error) bool {
 	return errors.Is(err, syscall.EAGAIN) || strings.Contains(err.Error(), "lock held")
 }
@@ -180,8 +180,9 @@ func CheckFormat(dir string) error {
 	return err
 }
 
-// read returns the identity of the directory (see identify), or an error. It also returns an error
-// if a part of the store is missing (see checkStore).
+// read returns the identity that carstate.json contains, or the zero value if the directory is
+// absent or empty. It returns the errors of identify, and an error if a part of the store is
+// missing (see checkStore).
 func (d *dataDir) read() (id identity, err error) {
 	if id, err = d.identify(); err != nil || id.Format == 0 {
 		return id, err
@@ -244,8 +245,9 @@ func (d *dataDir) checkStoreFormat() error {
 	return nil
 }
 
-// checkStore returns an error if the store lacks its write-ahead log or a part of its manifest.
-// Pebble would open such a store without the missing records.
+// checkStore returns an error if the store lacks its write-ahead log, or if the synced part of its
+// manifest is missing or changed. Pebble would open such a store without some of its records. If
+// the store was not created yet (Ready is not set), checkStore returns nil.
 func (d *dataDir) checkStore(id identity) error {
 	if !id.Ready {
 		return nil
@@ -296,9 +298,9 @@ func (d *dataDir) checkWritable() error {
 	return nil
 }
 
-// checkOwner returns an error if another user owns the directory or may create files in it. Such a
-// user could forge records, and the checksums of records detect only damage. It also returns an
-// error if the lock is not a regular file.
+// checkOwner returns an error if another user, except root, owns the directory, or if every user
+// may create files in it. Such a user could forge records, and the checksums of records detect only
+// damage. checkOwner also returns an error if the lock is not a regular file.
 func (d *dataDir) checkOwner() error {
 	var dir syscall.Stat_t
 	if err := syscall.Stat(d.path, &dir); err != nil {

@@ -175,7 +175,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 }
 
 // Unclean reports whether the process that used the data directory before did not close the engine,
-// for example because it was killed.
+// for example because it was killed. At the first start it returns false.
 func (e *Engine) Unclean() bool { return e.unclean }
 
 // openDB opens the Pebble database. Pebble runs on a separate goroutine, because a fatal error of
@@ -355,8 +355,10 @@ var errTablesFailing = errors.New("the store cannot write its tables: the disk m
 
 var errClosed = errors.New("the store is closed")
 
-// safely calls write, a function that writes to the database. After a fatal error of Pebble, write
-// either blocks forever or panics. safely turns the panic into an error.
+// safely calls write, a function that writes to the database, and returns the error of write. After
+// a fatal error of Pebble, write either blocks forever or panics. If write panics, safely returns
+// errWritesFailed. It also does so if Pebble met a fatal error before the call, or during a call of
+// write that returned nil.
 func (e *Engine) safely(write func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -468,8 +470,9 @@ func (e *Engine) awaitRunning() bool {
 	return e.writesFailed.Err() == nil
 }
 
-// closeDB calls end, a function that closes the database. It returns early after a fatal error of
-// Pebble or after closeWithin, because end may then never return.
+// closeDB calls end, a function that closes the database, and returns its error. After a fatal
+// error of Pebble or after closeWithin, closeDB returns an error without waiting for end, because
+// end may then never return.
 func (e *Engine) closeDB(end func() error) error {
 	closed := make(chan error, 1)
 	go func() { closed <- e.safely(end) }()
@@ -524,7 +527,8 @@ func (e *Engine) Writable() error {
 }
 
 // Fed implements [store.Engine]: it returns the time up to which this process's copies of the
-// records are complete. That is the present time, because this process itself stores every record.
+// records are complete. This is the present time, because this process itself stores every record.
+// The second result, which says whether the time is known, is always true.
 func (e *Engine) Fed() (time.Time, bool) { return time.Now(), true }
 
 // fail logs err, the reason why only a restart can help, and sends it to the channel of Failed.

@@ -408,7 +408,9 @@ func (t *Partition) Stored() time.Time { return t.stored }
 func (t *Partition) Waiting() bool { return t.next <= t.s.stored() }
 
 // Commit implements [store.Partition]: it stores states and the cursor in one batch. It does not
-// wait until they are on disk, because after a crash the samples are folded again.
+// wait until they are on disk, because after a crash the samples are folded again. If this owner
+// may not fold the partition any more, the error is [store.ErrFenced] or [store.ErrRecalled]. After
+// a fatal error of Pebble, Commit returns only when ctx ends.
 func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	if seq == 0 && len(states) == 0 {
 		return t.check()
@@ -507,8 +509,9 @@ const (
 	settlePoll   = time.Millisecond
 )
 
-// Settle implements [store.Engine]: it waits until the folded states of all partitions are stored.
-// It skips partitions that are not being folded, because they have no folded states in memory.
+// Settle implements [store.Engine]: it waits until the folded states of all partitions are stored,
+// for settleWithin at most. It skips partitions that are not being folded, because they have no
+// folded states in memory.
 func (e *Engine) Settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
@@ -535,8 +538,10 @@ func (e *Engine) Settle(ctx context.Context) {
 const stateWithin = 5 * time.Second
 
 // Unstored implements [store.Engine]: it asks the owner of the vehicle's partition for the state in
-// the owner's memory. If the cursor says that all folded states are stored, it asks nothing, and ok
-// is false.
+// the owner's memory. It does not ask if the cursor says that all folded states are stored, or if
+// nobody folds the partition. The second result is false if Unstored did not ask, if the owner did
+// not reply within stateWithin, if it has no state of the vehicle, or if a restore has stored a
+// newer one.
 func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bool) {
 	n := codec.PartitionOf(id, len(e.partitions))
 	s := e.partitions[n]

@@ -28,12 +28,12 @@ type reader struct {
 	viewed bool
 }
 
-// own returns a reader for data that the engine itself needs. If such data is damaged, the engine
-// fails.
+// own returns a reader for data that the engine itself needs. If a read finds damage, the whole
+// engine fails (see readError).
 func (e *Engine) own() reader { return reader{e, false} }
 
-// view returns a reader for data that is only shown to an operator. If such data is damaged, the
-// engine continues.
+// view returns a reader for data that is only shown to an operator. If a read finds damage, only
+// this read fails, and the engine continues (see viewError).
 func (e *Engine) view() reader { return reader{e, true} }
 
 // explain turns err, an error of reading the database, into the error to report.
@@ -267,7 +267,8 @@ func (e *Engine) awaitReaders() bool {
 }
 
 // readError returns err, an error of reading the database, with an explanation for the operator. If
-// err means damage, the engine also fails, because the store cannot be trusted any more.
+// err means damage, the engine also fails, because the store cannot be trusted any more. A nil
+// error, an error of a context and errClosed are returned unchanged.
 func (e *Engine) readError(err error) error {
 	err, damaged := e.explainRead(err)
 	if damaged {

@@ -14,7 +14,8 @@ import (
 
 // Recent implements [store.Engine]: it returns the newest retained samples of a vehicle. Telemetry
 // is stored by partition and not by vehicle, so Recent reads the telemetry of the whole partition,
-// newest first. It stops when it has found at least as many samples as the parameter most says.
+// newest first. It stops when it has found at least as many samples as the parameter most says, or
+// when the context ends, which is no error.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Recent, error) {
 	found, err := e.recent(ctx, id, most)
 	if err != nil {

@@ -81,7 +81,8 @@ func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, er
 	return e.view().last(e.keyOf(letters[name], subject))
 }
 
-// Store implements [store.Records]: it stores all writes or none.
+// Store implements [store.Records]: it stores all writes or none. The result seq is the sequence of
+// the last write.
 func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (seq uint64, err error) {
 	s := e.streams[name]
 	var stored uint64 // the write may continue after the context has ended
@@ -186,8 +187,10 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 }
 
 // ScanFrom implements [store.Records]: it calls do with the records of a stream whose sequence is
-// at least from. If a range of records of ROADS cannot be read, ScanFrom removes that range, so
-// that a start does not fail because of data that will be learned again.
+// at least from. The result next is the sequence with which a later call continues. The result
+// damaged counts the records that could not be decoded or for which do failed. If a range of
+// records of ROADS cannot be read, ScanFrom removes the range and counts it once. So a start does
+// not fail because of data that will be learned again.
 func (e *Engine) ScanFrom(
 	ctx context.Context, name string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -239,7 +242,9 @@ func (e *Engine) ScanFrom(
 	return next, damaged, nil
 }
 
-// Before implements [store.Records]: it returns the newest records before a sequence.
+// Before implements [store.Records]: it returns the newest records before a sequence, at most
+// limit. If before is 0, it begins with the newest record. A later call with the result older as
+// its parameter before continues; older is 0 if there are no older records.
 func (e *Engine) Before(
 	ctx context.Context, name string, before uint64, limit int,
 ) (records []store.Record, older uint64, err error) {

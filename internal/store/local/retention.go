@@ -36,8 +36,8 @@ func (e *Engine) measure(ctx context.Context) {
 
 // measureBacklog measures the age of the oldest telemetry that is stored but not folded into
 // states, and the size of the telemetry whose states are not stored yet, which Trim does not
-// remove. If the age exceeds half of the retention, or the size half of Config.TelemetryBytes,
-// Append refuses samples until enough is folded.
+// remove. While the age exceeds half of the retention, or the size exceeds half of
+// Config.TelemetryBytes, Append refuses samples with [store.ErrBacklog].
 func (e *Engine) measureBacklog() {
 	var oldest time.Duration
 	var bytes uint64
@@ -51,8 +51,8 @@ func (e *Engine) measureBacklog() {
 			continue
 		}
 		if folded < last {
-			// Without a sequence, either the engine has failed, or no group after the sequence
-			// folded is left.
+			// If seq is 0, no group after the sequence folded is left. If there is an error, the
+			// engine has failed.
 			if seq, stored, err := e.firstGroup(n, folded+1); err == nil && seq != 0 {
 				oldest = max(oldest, now.Sub(stored))
 			}
@@ -69,7 +69,7 @@ func (e *Engine) measureBacklog() {
 }
 
 // backlogAge returns the age of the oldest stored sample that is not folded into a state, as of the
-// last measurement (see measureBacklog).
+// last measurement (see measureBacklog). It returns 0 if all samples were folded.
 func (e *Engine) backlogAge() time.Duration { return time.Duration(e.oldest.Load()) }
 
 // Trim implements [store.Engine]: it removes telemetry that is both folded into states and older
@@ -148,7 +148,8 @@ func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, er
 	return end, nil
 }
 
-// TrimTo implements [store.Engine]: it removes the folded telemetry up to the sequence last.
+// TrimTo implements [store.Engine]: it removes the folded telemetry up to the sequence last. The
+// result gone is false if some telemetry up to last is left, because it is not folded yet.
 func (e *Engine) TrimTo(_ context.Context, last uint64) (gone bool, err error) {
 	gone = true
 	for n, s := range e.partitions {
@@ -261,7 +262,8 @@ func (e *Engine) emptyLogs() error {
 }
 
 // awaitRemoved waits until the files that the store no longer needs are deleted. If a file is still
-// being read, it is deleted when its reader has finished.
+// being read, it is deleted when its reader has finished. If the context ends first, awaitRemoved
+// returns an error.
 func (e *Engine) awaitRemoved(ctx context.Context) error {
 	for range periodic.NowAndEvery(ctx, 10*time.Millisecond) {
 		if e.writesFailed.Err() != nil { // Pebble would never answer

@@ -47,9 +47,10 @@ const Log = "LOG"
 const batchBytes = 4 << 20
 
 // Salvage copies the good records of a damaged data directory into a new directory, which must not
-// exist. It returns what it found, in the order of the streams' names. The files of the damaged
-// directory are unchanged. If the write-ahead log is damaged, an older record of the same subject
-// may reappear in place of a lost record. If fsys is nil, the machine's file system is used.
+// exist. It returns what it found of telemetry, of the cursors, of each other stream in the order
+// of their names, and of the write-ahead log. The files of the damaged directory are unchanged. If
+// the log is damaged, an older record of the same subject may reappear in place of a lost record.
+// If fsys is nil, the machine's file system is used.
 func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvaged, err error) {
 	fsys = privateFS{cmp.Or[vfs.FS](fsys, vfs.Default)}
 	if _, err := fsys.Stat(to); !errors.Is(err, fs.ErrNotExist) {

@@ -69,7 +69,8 @@ type telemetryWriter struct {
 }
 
 // enqueue queues the chunks (parts) of the samples of one Append. It accepts either all of them or
-// none.
+// none. If other samples wait, and all together would have more than waitingBytes, it returns
+// [store.ErrOverloaded].
 func (w *telemetryWriter) enqueue(chunks []engine.Chunk, bytes int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,9 +169,9 @@ type group struct {
 	traced    trace.SpanContext
 }
 
-// storeGroups stores chunks in one commit. It combines small chunks of one partition into a group,
-// which is stored under one key. If Config.SyncInterval is 0, storeGroups returns when the groups
-// are on disk; otherwise it does not wait for the disk.
+// storeGroups stores chunks in one commit, and returns them as groups. It combines small chunks of
+// one partition into a group, which is stored under one key. If Config.SyncInterval is 0,
+// storeGroups returns when the groups are on disk; otherwise it does not wait for the disk.
 func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []group, err error) {
 	b := e.db.NewBatch()
 	defer b.Close()
@@ -329,7 +330,7 @@ func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
 	return seq, err
 }
 
-// firstBetween is like firstGroup, but for the groups in a range of keys, and without skipping: if
+// firstBetween is like firstGroup, but for the groups in a range of keys, and it skips no group: if
 // the first group cannot be read, the error is [codec.ErrDamaged].
 func (e *Engine) firstBetween(lower, upper []byte) (seq uint64, stored time.Time, err error) {
 	it, err := e.view().iterator(lower, upper)

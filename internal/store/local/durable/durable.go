@@ -1,6 +1,6 @@
-// Package durable reads and replaces whole files of a [vfs.FS], and creates directories. When a call
-// returns nil, both the content and the entry in the directory are on disk. The package must not know
-// what the files hold.
+// Package durable reads and replaces whole files of a [vfs.FS], and creates directories. When a
+// call that writes returns nil, both the content and the entry in the directory are on disk. The
+// package must not know what the files hold.
 package durable
 
 import (

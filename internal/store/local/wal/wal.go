@@ -51,13 +51,14 @@ type logFile struct {
 }
 
 // Format of those of Pebble's chunks that contain the number of synced bytes (record/record.go):
-// checksum (4 bytes), length (2), kind (1), number of the log (4), synced bytes (8), payload. A
-// chunk does not cross a block boundary. If the rest of a block is too small for a header, it is
-// filled with zeros.
+// checksum (4 bytes), length (2), kind (1), number of the log (4), synced bytes (8), payload. Their
+// kinds are firstChunkKind to lastChunkKind. A chunk does not cross a block boundary. If the rest
+// of a block is too small for a header, it is filled with zeros.
 //
-// An older header, of olderHeaderBytes, lacks the number of synced bytes. The first log of a
-// directory that an older carstate made has chunks with this header. The mark at the end of a log
-// is also such a header, with the length 0 and the number of the next log.
+// An older header, of olderHeaderBytes, lacks the number of synced bytes; its kinds begin with
+// firstOlderKind. The first log of a directory that an older carstate made has chunks with this
+// header. The mark at the end of a log is also such a header, with the length 0 and the number of
+// the next log.
 const (
 	logBlockBytes    = 32 << 10
 	chunkHeaderBytes = 19
@@ -143,8 +144,8 @@ type Note struct {
 // syncedFile is the name of the note's file (see Note) in the directory of the store.
 const syncedFile = "synced"
 
-// Open opens the note in the directory dir, and creates it if it is absent. If it is open already,
-// Open does nothing.
+// Open opens the note in the directory dir, and creates it if it is absent. If the note is open
+// already, Open does nothing and returns nil.
 func (n *Note) Open(fsys vfs.FS, dir string) (err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -239,7 +240,8 @@ func chunkAt(b []byte, log uint32) (c logChunk, ok bool) {
 // readLog reads the log with the number log, and calls do with each chunk. It skips bytes that are
 // no chunk, and continues with the next chunk. The result good is the number of bytes before the
 // first skipped byte, and whole says that no byte was skipped. The result synced is the greatest
-// number of synced bytes that a chunk after the first skipped byte contains, or 0.
+// number of synced bytes that a chunk after the first skipped byte contains. It is 0 if there is no
+// such chunk.
 func readLog(r io.Reader, log uint32, do func(logChunk)) (good int64, whole bool, synced int64, err error) {
 	block := make([]byte, logBlockBytes)
 	whole = true
@@ -296,10 +298,10 @@ func (e DamageError) Error() string {
 }
 
 // Check returns a DamageError if the log with the given path is damaged, which means that it
-// contains bytes that are no chunk. In the newest log, they are damage only in the part of the file
-// that was synced, because a power cut may leave an incomplete end behind it. In any other log,
-// they are damage anywhere. Pebble also accepts such an incomplete end, but checks neither the last
-// block of a log nor the [Note].
+// contains bytes that are no chunk. In the newest log, such bytes are damage only in the part of
+// the file that was synced, because a power cut may leave an incomplete end after this part. In any
+// other log, such bytes are damage anywhere. Pebble also accepts such an incomplete end, but checks
+// neither the last block of a log nor the [Note].
 func Check(fsys vfs.FS, path string) error {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -332,8 +334,9 @@ func Check(fsys vfs.FS, path string) error {
 	return DamageError{fsys.PathBase(path), good, info.Size()}
 }
 
-// Missing reports whether the newest log of the store in the directory dir is missing. That is the
-// case if dir contains neither the log that the [Note] names nor a newer one.
+// Missing reports whether the newest log of the store in the directory dir is missing. The log is
+// missing if dir contains neither the log that the [Note] names nor a newer one. If there is no
+// readable Note, the log is missing only if dir contains no log at all.
 func Missing(fsys vfs.FS, dir string) (bool, error) {
 	note := readSynced(fsys, dir) // before the list: a running process may begin a newer log
 	files, err := fsys.List(dir)
