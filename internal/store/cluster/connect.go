@@ -96,8 +96,8 @@ func (c *conn) login() []nats.Option {
 	return opts
 }
 
-// ErrFile marks, for errors.Is, an error of a file that the configuration names: the credentials, or
-// the certificate authority.
+// ErrFile marks, for errors.Is, an error about a file that cannot be used: the file of credentials
+// that the configuration names, or the file of certificates that SSL_CERT_FILE names.
 var ErrFile = errors.New("the file cannot be used")
 
 type fileError struct{ error }
@@ -148,8 +148,8 @@ func unreachable(err error) error {
 const greetTimeout = 2 * time.Second
 
 // checkVersions connects to each server that --nats names, and returns an error if one of them is
-// too old. It ignores a server that does not answer. If the connection later moves to that server,
-// watchVersions checks the server then.
+// too old. It ignores a server that does not answer. If the connection later moves to this server
+// and the server is too old, watchVersions logs an error.
 func (c *conn) checkVersions() error {
 	urls := strings.Split(c.config.URLs, ",")
 	old := make([]error, len(urls))
@@ -292,14 +292,14 @@ func (c *conn) checkServer(ctx context.Context) error {
 var errNoLeader = errors.New("the NATS cluster does not answer: have most of its servers started and elected a leader?")
 
 // isNoLeader reports whether a request may have failed because the cluster or a stream has no
-// leader at present. That is the case if NATS said that it is unavailable, or did not answer.
+// leader at present: NATS has answered that JetStream is unavailable, or has not answered.
 func isNoLeader(err error) bool {
 	const unavailable = 10008
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || hasCode(err, unavailable)
 }
 
 // isBeingRemoved reports whether a stream could not be created, presumably because the server is
-// still removing a stream of the same name. The server has no error code of its own for that case.
+// still removing a stream of the same name. The server has no separate error code for this cause.
 func isBeingRemoved(err error) bool {
 	const notCreated = 10049
 	return hasCode(err, notCreated)
@@ -308,9 +308,10 @@ func isBeingRemoved(err error) bool {
 // setupTimeout is how long a request during Open is repeated.
 const setupTimeout = 30 * time.Second
 
-// patiently repeats the request ask until it is answered, for setupTimeout at most. Servers refuse
-// or drop requests while they elect a leader: of the cluster, of a new stream, or of a stream whose
-// number of replicas is being changed. ask must be idempotent.
+// patiently repeats the request ask until it is answered, for setupTimeout at most, and returns the
+// error of the last try. Servers refuse or drop requests while they elect a leader: of the cluster,
+// of a new stream, or of a stream whose number of replicas is being changed. ask must be
+// idempotent.
 func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	const try, rest = 2 * time.Second, 100 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
@@ -354,8 +355,8 @@ func (d denial) withoutNames() denial {
 	return denial{what + " to " + kind + ".…"}
 }
 
-// asDenial returns the denial that an asynchronous error of the connection reports, and whether it
-// reports one.
+// asDenial returns the denial that an asynchronous error of the connection reports. The second
+// result is false if err is no denial.
 func asDenial(err error) (denial, bool) {
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		return denial{}, false
@@ -368,8 +369,8 @@ func asDenial(err error) (denial, bool) {
 	return denial{"see the log of the NATS server"}, true
 }
 
-// watchVersions logs a warning when the connection moves to a server that is too old. The servers
-// of a cluster may have different versions.
+// watchVersions returns an option of the connection: an error is logged when the connection moves
+// to a server that is too old. The servers of a cluster may have different versions.
 func (c *conn) watchVersions() nats.Option {
 	return nats.ReconnectHandler(func(nc *nats.Conn) {
 		if v := nc.ConnectedServerVersion(); older(v, leastServer) {

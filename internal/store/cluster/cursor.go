@@ -41,7 +41,9 @@ func (c *conn) readCursor(ctx context.Context, p int) (is cursor, rev uint64, er
 	return is, r.Seq, err
 }
 
-// decodeCursor decodes the cursor of partition p. It returns the zero cursor if there is no record.
+// decodeCursor decodes the cursor of partition p from its record. It returns the zero cursor if
+// there is no record (is.Seq is 0). If the record cannot be decoded, the error is
+// [codec.ErrDamaged].
 func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	if is.Seq != 0 && json.Unmarshal(is.Body, &c) != nil {
 		return cursor{}, fmt.Errorf("%w: the cursor of partition %d", codec.ErrDamaged, p)

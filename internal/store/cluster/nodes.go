@@ -92,7 +92,7 @@ func (e *Engine) NewerFolds() bool {
 
 // ShareRoads sends this node's road evidence, the distances and times of its cars, to the other
 // nodes. While the cluster is unreachable, the evidence is dropped, because it would be out of date
-// on arrival.
+// on arrival; ShareRoads then returns nil.
 func (e *Engine) ShareRoads(evidence []byte) error {
 	if !e.nc.IsConnected() {
 		return nil

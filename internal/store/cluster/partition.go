@@ -280,15 +280,17 @@ func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
 // so there is nothing to wait for.
 func (e *Engine) Settle(context.Context) {}
 
-// Unstored implements [store.Engine]. It returns no state, because queries use only stored states.
+// Unstored implements [store.Engine]. It returns no state, and false, because queries use only
+// stored states.
 func (e *Engine) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
 	return vehicle.State{}, false
 }
 
 // Commit stores states, at most [store.MaxStates], and sets the cursor, so that all samples up to
-// sequence seq count as folded. It retries until it succeeds, the context ends, or another node
-// turns out to own the partition ([store.ErrFenced]). With seq 0 and no states, it only stores the
-// cursor once more, which shows whether this process still owns the partition.
+// sequence seq count as folded. It retries until it succeeds or the context ends. It returns
+// [store.ErrFenced] if another node turns out to own the partition, and [store.ErrRecalled] if this
+// process must take the partition again, because Fence was called. With seq 0 and no states, Commit
+// only stores the cursor once more, which shows whether this process still owns the partition.
 //
 // If there are more states than one atomic batch can hold, they are stored in several batches. Each
 // batch ends with the cursor, so that a node that has lost the partition is fenced out. Only the
@@ -367,6 +369,7 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 }
 
 // Folds reports whether this process owns a partition, according to the partition's stored cursor.
+// If the cursor cannot be read, the error is not nil and the bool has no meaning.
 func (e *Engine) Folds(ctx context.Context, p int) (bool, error) {
 	taken, ok := e.taken.Load(p)
 	if !ok {
@@ -486,9 +489,10 @@ func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 }
 
 // awaitTombstone waits until this node has applied the record of SOURCES with sequence seq. made is
-// the creation time of the SOURCES stream to which seq refers; 0 means the current one. If that
-// stream was replaced, or has lost the record, the record will never arrive, so awaitTombstone does
-// not wait for it.
+// the creation time, in Unix ns, of the SOURCES stream to which seq refers; 0 means the current
+// one. If that stream was replaced, or has lost the record, the record will never arrive, so
+// awaitTombstone does not wait for it. If this node's tombstones were read from another SOURCES
+// stream than the current one, the error is [store.ErrReplaced].
 func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) error {
 	if err := e.Alive(); err != nil {
 		return err // the tables are copies of streams that no longer exist

@@ -19,7 +19,7 @@ import (
 )
 
 // Last reads the last record of a subject from the stream's leader. It never reads from a replica,
-// which may lag.
+// which may lag. If there is no record, it returns the zero Record and nil.
 func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -188,8 +188,9 @@ func (c *conn) ErasedWithin(context.Context) (d time.Duration, ok bool, err erro
 func (c *conn) TrimTo(context.Context, uint64) (gone bool, err error) { return true, nil }
 
 // Store stores all writes or none, and returns the sequence of the last write. It stores a single
-// write as an ordinary message, which costs fewer syncs than a batch. Only the last write may
-// expect a sequence. That write also commits the batch, so an incomplete batch is never stored.
+// write as an ordinary message, which costs fewer syncs than a batch. In a batch, only the last
+// write may expect a sequence. The last write also commits the batch, so an incomplete batch is
+// never stored.
 //
 // [store.ErrConflict] means that the subject's last record did not have the expected sequence. It
 // can also mean that at every try another write of the subject was still in progress, perhaps an
@@ -217,7 +218,7 @@ func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (
 // another write of the subject.
 const inProgressBackoff = 50 * time.Millisecond
 
-// storeOnce is one try of Store.
+// storeOnce is one try of Store. It returns the sequence of the last write.
 //
 // The client library has no call for atomic batches, so storeOnce implements NATS ADR-50. Every
 // message contains the id of the batch and the number of the message in the batch. The last message
@@ -388,8 +389,8 @@ func (c *conn) scanTail(
 
 // readPage reads records from sequence next on. Its limits are times × tailRecords records and
 // times × tailBytes bytes. end reports whether the records include everything that was stored
-// before readPage was called. If the stream was not created at the time made, readPage returns an
-// error.
+// before readPage was called. If the stream was not created at the time made, the error is
+// [store.ErrReplaced].
 func (c *conn) readPage(
 	ctx context.Context, stream string, made time.Time, next uint64, times int,
 ) (records []store.Record, end bool, err error) {
@@ -503,8 +504,9 @@ type page struct {
 //
 // The client library has no call for this request, so directGet implements NATS ADR-31. The records
 // arrive one by one, each with the sequence of the previous record. After the last record, a
-// message with status 204 arrives. If a record is missing, directGet returns an error. Otherwise a
-// vehicle whose record was lost would be treated as a new vehicle.
+// message with status 204 arrives. If a record is missing, the error is errGap; without this check,
+// a vehicle whose record was lost would be treated as a new vehicle. If the server has none of the
+// requested records, the error is errNoRecords.
 func (c *conn) directGet(
 	ctx context.Context, stream string, question any,
 ) (records []store.Record, end nats.Header, err error) {

@@ -65,8 +65,9 @@ func (b *backlog) err() error {
 
 func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
 
-// firstNeeded returns a sequence of TELEMETRY: every commit of samples before it is folded into
-// states and may be removed. It returns 0 if it is unknown what some partition has folded.
+// firstNeeded returns a sequence of TELEMETRY. Every commit of samples with a lower sequence is
+// folded into states and may be removed. The result is 0 if it is unknown, for any partition, which
+// commits are folded.
 func (b *backlog) firstNeeded() uint64 {
 	first := uint64(0)
 	for p := range b.next {
@@ -217,8 +218,8 @@ func (e *Engine) trim(ctx context.Context, retention time.Duration) error {
 	return s.Purge(ctx, jetstream.WithPurgeSequence(upTo))
 }
 
-// overBytes returns 0 if the stream is less than 80 % full. Otherwise it returns a sequence: if all
-// commits before that sequence are removed, the stream is about 60 % full.
+// overBytes returns 0 if the stream holds less than 80 % of limit, in bytes. Otherwise it returns a
+// sequence: if all commits before that sequence are removed, the stream is about 60 % full.
 func overBytes(state jetstream.StreamState, limit int64) uint64 {
 	if state.Bytes < uint64(limit)/10*8 {
 		return 0
@@ -272,9 +273,9 @@ const (
 )
 
 // watchLimits exports the fill level of each stream as a metric, and logs an error for each stream
-// that is nearly full. It logs none for TELEMETRY, which fills and is trimmed all the time. If
+// that is nearly full. It logs no error for TELEMETRY, which fills and is trimmed all the time; if
 // trimming is not enough, Append returns store.ErrBacklog. The map alarmed holds the streams for
-// which the error was logged.
+// which the error was logged, so that the error is not logged again at each call.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
 	for _, name := range codec.Streams {
 		s, err := e.js.Stream(ctx, name)

@@ -287,7 +287,8 @@ func storedStream(ctx context.Context, js jetstream.JetStream, name string) (jet
 }
 
 // numbersOf returns the numbers of partitions and replicas of a stored stream. The number of
-// partitions is 0 if the stream's metadata does not contain it.
+// partitions is 0 if the stream's metadata does not contain it. For a stream that does not exist,
+// both numbers are 0.
 func numbersOf(stored jetstream.StreamConfig) fixedNumbers {
 	partitions, err := strconv.Atoi(stored.Metadata[partitionsKey])
 	if err != nil {

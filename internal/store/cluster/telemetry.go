@@ -25,7 +25,8 @@ var errClosed = errors.New("the engine is closed")
 
 // Append stores samples and returns nil once all of them are on disk. Samples of one vehicle keep
 // their order. Append is safe for concurrent use. It stores all samples that wait for the same
-// partition together.
+// partition together. The error is [store.ErrBacklog] if too much telemetry is not folded yet or
+// the stream is full, and [store.ErrOverloaded] if too many samples wait to be stored.
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
@@ -180,9 +181,10 @@ func (c *committer) take() (batch []engine.Chunk, samples int) {
 	return batch, samples
 }
 
-// store sends one commit of samples until NATS confirms that it is on disk, for Patience.Store at
-// most. After a time-out, it is unknown whether the commit was stored. So the same bytes are sent
-// again with the same message id, by which NATS recognizes a duplicate.
+// store sends one commit of samples until NATS confirms that the commit is on disk, for
+// Patience.Store at most. After a time-out, it is unknown whether the commit was stored. So the
+// same bytes are sent again with the same message id, by which NATS recognizes a duplicate. If the
+// stream is full, the error is [store.ErrBacklog].
 func (c *committer) store(ctx context.Context, record []byte, header nats.Header) error {
 	ctx, cancel := context.WithTimeout(ctx, c.e.config.Patience.Store)
 	defer cancel()

@@ -24,8 +24,9 @@ func ValidURLs(urls string) bool {
 
 // LoginInClear reports whether the engine could send a login without TLS to a NATS server on
 // another machine. With a URL that begins with tls:// or wss://, the engine never does so. With any
-// other URL it could, even if the server uses TLS: an attacker in the network could pretend that
-// the server does not use TLS, and then read the login or impersonate the server.
+// other URL, the engine could do so even if the server uses TLS: an attacker in the network could
+// pretend that the server does not use TLS, and then read the login or impersonate the server. If
+// the configuration contains no login, the result is false.
 func (c *Config) LoginInClear() bool {
 	for u := range eachURL(c.URLs) {
 		to, err := url.Parse(u)
