@@ -61,8 +61,9 @@ func Seal(subject string, record []byte) []byte {
 	return binary.LittleEndian.AppendUint32(record, Checksum(subject, record))
 }
 
-// Unseal returns the body of a sealed record, without a copy. It returns an error if the checksum
-// does not match the record and its subject, or if another version of carstate wrote the record.
+// Unseal returns the body of a sealed record, without a copy. If the checksum does not match the
+// record and its subject, the error is [ErrDamaged]. If another version of carstate wrote the
+// record, the error is [ErrNewer], even if that version is older (see IsNewer).
 func Unseal(subject string, record []byte) ([]byte, error) {
 	if len(record) < SealBytes {
 		return nil, fmt.Errorf("%w: too short: %d bytes", ErrDamaged, len(record))

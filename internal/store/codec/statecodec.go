@@ -64,7 +64,8 @@ func AppendState(b []byte, s *vehicle.State) []byte {
 	return b
 }
 
-// DecodeState unpacks the body of a state's record.
+// DecodeState unpacks the body of a state's record. The error is [ErrNewer] if the state has a
+// signal that this version does not know, and [ErrDamaged] if the body is malformed.
 func DecodeState(body []byte) (vehicle.State, error) {
 	var s vehicle.State
 	r := reader{b: body}

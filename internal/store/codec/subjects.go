@@ -52,14 +52,15 @@ func CursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
 // alive.
 func MemberSubject(name string) string { return "member." + name }
 
-// MemberOf returns the name of a node, given the subject of its lease.
+// MemberOf returns the name of a node, given the subject of its lease. The result ok is false if
+// the subject is not that of a lease.
 func MemberOf(subject string) (name string, ok bool) {
 	return strings.CutPrefix(subject, MemberSubject(""))
 }
 
 // HeartbeatSubject returns the subject of a stream's heartbeats. Each node writes heartbeats to the
-// stream. The time at which they arrive on the node's own feed shows how far the node's copy of the
-// stream lags.
+// stream. When a node's own feed delivers one of the node's heartbeats, the time in the heartbeat
+// shows how far the node's copy of the stream lags.
 func HeartbeatSubject(stream string) string { return "heartbeat." + strings.ToLower(stream) }
 
 // AuditSubject is the subject of all audit events.
@@ -95,14 +96,16 @@ const BackupKeySubject = "backupkey"
 // TombstoneSubject returns the subject of the tombstone of the forgotten vehicle with the hash h.
 func TombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.String() }
 
-// PartitionOfCursor returns the partition of a cursor, given the cursor's subject.
+// PartitionOfCursor returns the partition of a cursor, given the cursor's subject. The second
+// result is false if the subject is not that of a cursor.
 func PartitionOfCursor(subject string) (int, bool) {
 	rest, ok := strings.CutPrefix(subject, "cursor.")
 	p, err := strconv.Atoi(rest)
 	return p, ok && err == nil
 }
 
-// VehicleOfState returns the vid of a state's vehicle, given the state's subject.
+// VehicleOfState returns the vid of a state's vehicle, given the state's subject. The second result
+// is false if the subject is not that of a state.
 func VehicleOfState(subject string) (vehicle.ID, bool) {
 	rest, ok := strings.CutPrefix(subject, "state.")
 	_, vid, ok2 := strings.Cut(rest, ".")
