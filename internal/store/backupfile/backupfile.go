@@ -147,7 +147,9 @@ type Reader struct {
 	sum, mac []byte // from the end of the file; nil until it is verified
 }
 
-// Open reads the beginning of a backup. It returns a Reader for the records, and the header.
+// Open reads the beginning of a backup. It returns a Reader for the records after the header, and
+// the header. The error is [ErrForeign], [ErrOlder], [ErrNewer] or [ErrTorn] if the backup cannot
+// be used.
 func Open(r io.Reader) (*Reader, Header, error) {
 	h := sha256.New()
 	b := &Reader{r: bufio.NewReaderSize(r, 64<<10), hash: h}
@@ -176,7 +178,8 @@ func Open(r io.Reader) (*Reader, Header, error) {
 }
 
 // Next returns the next record, which is valid until the next call. After the last record, Next
-// returns io.EOF if the file is complete and undamaged, else another error.
+// returns io.EOF if the file is complete and undamaged. It returns [ErrTorn] if the file is cut off
+// or damaged, and [ErrNewer] if another version of carstate wrote the record.
 func (b *Reader) Next() (Record, error) {
 	var head [8]byte
 	if err := b.read(head[:]); err != nil {
@@ -243,7 +246,7 @@ func (b *Reader) end() error {
 }
 
 // Authentic reports whether the file was written with the given key. Until [Reader.Next] has
-// returned io.EOF, Authentic returns false.
+// returned io.EOF, Authentic returns false. For an empty key, it always returns false.
 func (b *Reader) Authentic(key string) bool {
 	return b.sum != nil && key != "" && hmac.Equal(b.mac, macOf(b.sum, key))
 }
