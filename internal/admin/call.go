@@ -28,7 +28,8 @@ type endpoint struct {
 
 // handle returns the handler of an API call. The handler identifies the caller and calls do, which
 // reads the request and writes the response. If do returns an error, the handler answers with the
-// error's HTTP status. It also counts the call. The parameter status is the status on success.
+// error's HTTP status. The handler also counts the call in the metrics, by its name and status. The
+// parameter status is the status on success.
 func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *http.Request) error) endpoint {
 	seconds := s.metrics.seconds.WithLabelValues(name)
 	return endpoint{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,8 +46,8 @@ func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *h
 	}), name: name, status: status}
 }
 
-// call is like handle, for an API call whose request and response have JSON bodies. It decodes the
-// request body, and encodes what do returns.
+// call is like handle, for an API call whose request and response have JSON bodies. The handler
+// decodes the request body into In, and encodes the Out that do returns as the response body.
 func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
 	e := s.handle(name, status, func(w http.ResponseWriter, r *http.Request) error {
 		in, err := readBody[In](w, r)

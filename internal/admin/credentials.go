@@ -23,7 +23,8 @@ func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedT
 }
 
 // tokenRequest converts the body of a request for a new token into the parameters of [access.New].
-// For members that were left out it sets the defaults.
+// For members that were left out, it sets the defaults. It returns an error if the vehicles were
+// left out, or if a member is invalid.
 func (s *Server) tokenRequest(in wire.TokenRequest) (access.Request, error) {
 	kind := access.TokenKind
 	switch {
@@ -154,8 +155,8 @@ func (s *Server) rotateAdminKey(r *http.Request, _ nothing) (wire.RotatedAdminKe
 	return wire.RotatedAdminKey{File: file}, err
 }
 
-// rotate returns the implementation of the API call that gives a credential of the kind a new
-// secret. The function show returns the response body.
+// rotate returns the implementation of the API call that gives a credential of the given kind a new
+// secret. The function show makes the response body from the changed credential and its new secret.
 func rotate[Out any](
 	s *Server, kind access.Kind, show func(c access.Credential, secret string) Out,
 ) func(*http.Request, wire.RotateRequest) (Out, error) {
@@ -192,7 +193,7 @@ func end[Out any](
 }
 
 // overlapOf returns the time for which the replaced secret is to stay valid. If the request gives
-// none, it is [access.DefaultOverlap].
+// no time, the result is [access.DefaultOverlap]. A time above [access.MaxOverlap] is an error.
 func overlapOf(in wire.RotateRequest) (time.Duration, error) {
 	if in.OverlapSeconds == nil {
 		return access.DefaultOverlap, nil

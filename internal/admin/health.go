@@ -36,8 +36,8 @@ func health(well string, check func() error, add func() string) http.HandlerFunc
 func addNothing() string { return "" }
 
 // copies returns the text that follows "ready" or the error in the response of /readyz: the age of
-// this node's copies of the records, and a warning if the node cannot read records of a newer
-// version.
+// this node's copies of the records, if it is known, and a warning if the node cannot read records
+// of a newer version. If there is neither, the text is empty.
 func (s *Server) copies() (text string) {
 	if s.cfg.FeedAge != nil {
 		if age, ok := s.cfg.FeedAge(); ok {
@@ -99,8 +99,9 @@ func (m *metricsText) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(k.body.Bytes())
 }
 
-// latest returns a response with the metrics in the given encoding. It gathers the metrics if the
-// rate limit permits that or nothing is cached. Otherwise it returns the cached response.
+// latest returns a response with the metrics in the given encoding, "identity" or "gzip". It
+// gathers the metrics if the rate limit (gatherings) permits it, or if no response with this
+// encoding is cached. Otherwise it returns the cached response.
 func (m *metricsText) latest(encoding string) *keptAnswer {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -33,8 +33,8 @@ func (s *Server) probes() *http.ServeMux {
 	return mux
 }
 
-// addCalls adds the calls of the API. All other paths lead to the console. If the console is nil,
-// they are not found.
+// addCalls adds the calls of the API to mux. All other paths lead to the console. If the console is
+// nil, the other paths are not found.
 func (s *Server) addCalls(mux *http.ServeMux) {
 	mux.Handle("/v1/tokens", methods{
 		"GET":  call(s, "token.list", http.StatusOK, s.listTokens),

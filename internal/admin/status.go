@@ -61,7 +61,7 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 }
 
 // figuresOf returns the values of all gauges that have no labels, by the names of the gauges. It
-// leaves out values that are NaN.
+// leaves out values that are NaN. If g is nil, the result is empty.
 func figuresOf(g prometheus.Gatherer) map[string]*float64 {
 	figures := make(map[string]*float64)
 	if g == nil {

@@ -23,8 +23,9 @@ func (c *Client) BackupKey(ctx context.Context) (wire.BackupKey, error) {
 	return send[wire.BackupKey](ctx, c, http.MethodPost, "/v1/backup-key", nil)
 }
 
-// Restore merges a backup into the service. While the service restores, Restore calls progress with
-// two numbers: how many records are done, and how many there are in all.
+// Restore merges a backup into the service, and returns the service's report on the restore. The
+// parameter trust says which backups the service accepts. While the service restores, Restore calls
+// progress with two numbers: how many records are done, and how many there are in all.
 func (c *Client) Restore(
 	ctx context.Context, backup io.Reader, trust access.BackupTrust, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
@@ -62,8 +63,9 @@ func (c *Client) Restore(
 	return report, errorf("%s disconnected without a report: the restore may be repeated", where)
 }
 
-// Bury makes the service forget again the vehicles in old forget receipts, for example after the
-// restore of a backup that was made before they were forgotten.
+// Bury makes the service forget vehicles again, for example after the restore of a backup that was
+// made before they were forgotten. The parameter receipts holds what [Client.Forget] returned for
+// these vehicles. The report says how many vehicles were not forgotten already.
 func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wire.BuryReport, error) {
 	return send[wire.BuryReport](ctx, c, http.MethodPost, "/v1/tombstones", wire.BuryRequest{Receipts: receipts})
 }

@@ -19,7 +19,8 @@ import (
 )
 
 // Client calls the admin API. The text of each of its errors is one line that says what to do. An
-// error wraps [access.ErrNotFound] or [access.ErrExists] if that is the cause.
+// error wraps [access.ErrNotFound] if the record that the call names does not exist, and
+// [access.ErrExists] if a new source or operator has the name of an existing one.
 type Client struct {
 	URL  string       // such as http://127.0.0.1:8082
 	Key  string       // the admin key; see [ops.LoadKey]
@@ -163,8 +164,8 @@ func (c *Client) Node(ctx context.Context) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodGet, "/v1/node", nil)
 }
 
-// ChangeNode changes settings of the node that answers. A field of s that is not set leaves the
-// setting as it is. The changes are lost when that node stops.
+// ChangeNode changes settings of the node that answers, and returns all its settings afterwards. A
+// field of s that is not set leaves the setting as it is. The changes are lost when the node stops.
 func (c *Client) ChangeNode(ctx context.Context, s wire.NodeSettings) (wire.NodeSettings, error) {
 	return send[wire.NodeSettings](ctx, c, http.MethodPatch, "/v1/node", s)
 }
@@ -207,8 +208,8 @@ func (c *Client) RemoveOperator(ctx context.Context, name string) (ops.OperatorS
 	return send[ops.OperatorSummary](ctx, c, http.MethodDelete, "/v1/operators/"+url.PathEscape(name), nil)
 }
 
-// RotateAdminKey replaces the admin key. The key that the Client has is invalid after that;
-// [ops.LoadKey] reads the new one.
+// RotateAdminKey replaces the admin key, and returns the name of the file that holds the new key.
+// The key that the Client has is invalid afterwards; [ops.LoadKey] reads the new one.
 func (c *Client) RotateAdminKey(ctx context.Context) (wire.RotatedAdminKey, error) {
 	return send[wire.RotatedAdminKey](ctx, c, http.MethodPost, "/v1/admin-key/rotate", nil)
 }
@@ -224,8 +225,8 @@ func (c *Client) SearchAudit(ctx context.Context, query url.Values) (wire.EventL
 	return send[wire.EventList](ctx, c, http.MethodGet, "/v1/audit?"+query.Encode(), nil)
 }
 
-// send makes an API call with a JSON body, and decodes the JSON response. If body is nil, the
-// request has no body.
+// send makes an API call with body as its JSON body, and returns the decoded JSON response. If body
+// is nil, the request has no body.
 func send[Out any](ctx context.Context, c *Client, method, path string, body any) (out Out, err error) {
 	where := shown(c.URL)
 	if c.Key == "" {
@@ -253,8 +254,8 @@ func send[Out any](ctx context.Context, c *Client, method, path string, body any
 
 // do makes an API call and returns the response. If the status of the response is not a success, it
 // returns an error. The parameter header has further header fields of the request. If patient is
-// true, the call has no time limit. It is set for calls with a request or response body that may be
-// very long.
+// true, the call has no time limit; the caller sets it if the request or the response may be very
+// long.
 func (c *Client) do(
 	ctx context.Context, method, path string, body io.Reader, header http.Header, patient bool,
 ) (*http.Response, error) {

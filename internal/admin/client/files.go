@@ -50,7 +50,8 @@ func ReadBackupKey(file string) (key string, err error) {
 }
 
 // ReadReceipts reads receipts of forgotten vehicles from files that `carstate forget --json` has
-// written. A file may hold several receipts, one JSON value after the other.
+// written. A file may hold several receipts, one JSON value after the other. A file without a
+// receipt is an error.
 func ReadReceipts(files []string) (all []access.ForgetReceipt, err error) {
 	for _, name := range files {
 		f, err := os.Open(name)

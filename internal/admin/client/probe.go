@@ -8,9 +8,9 @@ import (
 	"net/http"
 )
 
-// Probe asks for a health probe of the node, for which it needs no key: /healthz if live is true,
-// and otherwise /readyz. It returns the first line of the response, or an error if the node is not
-// healthy or not ready.
+// Probe requests /healthz of the node if live is true, and otherwise /readyz. It needs no key. It
+// returns the first line of the response, or an error if the node is not healthy (/healthz) or not
+// ready (/readyz).
 func (c *Client) Probe(ctx context.Context, live bool) (line string, err error) {
 	path, want := "/readyz", "ready"
 	if live {

@@ -11,10 +11,11 @@ import (
 )
 
 // SaveBackup writes a backup of the service to the file with the given name. It first writes a
-// temporary file and calls verify with that file. If verify accepts the file, SaveBackup gives it
-// the final name, and returns once the name is synced to the disk. It replaces an existing file
-// only if replace is true; otherwise the error is [fs.ErrExist]. The bytes of the backup are also
-// written to the parameter meter, which shows the progress.
+// temporary file and calls verify with that file. If verify returns nil, SaveBackup gives the file
+// the final name, and returns once the name is synced to the disk. Otherwise it removes the file
+// and returns an error. It replaces an existing file only if replace is true; otherwise the error
+// is [fs.ErrExist]. The bytes of the backup are also written to the parameter meter, which shows
+// the progress.
 func (c *Client) SaveBackup(
 	ctx context.Context, name string, replace bool, meter io.Writer, verify func(io.Reader) error,
 ) error {
@@ -43,7 +44,8 @@ func (c *Client) SaveBackup(
 }
 
 // publish moves the finished file tmp to the path name, and returns once the new name is synced to
-// the disk. It replaces an existing file only if replace is true.
+// the disk. It replaces an existing file only if replace is true; otherwise the error is
+// [fs.ErrExist].
 func publish(tmp, name string, replace bool) (err error) {
 	if replace {
 		err = os.Rename(tmp, name)

@@ -40,7 +40,8 @@ type Selection struct {
 	// share the slice, so it must not be changed.
 	Worst []road.Condition
 	// Known is the number of stretches in the box whose free-flow speed is known. ByState has the
-	// number of them in each driving state.
+	// number of them in each driving state, by the number of the state; 0 stands for an unknown
+	// state.
 	Known   int
 	ByState [4]int
 }

@@ -123,7 +123,8 @@ type Reason struct {
 	Rate  float64 // per second, between the two readings
 }
 
-// Between returns the rates between two readings of the metrics of one process.
+// Between returns the rates between two readings of the metrics of one process. If the second
+// reading is not later than the first, all rates are 0.
 func Between(old, now *Figures) Rates {
 	r := Rates{Over: max(0, now.At.Sub(old.At))}
 	each := func(n float64) float64 {
@@ -143,7 +144,7 @@ func Between(old, now *Figures) Rates {
 
 // reasons lists all reasons for which something was refused since the node started, the most
 // frequent first. The parameters old and now hold the numbers of refusals by reason, at two times.
-// The function each converts the increase between these times into a rate.
+// The function each converts the increase between these times into a rate per second.
 func reasons(old, now map[string]float64, each func(float64) float64) (list []Reason) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if n := now[name]; n > 0 {
@@ -154,10 +155,11 @@ func reasons(old, now map[string]float64, each func(float64) float64) (list []Re
 	return list
 }
 
-// quantile estimates the quantile q of the query durations that were added to a histogram between
-// the readings old and now of its buckets. The parameter total is the number of these durations. As
-// in Prometheus, durations are assumed to be uniform within a bucket. If the quantile is above the
-// last bucket's bound, quantile returns that bound, and beyond is true.
+// quantile estimates the quantile q, from 0 to 1, of the query durations that were added to a
+// histogram between the readings old and now of its buckets. The parameter total is the number of
+// these durations; if it is 0, the result is 0. As in Prometheus, durations are assumed to be
+// uniform within a bucket. If the quantile is above the last bucket's bound, quantile returns this
+// bound, and beyond is true.
 func quantile(q float64, old, now []bucket, total float64) (seconds float64, beyond bool) {
 	if len(now) == 0 || total <= 0 {
 		return 0, false
