@@ -124,7 +124,7 @@ type Reason struct {
 }
 
 // Between returns the rates between two readings of the metrics of one process. If the second
-// reading is not later than the first, all rates are 0.
+// reading is not later than the first, Over and all rates per second are 0.
 func Between(old, now *Figures) Rates {
 	r := Rates{Over: max(0, now.At.Sub(old.At))}
 	each := func(n float64) float64 {

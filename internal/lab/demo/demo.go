@@ -123,8 +123,9 @@ func poll(ctx context.Context, ask func() error) error {
 	}
 }
 
-// Fleet describes a simulated fleet in which at any time some cars have a throttle fault. A
-// fault lasts about ten minutes.
+// Fleet returns the configuration of a simulated fleet with the given number of cars, in which at
+// any time some cars have a throttle fault. A fault lasts about ten minutes. If withoutPositions is
+// true, the cars report no positions.
 func Fleet(cars int, withoutPositions bool) simulate.Config {
 	return simulate.Config{
 		Vehicles: cars, Rate: 1, Seed: 1, Faults: max(0.2, 40/float64(max(1, cars))), FreeFlow: true,
@@ -136,7 +137,7 @@ func Fleet(cars int, withoutPositions bool) simulate.Config {
 // and queries the verdicts. First it sends an hour of light traffic, dated in the past, from which
 // the service learns how fast the roads are when they are free. The time of the simulation also
 // begins in the past, and advances faster than the clock until it reaches the present. So the demo
-// soon has cars in every driving state.
+// soon has cars in every driving state. The end of ctx is no error.
 func (s Service) Drive(ctx context.Context, fleet simulate.Config) error {
 	fleet.Backdate = simulate.Mixed(fleet)
 	cars := access.VehicleSet(fleet.IDs()...)

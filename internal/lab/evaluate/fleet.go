@@ -61,8 +61,8 @@ const progressEvery = 4096
 // car at a time. Fleet folds the readings of the parameter fleet in their order. At the time of
 // each label, it takes the answer about the label's car. The labels must be ordered by time. The
 // readings of learn are folded before those of fleet, dated one day earlier, so that the map knows
-// the roads. Fleet returns an error if all labels are about cars that FleetConfig.Share leaves out.
-// If learn is nil, only fleet is folded.
+// the roads. If learn is nil, only fleet is folded. Fleet returns an error if a file cannot be
+// read, or if no label is about a car that sends, for example because of FleetConfig.Share.
 func Fleet(ctx context.Context, c FleetConfig, fleet, learn *fcd.Fleet, labels []fcd.Label) (*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}
 	if learn != nil {
@@ -224,7 +224,7 @@ func (r *FleetResult) Report() FleetReport {
 	}
 }
 
-// WriteTables prints the result for people.
+// WriteTables prints the result as tables. It returns the first error of w.
 func (r *FleetResult) WriteTables(w io.Writer) error {
 	t := score.NewTables(w)
 	t.Line("vehicles\treadings\tstretches")

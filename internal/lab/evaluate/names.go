@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// ShortNames returns a short name for each file: the shortest end of its path by which it differs
-// from the other files. For most files that is the base name. Files with the same base name also
-// get the folders in which they differ. Two names are equal only if a file is given twice.
+// ShortNames returns a short name for each file, in the order of paths. The name is the shortest
+// end of the path by which the file differs from the other files. For most files, the name is the
+// base name. Files with the same base name also get the folders in which they differ. Two names are
+// equal only if a file is given twice.
 func ShortNames(paths []string) []string {
 	names, rest := make([]string, len(paths)), make([]string, len(paths))
 	for i, path := range paths {

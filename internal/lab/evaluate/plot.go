@@ -29,6 +29,7 @@ type speedAt struct {
 }
 
 // band is a period in which a driving state stays the same. The state 0 means that there is none.
+// In the list of throttle anomalies, the state 1 stands for an anomaly.
 type band = plot.Span[time.Duration, vehicle.DrivingState]
 
 // The indexes of the three lists of bands in Track.bands.

@@ -85,7 +85,7 @@ func (e *Drives) add(r fileResult) {
 	t.Join(r.Agreement)
 }
 
-// WriteTables prints the results as tables for people.
+// WriteTables prints the results as tables. It returns the first error of w.
 func (e *Drives) WriteTables(w io.Writer) error {
 	t := score.NewTables(w)
 	e.states(t)

@@ -28,7 +28,7 @@ const (
 var kindNames = [NumKinds]string{"offset", "gain", "stuck", "short to ground", "short to battery", "noise",
 	"lost command", "stuck plate", "open plate", "limp home"}
 
-// String names the kind for people.
+// String returns the kind as text, such as "short to ground".
 func (k Kind) String() string { return kindNames[k] }
 
 // Fault describes a fault that begins at some time of a drive and then lasts.
@@ -48,8 +48,8 @@ const springs = 6
 // plateSensors are the sensors of the position of the throttle plate.
 var plateSensors = [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB}
 
-// Injector applies a fault to the samples of a drive, which it must receive in their order. It
-// remembers the healthy values from before the fault.
+// Injector applies a fault to the samples of a drive. It must receive the samples in their order,
+// because it remembers the healthy values from before the fault.
 type Injector struct {
 	fault  Fault
 	last   [vehicle.NumSignals]float64 // latest healthy value
@@ -77,7 +77,8 @@ func (j Injector) Begin(f Fault) *Injector {
 }
 
 // Apply changes the readings of a sample as the fault does. It returns, in percent, the greatest
-// difference between a changed reading and its healthy value.
+// difference between a changed reading and its healthy value. If the sample has no reading of the
+// sensors concerned, the result is 0.
 func (j *Injector) Apply(r *vehicle.Readings) (changed float64, err error) {
 	concerned := []vehicle.Signal{j.fault.On}
 	if j.fault.Kind >= StuckPlate {

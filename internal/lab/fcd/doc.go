@@ -7,9 +7,8 @@
 //	vehicle,time,latitude,longitude,speed[,heading][,accuracy]     a fleet file
 //	vehicle,time,truth,sure                                        a file of labels
 //
-// Times are in seconds since an origin of the file's own, and the rows of a fleet file are
-// ordered by them. Speeds are in km/h, positions and headings in degrees, accuracies in
-// metres. A fleet file is streamed: only the names of its vehicles are kept in memory.
-// Errors name the file and the line, and never repeat their content, because a position is
-// private.
+// Times are in seconds since the file's time 0, which may be any moment. The rows of a fleet file
+// are ordered by time. Speeds are in km/h, positions and headings in degrees, accuracies in metres.
+// A fleet file is streamed: only the names of its vehicles are kept in memory. Errors name the file
+// and the line. They never repeat the content of the line, because a position is private.
 package fcd

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxRow is the maximum length of a row, in bytes. Without it, a quote that is never closed
-	// would make the rest of the file one cell.
+	// maxRow is the maximum length of a row, in bytes. Without this limit, a quote that is never
+	// closed would make the rest of the file one cell.
 	maxRow = 64 << 10
 	// maxVehicles is the greatest number of vehicles in a file. It is also the limit of carstate
 	// simulate.
@@ -87,8 +87,8 @@ func openTable(r io.Reader, name string, columns []string, needed int) (*table, 
 	return t, nil
 }
 
-// next reads the next row into cells. It returns false at the end of the file, and after an error,
-// which it stores in failed.
+// next reads the next row into the field cells. It returns false at the end of the file and after
+// an error, which it stores in the field failed. At the end of the file, failed is nil.
 func (t *table) next(ctx context.Context) bool {
 	if t.failed != nil {
 		return false
@@ -111,7 +111,8 @@ func (t *table) next(ctx context.Context) bool {
 	return true
 }
 
-// unreadable returns the error for people that corresponds to err, an error from reading the file.
+// unreadable returns the error to show to a user for err, an error from reading the file. It names
+// the file and the line, and says what to do.
 func (t *table) unreadable(err error) error {
 	if p, ok := errors.AsType[*csv.ParseError](err); ok {
 		t.line, err = p.Line, p.Err

@@ -17,8 +17,8 @@ type Agreement struct {
 	MacroF1 float64 `json:"macro_f1"`
 }
 
-// Add adds one row: one comparison of a verdict with the true driving state of the car at that time.
-// A missing verdict is 0.
+// Add adds one row: the comparison of a verdict with the true driving state of the car at the same
+// time. The truth must not be 0. A missing verdict is 0.
 func (a *Agreement) Add(truth, verdict vehicle.DrivingState) {
 	a.Confusion[truth-1][verdict]++
 	a.count()
@@ -73,8 +73,9 @@ func (a *Agreement) Of(state vehicle.DrivingState) State {
 	return s
 }
 
-// F1 returns the harmonic mean of precision and recall. If this state is the truth of a row that
-// has no verdict, the row counts as a miss.
+// F1 returns the harmonic mean of precision and recall, 2·right/(labelled+said). If this state is
+// the truth of a row that has no verdict, the row counts as a miss. If the state is neither the
+// truth nor the verdict of any row, the result is 0.
 func (s State) F1() float64 { return Part(2*s.right, s.labelled+s.said) }
 
 // Precision returns the share of the verdicts of this state that were right.

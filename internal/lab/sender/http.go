@@ -31,8 +31,8 @@ type httpSender struct {
 }
 
 // HTTP returns a sender to the HTTP ingest listener at the URL base. The sender logs in with the
-// name and the key of the source in the parameter as. The parameter trust determines which
-// certificates of the service are accepted. If nil, the system's trusted certificates are accepted.
+// key of the source in the parameter as. The parameter trust determines which certificates of the
+// service are accepted. If trust is nil, the certificates that the system trusts are accepted.
 func HTTP(base string, as Login, trust *tls.Config) Sender {
 	return &httpSender{
 		url: strings.TrimSuffix(base, "/") + "/v1/telemetry",
@@ -71,8 +71,9 @@ func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// post sends the buffered samples once. If wait is above 0, the service is busy, and the caller
-// should call post again after that time.
+// post sends the buffered samples once. The error is nil if all of them were stored, and a
+// [Refusal] if some were refused. If wait is above 0, err says that the service is busy or that its
+// response ended early, and the caller should call post again after the time wait.
 func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(s.body))
 	if err != nil {

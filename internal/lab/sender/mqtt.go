@@ -37,8 +37,8 @@ const (
 
 // MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. The returned sender
 // has logged in with the name and the key of the source in the parameter as. The parameter trust
-// determines which certificates of the service are accepted. If nil, the system's trusted
-// certificates are accepted.
+// determines which certificates of the service are accepted. If trust is nil, the certificates that
+// the system trusts are accepted.
 func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Sender, error) {
 	for {
 		s, err := connectMQTT(ctx, rawURL, as, trust)

@@ -18,9 +18,10 @@ import (
 // Sender sends samples over a connection to a listener of the service, as a car does.
 type Sender interface {
 	// Send returns nil once all samples are acknowledged. The samples of one vehicle are stored
-	// in their order; samples of different vehicles may be stored in any order.
+	// in their order; samples of different vehicles may be stored in any order. If the service
+	// refused some of the samples permanently, the error is a [Refusal].
 	Send(ctx context.Context, samples []vehicle.Sample) error
-	// Door returns the name of the listener that receives the samples, for people.
+	// Door returns the name of the listener that receives the samples, as text for a user.
 	Door() string
 	Close()
 }
@@ -29,7 +30,7 @@ type Sender interface {
 // were stored.
 type Refusal struct {
 	Samples int
-	Reason  string // why the first of them was refused
+	Reason  string // why one of them was refused (with HTTP, the first)
 }
 
 func (r Refusal) Error() string {

@@ -25,7 +25,8 @@ const (
 
 // WithSource adds a temporary source for some vehicles and calls send with the source's name and
 // key. It removes the source when send returns. If the removal fails, the source still expires
-// after the duration life. The source's name begins with the parameter what.
+// after the duration life. The source's name begins with the parameter what. The error is that of
+// send or, if send succeeds, that of the removal.
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
@@ -53,7 +54,8 @@ func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
 
 // WithToken issues a temporary access token for some vehicles and calls ask with the token. It
 // revokes the token when ask returns. If the revocation fails, the token still expires after the
-// duration life. The name of the token's developer begins with the parameter what.
+// duration life. The name of the token's developer begins with the parameter what. The error is
+// that of ask or, if ask succeeds, that of the revocation.
 func WithToken(ctx context.Context, operator *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	ask func(token string) error) (err error) {
 	t, err := operator.IssueToken(ctx, access.Request{

@@ -57,15 +57,15 @@ func (s *Simulation) askAll(ctx context.Context) {
 }
 
 // judgedWithin is the maximum time, after all samples are acknowledged, to wait for answers that
-// include the last samples. During that wait a query is repeated every judgedEvery.
+// include the last samples. During this wait, a query is repeated at the interval judgedEvery.
 const (
 	judgedWithin = 30 * time.Second
 	judgedEvery  = 20 * time.Millisecond
 )
 
 // known returns the truth about the i-th car. The result compare is false if verdicts must not be
-// compared with it now: the fleet has driven for less than AskAfter, or its stored samples are too
-// far behind the clock (see lateMost).
+// compared with this truth now, because the fleet has driven for less than AskAfter, or because its
+// stored samples are too far behind the clock (see lateMost).
 func (s *Simulation) known(i int) (k known, compare bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +81,8 @@ func (s *Simulation) known(i int) (k known, compare bool) {
 }
 
 // ask queries both verdicts on the i-th car, driving state and throttle system, and compares them
-// with the truth at that moment.
+// with the truth before the queries. If a query fails, ask compares nothing and only counts the
+// failure.
 func (s *Simulation) ask(ctx context.Context, i int) {
 	k, compare := s.known(i)
 	if !compare {

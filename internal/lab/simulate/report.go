@@ -131,7 +131,7 @@ func (s *Simulation) throttleReport() *throttleReport {
 	return r
 }
 
-// Print prints the report for people.
+// Print prints the report as text and tables. It returns the first error of w.
 func (r *Report) Print(w io.Writer) error {
 	t := score.NewTables(w)
 	t.Line("%d cars drove for %s; %d samples acknowledged, %d refused", r.Vehicles,

@@ -79,10 +79,13 @@ type known struct {
 const lateMost = 2 * time.Second
 
 // behind reports whether an answer is too old for a comparison with the truth, because it does not
-// include the car's latest sample. The answer about a car on a road may be up to lateMost older than
-// that sample. The answer about a parked car must include the latest sample, because this sample
-// may be the first that says that the car is parked; the answer that the car is not driving has no
-// time, and is not too old. A car in a side street is never compared, so no answer is too old.
+// include the car's latest sample.
+//
+//   - On a road, the answer may be up to lateMost older than the latest sample.
+//   - For a parked car, the answer must include the latest sample, because this sample may be the
+//     first that says that the car is parked. But the answer that the car is not driving has no
+//     time, and is never too old.
+//   - A car in a side street is not compared with the truth, so no answer is too old.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	switch {
 	case k.Parked:

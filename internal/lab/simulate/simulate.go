@@ -118,8 +118,8 @@ func New(c Config) *Simulation {
 	}
 }
 
-// Run advances the fleet and sends its samples over the connections in doors. It returns when the
-// duration has passed, when ctx ends (which is no error), or when samples can no longer be sent.
+// Run advances the fleet and sends its samples over the connections in doors. It returns nil when
+// the duration has passed or when ctx ends. It returns an error when samples can no longer be sent.
 func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -283,7 +283,8 @@ func (s *Simulation) late() time.Duration {
 		time.Duration(waiting/(s.Rate*float64(s.Vehicles))*float64(time.Second))
 }
 
-// status returns, in one line for people, how many cars are in which state.
+// status returns a line of text that says how many cars are in which state, how many have a fault,
+// how late the fleet is, and how many verdicts agree with the truth.
 func (s *Simulation) status() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,7 +309,7 @@ func (s *Simulation) status() string {
 }
 
 // lightTime is how long the cars drive in light traffic for Teach. lightPerSecond is the number of
-// reports that each of them sends per second.
+// reports that each car sends per second.
 const (
 	lightTime      = time.Hour
 	lightPerSecond = 0.1 // readings of each car

@@ -184,8 +184,9 @@ func (f *Fleet) Truth(i int) Truth {
 	return t
 }
 
-// Step advances all cars by [Step] and calls report for each reading of that time. Each
-// car's readings are in the order of their times.
+// Step advances all cars by the time [Step], and calls report for each report that a car sends in
+// this time: with the number of the car, from 0, the time of the report on the clock of
+// [Fleet.Now], and the readings. The reports of one car are in the order of their times.
 func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings)) error {
 	f.advance()
 	for i, c := range f.cars {
@@ -273,7 +274,7 @@ func (f *Fleet) exchange() {
 }
 
 // nearest returns the idle car that is nearest to a position, and removes it from the idle cars. An
-// idle car is in side streets and not on its way to a road.
+// idle car is in side streets and not on its way to a road. There must be at least one idle car.
 func (f *Fleet) nearest(to point) *car {
 	best := 0
 	for i, c := range f.idle {

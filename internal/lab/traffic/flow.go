@@ -67,7 +67,7 @@ func (f *flow) tick(now time.Duration) {
 }
 
 // around returns the mean speed of the cars in the last minutes, in m/s, on the part of the road
-// around the i-th cell. The result ok is false if no car was on that part in this time.
+// around the i-th cell. If no car was on this part in that time, ok is false and mps is 0.
 func (f *flow) around(i int) (mps float64, ok bool) {
 	n := len(f.cells)
 	reach := min(aroundMeter/cellMeter, n/4)

@@ -44,7 +44,8 @@ func (r *road) ahead(from, to float64) float64 {
 }
 
 // gap returns the distance in metres, bumper to bumper, between the i-th car and the car in front
-// of it. It also returns the car in front.
+// of it. The result before is the car in front; if the i-th car is alone on the road, it is the
+// i-th car itself.
 func (r *road) gap(i int) (meter float64, before *car) {
 	c := r.cars[i]
 	if len(r.cars) == 1 {
@@ -107,7 +108,8 @@ func (r *road) obeyLight(c *car, now time.Duration) float64 {
 const politeMps2 = 4
 
 // admit lets the car c turn into the road directly in front of the i-th car, and reports whether
-// there was room. There is no room if c or the i-th car would have to brake hard.
+// there was room. There is no room if the gap is too short, or if c or the i-th car would have to
+// brake hard; c then remains in its side street.
 func (r *road) admit(c *car, i int, now time.Duration) bool {
 	if len(r.cars) == 0 {
 		c.meter = 0

@@ -48,8 +48,9 @@ const (
 	dragNewton    = 0.39 // at 1 m/s
 )
 
-// effort returns how much of the greatest force of its engine a car needs at a speed, in m/s, and
-// an acceleration, in m/s²: 0 to 1. At high speeds the engine's power limits the force.
+// effort returns the force that a car needs at a speed, in m/s, and an acceleration, in m/s²,
+// divided by the greatest force of its engine at that speed: 0 to 1. At high speeds, the engine's
+// power limits its force.
 func effort(mps, mps2 float64) float64 {
 	needs := massKg*mps2 + dragNewton*mps*mps
 	if mps > 0.5 {
