@@ -1,6 +1,7 @@
 package sender
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -139,7 +140,7 @@ func (s *mqttSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 		r, ok := errors.AsType[Refusal](err)
 		switch {
 		case ok:
-			refused = Refusal{refused.Samples + r.Samples, r.Reason}
+			refused = Refusal{refused.Samples + r.Samples, cmp.Or(refused.Reason, r.Reason)}
 		case err != nil:
 			return err
 		}
@@ -162,10 +163,11 @@ func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) 
 		switch {
 		case resp != nil && resp.ReasonCode >= 0x80:
 			refused.Samples += n
-			refused.Reason = fmt.Sprintf("MQTT reason 0x%02x", resp.ReasonCode)
+			reason := fmt.Sprintf("MQTT reason 0x%02x", resp.ReasonCode)
 			if resp.Properties != nil && resp.Properties.ReasonString != "" {
-				refused.Reason = resp.Properties.ReasonString
+				reason = resp.Properties.ReasonString
 			}
+			refused.Reason = cmp.Or(refused.Reason, reason)
 		case err != nil:
 			select {
 			case why := <-s.broken:

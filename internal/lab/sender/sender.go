@@ -30,7 +30,7 @@ type Sender interface {
 // were stored.
 type Refusal struct {
 	Samples int
-	Reason  string // why one of them was refused (with HTTP, the first)
+	Reason  string // why the first of them was refused
 }
 
 func (r Refusal) Error() string {
