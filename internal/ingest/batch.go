@@ -30,8 +30,9 @@ type batch struct {
 	accepted int              // accepted samples, those without a reading included
 	rejected []rejection      // the first maxRejections
 	refused  [access.SampleRefusals]int
-	// first is the refusal of the first refused line, or nil if no line was refused. If several
-	// batches were joined, it is that of the last batch with a refused line.
+	// first is the refusal of the first refused line, or nil if no line was refused. If other
+	// batches were joined to this one, first is the field first of the last batch that had a
+	// refused line.
 	first   *refusal
 	ignored ignored
 	source  *access.Grant // the sender of all samples; if nil, no source's counters change
@@ -119,10 +120,11 @@ func (rd *reader) end(b *batch) {
 	}
 }
 
-// lineBatch reads NDJSON from r into a new batch. If the batch is refused as a whole, the error is
-// a *refusal. If the quota has too little memory for the batch, it is errNoMemory. Any other error
-// means that reading from r failed. The batch is returned in every case; after an error, it holds
-// the lines decoded so far.
+// lineBatch reads NDJSON from r into a new batch. It skips empty lines, so the batch may be empty.
+// If a line is longer than MaxSample or r has more than MaxSamples lines, the batch is refused as a
+// whole, and the error is a *refusal. If the quota has too little memory for the batch, the error
+// is errNoMemory. Any other error means that reading from r failed. The batch is returned in every
+// case; after an error, it holds the lines decoded so far.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	b := rd.begin(r, o)
 	defer rd.end(b)
@@ -155,8 +157,9 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	}
 }
 
-// objectBatch reads one JSON object, which may span lines, from r into a new batch. Its errors are
-// those of lineBatch.
+// objectBatch reads one JSON object, which may span lines, from r into a new batch. If r has only
+// white space, the batch is empty. If the object is longer than MaxSample, the error is a *refusal.
+// Any other error means that reading from r failed. The batch is returned in every case.
 func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	b := rd.begin(r, o)
 	defer rd.end(b)
@@ -176,7 +179,7 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 // messageBatch decodes p, the payload of an MQTT message. The payload is NDJSON, or one JSON object
 // that may span lines; an MQTT message does not say which of these two it has. If the first line is
 // incomplete JSON and the whole payload is complete JSON, the payload is read as one object.
-// Otherwise it is read as NDJSON.
+// Otherwise it is read as NDJSON. The results are those of objectBatch or lineBatch.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
 	if len(rest) > 0 && len(p) <= MaxSample {
@@ -190,8 +193,9 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	return rd.lineBatch(bytes.NewReader(p), o)
 }
 
-// add decodes line, which is line n of a request or message, and adds its sample to b. If the line
-// is refused, add instead adds the reason for the refusal to b.
+// add decodes line, which is line n of a request or message, and adds its sample to b. A sample
+// without readings is only counted as accepted. If the line is refused, add instead adds the reason
+// for the refusal to b.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	rd.dec.ignored.resetCounts()
 	x, err := rd.dec.Sample(line, o.topic, o.latest)
@@ -241,8 +245,9 @@ func (b *batch) reject(line int, err error) {
 }
 
 // join adds the content of other to b, so that both are stored together. It adds the counts of
-// refused lines, but not the list of these lines. After the last join the caller must call sort,
-// because join only appends the samples.
+// refused lines, but not the list of these lines. If b has no samples yet, it takes over the source
+// of other. The fields bytes and length of b do not change. After the last join the caller must
+// call sort, because join only appends the samples.
 func (b *batch) join(other *batch) {
 	if b.samples == nil {
 		b.samples, b.source = other.samples, other.source

@@ -78,13 +78,14 @@ type Config struct {
 
 	// MaxHTTPConnections is the maximum number of open HTTP connections. At the maximum, a
 	// connection without a request in progress is closed to admit a new one (see netguard); during
-	// an overload, the new one is closed instead. If one source has requests in progress on too
-	// many connections, its requests on further connections get 503. 0 means 4,096.
+	// an overload, the new one is closed instead. If one source has requests in progress on as many
+	// connections as its share allows (see the type quota), its requests on further connections get
+	// 503. 0 means 4,096.
 	MaxHTTPConnections int
 	// MaxConnections is the maximum number of open MQTT connections. At the maximum, a connection
 	// that has not logged in is closed to admit a new one; if all have logged in, the new one is
-	// closed. If a source has used up its share of the connections, its further logins are refused.
-	// 0 means 20,000.
+	// closed. If a source has used up its share of the connections (see the type quota), its
+	// further logins are refused. 0 means 20,000.
 	MaxConnections int
 
 	// MaxBytes limits the memory, in bytes, of unanswered telemetry, for HTTP and MQTT separately.

@@ -43,8 +43,8 @@ func NewDecoder() *Decoder {
 }
 
 // Sample decodes line, the JSON of one sample. topic is the vehicle that an MQTT topic names, or
-// empty if there is no topic. latest is the latest time that a sample may have. Each error is a
-// *refusal.
+// empty if there is no topic. latest is the latest time that a sample may have. If the line is
+// refused, the sample is empty and the error is a *refusal.
 func (d *Decoder) Sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
 	if x, ok := d.quick.sample(d, line, topic, latest); ok {
 		return x, nil
@@ -99,7 +99,8 @@ func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMill
 }
 
 // members reads a JSON object and calls f with the name of each member. The function f must read
-// the member's value from d. The name is valid only until f reads the value.
+// the member's value from d. The name is valid only until f reads the value. If f returns an error,
+// members stops and returns this error. If the JSON is invalid, it returns a *refusal.
 func (d *Decoder) members(f func(name []byte) error) error {
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
@@ -206,7 +207,8 @@ func (d *Decoder) expect(k jsontext.Kind, wrong *refusal) error {
 	return wrong
 }
 
-// skip reads a JSON value and discards it. It refuses a value that is nested deeper than maxDepth.
+// skip reads a JSON value and discards it. If the value is invalid, or nested deeper than maxDepth,
+// it returns a *refusal.
 func (d *Decoder) skip() error {
 	base := d.json.StackDepth()
 	for {

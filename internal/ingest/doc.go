@@ -1,7 +1,8 @@
 // Package ingest receives telemetry. It decodes the bytes that cars and gateways send into
 // [vehicle.Sample]s, checks which vehicles the sender may write for, passes the samples to a
-// [Store], and acknowledges only what the store has on disk. It speaks two protocols: [HTTP]
-// (NDJSON or JSON) and [MQTT] (3.1.1 and 5). DESIGN.md describes the flow.
+// [Store], and acknowledges only what the store has on disk. A sender that has a key is called a
+// source. The package speaks two protocols: [HTTP] (NDJSON or JSON) and [MQTT] (3.1.1 and 5).
+// DESIGN.md describes the flow.
 //
 // The package must never interpret what a reading means, keep samples itself, write input to a log,
 // or acknowledge a sample before it is on disk. A response repeats nothing of its request except at
@@ -13,15 +14,16 @@
 //	{"vid":"NHeN4UqVsohGS55I7LBdh","time":"2026-11-20T04:00:00.250Z","signals":{"Vehicle.Speed":12.4}}
 //
 // A sample is one JSON object. Members other than vid, time and signals are ignored, so that a
-// sender may add its own. Signals have VSS names. A signal that no rule uses is ignored, counted
-// and named in the response. But if the source is strict (an operator permits it only known
-// signals), the sample is refused. A sample is also refused if a name appears twice in one object,
-// at any level, because it is unclear which value was meant. null is not a reading and is refused.
-// A list of trouble codes has at most 255 entries. time is RFC 3339 or Unix milliseconds (a
-// fraction of a millisecond is dropped). The time may be at most 30 s ahead of this node's clock,
-// and not before the year 2000: Unix seconds that are sent by mistake look like a time before 2000.
-// If a sample has one impossible value, the whole sample is refused, because the other values are
-// then doubtful.
+// sender may add its own. Signals have the names of the Vehicle Signal Specification (VSS). A
+// signal is unknown if no rule of the service uses it. An unknown signal is ignored and counted,
+// and the response names it. But if the source is strict (an operator permits it only known
+// signals), a sample with an unknown signal is refused. A sample is also refused if a name appears
+// twice in one object, at any level, because it is unclear which value was meant. null is not a
+// reading: a sample in which a known signal is null is refused. A list of trouble codes has at most
+// 255 entries. time is RFC 3339 or Unix milliseconds (a fraction of a millisecond is dropped). The
+// time may be at most 30 s ahead of this node's clock, and not before the year 2000: Unix seconds
+// that are sent by mistake look like a time before 2000. If a sample has one impossible value, the
+// whole sample is refused, because the other values are then doubtful.
 //
 // # Memory
 //

@@ -94,7 +94,7 @@ func (h *HTTP) Serve(l net.Listener) error {
 }
 
 // Shutdown stops listening and waits for the requests in progress. If ctx ends first, it closes
-// their connections.
+// their connections and returns the error of ctx.
 func (h *HTTP) Shutdown(ctx context.Context) error {
 	h.guard.EndSilent()
 	err := h.server.Shutdown(ctx)
@@ -168,7 +168,8 @@ func (c *httpConn) beginRequest(slots *quota, source string) bool {
 }
 
 // endRequest ends the counting of a request for which beginRequest returned true. If no other
-// request is in progress on the connection, it releases the connection's slot.
+// request is in progress on the connection, it returns to slots the one connection that
+// beginRequest took.
 func (c *httpConn) endRequest() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -287,8 +288,9 @@ func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 // appended to the value.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate returns the source to which the key of the request belongs. If the key is missing or
-// invalid, it sets WWW-Authenticate and returns an error whose text is for the sender.
+// authenticate returns the source to which the key of the request belongs. If the key is missing,
+// or is not accepted, it sets WWW-Authenticate and returns nil and an error. The text of the error
+// is for the sender. The error is an error of keyOf, or wraps an error of [access.Sources.Verify].
 func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Grant, error) {
 	key, err := keyOf(r)
 	if err != nil {
@@ -320,8 +322,9 @@ func (h *HTTP) sourceOf(r *http.Request) *access.Grant {
 	return nil
 }
 
-// keyOf returns the key that the request has in its header. Its errors are errNoKey and
-// errNotBearer.
+// keyOf returns the key in the request's Authorization header. If there is no such header, the
+// error is errNoKey. If there are several, or the header does not have the form Bearer KEY, the
+// error is errNotBearer.
 func keyOf(r *http.Request) ([]byte, error) {
 	values := r.Header["Authorization"]
 	if len(values) == 0 {
@@ -334,8 +337,9 @@ func keyOf(r *http.Request) ([]byte, error) {
 	return []byte(key), nil
 }
 
-// storeAndRespond stores the batch and responds. The status is 202 only when all accepted samples
-// are on disk.
+// storeAndRespond stores the batch, responds, and returns how the request ended. If samples were
+// accepted, the status is 202 when all of them are on disk, and 503 if the store failed. If no
+// sample was accepted, the status is 403 or 400 (see HTTP).
 func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch) outcome {
 	if err := h.in.store(r.Context(), b); err != nil {
 		return failUnavailable(w, errNotStored.text)

@@ -27,8 +27,8 @@ type format struct {
 	gzip  bool
 }
 
-// formatOf determines the format of a body from its headers. If the format is not accepted, it
-// returns the refusal.
+// formatOf determines the format of a body from its headers. The second result is nil if the format
+// is accepted, and otherwise the refusal.
 func formatOf(h http.Header) (format, *refusal) {
 	var f format
 	media, params, err := mime.ParseMediaType(single(h, "Content-Type"))
@@ -51,17 +51,24 @@ func formatOf(h http.Header) (format, *refusal) {
 	return f, nil
 }
 
-// single returns the value of a header that may occur only once. If the header occurs several
-// times, it returns the values joined by commas, which no caller accepts.
+// single returns the value of a header that may occur only once. If the header is absent, it
+// returns "". If the header occurs several times, it returns the values joined by commas, which no
+// caller accepts.
 func single(h http.Header, name string) string { return strings.Join(h[name], ", ") }
 
 // inflaters pools gzip readers. Each uses about 40 KiB.
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
-// read decodes the body of r, which has the format f, into a batch. The limits apply to the
-// decompressed body; in addition, the compressed body may not be longer than MaxBody. read takes a
-// large buffer from a pool only when the whole body or its first 4 KiB (headBytes) have arrived, so
-// that slow senders do not occupy these buffers.
+// read decodes the body of r, which has the format f, into a batch. The limits MaxBody, MaxSamples
+// and MaxSample apply to the decompressed body; in addition, the compressed body may not be longer
+// than MaxBody.
+//
+// The errors are those of lineBatch; a body that is longer than MaxBody is refused as a whole. If
+// the body arrives too slowly, the error wraps [os.ErrDeadlineExceeded]. After an error, the batch
+// holds the lines decoded so far, or is nil if decoding had not begun.
+//
+// read takes a large buffer from a pool only when the whole body or its first 4 KiB (headBytes)
+// have arrived, so that slow senders do not occupy these buffers.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) (*batch, error) {
 	a := arrivals.Get().(*arrival)
 	defer a.release()
@@ -127,8 +134,8 @@ func (a *arrival) release() {
 	arrivals.Put(a)
 }
 
-// fill reads from r until p is full or r ends. n is the number of bytes read, and whole reports
-// whether r has ended.
+// fill reads from r until p is full or r ends. n is the number of bytes read. whole reports whether
+// fill saw the end of r, which is no error. If reading fails, err is not nil.
 func fill(p []byte, r io.Reader) (n int, whole bool, err error) {
 	for n < len(p) && err == nil {
 		var more int
@@ -189,11 +196,13 @@ func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, w
 }
 
 // takeRate subtracts the given number of samples from the source's budget, the number of samples
-// that the source's rate limit still allows. If the budget is positive, takeRate succeeds, even if
-// the budget becomes negative; the source cannot send again until the budget is positive. If the
-// budget is not positive, takeRate subtracts nothing and returns the refusal. With samples = 0,
-// takeRate only checks the budget. It also sets the RateLimit headers of the response and, with a
-// refusal, Retry-After.
+// that the source's rate limit still allows. If the budget is positive, takeRate returns nil, even
+// if the subtraction makes the budget negative; the source cannot send again until the budget is
+// positive. If the budget is not positive, takeRate subtracts nothing and returns the refusal. With
+// samples = 0, takeRate only checks the budget.
+//
+// takeRate also sets the RateLimit headers of the response and, with a refusal, Retry-After. If the
+// source has no rate limit, takeRate returns nil and sets no header.
 func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) *refusal {
 	r := source.Rate
 	if !r.Limited() {
@@ -216,9 +225,9 @@ func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int
 	return over
 }
 
-// retryAfter is the value of Retry-After with status 503, in seconds. One second is enough: an
-// overload ends quickly, and if the store's NATS cluster has no leader, it elects one within a few
-// seconds.
+// retryAfter is the value of Retry-After with status 503, in seconds. The value is short because
+// both usual causes end soon: an overload ends quickly, and a store whose NATS cluster has no
+// leader elects one within a few seconds. A sender that gets 503 again waits for another second.
 const retryAfter = 1
 
 func failUnavailable(w http.ResponseWriter, text string) outcome {

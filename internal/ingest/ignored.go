@@ -77,9 +77,9 @@ func (g *ignored) add(sample *ignored) {
 // resetNames removes all names before the next batch.
 func (g *ignored) resetNames() { g.names, g.times = g.names[:0], [maxIgnored]int{} }
 
-// setNames sets the names of unknown signals in g, in sorted order, and how often each occurs. g
-// belongs to a batch. The names come from the parameter read, in which the decoder has collected
-// the names from all lines of the batch.
+// setNames sets the names of unknown signals in g, in sorted order, and how often each name occurs.
+// g belongs to a batch. The names and counts come from the parameter read, in which the decoder has
+// collected them from all lines of the batch.
 func (g *ignored) setNames(read *ignored) {
 	g.names = slices.Sorted(slices.Values(read.names))
 	for i, name := range read.names {
@@ -88,8 +88,8 @@ func (g *ignored) setNames(read *ignored) {
 	}
 }
 
-// join adds the counts of another batch to g. It also adds the names of the other batch, but stops
-// adding new ones when g has maxIgnored names.
+// join adds the counts of another batch to g. It also adds the names of the other batch, and how
+// often each occurs. If g already has maxIgnored names, it leaves out a name that g does not have.
 func (g *ignored) join(other *ignored) {
 	g.add(other)
 	for i, name := range other.names {
@@ -119,9 +119,9 @@ func (g *ignored) countFor(source *access.Grant) {
 const maxDigits = 4
 
 // isKept reports whether the name of an unknown signal, which the response may repeat to its
-// sender, may also be stored and shown to operators. Such a name begins like those of VSS or
-// resembles a known name, and has at most maxDigits digits. Any other name may really be a value,
-// such as a vehicle identifier, that the sender put in place of a name.
+// sender, may also be stored and shown to operators. Such a name begins with "Vehicle.", like those
+// of VSS, or resembles a known name, and it has at most maxDigits digits. Any other name may really
+// be a value, such as a vehicle identifier, that the sender put in place of a name.
 func isKept(name string) bool {
 	digits := 0
 	for _, c := range []byte(name) {
@@ -188,7 +188,9 @@ func withSuggestion(name string) string {
 }
 
 // refusal returns the reason why a sample with unknown signals is refused if its source is strict,
-// that is, may send only known signals. Operators see the signal's name only if it may be stored.
+// that is, may send only known signals. The text for the sender names the first unknown signal if a
+// response may repeat its name (see isShown). The text for operators names it only if the name may
+// also be stored (see isKept).
 func (g *ignored) refusal() *refusal {
 	const unknown = " is unknown, and this source is strict: it may send only known signals"
 	if len(g.first) == 0 {
@@ -224,8 +226,8 @@ var lowerNames = func() (names [vehicle.NumSignals]string) {
 // similarSignal returns the known signal whose name is most similar to an unknown name, ignoring
 // case. If the unknown name is the last part of known names, such as Speed or OBD.Speed, the result
 // is the first signal with such a name. Otherwise the result is a signal whose name differs in the
-// fewest letters. The result ok is false if every known name differs by more than maxEdits letters,
-// or if the unknown name is one of otherSignals.
+// fewest letters. If every known name differs by more than maxEdits letters, or if the unknown name
+// is one of otherSignals, ok is false and s is 0.
 func similarSignal(name string) (s vehicle.Signal, ok bool) {
 	name = strings.ToLower(name)
 	if slices.Contains(otherSignals, name) {

@@ -40,8 +40,9 @@ const (
 	noRoom       outcome = "no_room"   // of the source's share, or of all connections or memory
 )
 
-// Names of metrics that other packages read. They count samples, refused samples, refused keys, and
-// refused MQTT connections. Metrics of what is refused have the label reason.
+// Names of metrics that other packages read. The metrics count, in this order: accepted samples,
+// refused samples, refused keys, and refused MQTT connections. The last three have the label
+// reason.
 const (
 	MetricAccepted           = "carstate_samples_accepted_total"
 	MetricRefused            = "carstate_samples_refused_total"
@@ -49,8 +50,9 @@ const (
 	MetricConnectionsRefused = "carstate_mqtt_connections_refused_total"
 )
 
-// newIntake returns an intake and registers its metrics. Each metric has a label named protocol
-// with the given value. So the intakes of HTTP and MQTT can use the same registry.
+// newIntake returns an intake and registers its metrics. Each metric has the label protocol, with
+// the value of the parameter protocol, so that the intakes of HTTP and MQTT can use the same
+// registry.
 func newIntake(c Config, protocol string) *intake {
 	c = c.withDefaults()
 	c.Registry = prometheus.WrapRegistererWith(prometheus.Labels{"protocol": protocol}, c.Registry)
@@ -93,8 +95,8 @@ func newIntake(c Config, protocol string) *intake {
 	return in
 }
 
-// gauge registers a metric of the memory that unanswered telemetry uses. inUse returns this memory,
-// in bytes.
+// gauge registers a metric of the memory that unanswered telemetry uses. The function inUse must
+// return this memory, in bytes.
 func (in *intake) gauge(inUse func() int) {
 	in.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_ingest_held_bytes",
@@ -116,8 +118,8 @@ func (in *intake) observe(start time.Time, o outcome) {
 	in.duration.WithLabelValues(string(o)).Observe(in.Now().Sub(start).Seconds())
 }
 
-// refuse counts n samples of source that were refused for the reason why, and records why as the
-// source's last refusal.
+// refuse counts n samples of source that were refused for the reason why. It also records why, for
+// operators, as the newest reason for which the service refused data of this source.
 func (in *intake) refuse(source *access.Grant, why *refusal, n int) {
 	in.refused[why.kind].Add(float64(n))
 	source.CountRefused(why.kind, n)
@@ -156,8 +158,8 @@ func (in *intake) refuseKey(err error) {
 }
 
 // countRefused counts the refused lines of b by reason, in the metrics and for the source. It also
-// records b.first, the refusal of one of these lines, as the source's last refusal. The batch b
-// must have at least one refused line.
+// records b.first, the refusal of one of these lines, as the newest reason for which the service
+// refused data of the source. The batch b must have at least one refused line.
 func (in *intake) countRefused(b *batch) {
 	for why, n := range b.refused {
 		if n > 0 {
@@ -174,7 +176,8 @@ func (in *intake) note(source *access.Grant, why *refusal) {
 }
 
 // store stores the accepted samples of b, and counts accepted and refused ones. Nothing of b may be
-// acknowledged unless store returns nil.
+// acknowledged unless store returns nil. If storing fails, the accepted samples are counted as
+// refused (errNotStored).
 func (in *intake) store(ctx context.Context, b *batch) error {
 	if b.first != nil {
 		in.countRefused(b)

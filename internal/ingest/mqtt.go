@@ -35,10 +35,10 @@ import (
 //	0x97  the vehicle would exceed the limit of vehicles
 //	0x99  no line was valid, or the message exceeds a limit
 //
-// A PUBACK of MQTT 3.1.1 cannot report a failure, and QoS 0 has no PUBACK, so in these cases the
-// connection is closed, under MQTT 5 with a reason code. There is one exception: if a QoS 0 message
-// on an allowed topic has no accepted sample, it is counted and dropped, and the connection stays
-// open.
+// A PUBACK of MQTT 3.1.1 cannot report a failure, and QoS 0 has no PUBACK. So if a message of MQTT
+// 3.1.1 or QoS 0 is refused as a whole, the connection is closed, under MQTT 5 with a reason code.
+// There is one exception: if a QoS 0 message on an allowed topic has no accepted sample, the
+// message is counted and dropped, and the connection stays open.
 //
 // If the store fails, the connection is closed without an acknowledgement, and the client sends the
 // message again. The key is checked again at every message, so a source that was removed is refused
@@ -125,8 +125,9 @@ func NewMQTT(c Config) *MQTT {
 	return m
 }
 
-// Serve serves the connections of l until [MQTT.Shutdown] is called, and then returns
-// [net.ErrClosed]. It may be called for several listeners.
+// Serve serves the connections of l until [MQTT.Shutdown] is called, which closes l, and then
+// returns an error that wraps [net.ErrClosed]. If accepting a connection fails before that, Serve
+// returns the error. Serve may be called for several listeners.
 func (m *MQTT) Serve(l net.Listener) error { return m.serveGuarded(m.guard.Listener(l)) }
 
 // ServeTLS is like Serve, but uses TLS.
@@ -216,8 +217,8 @@ func (m *MQTT) serve(c *conn) {
 }
 
 // Shutdown stops listening, stores and acknowledges the messages that have arrived, and closes
-// every connection. If ctx ends first, it closes the connections at once. A second call waits for
-// the first.
+// every connection. If ctx ends first, it closes the connections at once and returns the error of
+// ctx. A second call waits until the first has finished, and returns nil.
 func (m *MQTT) Shutdown(ctx context.Context) error {
 	m.mu.Lock()
 	already := m.closing

@@ -99,8 +99,9 @@ func (c *conn) begin(timeout time.Duration) error {
 }
 
 // readLength reads the rest of a packet's fixed header, whose first byte was already read. The rest
-// is the number of bytes after the header, encoded with 7 bits in each byte. readLength returns an
-// error if this number exceeds limit.
+// is the number of bytes after the header, encoded with 7 bits in each byte. readLength stores this
+// number in c.left, and the whole header in c.head. If the number exceeds limit, readLength returns
+// errTooLarge and stores nothing.
 func (c *conn) readLength(first byte, limit int) error {
 	head := [5]byte{first}
 	length := 0
@@ -255,8 +256,11 @@ func (c *conn) readLarge() error {
 }
 
 // grow takes memory from the quotas for a larger buffer, after the buffer of a packet has become
-// full. size is the present size of the buffer, and whole is the size of the packet, in bytes. It
-// returns the next size of the buffer, or false if the connection ends before the memory is free.
+// full. size is the present size of the buffer, and whole is the size of the packet, both in bytes.
+//
+// The first result is the next size of the buffer: twice size, but at most whole; or whole, if
+// receiving has too little memory and grow therefore uses finishing (see packetQuotas). The second
+// result is false if the connection ended before the memory was free.
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
@@ -269,7 +273,7 @@ func (c *conn) grow(size, whole int) (int, bool) {
 }
 
 // reserveProcessing waits until the memory for processing a complete packet is free, and takes it.
-// If the connection ends first, it returns an error.
+// If the connection ends first, it returns errEnding.
 func (c *conn) reserveProcessing() error {
 	if !c.processing.reserveWait(processingBytes(c.packet), c.ended) {
 		return errEnding

@@ -39,8 +39,9 @@ func (h *hook) Provides(b byte) bool {
 	}, b) >= 0
 }
 
-// OnConnect processes a well-formed CONNECT before the login is checked. It drops the will, limits
-// the keep-alive time, and refuses the connection if the service is not ready.
+// OnConnect processes a well-formed CONNECT before the login is checked. It drops the will, and
+// limits the keep-alive time. If the service is not ready, it sends a CONNACK that says so, and
+// returns an error, after which the library closes the connection.
 func (h *hook) OnConnect(cl *mqtt.Client, _ packets.Packet) error {
 	// The library would publish a will without calling OnPublish. Some clients always set a will,
 	// so the will is dropped and the client is not refused.
@@ -59,8 +60,9 @@ func (h *hook) OnConnect(cl *mqtt.Client, _ packets.Packet) error {
 	return nil
 }
 
-// OnConnectAuthenticate checks the name and key of a source. It also refuses the login if the
-// source has used up its share of the connections.
+// OnConnectAuthenticate checks the name and key of a source, and reports whether the login is
+// accepted. It also refuses the login if the source has used up its share of the connections, or if
+// the connection was evicted in the meantime.
 func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 	c := cl.Net.Conn.(*conn)
 	name := string(cl.Properties.Username)
@@ -112,15 +114,18 @@ func (m *MQTT) refuseLogin(cl *mqtt.Client, code packets.Code) {
 	_ = cl.Net.Conn.Close()
 }
 
-// OnACLCheck refuses every subscription. OnPublish checks the right to publish, because topic
-// aliases are not resolved yet when the library calls OnACLCheck.
+// OnACLCheck reports whether a client may publish (write is true) or subscribe (write is false). It
+// allows every publish and refuses every subscription. OnPublish checks the right to publish,
+// because topic aliases are not resolved yet when the library calls OnACLCheck.
 func (h *hook) OnACLCheck(_ *mqtt.Client, _ string, write bool) bool {
 	return write
 }
 
 // OnPacketRead refuses a PUBLISH that the library would change or drop before it calls OnPublish.
 // The library would lower QoS 2 to 1, and would drop a message whose topic begins with $, without a
-// response. OnPacketRead also refuses long topics, which the library could store as aliases.
+// response. OnPacketRead also refuses topics longer than maxTopic, which the library could store as
+// aliases. After a refusal, the connection is closed and the error is ErrRejectPacket. Any other
+// packet is returned; a PUBLISH gets its own copy of the topic.
 func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
 	if pk.FixedHeader.Type != packets.Publish {
 		return pk, nil
@@ -142,8 +147,9 @@ func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet,
 	return pk, nil
 }
 
-// OnPacketEncode adds to a CONNACK the limits that the library does not announce by itself. In a
-// CONNACK of MQTT 3.1.1 it replaces reason codes that only MQTT 5 defines.
+// OnPacketEncode returns the packet that is sent in place of pk. It adds to a CONNACK of success
+// the limits that the library does not announce by itself. In a CONNACK of MQTT 3.1.1 it replaces
+// reason codes that only MQTT 5 defines. Any other packet is returned unchanged.
 func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet {
 	switch {
 	case pk.FixedHeader.Type != packets.Connack:
@@ -292,7 +298,8 @@ func (m *MQTT) read(s *access.Grant, id vehicle.ID, payload []byte) (*batch, err
 }
 
 // refusalText counts a message that has no accepted sample as refused, and returns the reason as
-// text for the sender. err is the error of decoding the message, if there was one.
+// text for the sender. err is the error of decoding the message, or nil. If err is nil, the reason
+// is that of the first refused line, or errEmpty if the message has no line.
 func (m *MQTT) refusalText(source *access.Grant, b *batch, err error) string {
 	var whole *refusal
 	switch {
@@ -308,8 +315,9 @@ func (m *MQTT) refusalText(source *access.Grant, b *batch, err error) string {
 	return b.first.text
 }
 
-// vehicleOf returns the vehicle that a topic names, and whether the topic has the form
-// vehicles/VID/telemetry with a valid vehicle identifier.
+// vehicleOf returns the vehicle that a topic names. The second result reports whether the topic has
+// the form vehicles/VID/telemetry with a valid vehicle identifier; if not, the first result is
+// meaningless.
 func vehicleOf(topic string) (vehicle.ID, bool) {
 	vid, ok1 := strings.CutPrefix(topic, topicPrefix)
 	vid, ok2 := strings.CutSuffix(vid, topicSuffix)

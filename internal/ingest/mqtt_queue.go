@@ -46,8 +46,9 @@ func (q *queue) wait() {
 	}
 }
 
-// enqueue adds a message to the queue of its connection. If receiveMaximum messages or maxQueued
-// bytes are waiting, enqueue blocks; during that time, nothing is read from the client.
+// enqueue adds a message to the queue of its connection. It blocks while receiveMaximum messages
+// are waiting, or while the message would increase the memory of a queue that is not empty beyond
+// maxQueued bytes. During that time, nothing is read from the client.
 func (m *MQTT) enqueue(cl *mqtt.Client, c *conn, p pending) {
 	q := &c.queue
 	bytes := messageBytes
@@ -93,10 +94,11 @@ func (m *MQTT) drainQueue(cl *mqtt.Client, q *queue) {
 	q.changed.Broadcast()
 }
 
-// storeAndAcknowledge stores the messages together and acknowledges each. If the store fails, it
-// acknowledges none, closes the connection and returns false. The client then sends these messages
-// again. No later message of the connection may be stored before these, because a fold ignores
-// samples that are older than the vehicle's state.
+// storeAndAcknowledge stores the messages together. It then sends a PUBACK for each message of QoS
+// 1, refused ones included, and returns true. If the store fails, it acknowledges none, closes the
+// connection and returns false. The client then sends these messages again. No later message of the
+// connection may be stored before these, because a fold ignores samples that are older than the
+// vehicle's state.
 func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
 	all := new(batch)
 	for _, p := range messages {

@@ -43,8 +43,7 @@ func (r *packetQuotas) inUse() int {
 }
 
 // processingBytes returns the maximum memory, in bytes, that a PUBLISH of n bytes needs from its
-// arrival to its acknowledgement. The result is the sum of three parts: messageBytes for the
-// message itself, n bytes for the second copy of the packet, which the library makes, and 9 n bytes
-// for the samples or the user properties that are decoded from this copy. TestProcessingBytes
-// verifies the sum with the most expensive messages.
+// arrival to its acknowledgement: messageBytes + n + 9 n. The parts are the message itself, the
+// second copy of the packet, which the library makes, and the samples or user properties that are
+// decoded from this copy. TestProcessingBytes verifies the sum with the most expensive messages.
 func processingBytes(n int) int { return messageBytes + 10*n }

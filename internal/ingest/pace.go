@@ -26,7 +26,8 @@ func (p *pace) begin(now time.Time, grace time.Duration) error {
 }
 
 // add counts n bytes that arrived. When 1,000 bytes or more have arrived since the deadline was
-// last set, add extends the deadline by the time that these bytes may take at the minimum rate.
+// last set, add extends the deadline by perByte for each of these bytes, but not beyond transitTime
+// after the body or packet began to arrive.
 func (p *pace) add(n int) error {
 	if p.came += n; p.came-p.counted < 1000 {
 		return nil

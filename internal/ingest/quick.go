@@ -29,8 +29,8 @@ type quick struct {
 	times            [maxIgnored]int
 }
 
-// sample does what [Decoder.Sample] does, for the decoder d. If ok is false, quick gave up, and the
-// general parser must decode the line.
+// sample does what [Decoder.Sample] does, for the decoder d. If ok is false, quick gave up: x is
+// then meaningless, and the general parser must decode the line.
 func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (
 	x vehicle.Sample, ok bool,
 ) {
@@ -110,7 +110,8 @@ func (q *quick) take(c byte) {
 }
 
 // begin reads open, the opening byte of an object or array, and reports whether a member or element
-// follows. If the object or array is empty, begin also reads end, its closing byte.
+// follows. If the object or array is empty, begin also reads end, its closing byte. If another byte
+// than open follows, quick gives up on the line, and begin returns false.
 func (q *quick) begin(open, end byte) bool {
 	q.take(open)
 	if q.space() == end {
@@ -137,8 +138,9 @@ func (q *quick) more(end byte) bool {
 	return false
 }
 
-// text reads a JSON string and returns its content. If the string has an escape or a character
-// outside ASCII, quick gives up on the line.
+// text reads a JSON string and returns its content, a part of the line. If no string follows, or
+// the string has an escape or a character outside ASCII, quick gives up on the line, and text
+// returns nil.
 func (q *quick) text() []byte {
 	if q.space() != '"' {
 		q.fail()
@@ -159,8 +161,8 @@ func (q *quick) text() []byte {
 	return nil
 }
 
-// number reads a JSON number. If the number has an exponent or more than 15 digits, quick gives up
-// on the line.
+// number reads a JSON number and returns its value. If no number follows, or it has an exponent or
+// more than 15 digits, quick gives up on the line, and number returns 0.
 func (q *quick) number() (v float64) {
 	q.space()
 	b, i := q.rest, 0
@@ -215,8 +217,9 @@ func (q *quick) word(w string) {
 	q.rest = q.rest[len(w):]
 }
 
-// skip reads the value of an ignored member with the given name. If the object already had a member
-// of that name, or the value is an object or array, quick gives up on the line.
+// skip reads the value of an ignored member with the given name. quick gives up on the line in
+// three cases: the object already had an ignored member with this name, the line has more than
+// maxUnknown ignored members, or the value is an object or array.
 func (q *quick) skip(name []byte) {
 	for _, other := range q.unknown[q.from:q.n] {
 		if string(other) == string(name) {

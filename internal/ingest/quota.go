@@ -58,7 +58,7 @@ func (q *quota) tryAcquireLocked(source string, n int) bool {
 
 // acquire waits until n bytes are free and within the source's share, and takes them. If n exceeds
 // the size of the whole quota, acquire waits for the whole quota and takes it. The result got is
-// how many bytes acquire took. The result ok is false if stop was closed first. Sources with
+// how many bytes acquire took. If stop was closed first, got is 0 and ok is false. Sources with
 // waiting calls are served in turn, so that small calls cannot starve a large one, and the calls of
 // one source cannot starve those of another.
 func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok bool) {
@@ -177,8 +177,8 @@ func (r *reservation) reserve(n int) bool {
 	return true
 }
 
-// reserveWait waits until n more bytes are free, and enlarges r by them. It returns false if stop
-// was closed first.
+// reserveWait waits until n more bytes are free, enlarges r by them, and returns true. If stop was
+// closed first, it returns false and r is unchanged.
 func (r *reservation) reserveWait(n int, stop <-chan struct{}) bool {
 	got, ok := r.of.acquire(r.source, n, stop)
 	r.bytes += got

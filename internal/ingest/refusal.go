@@ -79,8 +79,8 @@ var (
 
 const tooSlow = " arrived too slowly: the minimum is 1 KB/s, and at most 60 s in total"
 
-// overRate returns the refusal of a source that is over its rate r, and may send again after the
-// given time.
+// overRate returns the refusal of data from a source that is over its rate r. The parameter wait is
+// the time after which the source may send again.
 func overRate(r access.Rate, wait time.Duration) *refusal {
 	unit := "samples"
 	if r.Calls == 1 {

@@ -10,7 +10,7 @@ import (
 )
 
 // signals reads the JSON object that holds the signals of a sample, and sets their values in r. It
-// counts unknown signals and ignores their values.
+// counts unknown signals and ignores their values. Each error is a *refusal.
 func (d *Decoder) signals(r *vehicle.Readings) error {
 	if err := d.expect(jsontext.KindBeginObject, errSignalsType); err != nil {
 		return err

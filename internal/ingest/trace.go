@@ -14,9 +14,10 @@ import (
 // untraced is the span that is used if tracing is off.
 var untraced trace.Span = noop.Span{}
 
-// span begins the span of one request, or of the MQTT messages that are stored together. It ignores
-// a traceparent header, so that senders cannot decide what is traced. No attribute names a vehicle
-// or a source.
+// span begins the span of one request, or of the MQTT messages that are stored together. It returns
+// the span and a context that contains it. It ignores a traceparent header, so that senders cannot
+// decide what is traced. No attribute names a vehicle or a source. If tracing is off, span returns
+// ctx and the span untraced.
 func (in *intake) span(ctx context.Context, name string, start time.Time) (context.Context, trace.Span) {
 	if in.Tracer == nil {
 		return ctx, untraced
