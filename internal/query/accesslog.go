@@ -59,8 +59,9 @@ type AccessLog struct {
 // logEvery is the interval at which the records in the ring are formatted and written.
 const logEvery = 50 * time.Millisecond
 
-// OpenAccessLog opens the file, if one is configured, and starts a goroutine that writes the log
-// until [AccessLog.Close].
+// OpenAccessLog returns an access log. It opens the file, if one is configured, and starts a
+// goroutine that writes the log until [AccessLog.Close]. If the file cannot be opened, it returns
+// an error and starts nothing.
 func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	var file *os.File
 	to := c.Out
@@ -107,8 +108,9 @@ func openLog(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Close writes the remaining records and closes the file. It must be called after the last
-// request was answered.
+// Close writes the remaining records and closes the file, if there is one. It must be called after
+// the last request was answered. It returns only an error of closing the file; errors of writing
+// are logged.
 func (a *AccessLog) Close() error {
 	a.stop()
 	<-a.stopped
@@ -136,7 +138,8 @@ func (a *AccessLog) run(ctx context.Context) {
 }
 
 // openAgain opens the file that now has the configured name, and continues the log in this file. If
-// it cannot be opened, lines are still appended to the old file.
+// this file cannot be opened, lines are still appended to the old file. If lines are written to
+// Out, openAgain does nothing.
 func (a *AccessLog) openAgain() {
 	if a.file == nil {
 		return
@@ -220,7 +223,8 @@ type record struct {
 	outcome   outcome
 }
 
-// logAnswer puts a record of an answer into the ring. It takes no lock and does not allocate.
+// logAnswer puts a record of an answer into the ring. If the ring is full, it drops the record and
+// counts it as lost. It takes no lock and does not allocate.
 func (a *AccessLog) logAnswer(
 	r *request, w *response, ids *requestIDs, from netip.Addr, at time.Time, took time.Duration,
 ) {

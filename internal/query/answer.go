@@ -109,8 +109,9 @@ func framingFailure(r *request, h *head) *failure {
 	return nil
 }
 
-// splitTarget returns the path and the query of a request target in origin form or in
-// absolute form. It neither decodes nor cleans them.
+// splitTarget returns the path and the query of a request target in origin form (/path?query) or in
+// absolute form (http://host/path?query). It neither decodes nor cleans them. If the target has no
+// query, query is nil. If the target has another form, path is empty.
 func splitTarget(target []byte) (path, query []byte) {
 	path = target
 	if len(path) > 0 && path[0] != '/' {
@@ -122,8 +123,8 @@ func splitTarget(target []byte) (path, query []byte) {
 	return path, nil
 }
 
-// afterAuthority returns the part of an http or https URL after scheme and host, or nil if
-// target is not such a URL.
+// afterAuthority returns the part of an http or https URL after scheme and host. If target is not
+// such a URL, or nothing follows the host, it returns nil.
 func afterAuthority(target []byte) []byte {
 	i := bytes.Index(target, []byte("://"))
 	if i < 0 || !equalFold(target[:i], "http") && !equalFold(target[:i], "https") {
@@ -166,9 +167,9 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 // no rate-limit headers.
 //
 // The headers show whether a token is valid, so a client could use them to guess tokens. Therefore
-// an invalid token is recorded as a refusal, and an address with too many refusals gets no
-// rate-limit headers, even for a valid token. Before the tables of tokens are loaded, no token is
-// valid.
+// an invalid token, unless it is empty, is recorded as refused for the client's address (see
+// refusals). An address from which too many tokens were refused gets no rate-limit headers, even
+// for a valid token. Before the tables of tokens are loaded, no token is valid.
 func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Time, w *response) {
 	g, err := a.tokens.Verify(p.token, now)
 	switch {
@@ -184,7 +185,9 @@ func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Tim
 	}
 }
 
-// refuseToken answers a request whose token is invalid. err is the error of [access.Tokens.Verify].
+// refuseToken answers a request whose token is invalid: with 429 if too many tokens from the
+// client's address were refused before, and otherwise with the failure of the token. err is the
+// error of [access.Tokens.Verify].
 func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Time, w *response) {
 	if wait := a.refused.noteRefusal(a.client(r), now); wait > 0 {
 		w.failOverRefusals(wait)
@@ -235,9 +238,10 @@ func (a *answerer) applyGrant(r *request, vid []byte, g *access.Grant, now time.
 	a.answerVehicle(vid, g, now, w)
 }
 
-// answerVehicle answers with the verdict about the vehicle. If the token's grant does not include
-// the vehicle, answerVehicle also looks up the vehicle, but answers as for an unknown one. So
-// neither the answer nor the time that it takes shows whether the vehicle exists.
+// answerVehicle answers with the vehicle's verdict for the operation, or with the reason why there
+// is none. If the token's grant does not include the vehicle, answerVehicle also looks up the
+// vehicle, but answers as for an unknown one. So neither the answer nor the time that it takes
+// shows whether the vehicle exists.
 func (a *answerer) answerVehicle(vid []byte, g *access.Grant, now time.Time, w *response) {
 	granted := g.Vehicles.IncludeBytes(vid)
 	if g.Sandbox() && granted && string(vid) == access.SandboxUnavailable {

@@ -39,7 +39,7 @@ type hops struct {
 }
 
 // previous returns the members of the list in X-Forwarded-For from the last to the first, one with
-// each call, and then an empty slice.
+// each call. It skips empty members. When no member is left, it returns nil.
 func (h *hops) previous() []byte {
 	for {
 		for len(h.list) > 0 {

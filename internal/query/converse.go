@@ -264,8 +264,8 @@ func overdue(deadline, now time.Time, limit time.Duration) bool {
 	return left < limit*3/4 || left > limit
 }
 
-// makeRoom makes space in the buffer to read more of a head. It reports false if the buffer has its
-// largest size and is full, which means that the head is too long.
+// makeRoom makes space in the buffer to read more of a head, and returns true. If the buffer has
+// its largest size and is full, which means that the head is too long, it returns false.
 func (v *conversation) makeRoom() bool {
 	switch {
 	case v.buf == nil:
@@ -284,8 +284,9 @@ func (v *conversation) makeRoom() bool {
 	return true
 }
 
-// readFailure returns the failure to answer with after reading failed with err. If no part of a
-// head had arrived, readFailure returns nil, because the client then expects no answer.
+// readFailure returns the failure to answer with after reading failed with err: failSlow if the
+// time was over, and otherwise failMalformed. If no part of a head had arrived, readFailure returns
+// nil, because the client then expects no answer.
 func (v *conversation) readFailure(err error) *failure {
 	if v.end == v.begin {
 		return nil
@@ -297,8 +298,9 @@ func (v *conversation) readFailure(err error) *failure {
 	return failMalformed
 }
 
-// respond appends the answer to a request head to e.out. It reports whether the connection stays
-// open after that answer.
+// respond appends the answer to a request head to e.out. The result goesOn reports whether the
+// connection stays open after this answer. If the answer is a document, respond also sends
+// everything in e.out, and then the document.
 func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
 	start := s.now()
@@ -364,9 +366,10 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	return goesOn
 }
 
-// sendDocument sends the collected answers and then a document. A document is large and its reader
-// may be slow, so the request no longer counts as in progress while the document is sent. Otherwise
-// slow readers could use up MaxInFlight, and queries would get 503.
+// sendDocument sends the collected answers and then a document. It reports whether it wrote all of
+// them. A document is large and its reader may be slow, so the request no longer counts as in
+// progress while the document is sent. Otherwise slow readers could use up MaxInFlight, and queries
+// would get 503.
 func (v *conversation) sendDocument(e *exchange) bool {
 	v.endRequest()
 	now := time.Now()
@@ -383,9 +386,9 @@ func (v *conversation) sendDocument(e *exchange) bool {
 	return err == nil
 }
 
-// send writes answers to the connection. While its answer is written, a request no longer counts as
-// in progress. Otherwise clients that do not read could use up MaxInFlight, and all other clients
-// would get 503.
+// send writes answers to the connection and reports whether it wrote all of them. While its answer
+// is written, a request no longer counts as in progress. Otherwise clients that do not read could
+// use up MaxInFlight, and all other clients would get 503.
 func (v *conversation) send(b []byte) bool {
 	v.endRequest()
 	if len(b) == 0 {

@@ -1,7 +1,7 @@
-// Package query answers the two operations of the service over HTTP/1.1: how a
-// vehicle drives, and whether its throttle system is healthy. It also serves the
-// public documentation, which is embedded and rendered once, at the start (docs.go
-// and the directory docs).
+// Package query answers the two operations of the service over HTTP/1.1: how a vehicle drives, and
+// whether its throttle system is healthy. The result of an operation for one vehicle is called a
+// verdict. The package also serves the public documentation, which is embedded and rendered once,
+// at the start (docs.go and the directory docs).
 //
 // The package has two halves. The answerer (answer.go and the files beside it) knows
 // no sockets: it takes the method, the request target as sent, and the header block,
@@ -12,12 +12,12 @@
 // parsed strictly: a request that could be understood in two ways is refused, and its
 // connection is closed. DESIGN.md follows one request from accept to answer.
 //
-// Answering takes no lock that another request could hold for longer than one lookup
-// in the fleet table. The access log, if there is one, is written in the background
-// (accesslog.go).
+// The fleet table ([fleet.Table]) holds the verdicts of all vehicles in memory. Answering takes no
+// lock that another request could hold for longer than one lookup in this table. The access log, if
+// there is one, is written in the background (accesslog.go).
 //
-// The contract on the wire is written as scripts in testdata, which a person can read
-// and which the tests run against a real listener.
+// The scripts in testdata show the bytes of requests and of their answers. The tests run these
+// scripts against a real listener.
 //
 // The checks run in this order, and the first that fails decides the answer: framing (including
 // HTTP version and sizes), path, method, query syntax (including that of vid), overload and

@@ -46,8 +46,9 @@ const (
 )
 
 // newDocuments returns the public documentation. The documentation states maxAge, the maximum age
-// of the verdicts that the service answers with. It panics if a file is missing or a template
-// fails, which only a bug can cause.
+// of the verdicts that the service answers with. If maxAge is zero or less, verdicts of any age are
+// answered. newDocuments panics if a file is missing or a template fails, which only a bug can
+// cause.
 func newDocuments(maxAge time.Duration) documents {
 	return documents{
 		"/":                     ownDocument("page.html.tmpl", renderPage(maxAge), cachePage, pagePolicy),
@@ -206,8 +207,9 @@ func asset(name string) *document {
 	return ownDocument(name, readDocFile(name), cacheAsset, pagePolicy)
 }
 
-// ownDocument returns a document that this project wrote. cache and policy are the values of its
-// headers Cache-Control and Content-Security-Policy.
+// ownDocument returns a document that this project wrote. The extension of name, without .tmpl,
+// determines its content type. cache and policy are the values of its headers Cache-Control and
+// Content-Security-Policy.
 func ownDocument(name string, content []byte, cache, policy string) *document {
 	return &document{
 		contentType: contentType(strings.TrimSuffix(name, ".tmpl")),
@@ -287,8 +289,9 @@ func renderOpenAPI() []byte {
 	return b.Bytes()
 }
 
-// failureExamples returns an "examples" object of OpenAPI with an example of each failure
-// that has the status.
+// failureExamples returns, as JSON, an "examples" object of OpenAPI with an example of each failure
+// that has the status. Its members have the names of the failures. If no failure has the status,
+// the object is empty.
 func failureExamples(status int) (string, error) {
 	type example struct {
 		Summary string          `json:"summary"`

@@ -21,8 +21,8 @@ type documents map[string]*document
 // and a reader may have a slow connection.
 const documentTimeout = 30 * time.Second
 
-// writeDocument writes the answer with d, or a 404 if d is nil. It ignores the query of the
-// request.
+// writeDocument writes the answer with d. If d is nil, the answer is 404; if the method is not GET
+// or HEAD, 405; if the server is overloaded, 503. writeDocument ignores the query of the request.
 func (w *response) writeDocument(r *request, d *document, h *head) {
 	switch {
 	case d == nil:

@@ -165,8 +165,9 @@ var (
 // failScope maps each operation to the failure of a token that does not permit it.
 var failScope = [noOperation]*failure{carDrivingState: failNoDriving, throttleSystem: failNoThrottle}
 
-// tokenFailure returns the failure of an invalid token. err is the error of
-// [access.Tokens.Verify].
+// tokenFailure returns the failure of an invalid token. err is the error of [access.Tokens.Verify].
+// If err says that the token is malformed, the failure depends on the text of the token (see
+// malformed).
 func tokenFailure(err error, token []byte) *failure {
 	switch {
 	case errors.Is(err, access.ErrExpired):

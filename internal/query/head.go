@@ -15,9 +15,10 @@ type head struct {
 	gzip          bool     // the client accepts a body in gzip
 }
 
-// scanHead parses a header block as sent, from the first header to the empty line. It is strict and
-// does not rely on another parser: if a proxy and this server disagreed on the end of a request, a
-// client could smuggle one request inside another.
+// scanHead parses a header block as sent, from the first header to the empty line. If it finds an
+// error, it sets the field fault of the result and parses no further. It is strict and does not
+// rely on another parser: if a proxy and this server disagreed on the end of a request, a client
+// could smuggle one request inside another.
 func scanHead(raw []byte) (h head) {
 	for len(raw) > 0 {
 		end := bytes.IndexByte(raw, '\n')
@@ -112,8 +113,8 @@ func isHost(b []byte) bool {
 	return len(b) > 0
 }
 
-// addLength records a Content-Length header. A second such header, or a value other than 0, is an
-// error, because a request must have no body.
+// addLength records a Content-Length header. If it is the second such header, or its value is not
+// 0, addLength sets h.fault, because a request must have no body.
 func (h *head) addLength(value []byte) {
 	switch {
 	case h.length || !isLength(value):

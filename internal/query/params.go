@@ -79,8 +79,8 @@ func validEscapes(b []byte) bool {
 	}
 }
 
-// nameIs reports whether a name equals want after percent-decoding. want must contain no blank,
-// because '+' is not decoded.
+// nameIs reports whether a name equals want after percent-decoding. In encoded, every '%' must
+// begin a percent-encoded byte. want must contain no blank, because '+' is not decoded.
 func nameIs(encoded []byte, want string) bool {
 	i := 0
 	for len(encoded) > 0 {
@@ -100,8 +100,8 @@ func nameIs(encoded []byte, want string) bool {
 }
 
 // decode returns a parameter's value in decoded form. In the encoded value, every '%' must begin a
-// percent-encoded byte. If there is nothing to decode, decode returns its argument; otherwise it
-// appends the decoded value to *scratch and returns that part of *scratch.
+// percent-encoded byte. If the value has neither '%' nor '+', decode returns the slice encoded
+// itself. Otherwise it appends the decoded value to *scratch and returns this part of *scratch.
 func decode(encoded []byte, scratch *[]byte) []byte {
 	if bytes.IndexByte(encoded, '%') < 0 && bytes.IndexByte(encoded, '+') < 0 {
 		return encoded

@@ -36,10 +36,12 @@ func isRead(method []byte) bool {
 	return string(method) == "GET" || string(method) == "HEAD"
 }
 
-// headEnd finds the end of the request head at the start of b. end is the number of bytes of the
-// head, or 0 if its end has not arrived. The search starts at the index from. For the first call
-// for a head, from is 0. When more bytes have arrived, the caller calls headEnd again, and passes
-// the previous result next as from.
+// headEnd finds the end of the request head at the start of b. The search starts at the index from,
+// which is 0 in the first call for a head.
+//
+// If b has the whole head, end is the number of bytes of the head, and next is 0. If the end of the
+// head has not arrived, end is 0, and next is the index at which the search must continue: when
+// more bytes have arrived, the caller passes next as from.
 //
 // A head ends with an empty line. headEnd also accepts a line end without CR, although such a head
 // is refused later. Otherwise the server would wait for more input before it refuses the head.
@@ -72,8 +74,8 @@ func skipEmptyLines(b []byte) []byte {
 }
 
 // split divides a complete head into the header block and the three parts of the request line, and
-// stores them in r. It returns a failure if the request line is malformed. The answerer checks
-// everything else.
+// stores them in r. If the request line is malformed, it returns a failure, and otherwise nil. The
+// answerer checks everything else.
 func (r *request) split(head []byte) *failure {
 	i := bytes.IndexByte(head, '\n')
 	if i < 1 || head[i-1] != '\r' {

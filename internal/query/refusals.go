@@ -17,10 +17,10 @@ const (
 	refusedWindow = time.Minute
 )
 
-// Refusals are remembered for a limited number of addresses: a hash assigns each address to one of
-// refusalSets sets, and a set holds up to refusalWays addresses. An address takes about 850 bytes.
-// If the set of a new address is full, the address whose last refusal is the oldest of the set is
-// evicted.
+// Refused tokens are remembered for a limited number of addresses: a hash assigns each address to
+// one of refusalSets sets, and a set holds up to refusalWays addresses. An address takes about 850
+// bytes. If the set of a new address is full, the new address takes the place of the one in the set
+// from which no token was refused for the longest time.
 const (
 	refusalSets = 512 // a power of two
 	refusalWays = 8
@@ -48,10 +48,10 @@ type refusalLog struct {
 
 func newRefusals() *refusals { return &refusals{seed: maphash.MakeSeed()} }
 
-// noteRefusal records that a token from the address is refused at the time now. If the address
-// already has too many refusals, noteRefusal records nothing and returns how long the address must
-// wait. Because nothing is recorded during the wait, the wait never becomes longer than the client
-// was told at first.
+// noteRefusal records that a token from the address is refused at the time now, and returns 0. If
+// refusedTokens tokens from the address were already refused within refusedWindow, noteRefusal
+// records nothing and returns how long the address must wait. Because nothing is recorded during
+// the wait, the wait never becomes longer than the client was told at first.
 func (r *refusals) noteRefusal(a netip.Addr, now time.Time) (wait time.Duration) {
 	from, at := netguard.Client(a), time.Duration(now.UnixNano())
 	s := r.setOf(from)
@@ -96,7 +96,7 @@ func (l *refusalLog) wait(at time.Duration) time.Duration {
 }
 
 // logOf returns the log of the address or prefix from. If s has none, logOf adds an empty log. If s
-// is full, the new log replaces the one whose last refusal is the oldest. The caller holds mu.
+// is full, the new log replaces the one whose newest time is the earliest. The caller holds mu.
 func (s *refusalSet) logOf(from netip.Prefix) *refusalLog {
 	victim := 0
 	for i, l := range s.logs {

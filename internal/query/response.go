@@ -75,8 +75,8 @@ func (w *response) setTime(name string, t time.Time) {
 	w.setFrom(name, start)
 }
 
-// setFrom adds a header. The caller has just appended its value to w.values, where it begins at the
-// index start.
+// setFrom adds a header. The caller has just appended the header's value to w.values; the value
+// begins at the index start and ends at the end of w.values.
 func (w *response) setFrom(name string, start int) {
 	w.headers = append(w.headers, header{name, w.values[start:len(w.values):len(w.values)]})
 }
@@ -140,7 +140,8 @@ const (
 )
 
 // setPolicy adds the header RateLimit-Policy, which describes the rate limit r with the given name,
-// in the syntax of draft-ietf-httpapi-ratelimit-headers-11.
+// in the syntax of draft-ietf-httpapi-ratelimit-headers-11: for 60 calls in a minute, it is
+// "token";q=60;w=60.
 func (w *response) setPolicy(name string, r access.Rate) {
 	start := len(w.values)
 	w.values = append(append(w.values, name...), ";q="...)
@@ -150,10 +151,10 @@ func (w *response) setPolicy(name string, r access.Rate) {
 	w.setFrom("RateLimit-Policy", start)
 }
 
-// setRemaining adds the header RateLimit for the rate limit r with the given name. The header says
-// how many calls are left, and in how many seconds one more call becomes available. If no call is
-// left, this time is the parameter next, as [access.Budget.Take] returns it. Otherwise next is
-// ignored.
+// setRemaining adds the header RateLimit for the rate limit r with the given name, such as
+// "token";r=3;t=12. The header says how many calls are left (r), and in how many seconds one more
+// call becomes available (t). If no call is left, this time is the parameter next, as
+// [access.Budget.Take] returns it. Otherwise next is ignored.
 func (w *response) setRemaining(name string, r access.Rate, remaining int64, next time.Duration) {
 	if remaining > 0 {
 		// The budget refills evenly, so there is one more call after one interval at the latest.

@@ -165,8 +165,9 @@ func New(c Config) *Server {
 }
 
 // Serve answers the connections of ln until [Server.Shutdown] is called, which closes ln. Serve
-// then returns nil. If Shutdown was called before Serve, Serve closes ln and returns [ErrStopped].
-// It may be called once.
+// then returns nil. If Shutdown was called before Serve, Serve closes ln and returns an error that
+// wraps [ErrStopped]. If accepting a connection fails, Serve closes ln and returns the error. Serve
+// may be called once.
 func (s *Server) Serve(ln net.Listener) error {
 	l := s.guard.Listener(ln)
 	s.mu.Lock()
