@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Refusal is the reason why telemetry of a source was refused. The set of reasons is fixed, so a
-// sender cannot cause new counters or labels with texts of its choice.
+// Refusal is the reason why the service refused telemetry or the key of a source. The set of
+// reasons is fixed, so a sender cannot cause new counters or labels with texts of its choice.
 type Refusal uint8
 
 // The values of [Refusal]. A sample is refused for one of the reasons from Malformed to Empty, and
@@ -68,9 +68,10 @@ func (r Refusal) String() string {
 	}[r]
 }
 
-// SourceActivity holds what one node has counted for a source since the node started: samples,
-// signals that no rule uses (ignored signals), and the times of the last use and the last refusal.
-// It is not stored.
+// SourceActivity holds what one node has noted about a source since the node started: the numbers
+// of its samples and of its ignored signals (signals that no rule of the service uses), the time
+// when its key was last accepted, and the time and reason when its key or a sample was last
+// refused. It is not stored.
 type SourceActivity struct {
 	LastSeen    time.Time // when its key was last accepted, in whole seconds; zero: never
 	LastRefused time.Time // when its key or a sample was last refused, in whole seconds; zero: never
@@ -153,12 +154,12 @@ func (u *usage) CountIgnored(name string, n int) {
 // reason r. It takes no lock.
 func (u *usage) CountRefused(r Refusal, n int) { u.counts().refused[r].Add(int64(n)) }
 
-// NoteRefused records the last refusal of a source: at the time now, the source's key or its
-// telemetry was refused for the reason r. The text gives the reason in words. It must be safe to
-// show: without a vehicle, a key or a value. A later call replaces the record of an earlier call,
-// even if the later call has an earlier time, because the clock may have been fast at the earlier
-// call. There is one exception: the reason [WrongKey], which strangers can cause, does not replace
-// another reason that is at most strangersWait old.
+// NoteRefused records that the service refused a source's key or its telemetry at the time now for
+// the reason r. Only the newest such record is kept. The text gives the reason in words. It must be
+// safe to show: without a vehicle, a key or a value. A later call replaces the record of an earlier
+// call, even if the later call has an earlier time, because the clock may have been fast at the
+// earlier call. There is one exception: the reason [WrongKey], which strangers can cause, does not
+// replace another reason that is at most strangersWait old.
 func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	if len(text) > MaxRefusalText {
 		const mark = "…"
@@ -174,9 +175,9 @@ func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	}
 }
 
-// strangersWait is how long the last refusal of a source is protected from [WrongKey], the refusal
-// of a stranger who logs in with the source's name and a wrong password. Within this time, WrongKey
-// does not replace it.
+// strangersWait is how long the record of a source's refused key or sample is protected from
+// [WrongKey], the reason that is recorded if a stranger logs in with the source's name and a wrong
+// password. Within this time, WrongKey does not replace another reason.
 const strangersWait = 10 * time.Minute
 
 // within reports whether two times in Unix seconds are at most d apart.
@@ -191,8 +192,8 @@ func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
 // KeyRefused begins the text of an answer to a source whose key is refused. The reason follows.
 const KeyRefused = "the source key is refused: "
 
-// note records that the source's key was presented at time now. If err is not nil, the key was
-// refused because of err.
+// note records that the source's key was presented at time now. If err is nil, the key was
+// accepted, and now becomes the time of its last use. Otherwise the key was refused because of err.
 func (u *usage) note(err error, now time.Time) {
 	at := now.Unix()
 	switch {
@@ -222,7 +223,7 @@ func (u *usage) Seen() SourceActivity {
 }
 
 // refusalOf returns the reason that corresponds to err, the error with which a source's key was
-// refused.
+// refused: KeyExpired, KeyReplaced or, for any other error, KeyRevoked.
 func refusalOf(err error) Refusal {
 	switch {
 	case errors.Is(err, ErrExpired):

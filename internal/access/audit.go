@@ -21,6 +21,6 @@ type Event struct {
 	Admin   bool      `json:"admin"`            // the admin key was presented; the name alone does not prove that
 	Action  string    `json:"action"`           // such as token.issue
 	Object  string    `json:"object"`           // a token's ID or a source's name; never a secret
-	Detail  string    `json:"detail,omitempty"` // a description for people
+	Detail  string    `json:"detail,omitempty"` // a description as text, such as the old and the new rate
 	Outcome string    `json:"outcome"`          // "intended"; then "failed" if the operation failed
 }

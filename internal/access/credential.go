@@ -94,7 +94,9 @@ type Request struct {
 // tokenID is the prefix of every token ID.
 const tokenID = "cstid"
 
-// New creates a credential. It returns the record and the secret, which is shown once.
+// New creates a credential at the time now. It returns the record and the secret, which is shown
+// once and not kept. If a field of r is invalid, or r.Expires is not later than now, it returns an
+// error and no credential.
 func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
 		Kind: r.Kind, Name: r.Name, Vehicles: r.Vehicles, Expires: r.Expires,
@@ -134,7 +136,8 @@ type Change struct {
 
 // Change applies a change at time now. A credential that has expired becomes valid again if the
 // change sets a later expiry. For a revoked or removed credential, Change returns [ErrRevoked] and
-// changes nothing.
+// changes nothing. After any other error, a part of the change may already be applied, and c must
+// be discarded.
 func (c *Credential) Change(to Change, now time.Time) error {
 	if !c.Ended.IsZero() {
 		return ErrRevoked
@@ -226,7 +229,7 @@ var (
 		"telemetry takes a source's key, which begins with " + string(SourceKind))
 	// ErrUnread means that the secret is unknown to this node but may be valid: a newer version of
 	// carstate has stored credentials that this node cannot read, and the secret may belong to one
-	// of them. A node of the newer version knows which of the two it is.
+	// of them. A node of the newer version knows whether it does.
 	ErrUnread = errors.New("it may be one that this node is too old to read: try again")
 )
 

@@ -17,12 +17,12 @@ import (
 // this installation. Without the key, the vid cannot be recovered, not even by trying all vids.
 type VehicleHash [sha256.Size]byte
 
-// String returns the hash in hexadecimal. Receipts, the audit and the names of records contain it
-// in this form.
+// String returns the hash as 64 hexadecimal digits. Receipts ([ForgetReceipt]), the audit and the
+// names of records contain it in this form.
 func (h VehicleHash) String() string { return hex.EncodeToString(h[:]) }
 
-// Short returns the first 16 hexadecimal digits, which are enough for people to distinguish
-// vehicles.
+// Short returns the first 16 hexadecimal digits. They distinguish vehicles in texts, where the
+// whole hash would be too long.
 func (h VehicleHash) Short() string { return h.String()[:16] }
 
 // ParseVehicleHash parses the output of [VehicleHash.String].
@@ -74,8 +74,10 @@ type Tombstone struct {
 func (t Tombstone) InForce() bool { return !t.Opened }
 
 // Covers reports whether a stored sample of the vehicle must be ignored because the vehicle was
-// forgotten. seq is the sequence of the sample. made is the creation time of the sample's telemetry
-// stream, in Unix nanoseconds.
+// forgotten. The parameter seq is the sequence of the sample, and made is the creation time of the
+// sample's telemetry stream, in Unix nanoseconds. While the vehicle was not allowed again, Covers
+// returns true for every sample. After that, it returns true only for the samples that Stale and
+// Made identify.
 func (t Tombstone) Covers(seq uint64, made int64) bool {
 	return t.Lifted.IsZero() || made == t.Made && seq <= t.Stale
 }
@@ -139,7 +141,7 @@ func (f *Forgotten) Put(t Tombstone) {
 }
 
 // Hash returns the keyed hash by which this installation identifies a vehicle in tombstones and in
-// the audit.
+// the audit. [Forgotten.SetKeys] must have been called before.
 func (f *Forgotten) Hash(id vehicle.ID) VehicleHash {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -148,7 +150,7 @@ func (f *Forgotten) Hash(id vehicle.ID) VehicleHash {
 
 // Find returns the tombstone of a vehicle. A vehicle may have several tombstones, under the hashes
 // of different keys. If one of them is in force (telemetry is refused because of it), Find returns
-// that one.
+// that one. If the vehicle has no tombstone, ok is false.
 func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	if f.count.Load() == 0 {
 		return Tombstone{}, false

@@ -44,8 +44,8 @@ func ParseRate(s string) (Rate, error) {
 // Limited reports whether there is a limit.
 func (r Rate) Limited() bool { return r.Calls > 0 }
 
-// String formats the rate so that [ParseRate] can parse it. If the rate is not valid, ParseRate
-// rejects the text.
+// String returns the rate in the format of [ParseRate], such as 10/s, or "" for no limit. If the
+// rate is not valid, String returns a text that ParseRate rejects.
 func (r Rate) String() string {
 	if r == (Rate{}) {
 		return ""
@@ -71,8 +71,8 @@ type Budget struct {
 
 // Take uses one call of the budget at the time now. The rate r must have a limit. If no call is
 // left, ok is false and no call is used. The result remaining is the number of calls that are left
-// after Take. If remaining is 0, next is the time until another call is available. If the clock was
-// set back, Take refuses calls for at most one window.
+// after Take. If remaining is 0, next is the time until another call is available; otherwise next
+// is 0. If the clock was set back, Take refuses calls for at most one window.
 func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	return b.take(r, 1, 1, now)
 }
@@ -89,9 +89,9 @@ func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next 
 	return b.take(r, min(int64(n), MaxBatch), MaxBatch, now)
 }
 
-// take implements Take, TakeBatch and Peek: it uses n calls of the budget. The parameter most is the
-// largest n that Take, TakeBatch or Peek passes for this budget. If the budget is overdrawn by more
-// than a batch of most calls can cause, the clock was set back.
+// take implements Take, TakeBatch and Peek: it uses n calls of the budget. Its results are those of
+// Take. The parameter most is the largest n that Take, TakeBatch or Peek passes for this budget. If
+// the budget is overdrawn by more than a batch of most calls can cause, the clock was set back.
 func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	t := now.UnixNano()
 	each := int64(r.Window) / r.Calls
@@ -127,8 +127,8 @@ func (b *Budget) Peek(r Rate, now time.Time) (remaining int64, next time.Duratio
 	return remaining, next
 }
 
-// WaitSeconds returns the time until another call is available in whole seconds, rounded up, and at
-// least 1. It is the value of Retry-After.
+// WaitSeconds returns next in whole seconds, rounded up, but at least 1. The parameter next is the
+// time until another call is available, and the result is the value of Retry-After.
 func WaitSeconds(next time.Duration) int64 {
 	return max(1, int64((next+time.Second-1)/time.Second))
 }

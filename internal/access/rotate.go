@@ -20,6 +20,10 @@ func CheckOverlap(d time.Duration) error {
 // The secrets that earlier rotations have replaced end at the same time, unless their own end is
 // earlier. So after a rotation without overlap, only the new secret is valid; this is needed after
 // a secret has leaked. Of the secrets that have ended, only the last maxEnded are kept.
+//
+// If the record already has this hash, Rotate changes nothing and returns nil. If the credential is
+// not usable, overlap is not valid, or more than maxEarlier replaced secrets would be valid, Rotate
+// changes nothing and returns an error.
 func (c *Credential) Rotate(hash Hash, overlap time.Duration, now time.Time) error {
 	policy := c.Kind.Policy()
 	// If the response to a rotation was lost, a retry must succeed, even if the record was changed

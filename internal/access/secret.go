@@ -60,8 +60,9 @@ func NewSecret(kind Kind) (secret string, hash Hash) {
 // HashOf returns the hash of a secret.
 func HashOf[T string | []byte](secret T) Hash { return sha256.Sum256([]byte(secret)) }
 
-// Check checks the form of a secret of the kind, without looking it up. It returns [ErrMalformed]
-// or [ErrChecksum] if the form is wrong.
+// Check checks the form of a secret of the kind, without looking it up. It returns nil if the form
+// and the checksum are right, [ErrMalformed] if the prefix, the length or a character is wrong, and
+// [ErrChecksum] if only the checksum is wrong.
 func Check(kind Kind, s []byte) error {
 	if len(s) != kind.Length() || string(s[:len(kind)]) != string(kind) {
 		return ErrMalformed

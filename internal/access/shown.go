@@ -19,8 +19,9 @@ func OneLine(err error) string {
 	return Redact(Printable(strings.Join(all, "; ")))
 }
 
-// WithoutPath returns err without its path. It is for messages that must not contain the path, or
-// already contain it.
+// WithoutPath returns the cause of a file error, without the operation and the path. It is for
+// messages that must not contain the path, or already contain it. If err wraps no [fs.PathError],
+// WithoutPath returns err itself.
 func WithoutPath(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err

@@ -144,9 +144,10 @@ func (t *Credentials) usage(id string) *usage {
 	return u
 }
 
-// NoteUsage sets the usage of a token that the given node has stored, in place of the usage that
-// the same node had stored before. For this node itself, NoteUsage may be called only during the
-// start, because after the start the node's counters already contain all usage that it stores.
+// NoteUsage sets the part of a token's usage that the given node has counted and stored. It
+// replaces what the same node had stored before. For this node itself, NoteUsage may be called only
+// during the start, because after the start the node's counters already contain all usage that it
+// stores.
 func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -217,9 +218,9 @@ func (t *Credentials) Counted() iter.Seq2[string, int64] {
 }
 
 // verify returns the credential that a secret belongs to. If there is none, it returns nil and an
-// error. If the secret is no longer valid, it returns both the credential and an error. The text of
-// the error gives the reason, in words for the caller. verify does the same work for a known and an
-// unknown secret.
+// error. If the secret is no longer valid, it returns both the credential and an error. The error
+// is one of those of [Check] or one of the reasons why a secret is refused, such as [ErrExpired].
+// Its text can be shown to the caller. verify does the same work for a known and an unknown secret.
 func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, error) {
 	if err := Check(kind, secret); err != nil {
 		return nil, err
@@ -240,8 +241,9 @@ func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, e
 	return h.by, nil
 }
 
-// Verify returns the token that a secret belongs to. If there is none, it returns nil and an error.
-// If the secret is no longer valid, it returns both the token and an error. The error says why.
+// Verify returns the token that a secret belongs to. If there is none, it returns nil and an error:
+// [ErrMalformed], [ErrChecksum], [ErrNotKnown] or [ErrUnread]. If the secret is no longer valid, it
+// returns both the token and an error: [ErrRevoked], [ErrExpired] or [ErrReplaced].
 func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	kind := TokenKind
 	if bytes.HasPrefix(secret, []byte(SandboxKind)) {
@@ -264,12 +266,12 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	return g, err
 }
 
-// VerifyNamed is like Verify, for a key that is sent together with the source's name, as in MQTT. A
-// valid key of another source is refused with [ErrNotKnown]. If the key is not that of the named
-// source, VerifyNamed also records the refusal in the counters of the named source, if there is
-// such a source. It needs no memory beyond these counters, because any client that can connect can
-// cause such a refusal. If the error is [ErrUnread], nothing is recorded, because the key may be
-// valid.
+// VerifyNamed is like Verify, for a key that is sent together with the source's name, as in MQTT.
+// If the key belongs to another source, VerifyNamed returns nil and an error, which is
+// [ErrNotKnown] if the key is valid. If the key is not that of the named source, VerifyNamed also
+// records the refusal in the counters of the named source, if there is such a source. It needs no
+// memory beyond these counters, because any client that can connect can cause such a refusal. If
+// the error is [ErrUnread], nothing is recorded, because the key may be valid.
 func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, error) {
 	g, err := t.Verify(key, now)
 	if g != nil && g.Name == name || errors.Is(err, ErrUnread) {

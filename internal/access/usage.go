@@ -134,9 +134,10 @@ func (u *Usage) pastDays(now time.Time) int {
 	return len(u.Days)
 }
 
-// upTo returns the usage, with LastUsed or LastRefused set to zero if it is later than the given
-// day. Such a time comes from a clock that was fast. If the time were kept, every node would show
-// it in place of the true last use or refusal, until that time has come.
+// upTo returns a copy of u in which LastUsed is zero if it was later than the given day, and
+// LastRefused and Reason are zero if LastRefused was later than the day. Such a time comes from a
+// clock that was fast. If the time were kept, every node would show it in place of the true last
+// use or refusal, until that time has come.
 func (u Usage) upTo(day int64) Usage {
 	if DayOf(u.LastUsed) > day {
 		u.LastUsed = time.Time{}
@@ -175,7 +176,7 @@ type dayCounter struct {
 }
 
 // lastUsedStep is the resolution of the time of the last use, in seconds. A finer resolution would
-// need a write to shared memory for each query, although the time is only shown to people.
+// need a write to shared memory for each query, although the time is only displayed.
 const lastUsedStep = 60
 
 // Count counts a call at time now. op must be exactly one operation. Count takes no lock, and
@@ -208,9 +209,10 @@ func (u *usage) counterOf(day int64) *dayCounter {
 	}
 }
 
-// maxHeldDays is the maximum number of days for which a process holds counters: UsageDays days up
-// to today, maxFutureDays days after today, and another maxFutureDays+1 days. The additional days
-// are for days that a fast clock adds, so that such days do not displace the others.
+// maxHeldDays is the maximum number of days for which a process holds counters. It is the sum of
+// UsageDays days up to today, maxFutureDays days after today, and maxFutureDays+1 additional days.
+// The additional days are for days that a fast clock adds, so that such days do not displace the
+// others.
 const maxHeldDays = UsageDays + 2*maxFutureDays + 1
 
 // withDay returns d with a new counter for the given day, unless d already has one. The counter of
@@ -282,8 +284,8 @@ func (u *usage) latestUse() time.Time {
 	return time.Time{}
 }
 
-// packRefusal packs the time and the reason into one number, so that a later time gives a larger
-// number.
+// packRefusal returns the time, in Unix seconds, and the reason as one number: at × 256 + why. A
+// later time gives a larger number. The number 0 stands for no refusal.
 func packRefusal(at int64, why Outcome) int64 { return at<<8 | int64(why) }
 
 func unpackRefusal(n int64) (time.Time, Outcome) {

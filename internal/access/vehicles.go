@@ -71,8 +71,8 @@ func (v Vehicles) With(ids ...vehicle.ID) Vehicles {
 	return Vehicles{set: set}
 }
 
-// Without returns v without the given vehicles. If v covers all vehicles, single vehicles cannot be
-// removed: v is returned unchanged, and ok is false.
+// Without returns v without the given vehicles, and true. If v covers all vehicles, single vehicles
+// cannot be removed: Without then returns v unchanged, and ok is false.
 func (v Vehicles) Without(ids ...vehicle.ID) (_ Vehicles, ok bool) {
 	if v.all {
 		return v, false
