@@ -106,9 +106,10 @@ func (t *Table) Len() int { return int(t.vehicles.Load()) }
 // means no limit. Vehicles that are in the table already stay there.
 func (t *Table) Bound(most int) { t.newcomers.most.Store(int64(most)) }
 
-// Admit reports whether samples of a vehicle may be accepted. It returns true if the vehicle is in
-// the table or was admitted before. It also returns true if the limit allows one more vehicle, and
-// then records the vehicle as admitted.
+// Admit reports whether samples of a vehicle may be accepted. It returns true in four cases: there
+// is no limit, the vehicle is in the table, the vehicle was admitted before, or the limit of
+// [Table.Bound] allows one more vehicle. In the last case, it records the vehicle as admitted.
+// Otherwise it returns false.
 func (t *Table) Admit(id vehicle.ID) bool {
 	c := &t.newcomers
 	most := c.most.Load()

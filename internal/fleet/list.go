@@ -23,11 +23,11 @@ type Order struct {
 
 // Question defines which vehicles a list contains, and their order.
 type Question struct {
-	// Rank returns the rank of a vehicle. Its parameters are the vehicle's driving state, the state
-	// of its throttle system, and for each of these two states the outcome: whether the state is
-	// known, unknown or stale. The vehicles of the lowest rank come first. A vehicle of negative
-	// rank is not listed. Rank is called once for each combination of arguments, not for each
-	// vehicle.
+	// Rank returns the rank of a vehicle. The vehicles of the lowest rank come first. A vehicle of
+	// negative rank is not listed. The parameters driving and throttle say whether there is a
+	// verdict, as the outcome that a query gets, such as Answered or Stale. The parameters state
+	// and system are the newest verdicts, even if they are stale. Rank is called once for each
+	// combination of arguments, not for each vehicle.
 	Rank func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8
 	// OldestFirst sorts vehicles of equal rank by the time of their newest verdict, the oldest
 	// first. If false, the newest come first.
@@ -96,8 +96,8 @@ func (r *order) outcome(at int64) uint64 {
 	return uint64(vehicle.Answered)
 }
 
-// orderOf returns the sort key of the vehicle with the packed value v0, v1. The result ok is false
-// if the vehicle is not listed.
+// orderOf returns the sort key of the vehicle whose packed value has the words v0 and v1. If the
+// vehicle has a negative rank, and so is not listed, ok is false.
 func (r *order) orderOf(v0, v1 uint64) (o Order, ok bool) {
 	driving, throttle := int64(v0)>>stateBits, int64(v1)
 	rank := r.ranks[(r.outcome(driving)<<outcomeBits|r.outcome(throttle))<<stateBits|v0&(1<<stateBits-1)]
@@ -125,8 +125,11 @@ type Listed struct {
 // First returns one page of a list: the n vehicles that follow the place after, or the first n of
 // the list if after is nil. The result matched is the number of vehicles in the whole list. The
 // result next is the place to pass as the parameter after for the next page; it is nil if there is
-// no next page. A vehicle is left out if its vid could not be stored for lack of memory. First
-// scans the table on all processors and collects about 2n vehicles on each processor.
+// no next page. The error is nil, or that of ctx if ctx has ended.
+//
+// A vehicle is left out of the page, but counted in matched, if its vid could not be stored for
+// lack of memory. So the page may have fewer than n vehicles although there is a next page. First
+// scans the table on all processors and collects up to 2(n+1) vehicles on each processor.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	list []Listed, matched int, next *Place, err error,
 ) {
@@ -169,8 +172,9 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	return slices.DeleteFunc(all.list, func(l Listed) bool { return l.ID == "" }), matched, next, ctx.Err()
 }
 
-// Each calls the function do for each vehicle that q selects, in no order, until do returns an
-// error. It copies the vids of one shard at a time, about a thousandth of all vids.
+// Each calls the function do for each vehicle that q selects, in no order. It stops when do returns
+// an error, or when ctx has ended, and returns this error. It leaves out vehicles whose vid is not
+// stored. It copies the vids of one shard at a time, about a thousandth of all vids.
 func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) error {
 	var vids []byte
 	by := q.order()
@@ -228,8 +232,8 @@ func (t *Table) walkNames(share int, by *order, into *leading) {
 	}
 }
 
-// listed looks up a vehicle in the table. The result ok is false if the vehicle is not in the
-// table, or does not belong to the list.
+// listed looks up a vehicle in the table and returns its verdicts and place, without its vid. If
+// the vehicle is not in the table, or does not belong to the list, ok is false.
 func (t *Table) listed(vid []byte, by *order) (l Listed, ok bool) {
 	s, k := t.find(vid)
 	v, known := s.find(k)

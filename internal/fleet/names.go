@@ -36,8 +36,10 @@ type nameShard struct {
 const shardBuckets = 128
 
 // KeepNames makes the table store the vids of its vehicles, so that it can list the vehicles. The
-// parameter most limits the total size of the vids, in bytes; storing them takes about 5 bytes more
-// per vehicle. KeepNames must be called before the first Put.
+// parameter most limits the total size of the vids, in bytes, with one byte more for each vid. A
+// vehicle whose vid exceeds the limit is not listed. The memory that storing the vids takes is
+// greater than this size, by about 5 bytes per vehicle. KeepNames must be called before the first
+// Put.
 func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 
 // Named returns how many vehicles the table can list: those whose vid is stored.
@@ -71,10 +73,11 @@ func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 	}
 }
 
-// addName stores the vid of a new vehicle, unless the vehicle has been removed from the shard
-// since. It looks for the vehicle in the shard while it holds the lock of the vids. A concurrent
-// Delete first removes the vehicle and then takes the same lock to remove the vid. So the vid of a
-// deleted vehicle never remains.
+// addName stores the vid of a new vehicle. It stores nothing if the table stores no vids, if the
+// vid would exceed the limit of [Table.KeepNames], or if the vehicle was removed from the shard in
+// the meantime. It looks for the vehicle in the shard while it holds the lock of the vids. A
+// concurrent Delete first removes the vehicle and then takes the same lock to remove the vid. So
+// the vid of a deleted vehicle never remains.
 func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	n := t.names
 	if n == nil || len(id) == 0 || len(id) > vehicle.MaxReportingID {

@@ -55,8 +55,11 @@ func (s *shard) init(phase float64) {
 	s.slots.Store(new([]slot))
 }
 
-// size returns the number of slots of an array for a number of vehicles. Each shard has its own
-// sequence of sizes. All shards have about the same number of vehicles, so with equal sizes all
+// size returns the number of slots of an array for a number of vehicles: 0 for no vehicle, and
+// otherwise the smallest size of the shard's sequence of sizes at which the load is at most
+// maxLoad. The sequence begins with smallest × (1 + phase × (growth − 1)), and each size is growth
+// times the one before. The result is rounded up. Each shard has its own sequence of sizes, because
+// it has its own phase. All shards have about the same number of vehicles, so with equal sizes all
 // shards would grow at the same time.
 func (s *shard) size(vehicles int) int {
 	if vehicles == 0 {
@@ -101,17 +104,17 @@ func lookup(a []slot, k key) (v value, found bool) {
 	return value{atomic.LoadUint64(&a[i][2]), atomic.LoadUint64(&a[i][3])}, true
 }
 
-// home returns the slot at which the search for a key begins, in an array of n slots. The parameter
-// lo is the half of the key by which arrays are sorted. The slot for a greater lo is the same or a
-// later one, so vehicles have the same order in arrays of any size.
+// home returns the slot at which the search for a key begins, in an array of n slots: ⌊lo × n /
+// 2⁶⁴⌋. The parameter lo is the half of the key by which arrays are sorted. The slot for a greater
+// lo is the same or a later one, so vehicles have the same order in arrays of any size.
 func home(lo uint64, n int) int {
 	h, _ := bits.Mul64(lo, uint64(n))
 	return int(h)
 }
 
-// away returns how many slots lie between the home slot of a key and slot i, where the key is, in
-// an array of n slots. The parameter lo is the half of the key that determines its home slot (see
-// home).
+// away returns the distance from the home slot of a key to slot i, where the key is, in an array of
+// n slots: (i − home) modulo n. It is 0 if the key is in its home slot. The parameter lo is the
+// half of the key that determines its home slot (see home).
 func away(i int, lo uint64, n int) int {
 	d := i - home(lo, n)
 	if d < 0 {
@@ -121,7 +124,7 @@ func away(i int, lo uint64, n int) int {
 }
 
 // search returns the slot of a key. If the array does not have the key, found is false and i is the
-// slot in which it belongs.
+// slot in which the key must be inserted.
 func search(a []slot, k key) (i int, found bool) {
 	i = home(k.lo, len(a))
 	for far := range a {
