@@ -1,8 +1,8 @@
 // Package netguard limits the open connections of a listener, in the same way on every listener. If
 // a new connection arrives at the limit, the package evicts (closes) an open one to admit it,
 // unless no open connection may be closed. It also limits how much the kernel buffers for a client
-// that does not read. Its Accept continues after a lack of file descriptors. It must never evict a
-// connection that its owner holds ([Held]).
+// that does not read. The Accept of its listeners continues after a lack of file descriptors. It
+// must never evict a connection that its owner holds ([Held]).
 package netguard
 
 import (
@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// Use is the present use of a connection. If there are too many connections, their uses decide
-// which of them is evicted, that is, closed to admit a newer one.
+// Use says what a connection is used for at present, such as waiting for a request. If there are
+// too many connections, their uses decide which of them is evicted, that is, closed to admit a
+// newer one.
 type Use int32
 
-// The use of a connection says what the connection does at present, and so when it may be evicted.
-// A new connection is Silent. Later its owner, the server that accepted the connection, changes the
-// use ([Conn.Become]).
+// The uses of a connection. A new connection is Silent. Later its owner, the server that accepted
+// the connection, changes the use ([Conn.Become]).
 const (
 	// Silent is the use before the first request. The client is in a handshake, or has not logged
 	// in, or has sent no complete request yet.
@@ -218,8 +218,9 @@ func (g *Guard) evict() bool {
 	return false
 }
 
-// choose returns the connection to evict at the time now, in Unix nanoseconds, and its use. If no
-// connection may be evicted, it returns nil. The caller holds mu.
+// choose returns the connection to evict at the time now, in Unix nanoseconds, and its use. The
+// order in which it prefers connections is described at evict. If no connection may be evicted,
+// victim is nil and use has no meaning. The caller holds mu.
 func (g *Guard) choose(now int64) (victim *Conn, use Use) {
 	best, most, looked := 3, 0, 0
 	for c := range g.open { // in random order
@@ -288,8 +289,8 @@ func (g *Guard) Cut() {
 	}
 }
 
-// Conn is a connection that a [Guard] counts and may evict. Its owner must close it; closing it
-// twice is harmless.
+// Conn is a connection that a [Guard] counts and may evict. Its owner, the server that accepted it,
+// must close it; closing it twice is harmless.
 type Conn struct {
 	net.Conn
 	guard   *Guard
@@ -338,8 +339,9 @@ func (c *Conn) Crowded() bool {
 	return c.crowded
 }
 
-// Become changes the use of the connection. It returns false if the connection was evicted; its
-// owner must then close it. Only one goroutine at a time may change the use.
+// Become changes the use of the connection to u and returns true. If the connection was evicted,
+// Become changes nothing and returns false; the owner must then close the connection. Only one
+// goroutine at a time may change the use.
 func (c *Conn) Become(u Use) bool {
 	for {
 		was := c.use.Load()
@@ -352,8 +354,8 @@ func (c *Conn) Become(u Use) bool {
 	}
 }
 
-// Send changes the use to [Sending], like Become. The parameter now is the time at which sending
-// begins.
+// Send changes the use to [Sending]. Its result is that of Become: false if the connection was
+// evicted. The parameter now is the time at which sending begins.
 func (c *Conn) Send(now time.Time) bool {
 	c.since.Store(now.UnixNano())
 	return c.Become(Sending)
@@ -392,8 +394,8 @@ func (c *Conn) unlessEvicted(set func(time.Time) error, t time.Time) error {
 	return err
 }
 
-// CloseWrite closes the sending side. It returns [errors.ErrUnsupported] if the sending side cannot
-// be closed separately.
+// CloseWrite closes the sending side of the connection, as [net.TCPConn.CloseWrite] does. If the
+// connection cannot close only this side, it returns [errors.ErrUnsupported].
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -421,7 +423,8 @@ type listener struct {
 
 // Accept returns the next connection for which there is room; it closes connections without room.
 // After a transient error it tries again, with backoff. If the process has no more file
-// descriptors, it also evicts a connection.
+// descriptors, it also evicts a connection. It returns any other error, and [net.ErrClosed] if the
+// listener was closed during a backoff.
 func (l *listener) Accept() (net.Conn, error) {
 	var pause time.Duration
 	for {
