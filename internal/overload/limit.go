@@ -42,11 +42,11 @@ const (
 )
 
 // farStep and nearStep determine how much the limit on connections changes at a time. If the
-// minimum queueing delay is more than twice the target, the limit decreases by the fraction
-// farStep. If the delay is less than half the target, the limit increases by half of that fraction.
-// Otherwise the limit is multiplied by 1 + nearStep * (target/delay - 1). The steps are small for
-// two reasons: a change of the limit affects the delay only after some time, and each connection
-// that is closed and opened again costs as much as many answers.
+// minimum queueing delay is more than twice the target, the limit is multiplied by 1 − farStep. If
+// the delay is less than half the target, the limit is multiplied by 1 + farStep/2. Otherwise the
+// limit is multiplied by 1 + nearStep × (target/delay − 1). The steps are small for two reasons: a
+// change of the limit affects the delay only after some time, and each connection that is closed
+// and opened again costs as much as many answers.
 const (
 	farStep  = 0.25
 	nearStep = 0.1
@@ -69,8 +69,10 @@ func newConnLimit(b Bounds) *connLimit {
 	return a
 }
 
-// adapt computes the limit again from the delays d and the number of open connections, at most once
-// in adaptInterval. It reports whether it has set the limit.
+// adapt computes the limit again from the delays d and the number of open connections. It reports
+// whether it has set the limit, perhaps to unlimited. It does nothing and returns false in two
+// cases: the last change was less than adaptInterval ago, or the limit is not active and the delays
+// do not make it active.
 func (a *connLimit) adapt(now time.Time, d delays, open int64) bool {
 	limit := a.max.Load()
 	if limit == unlimited && (d.mean <= a.maxMean || d.min <= a.target) {

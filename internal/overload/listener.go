@@ -141,7 +141,7 @@ func (l *Listener) Overloaded() bool {
 
 // Excess reports whether a connection is to be closed, because it is one of the newest connections
 // and too many are open. c is a connection from Accept, or a wrapper of one that has a method
-// NetConn, such as TLS. Excess takes no lock.
+// NetConn, such as TLS. For any other connection, Excess returns false. Excess takes no lock.
 func (l *Listener) Excess(c net.Conn) bool {
 	if !l.limit.active() {
 		return false
@@ -158,8 +158,9 @@ func (l *Listener) Excess(c net.Conn) bool {
 	}
 }
 
-// Accept waits for the next connection. Under overload it first pauses, so that requests on the
-// open connections are served.
+// Accept waits for the next connection and returns it. Under overload it first pauses, so that
+// requests on the open connections are served. At the limit on connections, it also closes an idle
+// connection (see evictIdle). Its errors are those of the underlying listener.
 func (l *Listener) Accept() (net.Conn, error) {
 	if l.Overloaded() {
 		l.pause(l.serviceTime(turnsBetween))
@@ -271,9 +272,10 @@ func (l *Listener) evictIdle() {
 	}
 }
 
-// serviceTime estimates how long the server takes to answer n requests. The estimate is the mean
-// queueing delay × n / the number of open connections. This assumes that the server answers one
-// request of each open connection in one mean queueing delay. The result is at most longestPause.
+// serviceTime estimates how long the server takes to answer n requests. The estimate is n × D / C,
+// where D is the mean queueing delay and C is the number of open connections. This assumes that the
+// server answers one request of each open connection in one mean queueing delay. The result is at
+// most longestPause.
 func (l *Listener) serviceTime(n int) time.Duration {
 	return min(longestPause, time.Duration(n)*l.probe.Mean()/time.Duration(max(1, l.open.Load())))
 }

@@ -79,7 +79,8 @@ func (p *Probe) follow(f func(now time.Time, d delays)) {
 	p.followers = append(p.followers, f)
 }
 
-// Run measures the queueing delay until ctx ends. It returns an error if it cannot measure.
+// Run measures the queueing delay until ctx ends, and then returns nil. If it cannot measure, it
+// returns an error.
 func (p *Probe) Run(ctx context.Context) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -124,9 +125,9 @@ func (p *Probe) Mean() time.Duration {
 	return d.mean
 }
 
-// send reports whether Run may now write a byte: no other byte may be in flight. If Run may, send
-// records that the byte is in flight. The parameter due is the time at which the byte was due to be
-// written.
+// send reports whether Run may now write a byte. If another byte is in flight, send returns false.
+// Otherwise it records that the byte is in flight, and returns true. The parameter due is the time
+// at which the byte was due to be written.
 func (p *Probe) send(due, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,8 +156,11 @@ func (p *Probe) arrived(now time.Time) {
 }
 
 // meanAt returns the mean delay at the time now. It includes the byte in flight, if there is one,
-// with the delay until now. A longer delay has more weight, because a request that arrives at a
-// random time meets a long delay more often than a short one. The caller holds mu.
+// with the delay until now. The result is mean + w × (delay − mean), where mean is the mean before
+// this byte, and w = 1 − e^(−(delay + probeInterval)/memory) is the weight of its delay. So a
+// longer delay has more weight, because a request that arrives at a random time meets a long delay
+// more often than a short one. A delay above longestByte counts as longestByte. If no byte is in
+// flight, the result is the mean so far. The caller holds mu.
 func (p *Probe) meanAt(now time.Time) time.Duration {
 	if p.sent.IsZero() {
 		return p.mean
