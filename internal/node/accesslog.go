@@ -11,8 +11,8 @@ import (
 	"carstate/internal/query"
 )
 
-// openAccessLog opens the log of queries that --access-log names. If the flag is not set, it
-// returns nil.
+// openAccessLog opens the log of queries that --access-log names. If the flag is not set, both
+// results are nil.
 func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	c := query.AccessLogConfig{
 		File: n.config.AccessLog, JSON: n.config.LogJSON, Log: n.config.Log, Registry: n.registry,
@@ -31,7 +31,8 @@ func (n *Node) openAccessLog() (*query.AccessLog, error) {
 }
 
 // fileError returns err, the error of a file that the configuration names. If a start with the same
-// configuration would fail in the same way, fileError wraps err in a [configError].
+// configuration would fail in the same way, fileError wraps err in a [configError]. If err is nil,
+// it returns nil.
 func fileError(err error) error {
 	if err != nil && staysWrong(err) {
 		return configError{err}

@@ -19,8 +19,8 @@ type answers struct {
 }
 
 // update puts the verdicts of a vehicle into the tables, and its state into the lists of the
-// console. If state is nil, the lists of the console receive only the verdicts. The engine of one
-// machine passes no states while it opens.
+// console. If state is nil, the lists of the console receive only the verdicts. The storage engine
+// of one machine passes no states while it opens.
 func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, state *vehicle.State) {
 	a.table.Put(id, fleet.Answer{Driving: d, Throttle: t})
 	if a.monitor != nil {
@@ -28,8 +28,8 @@ func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 	}
 }
 
-// Put replaces the verdicts of a vehicle in the tables. Only the engine of one machine calls Put,
-// while it opens. After that, changes arrive by PutState.
+// Put replaces the verdicts of a vehicle in the tables. Only the storage engine of one machine
+// calls Put, while it opens. After that, changes arrive by PutState.
 func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	a.update(id, d, t, nil)
 }
@@ -62,11 +62,10 @@ func (a answers) Delete(id vehicle.ID) {
 // this time, queries for the vehicle are answered "stale" and not "unknown".
 const expireAfter = 30 * 24 * time.Hour
 
-// expiryCutoff returns the present time minus expireAfter. A vehicle whose last report is older
-// than the result has expired, and is unknown until it reports again. Vehicles must not expire
-// because the wall clock jumps ahead. So the present time is the earlier of two times: now, which
-// is from the wall clock, and began plus ran. The parameter ran is the time since began on the
-// monotonic clock, which never jumps.
+// expiryCutoff returns min(now, began + ran) − expireAfter. A vehicle whose last report is older
+// than the result has expired, and is unknown until it reports again. The parameter now is from the
+// wall clock. The parameter ran is the time since began on the monotonic clock, which never jumps.
+// So vehicles do not expire because the wall clock jumps ahead.
 func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter time.Duration) time.Time {
 	if steady := began.Add(ran); steady.Before(now) {
 		now = steady

@@ -36,8 +36,9 @@ func (n *Node) startBackground() {
 	n.background(func() error { return n.records.RunTokens(ctx, n.health.recordsCaughtUp) })
 	n.background(func() error { return n.records.RunSources(ctx, n.health.recordsCaughtUp) })
 	// Every stored state becomes an answer (answers.go). A node that neither answers queries nor
-	// shows vehicles follows only the cursors and heartbeats in STATES. From the cursors, the node
-	// learns that vehicles were forgotten. From the heartbeats, it learns how old its copies are.
+	// shows vehicles follows only the cursors and heartbeats in STATES, the stream of stored
+	// states. From the cursors, the node learns that vehicles were forgotten. From the heartbeats,
+	// it learns how old its copies are.
 	n.background(func() error {
 		if !n.config.needsStates() {
 			return n.cluster.FollowCursors(ctx, n.health.caughtUp)
@@ -89,10 +90,10 @@ func (n *Node) startBackground() {
 	if !n.config.has(Derive) {
 		return
 	}
-	// Telemetry is folded into states. The new states are stored in one batch with the cursor,
-	// which then includes that telemetry. After a crash before the batch, states and cursor are
-	// unchanged, and the next start folds the same telemetry again. After a crash after the batch,
-	// nothing is repeated. Folding waits up to roadsWithin for the map of roads, because the
+	// Telemetry is folded into states. The new states are stored in one batch with the cursor, the
+	// position up to which telemetry is folded. After a crash before the batch, states and cursor
+	// are unchanged, and the next start folds the same telemetry again. After a crash after the
+	// batch, nothing is repeated. Folding waits up to roadsWithin for the map of roads, because the
 	// driving rules use it.
 	//
 	// This step and the two steps below stop for good once a newer version has stored something
@@ -155,13 +156,13 @@ const (
 // every sample causes a state to be stored, so a sample costs several times the processor time.
 const foldedStates = 25_000
 
-// checkpoint is the interval at which the engine of one machine stores the states that telemetry
-// has changed. Neither answers nor the processing of telemetry wait for a checkpoint. A start after
-// a crash processes the telemetry since the last checkpoint again. With a longer interval, a sample
-// needs less processor time, because a vehicle that reports often is stored only once per interval.
-// Fewer answers are delayed, too, because less is written to the disk. Measured at 10,000 samples a
-// second from 10,000 cars: the 99th percentile of the time from a sample to its answer is 12 ms
-// with an interval of 1 s, 8 ms with 4 s, and 6.6 ms with 10 s.
+// checkpoint is the interval at which the storage engine of one machine stores the states that
+// telemetry has changed. Neither answers nor the processing of telemetry wait for a checkpoint. A
+// start after a crash processes the telemetry since the last checkpoint again. With a longer
+// interval, a sample needs less processor time, because a vehicle that reports often is stored only
+// once per interval. Fewer answers are delayed, too, because less is written to the disk. Measured
+// at 10,000 samples a second from 10,000 cars: the 99th percentile of the time from a sample to its
+// answer is 12 ms with an interval of 1 s, 8 ms with 4 s, and 6.6 ms with 10 s.
 const checkpoint = 10 * time.Second
 
 // newDeriver returns the deriver, which folds telemetry into states. The deriver calls giveUp if
@@ -214,8 +215,8 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 }
 
 // joinMembers makes this node one of the nodes of a cluster that divide the partitions of vehicles
-// among themselves. It returns nil if the node has the engine of one machine, because it then
-// processes the telemetry of all partitions.
+// among themselves. It returns nil if the node has the storage engine of one machine, because it
+// then processes the telemetry of all partitions.
 func (n *Node) joinMembers(ctx context.Context) *derive.Members {
 	if n.cluster == nil {
 		return nil

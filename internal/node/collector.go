@@ -27,7 +27,8 @@ const (
 )
 
 // garbagePercent returns the percentage by which the heap may grow before the next garbage
-// collection. The parameter live is the number of bytes in use after the last collection.
+// collection: 100 × leastGarbageBytes / live, but at least leastGarbagePercent and at most
+// mostGarbagePercent. The parameter live is the number of bytes in use after the last collection.
 func garbagePercent(live uint64) int {
 	return int(min(max(leastGarbagePercent, leastGarbageBytes*100/max(live, 1)), mostGarbagePercent))
 }

@@ -23,9 +23,9 @@ type Config struct {
 	// Store configures the storage. Its data directory also holds the admin key. Start sets the
 	// fields Log, Registry, Tracer and Newer of Store.
 	Store store.Config
-	// Cluster configures the engine that several nodes share. If Cluster has no URLs, Local
-	// configures the engine of one machine instead. Start sets the field Config of Cluster or
-	// Local, and Local.Answers.
+	// Cluster configures the storage engine that several nodes share. If Cluster has no URLs, Local
+	// configures the storage engine of one machine instead. Start sets the field Config of Cluster
+	// or Local, and Local.Answers.
 	Cluster cluster.Config
 	Local   local.Config
 
@@ -116,8 +116,8 @@ func Listeners(roles []string, cert bool, addresses map[string]string) []Listene
 }
 
 // Check returns an error that matches [ErrConfig] if the listener's address is invalid, or if the
-// listener would send secrets to other machines without TLS. The parameter behindProxy is true if a
-// proxy terminates TLS; the listener itself then needs none.
+// listener would send secrets to other machines without TLS. Otherwise it returns nil. The
+// parameter behindProxy is true if a proxy terminates TLS; the listener itself then needs none.
 func (l Listener) Check(behindProxy bool) error {
 	switch {
 	case !netaddr.Valid(l.Addr):

@@ -29,9 +29,11 @@ func (n *Node) console(operations *ops.Operations) admin.Console {
 }
 
 // recent returns the newest samples of a vehicle that the store still has. It reads backwards from
-// the newest sample, and stops when it has found at least as many samples as the parameter most
-// says. The result has all samples that were stored at the returned time or later. The bool is true
-// if the store has no earlier sample of the vehicle.
+// the newest sample, and stops when it has found all samples, or at least as many as the parameter
+// most says.
+//
+// The first result has all samples of the vehicle that were stored at the returned time or later.
+// The bool is true if the store has no earlier sample of the vehicle.
 func (n *Node) recent(ctx context.Context, id vehicle.ID, most int) ([]vehicle.Sample, time.Time, bool, error) {
 	r, err := n.engine.Recent(ctx, id, most)
 	return r.Samples, r.Since, r.All, err

@@ -27,8 +27,8 @@ type health struct {
 
 	origin time.Time // monotonic origin of until
 	// until is the end of the time in which queries may be answered from the node's tables, which
-	// are copies of what the engine stores. After this time, the tables may be too old. The unit is
-	// ns after the field origin. Every query reads the field until.
+	// are copies of what the storage engine stores. After this time, the tables may be too old. The
+	// unit is ns after the field origin. Every query reads the field until.
 	until atomic.Int64
 }
 
@@ -69,8 +69,8 @@ func (h *health) end() {
 	h.ending.Store(true)
 }
 
-// bound sets the maximum age of the node's tables: how long queries are answered while the engine
-// cannot be reached.
+// bound sets the maximum age of the node's tables: how long queries are answered while the storage
+// engine cannot be reached.
 func (h *health) bound(maxFeedAge time.Duration) {
 	h.maxFeedAge.Store(int64(maxFeedAge))
 	h.until.Store(math.MinInt64)
@@ -96,11 +96,11 @@ func (h *health) canAnswer(now time.Time) error {
 }
 
 // inTouch returns nil, or the reason why this node's tables are too old for a query that arrived at
-// the time now. The tables are copies of what the engine stores. They are new enough until the time
-// maxFeedAge has passed since the copies were last known to be complete. inTouch stores the end of
-// this period in the field until, so nearly every call costs only one atomic load and a comparison
-// with now. The result of the comparison is not stored, because after a pause of the process it
-// would be wrong.
+// the time now. The tables are copies of what the storage engine stores. They are new enough until
+// the time maxFeedAge has passed since the copies were last known to be complete. inTouch stores
+// the end of this period in the field until, so nearly every call costs only one atomic load and a
+// comparison with now. The result of the comparison is not stored, because after a pause of the
+// process it would be wrong.
 func (h *health) inTouch(now time.Time) error {
 	if now.Sub(h.origin) <= time.Duration(h.until.Load()) {
 		return nil
@@ -139,7 +139,7 @@ func (h *health) inTouchNow() error {
 }
 
 // feedAge returns how old the tables are from which queries are answered: the time since they were
-// last known to be complete. The result ok is false before the tables are loaded.
+// last known to be complete. Before the tables are loaded, ok is false and age has no meaning.
 func (h *health) feedAge() (age time.Duration, ok bool) {
 	fed, ok := h.fed()
 	return time.Since(fed), ok
@@ -181,9 +181,9 @@ func (h *health) takes() error {
 }
 
 // ready returns what /readyz reports: nil, or the reason why the node does not do all of its work.
-// A node without the ingest role is ready even if nothing can be stored. While the engine elects a
-// leader, no node can store, but all nodes can answer queries. During that time, load balancers
-// must still find ready nodes for the queries.
+// A node without the ingest role is ready even if nothing can be stored. While the storage engine
+// elects a leader, no node can store, but all nodes can answer queries. During that time, load
+// balancers must still find ready nodes for the queries.
 func (h *health) ready() error {
 	if h.ingests {
 		if err := h.takes(); err != nil {

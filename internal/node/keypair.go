@@ -123,8 +123,8 @@ func (c *keyPair) checkOnce() {
 }
 
 // read returns the contents of the two files, and a hash of these contents, by which the caller
-// recognizes a change. If a file cannot be read, it returns the hash of the error's text, so that
-// the caller also recognizes a repeated error.
+// recognizes a change. If a file cannot be read, cert and key are nil, and hash is the hash of the
+// error's text, so that the caller also recognizes a repeated error.
 func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 	cert, err = os.ReadFile(c.certFile)
 	if err == nil {
@@ -140,10 +140,11 @@ func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 
 var errExpired = errors.New("the certificate has expired")
 
-// use makes a pair of certificate and key the current one. If the certificate has expired, use
-// returns an error and the current pair stays in use. At the start, there is no current pair, so
-// even an expired certificate is used: an operator can repair a running service more easily than a
-// service that does not start.
+// use makes a pair of certificate and key the current one. The parameter hash is the hash of their
+// files, from read. If the pair is invalid or the certificate has expired, use returns an error,
+// and the current pair stays in use. At the start, there is no current pair, so even an expired
+// certificate is used: an operator can repair a running service more easily than a service that
+// does not start.
 func (c *keyPair) use(cert, key []byte, hash [sha256.Size]byte) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {

@@ -72,7 +72,9 @@ const (
 )
 
 // Start starts a node. When it returns, the listeners accept requests, but the tables may still be
-// loading; see [Node.Ready].
+// loading; see [Node.Ready]. If Start fails, it closes the ports, the access log and the storage
+// engine, and returns nil and an error. If the cause is the configuration, the error matches
+// [ErrConfig].
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n := &Node{
 		config: c, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map),
@@ -106,9 +108,10 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 		return nil, err
 	}
 
-	// The engine opens the data directory. The engine of one machine also fills the fleet table
-	// while it opens; the feed of STATES brings later changes. After a crash during this step, the
-	// next start opens the engine again. No client has received an acknowledgement yet.
+	// The storage engine opens the data directory. The storage engine of one machine also fills the
+	// fleet table while it opens; the feed of stored states brings later changes. After a crash
+	// during this step, the next start opens the storage engine again. No client has received an
+	// acknowledgement yet.
 	n.monitor = console.NewMonitor(n.fleet, n.registry, c.MaxAge, nil)
 	n.answers = answers{table: n.fleet}
 	if c.has(Admin) {
@@ -120,21 +123,21 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	if err = n.openEngine(ctx, &c); err != nil {
 		return nil, err
 	}
-	// A missing admin key is created after the engine has opened the data directory, because then
-	// no other node uses the directory. After a crash before this step, the next start creates the
-	// key. After a crash later, the next start loads the same key.
+	// A missing admin key is created after the storage engine has opened the data directory,
+	// because then no other node uses the directory. After a crash before this step, the next start
+	// creates the key. After a crash later, the next start loads the same key.
 	key, err := adminKey(&c)
 	if err != nil {
 		return nil, errors.Join(err, n.engine.Close())
 	}
 
-	// The following parts use the engine and start nothing. The metrics are registered here, before
-	// the first server can be scraped.
+	// The following parts use the storage engine and start nothing. The metrics are registered
+	// here, before the first server can be scraped.
 	n.records = store.NewRecordStore(n.engine, c.Store, &n.tables)
 	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.Store.Newer, c.MaxFeedAge, c.has(Ingest))
 	n.registerMetrics()
-	// Now the tables begin to load from the engine. The comments in startBackground say what a
-	// crash loses from this step on.
+	// Now the tables begin to load from the storage engine. The comments in startBackground say
+	// what a crash loses from this step on.
 	n.startBackground()
 	// The next three steps write log lines. The last step that can fail is before them, because a
 	// failed start must log only its reason.
@@ -144,8 +147,8 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n.config.fitToFiles()
 	n.logVehicleBound()
 	// The servers are created last, because they need all parts above. They acknowledge telemetry
-	// only once the engine has stored it. Until the tables are loaded they answer 503. Clients that
-	// have connected after the ports were opened have waited in the kernel's queue.
+	// only once the storage engine has stored it. Until the tables are loaded they answer 503.
+	// Clients that have connected after the ports were opened have waited in the kernel's queue.
 	n.addServers(n.cert.config(), access.HashOf(key))
 	for _, srv := range n.servers {
 		n.background(func() error {
@@ -158,9 +161,10 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	return n, nil
 }
 
-// Check reads the certificate, its key, the credentials and the admin key from their files. It
-// returns an error if a node could not start with them. It opens no port and changes nothing. The
-// result certificateEnds is the time when the certificate expires, or zero if there is none.
+// Check reads the certificate, its key, the credentials and the admin key from their files. If a
+// node could not start with them, Check returns an error. It opens no port and changes nothing. The
+// result certificateEnds is the time when the certificate expires, or zero if there is no
+// certificate.
 func Check(c Config) (certificateEnds time.Time, err error) {
 	cert, err := openFiles(&c)
 	if err != nil {
@@ -182,7 +186,7 @@ func (e configError) Unwrap() error        { return e.error }
 func (e configError) Is(target error) bool { return target == ErrConfig }
 
 // openFiles reads the certificate and its key, and checks that the file of credentials can be read.
-// It returns nil if there is no certificate.
+// If the configuration names no certificate, the first result is nil.
 func openFiles(c *Config) (*keyPair, error) {
 	cert, err := openKeyPair(c.TLSCert, c.TLSKey, c.Log)
 	if err == nil && c.Cluster.CredsFile != "" {
@@ -219,9 +223,10 @@ func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
 	return err
 }
 
-// openWithin calls open, which opens an engine, and waits for its result. If ctx ends first,
-// openWithin waits for at most stopWithin more and then gives up. The process then exits while the
-// engine is being opened, which has the same effect on the engine as a crash.
+// openWithin calls open, which opens a storage engine, and waits for its result. If ctx ends first,
+// openWithin waits for at most stopWithin more; then it gives up and returns an error. The process
+// then exits while the storage engine is being opened, which has the same effect on the storage
+// engine as a crash.
 func openWithin[Engine any](ctx context.Context, open func() (Engine, error)) (Engine, error) {
 	type result struct {
 		engine Engine
@@ -285,8 +290,9 @@ func (n *Node) Wait(ctx context.Context) error {
 }
 
 // Drain makes the probes report that the node is ending, while the node keeps serving. Load
-// balancers then stop sending requests to the node before its listeners close. Drain returns after
-// Config.Drain, or earlier if ctx ends or the node fails.
+// balancers then stop sending requests to the node before its listeners close. Drain returns nil
+// after Config.Drain, or earlier if ctx ends. If a part of the node fails during this time, Drain
+// returns its error at once.
 func (n *Node) Drain(ctx context.Context) error {
 	// The supervisor may give a service less time to end than Drain and Close take, so the node
 	// asks the supervisor for more time.
@@ -299,9 +305,10 @@ func (n *Node) Drain(ctx context.Context) error {
 }
 
 // Close ends the node. It first ends the servers, because telemetry that they accepted later could
-// not be stored. Then it ends the work in the background, and finally the engine. A step that
-// exceeds its time limit is abandoned. A crash during Close loses nothing that was acknowledged,
-// unless Local.SyncInterval permits such a loss.
+// not be stored. Then it ends the work in the background, and finally the storage engine. A step
+// that exceeds its time limit is abandoned. A crash during Close loses nothing that was
+// acknowledged, unless Local.SyncInterval permits such a loss. Close returns the error of closing
+// the storage engine, or an error if the storage engine did not close in time.
 func (n *Node) Close() error {
 	// STOPPING tells the supervisor that the end is intended. From now on the probes fail and
 	// telemetry is refused.
@@ -328,8 +335,8 @@ func (n *Node) Close() error {
 		limit = max(limit, min(storeWithin, time.Until(end)-closeWithin))
 	}
 	if !within(deadline, limit, n.running.Wait) {
-		// Some of the work may wait for an engine that does not respond. Cut makes the calls of the
-		// engine fail.
+		// Some of the work may wait for a storage engine that does not respond. Cut makes the calls
+		// of the storage engine fail.
 		n.engine.Cut()
 		if !within(deadline, cutWithin, n.running.Wait) {
 			n.config.Log.Warn("background work did not end in time")
@@ -341,9 +348,9 @@ func (n *Node) Close() error {
 			n.config.Log.Warn("the last traces cannot be sent", "error", access.OneLine(err))
 		}
 	})
-	// The engine closes last, because all parts above may use it until they end. After a crash
-	// during this step, the next start recovers the data directory, which takes longer than to open
-	// a directory that was closed.
+	// The storage engine closes last, because all parts above may use it until they end. After a
+	// crash during this step, the next start recovers the data directory, which takes longer than
+	// to open a directory that was closed.
 	var err error
 	if !within(deadline, stopWithin, func() { err = n.engine.Close() }) {
 		return errors.New("the engine did not close in time: the next start recovers the data directory as after a crash")

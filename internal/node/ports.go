@@ -107,8 +107,8 @@ func (n *Node) Addr(name string) net.Addr {
 	return nil
 }
 
-// URL returns the base URL at which clients on this machine reach the named HTTP listener. The node
-// must have that listener.
+// URL returns the base URL at which clients on this machine reach the named HTTP listener, such as
+// http://127.0.0.1:8080. The node must have that listener.
 func (n *Node) URL(name string) string {
 	scheme := "http"
 	if n.config.speaksTLS(name) {

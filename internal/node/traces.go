@@ -27,7 +27,7 @@ type traces struct {
 }
 
 // newTraces returns the sender of traces that the configuration describes. It opens no connection
-// yet. If OTLPEndpoint is "", the result sends nothing.
+// yet. If OTLPEndpoint is "", the sender sends nothing.
 func newTraces(ctx context.Context, c *Config) (traces, error) {
 	if c.OTLPEndpoint == "" {
 		return traces{}, nil
@@ -101,8 +101,8 @@ func (q *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOn
 	return nil
 }
 
-// withoutResponse removes the collector's response from the text of the library's error, because
-// the response may repeat the collector's key.
+// withoutResponse returns the text of an error of the tracing library without the collector's
+// response that the text contains, because the response may repeat the collector's key.
 func withoutResponse(text string) string {
 	for _, mark := range []string{"body: ", "partial success: "} {
 		text, _, _ = strings.Cut(text, mark)
@@ -111,8 +111,9 @@ func withoutResponse(text string) string {
 }
 
 // TracesURL converts the value of the flag --otlp-endpoint into that of [Config.OTLPEndpoint]. If
-// the URL has no path, TracesURL adds /v1/traces, the path that OTLP prescribes. The result ok is
-// true if endpoint is empty, or is an http or https URL with a host and without a user.
+// the URL has no path, TracesURL adds /v1/traces, the path that OTLP prescribes. If endpoint is
+// empty, the results are "" and true. If it is not an http or https URL with a host and without a
+// user, the results are "" and false.
 func TracesURL(endpoint string) (_ string, ok bool) {
 	if endpoint == "" {
 		return "", true

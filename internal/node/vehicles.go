@@ -32,9 +32,10 @@ const (
 )
 
 // vehicleBound returns the maximum number of vehicles that this node may know; 0 means no limit. At
-// the limit, the node refuses telemetry of new vehicles. A node that does not ingest has no limit.
-// A node that ingests, but does not follow the states of vehicles, has no limit either, because it
-// cannot tell which vehicles are new.
+// the limit, the node refuses telemetry of new vehicles. If MaxVehicles is 0, the result is memory
+// / vehiclesShare / (storedBytes or knownBytes), rounded down to thousands, but at least
+// leastVehicles. A node that does not ingest has no limit. A node that ingests, but does not follow
+// the states of vehicles, has no limit either, because it cannot tell which vehicles are new.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():
@@ -121,8 +122,8 @@ func controlGroups(root fs.FS) iter.Seq[controlGroup] {
 	}
 }
 
-// logUnclean logs a warning that the last process ended without closing the engine, with the
-// possible causes. If the kernel has killed a process of this control group, or of an ancestor
+// logUnclean logs a warning that the last process ended without closing the storage engine, with
+// the possible causes. If the kernel has killed a process of this control group, or of an ancestor
 // group, for lack of memory, the warning names the group. In an ancestor group, the killed process
 // may belong to another service. If a supervisor has created the process's own group again after
 // the kill, this group has no count of the kill.
