@@ -16,8 +16,8 @@ import (
 // before the operation, the operation itself, and the audit event of a failure.
 const storeTimeout = 30 * time.Second
 
-// within calls f with a timeout of storeTimeout. f is not canceled if the client disconnects, so
-// that an operation never stops halfway.
+// within calls f with a timeout of storeTimeout and returns its error. f is not canceled if the
+// client disconnects, so that an operation never stops halfway.
 func within(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
@@ -35,7 +35,7 @@ func (p *Operations) audited(
 // auditedAtLength writes the event e to the audit with the outcome "intended", and then carries out
 // the operation by calling do, without a time limit. If the event cannot be written, do is not
 // called. If do returns an error, auditedAtLength writes the event again, with the outcome
-// "failed".
+// "failed". The result is nil, or a [Refusal] that says what failed.
 func (p *Operations) auditedAtLength(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {

@@ -112,9 +112,10 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	return q, nil
 }
 
-// ParseTime parses a time, or a day in UTC such as 2026-11-20. A time without a zone, as forms of a
-// browser send it, is in UTC. For a day, ParseTime returns the start of that day plus the duration
-// in the parameter day, which is 24 hours if the end of the day is wanted.
+// ParseTime returns the time that a text gives: a time such as 2026-11-20T12:00:00Z, or a day in
+// UTC such as 2026-11-20. A time without a zone, as forms of a browser send it, is in UTC. For a
+// day, the result is the start of that day plus the parameter day, which is 24 hours if the caller
+// wants the end of the day.
 func ParseTime(text string, day time.Duration) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -138,9 +139,9 @@ func (q AuditQuery) isOf(action string) bool {
 // 5 more"; see [Operations.named].
 var notAllListed = regexp.MustCompile(`[0-9a-f]{16}, and [0-9]+ more`)
 
-// matches reports whether the query selects the event. If it does not, may reports whether the
-// event may concern the vehicle in the query all the same: it matches all other filters, but does
-// not list all vehicles that it names.
+// matches reports whether the query selects the event. If selected is false, may reports whether
+// the event may concern the vehicle in the query all the same: the event matches all other filters,
+// but does not list all vehicles that it names. If selected is true, may is false.
 func (q AuditQuery) matches(e *access.Event) (selected, may bool) {
 	if q.Actor != "" && e.Actor != q.Actor || q.Action != "" && !q.isOf(e.Action) ||
 		e.Time.Before(q.Since) || !q.Until.IsZero() && !e.Time.Before(q.Until) {
@@ -158,8 +159,9 @@ func (q AuditQuery) all() bool {
 	return q == AuditQuery{}
 }
 
-// Audit returns a page of the audit. It reads at most about 50,000 events, for about two seconds,
-// so a page with a filter may be incomplete.
+// Audit returns a page of the audit. For a query with a filter, it reads at most about 50,000
+// events, for about two seconds. So such a page may have fewer events than the query's Limit, or
+// none, although older events match; the page at Older then continues the search.
 func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page AuditPage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

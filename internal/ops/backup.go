@@ -28,8 +28,9 @@ func LastBackup(dir string) time.Time {
 }
 
 // Backup writes a backup to w and returns its number of records. The backup contains the parameter
-// version, the version of the service. An error that is not a [Refusal] means that a part of the
-// backup was written. Such a backup has no trailer, so a reader detects that it is incomplete.
+// version, the version of the service. An error that is a [Refusal] means that nothing was written.
+// Any other error means that a part of the backup may have been written. Such a backup has no
+// trailer, so a reader detects that it is incomplete.
 func (p *Operations) Backup(
 	ctx context.Context, by access.Actor, w io.Writer, version string,
 ) (records int, err error) {
@@ -49,7 +50,8 @@ func (p *Operations) Backup(
 }
 
 // BackupKey returns the key with which this service authenticates its backups. The caller must have
-// presented the admin key, so that operators who can take backups cannot forge one.
+// presented the admin key, so that operators who can take backups cannot forge one. For any other
+// caller, BackupKey returns a [Refusal].
 func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string, err error) {
 	if !by.Admin {
 		return "", errAdminOnly
@@ -65,6 +67,7 @@ func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string
 // Restore merges a backup into the store. It calls progress with the numbers of records that are
 // done and of all records. The caller must have presented the admin key, because a backup may
 // contain operators. Restore has no time limit, and a client that disconnects does not cancel it.
+// Every error is a [Refusal].
 func (p *Operations) Restore(
 	ctx context.Context, by access.Actor, from io.Reader, trust access.BackupTrust, progress func(done, total int),
 ) (access.RestoreReport, error) {
@@ -99,7 +102,8 @@ const maxReceipts = 100_000
 
 // Bury forgets again the vehicles of old forget receipts, for example after a restore of an older
 // backup. It omits vehicles that were allowed again after the receipt. It returns the number of
-// vehicles that are forgotten now and were not before.
+// vehicles that are forgotten now and were not before. If there is no receipt, there are more than
+// maxReceipts, or one is invalid, Bury changes nothing and returns a [Refusal].
 func (p *Operations) Bury(
 	ctx context.Context, by access.Actor, receipts []access.ForgetReceipt,
 ) (buried int, err error) {

@@ -15,9 +15,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Create creates a token, a source or an operator; the last needs the admin key. It returns the
-// record and the secret, which the caller shows once. If one of the vehicles that the credential is
-// to cover is forgotten, Create returns an error.
+// Create creates a token, a source or an operator. It returns the record and the secret, which the
+// caller shows once. If a parameter is invalid, if one of the vehicles that the credential is to
+// cover is forgotten, or if the name is taken, Create stores nothing and returns an error. To
+// create an operator, the caller must have presented the admin key.
 func (p *Operations) Create(
 	ctx context.Context, by access.Actor, r access.Request,
 ) (access.Credential, string, error) {
@@ -54,11 +55,11 @@ func (p *Operations) Create(
 	return c, secret, nil
 }
 
-// Rotate gives a credential a new secret and returns the secret, which the caller shows once. The
-// replaced secret stays valid for the time overlap, if the kind of credential allows that. If two
-// callers rotate a credential at the same time, both succeed: the second rotation replaces the
-// secret that the first caller has just received, which then stays valid for the overlap that the
-// second caller gave.
+// Rotate gives a credential a new secret. It returns the changed record and the new secret, which
+// the caller shows once. The replaced secret stays valid for the time overlap, if the kind of
+// credential allows that. If two callers rotate a credential at the same time, both succeed: the
+// second rotation replaces the secret that the first caller has just received, and that secret
+// stays valid for the overlap that the second caller gave.
 func (p *Operations) Rotate(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, overlap time.Duration,
 ) (access.Credential, string, error) {
@@ -83,8 +84,9 @@ func (p *Operations) Rotate(
 	return c, secret, nil
 }
 
-// End revokes or removes a credential. For an operator, it also ends the sessions that were opened
-// with the operator's key. Ending a credential again changes nothing and returns the same record.
+// End revokes or removes a credential and returns the changed record. For an operator, it also ends
+// the sessions that were opened with the operator's key. Ending a credential again changes nothing
+// and returns the same record.
 func (p *Operations) End(
 	ctx context.Context, by access.Actor, kind access.Kind, name string,
 ) (access.Credential, error) {
@@ -134,8 +136,9 @@ func (p *Operations) GrantToken(
 	})
 }
 
-// ChangeCredential changes a token or a source. A nil field of the Change leaves the value as it
-// is.
+// ChangeCredential changes a token or a source and returns the changed record. A nil field of the
+// Change leaves the value as it is. If all fields are nil, or a new value is invalid,
+// ChangeCredential returns a [Refusal].
 func (p *Operations) ChangeCredential(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, to access.Change,
 ) (access.Credential, error) {
@@ -171,8 +174,10 @@ func (p *Operations) ChangeCredential(
 	})
 }
 
-// update records a change to a credential in the audit, and then applies it to the stored record.
-// In the audit, the action is the kind's noun, a dot and the parameter verb, such as "token.grant".
+// update records a change to a credential in the audit, and then applies it to the stored record,
+// by calling change. It returns the changed record. In the audit, the action is the kind's noun, a
+// dot and the parameter verb, such as "token.grant". If the caller may not make the change, or the
+// credential does not exist, update writes no audit event and returns a [Refusal].
 func (p *Operations) update(
 	ctx context.Context, by access.Actor, kind access.Kind, verb, name, detail string,
 	change func(*access.Credential) error,
@@ -196,8 +201,8 @@ func (p *Operations) update(
 // operator. An operator who could add others could keep access after being removed.
 var errAdminOnly = Refuse(http.StatusForbidden, "this needs the admin key: an operator's key is not enough")
 
-// mayChange returns an error if credentials of the kind can be changed only with the admin key, and
-// the caller has not presented that key.
+// mayChange returns errAdminOnly if credentials of the kind can be changed only with the admin key,
+// and the caller has not presented that key. Otherwise it returns nil.
 func mayChange(by access.Actor, kind access.Kind) error {
 	if kind.Policy().AdminOnly && !by.Admin {
 		return errAdminOnly
@@ -205,7 +210,8 @@ func mayChange(by access.Actor, kind access.Kind) error {
 	return nil
 }
 
-// inWords describes the vehicles of a grant for people, with hashes in place of vids.
+// inWords returns the vehicles of a grant as text for the audit: "all", "none", or a list of short
+// hashes, because the audit has no vids.
 func (p *Operations) inWords(v access.Vehicles) string {
 	if v.All() {
 		return "all"
@@ -219,7 +225,7 @@ const maxNamed = 20
 
 // named returns the vehicles in ids as text: the short hashes of the first maxNamed vehicles, and
 // the number of the others, in the form that notAllListed matches. The parameter n is the number of
-// vehicles in ids.
+// vehicles in ids. If n is 0, the result is "none".
 func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
 	if n == 0 {
 		return "none"

@@ -142,8 +142,9 @@ func syncDir(dir string) error {
 }
 
 // RotateAdminKey replaces the admin key by a new one. The old key is invalid at once. The new key
-// is only written to the key file, whose path RotateAdminKey returns. It fails unless by is the
-// holder of the admin key.
+// is only written to the key file; the result file is its path. If by is not the holder of the
+// admin key, or the service has no key file, RotateAdminKey changes nothing and returns a
+// [Refusal]. After any other error, the key in the file is the valid one.
 func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file string, err error) {
 	switch {
 	case !by.Admin:

@@ -69,7 +69,8 @@ type Store interface {
 	AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error)
 
 	// Forget deletes everything about a vehicle and refuses its telemetry from then on. Allow
-	// accepts telemetry of a forgotten vehicle again.
+	// accepts telemetry of a forgotten vehicle again. Both return the vehicle's receipt as it is
+	// after the call.
 	Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
 	Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error)
 	// Bury forgets again the vehicles of old forget receipts, and returns the number of vehicles
@@ -84,7 +85,8 @@ type Store interface {
 	// Restore merges a backup. It first reads the whole file and checks that it is complete, valid
 	// and from a trusted service. Then it calls audited, which writes an audit event and calls
 	// merge. Only merge changes the store. If audited returns without calling merge, it must return
-	// an error.
+	// an error. During the merge, Restore calls progress with the numbers of records that are done
+	// and of all records.
 	Restore(
 		ctx context.Context, from io.Reader, trust access.BackupTrust,
 		audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -115,7 +117,8 @@ func New(cfg Config) *Operations {
 	return p
 }
 
-// Identify returns the holder of a key: an operator, or [access.Admin] for the admin key.
+// Identify returns the holder of a key, an operator or, for the admin key, [access.Admin], and the
+// hash of the key. If the key is not valid, ok is false and who is the zero Actor.
 func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, ok bool) {
 	hash = access.HashOf(key)
 	if p.isAdminKey(hash) {

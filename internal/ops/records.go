@@ -56,9 +56,9 @@ func (p *Operations) Token(id string) (TokenRecord, error) {
 	return p.tokenRecord(g.Credential), nil
 }
 
-// TokensThatSee returns the valid tokens whose grant covers a vehicle, except sandbox tokens. The
-// list has at most as many tokens as the parameter most says. The result more is the number of such
-// tokens that are not in the list.
+// TokensThatSee returns the valid tokens whose grant covers a vehicle, except sandbox tokens,
+// oldest first. The parameter most is the maximum length of the list. The result more is the number
+// of tokens that were left out because of this maximum.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
 	for _, g := range p.cfg.Tables.Tokens.All() {
@@ -154,7 +154,8 @@ func (p *Operations) Sources() []SourceSummary {
 	return all
 }
 
-// Source returns one source. It returns a removed source, too, until its name is used again.
+// Source returns one source. It returns a removed source, too, until its name is used again. If
+// there is no source of this name, the error is a [Refusal].
 func (p *Operations) Source(name string) (SourceRecord, error) {
 	s, ok := p.cfg.Tables.Sources.Get(name)
 	if !ok {
@@ -248,7 +249,8 @@ func stateAt(now time.Time, expires, ended *time.Time, end string) string {
 }
 
 // EarlierUntil returns, for each replaced secret that is still valid, the time until which it is
-// valid. For a credential that has expired, or was revoked or removed, there are none.
+// valid, earliest first. If the credential has expired, or was revoked or removed, the list is
+// empty.
 func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	now, until := p.cfg.Now(), []time.Time{}
 	if !c.Ended.IsZero() || !c.Expires.IsZero() && !now.Before(c.Expires) {

@@ -18,8 +18,9 @@ import (
 // ExportFormats maps the formats of an export to their media types.
 var ExportFormats = map[string]string{"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 
-// FormatAsked returns the format that a request wants, from its URL parameter "format" or from its
-// Accept header. The empty string means that the request wants one page as JSON.
+// FormatAsked returns the format that a request wants, from its URL parameter "format" or, without
+// this parameter, from its Accept header. The result is a key of [ExportFormats], or "" if the
+// request wants one page as JSON. If the parameter has another value, the error is a [Refusal].
 func FormatAsked(r *http.Request) (string, error) {
 	if formats := r.URL.Query()["format"]; len(formats) > 0 {
 		if _, known := ExportFormats[formats[0]]; !known && formats[0] != "json" || len(formats) != 1 {
@@ -46,8 +47,9 @@ type exported[T any] struct {
 	each    func(do func(T) error) error
 }
 
-// serve answers with the list as a file in the given format, a key of ExportFormats. If the export
-// fails after the response has begun, serve closes the connection.
+// serve answers with the list as a file in the given format, a key of ExportFormats. If each
+// returns a [Refusal] before the first row, serve sends nothing and returns this error. If the
+// export fails otherwise, serve closes the connection, by a panic with [http.ErrAbortHandler].
 func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) error {
 	out := bufio.NewWriterSize(Moving{W: w, C: http.NewResponseController(w)}, 32<<10)
 	lines := csv.NewWriter(out)
@@ -94,7 +96,8 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 }
 
 // ServeVehicles answers with all vehicles that match a query, as a file in one of ExportFormats. At
-// any time, it holds only about a thousandth of all vids in memory.
+// any time, it holds only about a thousandth of all vids in memory. If it returns an error, it has
+// sent nothing.
 func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q VehicleQuery, format string) error {
 	return exported[ListedVehicle]{
 		name: "vehicles",
@@ -108,7 +111,8 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 }
 
 // ServeAudit answers with all audit events that match a query, newest first, as a file in one of
-// ExportFormats. It holds one page in memory at a time. The query must not set Limit or Before.
+// ExportFormats. It holds one page in memory at a time. The query must not set Limit or Before. If
+// ServeAudit returns an error, it has sent nothing.
 func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQuery, format string) error {
 	if q.Limit != 0 || q.Before != 0 {
 		return Refuse(http.StatusBadRequest, "an export contains every matching event: leave out limit and before")
@@ -156,8 +160,9 @@ func (v ListedVehicle) columns() []string {
 	return columns
 }
 
-// spreadsheetSafe returns a text that is safe in a CSV file: it cannot control a terminal, and a
-// spreadsheet does not take it for a formula.
+// spreadsheetSafe returns a text that is safe in a CSV file. Characters that could control a
+// terminal are replaced (see [access.Printable]). If a spreadsheet could take the text for a
+// formula, it gets a leading apostrophe.
 func spreadsheetSafe(text string) string {
 	text = access.Printable(text)
 	if trimmed := strings.TrimLeftFunc(text, unicode.IsSpace); trimmed != "" &&

@@ -166,15 +166,16 @@ func (q VehicleQuery) Check() error {
 
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", MaxVehicles)
 
-// question converts the query into a query of the fleet table. The function clock returns the time
-// at which a reading is checked: a verdict is stale if its reading is too old at that time.
+// question converts the query into a query of the fleet table. Its error is that of match. The
+// function clock returns the time at which a reading is checked: a verdict is stale if its reading
+// is too old at that time.
 func (p *Operations) question(q VehicleQuery, clock func() vehicle.UnixMilli) (fleet.Question, error) {
 	match, err := p.match(q)
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: p.cfg.MaxAge, Match: match}, err
 }
 
 // match returns the function that checks the vid of a vehicle against the query, or nil if every
-// vid matches.
+// vid matches. If the query names a source that does not exist, the error is a [Refusal].
 func (p *Operations) match(q VehicleQuery) (func(vid []byte) bool, error) {
 	prefix := []byte(q.Prefix)
 	if q.Source == "" {
@@ -227,8 +228,9 @@ func (q VehicleQuery) rank(
 	return 6
 }
 
-// Vehicles returns a page of vehicles. Each page is computed when it is requested. So a car that
-// reports between the requests for two pages may be on both pages or on neither.
+// Vehicles returns a page of the vehicles that match a query. Each page is computed when it is
+// requested. So a car that reports between the requests for two pages may be on both pages or on
+// neither.
 func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage, error) {
 	if err := p.mayList(q); err != nil {
 		return VehiclePage{}, err
@@ -266,8 +268,9 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 	return page, nil
 }
 
-// EachVehicle calls do with every vehicle that matches a query, in no particular order. The query
-// must not set Sort, Limit or Cursor.
+// EachVehicle calls do with every vehicle that matches a query, in no particular order. If do
+// returns an error, EachVehicle stops and returns this error. The query must not set Sort, Limit or
+// Cursor; otherwise the error is a [Refusal].
 func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(ListedVehicle) error) error {
 	if err := p.mayList(q); err != nil {
 		return err
@@ -370,7 +373,8 @@ func (c cursors) seal(q VehicleQuery, p fleet.Place) string {
 }
 
 // open decrypts the page cursor in a query. It returns the position in the list after which the
-// requested page begins, or nil for the first page, which needs no page cursor.
+// requested page begins, or nil for the first page, which needs no page cursor. If the page cursor
+// cannot be decrypted, the error is a [Refusal].
 func (c cursors) open(q VehicleQuery) (*fleet.Place, error) {
 	if q.Cursor == "" {
 		return nil, nil

@@ -54,8 +54,8 @@ func (r FactRecord) LimitInWords() string {
 	return r.Limit + " " + inwords.Measure(*r.Threshold, r.Unit)
 }
 
-// Telling returns the facts to show to people as the reason for the verdict. It leaves out facts
-// that explain nothing: the scores of the rules, and measures of an anomaly that are zero.
+// Telling returns the facts that explain the verdict to a reader. It leaves out facts that explain
+// nothing: the scores of the rules, and measures of an anomaly that are zero.
 func (v VerdictRecord) Telling() (telling []FactRecord) {
 	for _, f := range v.Facts {
 		if (f.Value != 0 || f.Limit != vehicle.AnomalyFrom) && !strings.HasPrefix(f.Name, vehicle.Evidence) {
@@ -85,7 +85,7 @@ func (r ReadingRecord) InWords() string {
 	return valueInWords(r.Signal, *r.Value, r.Unit)
 }
 
-// valueInWords formats the value of a signal or measure for people.
+// valueInWords returns the value of a signal or measure as text, such as "12.5 km/h" or "on".
 func valueInWords(name string, value float64, unit string) string {
 	switch name {
 	case vehicle.LowVoltageSystemState.String():
@@ -103,7 +103,8 @@ func (p *Operations) State(ctx context.Context, id vehicle.ID) (s vehicle.State,
 }
 
 // Vehicle returns the record of a vehicle and its newest state. If the newest state is not stored
-// yet, it is taken from memory.
+// yet, it is taken from memory. If the vehicle has no state, the error is a [Refusal] with the
+// status 404.
 func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, vehicle.State, error) {
 	s, ok, err := p.cfg.State(ctx, id)
 	switch {

@@ -9,8 +9,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Forget deletes everything about a vehicle and refuses its telemetry from then on. The audit
-// identifies the vehicle by its hash, because no stored record may contain its vid.
+// Forget deletes everything about a vehicle and refuses its telemetry from then on. It returns the
+// receipt, which reports what was deleted. The audit identifies the vehicle by its hash, because no
+// stored record may contain its vid.
 func (p *Operations) Forget(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	return p.onVehicle(ctx, by, "vehicle.forget", id, p.cfg.Store.Forget)
 }
