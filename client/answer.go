@@ -11,10 +11,11 @@ import (
 type Answer struct {
 	VID    string
 	Status Status
-	// Reason is why there is no answer, or "" if the service does not say.
+	// Reason is why there is no answer. It is "" if there is an answer, or if the service does not
+	// give the reason.
 	Reason Reason
 	// AsOf is the time of the reading on which the answer is based, in whole seconds. It is the
-	// zero time if the service does not say.
+	// zero time if the service does not give this time.
 	AsOf time.Time
 	// Age is the time from the reading on which the answer is based to the service's response, by
 	// the service's clock. It is zero if AsOf is the zero time.
@@ -27,9 +28,9 @@ type Answer struct {
 	Record json.RawMessage
 }
 
-// Answered reports whether the service has an answer, that is, whether Status is [Succeed].
-// Otherwise the state in the [DrivingAnswer] or [ThrottleAnswer] has no meaning; with Status
-// [Fail], that state is "".
+// Answered reports whether the service has an answer, that is, whether Status is [Succeed]. If
+// Answered returns false, the field State of the [DrivingAnswer], or System of the
+// [ThrottleAnswer], has no meaning; with Status [Fail], that field is "".
 func (a Answer) Answered() bool { return a.Status == Succeed }
 
 // DrivingAnswer is the answer of [Client.CarDrivingState].
@@ -176,8 +177,8 @@ func nameOf[T ~string](value T, names map[T]string, kind string) string {
 	return "unknown " + kind + " " + quote(string(value))
 }
 
-// quote returns a text from the service, quoted so that it is safe for a terminal, and
-// shortened to 64 bytes.
+// quote returns a text from the service in quotes, with escapes for all characters that are not
+// printable ASCII, so that it is safe for a terminal. It first shortens the text to 64 bytes.
 func quote(s string) string {
 	const most = 64
 	if len(s) > most {

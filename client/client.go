@@ -103,8 +103,9 @@ const (
 	throttlePath = "/api/ic/if_dt_amo_throttle_system"
 )
 
-// CarDrivingState asks whether the vehicle drives normally, slowly, or is in a traffic jam.
-// vid is the vehicle's id: letters and digits.
+// CarDrivingState asks whether the vehicle drives normally, slowly, or is in a traffic jam. vid is
+// the vehicle's id: letters and digits. If the service has no answer about the vehicle, the error
+// is nil, and [Answer.Answered] returns false. Every error is an [*Error].
 func (c *Client) CarDrivingState(ctx context.Context, vid string) (DrivingAnswer, error) {
 	r, err := c.ask(ctx, drivingPath, vid)
 	if err != nil {
@@ -113,8 +114,9 @@ func (c *Client) CarDrivingState(ctx context.Context, vid string) (DrivingAnswer
 	return DrivingAnswer{Answer: r.answer, State: DrivingState(r.driving)}, nil
 }
 
-// ThrottleSystem asks whether the throttle system of the vehicle is normal or has an
-// anomaly. vid is the vehicle's id: letters and digits.
+// ThrottleSystem asks whether the throttle system of the vehicle is normal or has an anomaly. vid
+// is the vehicle's id: letters and digits. If the service has no answer about the vehicle, the
+// error is nil, and [Answer.Answered] returns false. Every error is an [*Error].
 func (c *Client) ThrottleSystem(ctx context.Context, vid string) (ThrottleAnswer, error) {
 	r, err := c.ask(ctx, throttlePath, vid)
 	if err != nil {
@@ -162,9 +164,10 @@ const (
 	firstDelay = 100 * time.Millisecond
 )
 
-// ask sends a query, and sends it again after an error that may be transient. It returns the last
-// error if another attempt cannot help, if maxTries attempts have failed, or if the next attempt
-// would begin too late: after the time set by [WithPatience], or after the deadline of ctx.
+// ask sends a query, and sends it again after an error that may be transient. It returns the parsed
+// answer of the first attempt that succeeds. It returns the last error, always an [*Error], if
+// another attempt cannot help, if maxTries attempts have failed, or if the next attempt would begin
+// too late: after the time set by [WithPatience], or after the deadline of ctx.
 func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	if c.base == "" {
 		return nil, &Error{
@@ -196,10 +199,10 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	}
 }
 
-// delay returns how long to wait after attempt number try, counted from 1, or 0 if a retry cannot
-// help. The caller adds a random time of at most spread. If the service asks for a wait, wait is
-// that time, and spread a quarter of it. Otherwise wait and spread are each half of firstDelay
-// after the first attempt, and double with each further attempt.
+// delay returns how long to wait after attempt number try, counted from 1. The caller waits for the
+// result wait plus a random time of at most spread. If a retry cannot help, both are 0. If the
+// service asks for a wait, wait is that time, and spread is a quarter of it. Otherwise wait and
+// spread are each firstDelay × 2^(try−1) / 2.
 func (e *Error) delay(try int) (wait, spread time.Duration) {
 	switch {
 	case e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || isOutage(e.Code)):

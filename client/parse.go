@@ -57,8 +57,9 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// parse parses the response to a query about the vehicle vid. It returns an error if the response
-// reports a failure, or is not a valid answer.
+// parse returns the answer in the response to a query about the vehicle vid. If the response
+// reports a failure, or is not a valid answer, parse returns nil and an error. Otherwise the error
+// is nil, even if the service has no answer about the vehicle.
 func parse(r *reply, vid string) (*result, *Error) {
 	var e envelope
 	isEnvelope := json.Unmarshal(r.body, &e) == nil && e.Code != ""
@@ -89,7 +90,7 @@ func parse(r *reply, vid string) (*result, *Error) {
 }
 
 // value returns the text of a member of a record. The valid texts have one character. A longer text
-// may contain the token, so the token in it is redacted.
+// may contain the token, so value replaces the token in it by "[token]".
 func (r *reply) value(t text) string {
 	if len(t) < 2 {
 		return string(t)
@@ -138,7 +139,8 @@ func badAnswer(r *reply, why string) *Error {
 func (r *reply) id() string { return oneLine(r.header.Get("X-Request-Id"), r.redact) }
 
 // times returns the time of the reading on which the answer is based, from the header
-// Last-Modified, and the age of that reading when the answer was sent.
+// Last-Modified, and the age of that reading when the answer was sent. If there is no valid
+// Last-Modified, both are zero.
 func (r *reply) times() (asOf time.Time, age time.Duration) {
 	asOf, err := http.ParseTime(r.header.Get("Last-Modified"))
 	if err != nil {
@@ -159,8 +161,9 @@ func (r *reply) date() time.Time {
 // maxRetryAfter is the longest wait that the method retryAfter returns.
 const maxRetryAfter = 365 * 24 * time.Hour
 
-// retryAfter returns the wait that Retry-After asks for, in seconds or as a date. It returns 0 if
-// there is no valid Retry-After.
+// retryAfter returns the wait that the header Retry-After asks for, in seconds or as a date. The
+// result is in whole seconds, rounded up, and at most maxRetryAfter. If there is no valid
+// Retry-After, it is 0.
 func (r *reply) retryAfter() time.Duration {
 	value := r.header.Get("Retry-After")
 	if n, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
