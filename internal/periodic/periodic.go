@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Every returns an iterator that yields after each interval d until ctx ends. If the loop body
-// takes longer than d, the ticks that it misses are dropped.
+// Every returns an iterator for a loop whose body runs after each interval d until ctx ends. If the
+// loop body takes longer than d, the ticks that it misses are dropped.
 func Every(ctx context.Context, d time.Duration) func(yield func() bool) {
 	return func(yield func() bool) {
 		tick := time.NewTicker(d)
@@ -26,8 +26,8 @@ func Every(ctx context.Context, d time.Duration) func(yield func() bool) {
 	}
 }
 
-// NowAndEvery returns an iterator that yields immediately, even if ctx has ended, and then after
-// each interval like [Every].
+// NowAndEvery returns an iterator for a loop whose body runs immediately, even if ctx has ended,
+// and then after each interval d, like [Every].
 func NowAndEvery(ctx context.Context, d time.Duration) func(yield func() bool) {
 	return func(yield func() bool) {
 		if yield() {
