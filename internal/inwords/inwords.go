@@ -1,6 +1,5 @@
-// Package inwords formats ages, durations, numbers and sizes for people, so that the console and
-// the command line format them in the same way. It knows nothing about pages, and supports only
-// English.
+// Package inwords formats ages, durations, numbers and sizes as short English texts, so that the
+// console and the command line show them in the same way. It knows nothing about pages.
 package inwords
 
 import (
@@ -38,7 +37,8 @@ func Ago(d time.Duration) string {
 }
 
 // Until formats the time d until an event in the future, such as "in 90 days". The time is rounded
-// up: the result for a period of 90 days that has just begun is "in 90 days".
+// up: the result for a period of 90 days that has just begun is "in 90 days". If d is zero or
+// negative, the result is "over".
 func Until(d time.Duration) string {
 	if d <= 0 {
 		return "over"
@@ -86,8 +86,8 @@ func Measure(f float64, unit string) string {
 	return strings.TrimSpace(Number(f) + " " + unit)
 }
 
-// Seconds formats a duration of s seconds. Below 2 minutes, it is a [Number] of µs, ms or s. From 2
-// minutes on, it is formatted as by [Duration].
+// Seconds formats a duration of s seconds. Below 2 minutes, the result is a [Number] of µs, ms or
+// s, such as "12.5 ms". From 2 minutes on, it is that of [Duration].
 func Seconds(s float64) string {
 	switch {
 	case s == 0:
@@ -102,7 +102,8 @@ func Seconds(s float64) string {
 	return Duration(time.Duration(s * float64(time.Second)))
 }
 
-// Rate formats a number of events a second, without the unit. A rate below 10 has one decimal.
+// Rate formats a number of events a second, without the unit. A rate below 10 has one decimal,
+// except 0. A higher rate is rounded to a whole number.
 func Rate(f float64) string {
 	switch {
 	case f == 0:
@@ -121,7 +122,8 @@ func RateLimit(rate string) string {
 	return rate
 }
 
-// Bytes formats a number of bytes in the unit B, KiB, MiB or GiB that suits its size.
+// Bytes formats a number of bytes, such as "1.5 KiB". The unit is the largest of B, KiB, MiB and
+// GiB in which the number is at least 1. A number of KiB, MiB or GiB has one decimal.
 func Bytes(f float64) string {
 	for _, unit := range []string{"B", "KiB", "MiB"} {
 		if f < 1024 {
