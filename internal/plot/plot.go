@@ -20,8 +20,10 @@ type Scale struct {
 }
 
 // NewScale returns a scale that includes the values low and high. Its ends have round values, at
-// most low and at least high, and are drawn at the positions from and to. If log is true, the scale
-// is logarithmic, the values of the ends are powers of ten, and low and high must be above 0.
+// most low and at least high, and are drawn at the positions from and to. If log is false, the
+// scale is linear; if then high is not above low, low + 1 is used in place of high. If log is true,
+// the scale is logarithmic, the values of the ends are powers of ten, and low and high must be
+// above 0.
 func NewScale(low, high, from, to float64, log bool) Scale {
 	s := Scale{from: from, to: to, log: log}
 	if log {
@@ -46,7 +48,8 @@ func NewScale(low, high, from, to float64, log bool) Scale {
 	return s
 }
 
-// At returns the position of a value on the axis.
+// At returns the position of a value on the axis. A value beyond an end of the scale has a position
+// beyond that end.
 func (s *Scale) At(v float64) float64 {
 	if s.log {
 		v = math.Log10(max(v, math.SmallestNonzeroFloat64))
@@ -75,9 +78,10 @@ type Point struct {
 	Gap  bool // there is no line from the point before to this one
 }
 
-// Curve returns the SVG path of a curve through points. If column is 0, all points are drawn. If
-// column is above 0, the drawing is divided into columns of that width, and only the lowest and the
-// highest point in each column are drawn, so that the path stays short for any number of points.
+// Curve returns the SVG path of a curve through points, or "" if there are none. If column is 0,
+// all points are drawn. If column is above 0, the drawing is divided into columns of that width,
+// and only the lowest and the highest point in each column are drawn, so that the path stays short
+// for any number of points.
 func Curve(points []Point, column float64) string {
 	var b strings.Builder
 	for i := 0; i < len(points); {
@@ -131,8 +135,10 @@ var timeSteps = [...]time.Duration{
 	time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
-// TimeTicks returns round, evenly spaced times between from and till. The parameter most is the
-// maximum number of times.
+// TimeTicks returns round, evenly spaced times from the time from up to the time till, both
+// included. The parameter most is the maximum number of times. The interval between the times is
+// the shortest of timeSteps that keeps to this maximum. If even the longest, a day, does not,
+// TimeTicks returns only the first times.
 func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 	step := timeSteps[len(timeSteps)-1]
 	for _, s := range timeSteps {
