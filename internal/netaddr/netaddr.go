@@ -20,8 +20,9 @@ func Valid(s string) bool {
 	return err == nil
 }
 
-// IsLoopback reports whether addr, a host and a port, is on the loopback interface, which only this
-// machine can reach.
+// IsLoopback reports whether addr, in the form host:port, is on the loopback interface, which only
+// this machine can reach. The host must be localhost or an IP address; for any other text,
+// IsLoopback returns false.
 func IsLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -54,8 +55,8 @@ func BaseURL(addr string) string {
 }
 
 // ParseNetworks parses IP address prefixes such as 10.0.0.0/8. A single address becomes a prefix
-// that contains only that address. The result ok is false if one of the texts is neither a prefix
-// nor an address.
+// that contains only that address. If one of the texts is neither a prefix nor an address, has a
+// zone, or is an IPv4 address written as IPv6, all is nil and ok is false.
 func ParseNetworks(texts []string) (all []netip.Prefix, ok bool) {
 	for _, text := range texts {
 		p, err := netip.ParsePrefix(text)
