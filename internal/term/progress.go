@@ -25,8 +25,8 @@ type Progress struct {
 
 const progressEvery = 10 * time.Second
 
-// NewProgress shows on w the progress of some work. The parameter total is the number of units of
-// work, and unit is their name, such as "samples".
+// NewProgress returns a Progress that shows on w how much of some work is done. The parameter total
+// is the number of units of work, and unit is their name, such as "samples".
 func NewProgress(w io.Writer, total int, unit string) *Progress {
 	p := &Progress{w: w, unit: unit, total: total, next: time.Now().Add(progressEvery)}
 	if f := Terminal(w); f != nil {
@@ -38,9 +38,10 @@ func NewProgress(w io.Writer, total int, unit string) *Progress {
 	return p
 }
 
-// Terminal returns the terminal to which w writes, or nil if w does not write to a terminal. Text
-// that is written directly to that terminal is not cleaned by [Printable], so it must not contain
-// anything from outside this program.
+// Terminal returns the terminal to which w, a file or a [Printable], writes. If w does not write to
+// a terminal, or the terminal is dumb (TERM=dumb), it returns nil. Text that is written directly to
+// that terminal is not cleaned by [Printable], so it must not contain anything from outside this
+// program.
 func Terminal(w any) *os.File {
 	if p, ok := w.(*Printable); ok {
 		w = p.w
