@@ -1,6 +1,6 @@
 // Package cmdline has the parts of a command line that are the same for all its commands: long help
-// texts, the manual page, completion in shells, settings and their file, and the texts of errors. It
-// works on the parser's model of the commands, and must not know any single command.
+// texts, the manual page, completion in shells, settings and their file, and the texts of errors.
+// It works on the parser's model of the commands. It must not know any single command.
 package cmdline
 
 import (
@@ -12,10 +12,10 @@ import (
 
 // Texts returns an option of the parser that adds long help texts. The parameter text has a section
 // for each of them (see [Sections]). The section with the name of a command becomes the long help
-// of that command. A help text of a flag may end with ${more_NAME}; the section more_NAME replaces
-// that, as one line. The parser's own variables (kong.Vars) are not used for this, because the
-// parser interpolates every variable again for every flag, which took 45 ms at the start of each
-// command.
+// of that command. A help text of a flag may end with ${more_NAME}; the text of the section
+// more_NAME, as one line, then replaces ${more_NAME}. The parser's own variables (kong.Vars) are
+// not used for this, because the parser interpolates every variable again for every flag, which
+// took 45 ms at the start of each command.
 func Texts(text string) kong.Option {
 	return kong.PostBuild(func(k *kong.Kong) error {
 		texts := Sections(text)
@@ -34,7 +34,7 @@ func Texts(text string) kong.Option {
 }
 
 // Sections splits a text into sections and returns them by name. Each section begins after a line
-// "## NAME".
+// "## NAME" and ends before the next such line. White space at its ends is removed.
 func Sections(text string) map[string]string {
 	sections := make(map[string]string)
 	for section := range strings.SplitSeq("\n"+text, "\n## ") {
@@ -45,7 +45,8 @@ func Sections(text string) map[string]string {
 }
 
 // IsGroup reports whether the arguments name a command that does nothing itself and only has
-// subcommands.
+// subcommands. Without arguments, the command is root. If there is no such command, IsGroup returns
+// false.
 func IsGroup(root *kong.Node, args []string) bool {
 	n := root
 	for _, name := range args {

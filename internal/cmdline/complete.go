@@ -8,7 +8,7 @@ import (
 
 // CompletionScript returns the completion script for a shell: bash, zsh or fish. The script passes
 // the words typed so far to `carstate __complete`, which prints the [Candidates]. If there are
-// none, the shell completes file names.
+// none, the shell completes file names. For any other shell, the result is "".
 func CompletionScript(shell string) string { return completions[shell] }
 
 var completions = map[string]string{
@@ -35,8 +35,8 @@ complete -c carstate -n '__carstate_next | string length -q' -f -a '(__carstate_
 }
 
 // Candidates returns the possible completions of the last word in words. The parameter words holds
-// what the user typed after the name of the command n. Each completion is followed by a tab and its
-// help.
+// what the user typed after the name of the command n. Each element of the result is a completion,
+// a tab, and the first line of its help, which may be empty. If nothing matches, the result is nil.
 func Candidates(n *kong.Node, words []string) (all []string) {
 	if len(words) == 0 {
 		words = []string{""}

@@ -76,8 +76,8 @@ func Selected(err error) *kong.Node {
 	return p.Context.Selected()
 }
 
-// UsageHint returns a line that says how to get help on the command that an error of the parser is
-// about, or on the program.
+// UsageHint returns a line that says how to get help, such as "Try: carstate serve --help". The
+// help is on the command that an error of the parser is about or, if there is none, on the program.
 func UsageHint(root *kong.Node, err error) string {
 	return fmt.Sprintf("Try: %s --help", cmp.Or(Selected(err), root).FullPath())
 }

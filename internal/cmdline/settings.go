@@ -39,10 +39,11 @@ type setting struct {
 const maxConfigFile = 1 << 20
 
 // LoadSettings returns the settings of the selected command. It reads the configuration file that
-// the flag fileFlag names, if any, and checks each setting in the file against the flags of the
-// command. It then registers the settings with the parser. LoadSettings must be called by the
-// command's method BeforeResolve, because the parser looks for values after that. The flags in
-// except, which select an action, are not settings.
+// the flag fileFlag names, and checks each setting in the file against the flags of the command. It
+// then registers the settings with the parser. If the flag names no file, LoadSettings only returns
+// settings without values from a file. If the file cannot be read or a line is wrong, it returns an
+// error. LoadSettings must be called by the command's method BeforeResolve, because the parser
+// looks for values after that. The flags in except, which select an action, are not settings.
 func LoadSettings(given *kong.Context, fileFlag string, except []string) (Settings, error) {
 	s := Settings{except: except}
 	command := given.Selected()
@@ -71,8 +72,9 @@ func LoadSettings(given *kong.Context, fileFlag string, except []string) (Settin
 	return s, nil
 }
 
-// parseConfigFile parses the text of a configuration file. Its errors give the number of a wrong
-// line but never quote the line, because it may contain a secret.
+// parseConfigFile returns the settings in the text of a configuration file, by their names. It
+// skips empty lines and lines that begin with #. An error gives the number of a wrong line but
+// never quotes the line, because the line may contain a secret.
 func parseConfigFile(text []byte) (map[string]setting, error) {
 	settings := make(map[string]setting)
 	lines := bufio.NewScanner(bytes.NewReader(text))
@@ -100,8 +102,9 @@ func parseConfigFile(text []byte) (map[string]setting, error) {
 
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// check returns an error for the first line of the configuration file that is wrong: its name is
-// not that of a setting, or its value is not one that the flag accepts.
+// check returns an error for the first line of the configuration file that is wrong: the name on
+// the line is not that of a setting, or the flag does not accept the value. If no line is wrong,
+// check returns nil.
 func (s Settings) check(command *kong.Node) error {
 	first := 0
 	var complaint string
@@ -130,8 +133,8 @@ func (s Settings) check(command *kong.Node) error {
 	return fmt.Errorf("line %d: %s", first, complaint)
 }
 
-// meant returns a hint if name is written as the flag of a setting or as its environment variable is.
-// Otherwise it returns "".
+// meant returns a hint, such as " (did you mean log-level?)", if name is the name of a setting with
+// the dashes of a flag or in the form of an environment variable. Otherwise it returns "".
 func meant(command *kong.Node, name string) string {
 	name = strings.TrimPrefix(strings.ReplaceAll(strings.ToLower(name), "_", "-"), "carstate-")
 	name = strings.TrimLeft(name, "-")
@@ -219,7 +222,8 @@ func (s Settings) Values(given *kong.Context) map[string]string {
 	return all
 }
 
-// WriteTable writes each setting, its value and the source of the value, as a table for people.
+// WriteTable writes a table with a line for each setting: its name, its value, and where the value
+// comes from. Secrets in values are hidden.
 func (s Settings) WriteTable(w io.Writer, given *kong.Context) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SETTING\tVALUE\tFROM")
@@ -246,8 +250,8 @@ func (s Settings) source(given *kong.Context, f *kong.Flag) string {
 	return "default"
 }
 
-// fromEnvironment returns the name of the environment variable that sets a flag. The result ok is
-// false if none does.
+// fromEnvironment returns the name of the environment variable that sets a flag. If no variable
+// sets the flag, the results are "" and false.
 func fromEnvironment(f *kong.Flag) (name string, ok bool) {
 	for _, name := range f.Envs {
 		if _, ok := os.LookupEnv(name); ok {
