@@ -1,6 +1,6 @@
 // Package lograte limits the rate of repeated log lines. A warning is logged at once, and then at
-// most once a minute, unless its limit is higher. Each line has the number of warnings that were
-// left out before it. Without the limit, an outage could fill a disk with one line for each attempt
+// most once a minute, unless its limit is higher. If warnings were left out before a line, the line
+// has their number. Without the limit, an outage could fill a disk with one line for each attempt
 // on each partition, and callers without a key could fill it in the same way.
 package lograte
 
@@ -26,8 +26,8 @@ type Warning struct {
 	suppressed int // lines left out since the last line
 }
 
-// Log logs the warning. If the limit is reached, Log only counts the warning. A logged line
-// contains the number of warnings that were left out since the previous line.
+// Log logs the warning. If the limit is reached, Log only counts the warning. If warnings were left
+// out since the previous line, the logged line contains their number (times_since_last_line).
 func (w *Warning) Log(log *slog.Logger, text string, args ...any) {
 	w.mu.Lock()
 	now := time.Now()
