@@ -104,7 +104,7 @@ test: setup ## install what the tests need, then run all tests; with the race de
 			raced=$$(go list ./... | grep -vxF $(UNRACED:%=-e carstate/%)); \
 		fi; \
 		echo "go test -race in $$m"; \
-		CGO_ENABLED=1 $(GOTESTSUM) -- -race -parallel 4 -timeout 30m $(TESTFLAGS) $$raced; \
+		CGO_ENABLED=1 $(GOTESTSUM) -- -race -parallel 6 -timeout 30m $(TESTFLAGS) $$raced; \
 	done
 
 .PHONY: setup
