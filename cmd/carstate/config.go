@@ -197,7 +197,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 			"and a cluster\", or give --nats-fresh to start without them", f.DataDir)
 	}
 	if f.Nats == "" {
-		switch err := local.CheckFormat(f.DataDir); {
+		switch err := local.CheckFormat(f.DataDir, f.Partitions); {
 		case errors.Is(err, local.ErrFormat), errors.Is(err, syscall.ENOTDIR):
 			return node.Config{}, usageError("%s", err)
 		case err != nil:

@@ -157,6 +157,9 @@ func (c *keyPair) use(cert, key []byte, hash [sha256.Size]byte) error {
 		c.log.Warn("the certificate has expired: renew it; the new files are read without a restart", "expired",
 			pair.Leaf.NotAfter)
 	}
+	if begins := pair.Leaf.NotBefore; time.Now().Before(begins) {
+		c.log.Warn("the certificate is not valid yet: check it and the clock of this machine", "begins", begins)
+	}
 	c.current.Store(&pair)
 	c.used, c.refused = hash, [sha256.Size]byte{}
 	return nil

@@ -43,15 +43,17 @@ type sourceView struct {
 var sourceChoices = chooser{
 	Path: "/sources", What: "sources", Names: "Name",
 	States: []option{{"", "any"}, {"refused", "was refused"}, {"ignored", "sends unknown signals"},
-		{"silent", "not seen yet"}},
-	Sorts: []option{{"", "name"}, {"seen", "seen last"}, {"refused", "refused last"}, {"newest", "newest first"}},
+		{"silent", "not seen yet"}, {"expiring", "expires within 14 days"}, {"expired", "expired"}},
+	Sorts: []option{{"", "name"}, {"seen", "seen last"}, {"refused", "refused last"}, {"newest", "newest first"},
+		{"end", "expires first"}},
 }
 
 func (c *Console) showSources(
 	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
 ) {
-	all := c.Ops.Sources()
-	v := credentials(c, r, s, form, sourceChoices, all, choice.sources, func(src ops.SourceSummary) (any, error) {
+	all, now := c.Ops.Sources(), c.Now()
+	choose := func(x choice, all []ops.SourceSummary) []ops.SourceSummary { return x.sources(all, now) }
+	v := credentials(c, r, s, form, sourceChoices, all, choose, func(src ops.SourceSummary) (any, error) {
 		source, err := c.Ops.Source(src.Name)
 		return sourceRow{s.root, source}, err
 	})
@@ -74,9 +76,9 @@ func (c *Console) showSource(
 
 // sources returns the sources that match the filters, in the chosen order. The parameter all must
 // be sorted by name.
-func (c choice) sources(all []ops.SourceSummary) []ops.SourceSummary {
+func (c choice) sources(all []ops.SourceSummary, now time.Time) []ops.SourceSummary {
 	all = slices.DeleteFunc(all, func(src ops.SourceSummary) bool {
-		is := c.State == "" || c.State == "silent" && src.Seen.LastSeenAt == nil ||
+		is := c.State == "" || c.State == stateOf(src, now) || c.State == "silent" && src.Seen.LastSeenAt == nil ||
 			c.State == "refused" && src.Seen.LastRefusedAt != nil || c.State == "ignored" && src.Seen.IgnoredSignals > 0
 		return !is || !c.finds(src.Name)
 	})
@@ -88,6 +90,8 @@ func (c choice) sources(all []ops.SourceSummary) []ops.SourceSummary {
 			return -compareTimes(a.Seen.LastRefusedAt, b.Seen.LastRefusedAt, -1)
 		case "newest":
 			return b.CreatedAt.Compare(a.CreatedAt)
+		case "end":
+			return compareTimes(a.ExpiresAt, b.ExpiresAt, 1)
 		}
 		return 0
 	})

@@ -137,21 +137,30 @@ func TestListsAreSorted(t *testing.T) {
 	if err := second(f.Rotate(t.Context(), by, access.OperatorKind, "beta", 0)); err != nil {
 		t.Fatal(err)
 	}
+	for name, days := range map[string]int{"beta": 40, "gamma": 3} {
+		end := f.clock.Now().Add(time.Duration(days) * 24 * time.Hour)
+		if _, err := f.ChangeCredential(t.Context(), by, access.SourceKind, name, access.Change{Expires: &end}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for i, name := range []string{"gamma", "beta"} {
 		g, _ := f.store.Sources.Get(name)
 		g.NoteRefused(access.Impossible, "", noon.Add(time.Duration(i)*time.Minute))
 	}
 	for address, want := range map[string]string{
-		"/sources":               "Alpha beta gamma",
-		"/sources?sort=newest":   "gamma Alpha beta",
-		"/sources?sort=refused":  "beta gamma Alpha",
-		"/sources?state=refused": "beta gamma",
-		"/sources?find=ALPH":     "Alpha",
-		"/operators":             "Alpha beta gamma",
-		"/operators?sort=newest": "gamma Alpha beta",
-		"/operators?sort=key":    "Alpha gamma beta",
-		"/operators?find=mm":     "gamma",
-		"/operators?find=nobody": "",
+		"/sources":                "Alpha beta gamma",
+		"/sources?sort=newest":    "gamma Alpha beta",
+		"/sources?sort=refused":   "beta gamma Alpha",
+		"/sources?state=refused":  "beta gamma",
+		"/sources?state=expiring": "gamma",
+		"/sources?state=expired":  "",
+		"/sources?sort=end":       "gamma beta Alpha",
+		"/sources?find=ALPH":      "Alpha",
+		"/operators":              "Alpha beta gamma",
+		"/operators?sort=newest":  "gamma Alpha beta",
+		"/operators?sort=key":     "Alpha gamma beta",
+		"/operators?find=mm":      "gamma",
+		"/operators?find=nobody":  "",
 	} {
 		a := f.get(address)
 		f.want(a, http.StatusOK, "Choose ")
@@ -164,7 +173,7 @@ func TestListsAreSorted(t *testing.T) {
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s lists %q; want %q", address, got, want)
 		}
-		if none := strings.Contains(a.body, "No such operator"); none != (want == "") {
+		if none := strings.Contains(a.body, "<p class=\"quiet\">No such "); none != (want == "") {
 			t.Errorf("%s: %s", address, a.body)
 		}
 	}

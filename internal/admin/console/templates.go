@@ -57,7 +57,7 @@ func (c *Console) functions() template.FuncMap {
 
 		"actions":  func() []string { return ops.Actions },
 		"now":      c.Now,
-		"state":    func(t tokenRow) string { return stateOf(t.TokenSummary, c.Now()) },
+		"state":    func(x expiring) string { return stateOf(x, c.Now()) },
 		"vehicles": vehiclesInWords,
 		"sum":      sum,
 		"latest":   func(all []time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) },

@@ -13,7 +13,7 @@ import (
 	"carstate/internal/ops"
 )
 
-// expiringSoon is how long before its expiry a token is marked as expiring.
+// expiringSoon is how long before its expiry a token or a source is marked as expiring.
 const expiringSoon = 14 * 24 * time.Hour
 
 // tokenRow is one token, as the list of tokens and the page of the token show it. Their links lead
@@ -96,11 +96,14 @@ func (c *Console) showToken(
 		Data: v})
 }
 
-// stateOf returns "active", "expiring", "expired" or "revoked". A token is expiring if it will
-// expire within expiringSoon.
-func stateOf(t ops.TokenSummary, now time.Time) string {
-	state := t.State(now)
-	if state == "active" && t.State(now.Add(expiringSoon)) != state {
+// expiring is a token or a source.
+type expiring interface{ State(now time.Time) string }
+
+// stateOf returns the state of a token or a source: "active", "expiring", "expired" or "revoked". A
+// credential is expiring if it will expire within expiringSoon.
+func stateOf(credential expiring, now time.Time) string {
+	state := credential.State(now)
+	if state == "active" && credential.State(now.Add(expiringSoon)) != state {
 		return "expiring"
 	}
 	return state

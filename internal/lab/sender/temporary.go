@@ -34,7 +34,7 @@ func WithSource(ctx context.Context, client *adminclient.Client, what string, of
 	if err != nil {
 		return err
 	}
-	defer tidy(ctx, &err, func(ctx context.Context) error {
+	defer tidy(ctx, &err, "source "+name, func(ctx context.Context) error {
 		_, err := client.RemoveSource(ctx, name)
 		return err
 	})
@@ -42,13 +42,17 @@ func WithSource(ctx context.Context, client *adminclient.Client, what string, of
 }
 
 // tidy calls remove, which removes a temporary source or token, even if an interrupt has ended ctx.
-// If remove fails, tidy puts its error into *err, unless *err is already set; the source or token
-// still expires later.
-func tidy(ctx context.Context, err *error, remove func(context.Context) error) {
+// If remove fails, tidy adds to *err which credential is left, which the parameter what says; the
+// credential still expires later.
+func tidy(ctx context.Context, err *error, what string, remove func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
-	if failed := remove(ctx); *err == nil {
-		*err = failed
+	switch failed := remove(ctx); {
+	case failed == nil:
+	case *err == nil:
+		*err = fmt.Errorf("the temporary %s was not removed, and stays until it expires: %w", what, failed)
+	default:
+		*err = fmt.Errorf("%w; the temporary %s was not removed either, and stays until it expires", *err, what)
 	}
 }
 
@@ -65,7 +69,7 @@ func WithToken(ctx context.Context, operator *adminclient.Client, what string, o
 	if err != nil {
 		return err
 	}
-	defer tidy(ctx, &err, func(ctx context.Context) error {
+	defer tidy(ctx, &err, "token "+t.ID, func(ctx context.Context) error {
 		_, err := operator.RevokeToken(ctx, t.ID)
 		return err
 	})

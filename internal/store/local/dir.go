@@ -146,11 +146,17 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 		rand.Read(d.Key)
 		return d, d.save()
 	}
-	if partitions != 0 && partitions != d.Partitions {
-		return nil, fmt.Errorf("the data directory %s was made with %d partitions, which cannot change: leave "+
-			"--partitions out or set it to %d", path, d.Partitions, d.Partitions)
+	return d, d.checkPartitions(d.identity, partitions)
+}
+
+// checkPartitions returns an error if the directory has another number of partitions than wanted. A
+// value of 0 means that any number is wanted.
+func (d *dataDir) checkPartitions(id identity, wanted int) error {
+	if wanted == 0 || id.Format == 0 || wanted == id.Partitions {
+		return nil
 	}
-	return d, nil
+	return formatError(fmt.Sprintf("the data directory %s was made with %d partitions, which cannot change: leave "+
+		"--partitions out or set it to %d", d.path, id.Partitions, id.Partitions))
 }
 
 // inUse reports whether err, the error of locking a file, means that another process holds the
@@ -162,7 +168,7 @@ func inUse(err error) bool {
 func (d *dataDir) name(file string) string { return d.fs.PathJoin(d.path, file) }
 
 // ErrFormat marks an error about a directory that another program, or a version of carstate with
-// another format, has written.
+// another format, has written, or that has another number of partitions.
 var ErrFormat = errors.New("another format")
 
 // formatError is an error that [errors.Is] treats as ErrFormat, with a text of its own.
@@ -172,12 +178,14 @@ func (e formatError) Error() string      { return string(e) }
 func (formatError) Is(target error) bool { return target == ErrFormat }
 
 // CheckFormat returns an [ErrFormat] if this version cannot open the data directory dir, because
-// another program or another version of carstate wrote it. If it cannot read the directory, it
-// returns another error. It changes nothing, and a service may be using the directory. If the
-// directory is absent or empty, CheckFormat returns nil.
-func CheckFormat(dir string) error {
-	_, err := (&dataDir{fs: vfs.Default, path: dir}).identify()
-	return err
+// another program or another version of carstate wrote it, or because it has another number of
+// partitions than the parameter partitions; 0 means any number. If CheckFormat cannot read the
+// directory, it returns another error. It changes nothing, and a service may be using the directory.
+// If the directory is absent or empty, CheckFormat returns nil.
+func CheckFormat(dir string, partitions int) error {
+	d := &dataDir{fs: vfs.Default, path: dir}
+	id, err := d.identify()
+	return errors.Join(err, d.checkPartitions(id, partitions))
 }
 
 // read returns the identity that carstate.json contains, or the zero value if the directory is
@@ -322,12 +330,18 @@ func (d *dataDir) checkOwner() error {
 	return nil
 }
 
+// damagedError is the error for a data directory with damaged contents. The field what says what is
+// damaged.
+type damagedError struct{ path, what string }
+
+func (e damagedError) Error() string {
+	return fmt.Sprintf("the data directory %s is damaged (%s): restore a backup into a new --data-dir, or copy what "+
+		"is good with carstate salvage", e.path, e.what)
+}
+
 // damaged returns the error for a data directory with damaged contents. The parameter what says
 // what is damaged.
-func (d *dataDir) damaged(what string) error {
-	return fmt.Errorf("the data directory %s is damaged (%s): restore a backup into a new --data-dir, or copy what "+
-		"is good with carstate salvage", d.path, what)
-}
+func (d *dataDir) damaged(what string) error { return damagedError{d.path, what} }
 
 // unusable returns the error for a data directory on which an operation failed with err. The
 // parameter done names the operation: "created", "read" or "written". The parameter what is the

@@ -3,6 +3,7 @@ package local
 import (
 	"errors"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -32,7 +33,7 @@ func TestOpen_NewerStoreFormat(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := CheckFormat(dir); err != nil {
+		if err := CheckFormat(dir, 0); err != nil {
 			t.Errorf("CheckFormat before: got %v, want nil", err)
 		}
 		files := filepath.Join(dir, storeDir)
@@ -46,7 +47,7 @@ func TestOpen_NewerStoreFormat(t *testing.T) {
 		before := contents(t, vfs.Default, files)
 		_, opened := Open(ctx, Config{DataDir: dir})
 		_, salvaged := Salvage(ctx, nil, dir, filepath.Join(t.TempDir(), "new"))
-		for what, err := range map[string]error{"Open": opened, "CheckFormat": CheckFormat(dir), "Salvage": salvaged} {
+		for what, err := range map[string]error{"Open": opened, "CheckFormat": CheckFormat(dir, 0), "Salvage": salvaged} {
 			if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "newer carstate") {
 				t.Errorf("%s of version %s: got %v, want ErrFormat of a newer carstate", what, version, err)
 			}
@@ -54,5 +55,33 @@ func TestOpen_NewerStoreFormat(t *testing.T) {
 		if after := contents(t, vfs.Default, files); !maps.Equal(before, after) {
 			t.Errorf("version %s: the files have changed", version)
 		}
+	}
+}
+
+// TestCheckFormat_Partitions checks that a number of partitions that the directory does not have is
+// refused before the start, and that salvage of a directory without its identity does not advise
+// salvage.
+func TestCheckFormat_Partitions(t *testing.T) {
+	t.Parallel()
+	ctx, dir := testkit.Context(t), t.TempDir()
+	e, err := Open(ctx, Config{DataDir: dir, Partitions: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(CheckFormat(dir, 0), CheckFormat(dir, 2)); err != nil {
+		t.Errorf("got %v, want nil", err)
+	}
+	if err := CheckFormat(dir, 3); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "2 partitions") {
+		t.Errorf("got %v, want ErrFormat with 2 partitions", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, identityFile), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Salvage(ctx, nil, dir, filepath.Join(t.TempDir(), "new"))
+	if err == nil || !strings.Contains(err.Error(), "too damaged") || strings.Contains(err.Error(), "carstate salvage") {
+		t.Errorf("got %v, want that the directory is too damaged", err)
 	}
 }

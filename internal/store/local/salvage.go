@@ -52,6 +52,12 @@ const batchBytes = 4 << 20
 // the log is damaged, an older record of the same subject may reappear in place of a lost record.
 // If fsys is nil, the machine's file system is used.
 func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvaged, err error) {
+	defer func() {
+		if e, ok := errors.AsType[damagedError](err); ok {
+			err = fmt.Errorf("the data directory %s is too damaged to copy records from it (%s): restore a backup "+
+				"into a new --data-dir", e.path, e.what)
+		}
+	}()
 	fsys = privateFS{cmp.Or[vfs.FS](fsys, vfs.Default)}
 	if _, err := fsys.Stat(to); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s exists already: choose a directory that does not exist", to)
