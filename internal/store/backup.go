@@ -19,11 +19,14 @@ import (
 )
 
 // backedUp lists the records that a backup contains, in the order of the file. Each entry is a
-// stream with patterns for the subjects (keys) of its records. Tombstones come before states, so
-// that a reader knows all forgotten vehicles before it reads the first state. The profiles of roads
-// are not in this list; they follow at the end. A backup does not contain telemetry, the cursors
-// (which are positions in telemetry), the audit and the backup key. Each record is copied at some
-// moment between the start and the end of the backup.
+// stream with patterns for the subjects (keys) of its records; in a pattern, * stands for one name.
+// Tombstones come before states, so that a reader knows all forgotten vehicles before it reads the
+// first state. The profiles of roads are not in this list; they follow at the end. A backup does
+// not contain telemetry, the cursors (which are positions in telemetry), the audit and the backup
+// key.
+//
+// A backup is not a snapshot of one moment: each record is copied at some moment between the start
+// and the end of the backup.
 var backedUp = []struct {
 	stream   string
 	subjects []string
@@ -33,9 +36,10 @@ var backedUp = []struct {
 	{codec.States, []string{"state.*.*"}},
 }
 
-// Backup writes a backup to w while the service runs, and returns the number of records in it. The
-// variable backedUp lists its contents. The parameter version is the version of carstate that
-// writes the backup.
+// Backup writes a backup to w while the service runs, and returns the number of records in the
+// backup. The variable backedUp lists its contents. The parameter version is the version of
+// carstate that writes the backup. If Backup returns an error, the data in w is not a complete
+// backup, and CheckBackup refuses it.
 func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
 	key, err := k.BackupKey(ctx)
 	if err != nil {
@@ -72,16 +76,19 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 // maxVersion is the maximum length of the version string in a backup, in bytes.
 const maxVersion = 100
 
-// CheckBackup reads a backup to its end and describes it. The result also says whether one of the
-// given keys authenticates the backup. CheckBackup returns an error if any byte was changed, if a
-// record cannot be decoded, or if a record has contents that no carstate service can have written.
+// CheckBackup reads a backup to its end and returns a description: its version, its start, and the
+// number of records of each kind. The field Authenticated of the description is true if the backup
+// was made with one of the given backup keys; without keys it is false. CheckBackup returns an
+// error if any byte was changed, if a record cannot be decoded, or if a record has contents that no
+// carstate service can have written. [RecordStore.BadBackup] is true for such an error.
 func CheckBackup(r io.Reader, keys ...string) (access.BackupInfo, error) {
 	info, _, err := checkBackup(r, keys...)
 	return info, err
 }
 
-// checkBackup is like CheckBackup, and also returns the backup's tombstone keys. These are the keys
-// with which the ids (vids) of its forgotten vehicles are hashed.
+// checkBackup is like CheckBackup, and also returns the backup's tombstone keys, each once. These
+// are the keys with which the ids (vids) of its forgotten vehicles are hashed. If the backup has
+// none, vidKeys is nil.
 func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [][]byte, err error) {
 	b, header, err := backupfile.Open(r)
 	if err != nil {
@@ -129,9 +136,10 @@ var namesOf = map[string]struct{ least, most int }{
 // nameLetters are the characters that a name in a subject may contain.
 const nameLetters = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 
-// validNames reports whether the names in a subject are valid for the kind of record. A subject
-// consists of the kind, a dot, and rest, which holds the names. Only a record with valid names can
-// be stored again by a restore.
+// validNames reports whether the names in a subject are valid: their number suits the kind of
+// record, and each name has a valid length and only the characters in nameLetters. A subject
+// consists of the kind, a dot, and rest, which holds the names, separated by dots. Only a record
+// with valid names can be stored again by a restore.
 func validNames(kind, rest string) bool {
 	var names []string
 	if rest != "" {
@@ -159,9 +167,17 @@ type setsSeen struct {
 }
 
 // checkRecord checks that a record of a backup is valid. The record's subject consists of kind, a
-// dot, and rest. The vehicles of a large grant are listed in set records, which precede the
-// credential's own record in the backup. checkRecord counts each set record in the map parts. For a
-// credential's own record, it returns an error if some of the credential's set records are missing.
+// dot, and rest. If the record is valid, checkRecord returns nil. Otherwise, it returns one of
+// these errors:
+//
+//   - [backupfile.ErrNewer], if the kind is unknown or a newer version wrote the record;
+//   - [backupfile.ErrUnfit], if no service can have written the contents;
+//   - [backupfile.ErrTorn], if the record is damaged in another way.
+//
+// The vehicles of a large grant are listed in set records, which precede the credential's own
+// record in the backup. checkRecord counts each set record in the map parts. If some of a
+// credential's set records are missing, checkRecord returns [backupfile.ErrTorn] for the
+// credential's own record.
 func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err error) {
 	if _, ok := namesOf[kind]; !ok {
 		return fmt.Errorf("%w (unknown kind of record)", backupfile.ErrNewer)

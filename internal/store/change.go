@@ -15,21 +15,23 @@ import (
 const changePause = 5 * time.Millisecond
 
 // Change replaces the current record of a subject by compare-and-set, and returns the sequence of
-// the record that is stored in the end. It calls the function change with the current record; if
-// there is no record, it passes a record with the sequence 0. The writes that change returns are
-// stored in one batch. The last write must be the new record of the subject. If change returns no
-// writes, nothing is stored.
+// the new record. It calls the function change with the current record; if there is no record, it
+// passes a record with the sequence 0. The writes that the function returns are stored in one
+// batch. The last write must be the new record of the subject; Change sets the fields Expect and
+// Expected of this write. If the function returns no writes, nothing is stored, and Change returns
+// the sequence of the current record, or 0 if there is none.
 //
 // The same retry policy applies to every record:
-//   - After [ErrConflict], from the engine or from the function change, Change reads the record
-//     again and calls the function again.
-//   - If no response of the engine to the writes arrives, Change reads the record to find out
-//     whether they were stored. If they were not, Change sends the same writes again.
+//   - After [ErrConflict], from the storage engine or from the function change, Change reads the
+//     record again and calls the function again.
+//   - If no response of the storage engine to the writes arrives, Change reads the record to find
+//     out whether they were stored. If they were not, Change sends the same writes again.
 //   - Change retries conflicts and missing responses until the time patience has passed; callers
 //     pass [Patience.Store]. After this time, Change returns [ErrConflict] for a conflict. For a
 //     missing response, it returns the engine's error, and it is unknown whether the writes were
 //     stored.
-//   - Change does not retry any other error. It also returns at once if ctx ends.
+//   - Change returns any other error at once, including an error of the function change. It also
+//     returns at once if ctx ends.
 func Change(
 	ctx context.Context, r Records, patience time.Duration, stream, subject string,
 	change func(is Record) ([]Write, error),
@@ -84,11 +86,14 @@ func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
 
 // storeMany stores writes of different subjects that are independent of each other. A write has a
 // conflict, and is not stored, if the current record of its subject does not have the sequence that
-// the write expects. The result conflicts has the indexes of these writes, in ascending order. If
-// no response of the engine arrives, storeMany repeats the writes until a response arrives or ctx
-// ends. If a write was stored although its response was lost, the repeated write has a conflict,
-// because the record now has a new sequence. After other errors, storeMany retries until the time
-// patience has passed.
+// the write expects. The result conflicts has the indexes of these writes, in ascending order; if
+// there are none, it is nil.
+//
+// If no response of the storage engine arrives, storeMany repeats the writes until a response
+// arrives or ctx ends. If a write was stored although its response was lost, the repeated write has
+// a conflict, because the record now has a new sequence. After other errors, storeMany retries
+// until the time patience has passed or ctx ends, and then returns the last error. In that case,
+// some of the writes may be stored.
 func storeMany(
 	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
 ) (conflicts []int, err error) {
@@ -114,9 +119,11 @@ func storeMany(
 // storeManyPause is the pause of storeMany after an error.
 const storeManyPause = 100 * time.Millisecond
 
-// storeHalves stores writes after the engine has refused them together, because at least one of
-// them has a conflict. The engine does not say which one, so storeHalves finds it by bisection: it
-// passes each half of the writes to storeMany.
+// storeHalves stores writes after the storage engine has refused them together, because at least
+// one of them has a conflict. The engine does not say which one, so storeHalves finds it by
+// bisection: it passes each half of the writes to storeMany. The result conflicts has the indexes
+// of all writes with a conflict, in ascending order. A single write is the one with the conflict,
+// so the result is then the index 0.
 func storeHalves(
 	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
 ) (conflicts []int, err error) {

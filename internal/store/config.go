@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Config configures an engine and the [RecordStore]. A zero field means the default. An engine that
-// stores its records in DataDir requires that field.
+// Config configures a storage engine and the [RecordStore]. A zero field means the default. A
+// storage engine that keeps its records in DataDir requires that field.
 type Config struct {
 	// DataDir is the node's data directory. Only one process may use it at a time.
 	DataDir string
@@ -104,6 +104,6 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Anyone is an argument for the parameter free of [Engine.Take]. It returns true, so that the
-// partition is taken from any owner.
+// Anyone always returns true. A caller passes it to [Engine.Take] as the parameter free, to take a
+// partition from any owner.
 func Anyone(string) bool { return true }

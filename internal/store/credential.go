@@ -13,8 +13,8 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// credentialRecord is a token, a source or an operator in its stored form. The record's subject
-// consists of one of these three words and the credential's name.
+// credentialRecord is a token, a source or an operator in its stored form. The record's subject is
+// token.NAME, source.NAME or operator.NAME.
 type credentialRecord struct {
 	Kind       access.Kind       `json:"kind"`
 	Name       string            `json:"name"`
@@ -37,8 +37,8 @@ type earlierRecord struct {
 	Until time.Time `json:"until"`
 }
 
-// Create stores a new credential. It returns [access.ErrExists] if the name is in use. The name
-// of a removed source or operator may be used again.
+// Create stores a new credential. It returns [access.ErrExists] if the name is in use. The name of
+// a removed source or operator may be used again; the name of a revoked token may not.
 func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	subject := subjectOf(c.Kind, c.Name)
 	tried := false
@@ -65,10 +65,11 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	return err
 }
 
-// Update changes a credential's record. The function change may run several times: if another
-// writer changes the record first, change runs again on the new record. Update returns
-// [access.ErrNotFound] if there is no such credential or if it is a removed source or operator. A
-// revoked token can still be changed.
+// Update changes a credential's record with the function change, and returns the changed
+// credential. The function may run several times: if another writer changes the record first, the
+// function runs again on the new record. If the function returns an error, nothing is stored, and
+// Update returns that error. Update returns [access.ErrNotFound] if there is no such credential or
+// if it is a removed source or operator. A revoked token can still be changed.
 func (k *RecordStore) Update(
 	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
 ) (access.Credential, error) {
@@ -80,8 +81,8 @@ func (k *RecordStore) Update(
 	})
 }
 
-// update changes a credential's record, as Update does. It also changes the record of a removed
-// source or operator.
+// update changes a credential's record and returns the changed credential, as Update does. However,
+// it also changes the record of a removed source or operator.
 func (k *RecordStore) update(
 	ctx context.Context, subject string, change func(*access.Credential) error,
 ) (c access.Credential, err error) {
@@ -106,10 +107,11 @@ func (k *RecordStore) update(
 	return c, err
 }
 
-// packCredential returns the writes that store a credential: first the set records, which list the
-// vehicles of a large grant, and then the credential's own record. The parameter before is the
-// grant that is stored now. If it has more set records than the new grant, the surplus set records
-// are emptied, because a later forget would not find the vehicles in them.
+// packCredential returns the writes that store the credential c: first its set records, which list
+// the vehicles of a large grant, and last its own record. The parameter before is the grant that is
+// stored now. If that grant has more set records than the new one, packCredential also empties the
+// surplus set records, because a later forget would not find the vehicles in them. It returns an
+// error if c has too many vehicles for one record and its set records.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	prefix := c.Kind.Policy().Noun + "set"
 	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)
@@ -134,9 +136,10 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	})
 }
 
-// decodeCredential decodes the record of a credential, given its subject and its body. It checks
-// that the kind and the name in the body match the subject, and that a service can have written the
-// record.
+// decodeCredential decodes the record of a credential, given its subject and its body. It returns
+// an error that matches [codec.ErrDamaged] if the body cannot be decoded, if the kind and the name
+// in the body do not match the subject, or if no service can have written the record. It does not
+// read the set records of a large grant.
 func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 	var r credentialRecord
 	ok := json.Unmarshal(body, &r) == nil && subjectOf(r.Kind, r.Name) == subject && len(r.Hash) == len(access.Hash{})
@@ -171,9 +174,9 @@ func (r credentialRecord) credential() access.Credential {
 	return c
 }
 
-// streamOf returns the stream of a credential's record. Operators are in SOURCES, which changes
-// rarely and never fills up, so that an operator can be removed even if TOKENS is full of usage
-// records.
+// streamOf returns the stream of a credential's record: TOKENS for a token, and SOURCES for a
+// source or an operator. Operators are in SOURCES, which changes rarely and never fills up, so that
+// an operator can be removed even if TOKENS is full of usage records.
 func streamOf(subject string) string {
 	if strings.HasPrefix(subject, "token.") {
 		return codec.Tokens

@@ -49,26 +49,27 @@ type End struct {
 	Made int64  // creation time of the stream, Unix ns; sequences of a re-created stream start again
 }
 
-// Records is the part of an engine that keeps the last record of each subject (key) in each stream.
-// Package codec defines the streams and their subjects.
+// Records is the part of a storage engine that keeps the last record of each subject (key) in each
+// stream. Package codec defines the streams and their subjects.
 type Records interface {
 	// Last returns the current record of a subject. If there is none, the record's Seq is 0.
 	Last(ctx context.Context, stream, subject string) (Record, error)
-	// Store stores all writes or none, and returns the sequence of the last one. When it returns
-	// nil, the writes are on disk. [ErrConflict] means that nothing was stored, because a subject's
-	// current record does not have the sequence that its write expects. If Store returns
-	// [context.DeadlineExceeded] although ctx has not ended, the engine did not respond, and it is
-	// unknown whether the writes were stored.
+	// Store stores all writes or none, and returns the sequence of the last write. When it returns
+	// no error, the writes are on disk. [ErrConflict] means that nothing was stored, because a
+	// subject's current record does not have the sequence that its write expects. If Store returns
+	// [context.DeadlineExceeded] although ctx has not ended, the storage engine did not respond,
+	// and it is unknown whether the writes were stored.
 	Store(ctx context.Context, stream string, writes []Write) (seq uint64, err error)
 	// Scan calls do with the last record of each subject that matches one of the patterns, in no
-	// particular order. If a subject changes during the scan, the function do may receive the old
-	// record, the new record, or both. An error from do ends the scan.
+	// particular order. In a pattern, * stands for one part of a subject between dots. If a subject
+	// changes during the scan, the function do may receive the old record, the new record, or both.
+	// If do returns an error, Scan ends and returns that error.
 	Scan(ctx context.Context, stream string, patterns []string, do func(Record) error) error
 	// ScanFrom calls do with the records whose sequence is at least the parameter from. The result
-	// next is the sequence from which a later call continues. ScanFrom skips damaged records, and
-	// continues after an error from do. The result damaged is the number of records that are
-	// damaged or for which do returned an error. However, an error from do that wraps [ErrStop]
-	// ends the scan.
+	// next is the sequence from which a later call continues. The result damaged is the number of
+	// records that are damaged or for which do returned an error. ScanFrom skips damaged records,
+	// and continues after an error from do. However, an error from do that wraps [ErrStop] ends the
+	// scan.
 	ScanFrom(ctx context.Context, stream string, from uint64, do func(Record) error) (next uint64, damaged int, err error)
 	// Before returns at most limit records whose sequences are less than the parameter before,
 	// newest first. If before is 0, it starts with the newest record. The stream must be one that
@@ -98,23 +99,25 @@ type Feed interface {
 	Wait(ctx context.Context, seq uint64) error
 }
 
-// Engine stores telemetry, states and records. When a call that stores data returns nil, the data
-// is on disk, unless the operator has set an interval for syncing to disk (--sync-interval).
-// [Partition.Commit] may be an exception: on one machine, it does not wait for the disk, because
-// after a crash the states are folded again from the stored samples.
+// Engine is a storage engine: it stores telemetry, states and records. When a call that stores data
+// returns nil, the data is on disk, unless the operator has set an interval for syncing to disk
+// (--sync-interval). [Partition.Commit] may be an exception: on one machine, it does not wait for
+// the disk, because after a crash the states are folded again from the stored samples.
 type Engine interface {
 	Records
 
 	// Append stores samples and returns nil once all of them are on disk. Samples of one vehicle
-	// keep their order. The engine owns the slice afterwards. After an error, the caller must not
-	// acknowledge any of the samples. Some of the samples may be stored in spite of the error. This
-	// is harmless, because folding a sample twice changes nothing. Append returns [ErrOverloaded]
-	// or [ErrBacklog] if it refuses the samples because of load.
+	// keep their order. The caller must not use the slice afterwards. Append returns
+	// [ErrOverloaded] or [ErrBacklog] if it refuses the samples because of load.
+	//
+	// After any error, the caller must not acknowledge any of the samples. Some of the samples may
+	// be stored in spite of the error. This is harmless, because folding a sample twice changes
+	// nothing.
 	Append(ctx context.Context, samples []vehicle.Sample) error
 	// Recent returns the newest retained samples of a vehicle. It reads telemetry backwards from
 	// the newest sample, until it has found as many samples as the parameter most says, has read
-	// all telemetry, or the context ends. The result may have a few samples more. The end of the
-	// context is not an error.
+	// all telemetry, or the context ends. The result may have a few samples more than most. If the
+	// context ends first, the result has the samples that were read so far, and the error is nil.
 	Recent(ctx context.Context, id vehicle.ID, most int) (Recent, error)
 	// Trim removes telemetry that is both folded into states and older than the retention. If the
 	// stored telemetry nearly reaches its maximum size, Trim also removes the oldest folded
@@ -124,18 +127,20 @@ type Engine interface {
 
 	// Partitions returns the number of partitions, which is fixed at the first start.
 	Partitions() int
-	// Take makes owner the owner of partition p. The commits of the previous owner then fail. Take
-	// first calls free with the name of the current owner, or "" if there is none. The function
-	// free reports whether the partition may be taken. If free returns false, Take changes nothing
-	// and returns [ErrHeld].
+	// Take makes owner the owner of partition p, and returns the partition, from which the owner
+	// reads samples and to which it commits states. The commits of the previous owner then fail.
+	// Take first calls free with the name of the current owner, or "" if there is none. The
+	// function free reports whether the partition may be taken. If free returns false, Take changes
+	// nothing and returns [ErrHeld].
 	Take(ctx context.Context, p int, owner string, free func(holder string) bool) (Partition, error)
 	// Release gives up partition p if owner owns it.
 	Release(ctx context.Context, p int, owner string) error
 	// Folds reports whether this process owns partition p at present. In a cluster, it asks the
-	// store.
+	// NATS servers.
 	Folds(ctx context.Context, p int) (bool, error)
-	// Folding returns the partitions that this process has taken and not closed. It does not ask
-	// the store, so another process may have taken some of these partitions in the meantime.
+	// Folding returns the numbers of the partitions that this process has taken and not closed,
+	// each with the value true. In a cluster, it does not ask the NATS servers, so another process
+	// may have taken some of these partitions in the meantime.
 	Folding() map[int]bool
 	// Fence forces the owner of partition p to take the partition again. Until the owner has done
 	// so, its commits fail. The parameter seq is the sequence of a record in the stream SOURCES,
@@ -145,9 +150,9 @@ type Engine interface {
 	// AwaitTombstones waits until this process has received every stored tombstone.
 	AwaitTombstones(ctx context.Context) error
 	// FollowStates calls put with the stored state of each vehicle and then with every change,
-	// until the context ends. A zero state means that the vehicle was forgotten. The function put
-	// must neither change the state nor keep the pointer. FollowStates calls caughtUp once, after
-	// put has received all states that were stored at the start.
+	// until the context ends; then it returns nil. A zero state means that the vehicle was
+	// forgotten. The function put must neither change the state nor keep the pointer. FollowStates
+	// calls caughtUp once, after put has received all states that were stored at the start.
 	FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error
 	// AwaitState waits until the function put of FollowStates has received all states up to
 	// sequence seq of the stream STATES. If FollowStates does not run, AwaitState returns at once.
@@ -157,9 +162,9 @@ type Engine interface {
 	// engine may publish a state before it is stored; see [Partition.Answer].) Settle returns early
 	// when ctx ends, after a time limit of the engine, or if writes to the store fail.
 	Settle(ctx context.Context)
-	// Unstored returns the newest state of a vehicle from the memory of this process. If this
-	// process does not fold the vehicle's samples, or if the state in memory cannot differ from the
-	// stored one, ok is false.
+	// Unstored returns the newest state of a vehicle from the memory of this process, and true. If
+	// this process does not fold the vehicle's samples, or if the state in memory cannot differ
+	// from the stored one, ok is false and s is the zero state.
 	Unstored(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool)
 
 	// Forgotten returns this process's copy of the tombstones, which a [RecordStore] maintains.
@@ -168,13 +173,13 @@ type Engine interface {
 	// engine's files. It returns when the bytes are gone. If an engine cannot tell when bytes are
 	// gone, Erased does nothing.
 	Erased(ctx context.Context) error
-	// ErasedWithin returns an estimate of how long a call of Erased would take at present. ok is
-	// false if the engine cannot tell when bytes are gone.
+	// ErasedWithin returns an estimate of how long a call of Erased would take at present. The
+	// result ok is false if the engine cannot tell when bytes are gone; d is then meaningless.
 	ErasedWithin(ctx context.Context) (d time.Duration, ok bool, err error)
-	// TrimTo removes telemetry up to the sequence last that is already folded into states;
-	// telemetry that is not folded yet stays. The result gone says whether all telemetry up to last
-	// is removed. If an engine cannot tell when bytes are gone, TrimTo leaves the removal to Trim
-	// and returns true.
+	// TrimTo removes telemetry up to the sequence last that is already folded into states.
+	// Telemetry that is not folded yet stays. The result gone is true if no telemetry up to last is
+	// left, and false if some of it is not folded yet. If an engine cannot tell when bytes are
+	// gone, TrimTo leaves the removal to Trim and returns true.
 	TrimTo(ctx context.Context, last uint64) (gone bool, err error)
 
 	// NodeID returns the name under which this node stores its counts of the calls made with each
@@ -185,11 +190,12 @@ type Engine interface {
 	// Writable returns an error if nothing can be stored at present, else nil.
 	Writable() error
 	// Failed returns a channel that receives one error when the engine has failed and only a
-	// restart can help.
+	// restart can help. The channel is never closed.
 	Failed() <-chan error
 	// Fed returns the latest time up to which this process's copies of the stored records are
-	// complete. The result ok is false until every feed has delivered all records that existed at
-	// its start. Fed neither blocks nor allocates.
+	// complete: the copies contain every change that was stored before that time. The result ok is
+	// false until every feed has delivered all records that existed at its start. Fed neither
+	// blocks nor allocates.
 	Fed() (at time.Time, ok bool)
 	// Cut makes all requests in flight fail at once, so that no caller waits for an engine that
 	// does not respond. Only Close may be called afterwards.
@@ -205,14 +211,17 @@ type Partition interface {
 	// Load reads the stored states of at most MaxLoad vehicles. For each vehicle that has a state,
 	// it calls put with the state and the vehicle's index in ids. Calls of put may be concurrent.
 	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error
-	// Next waits for stored samples that are not folded into states yet, and returns the oldest of
-	// them. The caller folds them and then passes seq to Commit. The slice may be empty, for
-	// example because the samples of forgotten vehicles are left out. Two errors are requests to
-	// the caller: [ErrSettle] asks it to commit the folded states, and a [*StateRequest] asks it
-	// for one state. The caller fulfills the request, and then calls Next again.
+	// Next waits for stored samples that are not folded into states yet, and returns the oldest
+	// group of them. A group was stored together. The result seq is its sequence: the caller folds
+	// the samples, and then passes seq to Commit. The slice may be empty, for example because the
+	// samples of forgotten vehicles are left out.
+	//
+	// Two errors are requests to the caller: [ErrSettle] asks it to commit the folded states, and a
+	// [*StateRequest] asks it for one state. The caller fulfills the request, and then calls Next
+	// again.
 	Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error)
-	// Stored returns the time at which the samples that Next returned last were stored, by the
-	// engine's clock.
+	// Stored returns the time at which the group of samples that the last call of Next returned was
+	// stored, by the clock of the storage engine.
 	Stored() time.Time
 	// Waiting reports whether Next would return at once, because samples wait to be folded.
 	Waiting() bool
@@ -223,9 +232,10 @@ type Partition interface {
 	// Commit stores states, in several batches if necessary. The last batch also sets the
 	// partition's cursor, the sequence up to which telemetry is folded, to seq. So the cursor never
 	// moves beyond a sample whose state is not stored. If seq is 0, the cursor keeps its value. If
-	// seq is 0 and states is empty, Commit only verifies that the caller owns the partition. Commit
-	// retries until it succeeds, the context ends, or the partition is lost ([ErrFenced],
-	// [ErrRecalled]).
+	// seq is 0 and states is empty, Commit only verifies that the caller owns the partition.
+	//
+	// Commit returns nil once all states are stored. It retries until it succeeds, the context
+	// ends, or the partition is lost. A lost partition is reported by [ErrFenced] or [ErrRecalled].
 	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error
 	// Close stops reading samples. This process remains the owner of the partition until Release is
 	// called or another process takes the partition.
@@ -252,8 +262,8 @@ var (
 	// owner must take the partition again at once. Samples whose states were not committed are then
 	// folded again.
 	ErrRecalled = errors.New("a forget or a restore changed its states")
-	// ErrFenced means that another node has taken the partition. After that, nothing that the
-	// caller has folded was stored. The caller must stop folding the partition.
+	// ErrFenced means that another node has taken the partition. States that the caller has folded
+	// after that were not stored. The caller must stop folding the partition.
 	ErrFenced = errors.New("another node has taken the partition")
 	// ErrSettle is an error of [Partition.Next] that asks the owner of a partition to commit its
 	// folded states soon, because a call of [Engine.Settle] waits for them.
@@ -286,8 +296,9 @@ type StateRequest struct {
 func (*StateRequest) Error() string { return "the state of a vehicle is wanted" }
 
 // State returns the newest state of one vehicle, even if that state is not stored yet. If the owner
-// of the vehicle's partition does not answer within seconds, State returns the stored state. ok is
-// false if the vehicle has no state.
+// of the vehicle's partition does not answer within seconds, State returns the stored state. If the
+// vehicle has no state, for example because it was forgotten, ok is false and err is nil. If the
+// state cannot be read, ok is false and err is the reason.
 func State(ctx context.Context, e Engine, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	if s, ok = e.Unstored(ctx, id); ok {
 		return s, true, nil

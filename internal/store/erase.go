@@ -24,10 +24,13 @@ const (
 	eraseTimeout = 24 * time.Hour
 )
 
-// Erase removes the bytes that name forgotten vehicles once their erasure is due. Every derive node
-// runs Erase, but only the owner of partition 0 erases, for all nodes. Erase returns when the
-// context ends or the engine fails. A node whose engine has failed must not erase, because its copy
-// of the tombstones may be that of a stream that has been replaced.
+// Erase calls EraseDue every ten seconds, to remove the bytes that name forgotten vehicles once
+// their erasure is due. Every derive node runs Erase, but only the owner of partition 0 erases, for
+// all nodes. A node that cannot find out who owns partition 0 also calls EraseDue.
+//
+// Erase returns when the context ends or the storage engine fails. A node whose engine has failed
+// must not erase, because its copy of the tombstones may be that of a stream that has been
+// replaced.
 func (k *RecordStore) Erase(ctx context.Context) {
 	for range periodic.Every(ctx, eraseEvery) {
 		if k.engine.Alive() != nil {
@@ -42,9 +45,10 @@ func (k *RecordStore) Erase(ctx context.Context) {
 	}
 }
 
-// EraseDue erases all forgotten vehicles whose erasure is due, and completes forgets that were
-// interrupted. The time between two erasures by this process is at least Patience.Markers; if less
-// has passed, EraseDue erases nothing. [RecordStore.Erase] calls it.
+// EraseDue erases all forgotten vehicles whose erasure is due (see isDue), and completes forgets
+// that were interrupted. The time between two erasures by this process is at least
+// Patience.Markers; before that time has passed, EraseDue erases nothing and returns nil.
+// [RecordStore.Erase] calls it.
 //
 // The clock may be set back or ahead at any time. So EraseDue chooses the telemetry to remove by
 // sequence, never by the times of samples or tombstones. The clock only decides when that telemetry
@@ -105,16 +109,20 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 }
 
 // isDue reports whether the vehicle with the tombstone t may be erased at the time now, because the
-// data that names the vehicle has been kept long enough (see keptFor).
+// data that names the vehicle has been kept long enough: now - t.Quiet is at least the duration
+// keptFor. If t.Quiet is zero, nodes may still be storing telemetry of the vehicle, and isDue
+// returns false.
 func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 	return !t.Quiet.IsZero() && now.Sub(t.Quiet) >= k.keptFor()
 }
 
 // noteQuiet records in the given tombstones that from now on no node stores telemetry of their
-// vehicles. The parameter at is the present time, which is stored in the tombstones, too. It also
-// stores the sequence of the last stored telemetry, because telemetry up to this sequence may
-// contain samples of these vehicles. If a tombstone already has a sequence from an earlier call,
-// noteQuiet keeps the earlier sequence.
+// vehicles. It stores two values in each tombstone:
+//
+//   - the time at, which is the present time, as Quiet;
+//   - the sequence of the last stored telemetry, as Last. Telemetry up to this sequence may contain
+//     samples of the vehicle. If the tombstone already has a time Quiet from an earlier call,
+//     noteQuiet keeps the earlier sequence.
 func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	if len(tombstones) == 0 {
 		return nil
@@ -140,7 +148,8 @@ func (k *RecordStore) noteErased(ctx context.Context, tombstones []access.Tombst
 }
 
 // updateTombstones applies the function change to the given tombstones and stores the results. If a
-// vehicle was forgotten once more after its tombstone was read, the tombstone is left unchanged.
+// vehicle was forgotten once more after its tombstone was read, or if the tombstone no longer
+// exists, updateTombstones skips it.
 func (k *RecordStore) updateTombstones(
 	ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone),
 ) error {
@@ -159,7 +168,7 @@ func (k *RecordStore) updateTombstones(
 }
 
 // erase removes all data that still names forgotten vehicles. It removes the data from the streams,
-// and then, if the engine can tell when bytes are gone, from the engine's files.
+// and then, if the storage engine can tell when bytes are gone, from the engine's files.
 func (k *RecordStore) erase(ctx context.Context) error {
 	// A node that had not received a tombstone yet may have granted the forgotten vehicle to a
 	// token or source.
@@ -186,9 +195,9 @@ type partOf struct {
 }
 
 // removeOrphans removes set records to which no credential refers. A set record lists a part of the
-// vehicles of a token or a source whose grant is too large for its own record. The engine's Scan
-// must return the records as of one moment. Otherwise, removeOrphans would also remove the set
-// records of a grant that is being stored.
+// vehicles of a token or a source whose grant is too large for its own record. The method Scan of
+// the storage engine must return the records as of one moment. Otherwise, removeOrphans would also
+// remove the set records of a grant that is being stored.
 func (k *RecordStore) removeOrphans(ctx context.Context) error {
 	for stream, noun := range map[string]string{codec.Tokens: "token", codec.Sources: "source"} {
 		owners, parts := make(map[string]grantedRecord), make(map[partOf]string) // parts maps each part to the mark of its set
@@ -225,8 +234,8 @@ func (k *RecordStore) removeOrphans(ctx context.Context) error {
 }
 
 // removeExpired removes the markers that no node needs any more. A marker is an empty record in
-// place of the state of a forgotten vehicle. If a state that a forget has removed is stored again,
-// removeExpired forgets its vehicle again.
+// place of the state of a forgotten vehicle. If removeExpired finds a state that an earlier forget
+// has removed and that is stored again, it forgets the vehicle again.
 func (k *RecordStore) removeExpired(ctx context.Context) error {
 	var expired []Record
 	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
@@ -251,8 +260,9 @@ func (k *RecordStore) removeExpired(ctx context.Context) error {
 
 // forgetAgain checks whether r is a record of STATES that should not exist: its vehicle is
 // forgotten, and the state was already removed. If so, forgetAgain renews the tombstone, so that
-// all data that names the vehicle is erased once more, and returns true. Such a record can come
-// back when a NATS server has lost its index in a crash.
+// all data that names the vehicle is erased once more, and returns true. Otherwise, and after an
+// error, it returns false. Such a record can come back when a NATS server has lost its index in a
+// crash.
 func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err error) {
 	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
 	id, _ := codec.VehicleOfState(r.Subject)
@@ -272,9 +282,10 @@ func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err
 	return back && err == nil, err
 }
 
-// expired reports whether r, the marker in place of a forgotten vehicle's state, is not needed by
-// any node any more. If the vehicle's tombstone was lost with its stream, the age of the marker is
-// unknown, and the result is false.
+// expired reports whether the marker r may be removed, because no node needs it any more. A marker
+// is an empty record in place of a forgotten vehicle's state. If the vehicle's tombstone was lost
+// with its stream, the age of the marker is unknown, and the result is false. It is also false if
+// the storage engine has failed.
 func (k *RecordStore) expired(r Record) bool {
 	id, _ := codec.VehicleOfState(r.Subject)
 	t, ok := k.forgotten.Find(id)

@@ -10,8 +10,9 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// NewRecordStore returns a RecordStore that stores its records in e. While RunTokens and RunSources
-// run, they fill the tables from feeds of e.
+// NewRecordStore returns a RecordStore that stores its records in the storage engine e. While
+// RunTokens and RunSources run, they fill the given tables of tokens, sources and operators from
+// feeds of e.
 func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
 	k := &RecordStore{

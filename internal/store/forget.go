@@ -138,8 +138,12 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 }
 
 // Forget removes the stored state and the grants of a vehicle, and makes all nodes refuse its
-// telemetry. Telemetry that is already stored is not folded, and is removed later by Erase. When
-// Forget returns nil, the tables of this node contain no data of the vehicle. The tables of other
+// telemetry. It returns a receipt: a record for the operator that says when the vehicle was
+// forgotten, what was removed, and from when no byte on the disk names the vehicle. If the storage
+// engine cannot tell when bytes are gone, the field ErasedBy of the receipt is nil.
+//
+// Telemetry that is already stored is not folded, and is removed later by Erase. When Forget
+// returns no error, the tables of this node contain no data of the vehicle. The tables of other
 // nodes follow within the latency of their feeds.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
@@ -184,8 +188,8 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 }
 
 // erasedWithin returns, for a vehicle that is forgotten now, an estimate of the time until the disk
-// contains no byte that names the vehicle. The result ok is false if the engine cannot tell when
-// bytes are gone.
+// contains no byte that names the vehicle. The result ok is false if the storage engine cannot tell
+// when bytes are gone; the time is then meaningless.
 func (k *RecordStore) erasedWithin(ctx context.Context) (within time.Duration, ok bool, err error) {
 	work, ok, err := k.engine.ErasedWithin(ctx)
 	return k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work, ok, err
@@ -201,7 +205,8 @@ func (k *RecordStore) keptFor() time.Duration {
 }
 
 // noteRemoved records in the tombstone t that the state and the grants of its vehicle are removed.
-// If a forget is interrupted before noteRemoved, EraseDue completes the forget.
+// If the vehicle was forgotten once more after t was read, noteRemoved leaves the tombstone
+// unchanged. If a forget is interrupted before noteRemoved, EraseDue completes the forget.
 func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error {
 	_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
 		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
@@ -211,7 +216,8 @@ func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error
 }
 
 // Allow makes all nodes accept the telemetry of a forgotten vehicle again. The vehicle starts
-// without earlier data. Allow returns [access.ErrNotFound] if the vehicle is not forgotten.
+// without earlier data. Allow returns a receipt for the operator, with the times when the vehicle
+// was forgotten and allowed. It returns [access.ErrNotFound] if the vehicle is not forgotten.
 func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !k.forgotten.Has(id) {
 		return access.ForgetReceipt{}, access.ErrNotFound
@@ -264,7 +270,8 @@ var errNoTombstone = errors.New("the tombstone was lost, because its stream was 
 // putTombstone stores a tombstone, waits until this node's table has it, and returns its sequence
 // in the stream SOURCES. It calls the function change with the tombstone that is stored now, and
 // stores the tombstone that change returns. If none is stored now, change receives a tombstone
-// whose times are all zero.
+// whose times are all zero. If change then returns a tombstone without the time Forgotten,
+// putTombstone stores nothing and returns errNoTombstone.
 func (k *RecordStore) putTombstone(
 	ctx context.Context, hash access.VehicleHash,
 	change func(access.Tombstone) (access.Tombstone, error),
@@ -288,9 +295,10 @@ func (k *RecordStore) putTombstone(
 }
 
 // remove fences the partition of a forgotten vehicle, and then removes the vehicle's state and its
-// entries in all grants. The parameter seq is the sequence of the vehicle's tombstone; a node must
-// have received the tombstone before it can take the partition again. The vehicle's telemetry is
-// removed later, by Erase.
+// entries in all grants. The result n has the numbers of states and of grants that were removed.
+// The parameter seq is the sequence of the vehicle's tombstone; a node must have received the
+// tombstone before it can take the partition again. The vehicle's telemetry is removed later, by
+// Erase.
 func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
 	p := codec.PartitionOf(id, k.engine.Partitions())
 	if err := k.engine.Fence(ctx, p, seq); err != nil {
@@ -336,7 +344,8 @@ func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (re
 // dropGrants removes vehicles from the grants of tokens and sources, including revoked tokens and
 // removed sources. The function without receives the vehicles of a grant and returns those that
 // remain, and true if it has removed any. dropGrants returns the numbers of tokens and sources that
-// it changed.
+// it changed. If this node cannot decode a credential of a newer version, dropGrants changes
+// nothing and returns errNewerCredential.
 func (k *RecordStore) dropGrants(
 	ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool),
 ) (tokens, sources int, err error) {
@@ -365,7 +374,8 @@ func (k *RecordStore) dropGrants(
 }
 
 // receipt returns the receipt of a forget or an allow: the result that the operator gets and may
-// keep.
+// keep. The parameter removed has the numbers of removed records, all zero for an allow. The
+// receipt has no time ErasedBy; Forget adds it.
 func receipt(t access.Tombstone, removed access.RemovedCount) access.ForgetReceipt {
 	r := access.ForgetReceipt{
 		Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten,

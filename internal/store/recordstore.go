@@ -41,7 +41,8 @@ type RecordStore struct {
 
 // unfit is the error for an undamaged record with content that no service can have written.
 // [errors.Is] treats it as [codec.ErrDamaged], so that a node does not start with such a record.
-// The text of the error contains nothing of the record.
+// The text of the error has the kind of the record and what is wrong, but none of the record's
+// content.
 type unfit struct {
 	kind string
 	err  error
@@ -53,7 +54,8 @@ func (u unfit) Error() string { return fmt.Sprintf("%v: %s: %v", codec.ErrDamage
 func (unfit) Is(err error) bool { return err == codec.ErrDamaged }
 
 // change is like [Change], but returns only once this node's table holds the record. It is for
-// records that this node also receives from a feed.
+// records that this node also receives from a feed. If the feed has not delivered the record after
+// ownFeedTimeout, change returns the sequence and an error, although the record is stored.
 func (k *RecordStore) change(
 	ctx context.Context, stream, subject string, change func(is Record) ([]Write, error),
 ) (seq uint64, err error) {
@@ -103,7 +105,8 @@ const newerEvent = "written by a newer version of carstate: use an upgraded node
 
 // AuditPage returns at most limit events of the audit whose sequences are less than the parameter
 // before, newest first. If before is 0, it starts with the newest event. The result older is the
-// value of before for the next page, or 0 if there is no next page.
+// value of before for the next page, or 0 if there is no next page. An event of a newer version,
+// which this version cannot decode, is replaced by an event with the text newerEvent.
 func (k *RecordStore) AuditPage(
 	ctx context.Context, before uint64, limit int,
 ) (events []access.Event, older uint64, err error) {

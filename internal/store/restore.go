@@ -73,12 +73,20 @@ func (r *restore) count(subject string, o outcome) {
 	r.counts[kind] = c
 }
 
-// Restore merges a backup into the store. First it reads the whole backup, and checks that it is
-// intact, valid and made by a trusted service. If the backup fails this check, Restore changes
-// nothing and returns an error for which [RecordStore.BadBackup] is true. Then it calls the
-// function audited, which must record the restore in the audit and call merge, or return an error.
-// Nothing of the backup is stored before merge is called. Restore calls progress after each record,
-// never concurrently, with the number of records that are done and the total.
+// Restore merges a backup into the store, and returns a report with the numbers of restored, kept
+// and forgotten records of each kind. It works in three steps:
+//
+//   - It reads the whole backup, and checks that it is intact, valid and made by a service that the
+//     parameter trust permits. If the backup fails this check, Restore changes nothing and returns
+//     an error for which [RecordStore.BadBackup] is true.
+//   - It calls the function audited, which must record the restore in the audit and call merge, or
+//     return an error. Restore returns the error of audited.
+//   - The function merge stores the contents of the backup. Nothing of the backup is stored before.
+//     It calls progress after each record, never concurrently, with the number of records that are
+//     done and the total.
+//
+// If another restore is in progress, Restore returns [access.ErrBusy]. If merge fails, the report
+// counts the records that were done.
 func (k *RecordStore) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -122,8 +130,9 @@ func (*RecordStore) BadBackup(err error) bool {
 	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// spool copies a backup to a temporary file. It removes the file's name at once, so that the kernel
-// deletes the file when the file is closed or the process ends.
+// spool copies a backup to a temporary file, and returns the open file, positioned at its
+// beginning. It removes the file's name at once, so that the kernel deletes the file when the file
+// is closed or the process ends.
 func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(k.config.DataDir, "restore-")
 	if err != nil {
@@ -352,9 +361,9 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (added bool,
 	return added, err
 }
 
-// bury stores a tombstone under the hash of a vehicle whose vid is not known. The parameter at is
-// the time of the forget. If the vehicle is already forgotten, or was allowed again at the time at
-// or later, bury changes nothing and returns false.
+// bury stores a tombstone under the hash of a vehicle whose vid is not known, and returns true. The
+// parameter at is the time of the forget. If the vehicle is already forgotten, or was allowed again
+// at the time at or later, bury changes nothing and returns false.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (added bool, err error) {
 	errKept := errors.New("kept")
 	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
@@ -369,8 +378,11 @@ func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time
 	return err == nil, err
 }
 
-// Bury forgets the vehicles of the given receipts of earlier forgets, except vehicles that were
-// allowed after the forget. It returns the number of vehicles that it forgot.
+// Bury forgets vehicles again, for example after a restore from an older backup. The parameter
+// receipts has the records of earlier forgets that operators have kept. Bury skips a vehicle that
+// is already forgotten or that was allowed after the forget. It returns the number of vehicles that
+// it forgot. If a receipt is invalid, Bury returns an error, and the vehicles of the receipts
+// before it are already forgotten.
 func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
 	for _, r := range receipts {
 		hash, err := access.ParseVehicleHash(r.Vehicle)
@@ -499,7 +511,8 @@ func (r *restore) countMerged(subject string, err error) error {
 // countMergedSet adds a credential's record and its n set records, which list the vehicles of a
 // large grant, to the counts in the report of the restore. The parameter parts is the kind under
 // which the set records are counted. If err is nil, all these records are counted as restored; if
-// it is errKeepOwn, as kept. Any other err is returned.
+// it is errKeepOwn, as kept. In both cases, the result is nil. Any other err is returned, and
+// nothing is counted.
 func (r *restore) countMergedSet(parts string, n int, subject string, err error) error {
 	for range n {
 		if err := r.countMerged(parts, err); err != nil {
@@ -519,8 +532,9 @@ func (r *restore) restoreIfMissing(ctx context.Context, rec Record) error {
 	return r.countMerged(rec.Subject, err)
 }
 
-// restoreRoad adds a tile of a backup to the next batch, and stores the batch if it is complete. If
-// the service already has a record of the tile, the service's own record takes precedence.
+// restoreRoad adds a tile (a square of the map) of a backup to the next batch. When the batch has
+// roadBatch tiles or at least roadBatchBytes bytes, restoreRoad stores it. If the service already
+// has a record of the tile, the service's own record takes precedence.
 func (r *restore) restoreRoad(ctx context.Context, rec Record) error {
 	r.roads = append(r.roads, Write{rec.Subject, append([]byte(nil), rec.Sealed...), 0, true})
 	if r.roadBytes += len(rec.Sealed); len(r.roads) == roadBatch || r.roadBytes >= roadBatchBytes {
@@ -608,8 +622,8 @@ func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 }
 
 // compare returns the write that restores the state in rec. If the vehicle is forgotten, or the
-// stored state is at least as new, compare returns nil, and counts rec in the report of the
-// restore.
+// stored state is at least as new as the state in rec, compare returns nil without an error, and
+// counts rec in the report of the restore.
 func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
 	e := r.k.engine
 	id, _ := codec.VehicleOfState(rec.Subject)

@@ -56,7 +56,7 @@ type RoadSharing interface {
 	// arrive too late to show the present traffic.
 	ShareRoads(evidence []byte) error
 	// ListenRoads calls take with each message of another node, or with an error if the message is
-	// invalid, until the returned function stop is called.
+	// invalid. It returns the function stop, which ends these calls.
 	ListenRoads(take func(evidence []byte, err error)) (stop func())
 }
 
@@ -233,7 +233,8 @@ func (k *roadStore) share(to RoadSharing) {
 	}
 }
 
-// listen adds the evidence of other nodes' cars to the map, until the returned function is called.
+// listen adds the evidence of other nodes' cars (what they show of the present traffic) to the map.
+// It returns the function stop, which ends this.
 func (k *roadStore) listen(to RoadSharing) (stop func()) {
 	return to.ListenRoads(func(evidence []byte, err error) {
 		if err == nil {

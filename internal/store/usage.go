@@ -34,8 +34,9 @@ type usageRecord struct {
 	Days        []dayRecord    `json:"days,omitempty"`
 }
 
-// dayRecord holds the numbers of calls of one day. Calls has one list for each of the two
-// operations of a token, with one number for each outcome. Zeros at the end of a list are left out.
+// dayRecord holds the numbers of calls of one day. Day is the day in days since 1 January 1970,
+// UTC. Calls has one list for each of the two operations of a token, with one number for each
+// outcome. Zeros at the end of a list are left out.
 type dayRecord struct {
 	Day   int64      `json:"d"`
 	Calls [2][]int64 `json:"c"`
@@ -180,8 +181,9 @@ func (k *RecordStore) storeUsage() {
 	k.storeUsageOf(ctx, batch)
 }
 
-// storeUsageOf stores this node's usage records of the tokens in calls, and reports whether it
-// succeeded. The map calls has the number of calls of each token.
+// storeUsageOf stores this node's usage records of the tokens in calls. The map calls has the
+// number of calls of each token by its id. If the records cannot be stored, storeUsageOf logs the
+// error and returns false. If calls is empty, it returns true.
 func (k *RecordStore) storeUsageOf(ctx context.Context, calls map[string]int64) bool {
 	var writes []Write
 	for id := range calls {

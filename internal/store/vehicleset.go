@@ -43,9 +43,12 @@ const (
 	maxSetBytes = 400 << 10
 )
 
-// packVehicles returns the part of a credential's record that grants the vehicles v, and the set
-// records to store together with the record if there are too many vehicles for one record. The
-// subject of a set record consists of prefix, owner (the name of the credential) and a number.
+// packVehicles returns the part of a credential's record that grants the vehicles v, and the writes
+// of the set records. At most maxInlineIDs vehicles are listed in the credential's record itself,
+// without set records; the writes are then nil. More vehicles are listed in set records, which must
+// be stored in the same batch as the credential's record. The subject of a set record consists of
+// prefix, owner (the name of the credential) and a number. If v has too many vehicles for one
+// batch, packVehicles returns an error.
 func packVehicles(prefix, owner string, v access.Vehicles) (grantedRecord, []Write, error) {
 	if v.All() {
 		return grantedRecord{All: true}, nil, nil
@@ -145,8 +148,10 @@ func isEmptied(r Record) bool {
 // errSetChanged means that the set records of a credential were replaced while they were read.
 var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
-// readVehicles reads the vehicles that g grants, including those in set records, which list the
-// vehicles of a large grant.
+// readVehicles returns the vehicles that g grants, including those in set records, which list the
+// vehicles of a large grant. The subject of a set record consists of prefix, owner (the name of the
+// credential) and a number. If the set records were replaced while they were read, readVehicles
+// returns errSetChanged.
 func readVehicles(
 	ctx context.Context, from Records, stream, prefix, owner string, g grantedRecord,
 ) (access.Vehicles, error) {
@@ -191,9 +196,10 @@ func (s sets) part(owner string, n int, r setRecord) {
 	s.complete(owner)
 }
 
-// withMark returns the set of the credential whose record has the subject owner. All set records of
-// a grant contain the same random string (mark). If the set that was collected so far has another
-// mark, it belongs to another grant, and withMark begins an empty set in its place.
+// withMark returns the set records that were collected so far for the credential whose record has
+// the subject owner. All set records of a grant contain the same random string (mark). If the
+// collected set records have another mark than the parameter mark, they belong to another grant,
+// and withMark begins an empty collection in their place.
 func (s sets) withMark(owner, mark string) *setParts {
 	p := s[owner]
 	if p == nil || p.mark != mark {
@@ -224,9 +230,10 @@ func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles))
 	}
 }
 
-// complete checks whether a credential's record and all its set records have arrived. If so, it
-// passes all vehicles of the grant to the function apply that the method record received, and
-// returns true.
+// complete checks whether a credential's record and all its set records have arrived. The parameter
+// owner is the subject of the credential's record. If all have arrived, complete passes the
+// vehicles of the grant to the function apply that the method record received, and returns true.
+// Otherwise, it returns false.
 func (s sets) complete(owner string) bool {
 	p := s[owner]
 	if p.owner == nil || len(p.parts) < p.need {
