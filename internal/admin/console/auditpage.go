@@ -32,8 +32,8 @@ func (v auditView) Chosen() bool { return len(v.asked()) > 0 }
 // Later reports whether this is not the first page.
 func (v auditView) Later() bool { return v.Form.Get("before") != "" }
 
-// Address returns the path of the first page with the present filters, after the parameter name was
-// set to value. If the value is "", the parameter is left out.
+// Address returns the path of the first page of the audit with the present filters, where the
+// filter name is replaced by value. If value is "", the filter name is left out.
 func (v auditView) Address(name string, value any) string {
 	asked := v.asked()
 	if asked.Set(name, fmt.Sprint(value)); value == "" {

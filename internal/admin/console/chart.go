@@ -37,7 +37,9 @@ type chartRow struct {
 
 // newFleetChart returns a chart of the fleet over time. The chart shows the given points, and after
 // them one more point: the present counts, which are the parameter now. The parameter hours is the
-// requested length of the chart, in hours. If the points begin later, the chart is shorter.
+// requested length of the chart, in hours; the page shows it as the selected choice. The chart
+// begins with the first point that has counts. So if the points begin later than requested, the
+// chart is shorter.
 func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
 	points = append(points, pointOf(now))
@@ -86,8 +88,8 @@ func newFleetChart(points []point, now FleetCounts, hours int) fleetChart {
 }
 
 // ribbon returns the SVG path around the area between two lines of a chart. The functions over and
-// under return the points of the upper and the lower line. The path is interrupted where there is
-// no point for three minutes or more.
+// under return the points of the upper and the lower line. Where two successive points are three
+// minutes or more apart, the path is interrupted. If there are no points, the path is "".
 func ribbon(points []point, over, under func(point) plot.Point) (path string) {
 	for start := 0; start < len(points); {
 		end := start + 1

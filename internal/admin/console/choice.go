@@ -21,8 +21,8 @@ func choiceOf(r *http.Request) choice {
 	return choice{strings.TrimSpace(q.Get("find")), q.Get("state"), q.Get("sort")}
 }
 
-// address returns the path of the list with the chosen filters and order. The caller appends the
-// page number to it.
+// address returns the path of the list (the parameter list) with the chosen filters and order as
+// URL parameters. The path ends so that the caller can append the page number to it.
 func (c choice) address(list string) string {
 	q := url.Values{}
 	for name, value := range map[string]string{"find": c.Find, "state": c.State, "sort": c.Sort} {
@@ -40,8 +40,9 @@ func (c choice) finds(names ...string) bool {
 	})
 }
 
-// compareTimes compares two times for sorting. A nil time is before all other times if the
-// parameter none is -1, and after them if none is 1.
+// compareTimes compares two times for sorting: the result is negative if a is earlier than b, 0 if
+// they are equal, and positive if a is later. A nil time is before all other times if the parameter
+// none is -1, and after them if none is 1. Two nil times are equal.
 func compareTimes(a, b *time.Time, none int) int {
 	switch {
 	case a == nil && b == nil:
@@ -76,8 +77,9 @@ func (c chooser) of(r *http.Request, s *session) chooser {
 	return c
 }
 
-// page returns the navigation for the requested page of a list. The parameter named "of" is the
-// number of records in the list.
+// page returns the navigation for the page that the request r asks for. The parameter named "of" is
+// the number of records in the list. If the list has fewer pages, the navigation is that of the
+// last page.
 func (c chooser) page(r *http.Request, of int) paging {
 	return newPaging(c.address(c.Path), pageNumber(r), listed, of)
 }

@@ -26,12 +26,12 @@ type Config struct {
 
 	// Recent reads a vehicle's newest retained samples: at least the number in most, or all if
 	// there are fewer. If ctx ends first, it returns the samples that it has read so far. The
-	// result contains every sample that was stored at the returned time or later; if all is true,
-	// no older sample is stored.
+	// samples contain every sample of the vehicle that was stored at the time since or later. If
+	// all is true, no older sample is stored.
 	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool,
 		err error)
-	// Ready returns an error if the node is not ready. Writable returns an error if the node cannot
-	// store.
+	// Ready returns nil if the node is ready, and otherwise the reason why not. Writable returns
+	// nil if the node can store data, and otherwise the reason why not.
 	Ready, Writable func() error
 
 	Roads    *road.Map // this node's map of the roads; if nil, none

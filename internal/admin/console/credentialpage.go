@@ -18,7 +18,8 @@ import (
 )
 
 // listing is a function that answers with a page that contains a form. If the form was submitted
-// and refused, the page also shows the problem and the contents of the form.
+// and refused, problem says why, and form has the submitted contents, which the page shows again.
+// For a new form, problem is "" and form is nil.
 type listing func(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values)
 
 // handler answers a request that has a session.
@@ -42,6 +43,8 @@ type credentialsView struct {
 
 // credentials returns the data of the requested page of a list of credentials. The function choose
 // applies the filters and the order in the URL. The function row returns the row of one credential.
+// If row returns an error, for example because the credential no longer exists, the page does not
+// show the credential.
 func credentials[S any](
 	c *Console, r *http.Request, s *session, form url.Values, list chooser, all []S,
 	choose func(choice, []S) []S, row func(S) (any, error),
@@ -119,8 +122,9 @@ func (c *Console) rotate(kind access.Kind, title string, show listing) handler {
 }
 
 // end returns the handler of the form that revokes or removes a credential. The handler first shows
-// the question ask for confirmation. After the operation it shows the text notice. In both texts it
-// inserts the holder of the credential: for NAME in ask, and for %s in notice.
+// the question ask on a page that asks for confirmation. After the operation it shows the text
+// notice, on the page that lists the credentials. In both texts it inserts the holder of the
+// credential: for NAME in ask, and for %s in notice.
 func (c *Console) end(kind access.Kind, ask question, notice string, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		if _, ok := c.form(w, r, s, smallForm); !ok {
@@ -201,9 +205,10 @@ func (c *Console) grant(kind access.Kind, show listing) handler {
 	}
 }
 
-// changeOf parses the form that changes a token or a source. A field that still has the value that
-// the page showed is not part of the change. If such a field were part of the change, it would undo
-// what another operator has changed in the field in the meantime.
+// changeOf parses the form that changes a token or a source, and returns the change. A field that
+// still has the value that the page showed is not part of the change. If such a field were part of
+// the change, it would undo what another operator has changed in the field in the meantime. If no
+// field was changed, changeOf returns an error that says so.
 func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	if text := strings.TrimSpace(form.Get("rate")); text != form.Get("rate-was") {
 		rate, err := access.ParseRate(text)
@@ -228,8 +233,8 @@ func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	return to, nil
 }
 
-// expiryOf returns the time at which a token or a source will expire. The form has a number of
-// days, or "never", for which expiryOf returns the zero time.
+// expiryOf returns the time at which a token or a source will expire: as many days from now as the
+// form says, 1 to 3,650. If the form says "never", expiryOf returns the zero time.
 func (c *Console) expiryOf(form url.Values) (time.Time, error) {
 	if form.Get("days") == "never" {
 		return time.Time{}, nil
@@ -256,7 +261,8 @@ func (c *Console) holder(kind access.Kind, name string) (holder string, ok bool)
 }
 
 // question has the texts of a page that asks for confirmation before an operation that cannot be
-// undone.
+// undone. Ask is the question, Then says what the operation does, and Do is the text of the button
+// that confirms it.
 type question struct {
 	Ask, Then, Do string
 	Back          string // the page to return to if the answer is no
@@ -307,7 +313,8 @@ type confirmView struct {
 }
 
 // sure reports whether the operator has confirmed the submitted form. If not, sure answers the
-// request with a page that asks the question and contains the form. The form must have been parsed.
+// request with a page that asks the question and contains the form, and returns false. The form
+// must have been parsed.
 func (c *Console) sure(w http.ResponseWriter, s *session, r *http.Request, q question) bool {
 	if r.PostForm.Get("sure") == "yes" {
 		return true
@@ -330,8 +337,9 @@ func (c *Console) form(w http.ResponseWriter, r *http.Request, s *session, limit
 const formTooLong = "the form is too long: for a list of more than about 40,000 vehicles, use the command line, " +
 	"--vehicles @FILE"
 
-// formStatus returns the HTTP status for the error of a form: that of an [ops.Refusal], and 400 for
-// any other error.
+// formStatus returns the HTTP status for the error of a form. For an [ops.Refusal], the error with
+// which an operation is refused, it returns the status in the refusal. For any other error, it
+// returns 400.
 func formStatus(err error) int {
 	if r, ok := errors.AsType[*ops.Refusal](err); ok {
 		return r.Status
@@ -368,8 +376,9 @@ func (c *Console) showSecret(w http.ResponseWriter, s *session, title string, of
 	c.showTo(w, s, http.StatusCreated, "secret", page{Title: title, Section: list, Data: v})
 }
 
-// once parses a form that must not be submitted twice. If the form is too long, or was already
-// submitted, once answers the request with an error and returns false.
+// once parses a form that must not be submitted twice, and returns true. If the form is too long,
+// or was already submitted, once answers the request with an error and returns false. The parameter
+// limit is the maximum size of the form in bytes.
 func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, limit int64, kind access.Kind) bool {
 	back := listOf(kind)
 	switch {
@@ -402,7 +411,7 @@ func oldInWords(overlap time.Duration) string {
 }
 
 // sampleVehicle returns a vehicle that the token covers, for an example request. If the token
-// covers all vehicles, it returns the placeholder "VID".
+// covers all vehicles or none, it returns the placeholder "VID".
 func sampleVehicle(t access.Credential) vehicle.ID {
 	for id := range t.Vehicles.Sorted() {
 		return id

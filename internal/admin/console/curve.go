@@ -83,8 +83,10 @@ func (k *curves) forget(id vehicle.ID) {
 	delete(k.hours, id)
 }
 
-// note adds the newest readings of a state to the curve, if they are newer than its last points.
-// The caller must hold mu, unless no other goroutine has the curve yet.
+// note adds one point to the curve: the newest speed in the state s, with its driving verdict. If
+// the state has no speed, or none that is newer than the last point, note adds nothing. It also
+// updates the curve of the throttle sensors. The caller must hold mu, unless no other goroutine has
+// the curve yet.
 func (k *curve) note(s *vehicle.State) {
 	k.throttle.note(s)
 	speed := s.Latest[vehicle.Speed]
@@ -108,13 +110,17 @@ func (k *curve) add(s *vehicle.State, now time.Time) {
 	k.note(s)
 }
 
-// curveFresh is the maximum time since a page last used a cached curve. An open page adds the
-// newest readings to its curve, so within this time the curve is up to date. After it, the samples
-// are read again.
+// curveFresh is the time after which a cached curve is no longer used, measured from the last time
+// that a page used it. An open page adds the newest readings to its curve, so within this time the
+// curve is up to date. After this time, the retained samples are read again.
 const curveFresh = 5 * time.Second
 
-// isCurrent reports whether an open page keeps the curve up to date, and the curve shows the right
-// sensors for the state s: those of the throttle anomaly in s, or none if s has no anomaly.
+// isCurrent reports whether a page can show the cached curve for the state s. Two conditions must
+// hold:
+//
+//   - An open page keeps the curve up to date, so that a page has used it within curveFresh.
+//   - The curve shows the right sensors for s: those of the throttle anomaly in s, or none if s has
+//     no anomaly.
 func (k *curve) isCurrent(s *vehicle.State, now time.Time) bool {
 	alarm, alarmed := s.ThrottleAlarm()
 	k.mu.Lock()
@@ -163,8 +169,8 @@ var classNames = map[string]string{
 	"anomaly": "Anomaly", "healthy": "Normal",
 }
 
-// maxSpells is the maximum number of bands, which are periods with one verdict, that a page lists
-// as text.
+// maxSpells is the maximum number of bands that a page lists as text. A band is a period in which
+// the verdict did not change.
 const maxSpells = 12
 
 // view returns the last hour of the curve, up to its newest reading, as the page shows it.

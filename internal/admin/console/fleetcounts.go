@@ -22,8 +22,8 @@ type FleetCounts struct {
 	// stale verdict are counted in Stale instead.
 	Normal, Slow, Jam int
 	NotDriving        int
-	// Stale is the number of vehicles whose readings are too old. Unknown is the number of vehicles
-	// that never had a speed reading.
+	// Stale is the number of vehicles whose driving verdict is based on a reading that is too old.
+	// Unknown is the number of vehicles that never had a speed reading.
 	Stale, Unknown int
 
 	// ThrottleNormal and Anomaly are the numbers of vehicles in these throttle states. Vehicles

@@ -95,8 +95,9 @@ func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// hours returns the number of hours that the chart covers, from the URL. If the URL does not give
-// it, it is 6 if the process has run for more than an hour, and 1 otherwise.
+// hours returns the number of hours that the chart covers: 1, 6 or 24, from the URL. If the URL
+// does not give one of these numbers, the result is 6 if the process has run for more than an hour,
+// and 1 otherwise.
 func (c *Console) hours(r *http.Request) int {
 	if n, err := strconv.Atoi(r.URL.Query().Get("hours")); err == nil && slices.Contains([]int{1, 6, 24}, n) {
 		return n
@@ -120,8 +121,9 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 }
 
 // list returns one of the two lists of the fleet page: the vehicles in a jam if name is "jam", or
-// those with an anomaly if name is "anomaly". The parameter root is the prefix of the session's
-// paths. The parameter s has the counts of the fleet.
+// those with an anomaly if name is "anomaly". The list shows at most fewListed vehicles, and the
+// number of all. The parameter root is the prefix of the session's paths. The parameter s has the
+// counts of the fleet.
 func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) listView {
 	l := listView{Root: root, Name: name}
 	rows, anomalies := c.Monitor.lists()
@@ -144,7 +146,9 @@ func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) li
 }
 
 // listRow returns the row of a vehicle on the list of jams or anomalies, with the reason why it is
-// on the list. ok is false if the vehicle was forgotten just now, because then no page may name it.
+// on the list. If the state of the vehicle cannot be read at present, the row says so in place of
+// the reason. The result ok is false if the vehicle was forgotten just now, because then no page
+// may name it.
 func (c *Console) listRow(ctx context.Context, list string, x Watched) (row listRow, ok bool) {
 	s, ok, err := c.Ops.State(ctx, x.ID)
 	since, reason := s.Traffic.Changed, ""
@@ -159,9 +163,9 @@ func (c *Console) listRow(ctx context.Context, list string, x Watched) (row list
 		since, reason = s.ThrottleMemory.Alarm.Since, s.ExplainThrottle().Text
 	}
 	if x.Since.UnixMilli() == 0 {
-		// The start of the verdict was not known when the vehicle was listed. For an anomaly that a
-		// trouble code has caused, the state does not contain the start either. The page then shows
-		// the time of the reading.
+		// The time when the verdict began was not known when the vehicle was listed, so it is taken
+		// from the vehicle's state. For an anomaly that a trouble code has caused, the state does
+		// not contain this time either. The page then shows the time of the reading.
 		x.Since = x.Read
 		if since != 0 {
 			x.Since = since.Time()
@@ -197,9 +201,9 @@ func (c *Console) flow() flowView {
 	}
 	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit,
 		codec.Roads} {
-		// With the engine of one machine, the metric gives the size 0 for a stream until a table of
-		// the stream is on the disk. The true size may be larger, so no bar is shown for the size
-		// 0.
+		// With the storage engine of one machine, the metric gives the size 0 for a stream until a
+		// table of the stream is on the disk. The true size may be larger, so no bar is shown for
+		// the size 0.
 		if s := now.Streams[name]; s.Bytes > 0 && s.Limit > 0 {
 			percent := 100 * s.Bytes / s.Limit
 			v.Streams = append(v.Streams, streamBar{name, s.Bytes, s.Limit, percent, percent >= 80})

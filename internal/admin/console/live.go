@@ -31,9 +31,10 @@ var errAnotherPage = errors.New("the page is another one now")
 const unknownYet = "?unknown"
 
 // serveLive keeps a page up to date: it sends the changed parts of the page as server-sent events.
-// It ends when the browser disconnects, the session ends, the console is closed or the page must be
-// reloaded. It also ends after streamLife; the browser then connects again. The function render
-// returns all parts of the page.
+// The function render returns all parts of the page. serveLive ends when the browser disconnects,
+// the session ends, the console is closed, or render returns errAnotherPage. It also ends after
+// streamLife; the browser then connects again. If there is no session, serveLive answers with the
+// status 401; if too many live pages are open, with 503.
 func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(context.Context) (parts, error)) {
 	s := c.sessions.of(r, false)
 	if s == nil {
@@ -94,8 +95,9 @@ func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(
 	}
 }
 
-// parts renders parts of a page. The parameter name is the name of the page, data is what its
-// template shows, and the parameter which has the names of the parts.
+// parts renders parts of a page as HTML, and returns them by their names. The parameter name is the
+// name of the page, data is what its template shows, and the parameter which has the names of the
+// parts.
 func (c *Console) parts(name string, data any, which ...string) (parts, error) {
 	made := make(parts)
 	for _, piece := range which {
@@ -119,8 +121,9 @@ type eventWriter struct {
 	said time.Time
 }
 
-// parts sends the changed parts of a page. If nothing was sent for the heartbeat interval, it sends
-// a heartbeat (a comment line), which shows that the connection works.
+// parts sends the changed parts of a page as one event. If no part has changed, it sends nothing.
+// But if nothing was sent for the heartbeat interval, it sends a heartbeat (a comment line), which
+// shows that the connection works.
 func (e *eventWriter) parts(changed parts, now time.Time) error {
 	if len(changed) == 0 {
 		if now.Sub(e.said) < heartbeat {

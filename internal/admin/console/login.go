@@ -59,8 +59,8 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {
 	http.Redirect(w, r, s.at("/login"), http.StatusSeeOther)
 }
 
-// localPath returns the parameter next if it is a path on this server, and "/" otherwise, so that
-// the login cannot redirect to another server.
+// localPath returns next if it is a path on this server, and "/" otherwise, so that the login
+// cannot redirect to another server. A path may contain only letters, digits and slashes.
 func localPath(next string) string {
 	for i := range len(next) {
 		if c := next[i]; c-'0' > 9 && c-'A' > 25 && c-'a' > 25 && c != '/' {

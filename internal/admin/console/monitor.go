@@ -87,7 +87,7 @@ func (m *Monitor) Run(ctx context.Context) {
 }
 
 // readMetrics reads the present values of the metrics and appends them to the field figures. It
-// removes values that are too old for the rates over the last minute.
+// removes the oldest values that the rates over the last minute no longer need.
 func (m *Monitor) readMetrics() {
 	f := throughput.Read(m.gatherer, m.now())
 	m.mu.Lock()
@@ -122,8 +122,9 @@ func (m *Monitor) counts() FleetCounts {
 	return m.latest
 }
 
-// lists returns the vehicles in a jam and the vehicles with an anomaly, each with the latest first.
-// The slices are shared between callers and must not be changed.
+// lists returns the vehicles in a jam and the vehicles with an anomaly. In each list, the vehicle
+// whose verdict began last is first. The lists are at most countMaxAge old. The slices are shared
+// between callers and must not be changed.
 func (m *Monitor) lists() (jams, anomalies []Watched) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

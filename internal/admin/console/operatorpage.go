@@ -27,8 +27,8 @@ func (c *Console) showOperators(
 	c.showTo(w, s, status, "operators", page{Title: "Operators", Section: "operators", Problem: problem, Data: v})
 }
 
-// operators returns the operators that match the filter, in the chosen order. The parameter all
-// must be sorted by name.
+// operators returns the operators that match the filter, in the chosen order; without a chosen
+// order, they are sorted by name. The parameter all must be sorted by name; operators changes it.
 func (c choice) operators(all []ops.OperatorSummary) []ops.OperatorSummary {
 	all = slices.DeleteFunc(all, func(o ops.OperatorSummary) bool { return !c.finds(o.Name) })
 	keySince := func(o ops.OperatorSummary) time.Time { return *cmp.Or(o.RotatedAt, &o.CreatedAt) }
@@ -49,8 +49,9 @@ func operatorRequest(form url.Values) (access.Request, error) {
 	return access.Request{Kind: access.OperatorKind, Name: strings.TrimSpace(form.Get("name"))}, nil
 }
 
-// rotateAdminKey replaces the admin key. This also ends the caller's session, because the caller
-// has logged in with the replaced key.
+// rotateAdminKey replaces the admin key, after the caller has confirmed it. Only a caller who has
+// logged in with the admin key may do this. The operation also ends the caller's session, because
+// the key of the session is no longer valid.
 func (c *Console) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
 	if _, ok := c.form(w, r, s, smallForm); !ok || s.who.Admin && !c.sure(w, s, r, replaceKey) {
 		return

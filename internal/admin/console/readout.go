@@ -57,8 +57,8 @@ type level struct {
 	Value, Y float64
 }
 
-// levelsOf returns the lines at the round values of a scale. The highest value is first, because
-// the page lists them in that order.
+// levelsOf returns the horizontal lines of a chart: one at each round value of the scale, with its
+// vertical position. The highest value is first, because the page lists the values in that order.
 func levelsOf(s *plot.Scale) (levels []level) {
 	for _, v := range slices.Backward(s.Ticks) {
 		levels = append(levels, level{v, s.At(v)})
@@ -71,9 +71,10 @@ func levelsOf(s *plot.Scale) (levels []level) {
 // Texts holds the texts, separated by "|".
 type readouts struct{ Xs, Texts string }
 
-// newReadouts makes the texts that a chart with n points shows when the pointer is over a point. The
-// function at returns the position and the text of point i. If n is larger than mostReadouts,
-// newReadouts takes only mostReadouts points, evenly spread.
+// newReadouts returns the texts that a chart with n points shows when the pointer is over a point.
+// The function at returns the horizontal position and the text of point i. If n is larger than
+// mostReadouts, newReadouts takes only mostReadouts points, evenly spread. If n is 0, the readouts
+// are empty.
 func newReadouts(n int, at func(i int) (x float64, text string)) (r readouts) {
 	var xs, texts []string
 	for k := range min(n, mostReadouts) {

@@ -46,8 +46,8 @@ func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
 	w.Write(b.Bytes())
 }
 
-// showTo is like show, for a request with a session. The page also shows the notice that an earlier
-// request of the session has left for it, if any (see leaveNotice).
+// showTo is like show, for a request with a session. If the page has no notice of its own, it shows
+// the notice that an earlier request of the session has left, if any (see leaveNotice).
 func (c *Console) showTo(w http.ResponseWriter, s *session, status int, name string, p page) {
 	p.Root, p.Who, p.Admin = s.root, s.who.Name, s.who.Admin
 	if p.Notice == "" {
@@ -87,8 +87,9 @@ func (c *Console) done(w http.ResponseWriter, r *http.Request, s *session, to, n
 	http.Redirect(w, r, s.at(to), http.StatusSeeOther)
 }
 
-// statusOf returns the HTTP status for the error of an operation: that of an [ops.Refusal], and 503
-// for any other error.
+// statusOf returns the HTTP status for the error of an operation. For an [ops.Refusal], the error
+// with which an operation is refused, it returns the status in the refusal. For any other error, it
+// returns 503.
 func statusOf(err error) int {
 	if r, ok := errors.AsType[*ops.Refusal](err); ok {
 		return r.Status
@@ -107,8 +108,8 @@ func parseForm(w http.ResponseWriter, r *http.Request, limit int64) bool {
 	return r.ParseForm() == nil
 }
 
-// refill returns the contents of a refused form, so that the page can show them again. It leaves
-// out values that contain a secret.
+// refill returns the contents of a submitted form, so that a page can show them again. It leaves
+// out values that contain a secret. If form is nil, as for a new form, the result is nil.
 func refill(form url.Values) url.Values {
 	if form == nil {
 		return nil // a new form
@@ -155,8 +156,9 @@ func newPaging(path string, number, size, of int) paging {
 	return p
 }
 
-// parseVehicles parses the vids in a form field. They are separated by spaces, commas or line
-// breaks.
+// parseVehicles parses the vids in a form field, and returns the set of these vehicles. The vids
+// are separated by spaces, tabs, commas or line breaks. If there is no vid, or if one is invalid,
+// it returns an error.
 func parseVehicles(text string) (access.Vehicles, error) {
 	var ids []vehicle.ID
 	for i, word := range strings.FieldsFunc(text, func(r rune) bool {

@@ -127,9 +127,9 @@ func (c *Console) stretches(w http.ResponseWriter, r *http.Request) {
 	roadmap.Serve(w, r, c.roads.Within(box, c.Now()), limit, nil)
 }
 
-// noMap answers a request for a map's data with status 401, if there is no session or no map. The
-// script that draws the map then reloads the page, so that the browser gets the login or a page
-// without a map.
+// noMap answers a request for a map's data with the status 401. Its callers use it if there is no
+// session, no map, or no valid vid in the path. The script that draws the map then reloads the
+// page, so that the browser gets the login or a page without a map.
 func (c *Console) noMap(w http.ResponseWriter) {
 	http.Error(w, "log in first", http.StatusUnauthorized)
 }

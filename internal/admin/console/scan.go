@@ -15,10 +15,10 @@ const (
 	maxSamples = 20_000          // samples of the vehicle after which a scan ends
 )
 
-// curve returns the curve of a vehicle with the state s. It returns the cached curve if an open
-// page keeps this curve up to date, and if the curve was made for the throttle anomaly in s. (The
-// anomaly determines which sensors a curve shows.) If there is no such curve, the method curve
-// reads the retained samples again.
+// curve returns the curve of a vehicle with the state s. The curve is never nil. If there is a
+// cached curve, curve returns it under two conditions: an open page keeps it up to date, and it was
+// made for the throttle anomaly in s. (The anomaly determines which sensors a curve shows.)
+// Otherwise, it reads the retained samples again, and caches the new curve.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *curve {
 	now := c.Now()
 	c.Monitor.curves.mu.Lock()
@@ -65,9 +65,10 @@ func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.Sta
 	return c.scan(ctx, id, now)
 }
 
-// scan reads the retained samples of a vehicle and computes its verdicts again, because past
-// verdicts are not stored. The first verdicts may differ from the verdicts that the service gave at
-// that time, which were also based on samples that are no longer retained.
+// scan reads the retained samples of a vehicle and returns its curve. It computes the verdicts
+// again, because past verdicts are not stored. The first verdicts may differ from the verdicts that
+// the service gave at that time, which were also based on samples that are no longer retained. If
+// the samples cannot be read, scan returns an empty curve with the field failed set.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	made := &curve{begun: c.Now(), since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)

@@ -89,9 +89,10 @@ func rootOf(r *http.Request) string {
 // at returns the path of a page in this session.
 func (n *session) at(page string) string { return n.root + strings.TrimSuffix(page, "/") }
 
-// begin starts a session and sets its cookie. The cookie is Secure if this listener uses TLS, or if
-// the Origin header begins with https://. The header is necessary because TLS may end at a proxy;
-// then only the browser knows that TLS is used.
+// begin starts a session, sets its cookie, and returns the session. It first ends the sessions that
+// were unused for the longest time, if the operator or all operators together have too many. The
+// cookie is Secure if this listener uses TLS, or if the Origin header begins with https://. The
+// header is necessary because TLS may end at a proxy; then only the browser knows that TLS is used.
 func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Actor, key access.Hash) *session {
 	value, root, now := rand.Text(), "/s/"+rand.Text(), s.now()
 	secure := s.secure || strings.HasPrefix(r.Header.Get("Origin"), "https://")
@@ -136,8 +137,9 @@ func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 
 // of returns the session of a request, or nil if the request has no valid session. The parameter
 // made is true if a person made the request, and false if a script of a page made it. A session
-// ends when no person has made a request for the idle timeout; requests of scripts do not extend
-// this time.
+// ends when no person has made a request for sessionIdle; requests of scripts do not extend this
+// time. It also ends sessionLife after its beginning, and when the operator's key is no longer
+// valid.
 func (s *sessions) of(r *http.Request, made bool) *session {
 	c, err := r.Cookie(secureCookie)
 	if err != nil && !s.secure {
@@ -187,7 +189,8 @@ func (s *sessions) end(w http.ResponseWriter, n *session) {
 
 // first reports whether a form is submitted for the first time, so that a form that is sent twice
 // does not issue a second token. The parameter mark is a random value that the page puts into the
-// form. The mark of a form is compared with those of all sessions.
+// form. If the mark is among the last maxFormsSent marks of all sessions, the form was submitted
+// before, and first returns false.
 func (s *sessions) first(mark string) bool {
 	hash := access.HashOf(mark) // a hash, because the mark may be as long as the form
 	s.mu.Lock()

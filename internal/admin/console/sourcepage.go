@@ -11,15 +11,15 @@ import (
 	"carstate/internal/ops"
 )
 
-// sourceRow is one source, as the list of sources and the page of the source show it. Their links
-// lead to paths that begin with Root.
+// sourceRow is one source, as the list of sources and the page of the source show it. The links in
+// the list and in the page lead to paths that begin with Root.
 type sourceRow struct {
 	Root string // prefix of the session's paths
 	ops.SourceRecord
 }
 
 // ShortList returns the vids in the source's grant, one per line. It returns "" if the grant is all
-// vehicles, or has too many vids to edit in a form.
+// vehicles, or has more than 500 vids, which are too many to edit in a form.
 func (r sourceRow) ShortList() string {
 	const few = 500
 	if r.Vehicles.Len() > few {
@@ -74,8 +74,8 @@ func (c *Console) showSource(
 		Data: v})
 }
 
-// sources returns the sources that match the filters, in the chosen order. The parameter all must
-// be sorted by name.
+// sources returns the sources that match the filters, in the chosen order; without a chosen order,
+// they are sorted by name. The parameter all must be sorted by name; sources changes it.
 func (c choice) sources(all []ops.SourceSummary, now time.Time) []ops.SourceSummary {
 	all = slices.DeleteFunc(all, func(src ops.SourceSummary) bool {
 		is := c.State == "" || c.State == stateOf(src, now) || c.State == "silent" && src.Seen.LastSeenAt == nil ||

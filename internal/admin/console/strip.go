@@ -32,7 +32,7 @@ type stripView struct {
 }
 
 // hour answers with the strip of a vehicle, the small chart of its last hour, as HTML. The browser
-// puts it into the list.
+// puts the strip into the list. If the vehicle has no state, the body is empty.
 func (c *Console) hour(w http.ResponseWriter, r *http.Request) {
 	if c.sessions.of(r, false) == nil {
 		http.Error(w, "log in first", http.StatusUnauthorized)
@@ -86,8 +86,9 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	return html, nil
 }
 
-// strip returns the cached strip of a vehicle as HTML, or "" if there is none or it is too old. The
-// result forgotten counts how often any vehicle was forgotten; the caller passes it to keepStrip.
+// strip returns the cached strip of a vehicle as HTML. If there is none, or if it is older than
+// stripFresh, html is "". The result forgotten counts how often any vehicle was forgotten; the
+// caller passes it to keepStrip.
 func (k *curves) strip(id vehicle.ID, now time.Time) (html string, forgotten int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -72,8 +72,8 @@ func chosen(form url.Values, name, value string) bool {
 	return form == nil || slices.Contains(form[name], value)
 }
 
-// timeField returns the value of a form's field of the type datetime-local, in UTC. The zero time is
-// an empty field.
+// timeField returns the value of a form's field of the type datetime-local, in UTC:
+// YYYY-MM-DDThh:mm, followed by :ss if the seconds are not 0. For the zero time, it returns "".
 func timeField(t time.Time) string {
 	if t.IsZero() {
 		return ""

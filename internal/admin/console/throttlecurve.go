@@ -9,8 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// throttleCurve holds the recent readings of the two sensors that a throttle anomaly concerns. It
-// has points only for a vehicle with an anomaly: at most maxPoints points, about 480 KB.
+// throttleCurve holds the recent readings of the two sensors that a throttle anomaly concerns. Only
+// the curve of a vehicle with an anomaly has points: at most maxPoints points, about 480 KB.
 type throttleCurve struct {
 	alarm   vehicle.ThrottleAlarm
 	alarmed bool
@@ -23,8 +23,9 @@ type throttlePoint struct {
 	x, y float32
 }
 
-// note adds the newest readings of the two sensors in a state, if they are newer than the last
-// point.
+// note adds one point: the newest readings of the two sensors in the state s. If one of the sensors
+// has no reading, or no reading is newer than the last point, note adds nothing. For a curve
+// without an anomaly, note does nothing.
 func (k *throttleCurve) note(s *vehicle.State) {
 	if !k.alarmed {
 		return

@@ -16,8 +16,8 @@ import (
 // expiringSoon is how long before its expiry a token or a source is marked as expiring.
 const expiringSoon = 14 * 24 * time.Hour
 
-// tokenRow is one token, as the list of tokens and the page of the token show it. Their links lead
-// to paths that begin with Root.
+// tokenRow is one token, as the list of tokens and the page of the token show it. The links in the
+// list and in the page lead to paths that begin with Root.
 type tokenRow struct {
 	Root string // prefix of the session's paths
 	ops.TokenRecord
@@ -40,8 +40,9 @@ var tokenChoices = chooser{
 	Sorts: []option{{"", "newest first"}, {"name", "developer"}, {"used", "used last"}, {"end", "expires first"}},
 }
 
-// tokens returns the tokens that match the filters, in the chosen order. The parameter all must be
-// sorted from the oldest to the newest.
+// tokens returns the tokens that match the filters, in the chosen order; without a chosen order,
+// the newest is first. The parameter all must be sorted from the oldest to the newest; tokens
+// changes it.
 func (c choice) tokens(all []ops.TokenSummary, now time.Time) []ops.TokenSummary {
 	slices.Reverse(all)
 	all = slices.DeleteFunc(all, func(t ops.TokenSummary) bool {
@@ -118,8 +119,8 @@ func sum(calls ops.CallCounts) (n int64) {
 	return n
 }
 
-// vehiclesInWords returns the vids of a set of vehicles as text. For more than three vehicles, it
-// gives only their number.
+// vehiclesInWords returns a set of vehicles as text: "all vehicles", or the vids, separated by ",
+// ". For more than three vehicles, it gives only their number. For no vehicle, the text is "".
 func vehiclesInWords(v ops.VehicleList) string {
 	if v.All() {
 		return "all vehicles"

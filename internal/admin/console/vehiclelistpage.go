@@ -37,9 +37,10 @@ func (v vehiclesView) Filtered() bool {
 	return v.Is != "" || v.VehicleQuery.Throttle != "" || v.Prefix != "" || v.Source != ""
 }
 
-// Address returns the path of the first page with the present filters and order. If value is not
-// "", the parameter name is set to it. If the parameter is the format of an export, the order is
-// left out, because an export is not sorted.
+// Address returns the path of the first page of the list of vehicles with the present filters and
+// order, where the URL parameter name is replaced by value. If value is "", no parameter is
+// replaced. If name is "format", the path is that of an export, and the order is left out, because
+// an export is not sorted.
 func (v vehiclesView) Address(name, value string) string {
 	q := v.VehicleQuery
 	q.Limit, q.Cursor = 0, ""
@@ -97,7 +98,9 @@ func (c *Console) showVehicles(
 }
 
 // vehicleRow returns the row of a vehicle, with the reason for a jam, slow driving or an anomaly.
-// ok is false if the vehicle was forgotten just now, because then no page may name it.
+// For other verdicts, the row has no reason. If the vehicle's state cannot be read at present, the
+// row says so in place of the reason. The result ok is false if the vehicle was forgotten just now,
+// because then no page may name it.
 func (c *Console) vehicleRow(ctx context.Context, v ops.ListedVehicle) (row vehicleRow, ok bool) {
 	row = vehicleRow{ListedVehicle: v, Driving: "none", Throttle: "none", Read: v.Driving.Time}
 	if v.Throttle.Time != nil && (row.Read == nil || v.Throttle.Time.After(*row.Read)) {

@@ -11,7 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// findVehicle redirects to the page of the vehicle whose vid is in the form. The form is sent in
+// findVehicle redirects to the page of the vehicle whose vid is in the form. If the text in the
+// form is not a vid, findVehicle shows the list of vehicles with the problem. The form is sent in
 // the body and not in the URL, because proxies and browsers store URLs. So a text that is not a vid
 // never gets into a URL.
 func (c *Console) findVehicle(w http.ResponseWriter, r *http.Request, s *session) {
@@ -79,8 +80,9 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 }
 
 // withWay is appended to the URL of a vehicle page's live updates if the open page has a map of the
-// vehicle's way, the stretches of road that it drove last. If the page gets such a map later, as
-// after the first position of the vehicle, the live updates make the browser reload the page.
+// vehicle's way, the stretches of road that it drove last. Without this suffix, the open page has
+// no such map. If there is something to show on the map later, as after the first position of the
+// vehicle, the live updates make the browser reload the page.
 const withWay = "?way"
 
 func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {

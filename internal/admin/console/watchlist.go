@@ -10,8 +10,8 @@ import (
 )
 
 // maxWatched is the maximum number of vehicles in each list of a [watchlist]. A full list accepts
-// no more vehicles. The fleet page then shows how many such vehicles there are in all, counted in
-// the fleet table.
+// no more vehicles. The fleet page then shows the number of all vehicles with this verdict, which
+// it takes from the fleet's counts.
 const maxWatched = 10_000
 
 // watchlist lists the vehicles in a jam and the vehicles with an anomaly. It also stores when each
@@ -59,9 +59,13 @@ func (w *watchlist) put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 	w.note(w.anomalies, id, anomaly, watched{anomalySince, t.Time})
 }
 
-// If listed is true, note adds a vehicle with the times x to a list, or replaces the times of a
-// vehicle that is in the list. It adds no vehicle to a full list. If listed is false, note removes
-// the vehicle. The caller holds mu.
+// note adds a vehicle with the times x to a list, or removes the vehicle from the list:
+//
+//   - If listed is true, note adds the vehicle, or replaces the times of a vehicle that is in the
+//     list. It adds no vehicle to a full list.
+//   - If listed is false, note removes the vehicle.
+//
+// The caller holds mu.
 func (w *watchlist) note(list map[vehicle.ID]watched, id vehicle.ID, listed bool, x watched) {
 	if !listed {
 		if len(list) > 0 {
@@ -74,8 +78,9 @@ func (w *watchlist) note(list map[vehicle.ID]watched, id vehicle.ID, listed bool
 	}
 }
 
-// listed returns the vehicles of a list, without those whose verdict is too old at time now to
-// answer a query. The vehicle whose verdict began last is first.
+// listed returns the vehicles of a list, without those whose verdict is too old at the time now:
+// its reading is more than maxAge ago. If maxAge is 0, no verdict is too old. The vehicle whose
+// verdict began last is first.
 func (w *watchlist) listed(list map[vehicle.ID]watched, now time.Time, maxAge time.Duration) []Watched {
 	oldest := vehicle.UnixMilli(0)
 	if maxAge > 0 {
@@ -96,7 +101,8 @@ func (w *watchlist) listed(list map[vehicle.ID]watched, now time.Time, maxAge ti
 }
 
 // dropStale makes room in lists: from each list that is at least half full, it removes the vehicles
-// whose verdict is too old to answer a query.
+// whose verdict is based on a reading that is more than maxAge ago. Queries are not answered with
+// such a verdict. If maxAge is 0, dropStale does nothing.
 func (w *watchlist) dropStale(now time.Time, maxAge time.Duration) {
 	if maxAge <= 0 {
 		return
