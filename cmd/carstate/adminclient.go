@@ -40,8 +40,9 @@ type listFlags struct {
 
 func (f listFlags) exports() bool { return f.Format != "table" }
 
-// export calls the admin API and writes one of its lists as CSV or NDJSON. The parameter list is
-// the URL path of the list, and query holds the URL parameters that select its records.
+// export writes one list of the service to w.out as CSV or NDJSON, as --format says. The parameter
+// list is the URL path of the list in the admin API, and query holds the URL parameters that select
+// its records.
 func (f listFlags) export(ctx context.Context, w streams, list string, query url.Values) error {
 	client, err := f.client()
 	if err != nil {
@@ -79,8 +80,8 @@ func adminURL(addr string) (string, error) {
 	return netaddr.BaseURL(addr), nil
 }
 
-// key returns the key that authenticates calls of the admin API: the operator's key in the file of
-// --key-file or, without that flag, the admin key in the data directory.
+// key returns the key that authenticates calls of the admin API. With the flag --key-file, this is
+// the operator's key in that file; without it, the admin key in the data directory.
 func (f adminFlags) key() (string, error) {
 	if f.KeyFile == "" {
 		return ops.LoadKey(f.DataDir)
@@ -95,8 +96,9 @@ type jsonFlag struct {
 
 func (f jsonFlag) asJSON() bool { return f.JSON }
 
-// askFlags are the flags that [ask] needs. A command with flags of its own embeds adminFlags and
-// jsonFlag instead, with its own flags between them, because that is the order in the help.
+// askFlags are the flags that the function [ask] needs. A command with flags of its own embeds
+// adminFlags and jsonFlag in place of askFlags, with its own flags between them, because the help
+// lists the flags in the order of the fields.
 type askFlags struct {
 	adminFlags
 	jsonFlag
@@ -108,8 +110,9 @@ type adminCommand interface {
 	asJSON() bool
 }
 
-// ask makes one call of the admin API and prints what the call returned: as one JSON value with the
-// flag --json, and otherwise as text for people, with the function show.
+// ask makes one call of the admin API and prints its result. With the flag --json, it prints the
+// result as one JSON value. Otherwise, it passes the result to the function show, which prints it
+// as text.
 func ask[T any](c adminCommand, w streams, call func(*client.Client) (T, error), show func(T) error) error {
 	client, err := c.client()
 	if err != nil {
@@ -126,7 +129,7 @@ func ask[T any](c adminCommand, w streams, call func(*client.Client) (T, error),
 }
 
 // tell is like [ask], but without --json it prints the lines that the function text returns: out to
-// w.out, and note to w.err if note is not "".
+// w.out, and note to w.err. If note is "", tell prints no note.
 func tell[T any](
 	c adminCommand, w streams, call func(*client.Client) (T, error), text func(T) (out, note string),
 ) error {
@@ -140,8 +143,10 @@ func tell[T any](
 	})
 }
 
-// list is like [ask] for a list of records. Without --json, it prints a table with the heading head
-// and a row for each record. If there are no records, it prints the text in the parameter none.
+// list is like [ask] for a list of records. Without --json, it prints a table: the heading head,
+// with tabs between the columns, and one row for each record. The function row returns the cells of
+// a record's row. If there are no records, list prints the text in the parameter none in place of
+// the table.
 func list[T any](
 	c adminCommand, w streams, call func(*client.Client) ([]T, error), none, head string, row func(T) []string,
 ) error {
@@ -219,7 +224,8 @@ func parseVIDs(s string) ([]vehicle.ID, error) {
 }
 
 // lifetime parses the value of --expires: "never", a number of days such as 90d, or a duration such
-// as 12h. It returns the time of expiry, or the zero time for "never".
+// as 12h. It returns the time of expiry, which is now plus that duration. For "never", it returns
+// the zero time.
 func lifetime(s string, now time.Time) (time.Time, error) {
 	if s == "never" {
 		return time.Time{}, nil
@@ -231,8 +237,9 @@ func lifetime(s string, now time.Time) (time.Time, error) {
 	return now.Add(d), nil
 }
 
-// overlap parses the value of --overlap, the time for which a replaced secret stays valid: a number
-// of days such as 7d, or a duration in whole seconds such as 24h.
+// overlap parses the value of --overlap, and returns the time for which a replaced secret stays
+// valid, 0 to 90 days. The value is a number of days such as 7d, or a duration in whole seconds
+// such as 24h.
 func overlap(s string) (time.Duration, error) {
 	d, ok := span(s)
 	if !ok || access.CheckOverlap(d) != nil || d%time.Second != 0 {
@@ -242,8 +249,8 @@ func overlap(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// span parses a number of days such as 90d, or a duration such as 12h. The result ok is false if s
-// is neither.
+// span parses a number of days such as 90d, at most 36,500 days, or a duration such as 12h, and
+// returns it as a duration. The result ok is false if s is neither. A duration may be negative.
 func span(s string) (d time.Duration, ok bool) {
 	var days int
 	if n, err := fmt.Sscanf(s, "%dd", &days); err == nil && n == 1 && fmt.Sprintf("%dd", days) == s {
@@ -253,7 +260,7 @@ func span(s string) (d time.Duration, ok bool) {
 	return d, err == nil
 }
 
-// oldUntil returns a sentence for people that says until when a replaced secret stays valid. The
+// oldUntil returns a sentence for the user that says until when a replaced secret stays valid. The
 // parameter until has the times at which the earlier secrets end; the sentence gives the latest. If
 // until is empty, the sentence says that the replaced secret is no longer valid.
 func oldUntil(until []time.Time) string {
@@ -274,8 +281,8 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// day formats a time for people: the day, hour and minute in UTC. If t is nil, day returns the text
-// in the parameter never.
+// day returns a time as text in UTC, to the minute, such as "2026-11-20 12:00Z". If t is nil, day
+// returns the text in the parameter never.
 func day(t *time.Time, never string) string {
 	if t == nil {
 		return never
@@ -299,8 +306,7 @@ func optionalVIDs(s string) ([]vehicle.ID, error) {
 	return parseVIDs(s)
 }
 
-// ago returns a text for people that says how long before now the time t was. If t is nil, it
-// returns "".
+// ago returns as text how long before now the time t was. If t is nil, it returns "".
 func ago(now time.Time, t *time.Time) string {
 	if t == nil {
 		return ""

@@ -23,8 +23,9 @@ type auditCommand struct {
 	Limit  *int   `placeholder:"N" help:"Maximum number of events (100); 0 for all."`
 }
 
-// Run prints the newest events of the audit, which records what operators did. With --format csv or
-// ndjson, it exports all events. In both cases, events that do not match the flags are left out.
+// Run prints the newest events of the audit, which records what operators did: 100 events, or as
+// many as --limit says. With --format csv or ndjson, it exports all events. In both cases, events
+// that do not match the flags are left out.
 func (c *auditCommand) Run(ctx context.Context, w streams) error {
 	query, err := c.query(time.Now())
 	if err != nil {
@@ -74,10 +75,14 @@ func (c *auditCommand) query(now time.Time) (url.Values, error) {
 	return query, nil
 }
 
-// auditTime converts the value of --since or --until into a time for the API. A day or a time is
-// returned unchanged, in the layouts that the API accepts; a time without a zone is in UTC. An age
-// such as 7d becomes the time that long before now. The result ok is false if text is none of
-// these.
+// auditTime converts the value of --since or --until into a time as text for the API:
+//
+//   - A day or a time in a layout that the API accepts is returned unchanged. A time without a zone
+//     is in UTC.
+//   - For an age such as 7d, the result is the time that long before now, in the layout of RFC
+//     3339.
+//
+// The result ok is false if text is none of these, or a negative age.
 func auditTime(text string, now time.Time) (_ string, ok bool) {
 	if d, ok := span(text); ok {
 		return now.Add(-d).UTC().Format(time.RFC3339), d >= 0
@@ -115,9 +120,9 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 	return nil
 }
 
-// mayConcernInWords returns a line for people about n events that may concern the vehicle that was
-// searched for: they do not list the vehicle, but they name more vehicles than they list. If n is
-// 0, it returns "".
+// mayConcernInWords returns a line of text about n events that may concern the vehicle of --vid:
+// they do not list this vehicle, but they name more vehicles than they list. If n is 0, it returns
+// "".
 func mayConcernInWords(n int) string {
 	if n == 0 {
 		return ""

@@ -78,7 +78,7 @@ func (c *backupCommand) verify(w streams) error {
 	return err
 }
 
-// describeBackup describes the content of a backup in a line for people.
+// describeBackup returns the content of a backup as one line of text.
 func describeBackup(b access.BackupInfo) string {
 	return fmt.Sprintf("%d records (%d states, %d tokens, %d sources, %d tombstones) of %s, written by carstate %s",
 		b.Records, b.Kinds["state"], b.Kinds["token"], b.Kinds["source"], b.Kinds["tombstone"], day(&b.Began, ""), b.Version)
@@ -155,8 +155,9 @@ const unauthenticatedWarning = "WARNING: --unauthenticated: the origin of this b
 	"Check the output of carstate operator list, source list and token list afterwards."
 
 // trust returns which backups a restore accepts. By default, these are only backups that the
-// service itself made. With --backup-key-file, backups made with the key in that file are accepted
-// too; with --unauthenticated, all backups are.
+// service itself made; the result is then the zero value. With --backup-key-file, backups made with
+// the key in that file are accepted too; with --unauthenticated, all backups are. Both flags
+// together are an error.
 func (c *restoreCommand) trust() (t access.BackupTrust, err error) {
 	if c.Unauthenticated {
 		if c.BackupKeyFile != "" {

@@ -12,9 +12,9 @@ import (
 	"carstate/internal/node"
 )
 
-// check rejects a configuration that cannot work, and a data directory whose format this version of
-// carstate cannot read. For a valid configuration it prints every setting, the source of the
-// setting, and the listeners. It opens no port and changes nothing.
+// check returns an error for a configuration that cannot work, or for a data directory whose format
+// this version of carstate cannot read. For a valid configuration it prints every setting, the
+// source of the setting, and the listeners. It opens no port and changes nothing.
 func (c *serveCommand) check(w streams, given *kong.Context) error {
 	log := slog.New(slog.NewTextHandler(w.err, nil))
 	warnOfUnknown(log, given)
@@ -33,8 +33,9 @@ func (c *serveCommand) check(w streams, given *kong.Context) error {
 	return nil
 }
 
-// printListeners prints, for people, which engine stores the data, the address of each listener and
-// whether it uses TLS, and when the certificate expires.
+// printListeners prints as text which storage engine stores the data, the address of each listener
+// and whether it uses TLS, and when the certificate expires. If there is no certificate,
+// certificateEnds is the zero time, and nothing is printed about it.
 func (c *serveCommand) printListeners(out io.Writer, listeners []node.Listener, certificateEnds time.Time) {
 	engine := "this machine's own, in " + c.DataDir
 	if c.Nats != "" {

@@ -170,8 +170,8 @@ func (f *serveFlags) has(role string) bool {
 	return slices.Contains(f.Roles, role)
 }
 
-// syncInterval parses the value of --sync-interval. For "always" it returns 0: data is then synced
-// to the disk before it is acknowledged.
+// syncInterval parses the value of --sync-interval, a duration of at least 1 ms, or "always". For
+// "always" it returns 0, which means that data is synced to the disk before it is acknowledged.
 func (f *serveFlags) syncInterval() (time.Duration, error) {
 	if f.SyncInterval == "always" {
 		return 0, nil
@@ -189,8 +189,8 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	if err := f.validate(); err != nil {
 		return node.Config{}, err
 	}
-	// On a cluster, a node does not read the records in the data directory. It would know none of
-	// their tokens and vehicles.
+	// In a cluster, a node does not read the records in the data directory. So it would not know
+	// the tokens and vehicles in these records.
 	if f.Nats != "" && !f.NatsFresh && local.HasRecords(f.DataDir) {
 		return node.Config{}, usageError("the data directory %s holds the records of one machine, which --nats "+
 			"would leave unused: move them to the cluster as docs/cluster.md says under \"Move between one machine "+

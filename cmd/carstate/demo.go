@@ -92,8 +92,9 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	return untilAsked(ctx, n)
 }
 
-// untilAsked waits until a signal ends the demo or the node fails. After a signal, the node keeps
-// serving for the duration of the flag --drain.
+// untilAsked waits until a signal ends the demo or the node fails. After a signal, which ends ctx,
+// the node keeps serving for the duration of the flag --drain. If the node fails, untilAsked
+// returns its error at once.
 func untilAsked(ctx context.Context, n *node.Node) error {
 	if err := n.Wait(ctx); err != nil {
 		return err

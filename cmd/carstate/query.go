@@ -59,8 +59,8 @@ func (c *queryThrottle) Run(ctx context.Context, w streams) error {
 	return c.print(w, a.Answer, a, err)
 }
 
-// queryPatience is how long a query is retried if the service cannot be reached or asks for a
-// retry. It is short, because a person at a terminal waits.
+// queryPatience is the time for which a query is retried if the service cannot be reached or asks
+// for a retry. It is short, because a person at a terminal waits.
 const queryPatience = 10 * time.Second
 
 // service returns a client of the service that the flags select. It returns an error if there is no
@@ -91,8 +91,9 @@ func isUntrusted(err error) bool {
 	return ok
 }
 
-// queried returns an answer as one JSON object. It has the members of the JSON object that the
-// service sent in the body of its response, and the reason, times and request ID from the headers.
+// queried returns the answer to a query as the text of one JSON object. It has the members of the
+// JSON object that the service sent in the body of its response, and the reason, times and request
+// ID from the headers. A member whose header is missing is left out.
 func queried(a client.Answer) (string, error) {
 	said := struct {
 		Record     jsontext.Value `json:",embed"`
@@ -109,8 +110,9 @@ func queried(a client.Answer) (string, error) {
 }
 
 // print prints the result of a query: the text that line returns or, with --json, the answer a as
-// one JSON object. If the service has no verdict, print then returns errNoAnswer. If the query
-// failed with the error err, print prints nothing and returns err with a hint of what to do.
+// one JSON object. It returns nil if the answer has a verdict, and errNoAnswer if it has none; in
+// both cases, the result was printed. If the query failed with the error err, print prints nothing
+// and returns err, for some errors with a hint of what to do.
 func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err error) error {
 	switch {
 	case errors.Is(err, client.ErrBaseURL):
@@ -143,9 +145,9 @@ func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err er
 	return errNoAnswer
 }
 
-// sandboxHint returns a hint for the user if the token and the vehicle do not match: only one of
-// them belongs to the sandbox, which has reserved vehicles with known answers. Otherwise it returns
-// "".
+// sandboxHint returns a hint for the user if the token and the vehicle do not match, because only
+// one of them belongs to the sandbox. The sandbox has reserved vehicles with known answers. If the
+// two match, sandboxHint returns "".
 func (f *queryFlags) sandboxHint() string {
 	sandbox := strings.HasPrefix(f.Token, string(access.SandboxKind))
 	reserved := access.SandboxVehicles().Include(vehicle.ID(f.VID))

@@ -29,8 +29,8 @@ func (c *serveCommand) reloader(n *node.Node, log *slog.Logger, given *kong.Cont
 }
 
 // reload reads the settings again and applies those that can change without a restart. It logs the
-// names of the settings that it changed and of those that need a restart. If any setting is wrong,
-// reload changes nothing.
+// names of the settings that it changed, and the names of the changed settings that take effect
+// only after a restart. If any setting is wrong, reload changes nothing and logs the error.
 func (r *reloader) reload() {
 	config, found, err := readAgain(r.args)
 	if err != nil {
@@ -58,8 +58,9 @@ func (r *reloader) reload() {
 		"changed", cmp.Or(changed, "-"), "needs_restart", cmp.Or(restart, "-"))
 }
 
-// readAgain reads the settings of serve from the command line args, the environment and the
-// configuration file, as at the start. The map has each setting as text, by the name of its flag.
+// readAgain reads the settings of serve again, as at the start: from the command line args, the
+// environment and the configuration file. It returns the configuration of the node, and each
+// setting as text, by the name of its flag.
 func readAgain(args []string) (node.Config, map[string]string, error) {
 	var cmds commands
 	parser, err := kong.New(&cmds, kong.Name("carstate"), kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"), settings,

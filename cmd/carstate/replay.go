@@ -118,8 +118,10 @@ func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
 }
 
 // send connects to the service as the source in the flags, or as a temporary source if the flags
-// name none. Then it calls the parameter send with the connection, and reports how many samples
-// were acknowledged.
+// name none. The temporary source may send only the given vehicles. Then send calls the parameter
+// send with the connection and a function that counts acknowledged samples, and prints how many of
+// the total samples were acknowledged. If sending fails, it returns a partialError with this
+// number. The parameter of is the name of what is sent.
 func (c *replayCommand) send(
 	ctx context.Context, w streams, vehicles access.Vehicles, of string, total int,
 	send func(sender.Sender, func(int)) error,

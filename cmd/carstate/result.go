@@ -25,8 +25,8 @@ const (
 	exitPipe = 141
 )
 
-// partialError is an error that stopped work halfway. Its text ends with how much of the work was
-// done.
+// partialError is an error that stopped work halfway. Its text ends with the field text, which says
+// how much of the work was done.
 type partialError struct {
 	error
 	text string
@@ -35,8 +35,8 @@ type partialError struct {
 func (p partialError) Unwrap() error { return p.error }
 func (p partialError) Error() string { return p.error.Error() + p.text }
 
-// progressOf returns the text in a partialError that says how much of the work was done, or "" if
-// err is not a partialError.
+// progressOf returns the part of an error's text that says how much of the work was done. If err is
+// not a partialError, it returns "".
 func progressOf(err error) string {
 	if p, ok := errors.AsType[partialError](err); ok {
 		return p.text
@@ -51,8 +51,8 @@ var errNoAnswer = errors.New("there is no answer")
 // errUsage marks, for errors.Is, an error in how the command was called, such as a wrong flag.
 var errUsage = errors.New("wrong usage")
 
-// usageError returns an error that says what to do. It matches errUsage, so the program ends with
-// the exit code for a wrong command line.
+// usageError returns an error with a text that says what to do. The error matches errUsage, so the
+// program ends with the exit code for a wrong command line (exitUsage).
 func usageError(format string, args ...any) error {
 	return usage{fmt.Sprintf(format, args...)}
 }

@@ -47,8 +47,8 @@ type commands struct {
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
 
-// exited is the value with which the parser panics to end the program, for example after --help. It
-// is the exit code. The function run recovers from the panic.
+// exited is the exit code with which the parser ends the program, for example after --help. The
+// parser panics with this value, and the function run recovers from the panic.
 type exited int
 
 // run runs one command line and returns the exit code. It writes an error to stderr in one line. If

@@ -16,8 +16,9 @@ type salvageCommand struct {
 	JSON    bool   `name:"json" help:"Print the result as one JSON value and nothing else."`
 }
 
-// Run copies the intact records of a damaged data directory into a new one, and prints how many
-// records were intact and how many were damaged.
+// Run copies the intact records of a damaged data directory into a new one. For each kind of
+// record, it prints how many were intact and how many were damaged, and the period whose records
+// are lost.
 func (c *salvageCommand) Run(ctx context.Context, w streams) error {
 	syscall.Umask(0o077) // Pebble would make directories that others can read
 	found, err := local.Salvage(ctx, nil, c.Damaged, c.New)
@@ -47,9 +48,9 @@ func (c *salvageCommand) Run(ctx context.Context, w streams) error {
 	return err
 }
 
-// lostTime returns t as text, for the table that the command prints. The time t is the beginning or
-// the end of the period whose records are lost. If the period has no such bound, t is zero and
-// lostTime returns "-".
+// lostTime returns t as text in UTC, for the table that the command prints. The time t is the
+// beginning or the end of the period whose records are lost. If t is zero, the period has no such
+// bound, and lostTime returns "-".
 func lostTime(t time.Time) string {
 	if t.IsZero() {
 		return "-"

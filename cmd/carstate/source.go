@@ -74,8 +74,9 @@ func (c *sourceList) Run(ctx context.Context, w streams) error {
 		})
 }
 
-// unknownSignals returns a text that says what the service does with signals whose names it does
-// not know. The parameter strict is the setting --strict of the source that sends the signals.
+// unknownSignals returns a short text, such as "ignored", that says what the service does with
+// signals whose names it does not know. The parameter strict is the setting --strict of the source
+// that sends the signals.
 func unknownSignals(strict bool) string {
 	if strict {
 		return "a sample that has one is refused"

@@ -81,8 +81,8 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 		})
 }
 
-// askVehicles asks the user at a terminal which vehicles a token is for. If in is not a terminal,
-// it returns "".
+// askVehicles asks the user at a terminal which vehicles a token is for, and returns the text that
+// the user typed. If in is not a terminal, it returns "".
 func askVehicles(ctx context.Context, in *os.File, prompt io.Writer) (string, error) {
 	if term.Terminal(in) == nil {
 		return "", nil
@@ -95,8 +95,8 @@ type tokenArg struct {
 	ID string `arg:"" help:"The token's ID, as list shows it."`
 }
 
-// Validate rejects a token's secret that was given in place of the token's ID, before the secret is
-// sent anywhere.
+// Validate returns an error if the argument is a token's secret in place of the token's ID. The
+// parser calls it before the argument is sent anywhere.
 func (a tokenArg) Validate() error {
 	if access.HoldsSecret(a.ID) {
 		return errors.New("this looks like the secret of a token: give its ID, which begins with cstid; carstate " +
@@ -204,8 +204,8 @@ type changeFlags struct {
 	Expires  string `env:"-" placeholder:"90d|never" help:"How long it is valid from now on."`
 }
 
-// change returns the change of a token or a source that the flags describe. The lifetime in
-// --expires begins at now.
+// change returns the change of a token or a source that the flags describe. A field of the change
+// is nil if its flag was not given. The lifetime in --expires begins at now.
 func (f changeFlags) change(now time.Time) (to access.Change, err error) {
 	if f.Vehicles != "" {
 		v, err := parseVehicles(f.Vehicles)
@@ -320,8 +320,9 @@ func vehiclesOf(t ops.TokenSummary) string {
 	return count(t.VehicleCount)
 }
 
-// someVehicles lists vehicle ids for people: the first ten of a list and the number of the others,
-// or "all" or "none".
+// someVehicles returns a set of vehicles as text: its vehicle ids, separated by ", ". Of more than
+// ten ids, it has the first ten and the number of the others. If the set is all vehicles or none,
+// the text is "all" or "none".
 func someVehicles(v ops.VehicleList) string {
 	if v.All() {
 		return "all"

@@ -77,7 +77,7 @@ func inShort(v ops.ListedVerdict) string {
 	return outcomeInWords(v.Outcome)
 }
 
-// outcomeInWords formats an outcome for people: "not_driving" becomes "not driving".
+// outcomeInWords returns an outcome as text for the table: "not_driving" becomes "not driving".
 func outcomeInWords(outcome string) string { return strings.ReplaceAll(outcome, "_", " ") }
 
 func since(now time.Time, v ops.ListedVerdict) string {
