@@ -1,7 +1,7 @@
 package drivelog
 
-// Count is how many rows or readings were left out or corrected for one reason. Reason is that
-// reason, for people.
+// Count is the number of rows or readings that were left out or corrected for one reason. Reason is
+// a text for the user.
 type Count struct {
 	Reason string
 	N      int

@@ -11,7 +11,7 @@ import (
 const (
 	day = 24 * time.Hour
 	// longestDrive is the longest time that the rows of one file may span. Without this limit, the
-	// times of a file that consists only of gaps could exceed the maximum of a Duration.
+	// times of a file that consists only of gaps could exceed the maximum of a [time.Duration].
 	longestDrive = 366 * day
 )
 
@@ -34,8 +34,9 @@ func seconds(cell string) (int64, bool) {
 	return int64(math.Round(s * 1000)), true
 }
 
-// unixMillis parses a time in Unix milliseconds between the years 2000 and 2100. A fraction is
-// ignored.
+// unixMillis parses a time in Unix milliseconds, and returns the milliseconds. A fraction is
+// ignored. The second result is false if the cell is not a number or the time is not in the years
+// 2000 to 2099.
 func unixMillis(cell string) (int64, bool) {
 	whole, _, _ := strings.Cut(cell, ".")
 	ms, err := strconv.ParseInt(whole, 10, 64)
@@ -43,14 +44,18 @@ func unixMillis(cell string) (int64, bool) {
 }
 
 // plainClock returns the time of each row since the first row. It uses the times of the log as they
-// are, except for the corrections that clockBy makes.
+// are, except for the corrections that clockBy makes and counts in a.
 func plainClock(t *table, a *account) []time.Duration {
 	return clockBy(t.records, a, func(step time.Duration) time.Duration { return step })
 }
 
 // dailyClock returns the time of each row since the first row, for logs that have only times of
-// day. If the time of day falls by more than half a day from one row to the next, midnight has
-// passed. If it rises by more than half a day, the clock was set back across midnight.
+// day. There are two special steps from one row to the next:
+//
+//   - If the time of day falls by more than half a day, midnight has passed, so a day is added to
+//     the step.
+//   - If it rises by more than half a day, the clock was set back across midnight, so the step
+//     becomes negative, and clockBy replaces it.
 func dailyClock(t *table, a *account) []time.Duration {
 	return clockBy(t.records, a, func(step time.Duration) time.Duration {
 		switch {
@@ -63,11 +68,14 @@ func dailyClock(t *table, a *account) []time.Duration {
 	})
 }
 
-// clockBy returns the time of each row since the first row: the sum of the steps between rows, each
-// corrected by the function step. If a corrected step is negative, or longer than a day, the clock
-// was set. Such a step says nothing about the time that passed, so it is replaced by 1 ms, the
-// smallest step that the service can distinguish. So the row does not get the time of the row
-// before. When the rows span more than longestDrive, every further step is replaced by 1 ms.
+// clockBy returns the time of each row since the first row: the sum of the steps between rows. The
+// function step corrects each step, which is the difference of two times of the log.
+//
+// If a corrected step is negative, or longer than a day, the clock was set. Such a step says
+// nothing about the time that passed, so it is replaced by 1 ms, the smallest step that the service
+// can distinguish. So two rows never get the same time because of such a step. When the rows span
+// more than longestDrive, every further step is replaced by 1 ms. Each replaced step is counted in
+// a.
 func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) []time.Duration {
 	at := make([]time.Duration, len(recs))
 	for i := 1; i < len(recs); i++ {
@@ -81,8 +89,8 @@ func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) 
 	return at
 }
 
-// snapshotEvery is the time between two rows of a carOBD log. In each of the 54 published files it
-// is 0.491 to 0.495 s.
+// snapshotEvery is the time between two rows of a carOBD log, if the log does not show it. In each
+// of the 54 published files, it is 0.491 to 0.495 s.
 const snapshotEvery = 490 * time.Millisecond
 
 // runTimeClock returns the time of each row since the first row. It is for logs whose only clock is
@@ -129,7 +137,9 @@ func runTimeClock(t *table, a *account) []time.Duration {
 
 // sessionColumn is the column of the TDS logs that shows where a recording begins. Each published
 // file consists of several recordings, one after the other. The column is an average over the last
-// minute, so in the first 10 to 59 rows of a recording it is blank.
+// minute, so in the first 10 to 59 rows of a recording it is blank. So a recording begins where at
+// least sessionBlanks blank rows follow a row with a value. sessionPause is the pause that is
+// assumed before each further recording.
 const (
 	sessionColumn = "vehiclespeedaverage"
 	sessionBlanks = 5
@@ -155,7 +165,9 @@ func sessionClock(t *table, a *account) []time.Duration {
 }
 
 // blankRuns returns for each row how many consecutive rows, beginning with that row, have no value
-// in the session column. It finds that column as the only one in the table that no rule uses.
+// in the session column, which is sessionColumn. For a row with a value, the number is 0. The
+// result has one more 0 at its end. The session column is the only column of the table that no rule
+// uses.
 func blankRuns(t *table) []int {
 	session := slices.IndexFunc(t.columns, func(c column) bool { return !c.used })
 	runs := make([]int, len(t.records)+1)

@@ -51,8 +51,8 @@ func (d *Drive) Duration() time.Duration {
 	return d.Rows[len(d.Rows)-1].At
 }
 
-// Notes returns one line, for people, for each reason why rows or readings were left out or
-// corrected. For a flawless file, the result is empty.
+// Notes returns one line of text for each reason why rows or readings were left out or corrected,
+// such as "3 rows left out: no readable time". For a flawless file, the result is nil.
 func (d *Drive) Notes() []string {
 	var notes []string
 	tell := func(counts []Count, one, many string) {
@@ -70,8 +70,9 @@ func (d *Drive) Notes() []string {
 	return notes
 }
 
-// Warnings returns one line for each defect that may make figures about the drive wrong: a file
-// that is cut off or damaged, or an unknown label. For most files, the result is empty.
+// Warnings returns one line of text for each defect that may make figures about the drive wrong: a
+// file that is cut off or damaged, or labels that are not known. For a file without such defects,
+// as most are, the result is nil.
 func (d *Drive) Warnings() []string {
 	var warnings []string
 	for _, c := range d.Mended {
@@ -87,10 +88,12 @@ func (d *Drive) Warnings() []string {
 	return warnings
 }
 
-// Open reads the drive in a file, plain or gzip. A large file takes long, and a pipe may never send
-// anything. So if ctx ends first, Open returns the error of ctx at once, and the read continues in
-// the background until it is complete or the program ends. If the file cannot be read, the error
-// names it.
+// Open reads the drive in a file, plain or gzip. If the file cannot be read, the error names the
+// file.
+//
+// A large file takes long, and a pipe may never send anything. So if ctx ends first, Open returns
+// the error of ctx at once, and the read continues in the background until it is complete or the
+// program ends.
 func Open(ctx context.Context, path string) (*Drive, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -130,7 +133,7 @@ func open(path string) (*Drive, error) {
 // Read reads a drive, plain or gzip. The name is used only in errors. Read returns an error only if
 // nothing is usable: the header is unknown, the file has no usable row or exceeds the package's
 // limits, or r fails. From a file that is cut off or damaged, Read returns the rows before the
-// damage, with a note.
+// damage, and [Drive.Warnings] says so.
 func Read(r io.Reader, name string) (*Drive, error) {
 	d, err := readWithin(r, bounds)
 	if err != nil {
@@ -180,7 +183,8 @@ func because(rows []Count) string {
 
 // assemble returns the rows of a drive, with only the cells that were newly read. The parameters at
 // and reads have, for each row of the table, its time and its newly read cells. A row without a
-// reading or a label is left out and counted in a.
+// reading or a label is left out and counted in a. A reading outside what its sensor can give is
+// left out and counted, too.
 func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 	rows := make([]Row, 0, len(t.records))
 	for i := range t.records {

@@ -20,8 +20,8 @@ const (
 // column and 64 bits in all. Real headers have at most 27 columns.
 const maxColumns = 64
 
-// errUnknown is the error for a file of unknown format. Its text does not repeat the first line,
-// because the file may hold anything.
+// errUnknown is the error for a file whose first line is not the header of a known format. Its text
+// does not repeat the first line, because the file may hold anything.
 var errUnknown = errors.New("the first line is not the header of a supported drive log (KIT, carOBD, pyobd, TDS, HIL)")
 
 // asIs is a column with a signal in its own unit.
@@ -128,7 +128,7 @@ var spellings = map[string]string{
 // columnKey returns the name by which the formats identify a column. The parameter is the column's
 // cell in the header line. The name is the text of the cell without quotes and without the unit, in
 // lower case. For example, the name of "Engine RPM [RPM]" is "engine rpm". If the variable
-// spellings has another spelling for this name, columnKey returns that spelling.
+// spellings maps this name to another spelling, columnKey returns the other spelling.
 func columnKey(cell string) string {
 	name, _, _ := strings.Cut(cell, "[")
 	name, _, _ = strings.Cut(name, "(")

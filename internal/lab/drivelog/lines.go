@@ -17,8 +17,9 @@ type limits struct {
 	rows     int
 }
 
-// bounds are the limits that Read applies. They are far above any real drive: 2,000,000 rows are
-// two days at 10 Hz.
+// bounds are the limits that Read applies: 1 GiB for the unpacked file, 1 MiB for a row, and
+// 2,000,000 rows. They are far above any real drive: 2,000,000 rows are two days at 10 rows per
+// second.
 var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 
 // lines reads a file line by line, without the line ends. If the file is damaged, the last line
@@ -34,7 +35,8 @@ type lines struct {
 }
 
 // openLines returns the lines of r. It unpacks gzip, which it recognizes by its first two bytes,
-// and skips a byte order mark.
+// and skips a byte order mark. It returns an error if the gzip header is damaged or if the first
+// line cannot be read.
 func openLines(r io.Reader, max limits) (*lines, error) {
 	in := bufio.NewReader(r)
 	l := &lines{max: max}
@@ -56,8 +58,9 @@ func openLines(r io.Reader, max limits) (*lines, error) {
 	return l, l.err
 }
 
-// Next returns the next line. The result ok is false at the end, or after an error, which is then
-// in l.err.
+// Next returns the next line, and true. At the end of the file, and after an error, ok is false,
+// and the returned line must not be used. The error is in the field l.err; at the end of the file,
+// l.err is nil.
 func (l *lines) Next() (line string, ok bool) {
 	if !l.more {
 		return "", false

@@ -41,8 +41,9 @@ func readTable(l *lines, max limits, a *account) (*table, error) {
 	return t, l.err
 }
 
-// readHeader reads the header, the first line that is not blank. It returns a table of the header's
-// format, without rows.
+// readHeader reads the header, the first line that is not blank, and returns a table of the
+// header's format, without rows. If the header is not that of a known format, or if there is none,
+// it returns errUnknown.
 func readHeader(l *lines) (*table, error) {
 	t := &table{comma: ",", timeAt: -1, labelAt: -1}
 	for t.header == "" {
@@ -88,8 +89,8 @@ func readHeader(l *lines) (*table, error) {
 	return t, nil
 }
 
-// parse returns the text of a row as a record. If the row cannot be used, parse returns false and
-// counts the reason in a.
+// parse parses the text of a row, and returns it as a record, and true. If the row cannot be used,
+// ok is false, and parse counts the reason in a.
 func (t *table) parse(text string, a *account) (rec record, ok bool) {
 	cells := strings.Split(text, t.comma)
 	for len(cells) > t.width && trimCell(cells[len(cells)-1]) == "" {
@@ -141,8 +142,9 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 	return rec, ok
 }
 
-// number returns the text of a cell with a point as the decimal separator, as Go parses it. In logs
-// whose cells are separated by semicolons, the decimal separator is a comma.
+// number returns the text of a cell with a point as the decimal separator, so that Go can parse it.
+// In logs whose cells are separated by semicolons, the decimal separator is a comma. In other logs,
+// number returns the cell unchanged.
 func (t *table) number(cell string) string {
 	if t.comma == ";" {
 		return strings.Replace(cell, ",", ".", 1)

@@ -19,8 +19,10 @@ func everyCell(t *table, _ []time.Duration) []readSet {
 	return reads
 }
 
-// changes returns for each row the cells that differ from the last known value of their column. These
-// cells are new readings; an equal cell can be a repetition of the last one by the logger.
+// changes returns for each row the cells whose values differ from the last known value of their
+// column. These cells are new readings. A cell with an equal value is not in the result, because
+// the logger may have repeated the last value. The first value of a column, and the first after
+// another recording begins, counts as a change.
 func changes(t *table) []readSet {
 	changed := make([]readSet, len(t.records))
 	last := make([]float32, len(t.columns))
@@ -58,9 +60,11 @@ const pollingPause = 2 * time.Second
 // failed, and every change is of the sensor that is next in the order: with 10 columns, row n reads
 // column n mod 10, whether its value changes or not. But a read that fails writes no row, which
 // shifts the order: all later rows read a later column than their number says. The other 4 drives
-// have 2 to 127 such shifts. Therefore the order is used for the rows between two changes only if
-// there was no shift and no pause between these changes. For every other row without a change, it
-// is unknown which sensor was read, and no cell is returned.
+// have 2 to 127 such shifts.
+//
+// Therefore the order is used for the rows between two changes only if there was no shift and no
+// pause longer than pollingPause between these changes. For every other row without a change, it is
+// unknown which sensor was read, and the set of the row is empty.
 func roundRobin(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	order := polled(t, reads)
@@ -69,8 +73,8 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 	for k, c := range order {
 		place[c] = k
 	}
-	// If row i reads column c, turnOf returns which rows read the first column of the order: the
-	// rows whose number, modulo turns, is the result.
+	// If row i reads column c, turnOf returns the number, modulo turns, of the rows that read the
+	// first column of the order.
 	turnOf := func(i int, c int) int {
 		return ((t.records[i].line-place[c])%turns + turns) % turns
 	}
@@ -108,10 +112,10 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 	return reads
 }
 
-// polled returns the columns that the logger reads, in the order of reading. That is the order of
-// the header, without the columns that never have a value, because the logger skips what the car
-// does not support. The order in which the columns get their first values is not used, because a
-// failed read delays the first value of a column.
+// polled returns the columns that the logger reads, in the order in which it reads them. This is
+// the order of the header, without the columns that never have a value, because the logger skips
+// what the car does not support. The order in which the columns get their first values is not used,
+// because a failed read delays the first value of a column.
 func polled(t *table, changed []readSet) []int {
 	var ever readSet
 	for _, s := range changed {
@@ -140,8 +144,8 @@ const (
 // snapshots returns for each row the cells that were newly read since the previous row. It is for
 // loggers that write the last value of every sensor in rows at a steady pace, while they read the
 // sensors more slowly in the background. A cell that changed was newly read. If a cell has not
-// changed for a whole cycle of rows, its sensor was certainly read again with the same value. This
-// reading is assigned to the last row of the cycle, which is at most 2 s later.
+// changed for snapshotCycle rows, its sensor was certainly read again, with the same value. This
+// reading is assigned to the last of these rows, which is at most 2 s later.
 func snapshots(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	since := make([]int, len(t.columns)) // line of each column's last reading

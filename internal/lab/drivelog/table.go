@@ -27,8 +27,8 @@ type format struct {
 	read     func(*table, []time.Duration) []readSet
 }
 
-// table is the content of a log as numbers. It does not say yet which cells were newly read and
-// which repeat an earlier value.
+// table is the content of a log as numbers. The table alone does not say which cells were newly
+// read and which repeat an earlier value.
 type table struct {
 	format  *format
 	columns []column // of the cells of a record
