@@ -11,8 +11,8 @@ import (
 
 // How often and by how many goroutines the service is queried for verdicts.
 const (
-	// askEvery is the time between two queries about one car. It is longer if the fleet is so
-	// large that there would be more than askPerSecond queries a second.
+	// askEvery is the time between two queries about one car. If a fleet is so large that this
+	// would be more than askPerSecond queries a second, the time is longer.
 	askEvery     = 10 * time.Second
 	askPerSecond = 200
 	askers       = 4
@@ -63,9 +63,10 @@ const (
 	judgedEvery  = 20 * time.Millisecond
 )
 
-// known returns the truth about the i-th car. The result compare is false if verdicts must not be
-// compared with this truth now, because the fleet has driven for less than AskAfter, or because its
-// stored samples are too far behind the clock (see lateMost).
+// known returns the truth about the i-th car. The result compare is true if verdicts may be
+// compared with this truth now. It is false in two cases: the fleet has driven for less than
+// AskAfter, or samples are still being sent and the stored ones are too far behind the clock (see
+// lateMost).
 func (s *Simulation) known(i int) (k known, compare bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +81,9 @@ func (s *Simulation) known(i int) (k known, compare bool) {
 	return k, true
 }
 
-// ask queries both verdicts on the i-th car, driving state and throttle system, and compares them
-// with the truth before the queries. If a query fails, ask compares nothing and only counts the
+// ask queries both verdicts on the i-th car, driving state and throttle system. It compares them
+// with the truth, which it reads before the queries. If the truth must not be compared now (see the
+// method known), ask queries nothing. If a query fails, ask compares nothing and only counts the
 // failure.
 func (s *Simulation) ask(ctx context.Context, i int) {
 	k, compare := s.known(i)
@@ -103,9 +105,10 @@ func (s *Simulation) ask(ctx context.Context, i int) {
 	s.score.throttle(i, k, throttle)
 }
 
-// askDriving queries the driving state of the i-th car. If all samples are already acknowledged, it
-// repeats the query until the answer is based on the car's latest samples (see behind), or until
-// the time s.judgedBy.
+// askDriving queries the driving state of the i-th car, and returns the answer. If all samples are
+// already acknowledged, it repeats the query until the answer is based on the car's latest samples
+// (see behind), or until the time s.judgedBy. The last answer is then returned, although it may be
+// too old.
 func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.DrivingAnswer, err error) {
 	for {
 		a, err = s.Developer.CarDrivingState(ctx, string(s.ids[i]))

@@ -30,9 +30,9 @@ type carFaults struct {
 type standingFault struct {
 	fault        faults.Fault
 	begun, until time.Duration
-	// observable is when the fault first changed a reading by at least the error that a healthy
-	// sensor may have (see deviation), so that the rules could find the fault. It is 0 if the fault
-	// has not changed a reading by that much.
+	// observable is the time when the fault first changed a reading by at least the error that a
+	// healthy sensor may have (see deviation), so that the rules could find the fault. If the fault
+	// has not changed a reading by so large an amount, observable is 0.
 	observable time.Duration
 	ended      time.Duration // 0: the fault lasts
 	// asked is the number of queries about the car that were sent after the fault had been
@@ -55,8 +55,9 @@ func newFaultBook(cars int, perHour float64, seed uint64) *faultBook {
 	return &faultBook{perHour: perHour, random: rand.New(rand.NewPCG(seed, 3)), cars: make([]carFaults, cars)}
 }
 
-// apply begins and ends the faults of a car as time passes, and changes the readings r of the car
-// if it has a fault.
+// apply changes the readings r of a car if the car has a fault. Before that, it ends the fault if
+// its time is over, or begins a new fault at random. The parameter at is the time of the readings,
+// from the beginning of the fleet. The readings of a parked car are not changed.
 func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error {
 	if !r.Has(vehicle.ThrottlePosition) {
 		return nil // the car is parked
@@ -85,9 +86,9 @@ func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error 
 	return err
 }
 
-// deviation returns how wrong, in percent, the readings of a healthy sensor may be for some
-// seconds. The sensor is of the kind that the fault f affects. A fault is observable when it
-// changes a reading by at least that much; docs/verdicts.md has the values.
+// deviation returns the largest error that the readings of a healthy sensor may have for some
+// seconds, in percentage points. The sensor is of the kind that the fault f affects. A fault is
+// observable when it changes a reading by at least this error; docs/verdicts.md has the values.
 func deviation(f faults.Fault) float64 {
 	switch {
 	case f.Kind >= faults.StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:

@@ -20,15 +20,15 @@ const (
 	mixedFirst  = 10 * time.Minute
 	mixedLast   = 40 * time.Minute
 	mixedStep   = 5 * time.Second
-	// alwaysMixed is the smallest number of cars with which a fleet has enough roads to have
-	// cars in every driving state at any time.
+	// alwaysMixed is the smallest number of cars with which a fleet has enough roads to have cars
+	// in every driving state at any time.
 	alwaysMixed = 1000
 )
 
-// Mixed returns the time, from the beginning of a fleet, at which it is first mixed: some cars
-// drive normally, some are slow and some are in a jam. If the fleet is never mixed, for example
-// because it has a single road, Mixed returns the time at which the rarest of the three states has
-// most cars.
+// Mixed returns the time, from the beginning of a fleet, at which the fleet is first mixed: some
+// cars drive normally, some are slow and some are in a jam. For a fleet of at least alwaysMixed
+// cars, this is mixedFirst. If the fleet is never mixed, for example because it has a single road,
+// Mixed returns the time at which the rarest of the three states has most cars.
 func Mixed(c Config) time.Duration {
 	if c.Vehicles >= alwaysMixed {
 		return mixedFirst

@@ -49,9 +49,11 @@ type roadScore struct {
 type throttleReport struct {
 	Faulty  throttleCounts `json:"answers_with_a_fault"`
 	Healthy throttleCounts `json:"answers_without"`
-	// FalseAlarms is the number of alarms about healthy cars. Precision is the share of all alarms
-	// that were about a fault. Recall is the share of the faults in faultKind.Telling that were
-	// found. Each alarm and each fault is counted once, however many answers report it.
+	// FalseAlarms is the number of alarms about healthy cars. Each alarm and each fault is counted
+	// once, however many answers report it. Precision and Recall are shares from 0 to 1:
+	//
+	//   - Precision = faults with an alarm / (faults with an alarm + FalseAlarms).
+	//   - Recall = sum of Found / sum of Telling, over all kinds of faults (see faultKind).
 	FalseAlarms int         `json:"false_alarms"`
 	Precision   float64     `json:"precision"`
 	Recall      float64     `json:"recall"`

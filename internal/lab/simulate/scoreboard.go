@@ -44,15 +44,15 @@ func (c *throttleCounts) add(s client.ThrottleState) {
 }
 
 const (
-	// changedSoon is how long after a change of the road's state the verdict may still be the
-	// previous state. The rules change a verdict late (hysteresis), and the readings that show
-	// the change take time.
+	// changedSoon is the time after a change of the road's state during which the verdict may still
+	// be the previous state. The rules change a verdict late (hysteresis), and the readings that
+	// show the change take time.
 	changedSoon = time.Minute
 	// recovers is the time after the end of a fault during which verdicts on the car are not
 	// compared, because the rules end an anomaly only after a minute of healthy readings.
 	recovers = 3 * time.Minute
 	// tellable is the time that the rules have to find a fault after it has become observable. A
-	// fault about which there is no query after that time is not counted.
+	// fault is not counted if there is no query about its car after this time.
 	tellable = time.Minute
 )
 
@@ -60,8 +60,8 @@ func newScoreBoard(cars int) *scoreBoard {
 	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*score.Agreement)}
 }
 
-// AskAfter is how long the cars must have driven before their verdicts are compared with the truth.
-// At the beginning of a drive, the verdict is "normal", whatever the traffic is.
+// AskAfter is the time that the cars must have driven before their verdicts are compared with the
+// truth. At the beginning of a drive, the verdict is "normal", whatever the traffic is.
 const AskAfter = 3 * time.Minute
 
 // known is the truth about a car at the time of a query.
@@ -79,13 +79,13 @@ type known struct {
 const lateMost = 2 * time.Second
 
 // behind reports whether an answer is too old for a comparison with the truth, because it does not
-// include the car's latest sample.
+// include the car's latest sample. The rule depends on where the car is:
 //
 //   - On a road, the answer may be up to lateMost older than the latest sample.
 //   - For a parked car, the answer must include the latest sample, because this sample may be the
 //     first that says that the car is parked. But the answer that the car is not driving has no
 //     time, and is never too old.
-//   - A car in a side street is not compared with the truth, so no answer is too old.
+//   - A car in a side street is not compared with the truth, so behind returns false.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	switch {
 	case k.Parked:
@@ -140,8 +140,10 @@ func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	}
 }
 
-// throttle compares the verdict on the i-th car's throttle system with the fault that the car has,
-// if any.
+// throttle compares the verdict on the i-th car's throttle system with the truth, and counts it. If
+// the car has a fault, the right verdict is "anomaly"; before the fault is observable, other
+// verdicts are not counted. If the car is healthy, an anomaly is a false alarm. A healthy car is
+// left out until the time recovers has passed since its last fault.
 func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
 	alarm := a.System == client.ThrottleAnomaly
 	switch f := k.fault; {

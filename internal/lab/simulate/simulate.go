@@ -93,8 +93,8 @@ const (
 	// Doors is the number of connections over which a fleet should send. All samples of a car
 	// use the same connection, so that they keep their order.
 	Doors = 4
-	// laneSamples is the maximum number of samples that wait for one connection. At this limit,
-	// the fleet stops until there is room.
+	// laneSamples is the maximum number of samples that wait for one connection. At this limit, the
+	// simulation stops until a sample of that connection was sent.
 	laneSamples = 20_000
 	// flushWithin is the maximum time to wait for acknowledgements after Ctrl-C.
 	flushWithin = 5 * time.Second
@@ -119,7 +119,9 @@ func New(c Config) *Simulation {
 }
 
 // Run advances the fleet and sends its samples over the connections in doors. It returns nil when
-// the duration has passed or when ctx ends. It returns an error when samples can no longer be sent.
+// the duration has passed and all samples are acknowledged, or when ctx ends. If Developer is not
+// nil, Run also queries verdicts during this time, and once more for every car at the end. It
+// returns an error when samples can no longer be sent.
 func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -163,17 +165,18 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	return err
 }
 
-// end records that all samples are acknowledged. It sets judgedBy, the time until which queries
-// wait for answers that are based on the last samples.
+// end records that all samples are acknowledged, and sets judgedBy to judgedWithin from now. Until
+// that time, queries wait for answers that are based on the last samples.
 func (s *Simulation) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended, s.judgedBy = true, time.Now().Add(judgedWithin)
 }
 
-// drive advances the fleet at the speed of the clock. While the fleet's time is behind the clock,
-// for example because the fleet began in the past (Backdate), drive advances the fleet as fast as
-// the connections accept its samples.
+// drive advances the fleet at the speed of the clock, until Duration has passed or ctx ends. In
+// both cases, it returns nil. While the fleet's time is behind the clock, for example because the
+// fleet began in the past (Backdate), drive advances the fleet as fast as the connections accept
+// its samples.
 func (s *Simulation) drive(ctx context.Context) error {
 	for {
 		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
@@ -224,7 +227,8 @@ func (s *Simulation) step(ctx context.Context) (err error) {
 }
 
 // send sends the samples of a lane, the queue of a connection, over that connection. It sends them
-// in batches: all samples that wait in the lane, but at most sender.Batch.
+// in batches: all samples that wait in the lane, but at most sender.Batch. When the lane is closed
+// and empty, send returns nil. Samples that the service refuses for good are only counted.
 func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan vehicle.Sample) error {
 	batch := make([]vehicle.Sample, 0, sender.Batch)
 	for first := range lane {
@@ -255,7 +259,7 @@ func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan v
 }
 
 // countRefusal counts samples that the service refused for good, for example because a vehicle was
-// forgotten. The simulation continues.
+// forgotten, and keeps the reason of the first refusal. The simulation continues.
 func (s *Simulation) countRefusal(r sender.Refusal) {
 	s.refused.Add(int64(r.Samples))
 	s.mu.Lock()
@@ -283,8 +287,9 @@ func (s *Simulation) late() time.Duration {
 		time.Duration(waiting/(s.Rate*float64(s.Vehicles))*float64(time.Second))
 }
 
-// status returns a line of text that says how many cars are in which state, how many have a fault,
-// how late the fleet is, and how many verdicts agree with the truth.
+// status returns a line of text that says how many cars are in which state, and how many have a
+// fault. If the fleet is more than lateMost behind the clock, the line says how far. If verdicts
+// were compared, it has the share that agrees with the truth.
 func (s *Simulation) status() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
