@@ -11,8 +11,9 @@ import (
 	"carstate/internal/ops"
 )
 
-// wrongKeys is the limit on the rate of calls with a wrong key, for all callers together. A right
-// key is always accepted, so an attacker cannot lock the operators out.
+// wrongKeys is the limit on the rate of calls with a wrong key, for all callers together: a call
+// beyond the limit gets the status 429 in place of 401. A right key is always accepted, so an
+// attacker cannot lock the operators out.
 var wrongKeys = access.Rate{Calls: 10, Window: time.Second}
 
 // callerKey is the key under which the context of a request holds its caller.
@@ -22,7 +23,9 @@ type callerKey struct{}
 func caller(r *http.Request) access.Actor { return r.Context().Value(callerKey{}).(access.Actor) }
 
 // identify determines the caller from the key in the Authorization header, and returns the request
-// with the caller in its context. It returns an error if the key is missing or wrong.
+// with the caller in its context. If the key is missing or wrong, it returns an error with the
+// status for the caller: 401, or 429 above the limit wrongKeys. It also sets the response headers
+// for this status.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {

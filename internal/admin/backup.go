@@ -18,8 +18,9 @@ const (
 	progressEvery = 500 * time.Millisecond
 )
 
-// takeBackup sends a backup. If the backup fails after it has begun, takeBackup closes the
-// connection, so that the client notices that the backup is incomplete.
+// takeBackup sends a backup as the response. If the backup is refused before it begins, takeBackup
+// returns the error. If it fails after that, takeBackup closes the connection, so that the client
+// notices that the backup is incomplete.
 func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", wire.BackupType)
 	n, err := s.ops.Backup(r.Context(), caller(r), ops.Moving{W: w, C: http.NewResponseController(w)}, s.cfg.Version)
@@ -34,8 +35,8 @@ func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// restore restores the backup in the request body. It answers with lines that report the progress.
-// The last line has the report on the restore, or an error.
+// restore restores the backup in the request body. It answers with lines of JSON that report the
+// progress. The last line has the report on the restore, or an error.
 func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	if t := r.Header.Get("Content-Type"); t != wire.BackupType {
 		return ops.Refuse(http.StatusUnsupportedMediaType, "the body must be a backup: Content-Type: "+wire.BackupType)

@@ -12,8 +12,10 @@ import (
 	"carstate/internal/ops"
 )
 
-// explainBody converts the error of reading a request body into one line for the caller. The line
-// says what is wrong, and repeats nothing of the body.
+// explainBody converts err, the error of reading a request body, into the error for the caller: an
+// HTTP status and a text of one line. The text says what is wrong, and repeats nothing of the body.
+// The type In is the type of the body, whose members the text lists if the body has an unknown
+// member.
 func explainBody[In any](err error) *ops.Refusal {
 	var (
 		r      *ops.Refusal
@@ -45,8 +47,8 @@ func explainBody[In any](err error) *ops.Refusal {
 	return ops.Refuse(http.StatusBadRequest, "the body could not be read to its end")
 }
 
-// members returns the names of the JSON members that a request body of type t may have, in the
-// order of the fields of t.
+// members returns the names of the JSON members that a request body of the struct type t may have,
+// in the order of the fields of t. If t has no fields, it returns nil.
 func members(t reflect.Type) []string {
 	var names []string
 	for field := range t.Fields() {

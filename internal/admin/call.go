@@ -46,8 +46,9 @@ func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *h
 	}), name: name, status: status}
 }
 
-// call is like handle, for an API call whose request and response have JSON bodies. The handler
-// decodes the request body into In, and encodes the Out that do returns as the response body.
+// call returns the handler of an API call whose request and response have JSON bodies. The handler
+// works as that of the method handle. In addition, it decodes the request body into In, and encodes
+// the Out that do returns as the response body. If In cannot be decoded, do is not called.
 func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
 	e := s.handle(name, status, func(w http.ResponseWriter, r *http.Request) error {
 		in, err := readBody[In](w, r)
@@ -64,9 +65,10 @@ func call[In, Out any](s *Server, name string, status int, do func(*http.Request
 	return e
 }
 
-// readBody decodes the request body while the body arrives. It refuses unknown and repeated
-// members, and anything after the JSON value. An empty body is treated as an object without
-// members.
+// readBody decodes the request body, while the body arrives, and returns it as an In. It refuses
+// unknown and repeated members, and anything after the JSON value. An empty body is treated as an
+// object without members, so the result is the zero value. Every error is a refusal with an HTTP
+// status.
 func readBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
 	if r.ContentLength == 0 {
 		return in, nil

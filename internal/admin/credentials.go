@@ -155,7 +155,7 @@ func (s *Server) rotateAdminKey(r *http.Request, _ nothing) (wire.RotatedAdminKe
 	return wire.RotatedAdminKey{File: file}, err
 }
 
-// rotate returns the implementation of the API call that gives a credential of the given kind a new
+// rotate returns the function of the API call that gives a credential of the given kind a new
 // secret. The function show makes the response body from the changed credential and its new secret.
 func rotate[Out any](
 	s *Server, kind access.Kind, show func(c access.Credential, secret string) Out,
@@ -180,9 +180,9 @@ func (s *Server) rotatedSource(c access.Credential, key string) wire.RotatedSour
 	return wire.RotatedSource{Name: c.Name, Key: key, EarlierUntil: s.ops.EarlierUntil(c)}
 }
 
-// end returns the implementation of the API call that ends a credential of the given kind: it
-// revokes a token, and removes a source or an operator. The function show makes the response body
-// from the record of the ended credential.
+// end returns the function of the API call that ends a credential of the given kind: it revokes a
+// token, and removes a source or an operator. The function show makes the response body from the
+// record of the ended credential.
 func end[Out any](
 	s *Server, kind access.Kind, show func(access.Credential) Out,
 ) func(*http.Request, nothing) (Out, error) {
@@ -193,7 +193,8 @@ func end[Out any](
 }
 
 // overlapOf returns the time for which the replaced secret is to stay valid. If the request gives
-// no time, the result is [access.DefaultOverlap]. A time above [access.MaxOverlap] is an error.
+// no time, the result is [access.DefaultOverlap]. A negative time or one above [access.MaxOverlap]
+// is an error with the status 400.
 func overlapOf(in wire.RotateRequest) (time.Duration, error) {
 	if in.OverlapSeconds == nil {
 		return access.DefaultOverlap, nil

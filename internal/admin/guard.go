@@ -74,7 +74,8 @@ func (s *Server) started(ctx context.Context) bool {
 	}
 }
 
-// keyless reports whether the path p needs no login: health, readiness and metrics. Probes and
+// keyless reports whether a request for the path p needs no login. This is true of health,
+// readiness and metrics: /healthz, /readyz, the paths below /readyz/, and /metrics. Probes and
 // scrapers may request these paths under any host name, because the responses contain nothing that
 // a hostile page could use.
 func keyless(p string) bool {
@@ -82,9 +83,9 @@ func keyless(p string) bool {
 }
 
 // answersTo reports whether the server accepts requests with this Host header: an IP address,
-// localhost or a name in Config.Hosts. It also accepts a request without a Host header. Only
-// HTTP/1.0 clients, such as probes of load balancers, send no Host header; browsers always send
-// one.
+// localhost or a name in Config.Hosts, with or without a port. It also returns true for "", a
+// request without a Host header. Only HTTP/1.0 clients, such as probes of load balancers, send no
+// Host header; browsers always send one.
 func (s *Server) answersTo(host string) bool {
 	if host == "" {
 		return true

@@ -62,9 +62,9 @@ func oneLine(err error) string {
 	return text
 }
 
-// gatherings is the limit on the rate at which the metrics are gathered. A request beyond the limit
-// gets the cached text. So callers without a key can neither exhaust the processor nor block a
-// scraper.
+// gatherings is the limit on the rate at which the metrics are collected. A request beyond the
+// limit gets the cached text of the metrics. So callers without a key can neither exhaust the
+// processor nor block a scraper.
 var gatherings = access.Rate{Calls: 5, Window: time.Second}
 
 // metricsText caches the text of the metrics, plain and compressed.
@@ -99,9 +99,9 @@ func (m *metricsText) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(k.body.Bytes())
 }
 
-// latest returns a response with the metrics in the given encoding, "identity" or "gzip". It
-// gathers the metrics if the rate limit (gatherings) permits it, or if no response with this
-// encoding is cached. Otherwise it returns the cached response.
+// latest returns a response with the metrics in the given encoding, "identity" or "gzip". If a
+// response with this encoding is cached, and the rate limit (gatherings) is exceeded, it returns
+// the cached response. Otherwise it collects the metrics, and caches the new response.
 func (m *metricsText) latest(encoding string) *keptAnswer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,8 +109,8 @@ func (m *metricsText) latest(encoding string) *keptAnswer {
 	if _, _, may := m.left.Take(gatherings, m.now()); !may && k != nil {
 		return k
 	}
-	// The request has only this header. Other callers get the same text, so the text must not
-	// depend on anything else in one caller's request.
+	// This request has only the header Accept-Encoding. Callers share the cached text, so it must
+	// not depend on anything else in one caller's request.
 	r := &http.Request{Method: http.MethodGet, URL: new(url.URL), Header: http.Header{"Accept-Encoding": {encoding}}}
 	k = &keptAnswer{header: make(http.Header), status: http.StatusOK}
 	m.gather.ServeHTTP(k, r)

@@ -152,8 +152,8 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Serve accepts connections on l until [Server.Shutdown] is called; then it returns nil. It closes
-// the listener l.
+// Serve accepts connections on l until [Server.Shutdown] is called; then it returns nil. If the
+// listener fails before that, Serve returns the error. In both cases, the listener l is closed.
 func (s *Server) Serve(l net.Listener) error {
 	l = s.conns.Listener(l)
 	var err error

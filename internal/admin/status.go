@@ -10,8 +10,9 @@ import (
 	"carstate/internal/ops"
 )
 
-// showStatus answers with the state of this node: whether it is ready, some values of its metrics,
-// and the time of the last successful backup in the audit.
+// showStatus returns the state of this node: whether it is ready, some values of its metrics, and
+// the time of the last successful backup in the newest events of the audit. A value that is not
+// known is nil. If the audit cannot be read, showStatus returns an error.
 func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	status := wire.Status{
 		Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Operators()), NewerRecords: []string{},
@@ -61,7 +62,8 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 }
 
 // figuresOf returns the values of all gauges that have no labels, by the names of the gauges. It
-// leaves out values that are NaN. If g is nil, the result is empty.
+// leaves out values that are NaN, and metrics that cannot be collected. If g is nil, the result is
+// an empty map.
 func figuresOf(g prometheus.Gatherer) map[string]*float64 {
 	figures := make(map[string]*float64)
 	if g == nil {

@@ -9,8 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// listVehicles answers with one page of a list of vehicles as JSON, or with the complete list as a
-// file.
+// listVehicles answers with vehicles: with one page of the list as JSON or, if the request asks for
+// a file format, with the complete list as a file.
 func (s *Server) listVehicles(w http.ResponseWriter, r *http.Request) error {
 	q, err := ops.AskedVehicles(r.URL.Query())
 	if err != nil {
@@ -41,8 +41,9 @@ func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, err
 	return record, err
 }
 
-// onVehicle returns the implementation of an API call on the vehicle whose vid is in the path. The
-// function do forgets the vehicle, or allows its telemetry again.
+// onVehicle returns the function of an API call on the vehicle whose vid is in the path. The
+// function do forgets the vehicle, or allows its telemetry again, and returns the receipt: the
+// record of the operation, which is the response body. If the vid is invalid, do is not called.
 func onVehicle(
 	do func(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error),
 ) func(*http.Request, nothing) (access.ForgetReceipt, error) {
