@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"carstate/bench/must"
+	"carstate/torture/defects"
 	"carstate/torture/reliability"
 	"carstate/torture/row"
 )
@@ -59,7 +60,7 @@ func TestRows_Complete(t *testing.T) {
 }
 
 // TestDefects_MatchControls compares the controls of the rows with the patches in torture/defects.
-// Each control must have a patch whose first line names the row, and each row that a patch names
+// Each control must have a patch that names the row, and each row that a patch names
 // must have it as a control.
 func TestDefects_MatchControls(t *testing.T) {
 	controls, patched := make(map[string]string), make(map[string]string) // rows by defect
@@ -72,17 +73,18 @@ func TestDefects_MatchControls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	firstLine := regexp.MustCompile(`^Breaks: .+\. Row: (.+)\.\n`)
+	beginning := regexp.MustCompile(`^Breaks: .+\.\nRow: (.+)\nDoes: `)
+	size := regexp.MustCompile(` \d+`)
 	for _, name := range patches {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := firstLine.FindSubmatch(text)
+		m := beginning.FindSubmatch(text)
 		if m == nil {
-			t.Fatalf("%s does not begin with: Breaks: PROMISE. Row: ROW, ROW.", name)
+			t.Fatalf("%s does not begin with Breaks: PROMISE., Row: ROW, ROW and Does: ERROR, each on a line", name)
 		}
-		patched[strings.TrimSuffix(filepath.Base(name), ".patch")] = string(m[1])
+		patched[strings.TrimSuffix(filepath.Base(name), ".patch")] = size.ReplaceAllString(string(m[1]), "")
 	}
 	if !maps.Equal(controls, patched) {
 		t.Errorf("the rows have the controls %v, and the patches name %v", controls, patched)
@@ -109,7 +111,7 @@ func TestAttempt_Outcome(t *testing.T) {
 		"a control that is late":   {"y", true, true, false, true, "ended early: no disk; no net"},
 		"a control that is spoilt": {"x", false, true, false, false, "could not be done: no disk; no net"},
 	} {
-		rows = []row.Row{{Name: "fake", Controls: []row.Control{{Defect: "x", By: []string{"lost: a sample"}},
+		rows = []row.Row{{Name: "fake", Controls: []defects.Control{{Defect: "x", By: []string{"lost: a sample"}},
 			{Defect: "y", By: []string{"lost: a token"}}}, Run: func(ctx context.Context, a *row.Attempt) {
 			if c.finds {
 				a.Lost("a sample")
@@ -171,7 +173,7 @@ func TestDo_BadProcesses(t *testing.T) {
 		if o.Lost != c.lost || !strings.Contains(o.Undone, c.undone) || (o.Undone == "") != (c.undone == "") {
 			t.Errorf("%s: got %+v, want %d lost, undone: %q", name, o, c.lost, c.undone)
 		}
-		v := verdict(row.Control{Defect: "x"}, o, 0)
+		v := verdict(defects.Control{Defect: "x"}, o, 0)
 		if v.Caught != (name == "a control seen") || !strings.HasPrefix(v.By, c.by) || (v.By == "") != (c.by == "") {
 			t.Errorf("%s: got %+v, want it caught by %q", name, v, c.by)
 		}

@@ -138,7 +138,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 
 // control runs a row against a build with a deliberate defect, and
 // reports whether the row caught the defect.
-func (s *session) control(ctx context.Context, r row.Row, c row.Control, n int) reliability.Control {
+func (s *session) control(ctx context.Context, r row.Row, c defects.Control, n int) reliability.Control {
 	dir := filepath.Join(s.scratch, c.Defect)
 	defer os.RemoveAll(dir)
 	broken := buildBroken(ctx, dir, c.Defect, r.Tests)
@@ -154,7 +154,7 @@ func (s *session) control(ctx context.Context, r row.Row, c row.Control, n int) 
 // verdict returns the result of a control (a deliberately broken build). The control was caught
 // only if a finding of the row shows the effect of the defect. If no finding does, the result
 // contains the first finding instead, such as that the row was not completed.
-func verdict(c row.Control, o row.Outcome, took time.Duration) reliability.Control {
+func verdict(c defects.Control, o row.Outcome, took time.Duration) reliability.Control {
 	v := reliability.Control{Defect: c.Defect, Caught: o.CaughtBy != "", By: o.CaughtBy, Took: took}
 	if !v.Caught && len(o.Findings) > 0 {
 		v.By = o.Findings[0]

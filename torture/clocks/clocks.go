@@ -17,6 +17,7 @@ import (
 	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/ops"
+	"carstate/torture/defects"
 	"carstate/torture/row"
 )
 
@@ -25,28 +26,11 @@ var prose string
 
 // Row is row 9 of the torture: a node whose clocks jump.
 var Row = row.Row{
-	Number: 9,
-	Name:   "clocks",
-	Title:  "Clocks that jump",
-	Text:   prose,
-	Counts: "sequences of jumps",
-	CI:     200,
-	Long:   20_000,
-	Controls: []row.Control{
-		{Defect: "stuck-limiter", Says: "refuses a token that is over its rate for as long as the clock was set back",
-			By: []string{
-				"wrong: the clock ahead by *: a token over its rate must wait *",
-				"wrong: the clock ahead by *: a token that waited as long as required is answered 429",
-				"wrong: the clock ahead by *: after a whole window, call * is answered 429",
-			}, Count: 20},
-		{Defect: "expiry-cached", Says: "checks a token's expiry only when it is issued",
-			By: []string{"wrong: the clock ahead by *: a token is valid * after its end"}, Count: 20},
-		{Defect: "future-fresh", Says: "takes a verdict from the future for a fresh one",
-			By: []string{"wrong: the clock ahead by *: Last-Modified is after Date",
-				"wrong: the clock ahead by *: a verdict * in the future is given as fresh"}, Count: 20},
-	},
-	Needs: needs,
-	Run:   run,
+	Number: 9, Name: "clocks", Title: "Clocks that jump", Text: prose,
+	Counts: "sequences of jumps", CI: 200, Long: 20_000,
+	Controls: defects.Controls("clocks", "stuck-limiter", "expiry-cached", "future-fresh"),
+	Needs:    needs,
+	Run:      run,
 }
 
 func run(ctx context.Context, a *row.Attempt) {

@@ -3,30 +3,92 @@
 // directory, and `go build -overlay` compiles patched copies instead of the files that the patch
 // names.
 //
-// The first line of a patch says which promise the patch breaks and which rows of the torture must
-// catch the defect. The rest is a unified diff of the product. Its line numbers are ignored.
-// Instead, the lines of each hunk, context included, must occur exactly once in the file, so that
-// no change of the product can move a defect to another place. One line of context is enough in
-// most cases, and is rarely affected by a change nearby.
+// A patch begins with lines about the defect:
+//
+//   - Breaks: the promise that the defect breaks.
+//   - Row: the rows of the torture that must catch the defect, each with the maximum size of the
+//     attempt. A row without a number runs as without a defect.
+//   - Does: what the broken build does wrong.
+//   - By: a pattern of the findings that prove the defect (see [Control]). There may be several.
+//
+// The rest is a unified diff of the product. Its line numbers are ignored. Instead, the lines of each
+// hunk, context included, must occur exactly once in the file, so that no change of the product can
+// move a defect to another place. One line of context is enough in most cases, and is rarely affected
+// by a change nearby.
 //
 // The tests of this package fail when a patch no longer fits the product. To refresh it:
 //
 //   - If the lines moved to another file unchanged, run
 //     `go -C torture test ./defects -update`. It writes the new names into the patches.
 //   - If the lines changed, commit the product, write the defect into it by hand, keep
-//     the first line of the patch, and put the output of `git diff -U1` below it. Remove
+//     the lines above the diff, and put the output of `git diff -U1` below them. Remove
 //     the defect from the product with `git restore`.
 //   - If the promise is gone, delete the patch together with the control of its row.
 package defects
 
 import (
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 )
+
+//go:embed *.patch
+var patches embed.FS
+
+// Control is a deliberately broken build that a row must catch.
+type Control struct {
+	Defect string // its patch is torture/defects/Defect.patch
+	Says   string // what the broken build does wrong: "answers before the samples are stored"
+	// By are patterns of the findings that prove the defect. One match is enough. A pattern must
+	// match the whole text of a finding, which begins with the kind of the finding. The character *
+	// matches variable parts. Each pattern describes the effect of this defect and of no other.
+	// Findings that match no pattern prove nothing, and the attempt continues after them.
+	By    []string
+	Count int // maximum size of the attempt; 0: as without a defect
+}
+
+// Controls returns the controls of a row, in the given order of their defects.
+func Controls(row string, defects ...string) (all []Control) {
+	for _, defect := range defects {
+		text, err := patches.ReadFile(defect + ".patch")
+		if err != nil {
+			panic(err) // the name is a constant of a row
+		}
+		head, _, _ := strings.Cut(string(text), "\n--- ")
+		c := Control{Defect: defect}
+		for line := range strings.SplitSeq(head, "\n") {
+			switch key, value, _ := strings.Cut(line, ": "); key {
+			case "Row":
+				for of := range strings.SplitSeq(value, ", ") {
+					if n, ok := strings.CutPrefix(of, row+" "); ok {
+						c.Count, _ = strconv.Atoi(n) // TestRows_Complete checks the number
+					}
+				}
+			case "Does":
+				c.Says = value
+			case "By":
+				c.By = append(c.By, value)
+			}
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// CaughtBy reports whether a finding proves that the control was caught.
+func (c *Control) CaughtBy(finding string) bool {
+	return slices.ContainsFunc(c.By, func(wanted string) bool {
+		pattern := strings.ReplaceAll(regexp.QuoteMeta(wanted), `\*`, `.*`)
+		return regexp.MustCompile(`(?s)^` + pattern + `$`).MatchString(finding)
+	})
+}
 
 // Overlay writes patched copies of the files that a defect changes into the directory dir, and
 // returns the name of a file in dir for `go build -overlay`. root is the root of the repository.
@@ -36,7 +98,7 @@ func Overlay(root, defect, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	o := overlay{Replace: make(map[string]string)}
+	o := overlay{make(map[string]string)}
 	for _, h := range hunks(string(text)) {
 		original := filepath.Join(root, h.file)
 		patched := filepath.Join(dir, strings.ReplaceAll(h.file, "/", "_"))

@@ -16,6 +16,7 @@ import (
 
 	"carstate/bench/must"
 	"carstate/bench/report"
+	"carstate/torture/defects"
 	"carstate/torture/row"
 )
 
@@ -35,66 +36,33 @@ const (
 	powerLong = 200_000
 )
 
-// Patterns of the messages that the tests print.
-const (
-	lostSamples = "lost: * has * samples of * that were acknowledged"
-	lostCounter = "lost: * the counter is *, and * was acknowledged"
-	wrongState  = "wrong: * has a state after * samples that is not theirs"
-	notOpened   = "wrong: * it does not open: * is damaged (*"
-)
-
 // Power is row 2 of the torture: power cuts.
 var Power = row.Row{
-	Number: 2,
-	Name:   "power",
-	Title:  "Power cut at a random moment",
-	Text:   powerText,
+	Number: 2, Name: "power", Title: "Power cut at a random moment", Text: powerText,
 	Fields: map[string]any{"Vehicles": vehicles, "CI": report.Thousands(strconv.Itoa(powerCI)),
 		"Long": report.Thousands(strconv.Itoa(powerLong))},
 	Counts: "cuts", CI: powerCI, Long: powerLong,
-	Controls: []row.Control{
-		{Defect: "no-sync", Says: "acknowledges samples before they are synced", By: []string{lostSamples}},
-		{Defect: "cursor-first", Says: "stores how far it has folded one fold ahead of the states",
-			By: []string{lostSamples, wrongState}},
-		{Defect: "directory-unsynced", Says: "makes its directory without syncing the one above",
-			By: []string{lostSamples, lostCounter}},
-		{Defect: "rename-unsynced", Says: "replaces its own file without syncing it first", By: []string{notOpened}},
-	},
-	Tests: tests,
-	Run:   running("TestPowerCuts", "powercuts"),
+	Controls: defects.Controls("power", "no-sync", "cursor-first", "directory-unsynced", "rename-unsynced"),
+	Tests:    tests,
+	Run:      running("TestPowerCuts", "powercuts"),
 }
 
 // Full is row 3 of the torture: full disks.
 var Full = row.Row{
-	Number: 3,
-	Name:   "full",
-	Title:  "A full disk",
-	Text:   fullText,
+	Number: 3, Name: "full", Title: "A full disk", Text: fullText,
 	Counts: "times full", CI: 1000, Long: 2000,
-	Controls: []row.Control{
-		{Defect: "swallowed-errors", Says: "takes a write that failed for one that was stored", By: []string{lostSamples}},
-		{Defect: "untold-errors", Says: "stores nothing more and does not say so",
-			By: []string{"wrong: * it stores nothing and does not say so"}},
-	},
-	Tests: tests,
-	Run:   running("TestDiskFull", "fullwrites"),
+	Controls: defects.Controls("full", "swallowed-errors", "untold-errors"),
+	Tests:    tests,
+	Run:      running("TestDiskFull", "fullwrites"),
 }
 
 // Damage is row 8 of the torture: damaged files.
 var Damage = row.Row{
-	Number: 8,
-	Name:   "damage",
-	Title:  "A damaged data directory",
-	Text:   damageText,
+	Number: 8, Name: "damage", Title: "A damaged data directory", Text: damageText,
 	Counts: "damaged directories", CI: 5000, Long: 100_000,
-	Controls: []row.Control{
-		{Defect: "manifest-unchecked", Says: "starts without holding the store's manifest against the directory's own file",
-			By: []string{lostSamples, lostCounter, wrongState}},
-		{Defect: "overlooked-damage", Says: "takes a damaged record for one that is missing",
-			By: []string{lostSamples, lostCounter, wrongState}},
-	},
-	Tests: tests,
-	Run:   running("TestDamage", "damages"),
+	Controls: defects.Controls("damage", "manifest-unchecked", "overlooked-damage"),
+	Tests:    tests,
+	Run:      running("TestDamage", "damages"),
 }
 
 // running returns the function Run of a row that runs one of the engine's tests. The parameter

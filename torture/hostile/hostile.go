@@ -21,6 +21,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
+	"carstate/torture/defects"
 	"carstate/torture/row"
 )
 
@@ -33,26 +34,10 @@ var prose string
 
 // Row is row 6 of the torture: hostile clients of the listeners for queries and for telemetry.
 var Row = row.Row{
-	Number: 6,
-	Name:   "hostile",
-	Title:  "Hostile clients",
-	Text:   prose,
-	Counts: "answers to hostile requests",
-	CI:     fullCount,
-	Long:   10 * fullCount,
-	Controls: []row.Control{
-		{Defect: "overlooks-transfer-encoding",
-			Says: "does not look at Transfer-Encoding, so that a request can hide behind another",
-			By: []string{"wrong: conversation * of talker *: the answer is 2* (wanted 400): *",
-				"wrong: conversation * of talker *: the answer is 4* (wanted 400): *"}, Count: 4000},
-		{Defect: "echoes-input", Says: "repeats the path in the answer that refuses it",
-			By:    []string{"wrong: conversation * of talker *: the answer is not the envelope of a refusal (wanted 404): *"},
-			Count: 4000},
-		{Defect: "no-read-deadline", Says: "waits without a limit for the rest of a request",
-			By: []string{"wrong: a client that sends *, and then little, is not disconnected: *"}, Count: 1000},
-		{Defect: "answers-subscribe", Says: "lets a car subscribe",
-			By: []string{"wrong: a hostile car: a car may subscribe: *"}, Count: 1000},
-	},
+	Number: 6, Name: "hostile", Title: "Hostile clients", Text: prose,
+	Counts: "answers to hostile requests", CI: fullCount, Long: 10 * fullCount,
+	Controls: defects.Controls("hostile", "overlooks-transfer-encoding", "echoes-input", "no-read-deadline",
+		"answers-subscribe"),
 	Needs: needs,
 	Run:   run,
 }

@@ -13,6 +13,7 @@ import (
 
 	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
+	"carstate/torture/defects"
 	"carstate/torture/load"
 	"carstate/torture/row"
 )
@@ -22,22 +23,10 @@ var prose string
 
 // Row is row 1 of the torture: kill -9 at a random moment.
 var Row = row.Row{
-	Number: 1,
-	Name:   "kill",
-	Title:  "Killed at a random moment",
-	Text:   prose,
+	Number: 1, Name: "kill", Title: "Killed at a random moment", Text: prose,
 	Counts: "kills under load", CI: 30, Long: 1000,
-	Controls: []row.Control{
-		{Defect: "acknowledge-early", Says: "acknowledges samples before they are stored",
-			By: []string{load.LostSample, load.LostCar}, Count: 12},
-		{Defect: "cursor-first", Says: "stores how far it has folded one fold ahead of the states",
-			By: []string{load.LostSample, load.LostCar}, Count: 12},
-		{Defect: "answers-unstored", Says: "stores states without their answers", By: []string{load.LostSample, load.LostCar},
-			Count: 12},
-		{Defect: "answers-unfolded", Says: "answers at the start before it has folded what was stored",
-			By: []string{load.WentBack}, Count: 12},
-	},
-	Run: run,
+	Controls: defects.Controls("kill", "acknowledge-early", "cursor-first", "answers-unstored", "answers-unfolded"),
+	Run:      run,
 }
 
 // torture is one attempt in progress.

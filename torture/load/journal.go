@@ -35,14 +35,6 @@ type finding struct {
 	lost bool
 }
 
-// Patterns of findings about lost data. Rows use them to describe what their
-// controls (deliberately broken builds) cause.
-const (
-	LostSample = "lost: * was acknowledged with a sample of *, and its state is of *"
-	LostCar    = "lost: * was acknowledged with a sample of * and is unknown"
-	WentBack   = "wrong: * went back in time: its state was of * and is of *"
-)
-
 // car is what is known about a vehicle. Times are event times in whole seconds, because
 // Last-Modified has no finer resolution.
 type car struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carstate/internal/nodeprocess"
+	"carstate/torture/defects"
 	"carstate/torture/row"
 )
 
@@ -18,6 +19,13 @@ func answer(at int64) nodeprocess.Answer {
 }
 
 var unknown = nodeprocess.Answer{HTTP: http.StatusOK}
+
+// Patterns of findings about lost data. The patches of the rows' controls have the same.
+const (
+	lostSample = "lost: * was acknowledged with a sample of *, and its state is of *"
+	lostCar    = "lost: * was acknowledged with a sample of * and is unknown"
+	wentBack   = "wrong: * went back in time: its state was of * and is of *"
+)
 
 // TestCheck_Answers checks which answers about a vehicle are findings. Its samples of the seconds
 // 100 and 101 were acknowledged, and that of 102 was only sent. Findings about lost data must match
@@ -31,10 +39,10 @@ func TestCheck_Answers(t *testing.T) {
 		"the newest":             {[]nodeprocess.Answer{answer(101)}, true, ""},
 		"one that was only sent": {[]nodeprocess.Answer{answer(102)}, true, ""},
 		"late, but not settled":  {[]nodeprocess.Answer{unknown, answer(100), answer(101)}, false, ""},
-		"late":                   {[]nodeprocess.Answer{answer(100)}, true, LostSample},
-		"late and back in time":  {[]nodeprocess.Answer{answer(101), answer(100)}, true, LostSample},
-		"unknown":                {[]nodeprocess.Answer{unknown}, true, LostCar},
-		"back in time":           {[]nodeprocess.Answer{answer(101), answer(100)}, false, WentBack},
+		"late":                   {[]nodeprocess.Answer{answer(100)}, true, lostSample},
+		"late and back in time":  {[]nodeprocess.Answer{answer(101), answer(100)}, true, lostSample},
+		"unknown":                {[]nodeprocess.Answer{unknown}, true, lostCar},
+		"back in time":           {[]nodeprocess.Answer{answer(101), answer(100)}, false, wentBack},
 		"never sent":             {[]nodeprocess.Answer{answer(103)}, true, "wrong: * no such sample was sent"},
 		"known, then unknown":    {[]nodeprocess.Answer{answer(101), unknown}, false, "wrong: * is unknown now"},
 		"another verdict": {[]nodeprocess.Answer{{HTTP: http.StatusOK, Status: 1, Driving: "3",
@@ -42,7 +50,7 @@ func TestCheck_Answers(t *testing.T) {
 		"refused": {[]nodeprocess.Answer{{HTTP: http.StatusUnauthorized}}, false,
 			"wrong: * answered with 401"},
 	} {
-		a := &row.Attempt{Logf: t.Logf, Stop: func() {}, Control: &row.Control{By: []string{c.finding}}}
+		a := &row.Attempt{Logf: t.Logf, Stop: func() {}, Control: &defects.Control{By: []string{c.finding}}}
 		l := New(a)
 		samples := []sample{{"many0x1", 100}, {"many0x1", 101}, {"many0x1", 102}}
 		l.journal.offer(samples)

@@ -29,6 +29,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
+	"carstate/torture/defects"
 	"carstate/torture/row"
 )
 
@@ -39,40 +40,14 @@ const inCI = 100_000
 //go:embed row.md.tmpl
 var prose string
 
-// Parts of the findings by which the row catches its controls (deliberately broken builds).
-const (
-	notGranted  = `wrong: a token, *, a vehicle that is not granted`
-	wantUnknown = `, want "Carstate-Reason: unknown"`
-)
-
 // Row is row 11 of the torture: the authorisation matrix, which says which token receives which
 // answer about which vehicle.
 var Row = row.Row{
-	Number: 11,
-	Name:   "matrix",
-	Title:  "Who is answered what",
-	Text:   prose,
+	Number: 11, Name: "matrix", Title: "Who is answered what", Text: prose,
 	Fields: map[string]any{"Batch": batch, "Rounds": rounds, "Aim": aim, "Detectable": detectable},
-	Counts: "triples",
-	CI:     inCI,
-	Long:   3_000_000,
-	Controls: []row.Control{
-		{Defect: "grants-unchecked", Says: "answers for every vehicle, without a check of the grant", By: []string{
-			notGranted + ` and known: answered "Last-Modified: *"` + wantUnknown,
-			notGranted + ` and stale: answered "Carstate-Reason: stale"` + wantUnknown,
-			notGranted + ` and not_driving: answered "Carstate-Reason: not_driving"` + wantUnknown,
-		}, Count: 20_000},
-		{Defect: "revoked-counts", Says: "still answers tokens that were revoked",
-			By: []string{`wrong: a *token, *: answered *, want "HTTP/1.1 401 Unauthorized"`}, Count: 50_000},
-		{Defect: "forbidden-told",
-			Says: "gives another reason for a vehicle that is not granted than for one that is unknown",
-			By: []string{`wrong: a *token, *, a vehicle that is not granted and *: answered "Carstate-Reason: stale"` +
-				wantUnknown}, Count: 20_000},
-		{Defect: "slow-forbidden", Says: "hashes the name of a vehicle that is not granted thirty times (2 µs)",
-			By: []string{"missed: the answer about a vehicle that reports and is not granted takes longer by (median) is *",
-				"missed: the answer about one that neither exists nor is granted takes longer by (median) is *"}, Count: 1_000},
-	},
-	Run: run,
+	Counts: "triples", CI: inCI, Long: 3_000_000,
+	Controls: defects.Controls("matrix", "grants-unchecked", "revoked-counts", "forbidden-told", "slow-forbidden"),
+	Run:      run,
 }
 
 func run(ctx context.Context, a *row.Attempt) {

@@ -12,6 +12,7 @@ import (
 
 	"carstate/bench/must"
 	"carstate/internal/store/cluster"
+	"carstate/torture/defects"
 	"carstate/torture/row"
 )
 
@@ -20,22 +21,11 @@ var prose string
 
 // Row is row 4 of the torture: the loss of a NATS server, or of a node, in a cluster.
 var Row = row.Row{
-	Number: 4, Name: "nodes",
-	Title:  "A NATS server killed, stopped or cut off",
-	Text:   prose,
+	Number: 4, Name: "nodes", Title: "A NATS server killed, stopped or cut off", Text: prose,
 	Counts: "disturbances", CI: 5, Long: 100,
-	Controls: []row.Control{
-		{Defect: "unfenced", Says: "stores the cursor of a partition even if another node has written it since",
-			By: []string{"wrong: the state of * goes back by *", "wrong: node * goes back: its answer for *",
-				"wrong: the state of * is not the fold of its * readings: *"}, Count: 1},
-		{Defect: "one-replica", Says: "makes streams with one copy although three were requested",
-			By: []string{"wrong: while server * is *: nothing of writer * is acknowledged for *",
-				"wrong: while a server and a node that folds are killed, *: nothing of writer * is acknowledged for *",
-				"wrong: while server * is *: the leader of * does not answer: *",
-				"wrong: while server * is *: the state of * is not of after *"}, Count: 3},
-	},
-	Needs: needs,
-	Run:   run,
+	Controls: defects.Controls("nodes", "unfenced", "one-replica"),
+	Needs:    needs,
+	Run:      run,
 }
 
 func run(ctx context.Context, a *row.Attempt) {

@@ -19,6 +19,7 @@ import (
 	"carstate/internal/nodeprocess"
 	"carstate/internal/testkit"
 	"carstate/torture/cores"
+	"carstate/torture/defects"
 	"carstate/torture/row"
 )
 
@@ -27,21 +28,11 @@ var prose string
 
 // Row is row 13 of the torture: floods of requests with one stolen key.
 var Row = row.Row{
-	Number: 13,
-	Name:   "onekey",
-	Title:  "One key against all others",
-	Text:   prose,
+	Number: 13, Name: "onekey", Title: "One key against all others", Text: prose,
 	Fields: map[string]any{"Streams": streams, "Rate": rate, "Windows": windows},
-	Counts: "stalled requests of one source",
-	CI:     2100,
-	Long:   2100, // a source may have no more
-	Controls: []row.Control{
-		{
-			Defect: "unshared-room", Says: "lets one source reserve all the memory, and reserves it before a body arrives",
-			By: []string{"wrong: during * of one source, another one's sample: HTTP 503*"},
-		},
-	},
-	Run: run,
+	Counts: "stalled requests of one source", CI: 2100, Long: 2100, // a source may have no more
+	Controls: defects.Controls("onekey", "unshared-room"),
+	Run:      run,
 }
 
 const (

@@ -15,6 +15,7 @@ import (
 	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/cores"
+	"carstate/torture/defects"
 	"carstate/torture/load"
 	"carstate/torture/row"
 )
@@ -24,22 +25,11 @@ var prose string
 
 // Row is row 5 of the torture: ten times as many requests as a node can handle.
 var Row = row.Row{
-	Number: 5,
-	Name:   "overload",
-	Title:  "Ten times as much as it can do",
-	Text:   prose,
-	Counts: "seconds at each rate",
-	CI:     9,
-	Long:   60,
-	Controls: []row.Control{
-		{Defect: "acknowledge-early", Says: "acknowledges samples before they are stored",
-			By: []string{load.LostSample, load.LostCar}, Count: 1},
-		{Defect: "no-shedding", Says: "accepts every connection",
-			By: []string{"missed: query at *×: answered in time, of the peak is *",
-				"missed: ingest at *×: answered in time, of the peak is *"}, Count: 3},
-	},
-	Needs: needs,
-	Run:   run,
+	Number: 5, Name: "overload", Title: "Ten times as much as it can do", Text: prose,
+	Counts: "seconds at each rate", CI: 9, Long: 60,
+	Controls: defects.Controls("overload", "acknowledge-early", "no-shedding"),
+	Needs:    needs,
+	Run:      run,
 }
 
 // Quotas of the node under test, in thousandths of a core.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"carstate/bench/report"
+	"carstate/torture/defects"
 	"carstate/torture/row"
 )
 
@@ -190,7 +191,7 @@ func (s section) Body() (string, error) {
 
 // Caught returns the last two cells of a control's line in the Markdown table: whether the control
 // was caught, and by which finding.
-func (s section) Caught(c row.Control) string {
+func (s section) Caught(c defects.Control) string {
 	i := slices.IndexFunc(s.Done.Controls, func(done Control) bool { return done.Defect == c.Defect })
 	if i < 0 {
 		return "not run | "

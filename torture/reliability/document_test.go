@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"carstate/torture/defects"
 	"carstate/torture/row"
 )
 
@@ -17,7 +18,7 @@ func TestDocument_RendersResults(t *testing.T) {
 		{Number: 1, Name: "kill", Title: "Killed at any moment",
 			Text: "Nothing in {{.Lives}} lives.\n\n{{.Results}}\n\n- A hole.", Fields: map[string]any{"Lives": 9},
 			Counts: "kills",
-			Controls: []row.Control{{Defect: "early", Says: "answers early"}, {Defect: "late", Says: "answers late"},
+			Controls: []defects.Control{{Defect: "early", Says: "answers early"}, {Defect: "late", Says: "answers late"},
 				{Defect: "wrong", Says: "answers wrongly"}, {Defect: "dumb", Says: "says nothing"}}},
 		{Number: 2, Name: "power", Title: "Power cut", Text: "{{.Results}}", Counts: "cuts"},
 		{Number: 3, Name: "full", Title: "Full", Text: "{{.Results}}", Counts: "times full"},

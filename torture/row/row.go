@@ -8,13 +8,13 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"carstate/internal/nodeprocess"
+	"carstate/torture/defects"
 )
 
 // Row is one row of the torture: one test, which breaks the service in one way.
@@ -35,7 +35,7 @@ type Row struct {
 	// If FlagOnly is true, the row runs only if it is named, because it takes hours.
 	FlagOnly bool
 
-	Controls []Control
+	Controls []defects.Control
 	// Tests, if not empty, is the directory of the package whose tests the row runs. These
 	// tests are built instead of carstate. If such a row is run alone, its size is that of the
 	// flag -long.
@@ -49,30 +49,9 @@ type Row struct {
 	Run func(ctx context.Context, a *Attempt)
 }
 
-// Control is a deliberately broken build that the row must catch.
-type Control struct {
-	Defect string // its patch is torture/defects/Defect.patch
-	Says   string // what the broken build does wrong: "answers before the samples are stored"
-	// By are patterns of the findings that prove the defect. One match is enough. A
-	// pattern must match the whole text of a finding, which begins with the kind of the
-	// finding. The character * matches variable parts. Each pattern describes the effect
-	// of this defect and of no other. Findings that match no pattern prove nothing, and
-	// the attempt continues after them.
-	By    []string
-	Count int // maximum size of the attempt; 0: as without a defect
-}
-
-// caughtBy reports whether a finding proves that the control was caught.
-func (c *Control) caughtBy(finding string) bool {
-	return slices.ContainsFunc(c.By, func(wanted string) bool {
-		pattern := strings.ReplaceAll(regexp.QuoteMeta(wanted), `\*`, `.*`)
-		return regexp.MustCompile(`(?s)^` + pattern + `$`).MatchString(finding)
-	})
-}
-
 // Control returns the control of a defect, or nil if the row has none.
-func (r *Row) Control(d string) *Control {
-	if i := slices.IndexFunc(r.Controls, func(c Control) bool { return c.Defect == d }); i >= 0 {
+func (r *Row) Control(d string) *defects.Control {
+	if i := slices.IndexFunc(r.Controls, func(c defects.Control) bool { return c.Defect == d }); i >= 0 {
 		return &r.Controls[i]
 	}
 	return nil
@@ -86,7 +65,7 @@ type Attempt struct {
 	Dir    string // a directory of the attempt's own, on a disk; removed afterwards
 	// Control is the control that the row must catch. The binary has its defect. The attempt
 	// ends with the first finding that proves the defect. If nil, the binary has no defect.
-	Control *Control
+	Control *defects.Control
 	Logf    func(format string, args ...any)
 
 	// Stop cancels the attempt's context. It is called when the control is caught.
@@ -202,7 +181,7 @@ func (a *Attempt) Start(ctx context.Context, flags ...string) (*nodeprocess.Node
 }
 
 func (a *Attempt) found(count func(*Outcome), line string) {
-	caught, kept := a.Control != nil && a.Control.caughtBy(line), false
+	caught, kept := a.Control != nil && a.Control.CaughtBy(line), false
 	a.change(func(o *Outcome) {
 		count(o)
 		if kept = len(o.Findings) < maxFindings; kept {

@@ -3,6 +3,8 @@ package row
 import (
 	"errors"
 	"testing"
+
+	"carstate/torture/defects"
 )
 
 func TestAttempt_Findings(t *testing.T) {
@@ -43,7 +45,7 @@ func TestAttempt_Findings(t *testing.T) {
 // TestControl_CaughtByItsEffectOnly checks that a control is caught by findings that show the
 // effect of its defect, and by no other findings.
 func TestControl_CaughtByItsEffectOnly(t *testing.T) {
-	r := Row{Controls: []Control{
+	r := Row{Controls: []defects.Control{
 		{Defect: "forgets", By: []string{"lost: * was (acknowledged) and is *", "missed: memory is *, wanted *"}},
 		{Defect: "lies"},
 	}}

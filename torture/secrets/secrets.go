@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"carstate/bench/must"
+	"carstate/torture/defects"
 	"carstate/torture/row"
 )
 
@@ -56,26 +57,12 @@ func lines(name string) (all []string) {
 
 // Row is row 10 of the torture: a search for secrets in everything that the service writes.
 var Row = row.Row{
-	Number: 10,
-	Name:   "secrets",
-	Title:  "Secrets that must not turn up",
-	Text:   prose,
+	Number: 10, Name: "secrets", Title: "Secrets that must not turn up", Text: prose,
 	Fields: map[string]any{"Given": given, "Queries": len(queries), "Calls": len(calls), "Commands": len(commands),
 		"Others": typedOthers},
-	Counts: "rounds",
-	CI:     1,
-	Long:   50,
-	Controls: []row.Control{
-		{Defect: "logs-token", Says: "logs the request target of a query, and hides no secret in its log",
-			By: []string{"wrong: a token (as it is) is in the log"}},
-		{Defect: "logs-vehicle", Says: "logs the vehicle of a sample that it accepts",
-			By: []string{"wrong: a vid (as it is) is in the log"}},
-		{Defect: "stores-token", Says: "stores a part of a new token with its hash",
-			By: []string{"wrong: a token (in hexadecimal) is in the data directory, in *"}},
-		{Defect: "echoes-token", Says: "repeats a refused token in the error",
-			By: []string{"wrong: * (as it is) is in the answers of the query listener"}},
-	},
-	Run: run,
+	Counts: "rounds", CI: 1, Long: 50,
+	Controls: defects.Controls("secrets", "logs-token", "logs-vehicle", "stores-token", "echoes-token"),
+	Run:      run,
 }
 
 func run(ctx context.Context, a *row.Attempt) {

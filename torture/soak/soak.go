@@ -12,6 +12,7 @@ import (
 	"carstate/bench/must"
 	"carstate/bench/report"
 	"carstate/internal/nodeprocess"
+	"carstate/torture/defects"
 	"carstate/torture/row"
 )
 
@@ -20,19 +21,10 @@ var prose string
 
 // Row is row 12 of the torture: a long run of mixed traffic, during which the node must not grow.
 var Row = row.Row{
-	Number:   12,
-	Name:     "soak",
-	Title:    "For a day",
-	Text:     prose,
-	Counts:   "minutes",
-	CI:       1,
-	Long:     1440,
-	FlagOnly: true,
-	Controls: []row.Control{
-		{Defect: "leak", Says: "leaves a goroutine behind for every connection of a query",
-			By: []string{"missed: goroutines: trend over the second half is *"}, Count: 2},
-	},
-	Run: run,
+	Number: 12, Name: "soak", Title: "For a day", Text: prose,
+	Counts: "minutes", CI: 1, Long: 1440, FlagOnly: true,
+	Controls: defects.Controls("soak", "leak"),
+	Run:      run,
 }
 
 const sampleEvery = 2 * time.Second

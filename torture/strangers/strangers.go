@@ -17,6 +17,7 @@ import (
 	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
+	"carstate/torture/defects"
 	"carstate/torture/row"
 )
 
@@ -25,20 +26,10 @@ var prose string
 
 // Row is row 7 of the torture: very many callers that the service does not know.
 var Row = row.Row{
-	Number: 7,
-	Name:   "strangers",
-	Title:  "Strangers in great numbers",
-	Text:   prose,
-	Counts: "unknown tokens and vids over HTTP",
-	CI:     1_000_000,
-	Long:   10_000_000,
-	Controls: []row.Control{
-		{Defect: "unbounded-strangers", Says: "never removes an address that had a token refused",
-			By: []string{"missed: memory used after them is *"}, Count: 200_000},
-		{Defect: "series-by-vehicle", Says: "counts queries by vehicle",
-			By: []string{"wrong: there were * series of metrics, then *"}, Count: 20_000},
-	},
-	Run: run,
+	Number: 7, Name: "strangers", Title: "Strangers in great numbers", Text: prose,
+	Counts: "unknown tokens and vids over HTTP", CI: 1_000_000, Long: 10_000_000,
+	Controls: defects.Controls("strangers", "unbounded-strangers", "series-by-vehicle"),
+	Run:      run,
 }
 
 func run(ctx context.Context, a *row.Attempt) {
