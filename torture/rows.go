@@ -58,25 +58,20 @@ func find(name string) (row.Row, error) {
 }
 
 // choose returns the rows with the given names, in the order of the rows' numbers.
-func choose(names string) (chosen []row.Row, err error) {
-	for name := range strings.SplitSeq(names, ",") {
-		r, err := find(name)
-		if err != nil {
+func choose(names string) ([]row.Row, error) {
+	wanted := strings.Split(names, ",")
+	for _, name := range wanted {
+		if _, err := find(name); err != nil {
 			return nil, err
 		}
-		chosen = append(chosen, r)
 	}
-	slices.SortFunc(chosen, func(a, b row.Row) int { return a.Number - b.Number })
-	return slices.CompactFunc(chosen, func(a, b row.Row) bool { return a.Number == b.Number }), nil
+	return slices.DeleteFunc(slices.Clone(rows), func(r row.Row) bool { return !slices.Contains(wanted, r.Name) }), nil
 }
 
 // counts parses the sizes of rows on the command line, such as "kill=1000,power=200".
 func counts(text string) (map[string]int, error) {
 	given := make(map[string]int)
-	if text == "" {
-		return given, nil
-	}
-	for pair := range strings.SplitSeq(text, ",") {
+	for pair := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' }) {
 		name, value, _ := strings.Cut(pair, "=")
 		if _, err := find(name); err != nil {
 			return nil, err

@@ -1,3 +1,5 @@
+// Command torture breaks carstate on purpose and checks that it keeps its promises: nothing
+// acknowledged is lost, and no answer is wrong. Run it with `make torture`.
 package main
 
 import (
@@ -11,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -23,6 +26,28 @@ import (
 	"carstate/torture/reliability"
 	"carstate/torture/row"
 )
+
+func main() {
+	end := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // it is ignored under nohup
+		end = append(end, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), end...)
+	var err error
+	if len(os.Args) == 3 && os.Args[1] == "attempt" {
+		err = attempt(ctx, os.Args[2], os.Stdout)
+	} else {
+		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	}
+	stop()
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "torture:", err)
+		os.Exit(1)
+	}
+}
 
 // job is the task of a child process: one attempt at one row (one test of the torture).
 type job struct {
@@ -136,12 +161,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return nil
 }
 
-// control runs a row against a build with a deliberate defect, and
-// reports whether the row caught the defect.
+// control runs a row against a build with a deliberate defect, and reports whether the row caught
+// the defect.
 func (s *session) control(ctx context.Context, r row.Row, c defects.Control, n int) reliability.Control {
-	dir := filepath.Join(s.scratch, c.Defect)
+	root, dir := must.Get(filepath.Abs("..")), filepath.Join(s.scratch, c.Defect)
+	must.Do(os.Mkdir(dir, 0o700))
 	defer os.RemoveAll(dir)
-	broken := buildBroken(ctx, dir, c.Defect, r.Tests)
+	overlay, broken := must.Get(defects.Overlay(root, c.Defect, dir)), filepath.Join(dir, "carstate")
+	// The version names the defect, so that nobody mistakes the binary for a usable build.
+	must.Do(gobench.Build(ctx, root, r.Tests, broken, "-overlay", overlay, "-ldflags",
+		"-s -w -X main.version=broken-"+c.Defect))
 	if c.Count > 0 {
 		n = min(n, c.Count)
 	}
@@ -177,7 +206,18 @@ func limitOf(r row.Row, n int) time.Duration {
 func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Outcome) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	out, err := s.child(limited, j)
+	var out []byte
+	err := must.Caught(func() {
+		j.Dir, j.Seed = must.Get(os.MkdirTemp(s.scratch, j.Row+"-")), s.seed
+		defer os.RemoveAll(j.Dir)
+		cmd := exec.CommandContext(limited, s.program, "attempt", string(must.Get(json.Marshal(j))))
+		cmd.Stderr = s.stderr
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // the child then stops its processes
+		cmd.WaitDelay = 2 * time.Minute                                          // longer than a node has for an orderly stop
+		var err error
+		out, err = cmd.Output()
+		must.Do(err)
+	})
 	out = bytes.ReplaceAll(out, []byte(s.scratch), []byte("SCRATCH")) // the document need not name the directory
 	if len(out) > 0 {
 		err = errors.Join(err, json.Unmarshal(out, &o))
@@ -193,32 +233,12 @@ func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Out
 	return o
 }
 
-// child runs the process of an attempt and returns its output.
-func (s *session) child(ctx context.Context, j job) (out []byte, err error) {
-	if j.Dir, err = os.MkdirTemp(s.scratch, j.Row+"-"); err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(j.Dir)
-	j.Seed = s.seed
-	text, err := json.Marshal(j)
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, s.program, "attempt", string(text))
-	cmd.Stderr = s.stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // the child then stops its processes
-	cmd.WaitDelay = 2 * time.Minute                                          // longer than a node has for an orderly stop
-	return cmd.Output()
-}
-
 // attempt implements the child process. It runs one attempt and prints the outcome. If the attempt
 // ends in an error, the outcome contains that error and the findings before it.
 func attempt(ctx context.Context, text string, stdout io.Writer) (err error) {
 	defer must.Catch(&err)
 	var j job
-	if err := json.Unmarshal([]byte(text), &j); err != nil {
-		return fmt.Errorf("the job is not readable: %w", err)
-	}
+	must.Do(json.Unmarshal([]byte(text), &j))
 	r := must.Get(find(j.Row))
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -241,18 +261,6 @@ func attempt(ctx context.Context, text string, stdout io.Writer) (err error) {
 		o.NotDone(err)
 	}
 	return json.NewEncoder(stdout).Encode(o)
-}
-
-// buildBroken builds carstate, or tests, with a defect into dir and returns the file name.
-func buildBroken(ctx context.Context, dir, defect, tests string) string {
-	root := must.Get(filepath.Abs(".."))
-	must.Do(os.Mkdir(dir, 0o700))
-	overlay := must.Get(defects.Overlay(root, defect, dir))
-	binary := filepath.Join(dir, "carstate")
-	// The version names the defect, so that nobody mistakes the binary for a usable build.
-	must.Do(gobench.Build(ctx, root, tests, binary, "-overlay", overlay, "-ldflags",
-		"-s -w -X main.version=broken-"+defect))
-	return binary
 }
 
 // makeScratch creates a directory below dir for all files of a run. dir must be on a disk. On a

@@ -13,8 +13,10 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 )
 
@@ -33,9 +35,9 @@ type contract struct {
 // token is the expected rights of an access token.
 type token struct {
 	secret            string
-	driving, throttle bool            // the operations
-	only              map[string]bool // the vehicles; nil: all
-	dead              bool            // revoked, expired or replaced
+	driving, throttle bool   // the operations
+	only              string // the only vehicle; "": all
+	dead              bool   // revoked, expired or replaced
 }
 
 // car holds the expected answers about a vehicle.
@@ -45,8 +47,8 @@ type car struct {
 	read              time.Time // time of the reading
 }
 
-// document is a page of the public documentation, as it was first read.
-type document struct{ plain, gzipped string }
+// document is a page of the public documentation, as it was first read, by Content-Encoding.
+type document map[string]string
 
 const (
 	drivingPath  = nodeprocess.DrivingPath
@@ -59,17 +61,17 @@ const (
 
 // outcome is one allowed answer.
 type outcome struct {
-	status    int
-	kind      string // the first word of a refusal's message
-	closes    bool
-	keepAlive bool // with the header Connection: keep-alive, which HTTP/1.0 requires
-	record    string
-	reason    string    // Carstate-Reason
-	read      time.Time // time of the verdict; zero: none
-	challenge string    // WWW-Authenticate
-	document  *document
-	refused   bool // a refused token is counted for the caller's address
-	unsure    bool // it is uncertain whether the refused token is counted
+	status     int
+	kind       string // the first word of a refusal's message
+	closes     bool
+	connection string // the header; HTTP/1.0 requires keep-alive
+	record     string
+	reason     string    // Carstate-Reason
+	read       time.Time // time of the verdict; zero: none
+	challenge  string    // WWW-Authenticate
+	document   document
+	refused    bool // a refused token is counted for the caller's address
+	unsure     bool // it is uncertain whether the refused token is counted
 }
 
 // expected describes the allowed answers to one request.
@@ -99,7 +101,7 @@ var (
 	headEnd     = regexp.MustCompile("\n\r?\n")
 	requestLine = regexp.MustCompile(`^([^\x00-\x20\x7f]+) ([^\x00-\x20\x7f]+) HTTP/[0-9]\.[0-9]\r\n`)
 	hostLine    = regexp.MustCompile(`(?im)^host:[^\r\n]*`)
-	absolute    = regexp.MustCompile(`^(?i:https?)://([^/?#]*)(.*)$`)
+	absolute    = regexp.MustCompile(`^(?i:https?)://[^/?#]+(.*)$`)
 	// net/http accepts these errors: lines that end in LF without CR, lines that are continued
 	// on the next line, and bytes that are not allowed in a line.
 	badBytes = regexp.MustCompile("^\n|[^\r]\n|\r[^\n]|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -128,7 +130,7 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	e := &expected{size: len(head), silence: !whole, anyBody: err != nil || target == nil, noBody: err == nil &&
 		target != nil && r.Method == http.MethodHead}
 	refuse := func(status int) {
-		e.outcomes = append(e.outcomes, outcome{status: status, kind: "invalid_request", closes: true})
+		e.outcomes = append(e.outcomes, outcome{status: status, kind: "invalid_request", closes: true, connection: "close"})
 	}
 	if len(line) > maxLine {
 		refuse(414)
@@ -156,15 +158,17 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 // framing wrong and refuse the request without these checks.
 func (c *contract) answer(r *http.Request, path string, certain bool, by *caller, e *expected) {
 	give := func(o outcome) {
-		o.closes, o.keepAlive = r.Close, r.ProtoMinor == 0 && !r.Close
+		if o.closes = r.Close; r.Close {
+			o.connection = "close"
+		} else if r.ProtoMinor == 0 {
+			o.connection = "keep-alive"
+		}
 		e.outcomes = append(e.outcomes, o)
 	}
-	if path[0] != '/' {
-		if m := absolute.FindStringSubmatch(path); m == nil || m[1] == "" {
-			path = ""
-		} else {
-			path = m[2]
-		}
+	if m := absolute.FindStringSubmatch(path); m != nil {
+		path = m[1]
+	} else if path[0] != '/' {
+		path = ""
 	}
 	path, query, _ := strings.Cut(path, "?")
 	page, isPage := c.documents[path]
@@ -177,7 +181,7 @@ func (c *contract) answer(r *http.Request, path string, certain bool, by *caller
 		give(outcome{status: 405, kind: "method_not_allowed"})
 		return
 	case isPage:
-		give(outcome{status: 200, document: &page})
+		give(outcome{status: 200, document: page})
 		return
 	}
 	vid, secret, hasToken, sound := readQuery(query)
@@ -210,7 +214,7 @@ func (c *contract) answer(r *http.Request, path string, certain bool, by *caller
 func (c *contract) record(t *token, operation, vid string) outcome {
 	o := outcome{status: 200, reason: "unknown"}
 	known := c.cars[vid]
-	if t.only != nil && !t.only[vid] {
+	if t.only != "" && t.only != vid {
 		known = car{}
 	}
 	value, status := known.throttle, 0
@@ -309,10 +313,7 @@ func (o *outcome) mismatch(a *answer, noBody bool) string {
 	if a.status != o.status {
 		return fmt.Sprintf("is %d", a.status)
 	}
-	want := map[string]string{"Connection": map[bool]string{true: "close"}[o.closes]}
-	if o.keepAlive {
-		want["Connection"] = "keep-alive"
-	}
+	want := map[string]string{"Connection": o.connection}
 	if o.document == nil {
 		want["Content-Type"], want["Cache-Control"] = "application/json", "private, no-store"
 		want["Www-Authenticate"], want["Carstate-Reason"] = o.challenge, o.reason
@@ -347,12 +348,9 @@ func (o *outcome) mismatch(a *answer, noBody bool) string {
 		return "has no X-Request-Id"
 	case noBody:
 		return ""
-	case o.document != nil && a.header.Get("Content-Encoding") == "gzip" && a.body != o.document.gzipped,
-		o.document != nil && a.header.Get("Content-Encoding") != "gzip" && a.body != o.document.plain:
+	case o.document != nil && a.body != o.document[a.header.Get("Content-Encoding")]:
 		return "is not the document"
-	case o.document != nil:
-		return ""
-	case o.status == http.StatusOK && a.body != o.record:
+	case o.document == nil && o.status == http.StatusOK && a.body != o.record:
 		return "has another record than " + o.record
 	case o.status == http.StatusOK:
 		return ""
@@ -363,6 +361,124 @@ func (o *outcome) mismatch(a *answer, noBody bool) string {
 	}
 	if m[1] != strconv.Itoa(o.status) || m[2] != o.kind {
 		return "is of the kind " + m[2]
+	}
+	return ""
+}
+
+// compare compares the answers received in a conversation with those that the contract allows to
+// the client, the parameter by. The function seen returns what else is wrong with an allowed
+// answer, or "". The results are a description of the first wrong answer, or "", and the number of
+// requests answered.
+func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*answer) string) (wrong string,
+	answered int) {
+	got := x.got
+	for at := 0; ; {
+		for bytes.HasPrefix(v.stream[at:], []byte("\r\n")) { // RFC 9112, 2.2
+			at += 2
+		}
+		stream := v.stream[at:]
+		if len(stream) == 0 && len(got) > 0 {
+			return "an answer without a request: " + shown(got), answered
+		} else if len(stream) == 0 {
+			return "", answered
+		}
+		e := c.next(stream, v.sound[at], by)
+		switch {
+		case len(got) == 0 && (e.silence || x.reset && x.late):
+			return "", answered
+		case len(got) == 0 && x.reset:
+			return "the connection was cut in place of an answer to " + shown(stream), answered
+		case len(got) == 0:
+			return "no answer came to " + shown(stream), answered
+		}
+		a, err := readAnswer(got, e)
+		if err != nil {
+			if x.reset && x.late {
+				return "", answered
+			}
+			return fmt.Sprintf("%s: %s to %s", err, shown(got), shown(stream)), answered
+		}
+		o, why := e.match(a)
+		if o == nil {
+			return fmt.Sprintf("the answer %s: %s to %s", why, shown(got), shown(stream)), answered
+		}
+		if why := seen(a); why != "" {
+			return why + ": " + shown(got), answered
+		}
+		if o.refused {
+			if by.refused++; by.refused == 1 {
+				by.since = time.Now()
+			}
+		}
+		if o.unsure {
+			by.forget()
+		}
+		answered++
+		if got = a.rest; o.closes {
+			if len(got) > 0 {
+				return "bytes after the last answer: " + shown(got), answered
+			}
+			return "", answered
+		}
+		at += e.size
+	}
+}
+
+// match compares the answer with the allowed outcomes. It returns the outcome that the answer
+// matches. If there is none, it returns nil and a text that says what is wrong with the answer.
+func (e *expected) match(a *answer) (*outcome, string) {
+	var wrong string
+	for i := range e.outcomes {
+		o := &e.outcomes[i]
+		why := o.mismatch(a, e.noBody || e.anyBody && a.body == "")
+		if why == "" {
+			return o, ""
+		}
+		if wrong == "" || a.status == o.status {
+			wrong = fmt.Sprintf("%s (wanted %d)", why, o.status)
+		}
+	}
+	return nil, wrong
+}
+
+// shown returns the beginning of b for a finding, with secrets removed.
+func shown(b []byte) string {
+	const most = 240
+	text := access.Redact(string(b))
+	if len(text) > most {
+		return fmt.Sprintf("%q… (%d bytes)", text[:most], len(b))
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// maxMessages is the maximum number of different messages in all refusals of a run. Messages must
+// be fixed texts. One that repeated its input would be different for nearly every request.
+const maxMessages = 60
+
+// observed collects the answers of a whole run, for checks that concern several answers.
+type observed struct {
+	mu       sync.Mutex
+	ids      map[string]bool // X-Request-Id
+	messages map[string]bool
+	statuses map[int]int
+}
+
+// note adds an answer, and returns what is wrong with it in comparison with the earlier answers, or
+// "".
+func (o *observed) note(a *answer) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.statuses[a.status]++
+	id := a.header.Get("X-Request-Id")
+	if o.ids[id] {
+		return "two answers have one X-Request-Id"
+	}
+	o.ids[id] = true
+	if a.status != 200 && a.body != "" {
+		o.messages[a.body] = true
+		if len(o.messages) > maxMessages {
+			return "the messages are not fixed texts: they repeat what was sent"
+		}
 	}
 	return ""
 }

@@ -7,11 +7,12 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +22,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/vehicle"
 	"carstate/torture/defects"
 	"carstate/torture/row"
 )
@@ -42,16 +44,13 @@ var Row = row.Row{
 	Run:   run,
 }
 
-// files is the number of descriptors that this process needs. The node needs as many.
-const files = 17_500
+// descriptors is the number of descriptors that this process needs. The node needs as many.
+const descriptors = 17_500
 
 func needs() error {
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return err
-	}
-	if limit.Max < files {
-		return fmt.Errorf("a process may open only %d files: allow it %d with 'ulimit -n %d'", limit.Max, files, files)
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Max < descriptors {
+		return fmt.Errorf("a process may open only %d files: allow it more with 'ulimit -n %d'", limit.Max, descriptors)
 	}
 	for program, pkg := range map[string]string{"slowhttptest": "slowhttptest", "nginx": "nginx-light",
 		"haproxy": "haproxy", "chrt": "util-linux", "taskset": "util-linux"} {
@@ -63,14 +62,18 @@ func needs() error {
 }
 
 func run(ctx context.Context, a *row.Attempt) {
-	w := &world{attempt: a, log: &logWatch{attempt: a},
-		contract: &contract{tokens: make(map[string]*token), cars: make(map[string]car),
-			documents: make(map[string]document)}}
+	w := &world{attempt: a, log: &logWatch{attempt: a}, contract: &contract{make(map[string]*token), make(map[string]car),
+		make(map[string]document)}}
 	// Verdicts must not become stale during a long run.
 	w.Node = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
 		Flags: []string{"--max-age", "48h"}, Heard: w.log.hear}, time.Minute))
 	defer w.Kill()
-	w.fill(ctx)
+	w.admin = must.Get(w.AdminClient())
+	w.issueTokens(ctx)
+	w.driveCars(ctx)
+	for _, path := range []string{"/", "/openapi.json", "/reference/"} {
+		w.documents[path] = readDocument(w.URL(nodeprocess.Query) + path)
+	}
 	for _, part := range []struct {
 		name string
 		do   func(context.Context, *world)
@@ -81,21 +84,15 @@ func run(ctx context.Context, a *row.Attempt) {
 		must.Do(ctx.Err())
 		a.Logf("%s took %s", part.name, time.Since(began).Round(time.Millisecond))
 	}
-	lines, bytes := w.log.said()
-	a.Figure("log", float64(lines), "lines")
-	a.AtMost("log", float64(bytes)/(1<<20), "MiB", 1)
-	select {
-	case <-w.Ended():
+	if w.HasEnded() {
 		a.Wrong("the process has ended; its last output: %.300q", w.Log()[max(0, len(w.Log())-300):])
 		return
-	default:
 	}
 	if err := w.Stop(); err != nil {
-		if _, ok := errors.AsType[*nodeprocess.EndedError](err); !ok {
-			must.Do(err)
-		}
 		a.Wrong("it does not stop in order: %v", err)
 	}
+	a.Figure("log", float64(w.log.lines), "lines")
+	a.AtMost("log", float64(w.log.bytes)/(1<<20), "MiB", 1)
 }
 
 // share scales n in proportion to the size of this attempt. The result is at least the parameter
@@ -115,46 +112,33 @@ type world struct {
 	strange []string // texts that are no tokens
 }
 
-// fill creates tokens and cars, and reads the documents.
-func (w *world) fill(ctx context.Context) {
-	w.admin = must.Get(w.AdminClient())
-	w.issueTokens(ctx)
-	w.driveCars(ctx)
-	for _, path := range []string{"/", "/openapi.json", "/reference/"} {
-		w.documents[path] = readDocument(w.URL(nodeprocess.Query) + path)
-	}
-}
-
 // issueTokens issues tokens of all kinds.
 func (w *world) issueTokens(ctx context.Context) {
-	all := access.AllVehicles()
-	for _, r := range []struct {
-		access.Request
-		agreed token
+	for _, x := range []struct {
+		operations    access.Operations
+		only          string
+		ends, revoked bool
 	}{
-		{access.Request{Operations: access.AllOperations, Vehicles: all}, token{}},
-		{access.Request{Operations: access.CarDrivingState, Vehicles: all}, token{}},
-		{access.Request{Operations: access.ThrottleSystem, Vehicles: all}, token{}},
-		{access.Request{Operations: access.AllOperations, Vehicles: access.VehicleSet("CarNormal")},
-			token{only: map[string]bool{"CarNormal": true}}},
-		{access.Request{Operations: access.AllOperations, Vehicles: all}, token{dead: true}},
-		{access.Request{Operations: access.AllOperations, Vehicles: all, Expires: time.Now().Add(time.Hour)},
-			token{dead: true}},
+		{operations: access.AllOperations}, {operations: access.CarDrivingState}, {operations: access.ThrottleSystem},
+		{operations: access.AllOperations, only: "CarNormal"}, {operations: access.AllOperations, revoked: true},
+		{operations: access.AllOperations, ends: true},
 	} {
-		ends := !r.Expires.IsZero()
-		if ends {
+		r := access.Request{Developer: "Ada", Operations: x.operations, Vehicles: access.AllVehicles()}
+		if x.only != "" {
+			r.Vehicles = access.VehicleSet(vehicle.ID(x.only))
+		}
+		if x.ends {
 			r.Expires = time.Now().Add(4 * time.Second) // late enough that it cannot expire before it is issued
 		}
-		r.Developer = "Ada"
-		made := must.Get(w.admin.IssueToken(ctx, r.Request))
-		if r.agreed.dead && !ends {
+		made := must.Get(w.admin.IssueToken(ctx, r))
+		if x.revoked {
 			must.Get(w.admin.RevokeToken(ctx, made.ID))
 		}
-		t := &r.agreed
-		t.secret, t.driving, t.throttle = made.AccessToken, r.Operations.Has(access.CarDrivingState),
-			r.Operations.Has(access.ThrottleSystem)
+		t := &token{secret: made.AccessToken, driving: x.operations.Has(access.CarDrivingState),
+			throttle: x.operations.Has(access.ThrottleSystem), only: x.only, dead: x.revoked || x.ends}
 		w.tokens[t.secret] = t
 		w.open = append(w.open, t)
+		w.log.secrets(t.secret)
 	}
 	unknown, _ := access.NewSecret(access.TokenKind)
 	source, _ := access.NewSecret(access.SourceKind)
@@ -162,9 +146,6 @@ func (w *world) issueTokens(ctx context.Context) {
 	w.strange = []string{"", "x", "null", "cst_", unknown, source, operator, "Bearer+" + w.open[0].secret,
 		w.open[0].secret + "0", w.open[0].secret[:39], strings.ToUpper(w.open[0].secret), "cstid0123456789", "'+OR+1=1+--"}
 	w.log.secrets(unknown, source, operator)
-	for secret := range w.tokens {
-		w.log.secrets(secret)
-	}
 }
 
 // driveCars sends samples that lead to every kind of answer, and waits until all answers
@@ -187,9 +168,7 @@ func (w *world) driveCars(ctx context.Context) {
 	w.cars["CarParked"] = car{notDriving: true}
 	key := must.Get(w.AddSource(ctx, "setup"))
 	w.log.secrets(key)
-	if status, text := must.Get2(w.Post(ctx, key, lines.String())); status != 202 {
-		must.Fail("the cars' first samples got %d %s", status, text)
-	}
+	row.Feed(ctx, w.Node, key, lines.String())
 	must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
 		for vid, truth := range w.cars {
 			d, err1 := w.Ask(ctx, drivingPath, w.open[0].secret, vid)
@@ -199,9 +178,6 @@ func (w *world) driveCars(ctx context.Context) {
 				return fmt.Errorf("%s is answered %+v, %+v, %v, %v", vid, d, t, err1, err2)
 			}
 		}
-		return nil
-	}))
-	must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
 		for _, t := range w.open {
 			if a, err := w.Ask(ctx, drivingPath, t.secret, "CarNormal"); err != nil || t.dead && a.HTTP == 200 {
 				return fmt.Errorf("a token that ended gets %d: %w", a.HTTP, err)
@@ -214,18 +190,16 @@ func (w *world) driveCars(ctx context.Context) {
 func (w *world) writer(worker int, rng *rand.Rand) *writer {
 	return &writer{
 		Rand: rng, name: string(rune('a' + worker)), tokens: w.open, strange: w.strange,
-		cars: []string{"CarNormal", "CarJam", "CarFaulty", "CarParked"},
+		cars: slices.Sorted(maps.Keys(w.cars)),
 	}
 }
 
 // logWatch checks all lines of the node's log.
 type logWatch struct {
-	attempt *row.Attempt
+	attempt      *row.Attempt
+	bytes, lines int64 // to be read after the node has ended
 
-	mu     sync.Mutex
-	bytes  int64
-	lines  int64
-	wrong  int
+	mu     sync.Mutex // guards secret
 	secret []string
 }
 
@@ -257,14 +231,7 @@ func (l *logWatch) hear(line []byte) {
 			wrong = "contains a secret"
 		}
 	}
-	if wrong != "" && l.wrong < 5 {
-		l.wrong++
+	if wrong != "" {
 		l.attempt.Wrong("a line of the log %s: %.300q", wrong, line)
 	}
-}
-
-func (l *logWatch) said() (lines, bytes int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lines, l.bytes
 }

@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,13 +10,18 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"carstate/bench/must"
-	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
+	"carstate/torture/openloop"
 )
 
 // talkers is the number of concurrent connections.
@@ -55,9 +61,7 @@ func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (
 	}
 	defer c.Close()
 	began := time.Now()
-	if err := c.SetDeadline(began.Add(patience)); err != nil {
-		return exchange{err: err}
-	}
+	_ = c.SetDeadline(began.Add(patience))
 	read := make(chan error, 1)
 	go func() {
 		var err error
@@ -98,124 +102,6 @@ func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	return nil
 }
 
-// compare compares the answers received in a conversation with those that the contract allows to
-// the client, the parameter by. The function seen returns what else is wrong with an allowed
-// answer, or "". The results are a description of the first wrong answer, or "", and the number of
-// requests answered.
-func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*answer) string) (wrong string,
-	answered int) {
-	got := x.got
-	for at := 0; ; {
-		for bytes.HasPrefix(v.stream[at:], []byte("\r\n")) { // RFC 9112, 2.2
-			at += 2
-		}
-		stream := v.stream[at:]
-		if len(stream) == 0 && len(got) > 0 {
-			return "an answer without a request: " + shown(got), answered
-		} else if len(stream) == 0 {
-			return "", answered
-		}
-		e := c.next(stream, v.sound[at], by)
-		switch {
-		case len(got) == 0 && (e.silence || x.reset && x.late):
-			return "", answered
-		case len(got) == 0 && x.reset:
-			return "the connection was cut in place of an answer to " + shown(stream), answered
-		case len(got) == 0:
-			return "no answer came to " + shown(stream), answered
-		}
-		a, err := readAnswer(got, e)
-		if err != nil {
-			if x.reset && x.late {
-				return "", answered
-			}
-			return fmt.Sprintf("%s: %s to %s", err, shown(got), shown(stream)), answered
-		}
-		o, why := e.match(a)
-		if o == nil {
-			return fmt.Sprintf("the answer %s: %s to %s", why, shown(got), shown(stream)), answered
-		}
-		if why := seen(a); why != "" {
-			return why + ": " + shown(got), answered
-		}
-		if o.refused {
-			if by.refused++; by.refused == 1 {
-				by.since = time.Now()
-			}
-		}
-		if o.unsure {
-			by.forget()
-		}
-		answered++
-		if got = a.rest; o.closes {
-			if len(got) > 0 {
-				return "bytes after the last answer: " + shown(got), answered
-			}
-			return "", answered
-		}
-		at += e.size
-	}
-}
-
-// match compares the answer with the allowed outcomes. It returns the outcome that the answer
-// matches. If there is none, it returns nil and a text that says what is wrong with the answer.
-func (e *expected) match(a *answer) (*outcome, string) {
-	var wrong string
-	for i := range e.outcomes {
-		o := &e.outcomes[i]
-		why := o.mismatch(a, e.noBody || e.anyBody && a.body == "")
-		if why == "" {
-			return o, ""
-		}
-		if wrong == "" || a.status == o.status {
-			wrong = fmt.Sprintf("%s (wanted %d)", why, o.status)
-		}
-	}
-	return nil, wrong
-}
-
-// shown returns the beginning of b for a finding, with secrets removed.
-func shown(b []byte) string {
-	const most = 240
-	text := access.Redact(string(b))
-	if len(text) > most {
-		return fmt.Sprintf("%q… (%d bytes)", text[:most], len(b))
-	}
-	return fmt.Sprintf("%q", text)
-}
-
-// maxMessages is the maximum number of different messages in all refusals of a run. Messages must
-// be fixed texts. One that repeated its input would be different for nearly every request.
-const maxMessages = 60
-
-// observed collects the answers of a whole run, for checks that concern several answers.
-type observed struct {
-	mu       sync.Mutex
-	ids      map[string]bool // X-Request-Id
-	messages map[string]bool
-	statuses map[int]int
-}
-
-// note adds an answer, and returns what is wrong with it in comparison with the earlier answers, or
-// "".
-func (o *observed) note(a *answer) string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.statuses[a.status]++
-	id := a.header.Get("X-Request-Id")
-	if o.ids[id] {
-		return "two answers have one X-Request-Id"
-	}
-	o.ids[id] = true
-	if a.status != 200 && a.body != "" {
-		o.messages[a.body] = true
-		if len(o.messages) > maxMessages {
-			return "the messages are not fixed texts: they repeat what was sent"
-		}
-	}
-	return ""
-}
-
 // requests sends hostile requests to a query listener, and checks the answers against the
 // contract.
 func requests(ctx context.Context, w *world) {
@@ -227,7 +113,7 @@ func requests(ctx context.Context, w *world) {
 	began := time.Now()
 	for worker := range talkers {
 		workers.Go(func() {
-			rng := rand.New(rand.NewPCG(a.Seed, uint64(worker)))
+			rng := a.Rand(worker)
 			h, by := w.writer(worker, rng), new(caller)
 			for n := 0; ctx.Err() == nil && left.Load() > 0; n++ {
 				// The service limits refusals per address and minute. Use a new
@@ -278,17 +164,145 @@ func addressOf(worker, n int) string {
 }
 
 // readDocument reads a page of the documentation, plain and compressed.
-func readDocument(url string) (d document) {
-	for encoding, text := range map[string]*string{"identity": &d.plain, "gzip": &d.gzipped} {
+func readDocument(url string) document {
+	d := make(document)
+	for _, encoding := range []string{"", "gzip"} {
 		req := must.Get(http.NewRequest(http.MethodGet, url, nil))
-		req.Header.Set("Accept-Encoding", encoding)
+		req.Header.Set("Accept-Encoding", cmp.Or(encoding, "identity"))
 		resp := must.Get(http.DefaultTransport.RoundTrip(req))
 		body := must.Get(io.ReadAll(resp.Body))
 		must.Do(resp.Body.Close())
-		if resp.StatusCode != http.StatusOK {
+		if d[encoding] = string(body); resp.StatusCode != http.StatusOK {
 			must.Fail("the documentation at %s gets %d", url, resp.StatusCode)
 		}
-		*text = string(body)
 	}
 	return d
+}
+
+// proxied is the number of conversations through each proxy.
+const proxied = 4000
+
+// behindProxies sends smuggled requests through proxies, which have their own HTTP parsers.
+func behindProxies(ctx context.Context, w *world) {
+	w.behind(ctx, "nginx", "-p DIR -c DIR/config -e stderr")
+	w.behind(ctx, "haproxy", "-db -f DIR/config")
+}
+
+// behind sends smuggled requests through a proxy, while other clients send correct requests through
+// the same proxy. Each correct request must receive its own answer.
+func (w *world) behind(ctx context.Context, program, args string) {
+	a := w.attempt
+	address, stop := w.startProxy(ctx, program, args)
+	defer stop()
+	invalid := w.refused(ctx, `"invalid_request"`)
+	attacking, stopAttack := context.WithCancel(ctx)
+	defer stopAttack()
+	var left, asked, refused atomic.Int64
+	left.Store(int64(share(a, proxied, 200)))
+	var attackers, askers sync.WaitGroup
+	for i := range 4 {
+		attackers.Go(func() {
+			rng := a.Rand(2000 + i)
+			for h := w.writer(i, rng); left.Add(-1) >= 0 && ctx.Err() == nil; {
+				stream := []byte(pick(h, "", h.sound()) + h.smuggle() + h.sound())
+				x := talk(ctx, addressOf(60, i), address, stream, rng)
+				if ctx.Err() != nil {
+					return
+				}
+				a.Offered(1)
+				if x.err != nil {
+					a.Wrong("through %s: %v: %s", program, x.err, shown(stream))
+				}
+			}
+		})
+		askers.Go(func() {
+			h := w.writer(i, a.Rand(3000+i))
+			h.name = "p" + h.name
+			c := &openloop.Conn{To: address, Limit: patience}
+			defer c.Close()
+			for attacking.Err() == nil {
+				vid := h.nobody()
+				status, got, err := c.Ask(ctx, question(drivingPath, w.open[0], vid))
+				asked.Add(1)
+				switch {
+				case err != nil:
+					a.Wrong("through %s, a good request is lost: %v", program, err)
+				case status == http.StatusBadGateway || status == http.StatusGatewayTimeout:
+					refused.Add(1)
+				case status != http.StatusOK || !strings.HasPrefix(got, `{"code":200,"msg":"success","data":{"vid":"`+vid+`",`):
+					a.Wrong("through %s, a query for %s receives %d %.200q", program, vid, status, got)
+					return
+				}
+			}
+		})
+	}
+	attackers.Wait()
+	stopAttack()
+	askers.Wait()
+	a.Offered(int(asked.Load()))
+	a.Acknowledged(int(asked.Load() - refused.Load()))
+	must.Do(ctx.Err())
+	if asked.Load() == refused.Load() {
+		must.Fail("%s answers no request", program)
+	}
+	a.Figure("good requests through "+program+", during smuggling", float64(asked.Load()), "")
+	// Requests that the proxy itself refuses do not test the service.
+	through := w.refused(ctx, `"invalid_request"`)
+	a.Figure("requests through "+program+" that the service refused as invalid", through-invalid, "")
+	if through == invalid {
+		a.Wrong("behind %s the service had nothing to refuse: smuggling was not tried", program)
+	}
+	// The service must close a connection after bytes that two parsers could interpret
+	// differently. A request that a proxy is about to send over that connection is then sent
+	// over another connection, which the service may have closed as well. The proxy tries all
+	// connections that it keeps, and then answers 502. With four connections and four
+	// attackers, a 502 is rare. There is no other reason for a lost answer.
+	part := 100 * float64(refused.Load()) / float64(asked.Load())
+	a.AtMost("of them answered by "+program+" with 502 or 504", part, "%", 1)
+	must.Do(ctx.Err())
+}
+
+// refused returns how many queries the node has refused with the given reason, or with any reason
+// if the parameter reason is "".
+func (w *world) refused(ctx context.Context, reason string) (sum float64) {
+	for name, n := range must.Get(w.Metrics(ctx)) {
+		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, reason) &&
+			!strings.Contains(name, `"answered"`) {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// startProxy starts a proxy and waits until it listens. In its arguments, DIR is its directory.
+func (w *world) startProxy(ctx context.Context, program, args string) (address string, stop func()) {
+	dir := filepath.Join(w.attempt.Dir, program)
+	must.Do(os.Mkdir(dir, 0o755))
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
+	address = l.Addr().String()
+	format := must.Get(files.ReadFile(program + ".conf"))
+	config := fmt.Sprintf(string(format), dir, w.Address(nodeprocess.Query), address)
+	must.Do(l.Close(), os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o600))
+	running, end := context.WithCancel(ctx)
+	cmd := exec.CommandContext(running, program, strings.Fields(strings.ReplaceAll(args, "DIR", dir))...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // its workers end with it
+	cmd.WaitDelay = 10 * time.Second
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	must.Do(cmd.Start())
+	stop = func() {
+		end()
+		_ = cmd.Wait() // it was ended on purpose
+	}
+	if err := nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
+		c, err := dialFrom(ctx, "127.0.0.1", address)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
+	}); err != nil {
+		stop()
+		must.Fail("%s does not listen: %w: %.300s", program, err, said.String())
+	}
+	return address, stop
 }

@@ -2,13 +2,54 @@ package hostile
 
 import (
 	"bytes"
+	"embed"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"carstate/bench/must"
+	"carstate/torture/row"
 )
+
+//go:embed attacks.txt nginx.conf haproxy.conf
+var files embed.FS
+
+// list is a list of texts that are sent. Its name says what they are.
+type list struct {
+	name  string
+	texts []string
+}
+
+// attacks holds the lists of attacks.txt. There, the name of a list follows "# ", {5:x} is a text that
+// is repeated five times, and an empty line is an empty text.
+var attacks = func() (all []list) {
+	repeated := regexp.MustCompile(`\{(\d+):([^}]+)\}`)
+	for _, line := range row.Lines(files, "attacks.txt") {
+		if name, ok := strings.CutPrefix(line, "# "); ok {
+			all = append(all, list{name: name})
+			continue
+		}
+		l := &all[len(all)-1]
+		l.texts = append(l.texts, repeated.ReplaceAllStringFunc(line, func(s string) string {
+			m := repeated.FindStringSubmatch(s)
+			return strings.Repeat(m[2], must.Get(strconv.Atoi(m[1])))
+		}))
+	}
+	return all
+}()
+
+// lists returns the lists whose names begin with kind, without that part of their names.
+func lists(kind string) (some []list) {
+	for _, l := range attacks {
+		if name, ok := strings.CutPrefix(l.name, kind); ok {
+			some = append(some, list{name, l.texts})
+		}
+	}
+	return some
+}
 
 // writer generates requests, both good and hostile ones. All random choices follow from its
 // seed.
@@ -19,6 +60,11 @@ type writer struct {
 	cars    []string
 	serial  int
 	name    string // letters and digits, unique among writers
+}
+
+// from returns a text of the list with a name.
+func (w *writer) from(name string) string {
+	return pick(w, attacks[slices.IndexFunc(attacks, func(l list) bool { return l.name == name })].texts...)
 }
 
 func pick[T any](w *writer, list ...T) T { return list[w.IntN(len(list))] }
@@ -32,15 +78,6 @@ func (w *writer) nobody() string {
 	return "N" + w.name + "x" + strconv.Itoa(w.serial)
 }
 
-// headers are the headers that a request may have besides Host, each at most once.
-var headers = []string{
-	"Accept: */*", "User-Agent: curl/8", "Content-Length: 0", "Connection: keep-alive",
-	"X-Forwarded-For: 10.1.2.3, 4.5.6.7", "If-None-Match: *", "Range: bytes=0-3",
-	"Accept-Encoding: gzip", "Upgrade: h2c", "X-Odd: \t \xff\xfe ", "Authorization: Basic eDp5", "X-Request-Id: mine",
-	"Cookie: a=b", "Content_Length: 5",
-	"X-Original-URL: /metrics", "Te: trailers", "Trailer: x", "Connection: close", "Origin: https://example.com",
-}
-
 // sound returns a correct request. Its token may be unknown.
 func (w *writer) sound() string {
 	secret, vid := pick(w, w.tokens...).secret, pick(w, w.cars...)
@@ -52,7 +89,7 @@ func (w *writer) sound() string {
 	}
 	params := []string{"access_token=" + w.encoded(secret), "vid=" + w.encoded(vid)}
 	if w.chance(4) {
-		params = append(params, pick(w, "x=1", "x", "=", "", "lang=%C3%A4", "callback=%00", "u=http://a/?b", "VID=A"))
+		params = append(params, w.from("parameters"))
 	}
 	w.Shuffle(len(params), func(i, j int) { params[i], params[j] = params[j], params[i] })
 	target := pick(w, drivingPath, drivingPath, throttlePath) + "?" + strings.Join(params, "&")
@@ -65,7 +102,7 @@ func (w *writer) sound() string {
 		pick(w, " HTTP/1.1", " HTTP/1.1", " HTTP/1.1", " HTTP/1.1", " HTTP/1.0")
 	lines := []string{"Host: " + pick(w, "localhost", "127.0.0.1:8080", "[::1]", "cars.example")}
 	for w.chance(3) {
-		if h := pick(w, headers...); !slices.Contains(lines, h) {
+		if h := w.from("headers"); !slices.Contains(lines, h) {
 			lines = append(lines, h)
 		}
 	}
@@ -88,47 +125,9 @@ func (w *writer) encoded(s string) string {
 	return b.String()
 }
 
-// spoilers change a part of a request. In their replacements, @@ is replaced by the original part.
-var spoilers = []struct {
-	part *regexp.Regexp
-	with []string
-}{
-	{regexp.MustCompile(`^[A-Z]+`), []string{"POST", "get", "OPTIONS", "TRACE", "CONNECT", "PUT", "Head", "GE T", "",
-		"G\x00T", "PRI", "\x16\x03\x01", long(40)}},
-	{regexp.MustCompile(` HTTP/1\.[01]`), []string{" HTTP/1.2", " HTTP/2.0", " HTTP/0.9", " http/1.1", "@@ ", "", " ",
-		" HTTP/11", "@@x", " ICY/1.0"}},
-	{regexp.MustCompile(`vid=[^& ]*`), []string{"", "@@&@@", "@@&vid=Car", "v%69d=B&@@", "vid", "vid=", "VID=A", "@@%20",
-		"@@+", "@@-", "@@%00", "@@%0d%0aSet-Cookie:x", "@@%C3%84", "@@\xc3\x84", "@@#top",
-		"@@;x=1", "@@%2543", "@@\"", "@@<script>", "@@_", "@@%EF%BC%A1", "@@../..", "@@'--", "@@" + long(250), "@@" +
-			long(4000), "@@&%", "@@&%2", "@@&%zz=1", "@@&x=100%", "@@&%C1%B6id=A", "@@&&&"}},
-	{regexp.MustCompile(`access_token=[^& ]*`), []string{"", "@@&@@", "access_token=", "access_token=x",
-		"access_token=Bearer+x", "token=x", "Access_Token=x", "access_token=%00", "access_token=" + long(200),
-		"@@&access_token=", "access%5ftoken=x", "access%5ftoken=x&@@", "access_token=%zz"}},
-	{regexp.MustCompile(`[?&]`), []string{";", "&&", "?", "??", "&amp;", ",", "%3F"}},
-	{regexp.MustCompile(` (/[^? ]*)`), []string{"@@/", " /", "@@%00", "@@;v=1", "@@#x", " /api/..", " //api", "@@%zz",
-		"@@.json", " /metrics", " /debug/pprof/", " /healthz", " /v1/telemetry", " /reference",
-		" /assets/../openapi.json", " \\api", " /%61pi", " /API", " /nothing", " /no\"thing", " /" + long(20)}},
-	{regexp.MustCompile(` [^ ]+ `), []string{" * ", " localhost:80 ", " nothing ", "  ", " http:// ", " http:/// ",
-		" http://localhost ", " ftp://localhost/ ", " http://me@localhost" + drivingPath + " ", " mailto:x ",
-		" // ", " / / ", " ?vid=A ", " http://localhost?vid=A ", " javascript:1 ", " 1:2 "}},
-	{regexp.MustCompile(`Host: [^\r]*\r\n`), []string{"", "@@@@", "@@host: other\r\n", "HOST:\r\n", "Host: \r\n",
-		"Host: a b\r\n", "Host: me@localhost\r\n", "Host: localhost/x\r\n", "Host: localhost\xe9\r\n", "Host: a,b\r\n",
-		"Host: [::1\r\n", "Host: :80\r\n", "Host: a:b:c\r\n", "Host:\tlocalhost\t\r\n", "Host: localhost:99999999\r\n",
-		"Host: " + long(300) + "\r\n"}},
-	{regexp.MustCompile(`\r\n\r\n$`), []string{"\r\nExpect: 100-continue@@", "\r\nexpect:@@", "\r\nX : y@@", "\r\n X: y@@",
-		"\r\n\tX: y@@", "\r\n: y@@", "\r\nX@@", "\r\nX(Y): z@@", "\r\nX: a\x00b@@", "\r\nX: a\rb@@",
-		"\r\nX: a\x7fb@@", "\r\nX: a\nY: b@@", "\r\n\r@@", "\r\nHeader\xc3\xa4: x@@", "\r\nX: y\r@@", "\r\nX: " + long(3000) +
-			"@@", "@@x", "@@\n", "@@\r", "@@\x00", "@@hello", "@@0\r\n\r\n", "\n\n", "\n\r\n", "\r\n"}},
-	{regexp.MustCompile(`\r\n\r\n$`), []string{"\r\nConnection: CLOSE@@", "\r\nConnection: keep-alive, close@@",
-		"\r\nConnection: Close, x@@", "\r\nConnection: closed@@", "\r\nConnection: ,close,@@",
-		"\r\nConnection: keep-alive@@"}},
-	{regexp.MustCompile(`\r\n\r\n$`), []string{"\r\nContent-Length: 5@@hello", "\r\nContent-Length: 5@@",
-		"\r\nContent-Length: 0, 0@@", "\r\nContent-Length: 00@@", "\r\nContent-Length: +0@@", "\r\nContent-Length: -0@@",
-		"\r\nContent-Length: -1@@", "\r\nContent-Length: 0x0@@", "\r\nContent-Length:@@", "\r\nContent-Length: 1e0@@",
-		"\r\nContent-Length: 0 0@@", "\r\nContent-Length: 99999999999999999999@@",
-		"\r\nContent-Length: \t0\t@@", "\r\nContent-Length: 0;@@", "\r\nContent-Length: 0\x0b@@", "\r\nContent-Length:0@@",
-		"\r\nContent-Length: 1@@", "\r\nContent-Length: 0\r\ncontent-length:0@@"}},
-}
+// spoilers are lists that replace a part of a request, which matches the pattern in their names. In
+// the texts, @@ is replaced by the original part.
+var spoilers = lists("spoil ")
 
 // spoil changes one part of a request (see spoilers), or makes its request line or its head about
 // as long as a limit allows.
@@ -141,11 +140,11 @@ func (w *writer) spoil(request string) string {
 		return strings.TrimSuffix(request, "\r\n") + "X: " + long(max(0, n-len(request)-len("X: \r\n"))) + "\r\n\r\n"
 	}
 	s := pick(w, spoilers...)
-	at := s.part.FindStringIndex(request)
+	at := regexp.MustCompile(s.name).FindStringIndex(request)
 	if at == nil {
 		return request
 	}
-	return request[:at[0]] + strings.ReplaceAll(pick(w, s.with...), "@@", request[at[0]:at[1]]) + request[at[1]:]
+	return request[:at[0]] + strings.ReplaceAll(pick(w, s.texts...), "@@", request[at[0]:at[1]]) + request[at[1]:]
 }
 
 // mutate changes random bytes.
@@ -160,8 +159,8 @@ func (w *writer) mutate(b []byte) []byte {
 		case 0:
 			b[i] = byte(w.IntN(256))
 		case 1:
-			b = slices.Insert(b, i, pick(w, byte(0), '\r', '\n', ' ', '\t', '%', '&', ':', ';', '=', '?', '#', 0x7f, 0x80, 0xff,
-				'"'))
+			const odd = "\x00\r\n \t%&:;=?#\x7f\x80\xff\""
+			b = slices.Insert(b, i, odd[w.IntN(len(odd))])
 		case 2:
 			b = slices.Delete(b, i, j)
 		case 3:
@@ -169,14 +168,11 @@ func (w *writer) mutate(b []byte) []byte {
 		case 4:
 			b = b[:i]
 		case 5:
-			b = bytes.Replace(b, []byte("\r\n"), pick(w, []byte("\n"), []byte("\r"), []byte("\n\r"), []byte("\r\r\n"),
-				[]byte("\r\n ")), 1+w.IntN(2))
+			b = bytes.Replace(b, []byte("\r\n"), []byte(w.from("line ends")), 1+w.IntN(2))
 		case 6:
 			copy(b[i:j], pick(w, bytes.ToUpper, bytes.ToLower)(b[i:j]))
 		case 7:
-			b = slices.Insert(b, i,
-				[]byte(pick(w, "\r\n", "\r\n\r\n", "HTTP/1.1", "Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n", "GET ",
-					"\xef\xbb\xbf", "\u2028"))...)
+			b = slices.Insert(b, i, []byte(w.from("inserted"))...)
 		}
 	}
 	return b
@@ -186,20 +182,14 @@ func (w *writer) mutate(b []byte) []byte {
 // servers: one parser takes certain bytes for the body of the first request, and another parser
 // takes them for the second request.
 func (w *writer) smuggle() string {
-	hidden := "GET " + drivingPath + "?access_token=" + w.tokens[0].secret + "&vid=S" + w.nobody() +
-		" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	hidden := question(drivingPath, w.tokens[0], "S"+w.nobody())
 	length := func(n int) string { return fmt.Sprintf("Content-Length: %d\r\n", n) }
 	chunks := "0\r\n\r\n"
 	if w.chance(3) {
 		chunks = fmt.Sprintf("%x%s\r\n%s\r\n0\r\n\r\n", len(hidden),
 			pick(w, "", ";x=y", "; a=\"\r\n\"", ";"+long(50), " ", "\n"), hidden)
 	}
-	encoding := pick(w, "Transfer-Encoding: chunked", "Transfer-Encoding: chunked", "transfer-encoding:chunked",
-		"Transfer-Encoding: xchunked", "Transfer-Encoding : chunked", "Transfer-Encoding:\tchunked",
-		"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity", "Transfer-Encoding: identity, chunked",
-		"X: y\nTransfer-Encoding: chunked", "Transfer-Encoding:\r\n chunked", "Transfer-Encoding: \x0bchunked",
-		"Transfer-Encoding: chunked;q=1", "Transfer-Encoding: \"chunked\"", "TRANSFER-ENCODING: CHUNKED",
-		"Transfer\x00-Encoding: chunked", " Transfer-Encoding: chunked", "Transfer-Encoding") + "\r\n"
+	encoding := w.from("encodings") + "\r\n"
 	both := chunks + hidden
 	way := pick(w, [][2]string{
 		{length(len(hidden)), hidden},                       // the body is a request
@@ -226,41 +216,39 @@ type conversation struct {
 	sound    map[int]bool // offsets of requests that were not changed
 }
 
-func (v *conversation) add(text string, sound bool) {
-	if sound {
-		v.sound[len(v.stream)] = true
-	}
-	v.stream = append(v.stream, text...)
-}
-
 // conversation generates a conversation. Its last request is correct. The answer to it shows
 // whether the client and the server still agree on where a request begins.
 func (w *writer) conversation() *conversation {
-	v := &conversation{requests: 1 + w.IntN(12), sound: make(map[int]bool)}
-	for range v.requests {
+	v := &conversation{requests: 2 + w.IntN(12), sound: make(map[int]bool)}
+	mutated := func(text string) string { return string(w.mutate([]byte(text))) }
+	for range v.requests - 1 {
+		text := w.sound()
 		switch k := w.IntN(20); {
 		case k < 10:
-			v.add(w.sound(), true)
+			v.sound[len(v.stream)] = true
 		case k < 14:
-			v.add(w.spoil(w.sound()), false)
+			text = w.spoil(text)
 		case k < 15:
-			v.add(w.spoil(w.spoil(w.sound())), false)
+			text = w.spoil(w.spoil(text))
 		case k < 17:
-			v.add(w.smuggle(), false)
+			text = w.smuggle()
 		case k < 19:
-			v.add(string(w.mutate([]byte(w.sound()))), false)
+			text = mutated(text)
 		default:
-			v.add(string(w.mutate([]byte(w.spoil(w.sound())))), false)
+			text = mutated(w.spoil(text))
 		}
-		if w.chance(15) {
-			v.add(pick(w, "\r\n", "\r\n\r\n", "\n", "\x00", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-				"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET /\r\n\r\n", "*1\r\n$4\r\nPING\r\n", "EHLO x\r\n"), false)
+		if v.stream = append(v.stream, text...); w.chance(15) {
+			v.stream = append(v.stream, w.from("noise")...)
 		}
 	}
-	v.add("GET "+throttlePath+"?vid=Z"+w.nobody()+"&access_token="+w.tokens[0].secret+
-		" HTTP/1.1\r\nHost: localhost\r\n\r\n", true)
-	v.requests++
+	v.sound[len(v.stream)] = true
+	v.stream = append(v.stream, question(throttlePath, w.tokens[0], "Z"+w.nobody())...)
 	return v
+}
+
+// question returns a correct query.
+func question(path string, t *token, vid string) string {
+	return "GET " + path + "?access_token=" + t.secret + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
 }
 
 // long returns a text that is too long for most fields.

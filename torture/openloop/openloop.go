@@ -4,7 +4,13 @@
 package openloop
 
 import (
+	"bufio"
 	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -52,4 +58,57 @@ func Measure(ctx context.Context, windows, rate int, clients []Send, done func(e
 		p99 = append(p99, row.Percentile(t, 0.99))
 	}
 	return p99
+}
+
+// Conn is the connection of a client by HTTP/1.1. It is opened when there is a request to send.
+type Conn struct {
+	To    string        // the address of the listener
+	TLS   *tls.Config   // nil: no TLS
+	Limit time.Duration // for each request and its answer
+
+	conn net.Conn // nil: not connected
+	in   *bufio.Reader
+}
+
+// Ask sends a request and returns its answer. An error closes the connection, and so does an answer
+// that announces its end.
+func (c *Conn) Ask(ctx context.Context, request string) (status int, body string, err error) {
+	closes := true // until an answer was received
+	defer func() {
+		if closes {
+			c.Close()
+		}
+	}()
+	if c.conn == nil {
+		d := net.Dialer{Timeout: c.Limit}
+		if c.TLS == nil {
+			c.conn, err = d.DialContext(ctx, "tcp", c.To)
+		} else {
+			c.conn, err = (&tls.Dialer{NetDialer: &d, Config: c.TLS}).DialContext(ctx, "tcp", c.To)
+		}
+		if err != nil {
+			return 0, "", err
+		}
+		c.in = bufio.NewReader(c.conn)
+	}
+	err1 := c.conn.SetDeadline(time.Now().Add(c.Limit))
+	_, err2 := io.WriteString(c.conn, request)
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, "", err
+	}
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	text, err := io.ReadAll(resp.Body)
+	closes = err != nil || resp.Close
+	return resp.StatusCode, string(text), err
+}
+
+// Close closes the connection. The next call of Ask opens another one.
+func (c *Conn) Close() {
+	if c.conn != nil {
+		_ = c.conn.Close()
+		c.conn = nil
+	}
 }

@@ -6,13 +6,18 @@ package row
 import (
 	"cmp"
 	"context"
+	"embed"
 	"fmt"
+	"math/rand/v2"
+	"net/http"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/defects"
 )
@@ -171,8 +176,20 @@ func (a *Attempt) AtLeast(name string, value float64, unit string, least float64
 	a.Aimed(name, value, unit, strings.TrimSpace(fmt.Sprintf("≥ %g %s", least, unit)), value >= least)
 }
 
+// Some adds a count n of something that must have happened. If n is 0, that is a finding, because the
+// row then proves nothing about it.
+func (a *Attempt) Some(name string, n int) {
+	a.Figure(name, float64(n), "")
+	if n == 0 {
+		a.Wrong("%s: there were none, so the row proves nothing about them", name)
+	}
+}
+
 // None adds a count n that must be 0, such as the number of failed samples.
 func (a *Attempt) None(name string, n int) { a.Aimed(name, float64(n), "", "0", n == 0) }
+
+// Rand returns random numbers that follow from the seed. Each use of them has its own number.
+func (a *Attempt) Rand(use int) *rand.Rand { return rand.New(rand.NewPCG(a.Seed, uint64(use))) }
 
 // Start starts the node of the attempt and waits until it is ready.
 func (a *Attempt) Start(ctx context.Context, flags ...string) (*nodeprocess.Node, error) {
@@ -209,10 +226,7 @@ func (a *Attempt) change(f func(*Outcome)) {
 func (a *Attempt) Outcome() Outcome {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	o := a.o
-	o.Figures = append([]Figure(nil), o.Figures...)
-	o.Findings = append([]string(nil), o.Findings...)
-	return o
+	return a.o // elements of its lists never change
 }
 
 // Pause waits for d, or until ctx ends.
@@ -236,6 +250,21 @@ func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	return func() {
 		cancel()
 		running.Wait()
+	}
+}
+
+// Median calls read twenty times a second. The result stop ends that, and returns the median of the
+// values, or 0 if there are none.
+func Median(ctx context.Context, read func() (int, error)) (stop func() int) {
+	var all []int
+	end := Every(ctx, 50*time.Millisecond, func() {
+		if n, err := read(); err == nil {
+			all = append(all, n)
+		}
+	})
+	return func() int {
+		end()
+		return Percentile(all, 0.5)
 	}
 }
 
@@ -264,4 +293,22 @@ func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, m
 		stop()
 		return files, memory
 	}
+}
+
+// Feed sends good telemetry, as NDJSON, which a node must accept for the row to continue.
+func Feed(ctx context.Context, n *nodeprocess.Node, key, lines string) {
+	if status, text := must.Get2(n.Post(ctx, key, lines)); status != http.StatusAccepted {
+		must.Fail("telemetry was not accepted: %d %s", status, text)
+	}
+}
+
+// Lines returns the lines of an embedded file, with \r, \n and \x replaced as in Go's string
+// literals.
+func Lines(files embed.FS, name string) (all []string) {
+	text := must.Get(files.ReadFile(name))
+	for line := range strings.Lines(string(text)) {
+		quoted := `"` + strings.ReplaceAll(strings.TrimSuffix(line, "\n"), `"`, `\"`) + `"`
+		all = append(all, must.Get(strconv.Unquote(quoted)))
+	}
+	return all
 }
