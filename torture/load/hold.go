@@ -25,14 +25,14 @@ import (
 // Refused reports a finding and returns err.
 func (l *Load) Refused(err error) error {
 	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code >= 0 {
-		l.wrong("it does not start after kill -9: %s", e.Last)
+		l.a.Wrong("it does not start after kill -9: %s", e.Last)
 		return err
 	}
 	return nil
 }
 
-// ReadyLimit is the time limit of a start. It is long, because a busy machine is slow.
-const ReadyLimit = 2 * time.Minute
+// readyLimit is the time limit of a start. It is long, because a busy machine is slow.
+const readyLimit = 2 * time.Minute
 
 // Start starts a node and waits until it is ready. A node that refuses to start or does not
 // become ready is a finding.
@@ -41,9 +41,9 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 	if err != nil {
 		return nil, errors.Join(l.Refused(err), err)
 	}
-	if err := n.AwaitReady(ctx, ReadyLimit); err != nil {
+	if err := n.AwaitReady(ctx, readyLimit); err != nil {
 		if ctx.Err() == nil {
-			l.wrong("it is not ready after kill -9: %v", err)
+			l.a.Wrong("it is not ready after kill -9: %v", err)
 		}
 		n.Kill()
 		return nil, err
@@ -56,7 +56,7 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 // look fails, that is no finding.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node,
 	look func(context.Context, *nodeprocess.Node)) {
-	err := l.Settle(ctx, n)
+	err := l.settle(ctx, n)
 	settled := err == nil
 	if settled {
 		err = must.Caught(func() { look(ctx, n) })
@@ -64,12 +64,12 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node,
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case n.HasEnded():
-		l.wrong("it ended by itself: %s", n.LastLine())
+		l.a.Wrong("it ended by itself: %s", n.LastLine())
 	case settled: // look failed, which says nothing about the node
 	case errors.Is(err, errNotSeen):
 		l.a.Lost("%v", err)
 	default:
-		l.wrong("%v", err)
+		l.a.Wrong("%v", err)
 	}
 	must.Do(err)
 }
@@ -77,15 +77,11 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node,
 // End reports the size of the journal, checks that each kind of
 // operation has happened, and stops the node.
 func (l *Load) End(n *nodeprocess.Node) {
-	tokens, revoked := l.journal.count(false)
-	sources, removed := l.journal.count(true)
 	l.a.Figure("vehicles in the journal", float64(len(l.journal.all())), "")
-	l.a.Figure(fmt.Sprintf("tokens issued, %d of them revoked", revoked), float64(tokens), "")
-	l.a.Figure(fmt.Sprintf("sources added, %d of them removed", removed), float64(sources), "")
 	l.a.Figure("vehicles forgotten", float64(len(l.journal.forgotten)), "")
 	l.MustHaveHappened()
 	if err := n.Stop(); err != nil {
-		l.wrong("it does not stop in order: %v", err)
+		l.a.Wrong("it does not stop in order: %v", err)
 	}
 }
 
@@ -111,7 +107,7 @@ const holdLimit = 5 * time.Minute
 // acknowledged sample; otherwise it is a finding. Other senders may continue.
 func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) {
 	if len(vids) == 0 {
-		l.wrong("no sample of any vehicle was acknowledged, so the row proves nothing about them")
+		l.a.Wrong("no sample of any vehicle was acknowledged, so the row proves nothing about them")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, holdLimit)
@@ -179,12 +175,12 @@ const barrierCar = "manybarrier"
 // errNotSeen means that the node acknowledged a sample, but its answers do not include the sample.
 var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
-// Settle waits until everything that was acknowledged before the call must be visible. To
+// settle waits until everything that was acknowledged before the call must be visible. To
 // find out, it sends a sample of barrierCar and waits until an answer includes that sample.
 // Then it repeats both with a second sample. One sample is not enough. Groups of samples
 // are folded, and their states are delivered to nodes, one after the other. But the states
 // of one group become visible in any order.
-func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
+func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 	for range 2 {
 		sent := int64(0)
 		tries := 0
@@ -214,11 +210,8 @@ func (l *Load) Settle(ctx context.Context, n *nodeprocess.Node) error {
 			}
 			return err
 		})
-		if refused != nil {
-			return refused
-		}
-		if err != nil {
-			return err
+		if refused != nil || err != nil {
+			return cmp.Or(refused, err)
 		}
 	}
 	return nil
@@ -241,7 +234,7 @@ const (
 	someSecrets = 40 // of each kind; callers with more than 100 refused tokens a minute are slowed down
 )
 
-// CheckSome compares the node with a part of the journal, mostly its newest entries. Settle must
+// CheckSome compares the node with a part of the journal, mostly its newest entries. settle must
 // have returned, and no operation may be in progress.
 func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) {
 	l.checkCars(ctx, n, l.journal.pick(l.rnd, newestCars, anyCars), l.journal.before)
@@ -279,13 +272,7 @@ func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string
 // operator: of the n newest of each kind.
 func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node, n int) {
 	c := must.Get(node.AdminClient())
-	groups := make(map[[2]bool]int)
-	records := l.journal.newest(func(r *record) bool {
-		group := [2]bool{r.source, r.gone}
-		groups[group]++
-		return groups[group] <= n
-	})
-	for _, r := range records {
+	for _, r := range l.journal.newest(n) {
 		l.checkRecord(ctx, node, &r)
 	}
 	l.journal.mu.Lock()
@@ -314,7 +301,7 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 		l.a.Lost("a token that was issued is answered with %d, status %d", a.HTTP, a.Status)
 	case !r.gone && r.only != "":
 		if a, err := node.Ask(ctx, nodeprocess.DrivingPath, r.secret, barrierCar); err == nil && a.Status != 0 {
-			l.wrong("a token is answered for a vehicle that it was not granted")
+			l.a.Wrong("a token is answered for a vehicle that it was not granted")
 		}
 	}
 }
@@ -349,7 +336,7 @@ func (l *Load) checkStates(ctx context.Context, c *client.Client) {
 		for _, reading := range r.Readings {
 			x := sample{vid, reading.Time.Unix()}
 			if reading.Signal == "Vehicle.Speed" && int64(*reading.Value) != x.speedKmh() {
-				l.wrong("the state of %s holds %s %g of %s, which was not sent", vid, reading.Signal, *reading.Value, clock(x.at))
+				l.a.Wrong("the state of %s holds %s %g of %s, which was not sent", vid, reading.Signal, *reading.Value, clock(x.at))
 			}
 		}
 	}
@@ -358,14 +345,12 @@ func (l *Load) checkStates(ctx context.Context, c *client.Client) {
 // checkLists compares all tokens and sources of the journal with the node's lists.
 func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) {
 	c := must.Get(n.AdminClient())
-	tokens := must.Get(c.Tokens(ctx))
-	sources := must.Get(c.Sources(ctx))
 	listed := make(map[record]bool)
-	for _, t := range tokens {
-		listed[record{id: t.ID, gone: t.RevokedAt != nil}] = true
+	for _, t := range must.Get(c.Tokens(ctx)) {
+		listed[record{id: t.ID, group: group{gone: t.RevokedAt != nil}}] = true
 	}
-	for _, s := range sources {
-		listed[record{source: true, id: s.Name}] = true
+	for _, s := range must.Get(c.Sources(ctx)) {
+		listed[record{id: s.Name, group: group{source: true}}] = true
 	}
 	events := must.Get(c.SearchAudit(ctx, url.Values{"limit": {strconv.Itoa(maxEvents)}})).Events
 	audited, since := make(map[string]bool), time.Time{}
@@ -382,7 +367,7 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) {
 		if !r.source && r.made.Add(-adminLimit).After(since) && !audited[r.id] {
 			l.a.Lost("a token that was issued is not in the audit")
 		}
-		key := record{source: r.source, id: r.id, gone: r.gone && !r.source} // removed sources are not listed
+		key := record{id: r.id, group: group{r.source, r.gone && !r.source}} // removed sources are not listed
 		if listed[key] == (r.source && r.gone) && !r.unsure {
 			l.a.Lost("a %s (revoked or removed: %t) is not listed as that",
 				map[bool]string{true: "source", false: "token"}[r.source], r.gone)

@@ -47,11 +47,10 @@ type car struct {
 
 // record is what was acknowledged about a token or a source.
 type record struct {
-	source bool
+	group
 	id     string // of a token; the name of a source
 	secret string
 	only   string    // the only vehicle that a token may query; "": all
-	gone   bool      // revoked or removed
 	unsure bool      // an operation on it was not acknowledged; its result is unknown
 	made   time.Time // of a token: when its issue was acknowledged
 }
@@ -152,18 +151,12 @@ func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool)
 		return wrong("%s has a state of %s, but no such sample was sent", vid, clock(at))
 	case settled && at < was.acknowledged:
 		c.lost = true
-		text := fmt.Sprintf("%s was acknowledged with a sample of %s, and its state is of %s", vid, clock(was.acknowledged),
-			clock(at))
-		if at < was.seen {
-			text += fmt.Sprintf(" and went back in time: it was of %s", clock(was.seen))
-		}
-		return finding{text, true}
+		return finding{fmt.Sprintf("%s was acknowledged with a sample of %s, and its state is of %s", vid,
+			clock(was.acknowledged), clock(at)), true}
 	case at < was.seen:
 		return wrong("%s went back in time: its state was of %s and is of %s", vid, clock(was.seen), clock(at))
 	}
-	if at > c.seen {
-		c.seen = at
-	}
+	c.seen = max(c.seen, at)
 	return finding{}
 }
 
@@ -174,15 +167,10 @@ func clock(s int64) string { return time.Unix(s, 0).UTC().Format(time.TimeOnly) 
 func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	picked := append([]string(nil), j.one[max(0, len(j.one)-newest):]...)
-	for range any {
-		i := rnd.IntN(len(j.one) + len(j.many) + 1)
-		switch {
-		case i < len(j.one):
-			picked = append(picked, j.one[i])
-		case i < len(j.one)+len(j.many):
-			picked = append(picked, j.many[i-len(j.one)])
-		}
+	picked := slices.Clone(j.one[max(0, len(j.one)-newest):])
+	all := slices.Concat(j.one, j.many)
+	for range min(any, len(all)) {
+		picked = append(picked, all[rnd.IntN(len(all))])
 	}
 	return picked
 }
@@ -191,37 +179,38 @@ func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 func (j *journal) all() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return append(append([]string(nil), j.one...), j.many...)
+	return slices.Concat(j.one, j.many)
 }
 
 // watched returns up to n vehicles that report repeatedly.
 func (j *journal) watched(n int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return append([]string(nil), j.many[:min(n, len(j.many))]...)
+	return slices.Clone(j.many[:min(n, len(j.many))])
 }
 
-// count returns the number of records of tokens or of sources. gone is the number of those that
-// were revoked or removed.
-func (j *journal) count(sources bool) (all, gone int) {
+// group is a kind of records: of tokens or of sources, and whether they are revoked or removed.
+type group struct{ source, gone bool }
+
+// count returns the numbers of records, by their groups.
+func (j *journal) count() map[group]int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	n := make(map[group]int)
 	for _, r := range j.records {
-		if r.source == sources {
-			if all++; r.gone {
-				gone++
-			}
-		}
+		n[r.group]++
 	}
-	return all, gone
+	return n
 }
 
-// newest returns copies of the records for which wanted returns true, the newest first.
-func (j *journal) newest(wanted func(*record) bool) (found []record) {
+// newest returns copies of the n newest records of each group, the newest first.
+func (j *journal) newest(n int) (found []record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	of := make(map[group]int)
 	for _, r := range slices.Backward(j.records) {
-		if !r.unsure && wanted(r) {
+		if !r.unsure && of[r.group] < n {
+			of[r.group]++
 			found = append(found, *r)
 		}
 	}

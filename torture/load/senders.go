@@ -14,7 +14,10 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 
+	"carstate/internal/access"
+	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/vehicle"
 )
 
 // post sends telemetry by HTTP until ctx ends.
@@ -22,7 +25,7 @@ func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	for ctx.Err() == nil {
 		samples := f.batch()
 		if ok, err := l.postOne(ctx, n, samples); err != nil {
-			l.wrong("%v", err)
+			l.a.Wrong("%v", err)
 		} else if ok {
 			continue
 		}
@@ -91,7 +94,7 @@ func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample)
 	l.offer(samples)
 	err := client.Send(ctx, samples[0].vid, []byte(lines(samples)))
 	if r, refused := errors.AsType[Refusal](err); refused && client.Ended.Err() == nil {
-		l.wrong("an MQTT message is answered with 0x%02x", byte(r))
+		l.a.Wrong("an MQTT message is answered with 0x%02x", byte(r))
 	}
 	if err != nil {
 		return false // the result is unknown
@@ -157,3 +160,140 @@ func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
 
 // Close ends the connection.
 func (c *Client) Close() { _ = c.client.Disconnect(&paho.Disconnect{}) } // it may have ended before
+
+// Sender sends the samples of a client by MQTT 5, over a connection to one node at a time, which is
+// opened when there is something to send.
+type Sender struct {
+	Source, Key, ID string
+
+	node   *nodeprocess.Node // the node to which client is connected
+	client *Client           // nil: not connected
+}
+
+// Send publishes samples of a vehicle. An error closes the connection.
+func (s *Sender) Send(ctx context.Context, node *nodeprocess.Node, vid string, samples []byte) (err error) {
+	if s.node != node {
+		s.Close()
+	}
+	if s.client == nil {
+		if s.client, err = Dial(ctx, node, s.Source, s.Key, s.ID); err != nil {
+			return err
+		}
+		s.node = node
+	}
+	if err = s.client.Send(ctx, vid, samples); err != nil {
+		s.Close()
+	}
+	return err
+}
+
+// Close closes the connection, if there is one.
+func (s *Sender) Close() {
+	if s.client != nil {
+		s.client.Close()
+		s.client = nil
+	}
+}
+
+// operate issues and revokes tokens, adds and removes sources and forgets vehicles until
+// ctx ends.
+func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
+	c, err := n.AdminClient()
+	for ; err != nil; c, err = n.AdminClient() { // it succeeds once the data directory exists
+		if !rest(ctx) {
+			return
+		}
+	}
+	for ctx.Err() == nil {
+		operation := l.operation(ctx, c)
+		l.a.Offered(1)
+		err := operation()
+		var said *client.Error
+		switch {
+		case err == nil:
+			l.a.Acknowledged(1)
+		case errors.As(err, &said) && said.Status != 0 && said.Status != http.StatusServiceUnavailable:
+			l.a.Wrong("the admin API answers %d: %s", said.Status, said)
+		}
+		if !rest(ctx) {
+			return
+		}
+	}
+}
+
+// operation returns the next operation, chosen at random.
+func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
+	j := l.journal
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	k := l.choices.IntN(20)
+	all, live := make(map[bool]int), make(map[bool][]*record) // by whether they are sources
+	for _, r := range j.records {
+		if all[r.source]++; !r.gone && !r.unsure {
+			live[r.source] = append(live[r.source], r)
+		}
+	}
+	switch { // operations that were never done come first
+	case all[true] == 0:
+		k = 12
+	case all[false] > 0 && all[false] == len(live[false]):
+		k = k % 2 * 19 // revoke one, or issue another, since the revocation may fail
+	}
+	switch from := live[k >= 5]; {
+	case k < 8 && len(from) > 0:
+		r := from[l.choices.IntN(len(from))]
+		r.unsure = true
+		return func() (err error) {
+			if r.source {
+				_, err = c.RemoveSource(ctx, r.id)
+			} else {
+				_, err = c.RevokeToken(ctx, r.id)
+			}
+			return l.done(err, func() { r.unsure, r.gone = false, true })
+		}
+	case k < 10 && len(j.one) > 0:
+		vid := j.one[l.choices.IntN(len(j.one))]
+		if car := j.cars[vid]; !car.unsure && !car.forgotten {
+			car.unsure = true
+			return func() error {
+				_, err := c.Forget(ctx, vehicle.ID(vid))
+				return l.done(err, func() {
+					car.unsure, car.forgotten = false, true
+					j.forgotten = append(j.forgotten, vid)
+				})
+			}
+		}
+	case k < 13:
+		name := fmt.Sprintf("source%d", l.choices.Uint64())
+		return func() error {
+			s, err := c.AddSource(ctx, access.Request{Name: name, Vehicles: everything})
+			return l.done(err, func() {
+				j.records = append(j.records, &record{group: group{source: true}, id: s.Name, secret: s.Key})
+			})
+		}
+	}
+	only, vehicles := "", everything
+	if len(j.many) > 0 && l.choices.IntN(2) == 0 {
+		only = j.many[l.choices.IntN(len(j.many))]
+		vehicles = access.VehicleSet(vehicle.ID(only))
+	}
+	return func() error {
+		t, err := c.IssueToken(ctx, access.Request{Developer: "developer", Operations: access.AllOperations,
+			Vehicles: vehicles})
+		return l.done(err, func() {
+			j.records = append(j.records, &record{id: t.ID, secret: t.AccessToken, only: only, made: time.Now()})
+		})
+	}
+}
+
+// done calls note, with the journal locked, if the operation was
+// acknowledged, which means that err is nil.
+func (l *Load) done(err error, note func()) error {
+	if err != nil {
+		return err
+	}
+	l.journal.mu.Lock()
+	defer l.journal.mu.Unlock()
+	note()
+	return nil
+}

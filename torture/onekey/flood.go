@@ -1,21 +1,20 @@
 package onekey
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"slices"
-	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"carstate/internal/nodeprocess"
+	"carstate/torture/load"
 	"carstate/torture/mqtt"
+	"carstate/torture/openloop"
 	"carstate/torture/row"
 )
 
@@ -65,16 +64,12 @@ func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 			}
 		})
 	}
-	var held []int64
-	watched := row.Every(ctx, 50*time.Millisecond, func() { held = append(held, f.held.Load()) })
+	median := row.Median(ctx, func() (int, error) { return int(f.held.Load()), nil })
 	return func() int {
-		watched()
+		held := median()
 		cancel()
 		running.Wait()
-		if slices.Sort(held); len(held) > 0 {
-			return int(held[len(held)/2])
-		}
-		return 0
+		return held
 	}
 }
 
@@ -95,29 +90,41 @@ const (
 	bodyLength = 8_000_000
 )
 
-const telemetryPath = "/v1/telemetry"
-
 // overHTTP1 sends each request over its own connection.
 func overHTTP1(ctx context.Context, t *target, _ int, begun func()) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.Address(nodeprocess.Ingest))
+	begin := head(t.key, "application/x-ndjson", bodyLength) + bodyBegins
+	return untilClosed(ctx, t.Address(nodeprocess.Ingest), []byte(begin), begun)
+}
+
+// head returns the head of a request of telemetry.
+func head(key, kind string, length int) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\n"+
+		"Content-Length: %d\r\n\r\n", telemetryPath, key, kind, length)
+}
+
+// overMQTT logs in, and sends the header of a large message.
+func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
+	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: fmt.Sprint("stalled", i), User: thief,
+		Key: t.key}
+	return untilClosed(ctx, t.Address(nodeprocess.MQTT), append(login.Packet(), stalledPublish...), begun)
+}
+
+var stalledPublish = mqtt.Publish(4, 2, 1, "vehicles/Stolen/telemetry", string(make([]byte, 1<<20-100)))[:40]
+
+// untilClosed connects, sends the parameter what, calls begun, and waits until the service closes the
+// connection.
+func untilClosed(ctx context.Context, address string, what []byte, begun func()) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}
-	head := "POST " + telemetryPath + " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + t.key
-	return untilClosed(ctx, conn, []byte(head+
-		"\r\nContent-Type: application/x-ndjson\r\nContent-Length: "+strconv.Itoa(bodyLength)+"\r\n\r\n"+bodyBegins), begun)
-}
-
-// untilClosed sends the parameter what, calls begun, and waits until the service closes the
-// connection.
-func untilClosed(ctx context.Context, conn net.Conn, what []byte, begun func()) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if _, err := conn.Write(what); err != nil {
 		return err
 	}
 	begun()
-	_, err := io.Copy(io.Discard, conn)
+	_, err = io.Copy(io.Discard, conn)
 	return err
 }
 
@@ -128,7 +135,8 @@ const streams = 100
 func overHTTP2(ctx context.Context, t *target, i int, begun func()) error {
 	read, write := io.Pipe()
 	defer context.AfterFunc(ctx, func() { _ = write.CloseWithError(ctx.Err()) })()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url, &stalling{PipeReader: read, begun: begun})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+t.Address(nodeprocess.Ingest)+telemetryPath,
+		&stalling{PipeReader: read, begun: begun})
 	if err != nil {
 		return err
 	}
@@ -169,32 +177,80 @@ func (s *stalling) Read(p []byte) (int, error) {
 	return s.PipeReader.Read(p)
 }
 
-// overMQTT logs in, and sends the header of a large message.
-func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
-	conn, _, err := login(ctx, t, fmt.Sprint("stalled", i), thief, t.key)
-	if err != nil {
-		return err
-	}
-	return untilClosed(ctx, conn, stalledPublish, begun)
+// Numbers of senders, and of samples that they send in a second, by each protocol.
+const (
+	senders = 16
+	rate    = 200
+	patient = 10 * time.Second
+)
+
+var protocols = []string{"HTTP", "MQTT"}
+
+// probe sends as the source whose key is not stolen, and measures its delays.
+type probe struct {
+	a       *row.Attempt
+	senders [][]openloop.Send // by protocol; each with its own connection
+	closers []func()
+
+	mu           sync.Mutex // guards sent and failed
+	sent, failed int
 }
 
-var stalledPublish = mqtt.Publish(4, 2, 1, "vehicles/Stolen/telemetry", string(make([]byte, 1<<20-100)))[:40]
+// newProbe returns a probe of the source other. Its messages by MQTT have about 10 KB, so each needs
+// more memory than the amount that is reserved for every connection.
+func newProbe(a *row.Attempt, t *target, key string) *probe {
+	p := &probe{a: a, senders: make([][]openloop.Send, len(protocols))}
+	for i := range senders {
+		sample := func(padding string) string {
+			return fmt.Sprintf(`%s{"vid":"Car%d","time":%d,"signals":{"Vehicle.Speed":50}}`, padding, i, time.Now().UnixMilli())
+		}
+		h := &openloop.Conn{To: t.Address(nodeprocess.Ingest), TLS: t.config, Limit: patient}
+		m := &load.Sender{Source: "other", Key: key, ID: fmt.Sprint("Car", i)}
+		p.senders[0] = append(p.senders[0], func(ctx context.Context) error {
+			body := sample("")
+			status, text, err := h.Ask(ctx, head(key, "application/json", len(body))+body)
+			if err == nil && status != http.StatusAccepted {
+				err = fmt.Errorf("HTTP %d %.200s", status, text)
+			}
+			return err
+		})
+		padding := strings.Repeat(" \n", 5000)
+		p.senders[1] = append(p.senders[1], func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, patient)
+			defer cancel()
+			return m.Send(ctx, t.Node, m.ID, []byte(sample(padding)))
+		})
+		p.closers = append(p.closers, h.Close, m.Close)
+	}
+	return p
+}
 
-// login connects by MQTT 3.1.1.
-func login(ctx context.Context, t *target, id, source, key string) (net.Conn, *bufio.Reader, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", t.Address(nodeprocess.MQTT))
+// measure sends for a number of windows of one second, over new connections. For each protocol, it
+// returns the median of the windows' 99th percentiles.
+func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []time.Duration) {
+	p99 = make([]time.Duration, len(protocols))
+	var all sync.WaitGroup
+	for i, of := range p.senders {
+		all.Go(func() {
+			each := openloop.Measure(ctx, windows, rate, of, func(err error) { p.note(err, during) })
+			p99[i] = max(1, row.Percentile(each, 0.5))
+		})
+	}
+	all.Wait()
+	for _, closeOne := range p.closers {
+		closeOne()
+	}
+	return p99
+}
+
+// note counts one sample. The parameter err is nil if the sample was acknowledged.
+func (p *probe) note(err error, during string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent++
 	if err != nil {
-		return nil, nil, err
+		if p.failed++; p.failed <= 5 {
+			p.a.Wrong("during %s of one source, another one's sample: %v", during, err)
+		}
 	}
-	packet := (&mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: id, User: source, Key: key}).Packet()
-	in := bufio.NewReader(conn)
-	err1 := conn.SetDeadline(time.Now().Add(patient))
-	_, err2 := conn.Write(packet)
-	answer := make([]byte, 4)
-	_, err3 := io.ReadFull(in, answer)
-	if err := errors.Join(err1, err2, err3, conn.SetDeadline(time.Time{})); err != nil || answer[3] != 0 {
-		_ = conn.Close()
-		return nil, nil, fmt.Errorf("a login by MQTT got % x: %w", answer, err)
-	}
-	return conn, in, nil
 }

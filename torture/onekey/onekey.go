@@ -72,7 +72,6 @@ type target struct {
 	tls    bool
 	floods []*flood
 
-	url    string      // for telemetry
 	config *tls.Config // nil: no TLS
 	key    string      // the stolen key
 
@@ -80,7 +79,10 @@ type target struct {
 	clients []*http.Client // HTTP/2 clients
 }
 
-const thief = "thief" // the source whose key is stolen
+const (
+	thief         = "thief" // the source whose key is stolen
+	telemetryPath = "/v1/telemetry"
+)
 
 // run starts a node, and runs its floods against it one after the other.
 func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set) {
@@ -89,21 +91,18 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set)
 	// The flags set the limits, because the node would choose lower limits on a machine with
 	// few descriptors.
 	flags := []string{"--ingest-connections", "4096", "--mqtt-connections", "2000", "--query-connections", "100"}
-	scheme := "http://"
 	if t.tls {
 		cert, key, roots, err := testkit.WriteCertificate(dir, time.Now().Add(time.Hour))
 		must.Do(err)
-		flags, scheme, t.config = append(flags, "--tls-cert", cert, "--tls-key", key), "https://", &tls.Config{RootCAs: roots}
+		flags, t.config = append(flags, "--tls-cert", cert, "--tls-key", key), &tls.Config{RootCAs: roots}
 	}
 	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(dir, "data"), Flags: flags}
 	t.Node = must.Get(nodeprocess.StartReady(ctx, options, time.Minute))
 	defer t.Kill()
-	t.url = scheme + t.Address(nodeprocess.Ingest) + telemetryPath
 	cores.Confine(t.PID(), processors)
 	c := must.Get(t.AdminClient())
 	t.key = must.Get(c.AddSource(ctx, access.Request{Name: thief, Vehicles: access.VehicleSet("Stolen")})).Key
 	p := newProbe(a, t, must.Get(t.AddSource(ctx, "other")))
-	defer p.close()
 	p.measure(ctx, 2, "nothing") // the first requests warm up both sides
 	for _, f := range t.floods {
 		f.compare(ctx, a, t, p)
@@ -121,14 +120,14 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 	atOnce := 0
 	for range rounds {
 		before := p.measure(ctx, windows, "nothing")
-		began, cpu := time.Now(), processorTime(t.Node)
+		began, cpu := time.Now(), must.Get(t.CPU())
 		stop := f.start(ctx, t)
 		err := f.await(ctx)
 		var under []time.Duration
 		if err == nil {
 			under = p.measure(ctx, windows, f.name)
 		}
-		busy := float64(processorTime(t.Node)-cpu) / float64(time.Since(began))
+		busy := float64(must.Get(t.CPU())-cpu) / float64(time.Since(began))
 		held := stop()
 		must.Do(ctx.Err())
 		must.Do(err)
@@ -142,7 +141,10 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 		if ratios == nil || max(times[0], times[1]) < max(ratios[0], ratios[1]) {
 			ratios, during, atOnce = times, now, held
 		}
-		settle(ctx, t.Node)
+		// Wait until the node has released the memory that the flood held.
+		must.Get(t.AwaitMetrics(ctx, time.Minute, func(m nodeprocess.Metrics) bool {
+			return m[`carstate_ingest_held_bytes{protocol="http"}`] == 0
+		}))
 		if max(ratios[0], ratios[1]) <= 2 {
 			break
 		}
@@ -152,17 +154,4 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 		a.Figure(f.name+": p99 of another source by "+protocol, during[i], "ms")
 		a.AtMost(f.name+": p99 of another source by "+protocol+", to before", ratios[i], "×", 2)
 	}
-}
-
-// settle waits until the node has released the memory that a flood held.
-func settle(ctx context.Context, n *nodeprocess.Node) {
-	must.Get(n.AwaitMetrics(ctx, time.Minute, func(m nodeprocess.Metrics) bool {
-		return m[`carstate_ingest_held_bytes{protocol="http"}`] == 0
-	}))
-}
-
-// processorTime returns the CPU time that a node has used.
-func processorTime(n *nodeprocess.Node) time.Duration {
-	t, _ := n.CPU() // 0 if the node has ended, which is detected elsewhere
-	return t
 }

@@ -94,9 +94,11 @@ func (f *Fleet) write(ctx context.Context, w int) {
 	rnd := rand.New(rand.NewPCG(f.a.Seed, uint64(1000+w)))
 	send := f.post
 	if w >= f.HTTP {
-		m := &mqttSender{Fleet: f, id: fmt.Sprint(f.source, w)}
-		defer m.close()
-		send = m.send
+		m := &load.Sender{Source: f.source, Key: f.key, ID: fmt.Sprint(f.source, w)}
+		defer m.Close()
+		send = func(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool, err error) {
+			return publish(ctx, m, node, batch)
+		}
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -262,41 +264,17 @@ func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicl
 	return len(batch), false, nil
 }
 
-// mqttSender sends by MQTT 5 with QoS 1, over a connection to one node at a time.
-type mqttSender struct {
-	*Fleet
-	id string
-
-	node   *nodeprocess.Node // the node to which client is connected
-	client *load.Client      // nil: not connected
-}
-
 // serverBusy is the MQTT reason code that corresponds to HTTP 503.
 const serverBusy load.Refusal = 0x89
 
-// send publishes samples one after the other until one is not acknowledged. n is the number of
-// acknowledged samples.
-func (d *mqttSender) send(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool,
-	err error) {
-	if d.client == nil || d.node != node {
-		d.close()
-		if d.client, err = load.Dial(ctx, node, d.source, d.key, d.id); err != nil {
-			return 0, false, err
-		}
-		d.node = node
-	}
+// publish sends samples to a node by MQTT with QoS 1, one after the other until one is not
+// acknowledged. n is the number of acknowledged samples.
+func publish(ctx context.Context, m *load.Sender, node *nodeprocess.Node, batch []vehicle.Sample) (n int,
+	refused bool, err error) {
 	for n = range batch {
-		if err := d.client.Send(ctx, string(batch[n].Vehicle), ingest.AppendJSON(nil, &batch[n])); err != nil {
-			d.close()
+		if err := m.Send(ctx, node, string(batch[n].Vehicle), ingest.AppendJSON(nil, &batch[n])); err != nil {
 			return n, errors.Is(err, serverBusy), err
 		}
 	}
 	return len(batch), false, nil
-}
-
-func (d *mqttSender) close() {
-	if d.client != nil {
-		d.client.Close()
-		d.client = nil
-	}
 }
