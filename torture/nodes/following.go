@@ -2,14 +2,19 @@ package nodes
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster"
 	"carstate/internal/vehicle"
 	"carstate/torture/row"
@@ -23,13 +28,6 @@ type following struct {
 	mu     sync.Mutex // guards the fields below
 	at     map[vehicle.ID]vehicle.UnixMilli
 	states int
-	came   map[vehicle.ID][]arrival // recorded from the call of begin to that of renewed; else nil
-}
-
-// arrival records when a state was received, and the state's time.
-type arrival struct {
-	at time.Time
-	of vehicle.UnixMilli
 }
 
 func newFollowing(a *row.Attempt) *following {
@@ -44,43 +42,13 @@ func (f *following) run(ctx context.Context, e *cluster.Engine) {
 }
 
 func (f *following) put(id vehicle.ID, s *vehicle.State) {
-	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.states++
 	if was := f.at[id]; s.Time < was {
 		f.a.Wrong("the state of %s goes back by %s, to %s", id, was.Sub(s.Time), s.Time.Time().Format("15:04:05.000"))
 	}
-	if f.came != nil && s.Time > f.at[id] {
-		f.came[id] = append(f.came[id], arrival{now, s.Time})
-	}
 	f.at[id] = s.Time
-}
-
-// begin starts to record when states arrive, for a later call of renewed.
-func (f *following) begin() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.came = make(map[vehicle.ID][]arrival)
-}
-
-// renewed returns the time by which every car had a state newer than the parameter when. It
-// considers only states that arrived since the call of begin. If a car has no such state, renewed
-// returns the zero time. It also ends the recording that begin started.
-func (f *following) renewed(when vehicle.UnixMilli) (last time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	defer func() { f.came = nil }()
-	for _, id := range layout.All() {
-		i := slices.IndexFunc(f.came[id], func(a arrival) bool { return a.of > when })
-		if i < 0 {
-			return time.Time{}
-		}
-		if at := f.came[id][i].at; at.After(last) {
-			last = at
-		}
-	}
-	return last
 }
 
 // newerThan returns an error until the state of every car is newer than the parameter when.
@@ -97,10 +65,8 @@ func (f *following) newerThan(when vehicle.UnixMilli) error {
 func (f *following) someNewerThan(when vehicle.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, at := range f.at {
-		if at > when {
-			return nil
-		}
+	if slices.ContainsFunc(slices.Collect(maps.Values(f.at)), func(at vehicle.UnixMilli) bool { return at > when }) {
+		return nil
 	}
 	return fmt.Errorf("no state is of after %s", when.Time().Format("15:04:05.000"))
 }
@@ -126,7 +92,6 @@ const current = 2500 * time.Millisecond
 
 // watching observes the nodes' readiness and metrics.
 type watching struct {
-	nodes  []*nodeprocess.Node
 	frozen [carstates]atomic.Bool // frozen nodes are not asked
 
 	mu     sync.Mutex // guards the fields below
@@ -141,8 +106,6 @@ type look struct {
 	refused time.Time // the last time at which the node was not ready to store
 	old     time.Time // the last time at which its copy was not current
 }
-
-func newWatching(nodes []*nodeprocess.Node) *watching { return &watching{nodes: nodes} }
 
 // begin discards all observations.
 func (w *watching) begin() {
@@ -217,4 +180,66 @@ func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 		}
 	}
 	return max(longest, 0), ok
+}
+
+// compare compares the acknowledged readings with the stored data and with the answers of the
+// nodes. It must be called after the cars have stopped reporting.
+func (s *system) compare(ctx context.Context) {
+	acked := s.load.Newest()
+	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })
+	for i, n := range s.nodes {
+		for id, at := range acked {
+			err := n.AwaitAnswer(ctx, settleWithin, s.token, string(id), at.Time())
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				s.a.Lost("node %d does not answer for the newest reading of %s, of %s: %v", i, id, at.Time().Format(time.TimeOnly),
+					err)
+			}
+		}
+	}
+	for _, id := range layout.All() {
+		var stored store.Recent
+		var state vehicle.State
+		// The cluster may still be electing a leader.
+		must.Do(nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) (err error) {
+			if stored, err = s.engine.Recent(ctx, id, math.MaxInt); err == nil && !stored.All {
+				err = errors.New("the telemetry was not read to its beginning")
+			}
+			if err != nil {
+				return err
+			}
+			var ok bool
+			if state, ok, err = store.State(ctx, s.engine, id); err == nil && !ok {
+				err = fmt.Errorf("there is no state of %s", id)
+			}
+			return err
+		}))
+		for _, at := range missing(s.load.Acknowledged(id), stored.Samples) {
+			s.a.Lost("the reading of %s at %s was acknowledged and is not stored", id, at.Time().Format("15:04:05.000"))
+		}
+		var want vehicle.State
+		for _, x := range stored.Samples {
+			want = vehicle.Observe(want, x)
+		}
+		if state != want {
+			s.a.Wrong("the state of %s is not the fold of its %d readings: its time is %s, and they end at %s", id,
+				len(stored.Samples), state.Time.Time().Format("15:04:05.000"), want.Time.Time().Format("15:04:05.000"))
+		}
+	}
+}
+
+// missing returns the readings of the journal that are not among the stored ones. journal and
+// stored are ordered by time.
+func missing(journal []vehicle.UnixMilli, stored []vehicle.Sample) (lost []vehicle.UnixMilli) {
+	for _, at := range journal {
+		for len(stored) > 0 && stored[0].Time < at {
+			stored = stored[1:]
+		}
+		if len(stored) == 0 || stored[0].Time != at {
+			lost = append(lost, at)
+		}
+	}
+	return lost
 }

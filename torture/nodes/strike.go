@@ -45,62 +45,47 @@ const (
 	settleWithin = 90 * time.Second
 )
 
-// turn is one disturbance of the NATS servers.
-type turn struct {
-	kind
-	lasting bool // a leader is disabled until writes and verdicts resume; else any server for seconds
-	freeze  bool // before the disturbance, the process of a node that folds is stopped for a while
-}
-
-// plan returns n disturbances in their order. Each kind occurs once before any kind occurs again.
-// The first, third, fifth disturbance and so on are lasting (see turn). The first is of the kind
-// killed: limits are promised for that kind only, so it must be measured even if n is 1.
-func plan(rnd *rand.Rand, n int) (turns []turn) {
-	var order []int
-	for i := range n {
-		if len(order) == 0 {
-			order = rnd.Perm(len(kinds))
-			if i == 0 {
-				first := slices.IndexFunc(order, func(k int) bool { return kinds[k].name == killed })
-				order[0], order[first] = order[first], order[0]
-			}
-		}
-		turns = append(turns, turn{kind: kinds[order[0]], lasting: i%2 == 0, freeze: i%3 == 0})
-		order = order[1:]
-	}
-	return turns
-}
-
-// disturb carries out all disturbances. It returns early if ctx ends.
+// disturb carries out all disturbances, and returns early if ctx ends. Each kind occurs once before any
+// kind occurs again. The first is of the kind killed: limits are promised for that kind only, so it
+// must be measured even if there is only one disturbance. Every other disturbance is lasting: it hits
+// the leader of a stream until writes and verdicts resume. The others hit any server for seconds.
 func (s *system) disturb(ctx context.Context) *measured {
-	rnd := rand.New(rand.NewPCG(s.a.Seed, 1))
-	m := newMeasured()
-	for i, t := range plan(rnd, s.a.Count) {
-		if t.freeze {
+	rnd, m := s.a.Rand(1), newMeasured()
+	var order []kind
+	for i := range s.a.Count {
+		if len(order) == 0 {
+			order = slices.Clone(kinds)
+			mixed := order[1:] // without the kind killed
+			if i > 0 {
+				mixed = order
+			}
+			rnd.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
+		}
+		if i%3 == 0 {
 			s.freeze(ctx, rnd, m)
 		}
-		server, led := rnd.IntN(servers), ""
-		if t.lasting {
+		server, led, lasting := rnd.IntN(servers), "", i%2 == 0
+		if lasting {
 			led = streams[rnd.IntN(3)] // the streams that are written to all the time
 			server = s.cluster.leader(ctx, led)
 			led = ", the leader of " + led + ","
 		}
-		s.a.Logf("%d of %d: server %d%s is %s", i+1, s.a.Count, server, led, t.name)
-		s.strike(ctx, rnd, t, server, m)
+		s.a.Logf("%d of %d: server %d%s is %s", i+1, s.a.Count, server, led, order[0].name)
+		s.strike(ctx, rnd, order[0], lasting, server, m)
 		must.Do(ctx.Err())
+		order = order[1:]
 	}
 	return m
 }
 
 // strike disables one server and brings it back.
-func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int, m *measured) {
+func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting bool, server int, m *measured) {
 	r := m.by[t.name]
 	at := time.Now()
 	s.load.Begin(at)
-	s.follow.begin()
 	s.watch.begin()
 	must.Do(t.strike(s.cluster, server))
-	if t.lasting {
+	if lasting {
 		s.outlast(ctx, fmt.Sprintf("while server %d is %s", server, t.name), time.Now(), r)
 		row.Pause(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
 	} else {
@@ -119,11 +104,10 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t turn, server int,
 }
 
 // outlast waits until the service works without the struck server: every stream has a leader,
-// samples are acknowledged, and every car has a new verdict. It adds to r the time from the
-// end of the writers' longest wait for an acknowledgement until every car had a newer verdict.
-// That time does not begin at the strike, because samples may still be acknowledged right
-// after the strike. This happens if another server leads the telemetry's stream, until the
-// nodes notice that they cannot store states.
+// samples are acknowledged, and every car has a new verdict. It adds to r the time from the end of the
+// writers' longest wait for an acknowledgement until every car had a newer verdict. That time does not
+// begin at the strike, because samples may still be acknowledged until the nodes notice that they
+// cannot store states.
 func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *recovery) {
 	var led time.Time
 	s.promise(ctx, outageWithin, when, func() error {
@@ -136,15 +120,10 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *
 		return s.load.Flowing(led)
 	})
 	_, over := s.load.Worst(time.Now())
-	flowing := time.Now()
-	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(flowing)) })
-	renewed := s.follow.renewed(vehicle.At(over))
-	if renewed.IsZero() {
-		return // promise has reported it
-	}
-	r.verdict.take(renewed.Sub(over))
+	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(over)) })
+	r.verdict.take(time.Since(over))
 	s.a.Logf("writes are acknowledged again after %.1f s, and every car had a new verdict %.1f s after that",
-		over.Sub(struck).Seconds(), renewed.Sub(over).Seconds())
+		over.Sub(struck).Seconds(), time.Since(over).Seconds())
 }
 
 // settle waits until the system has recovered: new samples are acknowledged and folded, all nodes
@@ -152,16 +131,11 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *
 func (s *system) settle(ctx context.Context, when string) {
 	since := time.Now()
 	s.promise(ctx, settleWithin, when, func() error {
-		if err := s.load.Flowing(since); err != nil {
-			return err
+		err := cmp.Or(s.load.Flowing(since), s.follow.newerThan(vehicle.At(since)), s.watch.healthy())
+		if err == nil {
+			err = s.cluster.whole(ctx)
 		}
-		if err := s.follow.newerThan(vehicle.At(since)); err != nil {
-			return err
-		}
-		if err := s.watch.healthy(); err != nil {
-			return err
-		}
-		return s.cluster.whole(ctx)
+		return err
 	})
 }
 
@@ -173,17 +147,21 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) {
 	s.watch.begin()
 	s.watch.frozen[i].Store(true)
 	s.asking.frozen[i].Store(true)
-	must.Do(s.nodes[i].Signal(syscall.SIGSTOP))
-	at := time.Now() // only now, since the node may have folded samples until it was stopped
-	s.promise(ctx, outageWithin, fmt.Sprintf("while node %d is stopped", i),
-		func() error { return s.follow.newerThan(vehicle.At(at)) })
-	m.taken.take(time.Since(at))
-	s.a.Logf("its partitions were taken after %.1f s", time.Since(at).Seconds())
+	m.taken.take(s.taken(ctx, s.nodes[i], syscall.SIGSTOP, fmt.Sprintf("while node %d is stopped", i)))
 	row.Pause(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
 	must.Do(s.nodes[i].Signal(syscall.SIGCONT))
 	s.watch.frozen[i].Store(false)
 	s.settle(ctx, fmt.Sprintf("after node %d was stopped", i))
 	s.asking.frozen[i].Store(false)
+}
+
+// taken signals a node that folds, and returns the time until other nodes have taken its partitions.
+func (s *system) taken(ctx context.Context, n *nodeprocess.Node, signal syscall.Signal, when string) time.Duration {
+	must.Do(n.Signal(signal))
+	at := time.Now() // only now, since the node may have folded samples until the signal
+	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(at)) })
+	s.a.Logf("its partitions were taken after %.1f s", time.Since(at).Seconds())
+	return time.Since(at)
 }
 
 // owner returns a random node that has partitions.
@@ -216,12 +194,7 @@ func (s *system) folderDies(ctx context.Context) (taken time.Duration) {
 	defer s.folder.Kill()
 	s.a.Logf("a node that folds is killed")
 	s.watch.begin()
-	must.Do(s.folder.Signal(syscall.SIGKILL))
-	at := time.Now() // only now, since the node may have folded samples until it was killed
-	s.promise(ctx, outageWithin, "while a node that folds is killed",
-		func() error { return s.follow.newerThan(vehicle.At(at)) })
-	taken = time.Since(at)
-	s.a.Logf("its partitions were taken after %.1f s", taken.Seconds())
+	taken = s.taken(ctx, s.folder, syscall.SIGKILL, "while a node that folds is killed")
 	s.settle(ctx, "after a node that folds was killed")
 	return taken
 }
