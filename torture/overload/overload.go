@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"carstate/bench/must"
@@ -46,56 +47,50 @@ func run(ctx context.Context, a *row.Attempt) {
 	killed, whole := newFleet(a), newFleet(a)
 	// Telemetry is overloaded before queries. Without load shedding, telemetry suffers more
 	// than queries, so this order ends the control of that defect earlier.
-	for _, part := range []struct {
-		what        string
-		thousandths int
-		prepare     func(context.Context, *nodeprocess.Node) *users
-		do          func(context.Context, *node)
-	}{
-		{"killed", ingestQuota, killed.prepare, killed.cut},
-		{"ingest", ingestQuota, whole.prepare, func(ctx context.Context, n *node) {
+	for _, n := range []*node{
+		{what: "killed", thousandths: ingestQuota, prepare: killed.prepare, do: killed.cut},
+		{what: "ingest", thousandths: ingestQuota, prepare: whole.prepare, do: func(ctx context.Context, n *node) {
 			n.measure(ctx)
 			whole.hold(ctx, n)
 		}},
-		{"query", queryQuota, queries, func(ctx context.Context, n *node) { n.measure(ctx) }},
+		{what: "query", thousandths: queryQuota, prepare: queries, do: func(ctx context.Context, n *node) { n.measure(ctx) }},
 	} {
-		one(ctx, a, part.what, part.thousandths, &p.One, part.prepare, part.do)
+		n.a, n.processor = a, &p.One
+		n.run(ctx)
 		must.Do(ctx.Err())
 	}
 }
 
-// one starts a new node, and overloads one of its listeners.
-func one(ctx context.Context, a *row.Attempt, what string, thousandths int, processor *cores.Set,
-	prepare func(context.Context, *nodeprocess.Node) *users, do func(context.Context, *node)) {
-	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, what), Flags: load.Flags}
-	q := must.Get(newQuota(fmt.Sprintf("carstate-torture-%s-%d", what, os.Getpid()), thousandths))
-	defer func() { must.Do(q.remove()) }()
-	n := &node{a: a, process: must.Get(nodeprocess.Start(ctx, options)), what: what, quota: q, processor: processor,
-		options: options}
-	defer func() { n.process.Kill() }() // by then it may be another one
-	must.Do(n.process.AwaitReady(ctx, time.Minute))
-	n.users = prepare(ctx, n.process)
-	n.confine()
-	do(ctx, n)
+// node is the node under test. One of its listeners is overloaded.
+type node struct {
+	what        string
+	thousandths int // of a core, as the quota
+	prepare     func(context.Context, *nodeprocess.Node) *users
+	do          func(context.Context, *node)
+
+	a         *row.Attempt
+	options   nodeprocess.Options
+	process   *nodeprocess.Node
+	users     *users
+	quota     *quota
+	processor *cores.Set
 }
 
-// node is the node under test, which is overloaded.
-type node struct {
-	a       *row.Attempt
-	process *nodeprocess.Node
-	what    string
-	users   *users
-	quota   *quota
-
-	processor *cores.Set
-	options   nodeprocess.Options // the node was started with them
+// run starts the node and overloads it.
+func (n *node) run(ctx context.Context) {
+	n.options = nodeprocess.Options{Binary: n.a.Binary, Dir: filepath.Join(n.a.Dir, n.what), Flags: load.Flags}
+	n.quota = must.Get(newQuota(fmt.Sprintf("carstate-torture-%s-%d", n.what, os.Getpid()), n.thousandths))
+	defer func() { must.Do(os.Remove(n.quota.dir)) }()
+	n.process = must.Get(nodeprocess.StartReady(ctx, n.options, time.Minute))
+	defer func() { n.process.Kill() }() // by then it may be another one
+	n.users = n.prepare(ctx, n.process)
+	n.confine()
+	n.do(ctx, n)
 }
 
 // confine limits a running node to its quota and its processor.
 func (n *node) confine() {
-	if err := n.quota.add(n.process.PID()); err != nil {
-		must.Fail("the node cannot be limited: %w", err)
-	}
+	must.Do(os.WriteFile(filepath.Join(n.quota.dir, "cgroup.procs"), []byte(strconv.Itoa(n.process.PID())), 0o644))
 	cores.Confine(n.process.PID(), n.processor)
 }
 
@@ -115,14 +110,10 @@ const (
 // rounds.
 const rounds = 3
 
-// bearable are the rates of requests, relative to the node's measured capacity, that do not
-// overload the node. The highest answer rate measured at these rates is called the peak.
-var bearable = []float64{0.7, 0.85, 1, 1.2}
-
-// overloads are rates of requests that overload the node. A factor is the rate
-// relative to the node's measured capacity. The field least is the minimum answer
-// rate in percent of the peak (see bearable).
-var overloads = []struct{ factor, least float64 }{{2, 90}, {10, 80}}
+// rates are the rates of requests, relative to the node's measured capacity. If least is 0, the rate
+// does not overload the node; the highest answer rate measured at these rates is called the peak.
+// Otherwise, least is the minimum answer rate in percent of the peak.
+var rates = []struct{ factor, least float64 }{{0.7, 0}, {0.85, 0}, {1, 0}, {1.2, 0}, {2, 90}, {10, 80}}
 
 // The promised limits.
 const (
@@ -218,10 +209,8 @@ func (n *node) offer(ctx context.Context, rate float64, warm, during time.Durati
 	return m
 }
 
-// point holds the measurements at one rate, one for each round.
+// point holds the measurements at one of the rates, one for each round.
 type point struct {
-	factor    float64
-	over      bool // the rate overloads the node
 	rounds    []measured
 	recovered time.Duration // time until the recovery after the last round
 }
@@ -239,32 +228,24 @@ func (p *point) median(of func(measured) float64) float64 {
 func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration) {
 	peaks := row.Watch(ctx, n.process)
 	defer peaks()
-	points := make([]point, 0, len(bearable)+len(overloads))
-	for _, f := range bearable {
-		points = append(points, point{factor: f})
-	}
-	for _, o := range overloads {
-		points = append(points, point{factor: o.factor, over: true})
-	}
+	points := make([]point, len(rates))
 	during := time.Duration(n.a.Count) * time.Second / rounds
 	for i := range rounds {
-		for j := range points {
-			p := &points[j]
-			warm := warmTime
-			if p.over {
+		for j, rate := range rates {
+			p, warm := &points[j], warmTime
+			if rate.least > 0 {
 				warm = overloadTime
 			}
-			m := n.offer(ctx, p.factor*capacity, warm, during)
+			m := n.offer(ctx, rate.factor*capacity, warm, during)
 			p.rounds = append(p.rounds, m)
 			n.a.Offered(m.sent())
 			n.a.Acknowledged(m.good)
-			n.a.Logf("%s at %g×, round %d: %.0f/s answered in time of %.0f/s, %.1f µs of CPU each, %.0f %% of the quota", n.what,
-				p.factor, i+1,
-				m.rate(), m.offers(), 1e6*m.cost(), 100*m.part(n.quota))
-			if i == rounds-1 && p.over {
+			n.a.Logf("%s at %g×, round %d: %.0f/s answered in time of %.0f/s, %.1f µs of CPU each, %.0f %% of the quota",
+				n.what, rate.factor, i+1, m.rate(), m.offers(), 1e6*m.cost(), 100*m.part(n.quota))
+			if i == rounds-1 && rate.least > 0 {
 				var light result
 				p.recovered, light = n.recovery(ctx, normal)
-				n.check(fmt.Sprintf("%s after %g×: ", n.what, p.factor), light)
+				n.check(fmt.Sprintf("%s after %g×: ", n.what, rate.factor), light)
 			}
 		}
 	}
@@ -274,30 +255,27 @@ func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration
 }
 
 func (n *node) report(points []point, resident int64) {
-	var peak *point
-	for i := range bearable {
-		p := &points[i]
-		n.a.Figure(fmt.Sprintf("%s at %g×: offered", n.what, p.factor), p.median(measured.offers), "/s")
-		n.a.Figure(fmt.Sprintf("%s at %g×: answered in time", n.what, p.factor), p.median(measured.rate), "/s")
-		if peak == nil || p.median(measured.rate) > peak.median(measured.rate) {
-			peak = p
+	peak := &points[0]
+	for i, rate := range rates {
+		p, name := &points[i], fmt.Sprintf("%s at %g×: ", n.what, rate.factor)
+		n.a.Figure(name+"offered", p.median(measured.offers), "/s")
+		n.a.Figure(name+"answered in time", p.median(measured.rate), "/s")
+		if rate.least == 0 {
+			if p.median(measured.rate) > peak.median(measured.rate) {
+				peak = p
+			}
+			continue
 		}
-	}
-	best := peak.median(measured.rate)
-	n.a.Figure(n.what+": peak", best, "/s")
-	for i, o := range overloads {
-		p := &points[len(bearable)+i]
+		best := peak.median(measured.rate)
 		var all result
 		users := 0
 		for _, m := range p.rounds {
 			all.add(m.result)
 			users = max(users, m.users)
 		}
-		name, seconds := fmt.Sprintf("%s at %g×: ", n.what, o.factor), float64(n.a.Count)
-		n.a.Figure(name+"offered", p.median(measured.offers), "/s")
+		seconds := float64(n.a.Count)
 		n.a.AtLeast(name+"offered, of what was due", 100*float64(all.sent())/float64(max(1, all.due)), "%", 90)
-		n.a.Figure(name+"answered in time", p.median(measured.rate), "/s")
-		n.a.AtLeast(name+"answered in time, of the peak", 100*p.median(measured.rate)/best, "%", o.least)
+		n.a.AtLeast(name+"answered in time, of the peak", 100*p.median(measured.rate)/best, "%", rate.least)
 		n.a.Figure(name+"CPU of an answer, of that at the peak", 100*p.median(measured.cost)/peak.median(measured.cost), "%")
 		n.a.Figure(name+"CPU used, of the quota", 100*p.median(func(m measured) float64 { return m.part(n.quota) }), "%")
 		n.a.Figure(name+"connections made", float64(all.connected)/seconds, "/s")
@@ -309,6 +287,7 @@ func (n *node) report(points []point, resident int64) {
 		n.a.Figure(name+"p99 of what was answered", ms(all.p(0.99)), "ms")
 		n.a.AtMost(name+"recovered after", p.recovered.Seconds(), "s", recoverWithin)
 	}
+	n.a.Figure(n.what+": peak", peak.median(measured.rate), "/s")
 	n.a.AtMost(n.what+": resident memory at most", float64(resident)/(1<<20), "MiB", maxResident)
 }
 
@@ -355,4 +334,49 @@ func recovered(all []outcome, began time.Time, normal time.Duration) (after time
 		}
 	}
 	return after
+}
+
+// quota is a control group of processes that share a part of one core.
+type quota struct {
+	dir   string
+	cores float64 // part of one core
+}
+
+// period is the interval at which the kernel grants CPU time to the group, in microseconds. It is
+// the same as in a container. It must not be much shorter, because the kernel may notice up to 4 ms
+// late, at its next tick, that the group has used up its time. It then deducts the excess from the
+// next period, and in a short period, the excess would be most of the time.
+const period = 100_000
+
+// newQuota creates a control group of processes that may use the given thousandths of a core.
+func newQuota(name string, thousandths int) (*quota, error) {
+	allowed, every := strconv.Itoa(period*thousandths/1000), strconv.Itoa(period)
+	root, limits := "/sys/fs/cgroup", map[string]string{"cpu.max": allowed + " " + every}
+	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil { // version 1 of control groups
+		root, limits = root+"/cpu", map[string]string{"cpu.cfs_period_us": every, "cpu.cfs_quota_us": allowed}
+	}
+	// In version 2 of control groups, children have a controller only if the parent enables it.
+	_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
+	q := &quota{filepath.Join(root, name), float64(thousandths) / 1000}
+	err := os.Mkdir(q.dir, 0o755)
+	for file, text := range limits {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(q.dir, file), []byte(text), 0o644)
+		}
+	}
+	if err != nil {
+		_ = os.Remove(q.dir)
+		return nil, fmt.Errorf("the CPU time of a process cannot be limited: run it as root, with a writable "+
+			"/sys/fs/cgroup that has a controller of the CPU: %w", err)
+	}
+	return q, nil
+}
+
+// needs returns an error if this machine cannot enforce a quota.
+func needs() error {
+	q, err := newQuota("carstate-torture-probe-"+strconv.Itoa(os.Getpid()), 500)
+	if err != nil {
+		return err
+	}
+	return os.Remove(q.dir)
 }

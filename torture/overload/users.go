@@ -44,11 +44,7 @@ type users struct {
 
 	schedule schedule // of an open loop
 
-	// These fields define which requests are counted. In an open loop, requests are counted if
-	// they were due at the time from or later. In a closed loop, they are counted if they were
-	// answered between from and until. The zero time means never.
-	open        bool
-	from, until time.Time
+	from, until time.Time // requests that are due between these times are counted
 	// counting is called when the counted time begins and ends.
 	counting func()
 
@@ -108,15 +104,16 @@ type user struct {
 // It returns the outcomes of the requests that were due in the second part, during.
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin := time.Now()
-	c.count(true, begin.Add(before), time.Time{})
+	end := begin.Add(before + during)
+	c.count(begin.Add(before), end)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	counts := false
 	stopNewcomers := c.startNewcomers()
 	c.mu.Lock()
-	c.schedule = schedule{begin: begin, end: begin.Add(before + during), rate: rate}
+	c.schedule = schedule{begin: begin, end: end, rate: rate}
 	c.mu.Unlock()
-	for now := begin; ctx.Err() == nil && now.Sub(begin) < before+during; now = <-tick.C {
+	for now := begin; ctx.Err() == nil && now.Before(end); now = <-tick.C {
 		if !counts && now.Sub(begin) >= before {
 			counts = true
 			c.counting()
@@ -136,12 +133,12 @@ func (c *users) openLoop(ctx context.Context, rate float64, before, during time.
 }
 
 // closedLoop lets users send one request after the other for the time before+during. It returns the
-// outcomes of the requests that were answered in the second part, during. Requests in progress at
-// its end are not included.
+// outcomes of the requests that were sent in the second part, during.
 func (c *users) closedLoop(ctx context.Context, users int, before, during time.Duration) result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c.count(false, time.Time{}, time.Time{})
+	begin := time.Now().Add(before)
+	c.count(begin, begin.Add(during))
 	var all sync.WaitGroup
 	for range users {
 		all.Go(func() {
@@ -153,8 +150,6 @@ func (c *users) closedLoop(ctx context.Context, users int, before, during time.D
 		})
 	}
 	row.Pause(ctx, before)
-	begin := time.Now()
-	c.count(false, begin, begin.Add(during))
 	c.counting()
 	row.Pause(ctx, during)
 	c.counting()
@@ -163,11 +158,11 @@ func (c *users) closedLoop(ctx context.Context, users int, before, during time.D
 	return c.take()
 }
 
-// count starts a new count of the requests that the fields open, from and until define.
-func (c *users) count(open bool, from, until time.Time) {
+// count starts a new count, of the requests that are due from one time until another.
+func (c *users) count(from, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.open, c.from, c.until, c.now = open, from, until, result{}
+	c.from, c.until, c.now = from, until, result{}
 	if c.counting == nil {
 		c.counting = func() {}
 	}
@@ -176,23 +171,11 @@ func (c *users) count(open bool, from, until time.Time) {
 func (c *users) take() result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := c.now
-	c.now = result{}
-	return r
+	return c.now
 }
 
-// note calls f to count a request, if the request is in the counted time.
-func (c *users) note(due, ended time.Time, f func(*result)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.open && !due.Before(c.from):
-		f(&c.now)
-	case !c.open && !ended.Before(c.from) && ended.Before(c.until):
-		c.now.due++
-		f(&c.now)
-	}
-}
+// counts reports whether a request is counted. c.mu is held.
+func (c *users) counts(due time.Time) bool { return !due.Before(c.from) && due.Before(c.until) }
 
 // schedule defines when requests are due: at a constant rate between begin and end.
 type schedule struct {
@@ -214,8 +197,7 @@ func (c *users) arrive(now time.Time) {
 
 // give passes one due request to a free user, a new user, or a newcomer. c.mu is held.
 func (c *users) give(due time.Time) {
-	counts := !due.Before(c.from)
-	if counts {
+	if c.counts(due) {
 		c.now.due++
 	}
 	for _, free := range []*[]*user{&c.idle, &c.absent} {
@@ -232,7 +214,7 @@ func (c *users) give(due time.Time) {
 	select {
 	case c.newcomers <- due:
 	default:
-		if counts {
+		if c.counts(due) {
 			c.now.unsent++
 		}
 	}
@@ -320,30 +302,33 @@ func (u *user) serve(due time.Time) {
 	status, again, err := u.ask(due)
 	connected := !had && u.conn != nil
 	u.fresh = false
-	ended := time.Now()
-	took := ended.Sub(due)
+	took := time.Since(due)
 	if err != nil || !again {
 		u.disconnect()
 	}
-	u.group.note(due, ended, func(r *result) {
-		if u.group.light {
-			r.all = append(r.all, outcome{due, status == 200 && err == nil && took <= patience, took})
-		}
-		if connected {
-			r.connected++
-		}
-		switch {
-		case err != nil || took > patience:
-			r.failed++
-		case status == 200:
-			r.good++
-			r.took = append(r.took, took)
-		case status == 503:
-			r.refused++
-		case r.wrong == nil:
-			r.wrong = fmt.Errorf("a request was answered with %d", status)
-		}
-	})
+	u.group.mu.Lock()
+	defer u.group.mu.Unlock()
+	if !u.group.counts(due) {
+		return
+	}
+	r := &u.group.now
+	if u.group.light {
+		r.all = append(r.all, outcome{due, status == 200 && err == nil && took <= patience, took})
+	}
+	if connected {
+		r.connected++
+	}
+	switch {
+	case err != nil || took > patience:
+		r.failed++
+	case status == 200:
+		r.good++
+		r.took = append(r.took, took)
+	case status == 503:
+		r.refused++
+	case r.wrong == nil:
+		r.wrong = fmt.Errorf("a request was answered with %d", status)
+	}
 }
 
 // ask sends a request and reads the answer. status is 200 if the answer is correct. again reports
@@ -433,21 +418,18 @@ func (c *users) startNewcomers() (stop func()) {
 func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	counts := !due.Before(c.from)
-	switch {
-	case conn != nil && len(c.users) < maxConnected:
+	if conn != nil && len(c.users) < maxConnected {
 		u := &user{group: c, fresh: true}
 		u.use(conn)
 		c.assign(u, due)
 		return
-	case conn != nil:
+	}
+	if conn != nil {
 		_ = conn.Close()
 	}
-	switch {
-	case !counts:
-	case err != nil || conn != nil:
+	if c.counts(due) && (err != nil || conn != nil) {
 		c.now.unsent++
-	default:
+	} else if c.counts(due) {
 		c.now.dropped++
 	}
 }
