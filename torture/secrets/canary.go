@@ -32,15 +32,11 @@ func newCanaries() *canaries { return &canaries{windows: make(map[[window]byte]f
 func (c *canaries) add(what, text string, skip int) {
 	c.put(what, "as it is", text)
 	rest := text[skip:]
-	c.put(what, "in hexadecimal", hex.EncodeToString([]byte(rest)))
-	c.put(what, "in hexadecimal", strings.ToUpper(hex.EncodeToString([]byte(rest))))
-	var percent, lower strings.Builder
-	for i := range len(rest) {
-		fmt.Fprintf(&percent, "%%%02X", rest[i])
-		fmt.Fprintf(&lower, "%%%02x", rest[i])
+	for _, format := range []string{"% x", "% X"} {
+		spaced := fmt.Sprintf(format, rest)
+		c.put(what, "in hexadecimal", strings.ReplaceAll(spaced, " ", ""))
+		c.put(what, "percent-encoded", "%"+strings.ReplaceAll(spaced, " ", "%"))
 	}
-	c.put(what, "percent-encoded", percent.String())
-	c.put(what, "percent-encoded", lower.String())
 	c.base64(what, "in base64", rest)
 }
 

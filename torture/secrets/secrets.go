@@ -3,57 +3,49 @@
 package secrets
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"carstate/bench/must"
+	"carstate/internal/access"
+	"carstate/internal/admin/client"
+	"carstate/internal/nodeprocess"
+	"carstate/internal/vehicle"
 	"carstate/torture/defects"
 	"carstate/torture/row"
 )
 
-//go:embed row.md.tmpl queries.txt calls.txt bodies.txt heads.txt pages.txt logins.txt commands.txt
-var files embed.FS
+//go:embed row.md.tmpl
+var prose string
 
-var prose = text("row.md.tmpl")
+//go:embed *.txt
+var files embed.FS
 
 // Requests and command lines that contain secrets. TOKEN and {token} are replaced by a secret, VID
 // and {vid} by the vehicle, and GOOD by the key of a source that may send.
 var (
-	queries = lines("queries.txt") // to the query listener; /D and /T are the two operations
-	calls   = lines("calls.txt")   // to the admin listener: method, path, body
-	bodies  = append(lines("bodies.txt"), "")
-	heads   = lines("heads.txt")  // headers of requests to ingest
-	logins  = lines("logins.txt") // forms that log in to the console
-	pages   = lines("pages.txt")  // of the console: method, path, form
+	queries = row.Lines(files, "queries.txt") // to the query listener; /D and /T are the two operations
+	calls   = row.Lines(files, "calls.txt")   // to the admin listener: method, path, body
+	bodies  = append(row.Lines(files, "bodies.txt"), "")
+	heads   = row.Lines(files, "heads.txt")  // headers of requests to ingest
+	logins  = row.Lines(files, "logins.txt") // forms that log in to the console
+	pages   = row.Lines(files, "pages.txt")  // of the console: method, path, form
 	// commands are command lines of carstate. NAME=VALUE is an environment variable.
-	commands = lines("commands.txt")
+	commands = row.Lines(files, "commands.txt")
 )
-
-func text(name string) string {
-	b, err := files.ReadFile(name)
-	if err != nil {
-		panic(err) // the file is embedded
-	}
-	return string(b)
-}
-
-// lines returns the lines of a file, with \r, \n and \x replaced as in Go's string literals.
-func lines(name string) (all []string) {
-	for line := range strings.Lines(text(name)) {
-		s, err := strconv.Unquote(`"` + strings.ReplaceAll(strings.TrimSuffix(line, "\n"), `"`, `\"`) + `"`)
-		if err != nil {
-			panic(err)
-		}
-		all = append(all, s)
-	}
-	return all
-}
 
 // Row is row 10 of the torture: a search for secrets in everything that the service writes.
 var Row = row.Row{
@@ -66,22 +58,16 @@ var Row = row.Row{
 }
 
 func run(ctx context.Context, a *row.Attempt) {
-	var searched int64
-	texts := 0
-	places := make(map[string]bool)
+	all := &searched{places: make(map[string]bool)}
 	for n := range a.Count {
-		r := &round{
-			a: a, rng: rand.New(rand.NewPCG(a.Seed, uint64(n))), dir: filepath.Join(a.Dir, fmt.Sprint(n)),
-			secrets: newCanaries(), names: newCanaries(), places: places, traced: make(map[string]bool),
-		}
+		r := &round{a: a, rng: a.Rand(n), dir: filepath.Join(a.Dir, fmt.Sprint(n)), secrets: newCanaries(),
+			names: newCanaries(), searched: all, traced: make(map[string]bool)}
 		r.run(ctx)
 		must.Do(ctx.Err())
-		searched += r.searched
-		texts += r.texts
 	}
-	a.Figure("searched", float64(searched)/1e6, "MB")
-	a.Figure("answers, files and other texts that were searched", float64(texts), "")
-	a.Figure("sorts of places", float64(len(places)+1), "") // one more for the data directory
+	a.Figure("searched", float64(all.bytes)/1e6, "MB")
+	a.Figure("answers, files and other texts that were searched", float64(all.texts), "")
+	a.Figure("sorts of places", float64(len(all.places)+1), "") // one more for the data directory
 }
 
 func (r *round) run(ctx context.Context) {
@@ -98,7 +84,226 @@ func (r *round) run(ctx context.Context) {
 		part(ctx)
 		must.Do(ctx.Err())
 	}
-	if never := r.missing(); len(never) > 0 {
-		r.a.Wrong("these never succeeded, so the row says nothing about them: %s", strings.Join(never, ", "))
+	for _, what := range mustSucceed {
+		if !r.did(what) {
+			r.a.Wrong("%s never succeeded, so the row says nothing about it", what)
+		}
 	}
+}
+
+// round is one node, and the canaries (texts that must not appear
+// in its output) that are sent to the node.
+type round struct {
+	a     *row.Attempt
+	rng   *rand.Rand
+	dir   string
+	node  *nodeprocess.Node
+	admin *client.Client
+
+	collector *httptest.Server // receives traces
+
+	secrets *canaries // keys and tokens
+	names   *canaries // vids, and hashes that anybody could calculate
+	cards   []card    // all secrets, to be sent to places where they do not belong
+	vid     string
+
+	mu sync.Mutex // guards the fields below
+	*searched
+	traces [][]byte
+	traced map[string]bool // the Authorization headers that the collector received
+	done   []string        // what succeeded: commands, and the paths of console forms
+}
+
+// searched counts the texts that were searched in all rounds.
+type searched struct {
+	bytes  int64
+	texts  int
+	places map[string]bool
+}
+
+// card is a secret and its description.
+type card struct{ what, text string }
+
+// given is the number of secrets that are sent to places where no secret belongs.
+const given = 20
+
+const collectorKey = "collectorCanary7f3Kq9ZpW2xLm8"
+
+// newSecret registers a secret that was issued or invented, and returns it.
+func (r *round) newSecret(what, text string) string {
+	skip := strings.Index(text, "_") + 1 // the prefix is the kind of a secret
+	r.secrets.add(what, text, skip)
+	r.names.addHash("the hash of "+what, text)
+	r.cards = append(r.cards, card{what, text})
+	return text
+}
+
+// look searches a text that the service wrote. The parameter place says where the service wrote it.
+func (r *round) look(place string, text []byte, sets ...*canaries) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bytes += int64(len(text))
+	r.places[strings.SplitN(place, "`", 2)[0]] = true
+	r.texts++
+	for _, set := range sets {
+		for _, f := range set.find(text) {
+			r.a.Wrong("%s (%s) is in %s", f.what, f.as, place)
+		}
+	}
+}
+
+// start starts a node with as much logging and tracing as possible.
+func (r *round) start(ctx context.Context) {
+	r.collector = httptest.NewServer(http.HandlerFunc(r.collect))
+	out := filepath.Join(r.dir, "stdout")
+	flags := []string{"--log-level", "debug", "--access-log", filepath.Join(r.dir, "access.log"), "--otlp-endpoint",
+		r.collector.URL, "--trace-sample", "1"}
+	r.node = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{
+		Binary: r.a.Binary, Dir: filepath.Join(r.dir, "data"), Flags: flags,
+		Env:  append(os.Environ(), "OTEL_EXPORTER_OTLP_HEADERS=Authorization=Bearer%20"+collectorKey+",broken"),
+		Wrap: []string{"sh", "-c", `exec "$0" "$@" >` + out},
+	}, time.Minute))
+	r.admin = must.Get(r.node.AdminClient())
+}
+
+// collect is the HTTP handler of a server that collects the node's traces.
+func (r *round) collect(w http.ResponseWriter, req *http.Request) {
+	body, _ := io.ReadAll(req.Body)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.traces = append(r.traces, body)
+	r.traced[req.Header.Get("Authorization")] = true
+	w.Header().Set("Content-Type", "application/x-protobuf")
+}
+
+// issue creates a secret of every kind.
+func (r *round) issue(ctx context.Context) {
+	r.vid = "VEHICLECANARY" + fmt.Sprint(100000+r.rng.IntN(900000)) + "ZxQ"
+	r.names.add("a vid", r.vid, 0)
+	r.names.addHash("a vid", r.vid)
+	r.newSecret("the key of the collector", collectorKey)
+	r.cards = nil // it is not sent anywhere: it does not have the form of a secret
+	r.newSecret("the admin key", r.admin.Key)
+	all, one := access.AllVehicles(), access.VehicleSet(vehicle.ID(r.vid))
+	done := func(_ any, err error) { must.Do(err) }
+	source := func(what, name string, vehicles access.Vehicles) {
+		r.newSecret(what, must.Get(r.admin.AddSource(ctx, access.Request{Name: name, Vehicles: vehicles})).Key)
+	}
+	source("a source's key", "gateway", all)
+	source("a car's key", "onecar", one)
+	source("a removed source's key", "gone", all)
+	// The console rotates the key of the first source in the list. The commands still need
+	// the key of the gateway.
+	source("a source's key that the console replaces", "aged", all)
+	r.newSecret("a rotated source's key", must.Get(r.admin.RotateSource(ctx, "onecar", time.Hour)).Key)
+	done(r.admin.RemoveSource(ctx, "gone"))
+
+	r.newSecret("an operator's key", must.Get(r.admin.AddOperator(ctx, "grace")).Key)
+	r.newSecret("a removed operator's key", must.Get(r.admin.AddOperator(ctx, "linus")).Key)
+	done(r.admin.RemoveOperator(ctx, "linus"))
+	r.newSecret("a rotated operator's key", must.Get(r.admin.RotateOperator(ctx, "grace")).Key)
+
+	token := func(what string, q access.Request) (id string) {
+		q.Developer = "Ada"
+		if q.Operations == 0 {
+			q.Operations = access.AllOperations
+		}
+		t := must.Get(r.admin.IssueToken(ctx, q))
+		r.newSecret(what, t.AccessToken)
+		return t.ID
+	}
+	token("a token", access.Request{Vehicles: all})
+	token("a token of one vehicle", access.Request{Vehicles: one})
+	token("a token of one operation", access.Request{Vehicles: all, Operations: access.ThrottleSystem})
+	token("a limited token", access.Request{Vehicles: all, Rate: access.Rate{Calls: 3, Window: time.Hour}})
+	token("a sandbox token", access.Request{Kind: access.SandboxKind})
+	token("an expired token", access.Request{Vehicles: all, Expires: time.Now().Add(50 * time.Millisecond)})
+	done(r.admin.RevokeToken(ctx, token("a revoked token", access.Request{Vehicles: all})))
+	replaced := token("a replaced token", access.Request{Vehicles: all})
+	r.newSecret("a rotated token", must.Get(r.admin.RotateToken(ctx, replaced, 0)).AccessToken)
+	never, _ := access.NewSecret(access.TokenKind)
+	r.newSecret("a token that was never issued", never)
+	whole := r.text("a token")
+	r.newSecret("a token that is cut off", whole[:len(whole)-3])
+	if len(r.cards) != given {
+		must.Fail("%d secrets were issued, but the document says %d", len(r.cards), given)
+	}
+}
+
+// text returns the secret that has the description what.
+func (r *round) text(what string) string {
+	return r.cards[slices.IndexFunc(r.cards, func(c card) bool { return c.what == what })].text
+}
+
+// settle searches everything that the node has output and stored, and stops the node.
+func (r *round) settle(ctx context.Context) {
+	both := []*canaries{r.secrets, r.names}
+	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
+		_, text := must.Get2(r.node.Get(ctx, nodeprocess.Admin, path))
+		r.look(path, text, both...)
+	}
+	cmdline := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.node.PID())))
+	r.look("the server's command line", cmdline, both...)
+	events := must.Get(r.admin.SearchAudit(ctx, url.Values{"limit": {"1000"}}))
+	r.look("the audit", fmt.Appendf(nil, "%+v", events), both...)
+	must.Do(r.node.Stop())
+	log := r.node.Log()
+	if len(log) > 900<<10 {
+		must.Fail("the log is too long to have been kept as a whole")
+	} else if !strings.Contains(log, `"DEBUG"`) && !strings.Contains(log, "ending") {
+		must.Fail("the node logged nothing")
+	}
+	r.look("the log", []byte(log), both...)
+	for _, name := range []string{"stdout", "access.log"} {
+		text := must.Get(os.ReadFile(filepath.Join(r.dir, name)))
+		if name == "access.log" && bytes.Count(text, []byte{'\n'}) < 100 {
+			must.Fail("the access log has too few lines")
+		}
+		r.look(name, text, both...)
+	}
+	r.mu.Lock()
+	traces, key := slices.Concat(r.traces...), r.traced["Bearer "+collectorKey]
+	r.mu.Unlock()
+	if !key || len(traces) == 0 {
+		must.Fail("the collector received no traces, or not with its key")
+	}
+	r.look("the traces", traces, both...)
+	// The files of the data directory may contain vids but no secrets, except for the file of the admin
+	// key.
+	data := filepath.Join(r.dir, "data")
+	n := must.Get(r.secrets.searchTree(data, []string{"admin.key"}, func(file string, f form) {
+		r.a.Wrong("%s (%s) is in the data directory, in %s", f.what, f.as, file)
+	}))
+	if n < 10<<10 {
+		must.Fail("the data directory is nearly empty")
+	}
+	r.texts++
+	r.bytes += n
+	if text := must.Get(os.ReadFile(filepath.Join(data, "admin.key"))); string(bytes.TrimSpace(text)) != r.admin.Key {
+		r.a.Wrong("admin.key does not hold the admin key")
+	}
+}
+
+// succeeded records that a command or a form succeeded.
+func (r *round) succeeded(what string) {
+	// Environment variables are not part of a command's name.
+	words := slices.DeleteFunc(strings.Fields(what), func(word string) bool { return strings.Contains(word, "={") })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done = append(r.done, strings.Join(words, " ")+" ")
+}
+
+// mustSucceed lists commands and forms that must succeed at least once. A command that always fails
+// may never reach the code that could output a secret.
+var mustSucceed = []string{
+	"token list", "source list", "operator list", "explain", "token issue", "query car-driving-state",
+	"query throttle-system", "replay", "simulate", "backup",
+	"POST /tokens", "POST /sources", "POST /operators",
+}
+
+// did reports whether a command or form succeeded.
+func (r *round) did(what string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.done, func(done string) bool { return strings.HasPrefix(done, what+" ") })
 }
