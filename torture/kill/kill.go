@@ -51,7 +51,7 @@ const (
 
 func run(ctx context.Context, a *row.Attempt) {
 	t := &torture{
-		Attempt: a, rnd: rand.New(rand.NewPCG(a.Seed, 0)), load: load.New(a), usual: 300 * time.Millisecond,
+		Attempt: a, rnd: a.Rand(0), load: load.New(a), usual: 300 * time.Millisecond,
 		options: nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: load.Flags},
 	}
 	for first := true; t.kills[loaded] < a.Count; first = false {

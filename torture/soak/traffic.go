@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -94,7 +93,7 @@ func (t *traffic) run(ctx context.Context) error {
 		all.Go(func() {
 			// Each vehicle connects only once at a time, because a newer connection
 			// replaces the older one.
-			r := rand.New(rand.NewPCG(t.a.Seed, uint64(i)))
+			r := t.a.Rand(i)
 			for ctx.Err() == nil {
 				vid := vid(r.IntN(cars/mqttCars)*mqttCars + i)
 				if err := must.Caught(func() { t.drive(ctx, vid) }); err != nil && ctx.Err() == nil {

@@ -91,7 +91,7 @@ func (f *Fleet) Wait() { f.running.Wait() }
 // batch. Otherwise, a later sample of a car could arrive before an earlier one, and the
 // expected state of the car would be unknown.
 func (f *Fleet) write(ctx context.Context, w int) {
-	rnd := rand.New(rand.NewPCG(f.a.Seed, uint64(1000+w)))
+	rnd := f.a.Rand(1000 + w)
 	send := f.post
 	if w >= f.HTTP {
 		m := &load.Sender{Source: f.source, Key: f.key, ID: fmt.Sprint(f.source, w)}
