@@ -69,7 +69,10 @@ func run(ctx context.Context, a *row.Attempt) {
 	n := t.start(ctx)
 	defer n.Kill()
 	t.load.Hold(ctx, n, t.load.CheckAll)
-	t.figures()
+	t.Figure("further kills, between start and ready", float64(t.kills[starting]), "")
+	t.Figure("further kills, under load that began before it was ready", float64(t.kills[recovering]), "")
+	t.Figure("ready again after a kill, slowest", t.slowest.Seconds(), "s")
+	t.Figure("queries checked", float64(t.load.Asked.Load()-t.load.Unanswered.Load()), "")
 	t.load.End(n)
 }
 
@@ -77,38 +80,31 @@ func run(ctx context.Context, a *row.Attempt) {
 func (t *torture) live(ctx context.Context, moment int) {
 	switch moment {
 	case starting:
-		t.killStart(ctx)
-		return
+		soon, cancel := context.WithTimeout(ctx, time.Duration(t.rnd.Int64N(int64(t.usual)*5/4)))
+		defer cancel()
+		n, err := nodeprocess.Start(soon, t.options)
+		if err != nil {
+			must.Do(t.load.Refused(err))
+			return
+		}
+		<-soon.Done()
+		n.Kill()
 	case recovering:
 		n, err := nodeprocess.Start(ctx, t.options)
 		if err != nil {
 			must.Do(t.load.Refused(err), err)
 		}
 		t.loadAndKill(ctx, n, t.usual)
-		return
+	case loaded:
+		n := t.start(ctx)
+		defer n.Kill()
+		if !t.prepared {
+			t.load.Prepare(ctx, n)
+			t.prepared = true
+		}
+		t.load.Hold(ctx, n, t.load.CheckSome)
+		t.loadAndKill(ctx, n, 1200*time.Millisecond)
 	}
-	n := t.start(ctx)
-	defer n.Kill()
-	if !t.prepared {
-		t.load.Prepare(ctx, n)
-		t.prepared = true
-	}
-	t.load.Hold(ctx, n, t.load.CheckSome)
-	t.loadAndKill(ctx, n, 1200*time.Millisecond)
-}
-
-// killStart kills the process at a random moment of its start.
-func (t *torture) killStart(ctx context.Context) {
-	after := time.Duration(t.rnd.Int64N(int64(t.usual) * 5 / 4))
-	soon, cancel := context.WithTimeout(ctx, after)
-	defer cancel()
-	n, err := nodeprocess.Start(soon, t.options)
-	if err == nil {
-		<-soon.Done()
-		n.Kill()
-		return
-	}
-	must.Do(t.load.Refused(err))
 }
 
 // loadAndKill puts the node under load and kills the node at a random moment within the given time.
@@ -131,11 +127,4 @@ func (t *torture) start(ctx context.Context) *nodeprocess.Node {
 	t.usual = time.Since(n.Began())
 	t.slowest = max(t.slowest, t.usual)
 	return n
-}
-
-func (t *torture) figures() {
-	t.Figure("further kills, between start and ready", float64(t.kills[starting]), "")
-	t.Figure("further kills, under load that began before it was ready", float64(t.kills[recovering]), "")
-	t.Figure("ready again after a kill, slowest", t.slowest.Seconds(), "s")
-	t.Figure("queries checked", float64(t.load.Asked.Load()-t.load.Unanswered.Load()), "")
 }

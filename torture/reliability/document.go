@@ -6,7 +6,6 @@ import (
 	"cmp"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -19,6 +18,7 @@ import (
 	"text/template"
 	"time"
 
+	"carstate/bench/must"
 	"carstate/bench/report"
 	"carstate/torture/defects"
 	"carstate/torture/row"
@@ -50,15 +50,9 @@ type Document struct {
 	Rows []Done `json:"rows"`
 }
 
-// The files of the document, relative to the directory of documents.
-const (
-	pageFile    = "reliability.md"
-	resultsFile = "reliability.json"
-)
-
 // Load reads the document of a directory. It is empty if there is no file.
 func Load(docs string) (d Document, err error) {
-	err = report.ReadResults(filepath.Join(docs, resultsFile), &d)
+	err = report.ReadResults(filepath.Join(docs, "reliability.json"), &d)
 	return d, err
 }
 
@@ -69,19 +63,12 @@ func (d *Document) Replace(done Done) {
 
 // Save writes the results and the page into a directory of documents. rows are all rows, in
 // the order of the page.
-func (d *Document) Save(docs string, rows []row.Row) error {
-	text, err := json.MarshalIndent(d, "", " ")
-	if err != nil {
-		return err
-	}
-	page, err := d.page(rows)
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(docs, resultsFile), append(text, '\n'), 0o644),
-		os.WriteFile(filepath.Join(docs, pageFile), []byte(page), 0o644),
-	)
+func (d *Document) Save(docs string, rows []row.Row) (err error) {
+	defer must.Catch(&err)
+	text, page := must.Get(json.MarshalIndent(d, "", " ")), must.Get(d.page(rows))
+	must.Do(os.WriteFile(filepath.Join(docs, "reliability.json"), append(text, '\n'), 0o644),
+		os.WriteFile(filepath.Join(docs, "reliability.md"), []byte(page), 0o644))
+	return nil
 }
 
 func (o *Done) Line() string {
@@ -94,17 +81,13 @@ func (o *Done) Line() string {
 	return line
 }
 
-func (o *Done) seen() (n int) {
-	for _, c := range o.Controls {
-		if c.Caught {
-			n++
-		}
-	}
-	return n
-}
-
 // Caught returns how many controls were caught, and of how many, such as "2 of 3".
-func (o *Done) Caught() string { return fmt.Sprintf("%d of %d", o.seen(), len(o.Controls)) }
+func (o *Done) Caught() string { return caught(o.Controls) }
+
+func caught(controls []Control) string {
+	missed := slices.DeleteFunc(slices.Clone(controls), func(c Control) bool { return c.Caught })
+	return fmt.Sprintf("%d of %d", len(controls)-len(missed), len(controls))
+}
 
 //go:embed page.md.tmpl
 var pageText string
@@ -115,12 +98,6 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"thousands": func(n any) string { return report.Thousands(fmt.Sprint(n)) },
 	"number":    number,
 	"join":      strings.Join,
-	"met": func(met *bool) string {
-		if met == nil {
-			return ""
-		}
-		return map[bool]string{true: "yes", false: "**no**"}[*met]
-	},
 }).Parse(pageText))
 
 // number formats a value. An integer, and any value of 1000 or more, has all its digits before the
@@ -140,24 +117,25 @@ func (d *Document) page(rows []row.Row) (string, error) {
 		Caught string      // controls that these rows caught: "2 of 3"
 		Failed []string    // titles of the rows with findings, or not completed
 	}{}
-	caught, controls := 0, 0
+	var controls []Control
 	for _, r := range rows {
-		done := d.find(r.Name)
-		data.Rows = append(data.Rows, section{Row: r, Done: done})
-		if done == nil {
+		i := slices.IndexFunc(d.Rows, func(o Done) bool { return o.Row == r.Name })
+		if i < 0 {
+			data.Rows = append(data.Rows, section{Row: r})
 			continue
 		}
+		done := &d.Rows[i]
+		data.Rows = append(data.Rows, section{Row: r, Done: done})
 		data.Run++
 		data.Total.Acknowledged += done.Outcome.Acknowledged
 		data.Total.Lost += done.Outcome.Lost
 		data.Total.Wrong += done.Outcome.Wrong
-		caught += done.seen()
-		controls += len(done.Controls)
+		controls = append(controls, done.Controls...)
 		if !done.Outcome.Passed() {
 			data.Failed = append(data.Failed, r.Title)
 		}
 	}
-	data.Caught = fmt.Sprintf("%d of %d", caught, controls)
+	data.Caught = caught(controls)
 	text, err := execute(pageTemplate, data)
 	return report.Wrap(text), err
 }
@@ -174,19 +152,13 @@ type section struct {
 	Done *Done // nil: not run yet
 }
 
-func (s section) Body() (string, error) {
-	t, err := template.New(s.Name).Option("missingkey=error").Parse(s.Text)
-	if err != nil {
-		return "", err
-	}
-	results, err := execute(pageTemplate.Lookup("results"), s)
-	if err != nil {
-		return "", err
-	}
+func (s section) Body() (body string, err error) {
+	defer must.Catch(&err)
+	t := must.Get(template.New(s.Name).Option("missingkey=error").Parse(s.Text))
+	results := must.Get(execute(pageTemplate.Lookup("results"), s))
 	fields := map[string]any{"Results": strings.TrimSpace(results)}
 	maps.Copy(fields, s.Fields)
-	body, err := execute(t, fields)
-	return strings.TrimSpace(body), err
+	return strings.TrimSpace(must.Get(execute(t, fields))), nil
 }
 
 // Caught returns the last two cells of a control's line in the Markdown table: whether the control
@@ -207,13 +179,4 @@ func (s section) Caught(c defects.Control) string {
 func (s section) Anchor() string {
 	words := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(s.Title), "")
 	return fmt.Sprintf("%d-%s", s.Number, strings.ReplaceAll(words, " ", "-"))
-}
-
-func (d *Document) find(name string) *Done {
-	for i := range d.Rows {
-		if d.Rows[i].Row == name {
-			return &d.Rows[i]
-		}
-	}
-	return nil
 }

@@ -116,15 +116,13 @@ type Figure struct {
 	Met   *bool   `json:"met,omitempty"` // nil without an aim
 }
 
+// Missed reports whether the number has an aim and misses it.
+func (f Figure) Missed() bool { return f.Met != nil && !*f.Met }
+
 // Found reports whether something acknowledged was lost, the service did something wrong, or an aim
 // was missed.
 func (o *Outcome) Found() bool {
-	for _, f := range o.Figures {
-		if f.Met != nil && !*f.Met {
-			return true
-		}
-	}
-	return o.Lost != 0 || o.Wrong != 0
+	return o.Lost != 0 || o.Wrong != 0 || slices.ContainsFunc(o.Figures, Figure.Missed)
 }
 
 // Passed reports whether the row was completed without a finding.
@@ -157,8 +155,7 @@ func (a *Attempt) Figure(name string, value float64, unit string) {
 // Aimed adds a measured number that has an aim (promised limit), such as "≤ 5 s". If the aim was
 // missed, that is a finding.
 func (a *Attempt) Aimed(name string, value float64, unit, aim string, met bool) {
-	f := Figure{Name: name, Value: value, Unit: unit, Aim: aim, Met: &met}
-	take := func(o *Outcome) { o.Figures = append(o.Figures, f) }
+	take := func(o *Outcome) { o.Figures = append(o.Figures, Figure{name, value, unit, aim, &met}) }
 	if met {
 		a.change(take)
 		return
