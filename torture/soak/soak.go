@@ -3,16 +3,28 @@
 package soak
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"carstate/bench/must"
 	"carstate/bench/report"
+	"carstate/internal/access"
+	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/vehicle"
 	"carstate/torture/defects"
+	"carstate/torture/load"
 	"carstate/torture/row"
 )
 
@@ -120,4 +132,239 @@ func (s *series) report(a *row.Attempt) {
 			a.AtMost(l.name+" at most", most, l.unit, l.most)
 		}
 	}
+}
+
+// Numbers and intervals of the traffic. In each tickTime, tickSamples samples and tickQueries
+// queries are sent. A car that is connected by MQTT stays for carStays.
+const (
+	cars            = 2000
+	tickTime        = 100 * time.Millisecond
+	tickSamples     = 20
+	tickQueries     = 20
+	mqttCars        = 20
+	carStays        = 30 * time.Second
+	operationsEvery = 10 * time.Second
+)
+
+// traffic is everything that the row does to a node.
+type traffic struct {
+	a     *row.Attempt
+	n     *nodeprocess.Node
+	admin *client.Client
+	key   string
+	token string
+
+	// held keeps the journal of the acknowledged telemetry.
+	held   *load.Load
+	looked int // number of checks of a car's newest sample
+}
+
+func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *traffic) {
+	t = &traffic{a: a, n: n, held: load.New(a)}
+	t.admin = must.Get(n.AdminClient())
+	t.key = must.Get(n.AddSource(ctx, "gateway"))
+	t.held.Prepare(ctx, n)
+	t.token = must.Get(n.IssueToken(ctx, "Ada")).AccessToken
+	// Every vehicle reports before any is queried.
+	for i := range cars / tickSamples {
+		t.post(ctx, i)
+	}
+	// The console shows stored states. A state is stored slightly later than it is part of an
+	// answer.
+	must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+		_, err := t.admin.Vehicle(ctx, vehicle.ID(vid(cars-1)))
+		return err
+	}))
+	return t
+}
+
+// run makes the traffic until ctx ends or an operation fails.
+func (t *traffic) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	each := func(every time.Duration, do func(context.Context, int)) {
+		all.Go(func() {
+			for i, tick := 0, time.Tick(every); ctx.Err() == nil; i++ {
+				if err := must.Caught(func() { do(ctx, i) }); err != nil && ctx.Err() == nil {
+					cancel(err)
+				}
+				select {
+				case <-ctx.Done():
+				case <-tick:
+				}
+			}
+		})
+	}
+	each(tickTime, t.post)
+	each(tickTime, t.ask)
+	each(operationsEvery, t.operations)
+	each(operationsEvery, t.console)
+	each(operationsEvery, t.hold)
+	for i := range mqttCars {
+		all.Go(func() {
+			// Each vehicle connects only once at a time, because a newer connection
+			// replaces the older one.
+			r := t.a.Rand(i)
+			for ctx.Err() == nil {
+				vid := vid(r.IntN(cars/mqttCars)*mqttCars + i)
+				if err := must.Caught(func() { t.drive(ctx, vid) }); err != nil && ctx.Err() == nil {
+					cancel(fmt.Errorf("a car by MQTT: %w", err))
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func vid(i int) string { return fmt.Sprint("Soak", i) }
+
+// sample returns a sample that is about to be sent. Its time is in whole seconds.
+func (t *traffic) sample(vid string, at int64) string {
+	t.held.NoteOffered(vid, at)
+	return fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":60,`+
+		`"Vehicle.OBD.EngineSpeed":2000,"Vehicle.OBD.ThrottlePosition":18}}`, vid, at*1000)
+}
+
+// post sends telemetry by HTTP.
+func (t *traffic) post(ctx context.Context, i int) {
+	var b strings.Builder
+	at := time.Now().Unix()
+	vids := make([]string, tickSamples)
+	for k := range vids {
+		vids[k] = vid((i*tickSamples + k) % cars)
+		b.WriteString(t.sample(vids[k], at) + "\n")
+	}
+	status, text := must.Get2(t.n.Post(ctx, t.key, b.String()))
+	t.a.Offered(tickSamples)
+	if status != http.StatusAccepted || !bytes.HasPrefix(text, fmt.Appendf(nil, `{"accepted":%d,`, tickSamples)) {
+		t.a.Wrong("telemetry was answered with %d", status)
+		return
+	}
+	t.a.Acknowledged(tickSamples)
+	for _, vid := range vids {
+		t.held.NoteAcknowledged(vid, at)
+	}
+}
+
+// once is a client that uses a new connection for each request.
+var once = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// ask queries vehicles. It sends the last of its queries over a new connection.
+func (t *traffic) ask(ctx context.Context, i int) {
+	for k := range tickQueries - 1 {
+		path := nodeprocess.DrivingPath
+		if k%2 == 1 {
+			path = nodeprocess.ThrottlePath
+		}
+		r := must.Get(t.n.Ask(ctx, path, t.token, vid((i*tickQueries+k)%(2*cars))))
+		if r.HTTP != http.StatusOK {
+			t.a.Wrong("a query was answered with %d", r.HTTP)
+		}
+	}
+	get(ctx, once, t.n.URL(nodeprocess.Query)+nodeprocess.DrivingPath+"?access_token="+t.token+"&vid="+vid(i%cars))
+}
+
+func get(ctx context.Context, c *http.Client, url string) {
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, url, nil))
+	done(c.Do(req))
+}
+
+// done reads an answer, whose status must be 200. The error does not contain the URL.
+func done(resp *http.Response, err error) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	must.Do(err)
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	switch {
+	case err != nil:
+		must.Fail("the answer of %s broke off after %d bytes: %w", resp.Request.URL.Path, n, err)
+	case resp.StatusCode != http.StatusOK:
+		must.Fail("%s was answered with %d", resp.Request.URL.Path, resp.StatusCode)
+	}
+}
+
+// operations performs operations of an operator.
+func (t *traffic) operations(ctx context.Context, i int) {
+	token := must.Get(t.admin.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
+		Vehicles: access.AllVehicles()}))
+	rotated := must.Get(t.admin.RotateToken(ctx, token.ID, 0))
+	t.expect(ctx, rotated.AccessToken, http.StatusOK)
+	must.Get(t.admin.RevokeToken(ctx, token.ID))
+	t.expect(ctx, rotated.AccessToken, http.StatusUnauthorized)
+	must.Get(t.admin.Tokens(ctx))
+	must.Get(t.admin.Sources(ctx))
+	must.Get(t.admin.SearchAudit(ctx, url.Values{"limit": {"100"}}))
+}
+
+// expect waits until the node answers a query with the given token by the given status. The node
+// learns of an operator's changes by its feed, so its answer may change only after a moment.
+func (t *traffic) expect(ctx context.Context, token string, status int) {
+	must.Do(nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
+		r, err := t.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))
+		if err == nil && r.HTTP != status {
+			err = fmt.Errorf("a token is answered with %d and not %d", r.HTTP, status)
+		}
+		return err
+	}))
+}
+
+// console logs in and requests the pages.
+func (t *traffic) console(ctx context.Context, i int) {
+	jar := must.Get(cookiejar.New(nil))
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	c := &http.Client{Timeout: 30 * time.Second, Jar: jar, Transport: transport}
+	base := t.n.URL(nodeprocess.Admin)
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, base+"/login",
+		strings.NewReader(url.Values{"key": {t.admin.Key}}.Encode())))
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Origin", base)
+	resp, err := c.Do(req)
+	done(resp, err)
+	base += resp.Request.URL.Path // of the session
+	for _, path := range []string{"", "/vehicles", "/vehicles/" + vid(i%cars), "/tokens", "/sources", "/audit"} {
+		get(ctx, c, base+path)
+	}
+}
+
+// drive connects a car by MQTT and lets it report once a second for carStays.
+func (t *traffic) drive(ctx context.Context, vid string) {
+	client := must.Get(load.Dial(ctx, t.n, "gateway", t.key, vid))
+	defer client.Close()
+	for came := time.Now(); time.Since(came) < carStays && ctx.Err() == nil; row.Pause(ctx, time.Second) {
+		at := time.Now().Unix()
+		t.a.Offered(1)
+		must.Do(client.Send(ctx, vid, []byte(t.sample(vid, at))))
+		t.a.Acknowledged(1)
+		t.held.NoteAcknowledged(vid, at)
+	}
+}
+
+// parts is the number of groups into which the cars are divided for checks. Each check compares one
+// group, so the cost of a check does not grow during the run.
+const parts = 10
+
+// hold compares the node with the newest acknowledged samples of one of the parts of the cars, a
+// different part each time. The traffic continues.
+func (t *traffic) hold(ctx context.Context, i int) {
+	all := t.held.Vehicles()
+	part := all[i%parts*len(all)/parts : (i%parts+1)*len(all)/parts]
+	t.looked += len(part)
+	t.held.HoldVehicles(ctx, t.n, part)
+}
+
+// holdAll compares the node with the newest acknowledged samples of all cars, after the traffic has
+// ended.
+func (t *traffic) holdAll(ctx context.Context) {
+	all := t.held.Vehicles()
+	t.looked += len(all)
+	t.a.Figure("times that a car's newest acknowledged sample was looked for", float64(t.looked), "")
+	t.held.HoldVehicles(ctx, t.n, all)
 }
