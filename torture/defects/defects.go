@@ -11,10 +11,10 @@
 //   - Does: what the broken build does wrong.
 //   - By: a pattern of the findings that prove the defect (see [Control]). There may be several.
 //
-// The rest is a unified diff of the product. Its line numbers are ignored. Instead, the lines of each
-// hunk, context included, must occur exactly once in the file, so that no change of the product can
-// move a defect to another place. One line of context is enough in most cases, and is rarely affected
-// by a change nearby.
+// The rest is a unified diff of the product. Its line numbers are ignored. Instead, the lines of
+// each hunk, context included, must occur exactly once in the file, so that no change of the
+// product can move a defect to another place. One line of context is enough in most cases, and is
+// rarely affected by a change nearby.
 //
 // The tests of this package fail when a patch no longer fits the product. To refresh it:
 //
@@ -46,10 +46,11 @@ var patches embed.FS
 type Control struct {
 	Defect string // its patch is torture/defects/Defect.patch
 	Says   string // what the broken build does wrong: "answers before the samples are stored"
-	// By are patterns of the findings that prove the defect. One match is enough. A pattern must
-	// match the whole text of a finding, which begins with the kind of the finding. The character *
-	// matches variable parts. Each pattern describes the effect of this defect and of no other.
-	// Findings that match no pattern prove nothing, and the attempt continues after them.
+	// By are patterns of the findings that prove the defect. One match is enough. A pattern
+	// must match the whole text of a finding, which begins with the kind of the finding. The
+	// character * matches variable parts. Each pattern describes the effect of this defect and
+	// of no other. Findings that match no pattern prove nothing, and the attempt continues
+	// after them.
 	By    []string
 	Count int // maximum size of the attempt; 0: as without a defect
 }

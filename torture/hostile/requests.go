@@ -102,8 +102,7 @@ func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	return nil
 }
 
-// requests sends hostile requests to a query listener, and checks the answers against the
-// contract.
+// requests sends hostile requests to a query listener, and checks the answers against the contract.
 func requests(ctx context.Context, w *world) {
 	a, address, total := w.attempt, w.Address(nodeprocess.Query), w.attempt.Count
 	var left, resets atomic.Int64

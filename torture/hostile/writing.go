@@ -23,8 +23,8 @@ type list struct {
 	texts []string
 }
 
-// attacks holds the lists of attacks.txt. There, the name of a list follows "# ", {5:x} is a text that
-// is repeated five times, and an empty line is an empty text.
+// attacks holds the lists of attacks.txt. There, the name of a list follows "# ", {5:x} is a text
+// that is repeated five times, and an empty line is an empty text.
 var attacks = func() (all []list) {
 	repeated := regexp.MustCompile(`\{(\d+):([^}]+)\}`)
 	for _, line := range row.Lines(files, "attacks.txt") {
@@ -51,8 +51,7 @@ func lists(kind string) (some []list) {
 	return some
 }
 
-// writer generates requests, both good and hostile ones. All random choices follow from its
-// seed.
+// writer generates requests, both good and hostile ones. All random choices follow from its seed.
 type writer struct {
 	*rand.Rand
 	tokens  []*token // tokens that a caller may send

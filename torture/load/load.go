@@ -179,8 +179,8 @@ func (l *Load) stored(samples []sample) {
 	l.a.Acknowledged(len(samples))
 }
 
-// MustHaveHappened reports the numbers of acknowledged operations. It is a finding if there were none
-// of a kind.
+// MustHaveHappened reports the numbers of acknowledged operations. It is a finding if there were
+// none of a kind.
 func (l *Load) MustHaveHappened() {
 	n := l.journal.count()
 	l.a.Some("HTTP requests acknowledged", int(l.posted.Load()))

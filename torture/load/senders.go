@@ -195,8 +195,7 @@ func (s *Sender) Close() {
 	}
 }
 
-// operate issues and revokes tokens, adds and removes sources and forgets vehicles until
-// ctx ends.
+// operate issues and revokes tokens, adds and removes sources and forgets vehicles until ctx ends.
 func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	c, err := n.AdminClient()
 	for ; err != nil; c, err = n.AdminClient() { // it succeeds once the data directory exists

@@ -45,10 +45,11 @@ const (
 	settleWithin = 90 * time.Second
 )
 
-// disturb carries out all disturbances, and returns early if ctx ends. Each kind occurs once before any
-// kind occurs again. The first is of the kind killed: limits are promised for that kind only, so it
-// must be measured even if there is only one disturbance. Every other disturbance is lasting: it hits
-// the leader of a stream until writes and verdicts resume. The others hit any server for seconds.
+// disturb carries out all disturbances, and returns early if ctx ends. Each kind occurs once before
+// any kind occurs again. The first is of the kind killed: limits are promised for that kind only,
+// so it must be measured even if there is only one disturbance. Every other disturbance is lasting:
+// it hits the leader of a stream until writes and verdicts resume. The others hit any server for
+// seconds.
 func (s *system) disturb(ctx context.Context) *measured {
 	rnd, m := s.a.Rand(1), newMeasured()
 	var order []kind
@@ -104,10 +105,10 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting boo
 }
 
 // outlast waits until the service works without the struck server: every stream has a leader,
-// samples are acknowledged, and every car has a new verdict. It adds to r the time from the end of the
-// writers' longest wait for an acknowledgement until every car had a newer verdict. That time does not
-// begin at the strike, because samples may still be acknowledged until the nodes notice that they
-// cannot store states.
+// samples are acknowledged, and every car has a new verdict. It adds to r the time from the end of
+// the writers' longest wait for an acknowledgement until every car had a newer verdict. That time
+// does not begin at the strike, because samples may still be acknowledged until the nodes notice
+// that they cannot store states.
 func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *recovery) {
 	var led time.Time
 	s.promise(ctx, outageWithin, when, func() error {
@@ -155,7 +156,8 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) {
 	s.asking.frozen[i].Store(false)
 }
 
-// taken signals a node that folds, and returns the time until other nodes have taken its partitions.
+// taken signals a node that folds, and returns the time until other nodes have taken its
+// partitions.
 func (s *system) taken(ctx context.Context, n *nodeprocess.Node, signal syscall.Signal, when string) time.Duration {
 	must.Do(n.Signal(signal))
 	at := time.Now() // only now, since the node may have folded samples until the signal

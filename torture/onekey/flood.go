@@ -111,8 +111,8 @@ func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
 
 var stalledPublish = mqtt.Publish(4, 2, 1, "vehicles/Stolen/telemetry", string(make([]byte, 1<<20-100)))[:40]
 
-// untilClosed connects, sends the parameter what, calls begun, and waits until the service closes the
-// connection.
+// untilClosed connects, sends the parameter what, calls begun, and waits until the service closes
+// the connection.
 func untilClosed(ctx context.Context, address string, what []byte, begun func()) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -196,8 +196,8 @@ type probe struct {
 	sent, failed int
 }
 
-// newProbe returns a probe of the source other. Its messages by MQTT have about 10 KB, so each needs
-// more memory than the amount that is reserved for every connection.
+// newProbe returns a probe of the source other. Its messages by MQTT have about 10 KB, so each
+// needs more memory than the amount that is reserved for every connection.
 func newProbe(a *row.Attempt, t *target, key string) *probe {
 	p := &probe{a: a, senders: make([][]openloop.Send, len(protocols))}
 	for i := range senders {

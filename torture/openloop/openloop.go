@@ -1,6 +1,7 @@
 // Package openloop measures the delays of a service for the clients of a row. The requests are due
 // at a constant rate, regardless of how fast the service answers. The delay of each request is
-// measured from the time at which it was due, so a stall delays all requests that are due during it.
+// measured from the time at which it was due, so a stall delays all requests that are due during
+// it.
 package openloop
 
 import (

@@ -110,9 +110,9 @@ const (
 // rounds.
 const rounds = 3
 
-// rates are the rates of requests, relative to the node's measured capacity. If least is 0, the rate
-// does not overload the node; the highest answer rate measured at these rates is called the peak.
-// Otherwise, least is the minimum answer rate in percent of the peak.
+// rates are the rates of requests, relative to the node's measured capacity. If least is 0, the
+// rate does not overload the node; the highest answer rate measured at these rates is called the
+// peak. Otherwise, least is the minimum answer rate in percent of the peak.
 var rates = []struct{ factor, least float64 }{{0.7, 0}, {0.85, 0}, {1, 0}, {1.2, 0}, {2, 90}, {10, 80}}
 
 // The promised limits.

@@ -96,8 +96,7 @@ type Outcome struct {
 	Undone string `json:"undone,omitempty"`
 }
 
-// NotDone records the error that kept the row from being completed. Earlier findings
-// remain.
+// NotDone records the error that kept the row from being completed. Earlier findings remain.
 func (o *Outcome) NotDone(err error) {
 	o.Undone = "could not be done: "
 	if o.Found() {
@@ -173,8 +172,8 @@ func (a *Attempt) AtLeast(name string, value float64, unit string, least float64
 	a.Aimed(name, value, unit, strings.TrimSpace(fmt.Sprintf("≥ %g %s", least, unit)), value >= least)
 }
 
-// Some adds a count n of something that must have happened. If n is 0, that is a finding, because the
-// row then proves nothing about it.
+// Some adds a count n of something that must have happened. If n is 0, that is a finding, because
+// the row then proves nothing about it.
 func (a *Attempt) Some(name string, n int) {
 	a.Figure(name, float64(n), "")
 	if n == 0 {

@@ -361,8 +361,8 @@ func writeFiles(dir, secret string) {
 	}
 }
 
-// typed runs one command line in dir, and searches its output for secrets. as is the template of the
-// line. If a command does not end, typed stops it, and searches the output so far.
+// typed runs one command line in dir, and searches its output for secrets. as is the template of
+// the line. If a command does not end, typed stops it, and searches the output so far.
 func (r *round) typed(ctx context.Context, dir, as, line string) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()

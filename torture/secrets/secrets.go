@@ -268,8 +268,8 @@ func (r *round) settle(ctx context.Context) {
 		must.Fail("the collector received no traces, or not with its key")
 	}
 	r.look("the traces", traces, both...)
-	// The files of the data directory may contain vids but no secrets, except for the file of the admin
-	// key.
+	// The files of the data directory may contain vids but no secrets, except for the file of
+	// the admin key.
 	data := filepath.Join(r.dir, "data")
 	n := must.Get(r.secrets.searchTree(data, []string{"admin.key"}, func(file string, f form) {
 		r.a.Wrong("%s (%s) is in the data directory, in %s", f.what, f.as, file)

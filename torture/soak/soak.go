@@ -42,7 +42,8 @@ var Row = row.Row{
 const sampleEvery = 2 * time.Second
 
 func run(ctx context.Context, a *row.Attempt) {
-	// The samples that the journal sends to settle are about a day old, and after a day's run about two.
+	// The samples that the journal sends to settle are about a day old, and after a day's run
+	// about two.
 	n := must.Get(a.Start(ctx, "--retention", "1m", "--max-age", "87600h"))
 	defer n.Kill()
 	t := newTraffic(ctx, a, n)
