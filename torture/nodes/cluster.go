@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,13 +48,11 @@ func (c *natsCluster) start(ctx context.Context, dir string) {
 	for i := range servers {
 		name := fmt.Sprintf("nats-%d", i+1)
 		file := filepath.Join(dir, name+".conf")
-		text := fmt.Sprintf(`
-listen: "%s:%d"
-jetstream { store_dir: %q, sync_interval: always }
-cluster { name: torture, listen: "%s:%d", routes: [ %q ] }
-`, c.net.address(i), clientPort, filepath.Join(dir, name), c.net.address(i), routePort, strings.Join(routes, `", "`))
-		text = strings.ReplaceAll(text, `\"`, `"`)
-		must.Do(os.WriteFile(file, []byte(text), 0o600))
+		must.Do(os.WriteFile(file, fmt.Appendf(nil, `
+listen: "%[1]s:%[2]d"
+jetstream { store_dir: %[3]q, sync_interval: always }
+cluster { name: torture, listen: "%[1]s:%[4]d", routes: [ "%[5]s" ] }
+`, c.net.address(i), clientPort, filepath.Join(dir, name), routePort, strings.Join(routes, `", "`)), 0o600))
 		s := natsprocess.New(natsprocess.Setup{Binary: binary, Name: name, Args: []string{"--config", file},
 			Wrap: c.net.inside(i)})
 		c.servers = append(c.servers, s)
@@ -101,30 +98,26 @@ func (c *natsCluster) look(ctx context.Context, name string) (*jetstream.Cluster
 
 // led returns an error unless every stream has a leader that answers.
 func (c *natsCluster) led(ctx context.Context) error {
-	return c.each(ctx, func(string, *jetstream.ClusterInfo) error { return nil })
+	for _, name := range streams {
+		if _, err := c.look(ctx, name); err != nil {
+			return fmt.Errorf("the leader of %s does not answer: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // whole returns an error while a NATS server is missing or its data lags behind. If another server
 // were disabled in that condition, the cluster would have lost two servers.
 func (c *natsCluster) whole(ctx context.Context) error {
-	return c.each(ctx, func(name string, info *jetstream.ClusterInfo) error {
+	for _, name := range streams {
+		info, err := c.look(ctx, name)
+		if err != nil {
+			return err
+		}
 		for _, r := range info.Replicas {
 			if !r.Current || r.Offline {
 				return fmt.Errorf("the copy of %s on %s is not current", name, r.Name)
 			}
-		}
-		return nil
-	})
-}
-
-func (c *natsCluster) each(ctx context.Context, check func(name string, info *jetstream.ClusterInfo) error) error {
-	for _, name := range streams {
-		info, err := c.look(ctx, name)
-		if err != nil {
-			return fmt.Errorf("the leader of %s does not answer: %w", name, err)
-		}
-		if err := check(name, info); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -168,10 +161,8 @@ func needs() error {
 	if _, err := exec.LookPath("ip"); err != nil {
 		return errors.New("the program ip is missing: apt-get install -y iproute2")
 	}
-	n, err := openNetwork(context.Background(), 1)
-	if err == nil {
-		err = n.close()
-	}
+	n := newNetwork()
+	err := errors.Join(must.Caught(func() { n.open(context.Background(), 1) }), n.close())
 	if err != nil {
 		return fmt.Errorf("network namespaces and bridges cannot be made here, for which it needs CAP_SYS_ADMIN and "+
 			"CAP_NET_ADMIN: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -179,19 +170,17 @@ func needs() error {
 	return nil
 }
 
-// openNetwork creates a network for a number of servers.
-func openNetwork(ctx context.Context, servers int) (_ *network, err error) {
+// newNetwork returns a network that is not open. Its subnet is of the range that is reserved for
+// benchmarks and not routed (RFC 2544).
+func newNetwork() *network {
+	return &network{tag: fmt.Sprintf("cst%d", os.Getpid()), subnet: fmt.Sprintf("198.18.%d.", os.Getpid()%256)}
+}
+
+// open creates the network for a number of servers. The caller must close it, even after an error.
+func (n *network) open(ctx context.Context, servers int) {
 	sweep()
-	n := &network{tag: fmt.Sprintf("cst%d", os.Getpid())}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, n.close())
-		}
-	}()
-	defer must.Catch(&err)
-	n.subnet = must.Get(freeSubnet())
 	hub := n.tag + "hub"
-	must.Do(n.namespace(ctx, hub))
+	n.namespace(ctx, hub)
 	commands := []string{
 		"-n " + hub + " link add switch type bridge",
 		"-n " + hub + " link set switch up",
@@ -202,62 +191,35 @@ func openNetwork(ctx context.Context, servers int) (_ *network, err error) {
 		"link set " + n.tag + " up",
 	}
 	for i := range servers {
-		must.Do(n.namespace(ctx, n.name(i)))
+		n.namespace(ctx, n.name(i))
 		commands = append(commands,
 			fmt.Sprintf("-n %s link add s%d type veth peer name cable netns %s", hub, i, n.name(i)),
 			fmt.Sprintf("-n %s link set s%d master switch up", hub, i),
 			fmt.Sprintf("-n %s addr add %s/24 dev cable", n.name(i), n.address(i)),
 			fmt.Sprintf("-n %s link set cable up", n.name(i)),
-			fmt.Sprintf("-n %s link set lo up", n.name(i)),
-		)
+			fmt.Sprintf("-n %s link set lo up", n.name(i)))
 	}
 	for _, c := range commands {
 		must.Do(ip(ctx, c))
 	}
-	return n, nil
 }
 
-// sweep removes the network namespaces that an earlier run of the
-// torture left behind because it was killed.
+func (n *network) namespace(ctx context.Context, name string) {
+	must.Do(ip(ctx, "netns add "+name))
+	n.made = append(n.made, name)
+}
+
+// sweep removes the network namespaces that an earlier run of the torture left behind because it was
+// killed.
 func sweep() {
 	left, _ := filepath.Glob("/run/netns/cst*")
 	for _, file := range left {
 		var pid int
-		if _, err := fmt.Sscanf(filepath.Base(file), "cst%d", &pid); err != nil {
-			continue
-		}
-		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); errors.Is(err, fs.ErrNotExist) {
+		_, err := fmt.Sscanf(filepath.Base(file), "cst%d", &pid)
+		if _, gone := os.Stat(fmt.Sprintf("/proc/%d", pid)); err == nil && errors.Is(gone, fs.ErrNotExist) {
 			_ = ip(context.Background(), "netns del "+filepath.Base(file)) // what remains does no harm
 		}
 	}
-}
-
-// freeSubnet returns a /24 that this machine does not use, from the range that is reserved
-// for benchmarks and not routed (RFC 2544).
-func freeSubnet() (string, error) {
-	taken, err := net.InterfaceAddrs()
-	if err != nil {
-		return "", err
-	}
-	for i := range 256 {
-		subnet := fmt.Sprintf("198.18.%d.", (os.Getpid()+i)%256)
-		free := true
-		for _, a := range taken {
-			free = free && !strings.HasPrefix(a.String(), subnet)
-		}
-		if free {
-			return subnet, nil
-		}
-	}
-	return "", errors.New("no subnet of 198.18.0.0/16 is free")
-}
-
-func (n *network) namespace(ctx context.Context, name string) error {
-	if err := ip(ctx, "netns add "+name); err != nil {
-		return err
-	}
-	n.made = append(n.made, name)
-	return nil
 }
 
 func (n *network) name(server int) string    { return fmt.Sprintf("%ss%d", n.tag, server) }

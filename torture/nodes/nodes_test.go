@@ -67,31 +67,26 @@ func TestFollowing_FindsStatesThatGoBack(t *testing.T) {
 // TestNothingMeasured checks that a limit counts as missed if the duration that it limits was never
 // measured.
 func TestNothingMeasured(t *testing.T) {
-	full := func() *measured {
-		m := newMeasured()
-		for _, l := range []*longest{&m.by[killed].stall, &m.by[killed].verdict, &m.by[killed].feeds, &m.taken} {
-			l.take(time.Second)
-			l.take(0)
-		}
-		return m
-	}
-	for name, c := range map[string]struct {
-		change func(*measured)
-		passed bool
-	}{
-		"all of it":           {func(*measured) {}, true},
-		"another kind too":    {func(m *measured) { m.by["stopped"].verdict.take(time.Minute) }, true},
-		"no stall":            {func(m *measured) { m.by[killed].stall = longest{} }, false},
-		"no verdict":          {func(m *measured) { m.by[killed].verdict = longest{} }, false},
-		"no copies":           {func(m *measured) { m.by[killed].feeds = longest{} }, false},
-		"no node was stopped": {func(m *measured) { m.taken = longest{} }, false},
-		"too long":            {func(m *measured) { m.by[killed].verdict.take(11 * time.Second) }, false},
-	} {
-		a, m := attempt(t), full()
-		c.change(m)
-		m.report(a)
-		if o := a.Outcome(); o.Passed() != c.passed {
-			t.Errorf("%s: got %+v, want passed: %t", name, o, c.passed)
+	for i, p := range promised {
+		for name, c := range map[string]struct {
+			change func(measured)
+			passed bool
+		}{
+			"all of it":        {func(measured) {}, true},
+			"another one, too": {func(m measured) { m.take("a server stopped: x", time.Hour) }, true},
+			"not measured":     {func(m measured) { delete(m, p.name) }, false},
+			"too long":         {func(m measured) { m.take(p.name, 61*time.Second) }, false},
+		} {
+			a, m := attempt(t), make(measured)
+			for _, p := range promised {
+				m.take(p.name, time.Second)
+				m.take(p.name, 0)
+			}
+			c.change(m)
+			m.report(a)
+			if o := a.Outcome(); o.Passed() != c.passed {
+				t.Errorf("limit %d, %s: got %+v, want passed: %t", i, name, o, c.passed)
+			}
 		}
 	}
 }

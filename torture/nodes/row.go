@@ -6,9 +6,11 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,8 +37,9 @@ var Row = row.Row{
 }
 
 func run(ctx context.Context, a *row.Attempt) {
-	s := &system{a: a, net: must.Get(openNetwork(ctx, servers)), stopLoad: func() {}, stopRest: func() {}}
+	s := &system{a: a, net: newNetwork(), measured: make(measured), stopLoad: func() {}, stopRest: func() {}}
 	defer func() { must.Do(s.net.close()) }()
+	s.net.open(ctx, servers)
 	s.cluster = &natsCluster{net: s.net}
 	defer s.cluster.close()
 	s.cluster.start(ctx, a.Dir)
@@ -46,38 +49,30 @@ func run(ctx context.Context, a *row.Attempt) {
 	defer func() { must.Do(s.engine.Close()) }()
 	defer s.stopTraffic()
 	s.startTraffic(ctx)
-	m := s.disturb(ctx)
-	must.Do(ctx.Err())
-	taken := s.folderDies(ctx)
-	must.Do(ctx.Err())
-	back, all := s.together(ctx, a.Rand(3))
-	must.Do(ctx.Err())
-	revoked := s.revoke(ctx)
-	must.Do(ctx.Err())
+	var revoked []time.Duration
+	for _, step := range []func(context.Context){s.disturb, s.folderDies, s.together,
+		func(ctx context.Context) { revoked = s.revoke(ctx) }} {
+		step(ctx)
+		must.Do(ctx.Err())
+	}
 	s.stopLoad()
 	s.load.Wait()
 	s.compare(ctx)
 	must.Do(ctx.Err())
 	asked := s.asking.asked.Load()
 	p99, wait := s.asking.delays()
+	s.take("the longest query, but to a node that is stopped or just woke up", wait)
 	before, without, after := s.alone(ctx)
 	must.Do(ctx.Err())
-	within := func(name string, d, limit time.Duration) { aimed(a, name, longest{d, true}, limit) }
-	ratio := func(x, y float64) float64 { return math.Round(100*x/y) / 100 }
-	m.report(a)
-	within("a node that folds is killed: until every car has a new verdict", taken, 10*time.Second)
-	within("a server and a node that folds are killed together: until samples are acknowledged and verdicts stored again",
-		back, 10*time.Second)
-	within("then until every car has a new verdict", all, 10*time.Second)
-	within("greatest age of a node's copy", m.age, time.Minute)
+	s.report(a)
 	s.load.Figures()
 	a.Figure("states stored and followed", float64(s.follow.states), "")
 	a.Figure("queries", float64(asked), "")
 	a.Figure("queries, p99", float64(p99.Microseconds())/1000, "ms")
-	within("the longest query, but to a node that is stopped or just woke up", wait, 2*time.Second)
 	p := row.Percentile(revoked, 0.99)
 	a.Aimed(fmt.Sprintf("%d revocations: refused on all three nodes, p99", len(revoked)), float64(p.Milliseconds()), "ms",
 		"≤ 1 s", p <= time.Second)
+	ratio := func(x, y float64) float64 { return math.Round(100*x/y) / 100 }
 	a.Figure("queries a second of eight clients, before the servers are cut off", math.Round(before.perSecond), "/s")
 	a.AtLeast("queries a second without any server, to before", ratio(without.perSecond, before.perSecond), "×", 0.7)
 	a.AtLeast("queries a second once they are back, to before", ratio(after.perSecond, before.perSecond), "×", 0.7)
@@ -86,73 +81,45 @@ func run(ctx context.Context, a *row.Attempt) {
 		"×", 1.2)
 }
 
-// measured holds the longest durations that were measured during the disturbances.
-type measured struct {
-	by    map[string]*recovery // by kind of disturbance
-	age   time.Duration        // of a node's copy of the states
-	taken longest              // from the stop of a node that folds until every car had a new verdict
+// measured holds the longest durations that were measured, by their names in the document.
+type measured map[string]time.Duration
+
+func (m measured) take(name string, d time.Duration) { m[name] = max(m[name], d) }
+
+// promised are the promised limits of durations, in seconds.
+var promised = []struct {
+	name  string
+	limit float64
+}{
+	{"a server killed: longest until writes are acknowledged again", 10},
+	{"a server killed: then until every car has a new verdict, longest", 10},
+	{"a server killed: a node's copies are current again after it can store, longest", 7},
+	{"a node that folds is stopped: until every car has a new verdict, longest", 10},
+	{"a node that folds is killed: until every car has a new verdict", 10},
+	{"a server and a node that folds are killed together: until samples are acknowledged and verdicts stored again", 10},
+	{"then until every car has a new verdict", 10},
+	{"greatest age of a node's copy", 60},
+	{"the longest query, but to a node that is stopped or just woke up", 2},
 }
 
-func newMeasured() *measured {
-	m := &measured{by: make(map[string]*recovery)}
-	for _, k := range kinds {
-		m.by[k.name] = new(recovery)
-	}
-	return m
-}
-
-// recovery holds the durations of the recovery from the loss of a server.
-type recovery struct {
-	stall   longest // wait of a writer for an acknowledgement
-	verdict longest // from the end of that wait until every car had a new verdict, in lasting disturbances
-	feeds   longest // from when a node could store again until its copy was current
-}
-
-// longest is the maximum of several measured durations. If measured is false, there was none.
-type longest struct {
-	time.Duration
-	measured bool
-}
-
-func (l *longest) take(d time.Duration) { *l = longest{max(l.Duration, d), true} }
-
-// report compares the measurements with the promised limits.
-func (m *measured) report(a *row.Attempt) {
-	for _, k := range kinds {
-		r := m.by[k.name]
-		for _, f := range []struct {
-			name  string
-			took  longest
-			limit time.Duration
-		}{
-			{"longest until writes are acknowledged again", r.stall, 10 * time.Second},
-			{"then until every car has a new verdict, longest", r.verdict, 10 * time.Second},
-			{"a node's copies are current again after it can store, longest", r.feeds, 7 * time.Second},
-		} {
-			name := fmt.Sprintf("a server %s: %s", k.name, f.name)
-			switch {
-			case k.name == killed:
-				aimed(a, name, f.took, f.limit)
-			case f.took.measured:
-				a.Figure(name, seconds(f.took.Duration), "s")
-			}
+// report compares the durations with their limits. A limit is missed if its duration was not measured.
+func (m measured) report(a *row.Attempt) {
+	others := maps.Clone(m)
+	for _, p := range promised {
+		d, ok := m[p.name]
+		delete(others, p.name)
+		if !ok {
+			p.name += " (not measured)"
 		}
+		a.Aimed(p.name, seconds(d), "s", fmt.Sprintf("≤ %g s", p.limit), ok && d.Seconds() <= p.limit)
 	}
-	aimed(a, "a node that folds is stopped: until every car has a new verdict, longest", m.taken, 10*time.Second)
-}
-
-// aimed reports a duration that has an aim. If it was not measured, the aim is missed.
-func aimed(a *row.Attempt, name string, l longest, limit time.Duration) {
-	if !l.measured {
-		name += " (not measured)"
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		a.Figure(name, seconds(m[name]), "s")
 	}
-	a.Aimed(name, seconds(l.Duration), "s", fmt.Sprintf("≤ %g s", limit.Seconds()), l.measured && l.Duration <= limit)
 }
 
 // seconds returns a duration in seconds, rounded to 10 ms.
-func seconds(d time.Duration) float64 {
-	return float64(d.Round(10*time.Millisecond)) / float64(time.Second)
-}
+func seconds(d time.Duration) float64 { return d.Round(10 * time.Millisecond).Seconds() }
 
 // carstates is the number of nodes of carstate. Each has all roles.
 const carstates = 3
@@ -178,6 +145,7 @@ type system struct {
 	folder  *nodeprocess.Node // the last node that was started with only the role derive; nil: none yet
 	folders int               // how many such nodes were started
 	engine  *cluster.Engine   // of this process, to read what is stored
+	measured
 
 	token    string
 	load     *writers.Fleet
@@ -192,7 +160,7 @@ type system struct {
 // startNodes starts the nodes that have all roles, and issues the token.
 func (s *system) startNodes(ctx context.Context) {
 	for i := range carstates {
-		n := must.Get(s.startNode(ctx, fmt.Sprintf("node-%d", i)))
+		n := s.startNode(ctx, fmt.Sprintf("node-%d", i))
 		s.nodes = append(s.nodes, n)
 		must.Do(n.AwaitReady(ctx, startWithin))
 	}
@@ -201,18 +169,16 @@ func (s *system) startNodes(ctx context.Context) {
 
 // startNode starts a node of carstate. If the servers have not elected a leader yet, the node
 // exits, and startNode starts it again as a supervisor would do.
-func (s *system) startNode(ctx context.Context, name string, flags ...string) (n *nodeprocess.Node, err error) {
-	dir := filepath.Join(s.a.Dir, name)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, err
-	}
-	flags = append([]string{"--nats", s.cluster.urls(), "--replicas", "3", "--partitions", strconv.Itoa(partitions),
+func (s *system) startNode(ctx context.Context, name string, flags ...string) (n *nodeprocess.Node) {
+	o := nodeprocess.Options{Binary: s.a.Binary, Dir: filepath.Join(s.a.Dir, name)}
+	must.Do(os.Mkdir(o.Dir, 0o700))
+	o.Flags = append([]string{"--nats", s.cluster.urls(), "--replicas", "3", "--partitions", strconv.Itoa(partitions),
 		"--retention", "24h"}, flags...)
-	err = nodeprocess.Until(ctx, startWithin, func(ctx context.Context) (err error) {
-		n, err = nodeprocess.Start(ctx, nodeprocess.Options{Binary: s.a.Binary, Dir: dir, Flags: flags})
+	must.Do(nodeprocess.Until(ctx, startWithin, func(ctx context.Context) (err error) {
+		n, err = nodeprocess.Start(ctx, o)
 		return err
-	})
-	return n, err
+	}))
+	return n
 }
 
 // startTraffic starts the cars. Once every node knows every car, it starts the queries and the

@@ -50,8 +50,8 @@ const (
 // so it must be measured even if there is only one disturbance. Every other disturbance is lasting:
 // it hits the leader of a stream until writes and verdicts resume. The others hit any server for
 // seconds.
-func (s *system) disturb(ctx context.Context) *measured {
-	rnd, m := s.a.Rand(1), newMeasured()
+func (s *system) disturb(ctx context.Context) {
+	rnd := s.a.Rand(1)
 	var order []kind
 	for i := range s.a.Count {
 		if len(order) == 0 {
@@ -63,7 +63,7 @@ func (s *system) disturb(ctx context.Context) *measured {
 			rnd.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
 		}
 		if i%3 == 0 {
-			s.freeze(ctx, rnd, m)
+			s.freeze(ctx, rnd)
 		}
 		server, led, lasting := rnd.IntN(servers), "", i%2 == 0
 		if lasting {
@@ -72,22 +72,20 @@ func (s *system) disturb(ctx context.Context) *measured {
 			led = ", the leader of " + led + ","
 		}
 		s.a.Logf("%d of %d: server %d%s is %s", i+1, s.a.Count, server, led, order[0].name)
-		s.strike(ctx, rnd, order[0], lasting, server, m)
+		s.strike(ctx, rnd, order[0], lasting, server)
 		must.Do(ctx.Err())
 		order = order[1:]
 	}
-	return m
 }
 
 // strike disables one server and brings it back.
-func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting bool, server int, m *measured) {
-	r := m.by[t.name]
+func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting bool, server int) {
 	at := time.Now()
 	s.load.Begin(at)
 	s.watch.begin()
 	must.Do(t.strike(s.cluster, server))
 	if lasting {
-		s.outlast(ctx, fmt.Sprintf("while server %d is %s", server, t.name), time.Now(), r)
+		s.outlast(ctx, fmt.Sprintf("while server %d is %s", server, t.name), time.Now(), "a server "+t.name+": ")
 		row.Pause(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
 	} else {
 		row.Pause(ctx, 200*time.Millisecond+time.Duration(rnd.Int64N(int64(6*time.Second))))
@@ -97,19 +95,19 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting boo
 	stood, over := s.load.Worst(time.Now())
 	s.a.Logf("writes stood still for %.1f s at most, until %.1f s after; the oldest copy was %.1f s old", stood.Seconds(),
 		over.Sub(at).Seconds(), s.watch.greatestAge().Seconds())
-	r.stall.take(stood)
-	m.age = max(m.age, s.watch.greatestAge())
+	s.take("a server "+t.name+": longest until writes are acknowledged again", stood)
+	s.take("greatest age of a node's copy", s.watch.greatestAge())
 	if d, ok := s.watch.feedsBehind(); ok {
-		r.feeds.take(d)
+		s.take("a server "+t.name+": a node's copies are current again after it can store, longest", d)
 	}
 }
 
 // outlast waits until the service works without the struck server: every stream has a leader,
-// samples are acknowledged, and every car has a new verdict. It adds to r the time from the end of
+// samples are acknowledged, and every car has a new verdict. It measures the time from the end of
 // the writers' longest wait for an acknowledgement until every car had a newer verdict. That time
 // does not begin at the strike, because samples may still be acknowledged until the nodes notice
 // that they cannot store states.
-func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *recovery) {
+func (s *system) outlast(ctx context.Context, when string, struck time.Time, of string) {
 	var led time.Time
 	s.promise(ctx, outageWithin, when, func() error {
 		if led.IsZero() {
@@ -122,7 +120,7 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, r *
 	})
 	_, over := s.load.Worst(time.Now())
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(over)) })
-	r.verdict.take(time.Since(over))
+	s.take(of+"then until every car has a new verdict, longest", time.Since(over))
 	s.a.Logf("writes are acknowledged again after %.1f s, and every car had a new verdict %.1f s after that",
 		over.Sub(struck).Seconds(), time.Since(over).Seconds())
 }
@@ -142,13 +140,14 @@ func (s *system) settle(ctx context.Context, when string) {
 
 // freeze stops the process of a derive node until other nodes have taken its partitions, and then
 // resumes it.
-func (s *system) freeze(ctx context.Context, rnd *rand.Rand, m *measured) {
+func (s *system) freeze(ctx context.Context, rnd *rand.Rand) {
 	i := s.owner(ctx, rnd)
 	s.a.Logf("node %d, which folds, is stopped", i)
 	s.watch.begin()
 	s.watch.frozen[i].Store(true)
 	s.asking.frozen[i].Store(true)
-	m.taken.take(s.taken(ctx, s.nodes[i], syscall.SIGSTOP, fmt.Sprintf("while node %d is stopped", i)))
+	s.take("a node that folds is stopped: until every car has a new verdict, longest",
+		s.taken(ctx, s.nodes[i], syscall.SIGSTOP, fmt.Sprintf("while node %d is stopped", i)))
 	row.Pause(ctx, time.Duration(rnd.Int64N(int64(2*time.Second))))
 	must.Do(s.nodes[i].Signal(syscall.SIGCONT))
 	s.watch.frozen[i].Store(false)
@@ -189,16 +188,15 @@ func (s *system) promise(ctx context.Context, limit time.Duration, when string, 
 	}
 }
 
-// folderDies kills a node that has only the role derive, while all NATS servers run. It returns the
-// time until other nodes have taken its partitions.
-func (s *system) folderDies(ctx context.Context) (taken time.Duration) {
+// folderDies kills a node that has only the role derive, while all NATS servers run.
+func (s *system) folderDies(ctx context.Context) {
 	s.startFolder(ctx)
 	defer s.folder.Kill()
 	s.a.Logf("a node that folds is killed")
 	s.watch.begin()
-	taken = s.taken(ctx, s.folder, syscall.SIGKILL, "while a node that folds is killed")
+	s.take("a node that folds is killed: until every car has a new verdict",
+		s.taken(ctx, s.folder, syscall.SIGKILL, "while a node that folds is killed"))
 	s.settle(ctx, "after a node that folds was killed")
-	return taken
 }
 
 // together kills two processes at the same moment: a node that has only the role derive, and the
@@ -206,10 +204,11 @@ func (s *system) folderDies(ctx context.Context) (taken time.Duration) {
 // no leader, no node can renew its lease, so the other nodes cannot tell that the killed node is
 // gone.
 //
-// The result back is the time until samples are acknowledged and the first new verdicts are stored.
-// (Acknowledgements are not interrupted if the telemetry's stream keeps its leader.) The result all
-// is the further time until every car has a new verdict.
-func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.Duration) {
+// Two times are measured: until samples are acknowledged and the first new verdicts are stored
+// (acknowledgements are not interrupted if the telemetry's stream keeps its leader), and the further
+// time until every car has a new verdict.
+func (s *system) together(ctx context.Context) {
+	rnd := s.a.Rand(3)
 	s.startFolder(ctx)
 	defer s.folder.Kill()
 	led := streams[rnd.IntN(2)] // TELEMETRY or STATES
@@ -226,12 +225,13 @@ func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.D
 	})
 	flowing := time.Now()
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(flowing)) })
-	back, all = flowing.Sub(struck), time.Since(flowing)
+	s.take("a server and a node that folds are killed together: until samples are acknowledged and verdicts stored again",
+		flowing.Sub(struck))
+	s.take("then until every car has a new verdict", time.Since(flowing))
 	s.a.Logf("samples and verdicts are stored again after %.1f s, and every car had a new verdict %.1f s after that",
-		back.Seconds(), all.Seconds())
+		flowing.Sub(struck).Seconds(), time.Since(flowing).Seconds())
 	must.Do(s.cluster.servers[server].Start())
 	s.settle(ctx, "after a server and a node that folds were killed")
-	return back, all
 }
 
 // startFolder starts a node that has only the role derive, and waits until it folds. The node's
@@ -240,7 +240,7 @@ func (s *system) together(ctx context.Context, rnd *rand.Rand) (back, all time.D
 func (s *system) startFolder(ctx context.Context) {
 	for range 20 {
 		s.folders++
-		s.folder = must.Get(s.startNode(ctx, fmt.Sprintf("folder-%d", s.folders), "--roles", "derive"))
+		s.folder = s.startNode(ctx, fmt.Sprintf("folder-%d", s.folders), "--roles", "derive")
 		// Wait until the node folds, so that the previous owners have released the
 		// partitions. Otherwise the death of the node would change nothing.
 		folds := func(m nodeprocess.Metrics) bool {
