@@ -308,3 +308,26 @@ func Lines(files embed.FS, name string) (all []string) {
 	}
 	return all
 }
+
+// Tally counts events by their names. It is safe for concurrent use.
+type Tally struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+// Add counts n events.
+func (t *Tally) Add(name string, n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.n == nil {
+		t.n = make(map[string]int)
+	}
+	t.n[name] += n
+}
+
+// Of returns the number of events with a name.
+func (t *Tally) Of(name string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n[name]
+}
