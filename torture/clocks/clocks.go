@@ -96,19 +96,6 @@ func (t *trial) start(ctx context.Context) {
 // whether the node has counted them for that day. The field most includes them.
 type between struct{ least, most int64 }
 
-// called records a query with the steady token. The parameters before and after are the node's
-// times before and after the query.
-func (t *trial) called(before, after time.Time, answered bool) {
-	first, last := day(before), day(after)
-	for d := first; d <= last; d++ {
-		b := t.calls[d]
-		if b.most++; answered && first == last {
-			b.least++
-		}
-		t.calls[d] = b
-	}
-}
-
 // day returns the number of a day in UTC.
 func day(at time.Time) int64 { return at.Unix() / (24 * 60 * 60) }
 
@@ -307,8 +294,12 @@ func (t *trial) ask(ctx context.Context, vid, token, caller string) (a answered,
 	a.before = t.now().Add(-time.Second)
 	a.Answer, err = t.node.AskWith(ctx, nodeprocess.DrivingPath, token, vid, header)
 	a.after = t.now().Add(time.Second)
-	if token == t.steady {
-		t.called(a.before, a.after, err == nil && a.HTTP == http.StatusOK)
+	for d := day(a.before); d <= day(a.after) && token == t.steady; d++ {
+		b := t.calls[d]
+		if b.most++; err == nil && a.HTTP == http.StatusOK && day(a.before) == day(a.after) {
+			b.least++
+		}
+		t.calls[d] = b
 	}
 	if err != nil {
 		return a, err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -67,7 +68,12 @@ func (s *shifted) patch() {
 	if _, err := syscall.Wait4(s.pid, &status, 0, nil); err != nil || !status.Stopped() {
 		must.Fail("the process did not stop at its beginning: %v, %w", status, err)
 	}
-	begin, end := mapped(s.pid, "[vdso]")
+	var begin, end uint64 // addresses of the vDSO
+	for line := range strings.Lines(string(must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/maps", s.pid))))) {
+		if strings.HasSuffix(strings.TrimSpace(line), "[vdso]") {
+			must.Get(fmt.Sscanf(line, "%x-%x", &begin, &end))
+		}
+	}
 	mem := must.Get(os.OpenFile(fmt.Sprintf("/proc/%d/mem", s.pid), os.O_RDWR, 0))
 	defer mem.Close()
 	image := make([]byte, end-begin)
@@ -82,36 +88,19 @@ func (s *shifted) patch() {
 	s.offsets = begin + at + uint64(len(code))
 }
 
-// mapped returns the addresses of a process's mapping.
-func mapped(pid int, name string) (begin, end uint64) {
-	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid)))
-	for line := range strings.Lines(string(text)) {
-		if strings.HasSuffix(strings.TrimSpace(line), name) {
-			must.Get(fmt.Sscanf(line, "%x-%x", &begin, &end))
-			return begin, end
-		}
-	}
-	must.Fail("the process has no vDSO")
-	return 0, 0
-}
-
 // clockGettime returns the offset of the function in the vDSO.
 func clockGettime(image []byte) uint64 {
-	f, err := elf.NewFile(bytes.NewReader(image))
-	if err != nil {
-		must.Fail("the vDSO is not an ELF image: %w", err)
-	}
+	f := must.Get(elf.NewFile(bytes.NewReader(image)))
 	symbols := must.Get(f.DynamicSymbols())
-	for _, s := range symbols {
-		if s.Name == "__vdso_clock_gettime" {
-			if s.Size < wholeCode || s.Value%8 != 0 || s.Value+wholeCode > uint64(len(image)) {
-				must.Fail("clock_gettime has %d bytes in this kernel's vDSO, which is too few", s.Size)
-			}
-			return s.Value
-		}
+	i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == "__vdso_clock_gettime" })
+	if i < 0 {
+		must.Fail("the vDSO has no clock_gettime")
 	}
-	must.Fail("the vDSO has no clock_gettime")
-	return 0
+	s := symbols[i]
+	if s.Size < wholeCode || s.Value%8 != 0 || s.Value+wholeCode > uint64(len(image)) {
+		must.Fail("clock_gettime has %d bytes in this kernel's vDSO, which is too few", s.Size)
+	}
+	return s.Value
 }
 
 // set sets how far the process's clocks are ahead of the machine's.

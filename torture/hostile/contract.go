@@ -184,7 +184,13 @@ func (c *contract) answer(r *http.Request, path string, certain bool, by *caller
 		give(outcome{status: 200, document: page})
 		return
 	}
-	vid, secret, hasToken, sound := readQuery(query)
+	given, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B")) // ParseQuery refuses semicolons
+	vids, tokens := given["vid"], given["access_token"]
+	sound := err == nil && len(vids) == 1 && len(tokens) <= 1 && vehicleID.MatchString(vids[0])
+	secret := strings.Join(tokens, "")
+	if !sound {
+		secret = onlyToken(query)
+	}
 	t := c.tokens[secret]
 	const challenge = `Bearer realm="carstate"`
 	switch {
@@ -193,7 +199,7 @@ func (c *contract) answer(r *http.Request, path string, certain bool, by *caller
 		// checked the token.
 		wrong := secret != "" && (t == nil || t.dead)
 		give(outcome{status: 400, kind: "invalid_request", refused: wrong, unsure: wrong && !certain})
-	case !hasToken:
+	case len(tokens) == 0:
 		give(outcome{status: 401, kind: "invalid_token", challenge: challenge})
 	case t == nil || t.dead:
 		old := by.refused > 0 && time.Since(by.since) > 50*time.Second // the service may count some no more
@@ -206,7 +212,7 @@ func (c *contract) answer(r *http.Request, path string, certain bool, by *caller
 	case operation == "vehicle_runing_state" && !t.driving || operation == "throttle_system" && !t.throttle:
 		give(outcome{status: 403, kind: "insufficient_scope", challenge: challenge + `, error="insufficient_scope"`})
 	default:
-		give(c.record(t, operation, vid))
+		give(c.record(t, operation, vids[0]))
 	}
 }
 
@@ -234,17 +240,6 @@ func (c *contract) record(t *token, operation, vid string) outcome {
 }
 
 var vehicleID = regexp.MustCompile(`^[0-9A-Za-z]+$`)
-
-// readQuery parses a query string as a form. sound is false if the contract demands status 400. In
-// that case, secret is the only token of the query, if it can be read.
-func readQuery(query string) (vid, secret string, hasToken, sound bool) {
-	given, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B")) // ParseQuery refuses semicolons
-	vids, tokens := given["vid"], given["access_token"]
-	if err != nil || len(vids) != 1 || len(tokens) > 1 || !vehicleID.MatchString(vids[0]) {
-		return "", onlyToken(query), false, false
-	}
-	return vids[0], strings.Join(tokens, ""), len(tokens) == 1, true
-}
 
 // onlyToken returns the token of a query with exactly one token, otherwise "".
 func onlyToken(query string) (secret string) {

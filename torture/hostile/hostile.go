@@ -77,7 +77,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	for _, part := range []struct {
 		name string
 		do   func(context.Context, *world)
-	}{{"requests", requests}, {"dawdling", dawdle}, {"proxies", behindProxies}, {"telemetry", telemetry},
+	}{{"requests", requests}, {"dawdling", dawdle}, {"nginx", behindNginx}, {"haproxy", behindHAProxy}, {"telemetry", telemetry},
 		{"slow clients", slow}} {
 		began := time.Now()
 		part.do(ctx, w)

@@ -181,13 +181,12 @@ func readDocument(url string) document {
 // proxied is the number of conversations through each proxy.
 const proxied = 4000
 
-// behindProxies sends smuggled requests through proxies, which have their own HTTP parsers.
-func behindProxies(ctx context.Context, w *world) {
+func behindNginx(ctx context.Context, w *world) {
 	w.behind(ctx, "nginx", "-p DIR -c DIR/config -e stderr")
-	w.behind(ctx, "haproxy", "-db -f DIR/config")
 }
+func behindHAProxy(ctx context.Context, w *world) { w.behind(ctx, "haproxy", "-db -f DIR/config") }
 
-// behind sends smuggled requests through a proxy, while other clients send correct requests through
+// behind sends smuggled requests through a proxy, which has its own HTTP parser, while other clients send correct requests through
 // the same proxy. Each correct request must receive its own answer.
 func (w *world) behind(ctx context.Context, program, args string) {
 	a := w.attempt

@@ -234,17 +234,17 @@ const (
 	someSecrets = 40 // of each kind; callers with more than 100 refused tokens a minute are slowed down
 )
 
-// CheckSome compares the node with a part of the journal, mostly its newest entries. settle must
-// have returned, and no operation may be in progress.
+// CheckSome compares the node with a part of the journal, mostly its newest entries. All must be
+// folded, and no operation may be in progress.
 func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) {
 	l.checkCars(ctx, n, l.journal.pick(l.rnd, newestCars, anyCars), l.journal.before)
-	l.checkOperations(ctx, n, someSecrets)
+	l.checkOperations(ctx, n)
 }
 
 // CheckAll compares the node with the whole journal.
 func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) {
 	l.checkCars(ctx, n, l.journal.all(), l.journal.before)
-	l.checkOperations(ctx, n, someSecrets)
+	l.checkOperations(ctx, n)
 	l.checkLists(ctx, n)
 }
 
@@ -268,18 +268,22 @@ func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string
 	asking.Wait()
 }
 
-// checkOperations checks that the node shows the effects of the acknowledged operations of an
-// operator: of the n newest of each kind.
-func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node, n int) {
-	c := must.Get(node.AdminClient())
-	for _, r := range l.journal.newest(n) {
+// checkOperations checks that the node shows the effects of the newest acknowledged operations of an
+// operator, and some stored states.
+func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node) {
+	for _, r := range l.journal.newest(someSecrets) {
 		l.checkRecord(ctx, node, &r)
 	}
 	l.journal.mu.Lock()
-	forgotten := slices.Clone(l.journal.forgotten[max(0, len(l.journal.forgotten)-n):])
+	forgotten := slices.Clone(l.journal.forgotten[max(0, len(l.journal.forgotten)-someSecrets):])
 	l.journal.mu.Unlock()
 	l.checkCars(ctx, node, forgotten, l.journal.before)
-	l.checkStates(ctx, c)
+	c := must.Get(node.AdminClient())
+	for _, vid := range l.journal.pick(l.rnd, 0, someRecords) {
+		if was := l.journal.before(vid); !was.unsure && !was.forgotten && !was.lost {
+			l.checkState(ctx, c, vid, was)
+		}
+	}
 }
 
 // checkRecord uses the secret of a token or a source, and checks whether the node accepts it.
@@ -309,35 +313,29 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 // storedLimit is the time limit for the node to store a state that an answer already includes.
 const storedLimit = 10 * time.Second
 
-// checkStates checks some stored states. No reading in a state may be older than the vehicle's
-// newest acknowledged sample, and each speed must be that of the sample with the same time.
-func (l *Load) checkStates(ctx context.Context, c *client.Client) {
-	for _, vid := range l.journal.pick(l.rnd, 0, someRecords) {
-		was := l.journal.before(vid)
-		if was.unsure || was.forgotten || was.lost {
-			continue
+// checkState checks a stored state. No reading in it may be older than the vehicle's newest
+// acknowledged sample, and each speed must be that of the sample with the same time.
+func (l *Load) checkState(ctx context.Context, c *client.Client, vid string, was car) {
+	// An answer may be visible before its state is stored, and c.Vehicle returns the
+	// stored state.
+	var r ops.VehicleRecord
+	err := nodeprocess.Until(ctx, storedLimit, func(ctx context.Context) (err error) {
+		if r, err = c.Vehicle(ctx, vehicle.ID(vid)); err == nil &&
+			slices.ContainsFunc(r.Readings, func(x ops.ReadingRecord) bool { return x.Time.Unix() < was.acknowledged }) {
+			err = errors.New("the state is older than a sample that was acknowledged")
 		}
-		// An answer may be visible before its state is stored, and c.Vehicle returns the
-		// stored state.
-		var r ops.VehicleRecord
-		err := nodeprocess.Until(ctx, storedLimit, func(ctx context.Context) (err error) {
-			if r, err = c.Vehicle(ctx, vehicle.ID(vid)); err == nil &&
-				slices.ContainsFunc(r.Readings, func(x ops.ReadingRecord) bool { return x.Time.Unix() < was.acknowledged }) {
-				err = errors.New("the state is older than a sample that was acknowledged")
-			}
-			return err
-		})
-		must.Do(ctx.Err())
-		if err != nil {
-			l.a.Lost("%s was acknowledged with a sample of %s, and its state is of before, or missing, after %s: %v", vid,
-				clock(was.acknowledged), storedLimit, err)
-			continue
-		}
-		for _, reading := range r.Readings {
-			x := sample{vid, reading.Time.Unix()}
-			if reading.Signal == "Vehicle.Speed" && int64(*reading.Value) != x.speedKmh() {
-				l.a.Wrong("the state of %s holds %s %g of %s, which was not sent", vid, reading.Signal, *reading.Value, clock(x.at))
-			}
+		return err
+	})
+	must.Do(ctx.Err())
+	if err != nil {
+		l.a.Lost("%s was acknowledged with a sample of %s, and its state is of before, or missing, after %s: %v", vid,
+			clock(was.acknowledged), storedLimit, err)
+		return
+	}
+	for _, reading := range r.Readings {
+		x := sample{vid, reading.Time.Unix()}
+		if reading.Signal == "Vehicle.Speed" && int64(*reading.Value) != x.speedKmh() {
+			l.a.Wrong("the state of %s holds %s %g of %s, which was not sent", vid, reading.Signal, *reading.Value, clock(x.at))
 		}
 	}
 }

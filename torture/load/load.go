@@ -118,9 +118,6 @@ type fleet struct {
 	fresh  int
 }
 
-// single reports whether a vehicle sends only one sample.
-func single(vid string) bool { return strings.HasPrefix(vid, "one") }
-
 // again returns the next sample of a vehicle that reports repeatedly.
 func (f *fleet) again(i int) sample {
 	f.at[i]++
@@ -159,10 +156,13 @@ func (f *fleet) message() []sample {
 	return samples
 }
 
+// lines returns samples in the form in which a car sends them. The speed is a function of the vehicle
+// and the time, so that a check can detect if the speed comes from another sample.
 func lines(samples []sample) string {
 	var b strings.Builder
 	for _, s := range samples {
-		b.WriteString(s.line())
+		fmt.Fprintf(&b, `{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%d,"Vehicle.OBD.ThrottlePosition":20}}`+"\n",
+			s.vid, s.at*1000, s.speedKmh())
 	}
 	return b.String()
 }
@@ -243,13 +243,6 @@ type sample struct {
 	at  int64 // s
 }
 
-// line returns the sample in the form in which a car sends it. The speed is a function of the
-// vehicle and the time, so that a check can detect if the speed comes from another sample.
-func (s sample) line() string {
-	return fmt.Sprintf("{\"vid\":%q,\"time\":%d,\"signals\":{\"Vehicle.Speed\":%d,\"Vehicle.OBD.ThrottlePosition\":20}}\n",
-		s.vid, s.at*1000, s.speedKmh())
-}
-
 func (s sample) speedKmh() int64 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(s.vid)) // never fails
@@ -280,7 +273,7 @@ func (j *journal) acknowledge(samples []sample) {
 		c := j.cars[s.vid]
 		switch {
 		case c.acknowledged != 0 || s.vid == barrierCar:
-		case single(s.vid):
+		case strings.HasPrefix(s.vid, "one"): // see fleet.once
 			j.one = append(j.one, s.vid)
 		default:
 			j.many = append(j.many, s.vid)

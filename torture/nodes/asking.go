@@ -233,7 +233,7 @@ func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) speed {
 func (s *system) alone(ctx context.Context) (before, without, after speed) {
 	n := s.nodes[0]
 	before = s.measureSpeed(ctx, n)
-	must.Do(s.net.pullAll())
+	must.Do(s.net.nodes("down"))
 	// Measure only when the node's copy is old, which shows that the node has lost the servers.
 	s.promise(ctx, outageWithin, "with all servers cut off", func() error {
 		if s.watch.greatestAge() < 2*current {
@@ -242,7 +242,7 @@ func (s *system) alone(ctx context.Context) (before, without, after speed) {
 		return nil
 	})
 	without = s.measureSpeed(ctx, n)
-	must.Do(s.net.plugAll())
+	must.Do(s.net.nodes("up"))
 	s.watch.begin()
 	s.promise(ctx, settleWithin, "after all servers were cut off", s.watch.healthy)
 	return before, without, s.measureSpeed(ctx, n)

@@ -54,7 +54,7 @@ jetstream { store_dir: %[3]q, sync_interval: always }
 cluster { name: torture, listen: "%[1]s:%[4]d", routes: [ "%[5]s" ] }
 `, c.net.address(i), clientPort, filepath.Join(dir, name), routePort, strings.Join(routes, `", "`)), 0o600))
 		s := natsprocess.New(natsprocess.Setup{Binary: binary, Name: name, Args: []string{"--config", file},
-			Wrap: c.net.inside(i)})
+			Wrap: []string{"ip", "netns", "exec", c.net.name(i)}})
 		c.servers = append(c.servers, s)
 		must.Do(s.Start())
 	}
@@ -225,19 +225,11 @@ func sweep() {
 func (n *network) name(server int) string    { return fmt.Sprintf("%ss%d", n.tag, server) }
 func (n *network) address(server int) string { return fmt.Sprintf("%s%d", n.subnet, 10+server) }
 
-// inside returns the command prefix that runs a program in a server's namespace.
-func (n *network) inside(server int) []string {
-	return []string{"ip", "netns", "exec", n.name(server)}
-}
+// cable disconnects a server's cable ("down") or reconnects it ("up").
+func (n *network) cable(server int, to string) error { return n.port(fmt.Sprintf("s%d", server), to) }
 
-// pull disconnects a server's cable, and plug reconnects it.
-func (n *network) pull(server int) error { return n.port(fmt.Sprintf("s%d", server), "down") }
-func (n *network) plug(server int) error { return n.port(fmt.Sprintf("s%d", server), "up") }
-
-// pullAll disconnects the cable between all servers and the nodes of carstate. plugAll
-// reconnects it.
-func (n *network) pullAll() error { return n.port("host", "down") }
-func (n *network) plugAll() error { return n.port("host", "up") }
+// nodes disconnects or reconnects the cable between all servers and the nodes of carstate.
+func (n *network) nodes(to string) error { return n.port("host", to) }
 
 // port sets a port of the switch up or down, even if the attempt is ending.
 func (n *network) port(name, to string) error {

@@ -44,7 +44,11 @@ func run(ctx context.Context, a *row.Attempt) {
 	defer s.cluster.close()
 	s.cluster.start(ctx, a.Dir)
 	defer s.killNodes()
-	s.startNodes(ctx)
+	for i := range carstates {
+		s.nodes = append(s.nodes, s.startNode(ctx, fmt.Sprintf("node-%d", i)))
+		must.Do(s.nodes[i].AwaitReady(ctx, startWithin))
+	}
+	s.token = must.Get(s.nodes[0].IssueToken(ctx, "Ada")).AccessToken
 	s.engine = must.Get(cluster.Open(ctx, cluster.Config{URLs: s.cluster.urls(), Replicas: servers}))
 	defer func() { must.Do(s.engine.Close()) }()
 	defer s.stopTraffic()
@@ -157,16 +161,6 @@ type system struct {
 	running  sync.WaitGroup // goroutines of follow and watch
 }
 
-// startNodes starts the nodes that have all roles, and issues the token.
-func (s *system) startNodes(ctx context.Context) {
-	for i := range carstates {
-		n := s.startNode(ctx, fmt.Sprintf("node-%d", i))
-		s.nodes = append(s.nodes, n)
-		must.Do(n.AwaitReady(ctx, startWithin))
-	}
-	s.token = must.Get(s.nodes[0].IssueToken(ctx, "Ada")).AccessToken
-}
-
 // startNode starts a node of carstate. If the servers have not elected a leader yet, the node
 // exits, and startNode starts it again as a supervisor would do.
 func (s *system) startNode(ctx context.Context, name string, flags ...string) (n *nodeprocess.Node) {
@@ -216,8 +210,8 @@ func (s *system) startTraffic(ctx context.Context) {
 func (s *system) stopTraffic() {
 	s.stopLoad()
 	s.stopRest()
-	_ = s.net.plugAll() // so that operations that wait for the servers end
-	s.engine.Cut()      // otherwise goroutines that wait for an answer of NATS would delay the end
+	_ = s.net.nodes("up") // so that operations that wait for the servers end
+	s.engine.Cut()        // otherwise goroutines that wait for an answer of NATS would delay the end
 	if s.load != nil {
 		s.load.Wait()
 	}

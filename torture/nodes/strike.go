@@ -33,8 +33,8 @@ var kinds = []kind{
 		func(c *natsCluster, i int) error { return c.servers[i].Pause() },
 		func(c *natsCluster, i int) error { return c.servers[i].Resume() }},
 	{"cut off",
-		func(c *natsCluster, i int) error { return c.net.pull(i) },
-		func(c *natsCluster, i int) error { return c.net.plug(i) }},
+		func(c *natsCluster, i int) error { return c.net.cable(i, "down") },
+		func(c *natsCluster, i int) error { return c.net.cable(i, "up") }},
 }
 
 const (

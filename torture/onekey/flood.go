@@ -232,7 +232,16 @@ func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []
 	var all sync.WaitGroup
 	for i, of := range p.senders {
 		all.Go(func() {
-			each := openloop.Measure(ctx, windows, rate, of, func(err error) { p.note(err, during) })
+			each := openloop.Measure(ctx, windows, rate, of, func(err error) {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if p.sent++; err == nil {
+					return
+				}
+				if p.failed++; p.failed <= 5 {
+					p.a.Wrong("during %s of one source, another one's sample: %v", during, err)
+				}
+			})
 			p99[i] = max(1, row.Percentile(each, 0.5))
 		})
 	}
@@ -241,16 +250,4 @@ func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []
 		closeOne()
 	}
 	return p99
-}
-
-// note counts one sample. The parameter err is nil if the sample was acknowledged.
-func (p *probe) note(err error, during string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.sent++
-	if err != nil {
-		if p.failed++; p.failed <= 5 {
-			p.a.Wrong("during %s of one source, another one's sample: %v", during, err)
-		}
-	}
 }

@@ -51,7 +51,9 @@ func run(ctx context.Context, a *row.Attempt) {
 		{what: "killed", thousandths: ingestQuota, prepare: killed.prepare, do: killed.cut},
 		{what: "ingest", thousandths: ingestQuota, prepare: whole.prepare, do: func(ctx context.Context, n *node) {
 			n.measure(ctx)
-			whole.hold(ctx, n)
+			vids := whole.load.Vehicles()
+			a.Figure("ingest: cars whose newest acknowledged sample was looked for", float64(len(vids)), "")
+			whole.load.HoldVehicles(ctx, n.process, vids)
 		}},
 		{what: "query", thousandths: queryQuota, prepare: queries, do: func(ctx context.Context, n *node) { n.measure(ctx) }},
 	} {
@@ -243,9 +245,14 @@ func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration
 			n.a.Logf("%s at %g×, round %d: %.0f/s answered in time of %.0f/s, %.1f µs of CPU each, %.0f %% of the quota",
 				n.what, rate.factor, i+1, m.rate(), m.offers(), 1e6*m.cost(), 100*m.part(n.quota))
 			if i == rounds-1 && rate.least > 0 {
-				var light result
-				p.recovered, light = n.recovery(ctx, normal)
-				n.check(fmt.Sprintf("%s after %g×: ", n.what, rate.factor), light)
+				light := &users{addr: n.users.addr, request: n.users.request, good: n.users.good, light: true,
+					acknowledged: n.users.acknowledged, sent: n.users.sent}
+				began := time.Now()
+				r := light.openLoop(ctx, calmRate, 0, watched)
+				light.disconnectAll()
+				n.users.sent = light.sent
+				p.recovered = recovered(r.all, began, normal)
+				n.check(fmt.Sprintf("%s after %g×: ", n.what, rate.factor), r)
 			}
 		}
 	}
@@ -299,18 +306,6 @@ func (n *node) check(name string, r result) {
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// recovery returns how long the node took to recover after an overload, and the result of the light
-// load with which this was measured.
-func (n *node) recovery(ctx context.Context, normal time.Duration) (time.Duration, result) {
-	light := &users{addr: n.users.addr, request: n.users.request, good: n.users.good, light: true,
-		acknowledged: n.users.acknowledged, sent: n.users.sent}
-	began := time.Now()
-	r := light.openLoop(ctx, calmRate, 0, watched)
-	light.disconnectAll()
-	n.users.sent = light.sent
-	return recovered(r.all, began, normal), r
-}
 
 // recovered returns the time from began until the end of the last bad request. A request that
 // failed is bad. A slow request, which took longer than the parameter normal, is bad only if others

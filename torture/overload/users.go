@@ -515,13 +515,6 @@ func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) *users {
 	return telemetry(ctx, n, f)
 }
 
-// hold compares a node with everything that was acknowledged.
-func (f *fleet) hold(ctx context.Context, n *node) {
-	vids := f.load.Vehicles()
-	n.a.Figure(n.what+": cars whose newest acknowledged sample was looked for", float64(len(vids)), "")
-	f.load.HoldVehicles(ctx, n.process, vids)
-}
-
 // kills is the number of kills. Several are necessary, because not every kill happens while there
 // are samples that were acknowledged but are not stored yet.
 const kills = 10

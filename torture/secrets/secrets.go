@@ -154,7 +154,14 @@ func (r *round) look(place string, text []byte, sets ...*canaries) {
 
 // start starts a node with as much logging and tracing as possible.
 func (r *round) start(ctx context.Context) {
-	r.collector = httptest.NewServer(http.HandlerFunc(r.collect))
+	r.collector = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, _ := io.ReadAll(req.Body)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.traces = append(r.traces, body)
+		r.traced[req.Header.Get("Authorization")] = true
+		w.Header().Set("Content-Type", "application/x-protobuf")
+	}))
 	out := filepath.Join(r.dir, "stdout")
 	flags := []string{"--log-level", "debug", "--access-log", filepath.Join(r.dir, "access.log"), "--otlp-endpoint",
 		r.collector.URL, "--trace-sample", "1"}
@@ -164,16 +171,6 @@ func (r *round) start(ctx context.Context) {
 		Wrap: []string{"sh", "-c", `exec "$0" "$@" >` + out},
 	}, time.Minute))
 	r.admin = must.Get(r.node.AdminClient())
-}
-
-// collect is the HTTP handler of a server that collects the node's traces.
-func (r *round) collect(w http.ResponseWriter, req *http.Request) {
-	body, _ := io.ReadAll(req.Body)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.traces = append(r.traces, body)
-	r.traced[req.Header.Get("Authorization")] = true
-	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
 // issue creates a secret of every kind.

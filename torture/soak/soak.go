@@ -59,7 +59,8 @@ func run(ctx context.Context, a *row.Attempt) {
 	cancel()
 	must.Do(<-ended)
 	s.report(a)
-	t.holdAll(ctx)
+	t.look(ctx, t.held.Vehicles())
+	a.Figure("times that a car's newest acknowledged sample was looked for", float64(t.looked), "")
 }
 
 // series holds the measurements of each quantity over time.
@@ -356,16 +357,10 @@ const parts = 10
 // different part each time. The traffic continues.
 func (t *traffic) hold(ctx context.Context, i int) {
 	all := t.held.Vehicles()
-	part := all[i%parts*len(all)/parts : (i%parts+1)*len(all)/parts]
-	t.looked += len(part)
-	t.held.HoldVehicles(ctx, t.n, part)
+	t.look(ctx, all[i%parts*len(all)/parts:(i%parts+1)*len(all)/parts])
 }
 
-// holdAll compares the node with the newest acknowledged samples of all cars, after the traffic has
-// ended.
-func (t *traffic) holdAll(ctx context.Context) {
-	all := t.held.Vehicles()
-	t.looked += len(all)
-	t.a.Figure("times that a car's newest acknowledged sample was looked for", float64(t.looked), "")
-	t.held.HoldVehicles(ctx, t.n, all)
+func (t *traffic) look(ctx context.Context, vids []string) {
+	t.looked += len(vids)
+	t.held.HoldVehicles(ctx, t.n, vids)
 }

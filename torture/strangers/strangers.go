@@ -273,14 +273,12 @@ func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context,
 	}
 }
 
-// ownAddress returns a loopback address for stranger i.
-func ownAddress(i int) net.IP { return net.IPv4(127, byte(1+i>>16&0x3f), byte(i>>8), byte(i)) }
-
-// dial connects from the address of stranger i. The connection may be used for a minute; after
+// dial connects from a loopback address of stranger i. The connection may be used for a minute; after
 // that, reads and writes fail.
 func (v *visit) dial(ctx context.Context, i int) net.Conn {
-	conn := must.Get((&net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: ownAddress(i)}}).DialContext(ctx,
-		"tcp", v.addr))
+	d := net.Dialer{Timeout: 10 * time.Second,
+		LocalAddr: &net.TCPAddr{IP: net.IPv4(127, byte(1+i>>16&0x3f), byte(i>>8), byte(i))}}
+	conn := must.Get(d.DialContext(ctx, "tcp", v.addr))
 	must.Do(conn.SetDeadline(time.Now().Add(time.Minute)))
 	return conn
 }

@@ -115,21 +115,24 @@ func (f *Fleet) write(ctx context.Context, w int) {
 			try, cancel := context.WithTimeout(ctx, tryWithin)
 			n, refused, err := send(try, f.nodes[node%len(f.nodes)], batch)
 			cancel()
-			f.note(batch[:n])
-			if batch = batch[n:]; err == nil {
-				f.acknowledged(w, began, time.Now())
-				break
-			}
-			if ctx.Err() != nil {
-				return
-			}
+			f.a.Acknowledged(n)
 			f.mu.Lock()
-			if refused {
+			for _, x := range batch[:n] {
+				f.acked[x.Vehicle] = append(f.acked[x.Vehicle], x.Time)
+			}
+			batch = batch[n:]
+			switch {
+			case err == nil:
+				f.acknowledged(w, began, time.Now())
+			case refused:
 				f.refused++
-			} else {
+			default:
 				f.failed++
 			}
 			f.mu.Unlock()
+			if err == nil || ctx.Err() != nil {
+				break
+			}
 			node++ // as a load balancer would
 			row.Pause(ctx, 20*time.Millisecond)
 		}
@@ -153,16 +156,6 @@ func Reading(w, n int, at int64, rnd *rand.Rand) vehicle.Sample {
 		panic(err) // a value out of range is a bug here
 	}
 	return x
-}
-
-// note adds acknowledged samples to the journal.
-func (f *Fleet) note(batch []vehicle.Sample) {
-	f.mu.Lock()
-	for i := range batch {
-		f.acked[batch[i].Vehicle] = append(f.acked[batch[i].Vehicle], batch[i].Time)
-	}
-	f.mu.Unlock()
-	f.a.Acknowledged(len(batch))
 }
 
 // Newest returns the time of the newest acknowledged reading of every car.
@@ -201,11 +194,9 @@ func (f *Fleet) Begin(now time.Time) {
 	f.longest, f.over = 0, now
 }
 
-// acknowledged records that all samples of a batch were acknowledged. The parameter sent is the
-// time at which the batch was first sent.
+// acknowledged records that all samples of a batch were acknowledged. The parameter sent is the time
+// at which the batch was first sent. f.mu is held.
 func (f *Fleet) acknowledged(w int, sent, now time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if d := now.Sub(f.since[w]); d > f.longest {
 		f.longest, f.over = d, now
 	}
