@@ -151,7 +151,7 @@ func (t *trial) sequence(ctx context.Context, n int) {
 // monotonic lets the monotonic clock jump ahead, and checks that the node soon works again.
 func (t *trial) monotonic(ctx context.Context) {
 	const once = "ONCE" // a car that reports only once, so that no later report restores it
-	must.Do(nodeprocess.Until(ctx, time.Minute, t.works(once)))
+	t.awaitWorking(ctx, once)
 	for i, ahead := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
 		must.Do(ctx.Err())
 		// The tasks that run every hour then run with the clock in 2038.
@@ -161,10 +161,10 @@ func (t *trial) monotonic(ctx context.Context) {
 		// On the node and on the client, operations that wait for an answer time out at
 		// once.
 		began := time.Now()
-		must.Do(nodeprocess.Until(ctx, 2*time.Minute, t.works("DURING")))
+		t.awaitWorking(ctx, "DURING")
 		took := time.Since(began)
 		t.jump(ctx, 0, t.mono)
-		if err := t.known(once)(ctx); err != nil {
+		if err := t.known(ctx, once); err != nil {
 			t.a.Wrong("a car that reported before the clock was ahead is unknown: %v", err)
 		}
 		t.a.Figure(fmt.Sprintf("until it answers and ingests again, with the monotonic clock %s ahead and the wall clock "+
@@ -173,10 +173,9 @@ func (t *trial) monotonic(ctx context.Context) {
 	}
 }
 
-// works returns a function that returns an error if the node is not ready, or does not answer a
-// query about a car that has just reported.
-func (t *trial) works(vid string) func(context.Context) error {
-	return func(ctx context.Context) error {
+// awaitWorking waits until the node is ready and answers a query about a car that has just reported.
+func (t *trial) awaitWorking(ctx context.Context, vid string) {
+	must.Do(nodeprocess.Until(ctx, 2*time.Minute, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		if err := t.node.Ready(ctx); err != nil {
@@ -185,20 +184,17 @@ func (t *trial) works(vid string) func(context.Context) error {
 		if taken, status, err := t.post(ctx, vid, t.now()); err != nil || !taken {
 			return fmt.Errorf("telemetry is answered %d, %w", status, err)
 		}
-		return t.known(vid)(ctx)
-	}
+		return t.known(ctx, vid)
+	}))
 }
 
-// known returns a function that returns an error if the node does not answer a query about the car
-// vid.
-func (t *trial) known(vid string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		a, err := t.ask(ctx, vid, t.steady, "")
-		if err == nil && (a.HTTP != http.StatusOK || a.Reason != "") {
-			err = fmt.Errorf("a query is answered %d, %q", a.HTTP, a.Reason)
-		}
-		return err
+// known returns an error if the node does not answer a query about a car.
+func (t *trial) known(ctx context.Context, vid string) error {
+	a, err := t.ask(ctx, vid, t.steady, "")
+	if err == nil && (a.HTTP != http.StatusOK || a.Reason != "") {
+		err = fmt.Errorf("a query is answered %d, %q", a.HTTP, a.Reason)
 	}
+	return err
 }
 
 // counted restarts the node at the true time and checks the node's count of today's calls.
@@ -241,15 +237,18 @@ const (
 // scene holds the tokens and the car of one sequence of clock jumps.
 type scene struct {
 	*trial
-	dies      string // a token that expires
-	dead      time.Time
-	old       string // a secret that was replaced
-	oldUntil  time.Time
+	expiring  []expiring
 	limitedBy string // a token with a rate limit
 	vid       string
 	heard     time.Time // time of the newest accepted sample of the car
 	home      string    // the address from which secrets that expire are used
 	caller    string    // an address that guesses tokens; "": none
+}
+
+// expiring is a secret that expires.
+type expiring struct {
+	what, token string
+	end         time.Time
 }
 
 func (t *trial) newScene(ctx context.Context, n int) *scene {
@@ -260,19 +259,21 @@ func (t *trial) newScene(ctx context.Context, n int) *scene {
 	}
 	c := must.Get(t.node.AdminClient())
 	request := access.Request{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}
-	s.dead = t.now().Add(10*time.Minute + time.Duration(t.rng.Int64N(int64(72*time.Hour)))).Truncate(time.Millisecond)
-	request.Expires = s.dead
-	dies, err1 := c.IssueToken(ctx, request)
-	request.Expires = time.Time{}
-	old, err2 := c.IssueToken(ctx, request)
+	old := must.Get(c.IssueToken(ctx, request))
+	lasting := request
+	lasting.Expires = t.now().Add(t.soon(72 * time.Hour)).Truncate(time.Millisecond)
+	dies := must.Get(c.IssueToken(ctx, lasting))
 	request.Rate = access.Rate{Calls: burst, Window: window}
-	limited, err3 := c.IssueToken(ctx, request)
-	must.Do(err1, err2, err3)
-	rotated := must.Get(c.RotateToken(ctx, old.ID,
-		(10*time.Minute + time.Duration(t.rng.Int64N(int64(48*time.Hour)))).Truncate(time.Second)))
-	s.dies, s.old, s.limitedBy = dies.AccessToken, old.AccessToken, limited.AccessToken
-	s.oldUntil = rotated.EarlierUntil[0]
+	s.limitedBy = must.Get(c.IssueToken(ctx, request)).AccessToken
+	rotated := must.Get(c.RotateToken(ctx, old.ID, t.soon(48*time.Hour).Truncate(time.Second)))
+	s.expiring = []expiring{{"token", dies.AccessToken, lasting.Expires},
+		{"replaced secret", old.AccessToken, rotated.EarlierUntil[0]}}
 	return s
+}
+
+// soon returns a random time of ten minutes or more.
+func (t *trial) soon(most time.Duration) time.Duration {
+	return 10*time.Minute + time.Duration(t.rng.Int64N(int64(most)))
 }
 
 // answered is an answer, and the node's times before and after it.
@@ -327,10 +328,7 @@ func (t *trial) post(ctx context.Context, vid string, at time.Time) (taken bool,
 
 // ends queries with the secrets that expire. Each must be valid exactly until its end.
 func (s *scene) ends(ctx context.Context) {
-	for _, x := range []struct {
-		what, token string
-		end         time.Time
-	}{{"token", s.dies, s.dead}, {"replaced secret", s.old, s.oldUntil}} {
+	for _, x := range s.expiring {
 		// The query is sent from the scene's own address, because any other address would
 		// soon have too many refusals.
 		a := must.Get(s.ask(ctx, s.vid, x.token, s.home))

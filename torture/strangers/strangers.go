@@ -72,18 +72,16 @@ func (k *known) size(ctx context.Context) (memory int64, series int) {
 // endpoint is a listener that speaks HTTP, with the requests that strangers (callers that the
 // service does not know) send to it. ask returns the request of stranger i. check returns an error
 // if the answer to that request is wrong.
-type endpoint interface {
-	ask(i int, r *rand.Rand) string
-	check(i int, a *http.Response, body []byte) error
+type endpoint struct {
+	ask   func(i int, r *rand.Rand) string
+	check func(i int, a *http.Response, body []byte) error
 }
 
-// queryEndpoint is the query listener behind a proxy that it trusts.
-type queryEndpoint struct {
-	right   string // a valid token
-	granted string // a token that is valid only for vid
-	vid     string // a vehicle with an answer
-	other   string // another vehicle with an answer; like unknown vehicles, it begins with X
-}
+// Vehicles with an answer. Like unknown vehicles, the other one begins with X.
+const (
+	ownCar   = "Car1"
+	otherCar = "X1"
+)
 
 // The kinds of strangers. Stranger i is of kind i modulo kinds.
 const (
@@ -95,8 +93,9 @@ const (
 	kinds
 )
 
-func (d *queryEndpoint) ask(i int, r *rand.Rand) string {
-	path, param, token, vid := nodeprocess.DrivingPath, "access_token", "", d.vid
+// askQuery asks the query listener behind a proxy that it trusts.
+func (k *known) askQuery(i int, r *rand.Rand) string {
+	path, param, token, vid := nodeprocess.DrivingPath, "access_token", "", ownCar
 	if i%2 == 1 {
 		path = nodeprocess.ThrottlePath
 	}
@@ -108,15 +107,15 @@ func (d *queryEndpoint) ask(i int, r *rand.Rand) string {
 	case noToken:
 		param = "token"
 	case unknownVehicle:
-		token, vid = d.right, "X"+text(20, r)
+		token, vid = k.right, "X"+text(20, r)
 	case notGranted:
-		token, vid = d.granted, d.other
+		token, vid = k.granted, otherCar
 	}
 	return "GET " + path + "?" + param + "=" + token + "&vid=" + vid +
 		" HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: " + address(i) + "\r\n\r\n"
 }
 
-func (d *queryEndpoint) check(i int, a *http.Response, body []byte) error {
+func checkQuery(i int, a *http.Response, body []byte) error {
 	want, challenge, begins := 401, `Bearer realm="carstate", error="invalid_token"`, `{"code":401,"msg":"invalid_token: `
 	switch i % kinds {
 	case noToken:
@@ -142,11 +141,8 @@ func refused(a *http.Response, want int, challenge string) error {
 	return nil
 }
 
-// ingestEndpoint is the ingest listener.
-type ingestEndpoint struct{ key string } // of a source that may send for one vehicle only
-
-func (d *ingestEndpoint) ask(i int, r *rand.Rand) string {
-	key := d.key
+func (k *known) askIngest(i int, r *rand.Rand) string {
+	key := k.key
 	if i%2 == 0 {
 		key, _ = access.NewSecret(access.SourceKind)
 	}
@@ -155,23 +151,21 @@ func (d *ingestEndpoint) ask(i int, r *rand.Rand) string {
 		"Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body)
 }
 
-func (d *ingestEndpoint) check(i int, a *http.Response, _ []byte) error {
+func checkIngest(i int, a *http.Response, _ []byte) error {
 	if i%2 == 1 {
 		return refused(a, 403, `Bearer realm="carstate-ingest", error="insufficient_scope"`)
 	}
 	return refused(a, 401, `Bearer realm="carstate-ingest", error="invalid_token"`)
 }
 
-// adminEndpoint is the admin listener. Each second, it answers a few requests with wrong keys with
-// status 401, and the others with status 429.
-type adminEndpoint struct{}
-
-func (adminEndpoint) ask(int, *rand.Rand) string {
+func askAdmin(int, *rand.Rand) string {
 	key, _ := access.NewSecret(access.AdminKind)
 	return "GET /v1/tokens HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + key + "\r\n\r\n"
 }
 
-func (adminEndpoint) check(_ int, a *http.Response, _ []byte) error {
+// checkAdmin checks an answer to a wrong key. Each second, the admin listener answers a few of them
+// with status 401, and the others with status 429.
+func checkAdmin(_ int, a *http.Response, _ []byte) error {
 	if a.StatusCode == 401 && a.Header.Get("Www-Authenticate") != "" || a.StatusCode == 429 &&
 		a.Header.Get("Retry-After") != "" {
 		return nil
@@ -214,16 +208,16 @@ type visit struct {
 func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
 	for _, x := range []struct {
 		what, listener string
-		endpoint       endpoint // nil: the listener speaks MQTT
+		endpoint       endpoint // zero: the listener speaks MQTT
 		part           int
 	}{
-		{"query", nodeprocess.Query, &k.query, 1},
-		{"ingest", nodeprocess.Ingest, &k.ingest, 20},
-		{"admin", nodeprocess.Admin, adminEndpoint{}, 100},
-		{"MQTT", nodeprocess.MQTT, nil, 100},
+		{"query", nodeprocess.Query, endpoint{k.askQuery, checkQuery}, 1},
+		{"ingest", nodeprocess.Ingest, endpoint{k.askIngest, checkIngest}, 20},
+		{"admin", nodeprocess.Admin, endpoint{askAdmin, checkAdmin}, 100},
+		{"MQTT", nodeprocess.MQTT, endpoint{}, 100},
 	} {
 		v := &visit{Attempt: a, what: x.what, addr: k.node.Address(x.listener), from: from / x.part, to: to / x.part}
-		if x.endpoint != nil {
+		if x.endpoint.ask != nil {
 			v.each(ctx, crowdSize, func(ctx context.Context, first int) {
 				v.crowd(ctx, x.endpoint, first, min(crowdSize, v.to-first))
 			})
@@ -347,20 +341,20 @@ func (v *visit) car(ctx context.Context, i int) {
 // known holds a node, and the tokens, vehicles and key that the node knows. Strangers use others,
 // which the node does not know.
 type known struct {
-	node   *nodeprocess.Node
-	query  queryEndpoint
-	ingest ingestEndpoint
+	node    *nodeprocess.Node
+	right   string // a valid token
+	granted string // a token that is valid only for ownCar
+	key     string // of a source that may send for ownCar only
 }
 
 // fill gives a node two vehicles with answers, two tokens and two sources.
 func fill(ctx context.Context, n *nodeprocess.Node) *known {
-	k := &known{node: n, query: queryEndpoint{vid: "Car1", other: "X1"}}
-	c := must.Get(n.AdminClient())
+	c, one := must.Get(n.AdminClient()), access.VehicleSet(ownCar)
 	gateway := must.Get(n.AddSource(ctx, "gateway"))
-	k.ingest.key = must.Get(c.AddSource(ctx, access.Request{Name: "small", Vehicles: access.VehicleSet("Car1")})).Key
-	k.query.right = must.Get(n.IssueToken(ctx, "Ada")).AccessToken
-	k.query.granted = must.Get(c.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
-		Vehicles: access.VehicleSet("Car1")})).AccessToken
+	k := &known{node: n, right: must.Get(n.IssueToken(ctx, "Ada")).AccessToken}
+	k.key = must.Get(c.AddSource(ctx, access.Request{Name: "small", Vehicles: one})).Key
+	k.granted = must.Get(c.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
+		Vehicles: one})).AccessToken
 	row.Feed(ctx, n, gateway, fmt.Sprintf(`{"vid":"Car1","time":%[1]d,"signals":{"Vehicle.Speed":50}}`+"\n"+
 		`{"vid":"X1","time":%[1]d,"signals":{"Vehicle.Speed":50}}`, time.Now().UnixMilli()))
 	must.Do(k.answers(ctx))
@@ -369,8 +363,8 @@ func fill(ctx context.Context, n *nodeprocess.Node) *known {
 
 // answers waits until each of the two vehicles has an answer.
 func (k *known) answers(ctx context.Context) error {
-	for _, vid := range []string{k.query.vid, k.query.other} {
-		if err := k.node.AwaitAnswer(ctx, time.Minute, k.query.right, vid, time.Time{}); err != nil {
+	for _, vid := range []string{ownCar, otherCar} {
+		if err := k.node.AwaitAnswer(ctx, time.Minute, k.right, vid, time.Time{}); err != nil {
 			return err
 		}
 	}
@@ -384,7 +378,7 @@ func (k *known) checkAfterwards(ctx context.Context, a *row.Attempt) {
 	status := make(map[int]int)
 	for range tries {
 		unknown, _ := access.NewSecret(access.TokenKind)
-		status[must.Get(k.node.Ask(ctx, nodeprocess.DrivingPath, unknown, k.query.vid)).HTTP]++
+		status[must.Get(k.node.Ask(ctx, nodeprocess.DrivingPath, unknown, ownCar)).HTTP]++
 	}
 	if status[401] != 100 || status[429] != 100 {
 		a.Wrong("of %d wrong tokens from one address %d got 401 and %d got 429", tries, status[401], status[429])

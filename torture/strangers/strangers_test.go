@@ -32,7 +32,7 @@ func TestListen_ChecksEachAnswer(t *testing.T) {
 		v := &visit{Attempt: a, what: "query"}
 		in := bufio.NewReader(strings.NewReader(c.answers))
 		listen := func(first int) error {
-			return must.Caught(func() { v.listen(in, &queryEndpoint{vid: "Car1"}, first, 1) })
+			return must.Caught(func() { v.listen(in, endpoint{check: checkQuery}, first, 1) })
 		}
 		if err := listen(0); err != nil || v.answered.Load() != 1 ||
 			a.Outcome().Wrong != c.wrong {
