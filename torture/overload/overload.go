@@ -125,20 +125,14 @@ const (
 
 func (n *node) measure(ctx context.Context) {
 	calm := n.users.openLoop(ctx, calmRate, 0, calmTime)
-	n.users.disconnectAll()
 	normal := max(3*calm.p(0.99), 100*time.Millisecond)
 	n.a.Figure(n.what+": p99 of a light load before", ms(calm.p(0.99)), "ms")
-	if calm.good != calm.due {
-		must.Fail("%s: not all requests of a light load were answered: %d of %d, %w", n.what, calm.good, calm.due,
-			calm.wrong)
-	}
-	if calm.p(0.99) > tooBusy {
-		must.Fail("%s: a light load had a p99 of %s: the machine is too busy to measure anything", n.what,
-			calm.p(0.99))
+	if calm.good != calm.due || calm.p(0.99) > tooBusy {
+		must.Fail("%s: of a light load, %d of %d requests were answered, with a p99 of %s: the machine is too busy to "+
+			"measure anything, %w", n.what, calm.good, calm.due, calm.p(0.99), calm.wrong)
 	}
 	// The memory of a node that has just started grows for a while.
 	n.users.openLoop(ctx, 2*n.closed(ctx, closedUsers[0]), 0, growTime)
-	n.users.disconnectAll()
 	about := 0.0
 	for _, users := range closedUsers {
 		rate := n.closed(ctx, users)
@@ -179,7 +173,6 @@ type measured struct {
 	result
 	during time.Duration
 	cpu    time.Duration // CPU time of the node
-	users  int
 }
 
 func (m measured) rate() float64 { return float64(m.good) / m.during.Seconds() }
@@ -202,10 +195,9 @@ func (n *node) offer(ctx context.Context, rate float64, warm, during time.Durati
 		spent[i], errs[i] = n.process.CPU()
 		i++
 	}
-	m := measured{result: n.users.openLoop(ctx, rate, warm, during), during: during, users: n.users.connections()}
+	m := measured{result: n.users.openLoop(ctx, rate, warm, during), during: during}
 	m.cpu = spent[1] - spent[0]
 	n.users.counting = nil
-	n.users.disconnectAll()
 	n.check(fmt.Sprintf("%s, %.0f/s: ", n.what, rate), m.result)
 	must.Do(errs[0], errs[1], ctx.Err())
 	return m
@@ -245,12 +237,8 @@ func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration
 			n.a.Logf("%s at %g×, round %d: %.0f/s answered in time of %.0f/s, %.1f µs of CPU each, %.0f %% of the quota",
 				n.what, rate.factor, i+1, m.rate(), m.offers(), 1e6*m.cost(), 100*m.part(n.quota))
 			if i == rounds-1 && rate.least > 0 {
-				light := &users{addr: n.users.addr, request: n.users.request, good: n.users.good, light: true,
-					acknowledged: n.users.acknowledged, sent: n.users.sent}
 				began := time.Now()
-				r := light.openLoop(ctx, calmRate, 0, watched)
-				light.disconnectAll()
-				n.users.sent = light.sent
+				r := n.users.openLoop(ctx, calmRate, 0, watched)
 				p.recovered = recovered(r.all, began, normal)
 				n.check(fmt.Sprintf("%s after %g×: ", n.what, rate.factor), r)
 			}
@@ -275,10 +263,8 @@ func (n *node) report(points []point, resident int64) {
 		}
 		best := peak.median(measured.rate)
 		var all result
-		users := 0
 		for _, m := range p.rounds {
 			all.add(m.result)
-			users = max(users, m.users)
 		}
 		seconds := float64(n.a.Count)
 		n.a.AtLeast(name+"offered, of what was due", 100*float64(all.sent())/float64(max(1, all.due)), "%", 90)
@@ -289,7 +275,7 @@ func (n *node) report(points []point, resident int64) {
 		n.a.Aimed(name+"refused with 503", float64(all.refused)/seconds, "/s", "> 0 /s", all.refused > 0)
 		n.a.Figure(name+"without an answer in 1 s", float64(all.failed)/seconds, "/s")
 		n.a.Figure(name+"dropped by the kernel", float64(all.dropped)/seconds, "/s")
-		n.a.Figure(name+"users", float64(users), "")
+		n.a.Figure(name+"users", float64(all.users), "")
 		n.a.Figure(name+"p50 of what was answered", ms(all.p(0.5)), "ms")
 		n.a.Figure(name+"p99 of what was answered", ms(all.p(0.99)), "ms")
 		n.a.AtMost(name+"recovered after", p.recovered.Seconds(), "s", recoverWithin)

@@ -26,7 +26,7 @@ import (
 
 // patience is how long a user waits for an answer. maxUsers is the maximum number of users, each
 // with at most one connection. If all of them are waiting for answers, further requests are sent by
-// newcomers (see startNewcomers).
+// newcomers (see dialers).
 const (
 	patience = time.Second
 	maxUsers = 2000
@@ -37,9 +37,7 @@ type users struct {
 	addr    string // an IPv4 address and a port
 	request func(b []byte, i int) []byte
 	good    func(status int, body []byte) bool
-	light   bool // the rate is so low that each request's outcome is recorded
-
-	all sync.WaitGroup
+	all     sync.WaitGroup
 
 	mu        sync.Mutex // guards the fields below
 	idle      []*user    // free and connected; the most recently used is last
@@ -70,16 +68,24 @@ type result struct {
 	refused   int // 503 with Retry-After
 	failed    int // not connected, not answered, or too late
 	wrong     error
-	took      []time.Duration // of the good ones, from when each was due
-	all       []outcome       // only of a light load
+	all       []outcome
+	users     int // at the end of an open loop
 }
 
 // sent returns the number of requests that were sent or tried.
 func (r *result) sent() int { return r.due - r.unsent }
 
-func (r *result) p(q float64) time.Duration { return row.Percentile(r.took, q) }
+// p returns a percentile of the time that good answers took, from when each request was due.
+func (r *result) p(q float64) time.Duration {
+	var took []time.Duration
+	for _, o := range r.all {
+		if o.good {
+			took = append(took, o.took)
+		}
+	}
+	return row.Percentile(took, q)
+}
 
-// add adds another result, without its outcomes.
 func (r *result) add(o result) {
 	r.due += o.due
 	r.unsent += o.unsent
@@ -88,7 +94,8 @@ func (r *result) add(o result) {
 	r.good += o.good
 	r.refused += o.refused
 	r.failed += o.failed
-	r.took = append(r.took, o.took...)
+	r.all = append(r.all, o.all...)
+	r.users = max(r.users, o.users)
 }
 
 type outcome struct {
@@ -108,19 +115,26 @@ type user struct {
 }
 
 // openLoop sends requests at a constant rate for the time before+during, regardless of the answers.
-// It returns the outcomes of the requests that were due in the second part, during.
+// It returns the outcomes of the requests that were due in the second part, during. Then it ends all
+// users.
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
-	begin := time.Now()
-	end := begin.Add(before + during)
-	c.count(begin.Add(before), end)
+	begin, to := time.Now(), netip.MustParseAddrPort(c.addr)
+	c.begin(begin.Add(before), begin.Add(before+during))
+	due := make(chan time.Time, behind)
+	c.schedule, c.newcomers = schedule{begin: begin, rate: rate}, due
+	var dialing sync.WaitGroup
+	for range dialers {
+		dialing.Go(func() {
+			for due := range due {
+				conn, err := tryOnce(to)
+				c.newcomerDone(due, conn, err)
+			}
+		})
+	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	counts := false
-	stopNewcomers := c.startNewcomers()
-	c.mu.Lock()
-	c.schedule = schedule{begin: begin, end: end, rate: rate}
-	c.mu.Unlock()
-	for now := begin; ctx.Err() == nil && now.Before(end); now = <-tick.C {
+	for now := begin; ctx.Err() == nil && now.Before(c.until); now = <-tick.C {
 		if !counts && now.Sub(begin) >= before {
 			counts = true
 			c.counting()
@@ -130,13 +144,18 @@ func (c *users) openLoop(ctx context.Context, rate float64, before, during time.
 		c.mu.Unlock()
 	}
 	c.mu.Lock()
-	c.schedule = schedule{}
+	c.schedule, c.newcomers = schedule{}, nil
 	c.mu.Unlock()
-	stopNewcomers()
+	close(due)
+	dialing.Wait()
 	c.counting()
-	// Requests in progress may still be answered.
-	c.await(ctx, time.Now().Add(2*patience))
-	return c.take()
+	for _, u := range c.users { // none is added any more
+		close(u.due)
+	}
+	c.all.Wait() // requests in progress may still be answered
+	c.now.users = len(c.users)
+	c.users, c.idle, c.absent = nil, nil, nil
+	return c.now
 }
 
 // closedLoop lets users send one request after the other for the time before+during. It returns the
@@ -145,7 +164,7 @@ func (c *users) closedLoop(ctx context.Context, users int, before, during time.D
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	begin := time.Now().Add(before)
-	c.count(begin, begin.Add(during))
+	c.begin(begin, begin.Add(during))
 	var all sync.WaitGroup
 	for range users {
 		all.Go(func() {
@@ -162,40 +181,32 @@ func (c *users) closedLoop(ctx context.Context, users int, before, during time.D
 	c.counting()
 	cancel()
 	all.Wait()
-	return c.take()
+	return c.now
 }
 
-// count starts a new count, of the requests that are due from one time until another.
-func (c *users) count(from, until time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// begin starts a new count, of the requests that are due from one time until another.
+func (c *users) begin(from, until time.Time) {
 	c.from, c.until, c.now = from, until, result{}
 	if c.counting == nil {
 		c.counting = func() {}
 	}
 }
 
-func (c *users) take() result {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
 // counts reports whether a request is counted. c.mu is held.
 func (c *users) counts(due time.Time) bool { return !due.Before(c.from) && due.Before(c.until) }
 
-// schedule defines when requests are due: at a constant rate between begin and end.
+// schedule defines when requests are due: at a constant rate from begin on.
 type schedule struct {
-	begin, end time.Time
-	rate       float64
-	sent       int
+	begin time.Time
+	rate  float64
+	sent  int
 }
 
 // arrive gives the requests that are due now to free users. c.mu is held.
 func (c *users) arrive(now time.Time) {
 	for s := &c.schedule; s.rate > 0; s.sent++ { // rate is 0 if there is no loop
 		due := s.begin.Add(time.Duration(float64(s.sent) / s.rate * float64(time.Second)))
-		if due.After(now) || !due.Before(s.end) {
+		if due.After(now) || !due.Before(c.until) {
 			return
 		}
 		c.give(due)
@@ -255,37 +266,6 @@ func (c *users) release(u *user) {
 	}
 }
 
-// await waits until every user is free.
-func (c *users) await(ctx context.Context, until time.Time) {
-	for ctx.Err() == nil && time.Now().Before(until) {
-		c.mu.Lock()
-		busy := len(c.users) - len(c.idle) - len(c.absent)
-		c.mu.Unlock()
-		if busy == 0 {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-// disconnectAll ends all users.
-func (c *users) disconnectAll() {
-	c.mu.Lock()
-	for _, u := range c.users {
-		close(u.due)
-	}
-	c.users, c.idle, c.absent = nil, nil, nil
-	c.mu.Unlock()
-	c.all.Wait()
-}
-
-// connections returns the number of users.
-func (c *users) connections() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.users)
-}
-
 // use gives a user a connection.
 func (u *user) use(conn net.Conn) {
 	u.conn = conn
@@ -319,9 +299,7 @@ func (u *user) serve(due time.Time) {
 		return
 	}
 	r := &u.group.now
-	if u.group.light {
-		r.all = append(r.all, outcome{due, status == 200 && err == nil && took <= patience, took})
-	}
+	r.all = append(r.all, outcome{due, status == 200 && err == nil && took <= patience, took})
 	if connected {
 		r.connected++
 	}
@@ -330,7 +308,6 @@ func (u *user) serve(due time.Time) {
 		r.failed++
 	case status == 200:
 		r.good++
-		r.took = append(r.took, took)
 	case status == 503:
 		r.refused++
 	case r.wrong == nil:
@@ -393,32 +370,6 @@ const (
 	dialers = 2
 	behind  = 1024
 )
-
-// startNewcomers starts the dialers, which send due requests over new connections while all users
-// wait for answers. stop ends the dialers.
-func (c *users) startNewcomers() (stop func()) {
-	to := netip.MustParseAddrPort(c.addr)
-	due := make(chan time.Time, behind)
-	c.mu.Lock()
-	c.newcomers = due
-	c.mu.Unlock()
-	var all sync.WaitGroup
-	for range dialers {
-		all.Go(func() {
-			for due := range due {
-				conn, err := tryOnce(to)
-				c.newcomerDone(due, conn, err)
-			}
-		})
-	}
-	return func() {
-		c.mu.Lock()
-		c.newcomers = nil
-		c.mu.Unlock()
-		close(due)
-		all.Wait()
-	}
-}
 
 // newcomerDone makes a newcomer a user if it has a connection. Otherwise it counts the newcomer's
 // request as not sent or as dropped.
