@@ -12,7 +12,6 @@ import (
 	"carstate/bench/must"
 	"carstate/internal/admin/wire"
 	"carstate/internal/nodeprocess"
-	"carstate/internal/vehicle"
 	"carstate/torture/row"
 	"carstate/torture/writers"
 )
@@ -21,14 +20,9 @@ import (
 // its own vehicles.
 const askersOfNode = 2
 
-// asking queries all nodes all the time. It reports a finding if a query is not answered correctly,
-// or if an answer about a vehicle is older than an earlier answer of the same node.
+// asking holds the results of the queries to all nodes, which are sent all the time.
 type asking struct {
-	a       *row.Attempt
-	nodes   []*nodeprocess.Node
-	token   string
-	asked   atomic.Int64
-	running sync.WaitGroup
+	asked atomic.Int64
 
 	// frozen marks the nodes whose processes are stopped. A frozen node answers pending queries
 	// only after its process is resumed, so the durations of these queries are not measured.
@@ -39,78 +33,54 @@ type asking struct {
 	longest time.Duration   // longest duration of all queries to nodes that are not frozen
 }
 
-// startAsking starts the queries. The nodes must know every car.
-func startAsking(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, token string) *asking {
-	q := &asking{a: a, nodes: nodes, token: token}
-	for i := range nodes {
-		for g := range askersOfNode {
-			q.running.Go(func() { q.ask(ctx, i, g) })
-		}
-	}
-	return q
-}
-
-func (q *asking) ask(ctx context.Context, node, g int) {
-	rnd := q.a.Rand(2000 + node*askersOfNode + g)
-	modified := make(map[string]time.Time)
-	for ctx.Err() == nil {
+// ask queries a node, until ctx ends. It is a finding if a query is not answered correctly, or if an
+// answer about a vehicle is older than an earlier answer of the same node.
+func (s *system) ask(ctx context.Context, node, g int) {
+	q, rnd := &s.asking, s.a.Rand(2000+node*askersOfNode+g)
+	modified := make(map[string]time.Time) // times of the latest answers, by operation and vehicle
+	for ; ctx.Err() == nil; row.Pause(ctx, 4*time.Millisecond) {
 		w, n := rnd.IntN(layout.Writers()), rnd.IntN(layout.Cars)
 		if (w+n/2)%askersOfNode != g {
 			continue
 		}
-		path := nodeprocess.DrivingPath
+		path, id := nodeprocess.DrivingPath, string(writers.Car(w, n))
 		if writers.Faulty(w, n) && rnd.IntN(2) == 0 {
 			path = nodeprocess.ThrottlePath
 		}
-		q.one(ctx, node, path, writers.Car(w, n), modified)
-		row.Pause(ctx, 4*time.Millisecond)
-	}
-}
-
-// one sends one query and checks the answer. modified holds the times of the latest answers, by
-// operation and vehicle.
-func (q *asking) one(ctx context.Context, node int, path string, id vehicle.ID, modified map[string]time.Time) {
-	began, frozen := time.Now(), q.frozen[node].Load()
-	ans, err := q.nodes[node].Ask(ctx, path, q.token, string(id))
-	if err != nil && q.frozen[node].Load() {
-		// The connection had exceeded its age limit when the node was resumed. Query over a
-		// new one.
-		ans, err = q.nodes[node].Ask(ctx, path, q.token, string(id))
-	}
-	if ctx.Err() != nil {
-		return
-	}
-	took := time.Since(began)
-	n := q.asked.Add(1)
-	if !frozen && !q.frozen[node].Load() {
-		q.mu.Lock()
-		if q.longest = max(q.longest, took); n%16 == 0 {
-			q.took = append(q.took, took)
+		began, frozen := time.Now(), q.frozen[node].Load()
+		ans, err := s.nodes[node].Ask(ctx, path, s.token, id)
+		if err != nil && q.frozen[node].Load() {
+			// The connection had exceeded its age limit when the node was resumed. Query
+			// over a new one.
+			ans, err = s.nodes[node].Ask(ctx, path, s.token, id)
 		}
-		q.mu.Unlock()
+		if ctx.Err() != nil {
+			return
+		}
+		took, before := time.Since(began), modified[path+id]
+		if asked := q.asked.Add(1); !frozen && !q.frozen[node].Load() {
+			q.mu.Lock()
+			if q.longest = max(q.longest, took); asked%16 == 0 {
+				q.took = append(q.took, took)
+			}
+			q.mu.Unlock()
+		}
+		switch {
+		case err != nil:
+			s.a.Wrong("node %d does not answer: %v", node, err)
+		case ans.HTTP != http.StatusOK || ans.Status != 1:
+			s.a.Wrong("node %d answers %d %s (%s)", node, ans.HTTP, ans.Body, ans.Reason)
+		case path == nodeprocess.DrivingPath && ans.Driving != "1" || path == nodeprocess.ThrottlePath && ans.Throttle != "0":
+			s.a.Wrong("node %d answers %s: the car drives fast, and has a trouble code if its throttle is asked for",
+				node, ans.Body)
+		case ans.Modified.Before(before):
+			s.a.Wrong("node %d goes back: its answer for %s is of %s after one of %s", node, id,
+				ans.Modified.Format(time.TimeOnly), before.Format(time.TimeOnly))
+		case ans.Modified.After(time.Now()):
+			s.a.Wrong("node %d gives an answer of the future", node)
+		}
+		modified[path+id] = ans.Modified
 	}
-	switch {
-	case err != nil:
-		q.a.Wrong("node %d does not answer: %v", node, err)
-	case ans.HTTP != http.StatusOK || ans.Status != 1:
-		q.a.Wrong("node %d answers %d %s (%s)", node, ans.HTTP, ans.Body, ans.Reason)
-	case path == nodeprocess.DrivingPath && ans.Driving != "1" || path == nodeprocess.ThrottlePath && ans.Throttle != "0":
-		q.a.Wrong("node %d answers %s: the car drives fast, and has a trouble code if its throttle is asked for", node,
-			ans.Body)
-	case ans.Modified.Before(modified[path+string(id)]):
-		q.a.Wrong("node %d goes back: its answer for %s is of %s after one of %s", node, id,
-			ans.Modified.Format(time.TimeOnly), modified[path+string(id)].Format(time.TimeOnly))
-	case ans.Modified.After(time.Now()):
-		q.a.Wrong("node %d gives an answer of the future", node)
-	}
-	modified[path+string(id)] = ans.Modified
-}
-
-// delays returns the 99th percentile and the maximum of the durations.
-func (q *asking) delays() (p99, longest time.Duration) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return row.Percentile(q.took, 0.99), q.longest
 }
 
 const (
@@ -184,8 +154,8 @@ const (
 
 // measureSpeed queries a node as fast as a few clients can, several times. It returns the best
 // value of each quantity, since other load on the machine can only make the values worse.
-func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) (best speed) {
-	best = s.measureWindow(ctx, n)
+func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) speed {
+	best := s.measureWindow(ctx, n)
 	for range speedWindows - 1 {
 		v := s.measureWindow(ctx, n)
 		best = speed{max(best.perSecond, v.perSecond), min(best.cpu, v.cpu), min(best.p99, v.p99)}
@@ -221,11 +191,8 @@ func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) speed {
 	if len(took) == 0 {
 		must.Fail("the speed cannot be measured: no question was answered")
 	}
-	return speed{
-		perSecond: float64(len(took)) / lasted.Seconds(),
-		cpu:       (after - before) / time.Duration(len(took)),
-		p99:       row.Percentile(took, 0.99),
-	}
+	return speed{float64(len(took)) / lasted.Seconds(), (after - before) / time.Duration(len(took)),
+		row.Percentile(took, 0.99)}
 }
 
 // alone measures the speed of a node three times: while the node reaches the NATS servers, while it

@@ -43,7 +43,14 @@ func run(ctx context.Context, a *row.Attempt) {
 	s.cluster = &natsCluster{net: s.net}
 	defer s.cluster.close()
 	s.cluster.start(ctx, a.Dir)
-	defer s.killNodes()
+	defer func() {
+		for _, n := range s.nodes {
+			n.Kill()
+		}
+		if s.folder != nil {
+			s.folder.Kill()
+		}
+	}()
 	for i := range carstates {
 		s.nodes = append(s.nodes, s.startNode(ctx, fmt.Sprintf("node-%d", i)))
 		must.Do(s.nodes[i].AwaitReady(ctx, startWithin))
@@ -64,8 +71,10 @@ func run(ctx context.Context, a *row.Attempt) {
 	s.compare(ctx)
 	must.Do(ctx.Err())
 	asked := s.asking.asked.Load()
-	p99, wait := s.asking.delays()
-	s.take("the longest query, but to a node that is stopped or just woke up", wait)
+	s.asking.mu.Lock()
+	p99 := row.Percentile(s.asking.took, 0.99)
+	s.take("the longest query, but to a node that is stopped or just woke up", s.asking.longest)
+	s.asking.mu.Unlock()
 	before, without, after := s.alone(ctx)
 	must.Do(ctx.Err())
 	s.report(a)
@@ -153,12 +162,12 @@ type system struct {
 
 	token    string
 	load     *writers.Fleet
-	asking   *asking
+	asking   asking
 	follow   *following
 	watch    *watching
 	stopLoad context.CancelFunc
 	stopRest context.CancelFunc
-	running  sync.WaitGroup // goroutines of follow and watch
+	running  sync.WaitGroup // goroutines of the queries, and of follow and watch
 }
 
 // startNode starts a node of carstate. If the servers have not elected a leader yet, the node
@@ -190,11 +199,13 @@ func (s *system) startTraffic(ctx context.Context) {
 	}
 	rest, stopRest := context.WithCancel(ctx)
 	s.stopRest = stopRest
-	s.asking = startAsking(rest, s.a, s.nodes, s.token)
 	s.follow, s.watch = newFollowing(s.a), new(watching)
 	s.running.Go(func() { s.follow.run(rest, s.engine) })
 	for i, n := range s.nodes {
 		s.running.Go(func() { s.watch.run(rest, i, n) })
+		for g := range askersOfNode {
+			s.running.Go(func() { s.ask(rest, i, g) })
+		}
 		s.running.Go(func() {
 			select {
 			case <-rest.Done():
@@ -215,17 +226,5 @@ func (s *system) stopTraffic() {
 	if s.load != nil {
 		s.load.Wait()
 	}
-	if s.asking != nil {
-		s.asking.running.Wait()
-	}
 	s.running.Wait()
-}
-
-func (s *system) killNodes() {
-	for _, n := range s.nodes {
-		n.Kill()
-	}
-	if s.folder != nil {
-		s.folder.Kill()
-	}
 }
