@@ -173,7 +173,8 @@ func (t *trial) monotonic(ctx context.Context) {
 	}
 }
 
-// awaitWorking waits until the node is ready and answers a query about a car that has just reported.
+// awaitWorking waits until the node is ready and answers a query about a car that has just
+// reported.
 func (t *trial) awaitWorking(ctx context.Context, vid string) {
 	must.Do(nodeprocess.Until(ctx, 2*time.Minute, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -21,7 +21,7 @@ import (
 
 	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
-	"carstate/torture/openloop"
+	"carstate/torture/row"
 )
 
 // talkers is the number of concurrent connections.
@@ -186,8 +186,9 @@ func behindNginx(ctx context.Context, w *world) {
 }
 func behindHAProxy(ctx context.Context, w *world) { w.behind(ctx, "haproxy", "-db -f DIR/config") }
 
-// behind sends smuggled requests through a proxy, which has its own HTTP parser, while other clients send correct requests through
-// the same proxy. Each correct request must receive its own answer.
+// behind sends smuggled requests through a proxy, which has its own HTTP parser, while other
+// clients send correct requests through the same proxy. Each correct request must receive its own
+// answer.
 func (w *world) behind(ctx context.Context, program, args string) {
 	a := w.attempt
 	address, stop := w.startProxy(ctx, program, args)
@@ -216,7 +217,7 @@ func (w *world) behind(ctx context.Context, program, args string) {
 		askers.Go(func() {
 			h := w.writer(i, a.Rand(3000+i))
 			h.name = "p" + h.name
-			c := &openloop.Conn{To: address, Limit: patience}
+			c := &row.Conn{To: address, Limit: patience}
 			defer c.Close()
 			for attacking.Err() == nil {
 				vid := h.nobody()

@@ -16,8 +16,6 @@ import (
 
 	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
-	"carstate/torture/cores"
-	"carstate/torture/openloop"
 	"carstate/torture/row"
 )
 
@@ -60,12 +58,12 @@ func slow(ctx context.Context, w *world) {
 	// The attackers get their own processor. Their system calls look at thousands of
 	// connections, and the kernel may not give the processor to another process before such
 	// a call ends.
-	parts := cores.Split(w.PID())
+	parts := row.Split(w.PID())
 	processor := parts.Number
 	if processor >= 0 {
-		set := func(s *cores.Set) {
-			cores.Confine(w.PID(), s)
-			cores.Confine(os.Getpid(), s)
+		set := func(s *row.Processors) {
+			row.Confine(w.PID(), s)
+			row.Confine(os.Getpid(), s)
 		}
 		set(&parts.Others)
 		defer set(&parts.All)
@@ -271,9 +269,9 @@ type probe struct {
 // returns the median of the windows' 99th percentiles of the delays.
 func (p *probe) measure(ctx context.Context, windows int) time.Duration {
 	request := question(drivingPath, p.open[0], "CarNormal")
-	clients := make([]openloop.Send, probers)
+	clients := make([]row.Send, probers)
 	for i := range clients {
-		c := &openloop.Conn{To: p.Address(nodeprocess.Query), Limit: patience}
+		c := &row.Conn{To: p.Address(nodeprocess.Query), Limit: patience}
 		defer c.Close()
 		clients[i] = func(ctx context.Context) error {
 			status, body, err := c.Ask(ctx, request)
@@ -283,7 +281,7 @@ func (p *probe) measure(ctx context.Context, windows int) time.Duration {
 			return err
 		}
 	}
-	return row.Percentile(openloop.Measure(ctx, windows, probeRate, clients, func(err error) {
+	return row.Percentile(row.Measure(ctx, windows, probeRate, clients, func(err error) {
 		if p.asked++; err != nil {
 			p.failures = append(p.failures, err)
 		}

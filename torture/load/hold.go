@@ -268,8 +268,8 @@ func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string
 	asking.Wait()
 }
 
-// checkOperations checks that the node shows the effects of the newest acknowledged operations of an
-// operator, and some stored states.
+// checkOperations checks that the node shows the effects of the newest acknowledged operations of
+// an operator, and some stored states.
 func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node) {
 	for _, r := range l.journal.newest(someSecrets) {
 		l.checkRecord(ctx, node, &r)

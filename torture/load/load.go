@@ -156,8 +156,8 @@ func (f *fleet) message() []sample {
 	return samples
 }
 
-// lines returns samples in the form in which a car sends them. The speed is a function of the vehicle
-// and the time, so that a check can detect if the speed comes from another sample.
+// lines returns samples in the form in which a car sends them. The speed is a function of the
+// vehicle and the time, so that a check can detect if the speed comes from another sample.
 func lines(samples []sample) string {
 	var b strings.Builder
 	for _, s := range samples {

@@ -115,7 +115,8 @@ var promised = []struct {
 	{"the longest query, but to a node that is stopped or just woke up", 2},
 }
 
-// report compares the durations with their limits. A limit is missed if its duration was not measured.
+// report compares the durations with their limits. A limit is missed if its duration was not
+// measured.
 func (m measured) report(a *row.Attempt) {
 	others := maps.Clone(m)
 	for _, p := range promised {

@@ -205,8 +205,8 @@ func (s *system) folderDies(ctx context.Context) {
 // gone.
 //
 // Two times are measured: until samples are acknowledged and the first new verdicts are stored
-// (acknowledgements are not interrupted if the telemetry's stream keeps its leader), and the further
-// time until every car has a new verdict.
+// (acknowledgements are not interrupted if the telemetry's stream keeps its leader), and the
+// further time until every car has a new verdict.
 func (s *system) together(ctx context.Context) {
 	rnd := s.a.Rand(3)
 	s.startFolder(ctx)

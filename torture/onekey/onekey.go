@@ -7,19 +7,25 @@ import (
 	"context"
 	"crypto/tls"
 	_ "embed"
+	"fmt"
+	"io"
 	"math"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 	"carstate/internal/testkit"
-	"carstate/torture/cores"
 	"carstate/torture/defects"
+	"carstate/torture/load"
+	"carstate/torture/mqtt"
 	"carstate/torture/row"
 )
 
@@ -47,8 +53,8 @@ func run(ctx context.Context, a *row.Attempt) {
 	// This process sends for all sources. The process ends with the row, so it need not restore
 	// its set of processors. If there are two processors, the sources and the node use
 	// different ones.
-	parts := cores.Split(os.Getpid())
-	cores.Confine(os.Getpid(), &parts.One)
+	parts := row.Split(os.Getpid())
+	row.Confine(os.Getpid(), &parts.One)
 	// TLS handshakes would cost the sources more than the node. So only HTTP/2 uses TLS,
 	// because it requires TLS.
 	for _, t := range []*target{
@@ -85,7 +91,7 @@ const (
 )
 
 // run starts a node, and runs its floods against it one after the other.
-func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set) {
+func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Processors) {
 	dir := filepath.Join(a.Dir, t.name)
 	must.Do(os.MkdirAll(dir, 0o700))
 	// The flags set the limits, because the node would choose lower limits on a machine with
@@ -99,7 +105,7 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *cores.Set)
 	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(dir, "data"), Flags: flags}
 	t.Node = must.Get(nodeprocess.StartReady(ctx, options, time.Minute))
 	defer t.Kill()
-	cores.Confine(t.PID(), processors)
+	row.Confine(t.PID(), processors)
 	c := must.Get(t.AdminClient())
 	t.key = must.Get(c.AddSource(ctx, access.Request{Name: thief, Vehicles: access.VehicleSet("Stolen")})).Key
 	p := newProbe(a, t, must.Get(t.AddSource(ctx, "other")))
@@ -154,4 +160,238 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 		a.Figure(f.name+": p99 of another source by "+protocol, during[i], "ms")
 		a.AtMost(f.name+": p99 of another source by "+protocol+", to before", ratios[i], "×", 2)
 	}
+}
+
+// flood is a number of concurrent requests with the stolen key of a source. Only the beginning of
+// each request is sent. When the service ends a request, another one replaces it.
+type flood struct {
+	name   string
+	count  int
+	within time.Duration // time until all of them have begun
+	stall  stall
+	held   atomic.Int64 // number of those in progress
+}
+
+// stall sends the beginning of one request, calls begun, and waits until the request has ended. i
+// is the number of the request in the flood.
+type stall func(ctx context.Context, t *target, i int, begun func()) error
+
+const (
+	// comeWithin is the time over which the requests of a flood are started. It equals the time
+	// for which the service waits for a request that stalls.
+	comeWithin = 5 * time.Second
+	// pauseBetween is the pause between the end of a request and the start of the request that
+	// replaces it.
+	pauseBetween = 500 * time.Millisecond
+)
+
+// start begins a flood. The function stop ends the flood, and returns the median number of its
+// requests in progress.
+func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	for i := range f.count {
+		running.Go(func() {
+			// Do not begin all requests at the same time, so that they do not end at
+			// the same time.
+			row.Pause(ctx, time.Duration(i)*f.within/time.Duration(f.count))
+			for ; ctx.Err() == nil; row.Pause(ctx, pauseBetween) {
+				here := false
+				// The service may refuse or end the request.
+				_ = f.stall(ctx, t, i, func() {
+					here = true
+					f.held.Add(1)
+				})
+				if here {
+					f.held.Add(-1)
+				}
+			}
+		})
+	}
+	median := row.Median(ctx, func() (int, error) { return int(f.held.Load()), nil })
+	return func() int {
+		held := median()
+		cancel()
+		running.Wait()
+		return held
+	}
+}
+
+// await waits until three quarters of a flood are in progress.
+func (f *flood) await(ctx context.Context) error {
+	return nodeprocess.Until(ctx, 30*time.Second, func(context.Context) error {
+		if n := f.held.Load(); int(n) < f.count*3/4 {
+			return fmt.Errorf("of %d %s only %d are there", f.count, f.name, n)
+		}
+		return nil
+	})
+}
+
+// bodyBegins is the part of a body that is sent, and bodyLength is the announced length of the
+// whole body.
+const (
+	bodyBegins = "{"
+	bodyLength = 8_000_000
+)
+
+// overHTTP1 sends each request over its own connection.
+func overHTTP1(ctx context.Context, t *target, _ int, begun func()) error {
+	begin := head(t.key, "application/x-ndjson", bodyLength) + bodyBegins
+	return untilClosed(ctx, t.Address(nodeprocess.Ingest), []byte(begin), begun)
+}
+
+// head returns the head of a request of telemetry.
+func head(key, kind string, length int) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\n"+
+		"Content-Length: %d\r\n\r\n", telemetryPath, key, kind, length)
+}
+
+// overMQTT logs in, and sends the header of a large message.
+func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
+	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: fmt.Sprint("stalled", i), User: thief,
+		Key: t.key}
+	return untilClosed(ctx, t.Address(nodeprocess.MQTT), append(login.Packet(), stalledPublish...), begun)
+}
+
+var stalledPublish = mqtt.Publish(4, 2, 1, "vehicles/Stolen/telemetry", string(make([]byte, 1<<20-100)))[:40]
+
+// untilClosed connects, sends the parameter what, calls begun, and waits until the service closes
+// the connection.
+func untilClosed(ctx context.Context, address string, what []byte, begun func()) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if _, err := conn.Write(what); err != nil {
+		return err
+	}
+	begun()
+	_, err = io.Copy(io.Discard, conn)
+	return err
+}
+
+// streams is the number of HTTP/2 streams per connection, which is the most that the node permits.
+const streams = 100
+
+// overHTTP2 sends many requests over each connection.
+func overHTTP2(ctx context.Context, t *target, i int, begun func()) error {
+	read, write := io.Pipe()
+	defer context.AfterFunc(ctx, func() { _ = write.CloseWithError(ctx.Err()) })()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+t.Address(nodeprocess.Ingest)+telemetryPath,
+		&stalling{PipeReader: read, begun: begun})
+	if err != nil {
+		return err
+	}
+	req.ContentLength = bodyLength
+	req.Header.Set("Authorization", "Bearer "+t.key)
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	resp, err := t.client(i / streams).Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// client returns an HTTP/2 client with its own connection.
+func (t *target) client(i int) *http.Client {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.clients) <= i {
+		transport := &http.Transport{TLSClientConfig: t.config.Clone(), ForceAttemptHTTP2: true}
+		t.clients = append(t.clients, &http.Client{Transport: transport})
+	}
+	return t.clients[i]
+}
+
+// stalling is a body whose first read returns data. Every further read blocks until the body is
+// closed.
+type stalling struct {
+	*io.PipeReader // never returns data
+	begun          func()
+}
+
+func (s *stalling) Read(p []byte) (int, error) {
+	if begun := s.begun; begun != nil {
+		s.begun = nil
+		begun()
+		return copy(p, bodyBegins), nil
+	}
+	return s.PipeReader.Read(p)
+}
+
+// Numbers of senders, and of samples that they send in a second, by each protocol.
+const (
+	senders = 16
+	rate    = 200
+	patient = 10 * time.Second
+)
+
+var protocols = []string{"HTTP", "MQTT"}
+
+// probe sends as the source whose key is not stolen, and measures its delays.
+type probe struct {
+	a       *row.Attempt
+	senders [][]row.Send // by protocol; each with its own connection
+	closers []func()
+
+	mu           sync.Mutex // guards sent and failed
+	sent, failed int
+}
+
+// newProbe returns a probe of the source other. Its messages by MQTT have about 10 KB, so each
+// needs more memory than the amount that is reserved for every connection.
+func newProbe(a *row.Attempt, t *target, key string) *probe {
+	p := &probe{a: a, senders: make([][]row.Send, len(protocols))}
+	for i := range senders {
+		sample := func(padding string) string {
+			return fmt.Sprintf(`%s{"vid":"Car%d","time":%d,"signals":{"Vehicle.Speed":50}}`, padding, i, time.Now().UnixMilli())
+		}
+		h := &row.Conn{To: t.Address(nodeprocess.Ingest), TLS: t.config, Limit: patient}
+		m := &load.Sender{Source: "other", Key: key, ID: fmt.Sprint("Car", i)}
+		p.senders[0] = append(p.senders[0], func(ctx context.Context) error {
+			body := sample("")
+			status, text, err := h.Ask(ctx, head(key, "application/json", len(body))+body)
+			if err == nil && status != http.StatusAccepted {
+				err = fmt.Errorf("HTTP %d %.200s", status, text)
+			}
+			return err
+		})
+		padding := strings.Repeat(" \n", 5000)
+		p.senders[1] = append(p.senders[1], func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, patient)
+			defer cancel()
+			return m.Send(ctx, t.Node, m.ID, []byte(sample(padding)))
+		})
+		p.closers = append(p.closers, h.Close, m.Close)
+	}
+	return p
+}
+
+// measure sends for a number of windows of one second, over new connections. For each protocol, it
+// returns the median of the windows' 99th percentiles.
+func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []time.Duration) {
+	p99 = make([]time.Duration, len(protocols))
+	var all sync.WaitGroup
+	for i, of := range p.senders {
+		all.Go(func() {
+			each := row.Measure(ctx, windows, rate, of, func(err error) {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if p.sent++; err == nil {
+					return
+				}
+				if p.failed++; p.failed <= 5 {
+					p.a.Wrong("during %s of one source, another one's sample: %v", during, err)
+				}
+			})
+			p99[i] = max(1, row.Percentile(each, 0.5))
+		})
+	}
+	all.Wait()
+	for _, closeOne := range p.closers {
+		closeOne()
+	}
+	return p99
 }

@@ -15,7 +15,6 @@ import (
 
 	"carstate/bench/must"
 	"carstate/internal/nodeprocess"
-	"carstate/torture/cores"
 	"carstate/torture/defects"
 	"carstate/torture/load"
 	"carstate/torture/row"
@@ -40,10 +39,10 @@ const (
 )
 
 func run(ctx context.Context, a *row.Attempt) {
-	p := cores.Split(os.Getpid())
+	p := row.Split(os.Getpid())
 	// This process simulates all users. The process ends with the row, so it need not restore
 	// its set of processors.
-	cores.Confine(os.Getpid(), &p.Others)
+	row.Confine(os.Getpid(), &p.Others)
 	killed, whole := newFleet(a), newFleet(a)
 	// Telemetry is overloaded before queries. Without load shedding, telemetry suffers more
 	// than queries, so this order ends the control of that defect earlier.
@@ -75,7 +74,7 @@ type node struct {
 	process   *nodeprocess.Node
 	users     *users
 	quota     *quota
-	processor *cores.Set
+	processor *row.Processors
 }
 
 // run starts the node and overloads it.
@@ -93,7 +92,7 @@ func (n *node) run(ctx context.Context) {
 // confine limits a running node to its quota and its processor.
 func (n *node) confine() {
 	must.Do(os.WriteFile(filepath.Join(n.quota.dir, "cgroup.procs"), []byte(strconv.Itoa(n.process.PID())), 0o644))
-	cores.Confine(n.process.PID(), n.processor)
+	row.Confine(n.process.PID(), n.processor)
 }
 
 // Durations of the phases.

@@ -115,8 +115,8 @@ type user struct {
 }
 
 // openLoop sends requests at a constant rate for the time before+during, regardless of the answers.
-// It returns the outcomes of the requests that were due in the second part, during. Then it ends all
-// users.
+// It returns the outcomes of the requests that were due in the second part, during. Then it ends
+// all users.
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin, to := time.Now(), netip.MustParseAddrPort(c.addr)
 	c.begin(begin.Add(before), begin.Add(before+during))

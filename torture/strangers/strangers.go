@@ -267,8 +267,8 @@ func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context,
 	}
 }
 
-// dial connects from a loopback address of stranger i. The connection may be used for a minute; after
-// that, reads and writes fail.
+// dial connects from a loopback address of stranger i. The connection may be used for a minute;
+// after that, reads and writes fail.
 func (v *visit) dial(ctx context.Context, i int) net.Conn {
 	d := net.Dialer{Timeout: 10 * time.Second,
 		LocalAddr: &net.TCPAddr{IP: net.IPv4(127, byte(1+i>>16&0x3f), byte(i>>8), byte(i))}}

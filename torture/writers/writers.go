@@ -194,8 +194,8 @@ func (f *Fleet) Begin(now time.Time) {
 	f.longest, f.over = 0, now
 }
 
-// acknowledged records that all samples of a batch were acknowledged. The parameter sent is the time
-// at which the batch was first sent. f.mu is held.
+// acknowledged records that all samples of a batch were acknowledged. The parameter sent is the
+// time at which the batch was first sent. f.mu is held.
 func (f *Fleet) acknowledged(w int, sent, now time.Time) {
 	if d := now.Sub(f.since[w]); d > f.longest {
 		f.longest, f.over = d, now

@@ -1,5 +1,4 @@
-// Package cores confines processes of a row to processors of their own.
-package cores
+package row
 
 import (
 	"errors"
@@ -13,15 +12,16 @@ import (
 	"carstate/bench/must"
 )
 
-// Set is a set of processors.
-type Set = unix.CPUSet
+// Processors is a set of processors.
+type Processors = unix.CPUSet
 
 // Parts divides the processors that a process may use into one processor and the others.
 type Parts struct {
-	All, One, Others Set
+	All, One, Others Processors
 	Number           int // of the processor in One; -1 if there is only one and all sets are equal
 }
 
+// Split divides the processors that a process may use.
 func Split(pid int) (p Parts) {
 	if err := unix.SchedGetaffinity(pid, &p.All); err != nil {
 		must.Fail("cannot determine which processors a process may use: %w", err)
@@ -41,7 +41,7 @@ func Split(pid int) (p Parts) {
 
 // Confine restricts all threads of a process to the given processors. The Go runtime adapts to the
 // number of processors within a second.
-func Confine(pid int, to *Set) {
+func Confine(pid int, to *Processors) {
 	for {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +51,7 @@ func Confine(pid int, to *Set) {
 		moved := false
 		for _, t := range tasks {
 			id := must.Get(strconv.Atoi(t.Name()))
-			var now Set
+			var now Processors
 			if err := unix.SchedGetaffinity(id, &now); err != nil || now == *to {
 				continue // ended, or confined already
 			}
