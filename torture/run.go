@@ -90,17 +90,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	for *seed == 0 {
 		*seed = rand.Uint64() >> 12 // few enough bits for a number in JavaScript
 	}
-	lacks := make(map[string]error)
-	for _, r := range chosen {
-		if r.Needs == nil {
-			continue
-		}
-		err := r.Needs()
-		if err != nil && len(chosen) == 1 {
-			return fmt.Errorf("row %s: %w", r.Name, err)
-		}
-		lacks[r.Name] = err
-	}
 	scratch := must.Get(makeScratch(*dir))
 	defer os.RemoveAll(scratch)
 	binary := filepath.Join(scratch, "carstate")
@@ -119,12 +108,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 		done := reliability.Done{Row: r.Name, Machine: machine, Version: version,
 			At: time.Now().UTC().Truncate(time.Second), Seed: *seed, Count: n}
+		var lack error
+		if r.Needs != nil {
+			lack = r.Needs()
+		}
+		if lack != nil && len(chosen) == 1 {
+			return fmt.Errorf("row %s: %w", r.Name, lack)
+		}
 		if r.Tests != "" {
 			built = filepath.Join(scratch, "tests")
-			lacks[r.Name] = gobench.Build(ctx, "..", r.Tests, built)
+			lack = gobench.Build(ctx, "..", r.Tests, built)
 		}
-		if err := lacks[r.Name]; err != nil {
-			done.Outcome.NotDone(err)
+		if lack != nil {
+			done.Outcome.NotDone(lack)
 		} else {
 			done.Outcome = s.do(ctx, job{Row: r.Name, Count: n, Binary: built}, limitOf(r, n))
 		}

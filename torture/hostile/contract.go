@@ -13,11 +13,11 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
+	"carstate/torture/row"
 )
 
 // The contract of the query listener as a model that returns, for any request bytes, the allowed
@@ -450,30 +450,17 @@ func shown(b []byte) string {
 // be fixed texts. One that repeated its input would be different for nearly every request.
 const maxMessages = 60
 
-// observed collects the answers of a whole run, for checks that concern several answers.
-type observed struct {
-	mu       sync.Mutex
-	ids      map[string]bool // X-Request-Id
-	messages map[string]bool
-	statuses map[int]int
-}
-
-// note adds an answer, and returns what is wrong with it in comparison with the earlier answers, or
-// "".
-func (o *observed) note(a *answer) string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.statuses[a.status]++
-	id := a.header.Get("X-Request-Id")
-	if o.ids[id] {
+// note counts an answer in the tally of a whole run, and returns what is wrong with it in comparison
+// with the earlier answers, or "".
+func note(all *row.Tally, a *answer) string {
+	all.Add(fmt.Sprintf("answers %d", a.status), 1)
+	if all.Add(a.header.Get("X-Request-Id"), 1) > 1 {
 		return "two answers have one X-Request-Id"
 	}
-	o.ids[id] = true
-	if a.status != 200 && a.body != "" {
-		o.messages[a.body] = true
-		if len(o.messages) > maxMessages {
-			return "the messages are not fixed texts: they repeat what was sent"
-		}
+	if a.status != 200 && a.body != "" && all.Add(a.body, 1) == 1 && all.Add(messages, 1) > maxMessages {
+		return "the messages are not fixed texts: they repeat what was sent"
 	}
 	return ""
 }
+
+const messages = "different texts of refusals"

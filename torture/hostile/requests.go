@@ -107,7 +107,7 @@ func requests(ctx context.Context, w *world) {
 	a, address, total := w.attempt, w.Address(nodeprocess.Query), w.attempt.Count
 	var left, resets atomic.Int64
 	var workers sync.WaitGroup
-	all := &observed{ids: make(map[string]bool), messages: make(map[string]bool), statuses: make(map[int]int)}
+	all := new(row.Tally)
 	left.Store(int64(total))
 	began := time.Now()
 	for worker := range talkers {
@@ -128,7 +128,7 @@ func requests(ctx context.Context, w *world) {
 				a.Offered(v.requests)
 				wrong, answered := "", 0
 				if x.err == nil {
-					wrong, answered = w.compare(v, x, by, all.note)
+					wrong, answered = w.compare(v, x, by, func(a *answer) string { return note(all, a) })
 				} else {
 					wrong = x.err.Error()
 				}
@@ -148,11 +148,12 @@ func requests(ctx context.Context, w *world) {
 	must.Do(ctx.Err())
 	a.Figure("hostile requests", float64(total)/time.Since(began).Seconds(), "1/s")
 	a.Figure("connections that were cut off", float64(resets.Load()), "")
-	a.Figure("different texts of refusals", float64(len(all.messages)), "")
+	a.Figure(messages, float64(all.Of(messages)), "")
 	for _, status := range []int{200, 400, 401, 403, 404, 405, 414, 429, 431} {
-		a.Figure(fmt.Sprintf("answers %d", status), float64(all.statuses[status]), "")
-		if total >= 10_000 && all.statuses[status] == 0 {
-			must.Fail("no request was answered with %d: the generator does not reach it", status)
+		name := fmt.Sprintf("answers %d", status)
+		a.Figure(name, float64(all.Of(name)), "")
+		if total >= 10_000 && all.Of(name) == 0 {
+			must.Fail("there are no %s: the generator does not reach them", name)
 		}
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"carstate/bench/must"
-	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
 	"carstate/torture/row"
 )
@@ -167,18 +166,6 @@ func lines(samples []sample) string {
 	return b.String()
 }
 
-// offer counts samples that are about to be sent.
-func (l *Load) offer(samples []sample) {
-	l.journal.offer(samples)
-	l.a.Offered(len(samples))
-}
-
-// stored counts samples that were acknowledged.
-func (l *Load) stored(samples []sample) {
-	l.journal.acknowledge(samples)
-	l.a.Acknowledged(len(samples))
-}
-
 // MustHaveHappened reports the numbers of acknowledged operations. It is a finding if there were
 // none of a kind.
 func (l *Load) MustHaveHappened() {
@@ -196,8 +183,6 @@ func rest(ctx context.Context) bool {
 	row.Pause(ctx, 20*time.Millisecond)
 	return ctx.Err() == nil
 }
-
-var everything = access.AllVehicles()
 
 // journal records what was sent and what was acknowledged. It is safe for concurrent use.
 type journal struct {

@@ -38,7 +38,8 @@ func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 // postOne sends samples and reports whether they were acknowledged. It returns an error if the node
 // gave an answer that is never allowed.
 func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
-	l.offer(samples)
+	l.journal.offer(samples)
+	l.a.Offered(len(samples))
 	status, text, err := n.Post(ctx, l.key, lines(samples))
 	if err != nil {
 		return false, nil // the result is unknown
@@ -52,7 +53,8 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 		if err := json.Unmarshal(text, &answer); err != nil || answer.Accepted != len(samples) || len(answer.Rejected) != 0 {
 			return false, fmt.Errorf("a POST of %d samples is answered %s", len(samples), bytes.TrimSpace(text))
 		}
-		l.stored(samples)
+		l.journal.acknowledge(samples)
+		l.a.Acknowledged(len(samples))
 		l.posted.Add(1)
 		return true, nil
 	case http.StatusServiceUnavailable:
@@ -91,7 +93,8 @@ func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fle
 
 // publishOne publishes samples and reports whether the connection is still usable.
 func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample) bool {
-	l.offer(samples)
+	l.journal.offer(samples)
+	l.a.Offered(len(samples))
 	err := client.Send(ctx, samples[0].vid, []byte(lines(samples)))
 	if r, refused := errors.AsType[Refusal](err); refused && client.Ended.Err() == nil {
 		l.a.Wrong("an MQTT message is answered with 0x%02x", byte(r))
@@ -99,7 +102,8 @@ func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample)
 	if err != nil {
 		return false // the result is unknown
 	}
-	l.stored(samples)
+	l.journal.acknowledge(samples)
+	l.a.Acknowledged(len(samples))
 	l.published.Add(1)
 	return true
 }
@@ -265,13 +269,13 @@ func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 	case k < 13:
 		name := fmt.Sprintf("source%d", l.choices.Uint64())
 		return func() error {
-			s, err := c.AddSource(ctx, access.Request{Name: name, Vehicles: everything})
+			s, err := c.AddSource(ctx, access.Request{Name: name, Vehicles: access.AllVehicles()})
 			return l.done(err, func() {
 				j.records = append(j.records, &record{group: group{source: true}, id: s.Name, secret: s.Key})
 			})
 		}
 	}
-	only, vehicles := "", everything
+	only, vehicles := "", access.AllVehicles()
 	if len(j.many) > 0 && l.choices.IntN(2) == 0 {
 		only = j.many[l.choices.IntN(len(j.many))]
 		vehicles = access.VehicleSet(vehicle.ID(only))

@@ -78,11 +78,9 @@ type target struct {
 	tls    bool
 	floods []*flood
 
-	config *tls.Config // nil: no TLS
-	key    string      // the stolen key
-
-	mu      sync.Mutex     // guards clients
-	clients []*http.Client // HTTP/2 clients
+	config  *tls.Config    // nil: no TLS
+	key     string         // the stolen key
+	clients []*http.Client // HTTP/2 clients, each with its own connection
 }
 
 const (
@@ -101,6 +99,10 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Proces
 		cert, key, roots, err := testkit.WriteCertificate(dir, time.Now().Add(time.Hour))
 		must.Do(err)
 		flags, t.config = append(flags, "--tls-cert", cert, "--tls-key", key), &tls.Config{RootCAs: roots}
+		for range a.Count/streams + 1 {
+			transport := &http.Transport{TLSClientConfig: t.config.Clone(), ForceAttemptHTTP2: true}
+			t.clients = append(t.clients, &http.Client{Transport: transport})
+		}
 	}
 	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(dir, "data"), Flags: flags}
 	t.Node = must.Get(nodeprocess.StartReady(ctx, options, time.Minute))
@@ -287,22 +289,11 @@ func overHTTP2(ctx context.Context, t *target, i int, begun func()) error {
 	req.ContentLength = bodyLength
 	req.Header.Set("Authorization", "Bearer "+t.key)
 	req.Header.Set("Content-Type", "application/x-ndjson")
-	resp, err := t.client(i / streams).Do(req)
+	resp, err := t.clients[i/streams].Do(req)
 	if err != nil {
 		return err
 	}
 	return resp.Body.Close()
-}
-
-// client returns an HTTP/2 client with its own connection.
-func (t *target) client(i int) *http.Client {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for len(t.clients) <= i {
-		transport := &http.Transport{TLSClientConfig: t.config.Clone(), ForceAttemptHTTP2: true}
-		t.clients = append(t.clients, &http.Client{Transport: transport})
-	}
-	return t.clients[i]
 }
 
 // stalling is a body whose first read returns data. Every further read blocks until the body is

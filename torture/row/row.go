@@ -315,19 +315,16 @@ type Tally struct {
 	n  map[string]int
 }
 
-// Add counts n events.
-func (t *Tally) Add(name string, n int) {
+// Add counts n events, and returns the new count.
+func (t *Tally) Add(name string, n int) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.n == nil {
 		t.n = make(map[string]int)
 	}
 	t.n[name] += n
+	return t.n[name]
 }
 
 // Of returns the number of events with a name.
-func (t *Tally) Of(name string) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.n[name]
-}
+func (t *Tally) Of(name string) int { return t.Add(name, 0) }

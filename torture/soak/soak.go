@@ -204,17 +204,10 @@ func (t *traffic) run(ctx context.Context) error {
 	each(operationsEvery, t.console)
 	each(operationsEvery, t.hold)
 	for i := range mqttCars {
-		all.Go(func() {
-			// Each vehicle connects only once at a time, because a newer connection
-			// replaces the older one.
-			r := t.a.Rand(i)
-			for ctx.Err() == nil {
-				vid := vid(r.IntN(cars/mqttCars)*mqttCars + i)
-				if err := must.Caught(func() { t.drive(ctx, vid) }); err != nil && ctx.Err() == nil {
-					cancel(fmt.Errorf("a car by MQTT: %w", err))
-				}
-			}
-		})
+		// Each vehicle connects only once at a time, because a newer connection replaces the older
+		// one.
+		r := t.a.Rand(i)
+		each(time.Millisecond, func(ctx context.Context, _ int) { t.drive(ctx, vid(r.IntN(cars/mqttCars)*mqttCars+i)) })
 	}
 	all.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
