@@ -20,8 +20,7 @@ import (
 	"carstate/torture/strangers"
 )
 
-// rows lists all rows of the torture, in the order of their numbers.
-// A row is one test (see package row).
+// rows lists all rows of the torture (see package row), in the order of their numbers.
 var rows = []row.Row{
 	kill.Row,
 	engine.Power,

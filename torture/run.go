@@ -130,8 +130,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 		if !done.Outcome.Passed() {
 			failed = append(failed, r.Name)
-			// Save the findings now, so that they are not lost if the rest of the run
-			// fails.
+			// Keep the findings if the rest of the run fails.
 			document.Replace(done)
 			must.Do(document.Save(*docs, rows))
 		}
@@ -157,8 +156,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return nil
 }
 
-// control runs a row against a build with a deliberate defect, and reports whether the row caught
-// the defect.
+// control reports whether a row catches a build with a deliberate defect.
 func (s *session) control(ctx context.Context, r row.Row, c defects.Control, n int) reliability.Control {
 	root, dir := must.Get(filepath.Abs("..")), filepath.Join(s.scratch, c.Defect)
 	must.Do(os.Mkdir(dir, 0o700))
@@ -191,8 +189,7 @@ func verdict(c defects.Control, o row.Outcome, took time.Duration) reliability.C
 // longer than such an attempt takes, so an attempt that exceeds it hangs.
 const ciLimit = 15 * time.Minute
 
-// limitOf returns the time limit of an attempt of size n at a row. A size larger than that of `make
-// torture` has a proportionally longer limit.
+// limitOf returns the time limit of an attempt of size n. Larger sizes have longer limits.
 func limitOf(r row.Row, n int) time.Duration {
 	return ciLimit * time.Duration(max(1, (n+r.CI-1)/r.CI))
 }

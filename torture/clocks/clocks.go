@@ -1,5 +1,4 @@
-// Package clocks is a row (one test) of the torture. It sets the clocks of a running service ahead,
-// back, and to other centuries.
+// Package clocks is a row (one test) of the torture, in which a running service's clocks jump.
 package clocks
 
 import (
@@ -158,8 +157,7 @@ func (t *trial) monotonic(ctx context.Context) {
 		t.wall, t.mono = time.Until(ends[0]).Truncate(time.Second), t.mono+ahead
 		t.clock.set(t.wall, t.mono)
 		t.jumps++
-		// On the node and on the client, operations that wait for an answer time out at
-		// once.
+		// Operations that wait for an answer time out at once, on both sides.
 		began := time.Now()
 		t.awaitWorking(ctx, "DURING")
 		took := time.Since(began)
@@ -173,8 +171,7 @@ func (t *trial) monotonic(ctx context.Context) {
 	}
 }
 
-// awaitWorking waits until the node is ready and answers a query about a car that has just
-// reported.
+// awaitWorking waits until the node answers a query about a car that has just reported.
 func (t *trial) awaitWorking(ctx context.Context, vid string) {
 	must.Do(nodeprocess.Until(ctx, 2*time.Minute, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -291,8 +288,7 @@ func (t *trial) ask(ctx context.Context, vid, token, caller string) (a answered,
 	if caller != "" {
 		header.Set("X-Forwarded-For", caller)
 	}
-	// The times in the header have whole seconds, and the node's time is known only to within a
-	// second.
+	// The header has whole seconds, and the node's time is known only to a second.
 	a.before = t.now().Add(-time.Second)
 	a.Answer, err = t.node.AskWith(ctx, nodeprocess.DrivingPath, token, vid, header)
 	a.after = t.now().Add(time.Second)
@@ -330,8 +326,7 @@ func (t *trial) post(ctx context.Context, vid string, at time.Time) (taken bool,
 // ends queries with the secrets that expire. Each must be valid exactly until its end.
 func (s *scene) ends(ctx context.Context) {
 	for _, x := range s.expiring {
-		// The query is sent from the scene's own address, because any other address would
-		// soon have too many refusals.
+		// Any other address than the scene's own would soon have too many refusals.
 		a := must.Get(s.ask(ctx, s.vid, x.token, s.home))
 		if a.HTTP == http.StatusServiceUnavailable && s.mono > 0 {
 			continue // the node has lost contact with its store
@@ -375,8 +370,7 @@ func (s *scene) report(ctx context.Context) {
 			s.heard = at
 		}
 	}
-	// The node must use the car's new sample, regardless of what the car reported while its
-	// clock was wrong.
+	// The new sample must be used, whatever the car reported while its clock was wrong.
 	err := nodeprocess.Until(ctx, 30*time.Second, func(ctx context.Context) error {
 		a, err := s.ask(ctx, s.vid, s.steady, "")
 		want := s.heard.Truncate(time.Second)
@@ -396,8 +390,7 @@ func (s *scene) report(ctx context.Context) {
 	must.Do(err)
 }
 
-// honest checks that an answer is as old as it says, and is given only if it is fresh. It returns a
-// description of what is wrong, or "".
+// honest returns what is wrong with an answer, or "": its age must be true, and fresh enough.
 func (s *scene) honest(a answered) string {
 	fresh := a.HTTP == http.StatusOK && a.Reason == ""
 	youngest, oldest := a.before.Sub(s.heard), a.after.Sub(s.heard)
@@ -422,12 +415,10 @@ func (s *scene) honest(a answered) string {
 	return ""
 }
 
-// exhaust sends queries until one is not answered with the given status, at most as many as
-// the parameter tries. If the last answer has status 429, it must ask the caller to wait,
-// for a window at most. After that wait, the caller must receive the given status again.
-// Otherwise exhaust reports a finding, in which the parameter what describes the caller. It
-// returns how many queries received the status, the last answer, and whether the caller
-// waited and received the status again.
+// exhaust sends up to tries queries, until one is not answered with the given status. A last answer
+// of 429 must ask the caller to wait, for a window at most; after that wait, the caller must
+// receive the status again. The parameter what describes the caller. The results are the number of
+// queries that received the status, the last answer, and whether the status was received again.
 func (s *scene) exhaust(ctx context.Context, what, token, caller string, status, tries int) (n int, last answered,
 	waited bool) {
 	for ; n < tries; n++ {
@@ -456,8 +447,7 @@ func (s *scene) exhaust(ctx context.Context, what, token, caller string, status,
 // many calls as the rate permits.
 func (s *scene) limited(ctx context.Context) {
 	served, last, waited := s.exhaust(ctx, "a token over its rate", s.limitedBy, "", http.StatusOK, burst+1)
-	// The rate permits one more call for each window/burst that has passed. Only the duration
-	// of the last call is considered.
+	// The rate permits one more call for each window/burst that has passed.
 	if served > burst && last.after.Sub(last.before) < window/burst {
 		s.wrong("%d calls were served at once, of %d", served, burst)
 	}

@@ -43,8 +43,7 @@ var code = []byte{
 
 const wholeCode = 48 // including the offsets
 
-// start starts a program so that its clocks can be set. It can be used as the field Begin of
-// [nodeprocess.Options].
+// start is the field Begin of [nodeprocess.Options]. The program's clocks can then be set.
 func (s *shifted) start(cmd *exec.Cmd) error {
 	runtime.LockOSThread() // ptrace is bound to a thread
 	defer runtime.UnlockOSThread()

@@ -99,8 +99,7 @@ var (
 	crash    = regexp.MustCompile(`^(?:panic|fatal error): .+`)
 )
 
-// evaluate evaluates a line of a test's output, and returns the number of repetitions that the
-// line reports.
+// evaluate evaluates a line of output, and returns the number of repetitions that it reports.
 func evaluate(a *row.Attempt, line string) (done int) {
 	if crash.MatchString(line) {
 		a.Wrong("the engine ends its process: %s", line)

@@ -24,8 +24,7 @@ import (
 // answers. It is written from the text of the contract, parses requests with net/http, and shares
 // no code with the service. If the contract leaves a choice, several answers are allowed.
 
-// contract is what the model knows about the service: the tokens, and the expected answers
-// about each car.
+// contract is what the model knows: the tokens, and the expected answers about each car.
 type contract struct {
 	tokens    map[string]*token
 	cars      map[string]car
@@ -91,8 +90,7 @@ type caller struct {
 	since   time.Time // time of the first refusal
 }
 
-// forget marks the number of refused tokens of an address as uncertain. From then on, a refused
-// token may be answered with 401 or 429.
+// forget makes the number uncertain: from then on, 401 and 429 are both allowed.
 func (c *caller) forget() { c.refused, c.since = maxRefused, time.Time{} }
 
 var (
@@ -195,8 +193,7 @@ func (c *contract) answer(r *http.Request, path string, certain bool, by *caller
 	const challenge = `Bearer realm="carstate"`
 	switch {
 	case !sound:
-		// The refusal may also be due to faulty framing. In that case the service has not
-		// checked the token.
+		// If the framing was refused instead, the service has not checked the token.
 		wrong := secret != "" && (t == nil || t.dead)
 		give(outcome{status: 400, kind: "invalid_request", refused: wrong, unsure: wrong && !certain})
 	case len(tokens) == 0:
@@ -450,8 +447,7 @@ func shown(b []byte) string {
 // be fixed texts. One that repeated its input would be different for nearly every request.
 const maxMessages = 60
 
-// note counts an answer in the tally of a whole run, and returns what is wrong with it in comparison
-// with the earlier answers, or "".
+// note counts an answer, and returns what is wrong in comparison with earlier ones, or "".
 func note(all *row.Tally, a *answer) string {
 	all.Add(fmt.Sprintf("answers %d", a.status), 1)
 	if all.Add(a.header.Get("X-Request-Id"), 1) > 1 {

@@ -95,8 +95,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	a.AtMost("log", float64(w.log.bytes)/(1<<20), "MiB", 1)
 }
 
-// share scales n in proportion to the size of this attempt. The result is at least the parameter
-// least.
+// share scales n in proportion to the size of this attempt, but to no less than least.
 func share(a *row.Attempt, n, least int) int {
 	return max(least, min(n, n*a.Count/fullCount))
 }
@@ -148,8 +147,7 @@ func (w *world) issueTokens(ctx context.Context) {
 	w.log.secrets(unknown, source, operator)
 }
 
-// driveCars sends samples that lead to every kind of answer, and waits until all answers
-// are as in the contract.
+// driveCars sends samples that lead to every kind of answer, and waits for all answers.
 func (w *world) driveCars(ctx context.Context) {
 	now := time.Now().Add(-5 * time.Second).Truncate(time.Millisecond)
 	var lines strings.Builder

@@ -82,8 +82,7 @@ func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (
 	return x
 }
 
-// send writes the stream at once or in pieces of random sizes, sometimes with pauses, so
-// that the pieces arrive separately.
+// send writes the stream in pieces of random sizes, sometimes with pauses in between.
 func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	pieces := []int{1, 1, 1, 2, 3, 20}[rng.IntN(6)]
 	pauses := rng.IntN(8) == 0
@@ -115,8 +114,8 @@ func requests(ctx context.Context, w *world) {
 			rng := a.Rand(worker)
 			h, by := w.writer(worker, rng), new(caller)
 			for n := 0; ctx.Err() == nil && left.Load() > 0; n++ {
-				// The service limits refusals per address and minute. Use a new
-				// address instead of waiting.
+				// The service limits refusals per address. Do not wait, but use a
+				// new one.
 				if n == 0 || by.refused > maxRefused+8 || by.refused > 0 && time.Since(by.since) > 40*time.Second {
 					by.address, by.refused = addressOf(worker, n), 0
 				}
@@ -262,8 +261,7 @@ func (w *world) behind(ctx context.Context, program, args string) {
 	must.Do(ctx.Err())
 }
 
-// refused returns how many queries the node has refused with the given reason, or with any reason
-// if the parameter reason is "".
+// refused returns how many queries the node has refused, for a reason or ("") for any.
 func (w *world) refused(ctx context.Context, reason string) (sum float64) {
 	for name, n := range must.Get(w.Metrics(ctx)) {
 		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, reason) &&

@@ -27,8 +27,7 @@ const slowClients = 4000
 // the result is that of the round with the shortest delays.
 const rounds = 3
 
-// recoveries is the maximum number of measurements after an attack. They end once the delays of
-// other clients are short enough again.
+// recoveries is the maximum number of measurements of the delays after an attack.
 const recoveries = 6
 
 // heldWithin is the time in which slowhttptest must have connected half of its clients.
@@ -83,8 +82,7 @@ func slow(ctx context.Context, w *world) {
 		{"answers read slowly", true, []string{"-X", "-w", "512", "-y", "1024", "-n", "1", "-z", "32", "-k", "3", "-u", url +
 			"/reference/swagger-ui-bundle.js"}},
 	} {
-		// A round with too few connections proves nothing. Its result is used only if no
-		// round had enough.
+		// A round with too few connections counts only if no round had enough.
 		var with, after time.Duration
 		held, enough := 0, false
 		refused := w.refused(ctx, "")
@@ -156,8 +154,7 @@ func (p *probe) under(ctx context.Context, windows, connections, processor int, 
 	var attacking sync.WaitGroup
 	var failed error // error of slowhttptest; read after it has ended
 	attacking.Go(func() {
-		// If all clients are refused at once, slowhttptest ends early, and is started
-		// again.
+		// It ends early if all clients are refused at once.
 		for ctx.Err() == nil {
 			out, err := exec.CommandContext(ctx, "sh", args...).CombinedOutput()
 			if err != nil && ctx.Err() == nil {

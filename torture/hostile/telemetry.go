@@ -33,8 +33,7 @@ const (
 // honest is the layout of the cars that report during the attack.
 var honest = writers.Layout{HTTP: 2, MQTT: 20, Cars: 2}
 
-// telemetry attacks the listeners for telemetry with hostile cars and crowds, while honest
-// cars report.
+// telemetry attacks the listeners for telemetry while honest cars report.
 func telemetry(ctx context.Context, w *world) {
 	a := w.attempt
 	var own []vehicle.ID
@@ -65,8 +64,7 @@ func telemetry(ctx context.Context, w *world) {
 			}
 		})
 	}
-	// Send the packets first and the crowds afterwards, because during a crowd few other
-	// clients get a connection.
+	// The crowds come last, because few other clients get a connection then.
 	attackers.Go(func() {
 		row.Pause(ctx, during/2)
 		attackers.Go(func() { w.hold(attacking, share(a, holders, 100)) })
@@ -380,8 +378,7 @@ func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
 	}
 }
 
-// packet returns one packet after the login, and records whether the server may acknowledge that
-// packet.
+// packet returns one packet, and records whether the server may acknowledge it.
 func (h *hostileCar) packet(s *sent) []byte {
 	id, own := uint16(1+h.IntN(65535)), ownCar(h.IntN(10))
 	publish := func(topic, payload string) []byte {
@@ -464,8 +461,7 @@ func (s *sent) checkPacket(kind byte, body []byte) string {
 	case kind == suback && len(body) >= 3:
 		codes := body[2:]
 		if s.version >= 5 && !s.any {
-			// The reason codes follow the properties. The properties are empty or
-			// contain a reason string.
+			// The reason codes follow the properties: none, or a reason string.
 			n, size := binary.Uvarint(codes)
 			if size <= 0 || uint64(len(codes)) <= n+uint64(size) {
 				return "a SUBACK has no codes"

@@ -34,8 +34,7 @@ func (l *Load) Refused(err error) error {
 // readyLimit is the time limit of a start. It is long, because a busy machine is slow.
 const readyLimit = 2 * time.Minute
 
-// Start starts a node and waits until it is ready. A node that refuses to start or does not
-// become ready is a finding.
+// Start starts a node. It is a finding if the node refuses to start or does not become ready.
 func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.Node, error) {
 	n, err := nodeprocess.Start(ctx, o)
 	if err != nil {
@@ -74,8 +73,7 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node,
 	must.Do(err)
 }
 
-// End reports the size of the journal, checks that each kind of
-// operation has happened, and stops the node.
+// End reports what was done, checks that each operation happened, and stops the node.
 func (l *Load) End(n *nodeprocess.Node) {
 	l.a.Figure("vehicles in the journal", float64(len(l.journal.all())), "")
 	l.a.Figure("vehicles forgotten", float64(len(l.journal.forgotten)), "")
@@ -98,8 +96,7 @@ func (l *Load) NoteAcknowledged(vid string, at int64) { l.journal.acknowledge([]
 // Vehicles returns all vehicles with an acknowledged sample.
 func (l *Load) Vehicles() []string { return l.journal.all() }
 
-// holdLimit is the time limit of HoldVehicles. It is longer
-// than a check of all vehicles of a row takes.
+// holdLimit is longer than a check of all vehicles of a row takes.
 const holdLimit = 5 * time.Minute
 
 // HoldVehicles waits until the node shows every sample that was acknowledged before the call. Then
@@ -164,8 +161,7 @@ func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car
 	return true
 }
 
-// settleLimit is the time limit for a sample to become visible. It is long, because a busy machine
-// is slow.
+// settleLimit is the time limit for a sample to become visible on a busy machine.
 const settleLimit = time.Minute
 
 // barrierCar is a vehicle of the load's own. When an answer includes one of its samples, the node
@@ -222,8 +218,7 @@ func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 // event are looked for in the audit.
 const maxEvents = 1000
 
-// adminLimit is longer than any call of the admin API takes, in particular
-// an operation until its acknowledgement.
+// adminLimit is longer than an operation takes until its acknowledgement.
 const adminLimit = 30 * time.Second
 
 // These numbers of vehicles, states and secrets are compared after each restart.
@@ -268,8 +263,7 @@ func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string
 	asking.Wait()
 }
 
-// checkOperations checks that the node shows the effects of the newest acknowledged operations of
-// an operator, and some stored states.
+// checkOperations checks the newest acknowledged operations of each kind, and some stored states.
 func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node) {
 	for _, r := range l.journal.newest(someSecrets) {
 		l.checkRecord(ctx, node, &r)
@@ -289,8 +283,7 @@ func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node) {
 // checkRecord uses the secret of a token or a source, and checks whether the node accepts it.
 func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *record) {
 	if r.source {
-		// An empty object is not a sample, so a source with a valid key receives status 400
-		// and any other source receives 401.
+		// An empty object is not a sample: a valid key receives 400, and any other 401.
 		want := map[bool]int{false: http.StatusBadRequest, true: http.StatusUnauthorized}[r.gone]
 		if status, text := must.Get2(node.Post(ctx, r.secret, "{}")); status != want {
 			l.a.Lost("a source (removed: %t) is answered with %d: %s", r.gone, status, text)
@@ -316,8 +309,7 @@ const storedLimit = 10 * time.Second
 // checkState checks a stored state. No reading in it may be older than the vehicle's newest
 // acknowledged sample, and each speed must be that of the sample with the same time.
 func (l *Load) checkState(ctx context.Context, c *client.Client, vid string, was car) {
-	// An answer may be visible before its state is stored, and c.Vehicle returns the
-	// stored state.
+	// c.Vehicle returns the stored state. An answer may be visible before it is stored.
 	var r ops.VehicleRecord
 	err := nodeprocess.Until(ctx, storedLimit, func(ctx context.Context) (err error) {
 		if r, err = c.Vehicle(ctx, vehicle.ID(vid)); err == nil &&

@@ -48,8 +48,7 @@ type Load struct {
 
 	key, token string
 
-	// Numbers of queries, of queries without an answer, and of acknowledged requests and
-	// messages of telemetry.
+	// Numbers of queries, of those without an answer, and of what was acknowledged.
 	Asked, Unanswered, posted, published atomic.Int64
 }
 
@@ -81,8 +80,7 @@ func (l *Load) report(f finding) {
 	}
 }
 
-// Run puts load on the node until ctx or the node ends. It returns once all goroutines of the load
-// have stopped.
+// Run puts load on the node until ctx or the node ends, and then ends all its goroutines.
 func (l *Load) Run(ctx context.Context, n *nodeprocess.Node) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -229,8 +229,7 @@ func (f *flood) await(ctx context.Context) error {
 	})
 }
 
-// bodyBegins is the part of a body that is sent, and bodyLength is the announced length of the
-// whole body.
+// bodyBegins is the part of a body that is sent, and bodyLength is the announced length.
 const (
 	bodyBegins = "{"
 	bodyLength = 8_000_000
@@ -257,8 +256,7 @@ func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
 
 var stalledPublish = mqtt.Publish(4, 2, 1, "vehicles/Stolen/telemetry", string(make([]byte, 1<<20-100)))[:40]
 
-// untilClosed connects, sends the parameter what, calls begun, and waits until the service closes
-// the connection.
+// untilClosed connects, sends what, calls begun, and waits until the connection is closed.
 func untilClosed(ctx context.Context, address string, what []byte, begun func()) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -296,8 +294,7 @@ func overHTTP2(ctx context.Context, t *target, i int, begun func()) error {
 	return resp.Body.Close()
 }
 
-// stalling is a body whose first read returns data. Every further read blocks until the body is
-// closed.
+// stalling is a body whose first read returns data. Further reads block until it is closed.
 type stalling struct {
 	*io.PipeReader // never returns data
 	begun          func()

@@ -40,8 +40,7 @@ const (
 
 func run(ctx context.Context, a *row.Attempt) {
 	p := row.Split(os.Getpid())
-	// This process simulates all users. The process ends with the row, so it need not restore
-	// its set of processors.
+	// The process ends with the row, so it need not restore its set of processors.
 	row.Confine(os.Getpid(), &p.Others)
 	killed, whole := newFleet(a), newFleet(a)
 	// Telemetry is overloaded before queries. Without load shedding, telemetry suffers more
@@ -149,8 +148,7 @@ func (n *node) measure(ctx context.Context) {
 	n.curve(ctx, capacity, normal)
 }
 
-// closedUsers are the numbers of users in the closed loops. In a closed loop, each user sends the
-// next request when the previous one is answered.
+// closedUsers are numbers of users who each send the next request once the previous is answered.
 var closedUsers = []int{1000, 128}
 
 // closed returns the answer rate of a closed loop with the given number of users.
@@ -160,8 +158,7 @@ func (n *node) closed(ctx context.Context, users int) float64 {
 	return float64(r.good) / closedTime.Seconds()
 }
 
-// tooBusy is a limit for the 99th percentile of the delays under a light load. If that percentile
-// is greater, the machine is too busy to measure anything.
+// tooBusy is the p99 of a light load from which on the machine is too busy to measure anything.
 const tooBusy = 250 * time.Millisecond
 
 // calmRate is the rate of the light load, in requests per second.
@@ -184,8 +181,7 @@ func (m measured) part(q *quota) float64 { return m.cpu.Seconds() / m.during.Sec
 // cost returns the node's CPU time per good answer in seconds, including its other work.
 func (m measured) cost() float64 { return m.cpu.Seconds() / float64(max(1, m.good)) }
 
-// offer sends requests at a rate in an open loop. It reads the node's CPU time when the measured
-// phase begins and ends.
+// offer sends requests in an open loop, and measures the CPU time that the node uses for them.
 func (n *node) offer(ctx context.Context, rate float64, warm, during time.Duration) measured {
 	var spent [2]time.Duration
 	var errs [2]error

@@ -53,8 +53,7 @@ type users struct {
 	// counting is called when the counted time begins and ends.
 	counting func()
 
-	// acknowledged, if not nil, is called with the number of each request that received a
-	// good answer.
+	// acknowledged, if not nil, is called with the number of each request with a good answer.
 	acknowledged func(i int)
 }
 
@@ -252,9 +251,8 @@ func (c *users) assign(u *user, due time.Time) {
 	})
 }
 
-// release makes a user free. Before that, release passes on the requests that
-// have become due. Otherwise these requests would wait for the next tick of the
-// timer in openLoop, and be sent in bursts.
+// release makes a user free. First it passes on what has become due, which would otherwise wait for
+// the next tick in openLoop and be sent in bursts.
 func (c *users) release(u *user) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -282,8 +280,7 @@ func (u *user) disconnect() {
 	}
 }
 
-// serve sends a request and counts its outcome. If the answer takes longer than patience,
-// the user closes the connection.
+// serve sends a request and counts its outcome. A user who waits too long disconnects.
 func (u *user) serve(due time.Time) {
 	had := u.conn != nil && !u.fresh
 	status, again, err := u.ask(due)
@@ -315,8 +312,7 @@ func (u *user) serve(due time.Time) {
 	}
 }
 
-// ask sends a request and reads the answer. status is 200 if the answer is correct. again reports
-// whether the connection can be used for another request.
+// ask returns status 200 if the answer is correct, and whether the connection can be used again.
 func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	deadline := due.Add(patience)
 	if u.conn == nil {
@@ -371,8 +367,7 @@ const (
 	behind  = 1024
 )
 
-// newcomerDone makes a newcomer a user if it has a connection. Otherwise it counts the newcomer's
-// request as not sent or as dropped.
+// newcomerDone makes a newcomer with a connection a user. Otherwise its request was not sent.
 func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -402,8 +397,7 @@ func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	err = syscall.Connect(fd, &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
 	state := 0
 	if err == nil || errors.Is(err, syscall.EINPROGRESS) {
-		// Over the loopback interface, the kernel's answer arrives before Connect returns,
-		// or never.
+		// Over loopback, the kernel's answer arrives before Connect returns, or never.
 		state, err = syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_INFO)
 	} else if !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		err = nil // refused
@@ -473,9 +467,8 @@ const kills = 10
 // amid is how long the node is under load before each kill.
 const amid = time.Second
 
-// cut kills a node that receives as much telemetry as it can handle, and restarts
-// it. Then it checks that the node has everything that it had acknowledged. It does
-// so as many times as the constant kills says.
+// cut kills a node that receives as much telemetry as it can handle, restarts it, and checks that
+// it has everything that it had acknowledged, several times.
 func (f *fleet) cut(ctx context.Context, n *node) {
 	users := closedUsers[len(closedUsers)-1]
 	for range kills {

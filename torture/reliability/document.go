@@ -1,5 +1,4 @@
-// Package reliability stores the results of the torture and renders them as a document. It runs no
-// row itself.
+// Package reliability stores the results of the torture and renders them as a document.
 package reliability
 
 import (
@@ -61,8 +60,7 @@ func (d *Document) Replace(done Done) {
 	d.Rows = append(slices.DeleteFunc(d.Rows, func(o Done) bool { return o.Row == done.Row }), done)
 }
 
-// Save writes the results and the page into a directory of documents. rows are all rows, in
-// the order of the page.
+// Save writes the results, and the page with all rows in their order, into a directory.
 func (d *Document) Save(docs string, rows []row.Row) (err error) {
 	defer must.Catch(&err)
 	text, page := must.Get(json.MarshalIndent(d, "", " ")), must.Get(d.page(rows))
@@ -161,8 +159,7 @@ func (s section) Body() (body string, err error) {
 	return strings.TrimSpace(must.Get(execute(t, fields))), nil
 }
 
-// Caught returns the last two cells of a control's line in the Markdown table: whether the control
-// was caught, and by which finding.
+// Caught returns the last two cells of a control's line: whether it was caught, and by what.
 func (s section) Caught(c defects.Control) string {
 	i := slices.IndexFunc(s.Done.Controls, func(done Control) bool { return done.Defect == c.Defect })
 	if i < 0 {

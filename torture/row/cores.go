@@ -39,8 +39,7 @@ func Split(pid int) (p Parts) {
 	return p
 }
 
-// Confine restricts all threads of a process to the given processors. The Go runtime adapts to the
-// number of processors within a second.
+// Confine restricts all threads of a process. The Go runtime adapts within a second.
 func Confine(pid int, to *Processors) {
 	for {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

@@ -67,8 +67,7 @@ type Conn struct {
 	in   *bufio.Reader
 }
 
-// Ask sends a request and returns its answer. An error closes the connection, and so does an answer
-// that announces its end.
+// Ask sends a request. An error, or an answer that announces it, closes the connection.
 func (c *Conn) Ask(ctx context.Context, request string) (status int, body string, err error) {
 	closes := true // until an answer was received
 	defer func() {

@@ -45,8 +45,7 @@ type Row struct {
 	// tests are built instead of carstate. If such a row is run alone, its size is that of the
 	// flag -long.
 	Tests string
-	// Needs returns nil, or an error of one line that says what this machine lacks for the
-	// row. If nil, the row needs nothing special.
+	// Needs returns what this machine lacks for the row, in one line. If nil, nothing.
 	Needs func() error
 	// Run runs the row and reports offers and findings to the attempt. If it ends with an error
 	// (package must), the row could not be completed, which does not mean that the service
@@ -91,8 +90,7 @@ type Outcome struct {
 	Findings []string `json:"findings,omitempty"`
 	// CaughtBy is the finding that caught the control, or "".
 	CaughtBy string `json:"caught_by,omitempty"`
-	// Undone is the reason why the row could not be completed. It is "" if the row was
-	// completed.
+	// Undone is the reason why the row could not be completed, or "".
 	Undone string `json:"undone,omitempty"`
 }
 
@@ -118,8 +116,7 @@ type Figure struct {
 // Missed reports whether the number has an aim and misses it.
 func (f Figure) Missed() bool { return f.Met != nil && !*f.Met }
 
-// Found reports whether something acknowledged was lost, the service did something wrong, or an aim
-// was missed.
+// Found reports whether something was lost or wrong, or an aim was missed.
 func (o *Outcome) Found() bool {
 	return o.Lost != 0 || o.Wrong != 0 || slices.ContainsFunc(o.Figures, Figure.Missed)
 }
@@ -151,8 +148,7 @@ func (a *Attempt) Figure(name string, value float64, unit string) {
 	a.change(func(o *Outcome) { o.Figures = append(o.Figures, Figure{Name: name, Value: value, Unit: unit}) })
 }
 
-// Aimed adds a measured number that has an aim (promised limit), such as "≤ 5 s". If the aim was
-// missed, that is a finding.
+// Aimed adds a number that has an aim, such as "≤ 5 s". A missed aim is a finding.
 func (a *Attempt) Aimed(name string, value float64, unit, aim string, met bool) {
 	take := func(o *Outcome) { o.Figures = append(o.Figures, Figure{name, value, unit, aim, &met}) }
 	if met {
@@ -172,8 +168,7 @@ func (a *Attempt) AtLeast(name string, value float64, unit string, least float64
 	a.Aimed(name, value, unit, strings.TrimSpace(fmt.Sprintf("≥ %g %s", least, unit)), value >= least)
 }
 
-// Some adds a count n of something that must have happened. If n is 0, that is a finding, because
-// the row then proves nothing about it.
+// Some adds a count n. It is a finding if n is 0, because the row then proves nothing about it.
 func (a *Attempt) Some(name string, n int) {
 	a.Figure(name, float64(n), "")
 	if n == 0 {
@@ -233,8 +228,7 @@ func Pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Every calls do repeatedly, with pauses of d, until ctx ends or the result stop is called. stop
-// waits until the last call of do has returned.
+// Every calls do with pauses of d, until ctx ends or stop is called, which waits for the last call.
 func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -249,8 +243,7 @@ func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	}
 }
 
-// Median calls read twenty times a second. The result stop ends that, and returns the median of the
-// values, or 0 if there are none.
+// Median calls read twenty times a second until stop, which returns the median, or 0.
 func Median(ctx context.Context, read func() (int, error)) (stop func() int) {
 	var all []int
 	end := Every(ctx, 50*time.Millisecond, func() {
@@ -273,8 +266,7 @@ func Percentile[T cmp.Ordered](all []T, q float64) (at T) {
 	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
-// Watch samples a node's open descriptors and memory ten times a second. The result peaks ends the
-// sampling and returns the maxima.
+// Watch samples a node's descriptors and memory until peaks, which returns the maxima.
 func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, memory int64)) {
 	var files int
 	var memory int64
@@ -298,8 +290,7 @@ func Feed(ctx context.Context, n *nodeprocess.Node, key, lines string) {
 	}
 }
 
-// Lines returns the lines of an embedded file, with \r, \n and \x replaced as in Go's string
-// literals.
+// Lines returns the lines of a file, with \r, \n and \x replaced as in Go's string literals.
 func Lines(files embed.FS, name string) (all []string) {
 	text := must.Get(files.ReadFile(name))
 	for line := range strings.Lines(string(text)) {

@@ -48,8 +48,7 @@ func (c *canaries) addHash(what, text string) {
 	c.base64(what, "as its SHA-256", string(sum[:]))
 }
 
-// base64 adds the three base64 forms of a text. Which one appears depends on the text's offset in
-// the encoded data, modulo three.
+// base64 adds the three base64 forms of a text, for its offset in the data modulo three.
 func (c *canaries) base64(what, as, text string) {
 	for shift := range 3 {
 		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
@@ -87,8 +86,7 @@ func (c *canaries) find(text []byte) (found []form) {
 	return found
 }
 
-// searchTree searches all files under a directory except the files in leftOut. It returns the
-// number of bytes searched.
+// searchTree searches all files of a directory except leftOut, and returns their size.
 func (c *canaries) searchTree(dir string, leftOut []string, tell func(file string, f form)) (bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

@@ -50,8 +50,7 @@ func (r *round) fill(card card, text string) string {
 		fmt.Sprint(time.Now().UnixMilli())).Replace(text)
 }
 
-// connect is the login of an MQTT client, and the message that the client publishes or the filter
-// to which it subscribes afterwards.
+// connect is the login of an MQTT client, and then its message or its subscription.
 type connect struct{ client, user, password, will, topic, payload, filter string }
 
 var connects = []connect{
@@ -87,8 +86,7 @@ func (r *round) publish(ctx context.Context) {
 	}
 }
 
-// packets returns the packets of an MQTT client that connects, then publishes or subscribes, and
-// then pings.
+// packets returns the packets of the client, and a ping.
 func (c connect) packets(version byte, fill func(string) string) string {
 	l := mqtt.Login{Protocol: "MQTT", Version: version, Flags: 2, KeepAlive: 60, ID: fill(c.client),
 		WillTopic: fill(c.will), Will: fill(c.will), User: fill(c.user), Key: fill(c.password)}
@@ -195,8 +193,7 @@ var (
 	rotatePattern = regexp.MustCompile(`action="/s/\w+(/(?:tokens|sources|operators)/[^"]+/rotate)"`)
 )
 
-// browse uses the console like a person. It tries wrong keys, logs in with right keys, and submits
-// forms.
+// browse uses the console: it tries wrong keys, logs in with right keys, and submits forms.
 func (r *round) browse(ctx context.Context) {
 	for _, card := range r.cards[:given] { // a copy of the slice, since the console adds new secrets
 		for _, form := range logins {
@@ -289,8 +286,7 @@ const drive = "Time,Engine Coolant Temperature [°C],Intake Manifold Absolute Pr
 // typedWhole names the secrets with which typeCommands always runs every command line.
 var typedWhole = []string{"a token", "a source's key", "the admin key"}
 
-// typedOthers is the number of command lines, chosen at random, that are run with each of the other
-// secrets.
+// typedOthers is the number of random command lines that run with each other secret.
 const typedOthers = 10
 
 // typeCommands runs every command line with each secret of typedWhole and with one more secret,

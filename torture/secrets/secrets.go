@@ -91,8 +91,7 @@ func (r *round) run(ctx context.Context) {
 	}
 }
 
-// round is one node, and the canaries (texts that must not appear
-// in its output) that are sent to the node.
+// round is one node, and the texts (canaries) that must not appear in its output.
 type round struct {
 	a     *row.Attempt
 	rng   *rand.Rand
@@ -189,8 +188,7 @@ func (r *round) issue(ctx context.Context) {
 	source("a source's key", "gateway", all)
 	source("a car's key", "onecar", one)
 	source("a removed source's key", "gone", all)
-	// The console rotates the key of the first source in the list. The commands still need
-	// the key of the gateway.
+	// The console rotates the first key in the list, and commands need the gateway's.
 	source("a source's key that the console replaces", "aged", all)
 	r.newSecret("a rotated source's key", must.Get(r.admin.RotateSource(ctx, "onecar", time.Hour)).Key)
 	done(r.admin.RemoveSource(ctx, "gone"))
@@ -265,8 +263,7 @@ func (r *round) settle(ctx context.Context) {
 		must.Fail("the collector received no traces, or not with its key")
 	}
 	r.look("the traces", traces, both...)
-	// The files of the data directory may contain vids but no secrets, except for the file of
-	// the admin key.
+	// Files of the data directory may contain vids. Only admin.key holds a secret.
 	data := filepath.Join(r.dir, "data")
 	n := must.Get(r.secrets.searchTree(data, []string{"admin.key"}, func(file string, f form) {
 		r.a.Wrong("%s (%s) is in the data directory, in %s", f.what, f.as, file)
@@ -290,8 +287,7 @@ func (r *round) succeeded(what string) {
 	r.done = append(r.done, strings.Join(words, " ")+" ")
 }
 
-// mustSucceed lists commands and forms that must succeed at least once. A command that always fails
-// may never reach the code that could output a secret.
+// mustSucceed lists commands and forms. One that always fails may not reach the code to test.
 var mustSucceed = []string{
 	"token list", "source list", "operator list", "explain", "token issue", "query car-driving-state",
 	"query throttle-system", "replay", "simulate", "backup",

@@ -42,8 +42,7 @@ var Row = row.Row{
 const sampleEvery = 2 * time.Second
 
 func run(ctx context.Context, a *row.Attempt) {
-	// The samples that the journal sends to settle are about a day old, and after a day's run
-	// about two.
+	// The journal's own samples are a day old, and after a day's run two.
 	n := must.Get(a.Start(ctx, "--retention", "1m", "--max-age", "87600h"))
 	defer n.Kill()
 	t := newTraffic(ctx, a, n)
@@ -83,8 +82,7 @@ var limits = []struct {
 	{"store", "MiB", 32, 256},
 }
 
-// anHour is the growth per hour that is allowed in addition to the floor (see limits), as a
-// fraction of the quantity's median.
+// anHour is the growth per hour, as a fraction of the median, that is allowed besides the floor.
 const anHour = 0.01
 
 // watch measures each quantity (see limits) every sampleEvery, until ctx ends.
@@ -171,8 +169,7 @@ func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *tr
 	for i := range cars / tickSamples {
 		t.post(ctx, i)
 	}
-	// The console shows stored states. A state is stored slightly later than it is part of an
-	// answer.
+	// The console shows stored states, which are stored slightly after their answers.
 	must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
 		_, err := t.admin.Vehicle(ctx, vehicle.ID(vid(cars-1)))
 		return err
@@ -204,8 +201,7 @@ func (t *traffic) run(ctx context.Context) error {
 	each(operationsEvery, t.console)
 	each(operationsEvery, t.hold)
 	for i := range mqttCars {
-		// Each vehicle connects only once at a time, because a newer connection replaces the older
-		// one.
+		// A vehicle connects once at a time: a newer connection replaces the older one.
 		r := t.a.Rand(i)
 		each(time.Millisecond, func(ctx context.Context, _ int) { t.drive(ctx, vid(r.IntN(cars/mqttCars)*mqttCars+i)) })
 	}
@@ -346,8 +342,7 @@ func (t *traffic) drive(ctx context.Context, vid string) {
 // group, so the cost of a check does not grow during the run.
 const parts = 10
 
-// hold compares the node with the newest acknowledged samples of one of the parts of the cars, a
-// different part each time. The traffic continues.
+// hold compares the newest acknowledged samples of a part of the cars, a different part each time.
 func (t *traffic) hold(ctx context.Context, i int) {
 	all := t.held.Vehicles()
 	t.look(ctx, all[i%parts*len(all)/parts:(i%parts+1)*len(all)/parts])

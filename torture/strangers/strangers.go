@@ -1,6 +1,5 @@
-// Package strangers is a row (one test) of the torture, with very many unknown callers. Their
-// tokens, vehicles, keys and names do not exist, and each caller has an address of its own. The row
-// checks that the service keeps no data about them.
+// Package strangers is a row (one test) of the torture, with very many unknown callers. The service
+// must keep no data about them.
 package strangers
 
 import (
@@ -39,15 +38,13 @@ var Row = row.Row{
 }
 
 func run(ctx context.Context, a *row.Attempt) {
-	// counted is the number of kinds of strangers that are part of the row's count: those with
-	// an unknown token, and those that query an unknown vehicle.
+	// The row's count is of two kinds: an unknown token, and an unknown vehicle.
 	const counted = 2
 	strangers := a.Count * kinds / counted
 	n := must.Get(a.Start(ctx, "--trusted-proxies", "127.0.0.0/8"))
 	defer n.Kill()
 	k := fill(ctx, n)
-	// Measure twice: after the first few strangers of each kind, enough that every listener
-	// sees some, and after all strangers.
+	// Measure after the first few strangers of each kind, and after all.
 	few := min(max(strangers/20, 4000), strangers/2)
 	k.visits(ctx, a, 0, few)
 	memory, series := k.size(ctx)
@@ -132,8 +129,7 @@ func checkQuery(i int, a *http.Response, body []byte) error {
 	return refused(a, want, challenge)
 }
 
-// refused returns an error unless the answer to a stranger has the status want and the given
-// challenge (header WWW-Authenticate).
+// refused returns an error unless an answer has the given status and WWW-Authenticate.
 func refused(a *http.Response, want int, challenge string) error {
 	if got := a.Header.Get("Www-Authenticate"); a.StatusCode != want || got != challenge {
 		return fmt.Errorf("a stranger got %d, challenged with %q, not %d", a.StatusCode, got, want)
@@ -183,8 +179,7 @@ func text(n int, r *rand.Rand) string {
 	return string(b)
 }
 
-// address returns the address of stranger i. It is different for each stranger, and IPv4 and IPv6
-// addresses alternate.
+// address returns an address for each stranger, alternately of IPv4 and IPv6.
 func address(i int) string {
 	spread := uint32(i) * 2654435761 // multiplication by an odd number is injective
 	if i%2 == 0 {
@@ -193,8 +188,7 @@ func address(i int) string {
 	return fmt.Sprintf("2001:db8:%x:%x::1", spread>>16, spread&0xffff)
 }
 
-// visit is a range of strangers who call one listener. A stranger is a caller that the service does
-// not know, and has a number.
+// visit is a range of strangers (unknown callers, who have numbers) who call one listener.
 type visit struct {
 	*row.Attempt
 	what, addr string
@@ -202,9 +196,7 @@ type visit struct {
 	answered   atomic.Int64
 }
 
-// visits sends a range of strangers to the listeners. Their numbers begin at the parameter from and
-// end before the parameter to. All of them call the query listener, and a part of them call the
-// other listeners.
+// visits sends the strangers of a range to the query listener, and a part of them to the others.
 func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
 	for _, x := range []struct {
 		what, listener string
@@ -241,8 +233,7 @@ const (
 	crowdSize = 10_000
 )
 
-// each calls do for every step-th stranger of the visit, in several goroutines, until one call
-// fails.
+// each calls do for every step-th stranger, in several goroutines, until one call fails.
 func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context, i int)) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -267,8 +258,7 @@ func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context,
 	}
 }
 
-// dial connects from a loopback address of stranger i. The connection may be used for a minute;
-// after that, reads and writes fail.
+// dial connects from a loopback address of stranger i, for a minute at most.
 func (v *visit) dial(ctx context.Context, i int) net.Conn {
 	d := net.Dialer{Timeout: 10 * time.Second,
 		LocalAddr: &net.TCPAddr{IP: net.IPv4(127, byte(1+i>>16&0x3f), byte(i>>8), byte(i))}}
@@ -277,8 +267,7 @@ func (v *visit) dial(ctx context.Context, i int) net.Conn {
 	return conn
 }
 
-// crowd sends the requests of n strangers over one connection. It does not wait for an answer
-// before it sends the next request.
+// crowd sends the requests of n strangers over one connection, without waiting for answers.
 func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 	conn := v.dial(ctx, first)
 	defer conn.Close()
@@ -302,8 +291,7 @@ func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 	must.Do(<-sent)
 }
 
-// listen checks the answers to n strangers, and reports the first wrong one as a finding. It
-// fails if an answer cannot be read.
+// listen checks the answers to n strangers, and reports the first wrong one.
 func (v *visit) listen(in *bufio.Reader, d endpoint, first, n int) {
 	reported := false
 	for i := range n {
@@ -317,8 +305,7 @@ func (v *visit) listen(in *bufio.Reader, d endpoint, first, n int) {
 	}
 }
 
-// car connects by MQTT as a car with an unknown name and key. The listener must refuse it
-// and close the connection.
+// car connects by MQTT as an unknown car, which the listener must refuse.
 func (v *visit) car(ctx context.Context, i int) {
 	conn := v.dial(ctx, i)
 	defer conn.Close()
@@ -338,8 +325,7 @@ func (v *visit) car(ctx context.Context, i int) {
 	v.answered.Add(1)
 }
 
-// known holds a node, and the tokens, vehicles and key that the node knows. Strangers use others,
-// which the node does not know.
+// known holds a node, and what it knows: strangers use other tokens, vehicles and keys.
 type known struct {
 	node    *nodeprocess.Node
 	right   string // a valid token
@@ -371,8 +357,7 @@ func (k *known) answers(ctx context.Context) error {
 	return nil
 }
 
-// checkAfterwards checks that the node still distinguishes wrong tokens from right ones, and still
-// limits the number of wrong tokens from one address.
+// checkAfterwards checks that the node still distinguishes tokens, and limits wrong ones.
 func (k *known) checkAfterwards(ctx context.Context, a *row.Attempt) {
 	const tries = 200 // 100 of them are answered with 401
 	status := make(map[int]int)

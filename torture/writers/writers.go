@@ -194,8 +194,7 @@ func (f *Fleet) Begin(now time.Time) {
 	f.longest, f.over = 0, now
 }
 
-// acknowledged records that all samples of a batch were acknowledged. The parameter sent is the
-// time at which the batch was first sent. f.mu is held.
+// acknowledged records that a batch, first sent at the given time, was acknowledged. f.mu is held.
 func (f *Fleet) acknowledged(w int, sent, now time.Time) {
 	if d := now.Sub(f.since[w]); d > f.longest {
 		f.longest, f.over = d, now
@@ -203,8 +202,7 @@ func (f *Fleet) acknowledged(w int, sent, now time.Time) {
 	f.since[w], f.sent[w] = now, sent
 }
 
-// Flowing returns an error until every writer has received an acknowledgement of a batch that it
-// sent after the parameter since.
+// Flowing returns an error until a batch of every writer sent after since is acknowledged.
 func (f *Fleet) Flowing(since time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -217,9 +215,8 @@ func (f *Fleet) Flowing(since time.Time) error {
 	return nil
 }
 
-// Worst returns the longest wait of a writer for an acknowledgement since the
-// last call of Begin, and the time at which that wait ended. If that wait has not
-// ended yet, the time is the parameter now.
+// Worst returns the longest wait of a writer for an acknowledgement since Begin, and when it ended.
+// If it has not ended, that is the parameter now.
 func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,8 +229,7 @@ func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	return longest, over
 }
 
-// post sends a batch to a node by HTTP. n is the number of samples, from the first one, that the
-// node acknowledged.
+// post sends a batch to a node by HTTP. n is the number of samples acknowledged.
 func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool,
 	err error) {
 	var lines []byte
@@ -258,8 +254,7 @@ func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicl
 // serverBusy is the MQTT reason code that corresponds to HTTP 503.
 const serverBusy load.Refusal = 0x89
 
-// publish sends samples to a node by MQTT with QoS 1, one after the other until one is not
-// acknowledged. n is the number of acknowledged samples.
+// publish sends samples by MQTT until one is not acknowledged. n is the number acknowledged.
 func publish(ctx context.Context, m *load.Sender, node *nodeprocess.Node, batch []vehicle.Sample) (n int,
 	refused bool, err error) {
 	for n = range batch {
