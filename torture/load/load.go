@@ -65,8 +65,7 @@ func New(a *row.Attempt) *Load {
 	return l
 }
 
-// Prepare adds the source with which the load sends telemetry, and issues the token with which it
-// queries. The node must be ready.
+// Prepare adds the source and the token of the load. The node must be ready.
 func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) {
 	l.key = must.Get(n.AddSource(ctx, ownSource))
 	l.token = must.Get(n.IssueToken(ctx, "watcher")).AccessToken
@@ -164,8 +163,7 @@ func lines(samples []sample) string {
 	return b.String()
 }
 
-// MustHaveHappened reports the numbers of acknowledged operations. It is a finding if there were
-// none of a kind.
+// MustHaveHappened reports what was acknowledged. A kind that never was is a finding.
 func (l *Load) MustHaveHappened() {
 	n := l.journal.count()
 	l.a.Some("HTTP requests acknowledged", int(l.posted.Load()))
@@ -194,8 +192,7 @@ type journal struct {
 	forgotten []string
 }
 
-// finding is an error in an answer. If text is "", there is no error. lost means that something was
-// acknowledged and is missing.
+// finding is an error in an answer, or "". If lost, something acknowledged is missing.
 type finding struct {
 	text string
 	lost bool

@@ -63,8 +63,7 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 	return false, fmt.Errorf("a POST is answered with %d: %s", status, bytes.TrimSpace(text))
 }
 
-// publish sends telemetry by MQTT until ctx ends, over one connection for several fleets.
-// When the connection is closed, it opens another one.
+// publish sends telemetry by MQTT until ctx ends, over one connection at a time for several fleets.
 func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fleets []*fleet) {
 	for ctx.Err() == nil {
 		client, err := Dial(ctx, n, ownSource, l.key, fmt.Sprintf("gateway%d", number))
@@ -111,8 +110,7 @@ func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample)
 // Client is an MQTT 5 connection for cars.
 type Client struct {
 	client *paho.Client
-	// Ended is canceled when the connection ends. Its cause is a [Refusal] if the node gave
-	// a reason.
+	// Ended is canceled when the connection ends, with a [Refusal] as cause if there was one.
 	Ended context.Context
 }
 
@@ -149,8 +147,7 @@ func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Cl
 	return c, nil
 }
 
-// Send publishes samples of a vehicle and waits until they are acknowledged. If the connection has
-// ended, Send returns the reason for its end.
+// Send publishes samples and waits for the acknowledgement, or the end of the connection.
 func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
 	resp, err := c.client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + vid + "/telemetry", Payload: samples})
 	if cause := context.Cause(c.Ended); err != nil && cause != nil {
@@ -165,8 +162,7 @@ func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
 // Close ends the connection.
 func (c *Client) Close() { _ = c.client.Disconnect(&paho.Disconnect{}) } // it may have ended before
 
-// Sender sends the samples of a client by MQTT 5, over a connection to one node at a time, which is
-// opened when there is something to send.
+// Sender sends by MQTT 5, over a connection to one node at a time that is opened when needed.
 type Sender struct {
 	Source, Key, ID string
 
@@ -289,8 +285,7 @@ func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 	}
 }
 
-// done calls note, with the journal locked, if the operation was
-// acknowledged, which means that err is nil.
+// done calls note, with the journal locked, if the operation was acknowledged.
 func (l *Load) done(err error, note func()) error {
 	if err != nil {
 		return err

@@ -31,15 +31,13 @@ import (
 	"carstate/torture/row"
 )
 
-// inCI is the minimum number of triples that `make torture` asks. A triple is a token, an operation
-// and a vehicle.
+// inCI is the number of triples (of a token, an operation and a vehicle) in `make torture`.
 const inCI = 100_000
 
 //go:embed row.md.tmpl
 var prose string
 
-// Row is row 11 of the torture: the authorisation matrix, which says which token receives which
-// answer about which vehicle.
+// Row is row 11 of the torture: the authorisation matrix.
 var Row = row.Row{
 	Number: 11, Name: "matrix", Title: "Who is answered what", Text: prose,
 	Fields: map[string]any{"Batch": batch, "Rounds": rounds, "Aim": aim, "Detectable": detectable},
@@ -99,8 +97,7 @@ func machine(ctx context.Context, a *row.Attempt) {
 const (
 	rounds = 6000
 	batch  = 16
-	// aim is the maximum difference between the median answer times of two sorts of vehicles,
-	// in percent of an answer's time.
+	// aim is the maximum difference between the median answer times, in percent.
 	aim = 3.0
 	// detectable is the difference of the median answer times, in percent, that a defect must
 	// exceed to be caught. The bound of the confidence interval is not used for that, because a
@@ -120,8 +117,7 @@ const (
 // cars is the number of vehicles of each sort.
 const cars = 128
 
-// timing measures whether the time of an answer distinguishes a vehicle that the token does not
-// cover from a vehicle that does not exist.
+// timing measures whether an answer's time distinguishes a vehicle that is not granted from none.
 func timing(ctx context.Context, a *row.Attempt) {
 	node := must.Get(a.Start(ctx))
 	defer node.Kill()

@@ -12,8 +12,7 @@ func Text(s string) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...)
 }
 
-// Packet returns a packet. It consists of a fixed header, which is the parameter first and the
-// length of the rest, and of the parts.
+// Packet returns a packet of its first byte, the length of the rest, and the parts.
 func Packet(first byte, parts ...[]byte) []byte {
 	body := bytes.Join(parts, nil)
 	return append(binary.AppendUvarint([]byte{first}, uint64(len(body))), body...)

@@ -209,8 +209,7 @@ func (n *network) namespace(ctx context.Context, name string) {
 	n.made = append(n.made, name)
 }
 
-// sweep removes the network namespaces that an earlier run of the torture left behind because it
-// was killed.
+// sweep removes the network namespaces of earlier runs that were killed.
 func sweep() {
 	left, _ := filepath.Glob("/run/netns/cst*")
 	for _, file := range left {

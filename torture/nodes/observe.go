@@ -23,8 +23,7 @@ import (
 	"carstate/torture/writers"
 )
 
-// following reads every state when it is stored. It reports a finding if a vehicle's state is older
-// than the one that was stored before it.
+// following reads every state when it is stored. A state older than the one before is a finding.
 type following struct {
 	a *row.Attempt
 
@@ -63,8 +62,7 @@ func (f *following) newerThan(when vehicle.UnixMilli) error {
 	return f.reached(wanted)
 }
 
-// someNewerThan returns an error until the state of at least one car is newer than the parameter
-// when.
+// someNewerThan returns an error until some car's state is newer than the parameter when.
 func (f *following) someNewerThan(when vehicle.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -74,8 +72,7 @@ func (f *following) someNewerThan(when vehicle.UnixMilli) error {
 	return fmt.Errorf("no state is of after %s", when.Time().Format("15:04:05.000"))
 }
 
-// reached returns an error until the state of every car in wanted is of the time given there, or
-// newer.
+// reached returns an error until the state of every car in wanted is of the given time, or newer.
 func (f *following) reached(wanted map[vehicle.ID]vehicle.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,8 +148,7 @@ func (w *watching) ask(ctx context.Context, i int, n *nodeprocess.Node) {
 	}
 }
 
-// healthy returns an error unless the latest observation of every node, made since begin, found the
-// node ready and its copy current.
+// healthy returns an error unless every node was last observed ready, with a current copy.
 func (w *watching) healthy() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,9 +167,8 @@ func (w *watching) greatestAge() time.Duration {
 	return w.oldest
 }
 
-// feedsBehind returns for how long a node's copy of the states remained too old after the node had
-// become able to store again. The result is the longest such time of all nodes since begin. ok is
-// false if every node was always able to store.
+// feedsBehind returns for how long, at most, a node's copy remained too old after the node had
+// become able to store again. ok is false if every node was always able to.
 func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,8 +180,7 @@ func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 	return max(longest, 0), ok
 }
 
-// compare compares the acknowledged readings with the stored data and with the answers of the
-// nodes. It must be called after the cars have stopped reporting.
+// compare compares the acknowledged readings with what is stored and answered at the end.
 func (s *system) compare(ctx context.Context) {
 	acked := s.load.Newest()
 	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })
@@ -233,8 +227,7 @@ func (s *system) compare(ctx context.Context) {
 	}
 }
 
-// missing returns the readings of the journal that are not among the stored ones. journal and
-// stored are ordered by time.
+// missing returns the readings of the journal that are not stored. Both are ordered by time.
 func missing(journal []vehicle.UnixMilli, stored []vehicle.Sample) (lost []vehicle.UnixMilli) {
 	for _, at := range journal {
 		for len(stored) > 0 && stored[0].Time < at {
@@ -247,8 +240,7 @@ func missing(journal []vehicle.UnixMilli, stored []vehicle.Sample) (lost []vehic
 	return lost
 }
 
-// askersOfNode is the number of goroutines that query one node all the time. Each goroutine queries
-// its own vehicles.
+// askersOfNode is the number of goroutines that query a node, each its own vehicles.
 const askersOfNode = 2
 
 // asking holds the results of the queries to all nodes, which are sent all the time.
@@ -281,8 +273,8 @@ func (s *system) ask(ctx context.Context, node, g int) {
 		began, frozen := time.Now(), q.frozen[node].Load()
 		ans, err := s.nodes[node].Ask(ctx, path, s.token, id)
 		if err != nil && q.frozen[node].Load() {
-			// The connection had exceeded its age limit when the node was resumed.
-			// Query over a new one.
+			// The connection was too old when the node was resumed. Query over another
+			// one.
 			ans, err = s.nodes[node].Ask(ctx, path, s.token, id)
 		}
 		if ctx.Err() != nil {
@@ -338,8 +330,7 @@ func (s *system) revoke(ctx context.Context) []time.Duration {
 	return took
 }
 
-// revokeOne issues a token on one node, revokes it on the next one, and returns the time
-// until all nodes refuse it.
+// revokeOne revokes a token, and returns the time until all nodes refuse it.
 func (s *system) revokeOne(ctx context.Context, at int) time.Duration {
 	revoker := must.Get(s.nodes[(at+1)%len(s.nodes)].AdminClient())
 	var t wire.IssuedToken
@@ -426,8 +417,7 @@ func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) speed {
 		row.Percentile(took, 0.99)}
 }
 
-// alone measures the speed of a node three times: while the node reaches the NATS servers, while it
-// does not reach them, and after it reaches them again.
+// alone measures the speed of a node before, while and after it does not reach the NATS servers.
 func (s *system) alone(ctx context.Context) (before, without, after speed) {
 	n := s.nodes[0]
 	before = s.measureSpeed(ctx, n)

@@ -115,8 +115,7 @@ var promised = []struct {
 	{"the longest query, but to a node that is stopped or just woke up", 2},
 }
 
-// report compares the durations with their limits. A limit is missed if its duration was not
-// measured.
+// report compares the durations with their limits. A duration that was not measured misses its.
 func (m measured) report(a *row.Attempt) {
 	others := maps.Clone(m)
 	for _, p := range promised {
@@ -171,8 +170,7 @@ type system struct {
 	running  sync.WaitGroup // goroutines of the queries, and of follow and watch
 }
 
-// startNode starts a node of carstate. If the servers have not elected a leader yet, the node
-// exits, and startNode starts it again as a supervisor would do.
+// startNode starts a node, again if it exits because the servers have not elected a leader yet.
 func (s *system) startNode(ctx context.Context, name string, flags ...string) (n *nodeprocess.Node) {
 	o := nodeprocess.Options{Binary: s.a.Binary, Dir: filepath.Join(s.a.Dir, name)}
 	must.Do(os.Mkdir(o.Dir, 0o700))
@@ -185,8 +183,7 @@ func (s *system) startNode(ctx context.Context, name string, flags ...string) (n
 	return n
 }
 
-// startTraffic starts the cars. Once every node knows every car, it starts the queries and the
-// observers.
+// startTraffic starts the cars and, once every node knows them, the queries and observers.
 func (s *system) startTraffic(ctx context.Context) {
 	key := must.Get(s.nodes[0].AddSource(ctx, sourceName))
 	must.Do(nodeprocess.Until(ctx, startWithin, s.cluster.whole))

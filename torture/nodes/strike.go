@@ -138,8 +138,7 @@ func (s *system) settle(ctx context.Context, when string) {
 	})
 }
 
-// freeze stops the process of a derive node until other nodes have taken its partitions, and then
-// resumes it.
+// freeze stops the process of a node that folds until others have taken its partitions.
 func (s *system) freeze(ctx context.Context, rnd *rand.Rand) {
 	i := s.owner(ctx, rnd)
 	s.a.Logf("node %d, which folds, is stopped", i)
@@ -155,8 +154,7 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand) {
 	s.asking.frozen[i].Store(false)
 }
 
-// taken signals a node that folds, and returns the time until other nodes have taken its
-// partitions.
+// taken signals a node that folds, and returns the time until its partitions are taken.
 func (s *system) taken(ctx context.Context, n *nodeprocess.Node, signal syscall.Signal, when string) time.Duration {
 	must.Do(n.Signal(signal))
 	at := time.Now() // only now, since the node may have folded samples until the signal

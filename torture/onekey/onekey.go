@@ -50,13 +50,10 @@ const (
 )
 
 func run(ctx context.Context, a *row.Attempt) {
-	// This process sends for all sources. The process ends with the row, so it need not restore
-	// its set of processors. If there are two processors, the sources and the node use
-	// different ones.
+	// This process ends with the row, so it need not restore its set of processors.
 	parts := row.Split(os.Getpid())
 	row.Confine(os.Getpid(), &parts.One)
-	// TLS handshakes would cost the sources more than the node. So only HTTP/2 uses TLS,
-	// because it requires TLS.
+	// TLS would cost the sources more than the node, so only HTTP/2 has it, which requires it.
 	for _, t := range []*target{
 		{name: "plain", floods: []*flood{
 			{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
@@ -92,8 +89,7 @@ const (
 func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Processors) {
 	dir := filepath.Join(a.Dir, t.name)
 	must.Do(os.MkdirAll(dir, 0o700))
-	// The flags set the limits, because the node would choose lower limits on a machine with
-	// few descriptors.
+	// On a machine with few descriptors, the node would choose lower limits.
 	flags := []string{"--ingest-connections", "4096", "--mqtt-connections", "2000", "--query-connections", "100"}
 	if t.tls {
 		cert, key, roots, err := testkit.WriteCertificate(dir, time.Now().Add(time.Hour))
@@ -121,8 +117,7 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Proces
 	a.None("samples of the other source that failed, "+t.name, p.failed)
 }
 
-// compare compares the delays before a flood with those during the flood,
-// for the source whose key is not stolen.
+// compare compares the delays of the other source before a flood with those during it.
 func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe) {
 	var ratios, during []float64 // of the best round, by protocol
 	atOnce := 0
@@ -174,28 +169,24 @@ type flood struct {
 	held   atomic.Int64 // number of those in progress
 }
 
-// stall sends the beginning of one request, calls begun, and waits until the request has ended. i
-// is the number of the request in the flood.
+// stall sends the beginning of request i, calls begun, and waits until the request has ended.
 type stall func(ctx context.Context, t *target, i int, begun func()) error
 
 const (
 	// comeWithin is the time over which the requests of a flood are started. It equals the time
 	// for which the service waits for a request that stalls.
 	comeWithin = 5 * time.Second
-	// pauseBetween is the pause between the end of a request and the start of the request that
-	// replaces it.
+	// pauseBetween is the pause between a request's end and its replacement.
 	pauseBetween = 500 * time.Millisecond
 )
 
-// start begins a flood. The function stop ends the flood, and returns the median number of its
-// requests in progress.
+// start begins a flood. stop ends it, and returns the median number of requests in progress.
 func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	for i := range f.count {
 		running.Go(func() {
-			// Do not begin all requests at the same time, so that they do not end at
-			// the same time.
+			// If all began at the same time, they would end at the same time.
 			row.Pause(ctx, time.Duration(i)*f.within/time.Duration(f.count))
 			for ; ctx.Err() == nil; row.Pause(ctx, pauseBetween) {
 				here := false
