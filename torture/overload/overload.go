@@ -256,23 +256,27 @@ func (n *node) report(points []point, resident int64) {
 			}
 			continue
 		}
-		best := peak.median(measured.rate)
-		var all result
-		for _, m := range p.rounds {
-			all.add(m.result)
+		sum := func(of func(measured) int) (n float64) {
+			for _, m := range p.rounds {
+				n += float64(of(m))
+			}
+			return n
 		}
 		seconds := float64(n.a.Count)
-		n.a.AtLeast(name+"offered, of what was due", 100*float64(all.sent())/float64(max(1, all.due)), "%", 90)
-		n.a.AtLeast(name+"answered in time, of the peak", 100*p.median(measured.rate)/best, "%", rate.least)
+		n.a.AtLeast(name+"offered, of what was due",
+			100*sum(func(m measured) int { return m.sent() })/max(1, sum(func(m measured) int { return m.due })), "%", 90)
+		n.a.AtLeast(name+"answered in time, of the peak", 100*p.median(measured.rate)/peak.median(measured.rate), "%",
+			rate.least)
 		n.a.Figure(name+"CPU of an answer, of that at the peak", 100*p.median(measured.cost)/peak.median(measured.cost), "%")
 		n.a.Figure(name+"CPU used, of the quota", 100*p.median(func(m measured) float64 { return m.part(n.quota) }), "%")
-		n.a.Figure(name+"connections made", float64(all.connected)/seconds, "/s")
-		n.a.Aimed(name+"refused with 503", float64(all.refused)/seconds, "/s", "> 0 /s", all.refused > 0)
-		n.a.Figure(name+"without an answer in 1 s", float64(all.failed)/seconds, "/s")
-		n.a.Figure(name+"dropped by the kernel", float64(all.dropped)/seconds, "/s")
-		n.a.Figure(name+"users", float64(all.users), "")
-		n.a.Figure(name+"p50 of what was answered", ms(all.p(0.5)), "ms")
-		n.a.Figure(name+"p99 of what was answered", ms(all.p(0.99)), "ms")
+		n.a.Figure(name+"connections made", sum(func(m measured) int { return m.connected })/seconds, "/s")
+		refused := sum(func(m measured) int { return m.refused }) / seconds
+		n.a.Aimed(name+"refused with 503", refused, "/s", "> 0 /s", refused > 0)
+		n.a.Figure(name+"without an answer in 1 s", sum(func(m measured) int { return m.failed })/seconds, "/s")
+		n.a.Figure(name+"dropped by the kernel", sum(func(m measured) int { return m.dropped })/seconds, "/s")
+		n.a.Figure(name+"users", p.median(func(m measured) float64 { return float64(m.users) }), "")
+		n.a.Figure(name+"p50 of what was answered", p.median(func(m measured) float64 { return ms(m.p(0.5)) }), "ms")
+		n.a.Figure(name+"p99 of what was answered", p.median(func(m measured) float64 { return ms(m.p(0.99)) }), "ms")
 		n.a.AtMost(name+"recovered after", p.recovered.Seconds(), "s", recoverWithin)
 	}
 	n.a.Figure(n.what+": peak", peak.median(measured.rate), "/s")

@@ -85,18 +85,6 @@ func (r *result) p(q float64) time.Duration {
 	return row.Percentile(took, q)
 }
 
-func (r *result) add(o result) {
-	r.due += o.due
-	r.unsent += o.unsent
-	r.dropped += o.dropped
-	r.connected += o.connected
-	r.good += o.good
-	r.refused += o.refused
-	r.failed += o.failed
-	r.all = append(r.all, o.all...)
-	r.users = max(r.users, o.users)
-}
-
 type outcome struct {
 	due  time.Time
 	good bool

@@ -20,6 +20,7 @@ import (
 	"carstate/internal/nodeprocess"
 	"carstate/internal/vehicle"
 	"carstate/torture/mqtt"
+	"carstate/torture/row"
 )
 
 // feed sends telemetry with every secret by HTTP.
@@ -53,17 +54,13 @@ func (r *round) fill(card card, text string) string {
 // connect is the login of an MQTT client, and then its message or its subscription.
 type connect struct{ client, user, password, will, topic, payload, filter string }
 
-var connects = []connect{
-	{client: "car1", user: "gateway", password: "GOOD", topic: "vehicles/VID/telemetry", payload: bodies[0]},
-	{client: "car2", user: "gateway", password: "TOKEN", topic: "vehicles/VID/telemetry", payload: bodies[0]},
-	{client: "TOKEN", user: "TOKEN", password: "TOKEN"},
-	{client: "TOKEN", user: "gateway", password: "GOOD", topic: "vehicles/TOKEN/telemetry", payload: "TOKEN"},
-	{client: "car5", user: "gateway", password: "GOOD", topic: "TOKEN", payload: bodies[0]},
-	{client: "car6", user: "gateway", password: "GOOD", topic: "vehicles/VID/telemetry", payload: bodies[4]},
-	{client: "car7", user: "gateway", password: "GOOD", topic: "vehicles/VID/telemetry", payload: "TOKEN"},
-	{client: "car8", user: "gateway", password: "GOOD", filter: "vehicles/TOKEN/#"},
-	{client: "car9", user: "gateway", password: "GOOD", will: "TOKEN"},
-	{client: "", user: "gateway", password: "TOKENTOKEN"},
+// connects returns the logins of connects.txt: its fields are separated by |.
+func connects() (all []connect) {
+	for _, line := range row.Lines(files, "connects.txt") {
+		f := strings.Split(line, "|")
+		all = append(all, connect{f[0], f[1], f[2], f[3], f[4], f[5], f[6]})
+	}
+	return all
 }
 
 // publish sends telemetry with every secret by MQTT 3.1.1 and 5.
@@ -71,7 +68,7 @@ func (r *round) publish(ctx context.Context) {
 	const place = "the answers of MQTT"
 	puback, pong := []byte{0x40}, []byte{0xd0, 0}
 	for _, card := range r.cards {
-		for _, c := range connects {
+		for _, c := range connects() {
 			for _, version := range []byte{4, 5} {
 				answer := r.send(ctx, place, nodeprocess.MQTT,
 					c.packets(version, func(s string) string { return r.fill(card, s) }), func(got []byte) bool {
