@@ -174,9 +174,8 @@ func (s *session) control(ctx context.Context, r row.Row, c defects.Control, n i
 	return verdict(c, o, time.Since(began))
 }
 
-// verdict returns the result of a control (a deliberately broken build). The control was caught
-// only if a finding of the row shows the effect of the defect. If no finding does, the result
-// contains the first finding instead, such as that the row was not completed.
+// verdict returns the result of a control. It was caught only if a finding shows the effect of the
+// defect. If not, the result contains the first finding, such as an error.
 func verdict(c defects.Control, o row.Outcome, took time.Duration) reliability.Control {
 	v := reliability.Control{Defect: c.Defect, Caught: o.CaughtBy != "", By: o.CaughtBy, Took: took}
 	if !v.Caught && len(o.Findings) > 0 {

@@ -90,9 +90,8 @@ func (t *trial) start(ctx context.Context) {
 	}, time.Minute))
 }
 
-// between is the range in which the node's count of one day's calls must lie. The field least
-// leaves out the calls that were not answered or were made at midnight, because it is unknown
-// whether the node has counted them for that day. The field most includes them.
+// between is the range of a day's calls. The field least leaves out those that were not answered or
+// made at midnight, because they may count for another day or not at all.
 type between struct{ least, most int64 }
 
 // day returns the number of a day in UTC.
@@ -349,9 +348,9 @@ func (s *scene) report(ctx context.Context) {
 	if why := s.honest(a); why != "" {
 		s.wrong("%s", why)
 	}
-	// If the car's last sample is more than slack ahead of the node's clock, the new sample
-	// replaces it; otherwise, only a newer one does. If the last sample is within 5 s of that
-	// limit, advance the clock so that it is certain which is the case.
+	// A sample replaces the car's last one if that is more than slack ahead, or else if it is
+	// newer. Within 5 s of that limit, advance the clock, so that it is certain which is the
+	// case.
 	if off := s.heard.Sub(s.now()); off > slack-5*time.Second && off < slack+5*time.Second {
 		s.jump(ctx, s.wall+10*time.Second, s.mono)
 	}
@@ -442,9 +441,8 @@ func (s *scene) exhaust(ctx context.Context, what, token, caller string, status,
 	return n, last, a.HTTP == status
 }
 
-// limited uses up the rate of a token and waits as long as the node says. Then the node must answer
-// one call with the token. After a further window (the period of the rate), the node must answer as
-// many calls as the rate permits.
+// limited uses up the rate of a token. After the wait that the node asks for, one call must be
+// answered, and after a further window as many as the rate permits.
 func (s *scene) limited(ctx context.Context) {
 	served, last, waited := s.exhaust(ctx, "a token over its rate", s.limitedBy, "", http.StatusOK, burst+1)
 	// The rate permits one more call for each window/burst that has passed.

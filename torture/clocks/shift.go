@@ -17,11 +17,10 @@ import (
 	"carstate/bench/must"
 )
 
-// shifted is a process whose clocks this package sets. A static program gets the time from
-// the kernel's vDSO, a page of code that the kernel maps into every process. In this
-// process's copy, clock_gettime is replaced before the program's first instruction by a
-// version that adds an offset in seconds to the kernel's time. The offsets are stored
-// behind the code, where this package writes them. The program itself is the released one.
+// shifted is a process, of the released program, whose clocks this package sets. A program gets the
+// time from the kernel's vDSO, a page of code that is mapped into every process. In this copy,
+// before the first instruction, clock_gettime is replaced by a version that adds offsets in
+// seconds. They are stored behind the code, where this package writes them.
 type shifted struct {
 	pid     int
 	offsets uint64 // address of two int64, in seconds: for CLOCK_REALTIME and CLOCK_MONOTONIC

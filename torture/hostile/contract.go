@@ -151,9 +151,8 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	return e
 }
 
-// answer determines the answer to a request with correct framing. It checks path, method, query,
-// token, operation and vehicle, in this order. If certain is false, the service may also find the
-// framing wrong and refuse the request without these checks.
+// answer determines the answer to a request with correct framing. If certain is false, the service
+// may also find the framing wrong and refuse the request without these checks.
 func (c *contract) answer(r *http.Request, path string, certain bool, by *caller, e *expected) {
 	give := func(o outcome) {
 		if o.closes = r.Close; r.Close {
@@ -357,10 +356,9 @@ func (o *outcome) mismatch(a *answer, noBody bool) string {
 	return ""
 }
 
-// compare compares the answers received in a conversation with those that the contract allows to
-// the client, the parameter by. The function seen returns what else is wrong with an allowed
-// answer, or "". The results are a description of the first wrong answer, or "", and the number of
-// requests answered.
+// compare compares the answers in a conversation with those that the contract allows to the client
+// by. The function seen returns what else is wrong with an answer, or "". The results are a
+// description of the first wrong answer, or "", and the number of requests answered.
 func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*answer) string) (wrong string,
 	answered int) {
 	got := x.got

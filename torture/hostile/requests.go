@@ -251,11 +251,9 @@ func (w *world) behind(ctx context.Context, program, args string) {
 	if through == invalid {
 		a.Wrong("behind %s the service had nothing to refuse: smuggling was not tried", program)
 	}
-	// The service must close a connection after bytes that two parsers could interpret
-	// differently. A request that a proxy is about to send over that connection is then sent
-	// over another connection, which the service may have closed as well. The proxy tries all
-	// connections that it keeps, and then answers 502. With four connections and four
-	// attackers, a 502 is rare. There is no other reason for a lost answer.
+	// The service must close a connection after ambiguous bytes. A request that a proxy is
+	// about to send over it is sent over another one, which may be closed as well. The proxy
+	// tries all that it keeps, and then answers 502. With four attackers, that is rare.
 	part := 100 * float64(refused.Load()) / float64(asked.Load())
 	a.AtMost("of them answered by "+program+" with 502 or 504", part, "%", 1)
 	must.Do(ctx.Err())

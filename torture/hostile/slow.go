@@ -22,27 +22,23 @@ import (
 // slowClients is the number of clients of slowhttptest.
 const slowClients = 4000
 
-// rounds is the maximum number of times that one attack is made. The attack is repeated while the
-// delays of other clients are too long. Other load on the machine can only lengthen the delays, so
-// the result is that of the round with the shortest delays.
+// rounds is the maximum number of times that one attack is made. The result is that of the best
+// round, because other load on the machine can only lengthen the delays of other clients.
 const rounds = 3
 
 // recoveries is the maximum number of measurements of the delays after an attack.
 const recoveries = 6
 
-// heldWithin is the time in which slowhttptest must have connected half of its clients.
-// The program slowhttptest opens some hundreds of connections a second, or fewer if
-// each client must first send a request.
+// heldWithin is the time in which slowhttptest, which opens some hundreds of connections a second,
+// must have connected half of its clients.
 const heldWithin = 15 * time.Second
 
 // attack is one kind of slow client.
 type attack struct {
 	name string
-	// holds says that the service keeps the connections of this attack open. The service waits
-	// 5 s for a head, so some of the clients are being replaced at any time; the median number
-	// of connected clients must be at least half of all clients. If holds is false, the clients
-	// send bodies slowly. The service refuses them at once, so they hold no connection, and at
-	// least half of all clients must have been refused.
+	// holds says that the service keeps the connections open, for 5 s if they wait for a head.
+	// The median of the connected clients must be at least half of all. Otherwise, the clients
+	// are refused at once, so at least half of all must have been refused.
 	holds bool
 	args  []string
 }
@@ -54,9 +50,8 @@ func slow(ctx context.Context, w *world) {
 	connections, windows := share(a, slowClients, 100), share(a, 8, 1)
 	aimed := a.Count >= fullCount/5 // with fewer windows and connections, the aims would prove nothing
 	atRest := must.Get(w.Descriptors())
-	// The attackers get their own processor. Their system calls look at thousands of
-	// connections, and the kernel may not give the processor to another process before such
-	// a call ends.
+	// The attackers get a processor: system calls that look at thousands of connections are not
+	// preempted.
 	parts := row.Split(w.PID())
 	processor := parts.Number
 	if processor >= 0 {
@@ -141,9 +136,8 @@ func (p *probe) under(ctx context.Context, windows, connections, processor int, 
 	p99 time.Duration, held int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// If slowhttptest reaches its limit of open files, it continues with fewer connections and
-	// reports no error. Real attackers have their own machines, so here slowhttptest gets only
-	// idle processor time.
+	// slowhttptest reports no error if it reaches its limit of open files. It gets only idle
+	// processor time, because real attackers have their own machines.
 	own := ""
 	if processor >= 0 {
 		own = "taskset -c " + strconv.Itoa(processor)
@@ -201,9 +195,8 @@ func (w *world) settle(ctx context.Context, atRest int) {
 	}
 }
 
-// dawdle opens connections that send the head of a request byte by byte, a part of a head, or
-// nothing. The service must close each connection within the time limit for a head. A client that
-// has sent more than two bytes must receive status 408.
+// dawdle opens connections that send a head byte by byte, in part, or not at all. Each must be
+// closed in time, with status 408 after more than two bytes.
 func dawdle(ctx context.Context, w *world) {
 	const headTimeout, slack = 5 * time.Second, 15 * time.Second
 	a := w.attempt

@@ -177,9 +177,8 @@ func (w *writer) mutate(b []byte) []byte {
 	return b
 }
 
-// smuggle returns a request with another request hidden in it, by tricks that have deceived
-// servers: one parser takes certain bytes for the body of the first request, and another parser
-// takes them for the second request.
+// smuggle returns a request with another one hidden in it, by tricks that have deceived servers:
+// some bytes are the body of the first request to one parser, and the second request to another.
 func (w *writer) smuggle() string {
 	hidden := question(drivingPath, w.tokens[0], "S"+w.nobody())
 	length := func(n int) string { return fmt.Sprintf("Content-Length: %d\r\n", n) }

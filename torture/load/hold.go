@@ -20,9 +20,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Refused evaluates the error of a start that failed. If the node was killed
-// during the start, Refused returns nil. If the node itself refused to start,
-// Refused reports a finding and returns err.
+// Refused returns nil if a start failed because the node was killed. If the node itself refused to
+// start, Refused reports a finding and returns err.
 func (l *Load) Refused(err error) error {
 	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code >= 0 {
 		l.a.Wrong("it does not start after kill -9: %s", e.Last)
@@ -50,9 +49,8 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 	return n, nil
 }
 
-// Hold waits until the node shows every sample that was acknowledged before the call, and then
-// calls look. It is a finding if the node does not show the samples in time, or ends by itself. If
-// look fails, that is no finding.
+// Hold waits until the node shows what was acknowledged before the call, and then calls look. It is
+// a finding if the node does not show it in time, or ends by itself.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node,
 	look func(context.Context, *nodeprocess.Node)) {
 	err := l.settle(ctx, n)
@@ -99,9 +97,8 @@ func (l *Load) Vehicles() []string { return l.journal.all() }
 // holdLimit is longer than a check of all vehicles of a row takes.
 const holdLimit = 5 * time.Minute
 
-// HoldVehicles waits until the node shows every sample that was acknowledged before the call. Then
-// it queries the vehicles. The state of each vehicle must be at least as new as its newest
-// acknowledged sample; otherwise it is a finding. Other senders may continue.
+// HoldVehicles waits for everything acknowledged before the call, and then queries the vehicles.
+// The state of each must be at least as new as its newest acknowledged sample.
 func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) {
 	if len(vids) == 0 {
 		l.a.Wrong("no sample of any vehicle was acknowledged, so the row proves nothing about them")
@@ -125,9 +122,8 @@ func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []str
 // watchedCars is the number of vehicles that are queried all the time.
 const watchedCars = 200
 
-// watch is the watcher with the given number. It queries its part of the vehicles that report
-// repeatedly, until ctx ends. Even after a restart of the node, no vehicle's event time may
-// decrease, and no vehicle that was known may be unknown.
+// watch queries a watcher's part of the vehicles that report repeatedly, until ctx ends. No event
+// time may decrease, and no known vehicle may become unknown, even across a restart.
 func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	for ctx.Err() == nil {
 		cars := l.journal.watched(watchedCars)
@@ -171,11 +167,9 @@ const barrierCar = "manybarrier"
 // errNotSeen means that the node acknowledged a sample, but its answers do not include the sample.
 var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
-// settle waits until everything that was acknowledged before the call must be visible. To
-// find out, it sends a sample of barrierCar and waits until an answer includes that sample.
-// Then it repeats both with a second sample. One sample is not enough. Groups of samples
-// are folded, and their states are delivered to nodes, one after the other. But the states
-// of one group become visible in any order.
+// settle waits until everything that was acknowledged before the call must be visible: until an
+// answer includes a new sample of barrierCar, twice. Once is not enough, because groups of samples
+// are folded one after the other, but the states of one group become visible in any order.
 func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 	for range 2 {
 		sent := int64(0)
@@ -213,9 +207,8 @@ func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 	return nil
 }
 
-// maxEvents is the maximum number of audit events that one call returns: the newest ones. If it
-// returns that many, older events may be missing, so only tokens issued after the oldest returned
-// event are looked for in the audit.
+// maxEvents is the number of audit events that a call returns at most: the newest ones. Tokens
+// issued before the oldest of them are not looked for.
 const maxEvents = 1000
 
 // adminLimit is longer than an operation takes until its acknowledgement.

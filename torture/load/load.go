@@ -31,10 +31,8 @@ import (
 	"carstate/torture/row"
 )
 
-// Flags are the flags of a node under load. A vehicle may send many samples in a second
-// of real time, but its event times advance by one second per sample. So that they do
-// not reach the future, they begin 23 hours in the past. The flag --max-age keeps the
-// node from answering that they are stale.
+// Flags are the flags of a node under load. Event times advance by a second per sample and begin 23
+// hours in the past, so they do not reach the future, and must not be stale.
 var Flags = []string{"--max-age", "48h"}
 
 // Numbers of concurrent senders and watchers.

@@ -91,17 +91,15 @@ func machine(ctx context.Context, a *row.Attempt) {
 	must.Do(ctx.Err())
 }
 
-// The measurement consists of rounds. Each round sends one batch of queries about each sort of
-// vehicle. The queries of a batch are sent together, because the round-trip time of single queries
-// would hide differences between the times of their answers.
+// Each round sends one batch of queries about each sort of vehicle. A batch is sent together,
+// because the round-trip time of single queries would hide differences.
 const (
 	rounds = 6000
 	batch  = 16
 	// aim is the maximum difference between the median answer times, in percent.
 	aim = 3.0
-	// detectable is the difference of the median answer times, in percent, that a defect must
-	// exceed to be caught. The bound of the confidence interval is not used for that, because a
-	// noisy machine increases it, too.
+	// detectable is the difference of the median answer times, in percent, that catches a
+	// defect. A noisy machine increases the bound of the confidence interval, but not this.
 	detectable = 10.0
 )
 
@@ -153,7 +151,7 @@ func timing(ctx context.Context, a *row.Attempt) {
 				out = fmt.Appendf(out, "GET %s?access_token=%s&vid=%s HTTP/1.1\r\nHost: carstate\r\n\r\n", path, t.AccessToken,
 					vids[sort][rng.IntN(cars)])
 			}
-			took := must.Get(exchange(c, out, buf))
+			took := exchange(c, out, buf)
 			if round >= rounds/10 { // the first rounds warm up
 				times[sort] = append(times[sort], took)
 			}
@@ -178,32 +176,22 @@ func timing(ctx context.Context, a *row.Attempt) {
 }
 
 // exchange sends a batch of queries and returns the time per answer in microseconds.
-func exchange(c net.Conn, questions, buf []byte) (float64, error) {
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		return 0, err
-	}
+func exchange(c net.Conn, questions, buf []byte) float64 {
+	must.Do(c.SetDeadline(time.Now().Add(time.Minute)))
 	began := time.Now()
-	if _, err := c.Write(questions); err != nil {
-		return 0, err
-	}
+	must.Get(c.Write(questions))
 	for have, answers := 0, 0; answers < batch; {
-		n, err := c.Read(buf[have:])
-		if err != nil {
-			return 0, err
-		}
+		n := must.Get(io.ReadAtLeast(c, buf[have:], 1))
 		// The end of an answer may be split between two reads.
 		answers += bytes.Count(buf[max(0, have-2):have+n], []byte(`"}}`))
-		if have += n; have == len(buf) {
-			return 0, io.ErrShortBuffer
-		}
+		have += n
 	}
-	return float64(time.Since(began).Nanoseconds()) / 1000 / batch, nil
+	return float64(time.Since(began).Nanoseconds()) / 1000 / batch
 }
 
-// paired compares two series that were measured alternately, so that load on the machine affects
-// both alike. The result difference is the median of the differences a[i]-b[i]. The result bound is
-// the upper limit of that median's distance from zero, with 99 % confidence. It follows from the
-// order of the differences, so no distribution is assumed.
+// paired compares two series that were measured alternately. The results are the median of the
+// differences a[i]-b[i], and the upper limit of its distance from zero with 99 % confidence. It
+// follows from the order of the differences, so no distribution is assumed.
 func paired(a, b []float64) (difference, bound float64) {
 	d := make([]float64, len(a))
 	for i := range d {

@@ -144,9 +144,8 @@ func (c *natsCluster) close() {
 	}
 }
 
-// network is a virtual switch with a virtual cable to each NATS server, and one to this machine,
-// where the nodes of carstate run. Each server has its own network namespace. Packets on a
-// disconnected cable are lost without an error.
+// network is a virtual switch with a cable to each NATS server, in a network namespace of its own,
+// and one to this machine. Packets on a disconnected cable are lost without an error.
 type network struct {
 	tag    string // prefix of every name
 	subnet string // "198.18.7."

@@ -85,9 +85,8 @@ func (f *following) reached(wanted map[vehicle.ID]vehicle.UnixMilli) error {
 	return nil
 }
 
-// current is the maximum age at which a node's copy of the states is considered up to
-// date. It is more than two seconds, because the age falls only when a heartbeat arrives
-// on the feed, which happens once a second.
+// current is the maximum age of a node's current copy of the states: the heartbeat of the feed,
+// which lowers the age, arrives once a second.
 const current = 2500 * time.Millisecond
 
 // watching observes the nodes' readiness and metrics.

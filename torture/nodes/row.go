@@ -413,14 +413,12 @@ func (s *system) folderDies(ctx context.Context) {
 	s.settle(ctx, "after a node that folds was killed")
 }
 
-// together kills two processes at the same moment: a node that has only the role derive, and the
-// NATS server that leads the stream of the telemetry or of the states. While the states' stream has
-// no leader, no node can renew its lease, so the other nodes cannot tell that the killed node is
-// gone.
+// together kills a node that only folds together with the server that leads the stream of the
+// telemetry or of the states. Without a leader of the states, no node can renew its lease, so the
+// others cannot tell that the killed node is gone.
 //
-// Two times are measured: until samples are acknowledged and the first new verdicts are stored
-// (acknowledgements are not interrupted if the telemetry's stream keeps its leader), and the
-// further time until every car has a new verdict.
+// It measures the time until samples are acknowledged and first verdicts stored (they may never
+// stop if the telemetry keeps its leader), and then until every car has a new verdict.
 func (s *system) together(ctx context.Context) {
 	rnd := s.a.Rand(3)
 	s.startFolder(ctx)
@@ -448,9 +446,8 @@ func (s *system) together(ctx context.Context) {
 	s.settle(ctx, "after a server and a node that folds were killed")
 }
 
-// startFolder starts a node that has only the role derive, and waits until it folds. The node's
-// name decides which partitions it gets. A few names get none; then startFolder tries again with
-// another name.
+// startFolder starts a node that only folds, and waits until it does. Its name decides which
+// partitions it gets: if none, startFolder tries another name.
 func (s *system) startFolder(ctx context.Context) {
 	for range 20 {
 		s.folders++

@@ -43,9 +43,8 @@ var Row = row.Row{
 
 const (
 	windows = 8 // seconds measured before and during each flood
-	// rounds is the maximum number of times that a flood is made. The flood is repeated while
-	// the other source's delays are too long. Other load on the machine can only lengthen the
-	// delays, so the result is that of the round in which they grew least.
+	// rounds is the maximum number of times that a flood is made. The best round counts,
+	// because other load on the machine can only lengthen the delays.
 	rounds = 3
 )
 

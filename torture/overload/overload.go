@@ -105,9 +105,8 @@ const (
 	watched      = 4 * time.Second         // observation after an overload
 )
 
-// rounds is the number of measurements of each rate. Other load on the machine changes within
-// seconds, so each round measures all rates in turn, and the result of a rate is the median of its
-// rounds.
+// rounds is the number of measurements of each rate, in turn, because other load changes within
+// seconds. Their median counts.
 const rounds = 3
 
 // rates are the rates of requests, relative to the node's measured capacity. If least is 0, the
@@ -292,10 +291,9 @@ func (n *node) check(name string, r result) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// recovered returns the time from began until the end of the last bad request. A request that
-// failed is bad. A slow request, which took longer than the parameter normal, is bad only if others
-// were slow, too: of the requests that were due in the second that begins with this request, at
-// least two (itself included) and at least a hundredth were slow.
+// recovered returns the time from began until the end of the last bad request: one that failed, or
+// that took longer than normal if others did, too: at least two, and at least a hundredth of those
+// due in the second that begins with it.
 func recovered(all []outcome, began time.Time, normal time.Duration) (after time.Duration) {
 	slices.SortFunc(all, func(a, b outcome) int { return a.due.Compare(b.due) })
 	for i, f := range all {
@@ -322,10 +320,9 @@ type quota struct {
 	cores float64 // part of one core
 }
 
-// period is the interval at which the kernel grants CPU time to the group, in microseconds. It is
-// the same as in a container. It must not be much shorter, because the kernel may notice up to 4 ms
-// late, at its next tick, that the group has used up its time. It then deducts the excess from the
-// next period, and in a short period, the excess would be most of the time.
+// period is the interval, in microseconds, at which the kernel grants CPU time, as in a container.
+// The kernel notices up to 4 ms late that the time is used up, and deducts the excess from the next
+// period, which must be much longer.
 const period = 100_000
 
 // newQuota creates a control group of processes that may use the given thousandths of a core.

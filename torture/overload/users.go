@@ -24,9 +24,8 @@ import (
 	"carstate/torture/row"
 )
 
-// patience is how long a user waits for an answer. maxUsers is the maximum number of users, each
-// with at most one connection. If all of them are waiting for answers, further requests are sent by
-// newcomers (see dialers).
+// patience is how long a user waits for an answer. maxUsers is the maximum number of users. If all
+// of them wait, further requests are sent by newcomers (see dialers).
 const (
 	patience = time.Second
 	maxUsers = 2000
@@ -339,17 +338,15 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	return http.StatusOK, again, nil
 }
 
-// Newcomers send the requests that are due while all users wait, so that requests are offered at
-// the required rate. Each newcomer tries once to connect. If the kernel accepts the connection at
-// once, the newcomer becomes a user. Otherwise the kernel has dropped the attempt and would repeat
-// it only after a second, when the newcomer's patience has ended.
+// Newcomers send the requests that are due while all users wait. Each tries once to connect. If the
+// kernel accepts the connection at once, the newcomer becomes a user. Otherwise the kernel would
+// try again only after a second, when the newcomer's patience has ended.
 
 // maxConnected is the maximum number of users, including those that were newcomers before.
 const maxConnected = 3 * maxUsers
 
-// dialers is the number of goroutines that connect newcomers, each one newcomer after the other.
-// The constant behind is the maximum number of newcomers that wait for a dialer. If more are
-// waiting, the machine cannot send at the rate that the row requires.
+// dialers is the number of goroutines that connect newcomers, and behind the maximum number of
+// waiting newcomers. If more wait, the machine cannot send at the required rate.
 const (
 	dialers = 2
 	behind  = 1024
@@ -399,10 +396,9 @@ func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// fleet holds the cars whose telemetry overloads a node, and a journal of what was acknowledged.
-// The number of a request determines its samples. Each car sends one sample per second of its own
-// time. After the number of samples in the constant drives, a new car replaces it, so that later
-// samples of the same car cannot hide a lost sample for long.
+// fleet holds the cars whose telemetry overloads a node, and a journal. The number of a request
+// determines its samples. After drives samples, one for each second of its own time, a car is
+// replaced, so that later samples cannot hide a lost one for long.
 type fleet struct {
 	load  *load.Load // keeps the journal and compares a node with it
 	begin int64      // when each car's time begins, Unix s

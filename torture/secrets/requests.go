@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"carstate/bench/must"
@@ -103,9 +104,8 @@ func (c connect) packets(version byte, fill func(string) string) string {
 // patience is the time limit for an answer.
 const patience = 30 * time.Second
 
-// send sends bytes to a listener and searches the answer. The answer ends when the listener closes
-// the connection or the function enough returns true. If enough is nil and text is not a request
-// with Connection: close, send closes the sending side of the connection.
+// send sends bytes to a listener and searches the answer, which ends when the connection closes or
+// enough returns true. If neither will happen, send closes its sending side.
 func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte) {
 	var d net.Dialer
 	c := must.Get(d.DialContext(ctx, "tcp", r.node.Address(listener)))
@@ -273,13 +273,6 @@ func (b *browser) pages(ctx context.Context) {
 	}
 }
 
-// drive is a recorded drive, as input for the command replay.
-const drive = "Time,Engine Coolant Temperature [°C],Intake Manifold Absolute Pressure [kPa],Engine RPM [RPM],Vehicle " +
-	"Speed Sensor [km/h],Intake Air Temperature [°C],Air Flow Rate from Mass Flow Sensor [g/s],Absolute Throttle " +
-	"Position [%],Ambient Air Temperature [°C],Accelerator Pedal Position D [%],Accelerator Pedal Position E [%]\n" +
-	"23:59:58.000,91,101.0,810.0,10.0,22.0,4.11,13.5,15.0,14.1,14.5\n" +
-	"23:59:59.000,91,101.0,820.0,12.0,22.0,4.19,14.5,15.0,14.1,14.5\n"
-
 // typedWhole names the secrets with which typeCommands always runs every command line.
 var typedWhole = []string{"a token", "a source's key", "the admin key"}
 
@@ -313,19 +306,17 @@ func (r *round) typeCommands(ctx context.Context) {
 	}
 	r.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	some := make(chan struct{}, 8) // limits concurrency; most of the commands wait
-	errs := make(chan error, len(all))
-	for _, c := range all {
+	errs := make([]error, len(all))
+	var running sync.WaitGroup
+	for i, c := range all {
 		some <- struct{}{}
-		go func() {
-			errs <- r.typed(ctx, c.dir, c.as, c.line)
+		running.Go(func() {
+			errs[i] = r.typed(ctx, c.dir, c.as, c.line)
 			<-some
-		}()
+		})
 	}
-	var err error
-	for range all {
-		err = errors.Join(err, <-errs)
-	}
-	must.Do(err)
+	running.Wait()
+	must.Do(errs...)
 	for _, file := range backups { // they may contain only hashes
 		text := must.Get(os.ReadFile(file))
 		if len(text) < 1000 {
@@ -340,7 +331,7 @@ func writeFiles(dir, secret string) {
 	for name, text := range map[string]string{
 		"file":              secret + "\n" + secret,
 		"keyfile":           secret,
-		"drive.csv":         drive,
+		"drive.csv":         string(must.Get(files.ReadFile("drive.csv"))),
 		"foreign/" + secret: secret,
 		"badkey/admin.key":  secret + secret + "\n",
 		"config1":           "log-level = " + secret + "\n",

@@ -34,7 +34,7 @@ import (
 //go:embed row.md.tmpl
 var prose string
 
-//go:embed *.txt
+//go:embed *.txt drive.csv
 var files embed.FS
 
 // Requests and command lines that contain secrets. TOKEN and {token} are replaced by a secret, VID

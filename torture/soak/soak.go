@@ -68,9 +68,8 @@ type series struct {
 	of map[string][]float64
 }
 
-// limits are the limits of each measured quantity, in its unit. The field floor is the growth over
-// the second half of the run that chance can cause. The field most is the maximum of the quantity;
-// 0 means that it has none.
+// limits are the limits of each quantity. floor is the growth over the second half of the run that
+// chance can cause, and most the maximum, or 0.
 var limits = []struct {
 	name, unit string
 	floor      float64

@@ -237,21 +237,16 @@ const (
 func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context, i int)) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	next := make(chan int)
 	var all sync.WaitGroup
-	for range callers {
+	for c := range callers {
 		all.Go(func() {
-			for i := range next {
+			for i := v.from + c*step; i < v.to && ctx.Err() == nil; i += callers * step {
 				if err := must.Caught(func() { do(ctx, i) }); err != nil && ctx.Err() == nil {
 					cancel(err)
 				}
 			}
 		})
 	}
-	for i := v.from; i < v.to && ctx.Err() == nil; i += step {
-		next <- i
-	}
-	close(next)
 	all.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		must.Do(err)

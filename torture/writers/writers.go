@@ -51,8 +51,7 @@ func (l Layout) Writers() int { return l.HTTP + l.MQTT }
 func Faulty(writer, n int) bool { return (writer+n)%2 == 1 }
 
 // Fleet is a number of writers that report all the time, to any node that accepts their samples. It
-// keeps its journal in this process, so faults injected into the nodes do not affect the journal. A
-// Fleet is safe for concurrent use.
+// keeps its journal in this process, out of reach of faults. It is safe for concurrent use.
 type Fleet struct {
 	Layout
 	a           *row.Attempt
@@ -86,10 +85,9 @@ func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, sourc
 // Wait waits until all writers have ended.
 func (f *Fleet) Wait() { f.running.Wait() }
 
-// write is one writer. It sends batches until ctx ends. It offers a batch to one node
-// after the other until a node acknowledges the batch, and only then sends the next
-// batch. Otherwise, a later sample of a car could arrive before an earlier one, and the
-// expected state of the car would be unknown.
+// write is one writer. It offers a batch to one node after the other until one acknowledges it, and
+// only then sends the next. Otherwise samples could change their order, and the expected state of
+// the car would be unknown.
 func (f *Fleet) write(ctx context.Context, w int) {
 	rnd := f.a.Rand(1000 + w)
 	send := f.post
