@@ -62,8 +62,8 @@ func needs() error {
 }
 
 func run(ctx context.Context, a *row.Attempt) {
-	w := &world{attempt: a, log: &logWatch{attempt: a}, contract: &contract{make(map[string]*token), make(map[string]car),
-		make(map[string]document)}}
+	w := &world{attempt: a, log: &logWatch{attempt: a},
+		contract: &contract{make(map[string]*token), make(map[string]car), make(map[string]document)}}
 	// Verdicts must not become stale during a long run.
 	w.Node = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
 		Flags: []string{"--max-age", "48h"}, Heard: w.log.hear}, time.Minute))
@@ -74,15 +74,9 @@ func run(ctx context.Context, a *row.Attempt) {
 	for _, path := range []string{"/", "/openapi.json", "/reference/"} {
 		w.documents[path] = readDocument(w.URL(nodeprocess.Query) + path)
 	}
-	for _, part := range []struct {
-		name string
-		do   func(context.Context, *world)
-	}{{"requests", requests}, {"dawdling", dawdle}, {"nginx", behindNginx}, {"haproxy", behindHAProxy}, {"telemetry", telemetry},
-		{"slow clients", slow}} {
-		began := time.Now()
-		part.do(ctx, w)
+	for _, part := range []func(context.Context, *world){requests, dawdle, behindNginx, behindHAProxy, telemetry, slow} {
+		part(ctx, w)
 		must.Do(ctx.Err())
-		a.Logf("%s took %s", part.name, time.Since(began).Round(time.Millisecond))
 	}
 	if w.HasEnded() {
 		a.Wrong("the process has ended; its last output: %.300q", w.Log()[max(0, len(w.Log())-300):])

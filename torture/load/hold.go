@@ -51,8 +51,7 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 
 // Hold waits until the node shows what was acknowledged before the call, and then calls look. It is
 // a finding if the node does not show it in time, or ends by itself.
-func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node,
-	look func(context.Context, *nodeprocess.Node)) {
+func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node)) {
 	err := l.settle(ctx, n)
 	settled := err == nil
 	if settled {

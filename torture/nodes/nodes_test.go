@@ -73,14 +73,13 @@ func TestNothingMeasured(t *testing.T) {
 			passed bool
 		}{
 			"all of it":        {func(measured) {}, true},
-			"another one, too": {func(m measured) { m.take("a server stopped: x", time.Hour) }, true},
+			"another one, too": {func(m measured) { m["a server stopped: x"] = time.Hour }, true},
 			"not measured":     {func(m measured) { delete(m, p.name) }, false},
-			"too long":         {func(m measured) { m.take(p.name, 61*time.Second) }, false},
+			"too long":         {func(m measured) { m[p.name] = 61*time.Second }, false},
 		} {
 			a, m := attempt(t), make(measured)
 			for _, p := range promised {
-				m.take(p.name, time.Second)
-				m.take(p.name, 0)
+				m[p.name] = time.Second
 			}
 			c.change(m)
 			m.report(a)

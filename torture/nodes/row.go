@@ -102,7 +102,10 @@ func run(ctx context.Context, a *row.Attempt) {
 // measured holds the longest durations that were measured, by their names in the document.
 type measured map[string]time.Duration
 
-func (m measured) take(name string, d time.Duration) { m[name] = max(m[name], d) }
+func (s *system) take(name string, d time.Duration) {
+	s.a.Logf("%s: %.1f s", name, d.Seconds())
+	s.measured[name] = max(s.measured[name], d)
+}
 
 // promised are the promised limits of durations, in seconds.
 var promised = []struct {
@@ -296,8 +299,7 @@ func (s *system) disturb(ctx context.Context) {
 
 // strike disables one server and brings it back.
 func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting bool, server int) {
-	at := time.Now()
-	s.load.Begin(at)
+	s.load.Begin(time.Now())
 	s.watch.begin()
 	must.Do(t.strike(s.cluster, server))
 	if lasting {
@@ -308,9 +310,7 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting boo
 	}
 	must.Do(t.heal(s.cluster, server))
 	s.settle(ctx, fmt.Sprintf("after server %d was %s", server, t.name))
-	stood, over := s.load.Worst(time.Now())
-	s.a.Logf("writes stood still for %.1f s at most, until %.1f s after; the oldest copy was %.1f s old", stood.Seconds(),
-		over.Sub(at).Seconds(), s.watch.greatestAge().Seconds())
+	stood, _ := s.load.Worst(time.Now())
 	s.take("a server "+t.name+": longest until writes are acknowledged again", stood)
 	s.take("greatest age of a node's copy", s.watch.greatestAge())
 	if d, ok := s.watch.feedsBehind(); ok {
@@ -337,8 +337,6 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, of 
 	_, over := s.load.Worst(time.Now())
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(over)) })
 	s.take(of+"then until every car has a new verdict, longest", time.Since(over))
-	s.a.Logf("writes are acknowledged again after %.1f s, and every car had a new verdict %.1f s after that",
-		over.Sub(struck).Seconds(), time.Since(over).Seconds())
 }
 
 // settle waits until the system has recovered: new samples are acknowledged and folded, all nodes
@@ -375,7 +373,6 @@ func (s *system) taken(ctx context.Context, n *nodeprocess.Node, signal syscall.
 	must.Do(n.Signal(signal))
 	at := time.Now() // only now, since the node may have folded samples until the signal
 	s.promise(ctx, outageWithin, when, func() error { return s.follow.newerThan(vehicle.At(at)) })
-	s.a.Logf("its partitions were taken after %.1f s", time.Since(at).Seconds())
 	return time.Since(at)
 }
 
@@ -440,8 +437,6 @@ func (s *system) together(ctx context.Context) {
 	s.take("a server and a node that folds are killed together: until samples are acknowledged and verdicts stored again",
 		flowing.Sub(struck))
 	s.take("then until every car has a new verdict", time.Since(flowing))
-	s.a.Logf("samples and verdicts are stored again after %.1f s, and every car had a new verdict %.1f s after that",
-		flowing.Sub(struck).Seconds(), time.Since(flowing).Seconds())
 	must.Do(s.cluster.servers[server].Start())
 	s.settle(ctx, "after a server and a node that folds were killed")
 }

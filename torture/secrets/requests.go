@@ -172,8 +172,7 @@ func (r *round) operate(ctx context.Context) {
 				if body != "" {
 					head += fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
 				}
-				r.send(ctx, "the answer of the admin API to `"+calls[i]+"`", nodeprocess.Admin, head+"\r\n"+body,
-					nil)
+				r.send(ctx, "the answer of the admin API to `"+calls[i]+"`", nodeprocess.Admin, head+"\r\n"+body, nil)
 			}
 		}
 		r.send(ctx, "the answers of the admin API", nodeprocess.Admin,
