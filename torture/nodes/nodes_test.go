@@ -75,7 +75,7 @@ func TestNothingMeasured(t *testing.T) {
 			"all of it":        {func(measured) {}, true},
 			"another one, too": {func(m measured) { m["a server stopped: x"] = time.Hour }, true},
 			"not measured":     {func(m measured) { delete(m, p.name) }, false},
-			"too long":         {func(m measured) { m[p.name] = 61*time.Second }, false},
+			"too long":         {func(m measured) { m[p.name] = 61 * time.Second }, false},
 		} {
 			a, m := attempt(t), make(measured)
 			for _, p := range promised {
