@@ -443,7 +443,10 @@ func shown(b []byte) string {
 
 // maxMessages is the maximum number of different messages in all refusals of a run. Messages must
 // be fixed texts. One that repeated its input would be different for nearly every request.
-const maxMessages = 60
+const (
+	maxMessages = 60
+	messages    = "different texts of refusals"
+)
 
 // note counts an answer, and returns what is wrong in comparison with earlier ones, or "".
 func note(all *row.Tally, a *answer) string {
@@ -456,5 +459,3 @@ func note(all *row.Tally, a *answer) string {
 	}
 	return ""
 }
-
-const messages = "different texts of refusals"

@@ -24,12 +24,13 @@ import (
 	"carstate/torture/row"
 )
 
-// talkers is the number of concurrent connections.
-const talkers = 8
-
-// patience is the time limit for everything that is sent and received over one connection. No
-// request makes the service wait, so only a hang or an overloaded machine exceeds the limit.
-const patience = 40 * time.Second
+const (
+	talkers = 8    // concurrent connections
+	proxied = 4000 // conversations through each proxy
+	// patience is the time limit for everything that is sent and received over one connection.
+	// Only a hang or an overloaded machine exceeds it.
+	patience = 40 * time.Second
+)
 
 // exchange is the result of sending a stream.
 type exchange struct {
@@ -177,9 +178,6 @@ func readDocument(url string) document {
 	}
 	return d
 }
-
-// proxied is the number of conversations through each proxy.
-const proxied = 4000
 
 func behindNginx(ctx context.Context, w *world) {
 	w.behind(ctx, "nginx", "-p DIR -c DIR/config -e stderr")

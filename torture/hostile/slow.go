@@ -19,19 +19,14 @@ import (
 	"carstate/torture/row"
 )
 
-// slowClients is the number of clients of slowhttptest.
-const slowClients = 4000
-
-// rounds is the maximum number of times that one attack is made. The result is that of the best
-// round, because other load on the machine can only lengthen the delays of other clients.
-const rounds = 3
-
-// recoveries is the maximum number of measurements of the delays after an attack.
-const recoveries = 6
-
-// heldWithin is the time in which slowhttptest, which opens some hundreds of connections a second,
-// must have connected half of its clients.
-const heldWithin = 15 * time.Second
+const (
+	slowClients = 4000 // clients of slowhttptest
+	rounds      = 3    // of an attack, at most; the best counts, as other load can only lengthen delays
+	recoveries  = 6    // measurements after an attack, at most
+	// heldWithin is the time in which slowhttptest, which opens some hundreds of connections a
+	// second, must have connected half of its clients.
+	heldWithin = 15 * time.Second
+)
 
 // attack is one kind of slow client.
 type attack struct {

@@ -20,6 +20,15 @@ import (
 	"carstate/internal/vehicle"
 )
 
+// Time limits, for a busy machine.
+const (
+	readyLimit  = 2 * time.Minute  // of a start
+	holdLimit   = 5 * time.Minute  // of a check of all vehicles
+	settleLimit = time.Minute      // for a sample to become visible
+	storedLimit = 10 * time.Second // for the node to store a state that an answer already includes
+	adminLimit  = 30 * time.Second // of an operation until its acknowledgement
+)
+
 // Refused returns nil if a start failed because the node was killed. If the node itself refused to
 // start, Refused reports a finding and returns err.
 func (l *Load) Refused(err error) error {
@@ -29,9 +38,6 @@ func (l *Load) Refused(err error) error {
 	}
 	return nil
 }
-
-// readyLimit is the time limit of a start. It is long, because a busy machine is slow.
-const readyLimit = 2 * time.Minute
 
 // Start starts a node. It is a finding if the node refuses to start or does not become ready.
 func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.Node, error) {
@@ -93,9 +99,6 @@ func (l *Load) NoteAcknowledged(vid string, at int64) { l.journal.acknowledge([]
 // Vehicles returns all vehicles with an acknowledged sample.
 func (l *Load) Vehicles() []string { return l.journal.all() }
 
-// holdLimit is longer than a check of all vehicles of a row takes.
-const holdLimit = 5 * time.Minute
-
 // HoldVehicles waits for everything acknowledged before the call, and then queries the vehicles.
 // The state of each must be at least as new as its newest acknowledged sample.
 func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) {
@@ -117,9 +120,6 @@ func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []str
 		must.Do(ctx.Err())
 	})
 }
-
-// watchedCars is the number of vehicles that are queried all the time.
-const watchedCars = 200
 
 // watch queries a watcher's part of the vehicles that report repeatedly, until ctx ends. No event
 // time may decrease, and no known vehicle may become unknown, even across a restart.
@@ -155,9 +155,6 @@ func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car
 	l.report(l.journal.check(vid, was, a, settled))
 	return true
 }
-
-// settleLimit is the time limit for a sample to become visible on a busy machine.
-const settleLimit = time.Minute
 
 // barrierCar is a vehicle of the load's own. When an answer includes one of its samples, the node
 // has folded all samples that were stored before that one.
@@ -210,11 +207,10 @@ func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 // issued before the oldest of them are not looked for.
 const maxEvents = 1000
 
-// adminLimit is longer than an operation takes until its acknowledgement.
-const adminLimit = 30 * time.Second
-
-// These numbers of vehicles, states and secrets are compared after each restart.
+// These numbers of vehicles, states and secrets are compared after each restart, and watchedCars are
+// queried all the time.
 const (
+	watchedCars = 200
 	newestCars  = 1500
 	anyCars     = 500
 	someRecords = 10
@@ -294,9 +290,6 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 		}
 	}
 }
-
-// storedLimit is the time limit for the node to store a state that an answer already includes.
-const storedLimit = 10 * time.Second
 
 // checkState checks a stored state. No reading in it may be older than the vehicle's newest
 // acknowledged sample, and each speed must be that of the sample with the same time.

@@ -173,7 +173,12 @@ func lines(samples []sample) string {
 
 // MustHaveHappened reports what was acknowledged. A kind that never was is a finding.
 func (l *Load) MustHaveHappened() {
-	n := l.journal.count()
+	l.journal.mu.Lock()
+	n := make(map[group]int)
+	for _, r := range l.journal.records {
+		n[r.group]++
+	}
+	l.journal.mu.Unlock()
 	l.a.Some("HTTP requests acknowledged", int(l.posted.Load()))
 	l.a.Some("MQTT messages acknowledged", int(l.published.Load()))
 	l.a.Some("tokens issued", n[group{}]+n[group{gone: true}])
@@ -355,17 +360,6 @@ func (j *journal) watched(n int) []string {
 
 // group is a kind of records: of tokens or of sources, and whether they are revoked or removed.
 type group struct{ source, gone bool }
-
-// count returns the numbers of records, by their groups.
-func (j *journal) count() map[group]int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	n := make(map[group]int)
-	for _, r := range j.records {
-		n[r.group]++
-	}
-	return n
-}
 
 // newest returns copies of the n newest records of each group, the newest first.
 func (j *journal) newest(n int) (found []record) {

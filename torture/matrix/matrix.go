@@ -31,8 +31,11 @@ import (
 	"carstate/torture/row"
 )
 
-// inCI is the number of triples (of a token, an operation and a vehicle) in `make torture`.
-const inCI = 100_000
+const (
+	inCI     = 100_000 // triples (of a token, an operation and a vehicle) in `make torture`
+	perCheck = 4_000   // triples, about, in one random sequence of the test
+	cars     = 128     // vehicles of each sort
+)
 
 //go:embed row.md.tmpl
 var prose string
@@ -50,9 +53,6 @@ func run(ctx context.Context, a *row.Attempt) {
 	machine(ctx, a)
 	timing(ctx, a)
 }
-
-// perCheck is the approximate number of triples in one random sequence of the test.
-const perCheck = 4_000
 
 // wrong matches a finding in the output of the test.
 var wrong = regexp.MustCompile(`(?m)failed after \d+ tests: wrong: (.*)$`)
@@ -111,9 +111,6 @@ const (
 	forbiddenSilent
 	sorts
 )
-
-// cars is the number of vehicles of each sort.
-const cars = 128
 
 // timing measures whether an answer's time distinguishes a vehicle that is not granted from none.
 func timing(ctx context.Context, a *row.Attempt) {

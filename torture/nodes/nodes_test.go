@@ -44,7 +44,7 @@ func TestMissing_FindsLostReadings(t *testing.T) {
 // is reported as a finding.
 func TestFollowing_FindsStatesThatGoBack(t *testing.T) {
 	a := attempt(t)
-	f := newFollowing(a)
+	f := &following{a: a, at: make(map[vehicle.ID]vehicle.UnixMilli)}
 	for _, id := range layout.All() {
 		f.put(id, &vehicle.State{Time: 10})
 		f.put(id, &vehicle.State{Time: 10})

@@ -32,10 +32,6 @@ type following struct {
 	states int
 }
 
-func newFollowing(a *row.Attempt) *following {
-	return &following{a: a, at: make(map[vehicle.ID]vehicle.UnixMilli)}
-}
-
 // run follows the feed of states until ctx ends.
 func (f *following) run(ctx context.Context, e *cluster.Engine) {
 	if err := e.FollowStates(ctx, f.put, func() {}); err != nil && ctx.Err() == nil {

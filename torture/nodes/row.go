@@ -142,20 +142,17 @@ func (m measured) report(a *row.Attempt) {
 // seconds returns a duration in seconds, rounded to 10 ms.
 func seconds(d time.Duration) float64 { return d.Round(10 * time.Millisecond).Seconds() }
 
-// carstates is the number of nodes of carstate. Each has all roles.
-const carstates = 3
+const (
+	carstates  = 3         // nodes of carstate, each with all roles
+	sourceName = "gateway" // of the cars
+	// partitions is so small that each partition has cars. So if a partition has no owner, some cars
+	// get no new verdicts, and the row notices.
+	partitions  = 8
+	startWithin = 2 * time.Minute // for each step of the start, even on a busy machine
+)
 
-// sourceName is the name of the cars' source. layout says how many cars report.
-const sourceName = "gateway"
-
+// layout says how many cars report.
 var layout = writers.Layout{HTTP: 4, MQTT: 1, Cars: 6}
-
-// partitions is the number of partitions. It is so small that each partition has cars. So if a
-// partition has no owner, some cars get no new verdicts, and the row notices.
-const partitions = 8
-
-// startWithin is the time limit of each step of the start, even on a busy machine.
-const startWithin = 2 * time.Minute
 
 // system is everything that runs in the row.
 type system struct {
@@ -205,7 +202,7 @@ func (s *system) startTraffic(ctx context.Context) {
 	}
 	rest, stopRest := context.WithCancel(ctx)
 	s.stopRest = stopRest
-	s.follow, s.watch = newFollowing(s.a), new(watching)
+	s.follow, s.watch = &following{a: s.a, at: make(map[vehicle.ID]vehicle.UnixMilli)}, new(watching)
 	s.running.Go(func() { s.follow.run(rest, s.engine) })
 	for i, n := range s.nodes {
 		s.running.Go(func() { s.watch.run(rest, i, n) })

@@ -122,14 +122,12 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 	atOnce := 0
 	for range rounds {
 		before := p.measure(ctx, windows, "nothing")
-		began, cpu := time.Now(), must.Get(t.CPU())
 		stop := f.start(ctx, t)
 		err := f.await(ctx)
 		var under []time.Duration
 		if err == nil {
 			under = p.measure(ctx, windows, f.name)
 		}
-		busy := float64(must.Get(t.CPU())-cpu) / float64(time.Since(began))
 		held := stop()
 		must.Do(ctx.Err())
 		must.Do(err)
@@ -138,8 +136,7 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 			now = append(now, float64(under[i].Microseconds())/1000)
 			times = append(times, math.Round(100*float64(under[i])/float64(before[i]))/100)
 		}
-		a.Logf("%s, %d at once, the node busy for %.2f of the time: p99 of others in ms %v, to before %v",
-			f.name, held, busy, now, times)
+		a.Logf("%s, %d at once: p99 of others in ms %v, to before %v", f.name, held, now, times)
 		if ratios == nil || max(times[0], times[1]) < max(ratios[0], ratios[1]) {
 			ratios, during, atOnce = times, now, held
 		}

@@ -94,6 +94,13 @@ func (n *node) confine() {
 	row.Confine(n.process.PID(), n.processor)
 }
 
+// calmRate is the rate of a light load, in requests per second. From the p99 tooBusy on, the machine
+// is too busy to measure anything.
+const (
+	calmRate = 100
+	tooBusy  = 250 * time.Millisecond
+)
+
 // Durations of the phases.
 const (
 	settleTime   = 2500 * time.Millisecond // of a closed loop, before its results count
@@ -156,12 +163,6 @@ func (n *node) closed(ctx context.Context, users int) float64 {
 	n.check(fmt.Sprintf("%s, %d users: ", n.what, users), r)
 	return float64(r.good) / closedTime.Seconds()
 }
-
-// tooBusy is the p99 of a light load from which on the machine is too busy to measure anything.
-const tooBusy = 250 * time.Millisecond
-
-// calmRate is the rate of the light load, in requests per second.
-const calmRate = 100
 
 // measured is the result of the requests of one measurement, with their cost.
 type measured struct {

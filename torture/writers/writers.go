@@ -95,7 +95,13 @@ func (f *Fleet) write(ctx context.Context, w int) {
 		m := &load.Sender{Source: f.source, Key: f.key, ID: fmt.Sprint(f.source, w)}
 		defer m.Close()
 		send = func(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool, err error) {
-			return publish(ctx, m, node, batch)
+			for n = range batch {
+				err = m.Send(ctx, node, string(batch[n].Vehicle), ingest.AppendJSON(nil, &batch[n]))
+				if err != nil {
+					return n, errors.Is(err, serverBusy), err
+				}
+			}
+			return len(batch), false, nil
 		}
 	}
 	tick := time.NewTicker(every)
@@ -121,7 +127,11 @@ func (f *Fleet) write(ctx context.Context, w int) {
 			batch = batch[n:]
 			switch {
 			case err == nil:
-				f.acknowledged(w, began, time.Now())
+				now := time.Now()
+				if d := now.Sub(f.since[w]); d > f.longest {
+					f.longest, f.over = d, now
+				}
+				f.since[w], f.sent[w] = now, began
 			case refused:
 				f.refused++
 			default:
@@ -192,14 +202,6 @@ func (f *Fleet) Begin(now time.Time) {
 	f.longest, f.over = 0, now
 }
 
-// acknowledged records that a batch, first sent at the given time, was acknowledged. f.mu is held.
-func (f *Fleet) acknowledged(w int, sent, now time.Time) {
-	if d := now.Sub(f.since[w]); d > f.longest {
-		f.longest, f.over = d, now
-	}
-	f.since[w], f.sent[w] = now, sent
-}
-
 // Flowing returns an error until a batch of every writer sent after since is acknowledged.
 func (f *Fleet) Flowing(since time.Time) error {
 	f.mu.Lock()
@@ -251,14 +253,3 @@ func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicl
 
 // serverBusy is the MQTT reason code that corresponds to HTTP 503.
 const serverBusy load.Refusal = 0x89
-
-// publish sends samples by MQTT until one is not acknowledged. n is the number acknowledged.
-func publish(ctx context.Context, m *load.Sender, node *nodeprocess.Node, batch []vehicle.Sample) (n int,
-	refused bool, err error) {
-	for n = range batch {
-		if err := m.Send(ctx, node, string(batch[n].Vehicle), ingest.AppendJSON(nil, &batch[n])); err != nil {
-			return n, errors.Is(err, serverBusy), err
-		}
-	}
-	return len(batch), false, nil
-}
