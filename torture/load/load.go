@@ -60,9 +60,6 @@ type Load struct {
 	Asked, Unanswered, posted, published atomic.Int64
 }
 
-// ownSource is the name of the source with which the load sends telemetry.
-const ownSource = "fleet"
-
 // New returns a load whose random numbers depend on the attempt's seed.
 func New(a *row.Attempt) *Load {
 	l := &Load{a: a, journal: newJournal(), base: time.Now().Add(-23 * time.Hour).Unix()}
@@ -75,7 +72,7 @@ func New(a *row.Attempt) *Load {
 
 // Prepare adds the source and the token of the load. The node must be ready.
 func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) {
-	l.key = must.Get(n.AddSource(ctx, ownSource))
+	l.key = must.Get(n.AddSource(ctx, "fleet"))
 	l.token = must.Get(n.IssueToken(ctx, "watcher")).AccessToken
 }
 
@@ -421,7 +418,7 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 // publish sends telemetry by MQTT until ctx ends, over one connection at a time for several fleets.
 func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fleets []*fleet) {
 	for ctx.Err() == nil {
-		client, err := Dial(ctx, n, ownSource, l.key, fmt.Sprintf("gateway%d", number))
+		client, err := Dial(ctx, n, "fleet", l.key, fmt.Sprintf("gateway%d", number))
 		if err != nil {
 			if !rest(ctx) {
 				return

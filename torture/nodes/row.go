@@ -238,11 +238,9 @@ type kind struct {
 	strike, heal func(c *natsCluster, server int) error
 }
 
-// killed is the name of the kind for which limits are promised.
-const killed = "killed"
-
+// kinds lists the kinds. Limits are promised for the first one.
 var kinds = []kind{
-	{killed,
+	{"killed",
 		func(c *natsCluster, i int) error { c.servers[i].Kill(); return nil },
 		func(c *natsCluster, i int) error { return c.servers[i].Start() }},
 	{"stopped",
@@ -272,7 +270,7 @@ func (s *system) disturb(ctx context.Context) {
 	for i := range s.a.Count {
 		if len(order) == 0 {
 			order = slices.Clone(kinds)
-			mixed := order[1:] // without the kind killed
+			mixed := order[1:]
 			if i > 0 {
 				mixed = order
 			}
