@@ -322,10 +322,10 @@ func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) {
 	c := must.Get(n.AdminClient())
 	listed := make(map[record]bool)
 	for _, t := range must.Get(c.Tokens(ctx)) {
-		listed[record{id: t.ID, group: group{gone: t.RevokedAt != nil}}] = true
+		listed[record{id: t.ID, gone: t.RevokedAt != nil}] = true
 	}
 	for _, s := range must.Get(c.Sources(ctx)) {
-		listed[record{id: s.Name, group: group{source: true}}] = true
+		listed[record{id: s.Name, source: true}] = true
 	}
 	events := must.Get(c.SearchAudit(ctx, url.Values{"limit": {strconv.Itoa(maxEvents)}})).Events
 	audited, since := make(map[string]bool), time.Time{}

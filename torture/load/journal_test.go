@@ -130,7 +130,7 @@ func TestMustHaveHappened_FindsMissingOperations(t *testing.T) {
 	l := New(all)
 	l.posted.Add(1)
 	l.published.Add(1)
-	l.journal.records = []*record{{group: group{gone: true}}, {group: group{source: true}}}
+	l.journal.records = []*record{{gone: true}, {source: true}}
 	l.MustHaveHappened()
 	if o := all.Outcome(); !o.Passed() {
 		t.Errorf("everything happened: got %+v, want no finding", o)

@@ -619,7 +619,7 @@ func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 		return func() error {
 			s, err := c.AddSource(ctx, access.Request{Name: name, Vehicles: access.AllVehicles()})
 			return l.done(err, func() {
-				j.records = append(j.records, &record{group: group{source: true}, id: s.Name, secret: s.Key})
+				j.records = append(j.records, &record{source: true, id: s.Name, secret: s.Key})
 			})
 		}
 	}
