@@ -480,7 +480,7 @@ func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Cl
 	ended, end := context.WithCancelCause(context.Background())
 	c := &Client{Ended: ended, client: paho.NewClient(paho.ClientConfig{
 		Conn:               packets.NewThreadSafeConn(conn),
-		PacketTimeout:      5 * time.Second,
+		PacketTimeout:      10 * time.Second,
 		OnClientError:      func(err error) { end(err) },
 		OnServerDisconnect: func(m *paho.Disconnect) { end(Refusal(m.ReasonCode)) },
 	})}
