@@ -84,6 +84,9 @@ func (fs *haltingFS) noteResult(err error) error {
 // logFiles is the category that Pebble gives to the files of its write-ahead log.
 const logFiles vfs.DiskWriteCategory = "pebble-wal"
 
+// halt blocks its goroutine until the process ends, if err is not nil, because Pebble would end the
+// process at once if it got an error of the write-ahead log. The goroutine may hold locks of Pebble.
+// So another call that uses the store, even a read, may block until the process ends, too.
 func (fs *haltingFS) halt(err error) {
 	if err != nil {
 		fs.failWrites(err)
