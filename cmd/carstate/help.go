@@ -24,9 +24,9 @@ func (c *helpCommand) Run(given *kong.Context) error {
 	return usageError("%s", cmdline.Unquoted(err))
 }
 
-// helpText holds the help texts of all commands. It also holds the second parts of those help texts
-// of flags that are too long for the line of a struct tag. Each text follows a line "## NAME" (see
-// [cmdline.Texts]).
+// helpText holds the help texts of all commands. If the help text of a flag is too long for the line
+// of its struct tag, the tag has only the beginning, and helpText holds the rest. Each text follows
+// a line "## NAME" (see [cmdline.Texts]).
 //
 //go:embed help.txt
 var helpText string

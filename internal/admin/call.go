@@ -46,9 +46,9 @@ func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *h
 	}), name: name, status: status}
 }
 
-// call returns the handler of an API call whose request and response have JSON bodies. The handler
-// works as that of the method handle. In addition, it decodes the request body into In, and encodes
-// the Out that do returns as the response body. If In cannot be decoded, do is not called.
+// call is like [Server.handle], for an API call whose request and response have JSON bodies. The
+// handler decodes the request body into In, calls do, and encodes the Out that do returns as the
+// response body. If the body cannot be decoded into In, do is not called.
 func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
 	e := s.handle(name, status, func(w http.ResponseWriter, r *http.Request) error {
 		in, err := readBody[In](w, r)

@@ -66,8 +66,8 @@ func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 		s.startDrive(kmh, t)
 		s.Traffic.Moved = kmh > moving
 	case step > maxStep:
-		// The car may have been anywhere. Its memory is kept, but a stop from before the silence
-		// has ended.
+		// The car sent no speed for a while, and may have been anywhere since. The contents of
+		// Traffic are kept, except a stop that began before, which has ended.
 		s.Traffic.Stop = 0
 	case step > 0:
 		seconds, left := float32(step.Seconds()), s.Traffic.Cruise > 0
@@ -288,8 +288,8 @@ func (s *State) share(r *rules, t UnixMilli) (road bool) {
 		return false
 	}
 	// DelayBehind and DelayAhead are multiples of the travel time at the road's own free flow,
-	// a.FreeKmh. If that is only a guess (a.Young), m.FreeKmh may be another and better value, so
-	// the delays are converted to m.FreeKmh.
+	// a.FreeKmh. Share uses the free flow m.FreeKmh, so the delays are converted to it. The two
+	// free flows differ if a.FreeKmh is only a guess (a.Young) and a better value is known.
 	scale := m.FreeKmh / a.FreeKmh
 	behind := 1 / max(own, leastShare)
 	if a.DelayBehind > 0 {

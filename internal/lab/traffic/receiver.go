@@ -40,10 +40,10 @@ func (p *point) stray(random *rand.Rand, meter, keep float64) {
 	p.northMeter = keep*p.northMeter + fresh*random.NormFloat64()
 }
 
-// locate adds to the readings r the car's position at the time in the parameter at. The parameter
-// seconds is how many seconds ago this time was; locate computes the position at this time from the
-// present position. A parked car is at the kerb where it left its road. In side streets, the
-// receiver has no position, as between high buildings.
+// locate adds the car's position at the time at to the readings r. The time at was the given number
+// of seconds ago, so locate computes back from the present position. A parked car is at the kerb
+// where it left its road. In side streets, locate adds nothing: the receiver is assumed to have no
+// reception there, as a real one between high buildings.
 func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *vehicle.Readings) error {
 	var is point
 	var heading, mps float64

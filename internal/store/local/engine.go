@@ -295,10 +295,9 @@ func (e *Engine) haltingFS() *haltingFS {
 // wait. So a quarter of the memory remains for the block cache.
 const memTables = 4
 
-// Sizes of the blocks of the tables on disk. A start with a million vehicles took 3.2 s with
-// Pebble's defaults, and 1.3 s with the sizes below. The sizes are one of two reasons for the
-// difference. The other reason is that the answers of each vehicle are stored under a key of their
-// own, so that a start need not read the states.
+// Sizes of the blocks of the tables on disk. Two changes together shortened a start with a million
+// vehicles from 3.2 s to 1.3 s: sizes other than Pebble's defaults, and a key of its own for the
+// answers of each vehicle, so that a start need not read the states.
 //
 // With blocks of 16 KiB, reading, folding and storing a state takes a quarter more CPU time than
 // with the sizes below. With blocks of 4 KiB, it takes no less.

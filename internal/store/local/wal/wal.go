@@ -114,8 +114,8 @@ func (f *logFile) SyncData() error {
 	return f.noteSynced(f.File.SyncData())
 }
 
-// noteSynced returns err, the result of a sync of the log. If err is nil, it records in the note
-// that all bytes written so far are synced.
+// noteSynced returns err, the result of a sync of the log. If err is nil, all bytes written so far
+// are synced, and noteSynced records this in f.synced and in the file beside the log (see [Note]).
 func (f *logFile) noteSynced(err error) error {
 	if err == nil {
 		f.synced = f.written
