@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -46,10 +45,8 @@ func buildNext(t *testing.T) (program string) {
 		}
 	}
 	program = filepath.Join(dir, "carstate-next")
-	build := exec.CommandContext(t.Context(), "go", "build", "-race", "-overlay", filepath.Join(dir, "overlay.json"),
-		"-o", program, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("the next version cannot be built: %v\n%s", err, out)
+	if err := goBuild("1", "-race", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program); err != nil {
+		t.Fatalf("the next version cannot be built: %v", err)
 	}
 	return program
 }
