@@ -146,17 +146,17 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 		rand.Read(d.Key)
 		return d, d.save()
 	}
-	return d, d.checkPartitions(d.identity, partitions)
+	return d, d.checkPartitions(partitions)
 }
 
-// checkPartitions returns an error if the directory has another number of partitions than wanted. A
-// value of 0 means that any number is wanted.
-func (d *dataDir) checkPartitions(id identity, wanted int) error {
-	if wanted == 0 || id.Format == 0 || wanted == id.Partitions {
+// checkPartitions returns an error if the directory has another number of partitions than wanted. If
+// wanted is 0, or the directory is new, it returns nil.
+func (d *dataDir) checkPartitions(wanted int) error {
+	if wanted == 0 || d.Format == 0 || wanted == d.Partitions {
 		return nil
 	}
 	return formatError(fmt.Sprintf("the data directory %s was made with %d partitions, which cannot change: leave "+
-		"--partitions out or set it to %d", d.path, id.Partitions, id.Partitions))
+		"--partitions out or set it to %d", d.path, d.Partitions, d.Partitions))
 }
 
 // inUse reports whether err, the error of locking a file, means that another process holds the
@@ -182,10 +182,12 @@ func (formatError) Is(target error) bool { return target == ErrFormat }
 // partitions than the parameter partitions; 0 means any number. If CheckFormat cannot read the
 // directory, it returns another error. It changes nothing, and a service may be using the directory.
 // If the directory is absent or empty, CheckFormat returns nil.
-func CheckFormat(dir string, partitions int) error {
+func CheckFormat(dir string, partitions int) (err error) {
 	d := &dataDir{fs: vfs.Default, path: dir}
-	id, err := d.identify()
-	return errors.Join(err, d.checkPartitions(id, partitions))
+	if d.identity, err = d.identify(); err != nil {
+		return err
+	}
+	return d.checkPartitions(partitions)
 }
 
 // read returns the identity that carstate.json contains, or the zero value if the directory is
