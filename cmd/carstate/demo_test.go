@@ -109,7 +109,7 @@ func TestDemoFleet(t *testing.T) {
 	}
 	if err := until(testkit.Patience, func() error {
 		driving, throttle := make(map[client.DrivingState]int), make(map[client.ThrottleState]int)
-		for i := range 200 {
+		for i := range 600 {
 			vid := fmt.Sprintf("SIM%05d", i)
 			d, err := developer.CarDrivingState(ctx, vid)
 			if err != nil {
@@ -123,7 +123,7 @@ func TestDemoFleet(t *testing.T) {
 			throttle[a.System]++
 		}
 		if min(driving[client.TrafficJam], driving[client.SlowDriving], driving[client.NormalDriving]) == 0 ||
-			throttle[client.ThrottleAnomaly] == 0 || throttle[client.ThrottleNormal] < 150 {
+			throttle[client.ThrottleAnomaly] == 0 || throttle[client.ThrottleNormal] < 450 {
 			return fmt.Errorf("not everything is on the roads: driving %v, throttle %v", driving, throttle)
 		}
 		return nil

@@ -128,7 +128,7 @@ func poll(ctx context.Context, ask func() error) error {
 // true, the cars report no positions.
 func Fleet(cars int, withoutPositions bool) simulate.Config {
 	return simulate.Config{
-		Vehicles: cars, Rate: 1, Seed: 1, Faults: max(0.2, 40/float64(max(1, cars))), FreeFlow: true,
+		Vehicles: cars, Rate: 1, Seed: 1, Faults: max(0.5, 40/float64(max(1, cars))), FreeFlow: true,
 		WithoutPositions: withoutPositions, Prefix: "SIM",
 	}
 }
