@@ -261,7 +261,7 @@ func span(s string) (d time.Duration, ok bool) {
 }
 
 // oldUntil returns a sentence for the user that says until when a replaced secret stays valid. The
-// parameter until has the times at which the earlier secrets end; the sentence gives the latest. If
+// parameter until has the times at which the replaced secrets end; the sentence gives the latest. If
 // until is empty, the sentence says that the replaced secret is no longer valid.
 func oldUntil(until []time.Time) string {
 	if len(until) == 0 {

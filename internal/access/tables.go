@@ -252,9 +252,9 @@ func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	return t.verify(kind, secret, now)
 }
 
-// Verify is like [Tokens.Verify], for the key of a source. In the counters of the source, it also
-// records now as the time of the last use of the key or, if the key is refused, of the last
-// refusal. If key looks like an access token, the error is [ErrIsToken].
+// Verify is like [Tokens.Verify], for the key of a source. If the key is or was the key of a
+// source, Verify also sets the time of the last use, or of the last refusal, in the counters of
+// that source to the parameter now. If key looks like an access token, the error is [ErrIsToken].
 func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	g, err := t.verify(SourceKind, key, now)
 	if err == ErrMalformed && (bytes.HasPrefix(key, []byte(TokenKind)) || bytes.HasPrefix(key, []byte(SandboxKind))) {

@@ -253,8 +253,8 @@ func (u *usage) counted() (sum int64) {
 	return sum
 }
 
-// running returns the calls that this process has counted, and the times of the latest use and the
-// latest refusal that this node knows of, even if they were on another node.
+// running returns the usage that this process knows of. Its calls are those that this process has
+// counted. Its times of the latest use and the latest refusal can also come from another node.
 func (u *usage) running() (r Usage) {
 	for _, c := range u.counters() {
 		var calls Calls

@@ -24,9 +24,8 @@ type names struct {
 	shards  [shardCount]nameShard
 }
 
-// nameShard has the vids of those vehicles that are in one shard of the table. Because both are
-// divided in the same way, a scan that looks up each vid of a nameShard searches a single shard of
-// the table, which stays in the processor's cache.
+// nameShard has the vids of those vehicles that are in one shard of the table. So a scan that looks
+// up each vid of a nameShard searches only that shard, which stays in the processor's cache.
 type nameShard struct {
 	mu      sync.Mutex // guards buckets
 	buckets [shardBuckets][]byte

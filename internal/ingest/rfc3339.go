@@ -6,9 +6,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// parseRFC3339 returns the time that b gives as a date-time of RFC 3339 with upper-case T and Z. It
-// drops digits after the milliseconds. If b is not such a text, or has a leap second, which Go's
-// time package cannot represent, it returns 0 and false.
+// parseRFC3339 returns the time that b gives as a date-time of RFC 3339, with an upper-case T and
+// with an upper-case Z or an offset such as +01:00. It drops digits after the milliseconds. If b is
+// not such a text, or has a leap second, which Go's time package cannot represent, it returns 0 and
+// false.
 func parseRFC3339(b []byte) (vehicle.UnixMilli, bool) {
 	var t time.Time
 	if t.UnmarshalText(b) != nil {

@@ -13,7 +13,7 @@ import (
 	"carstate/internal/access"
 )
 
-// backupFile returns the path of the marker file in the data directory that is written after each
+// backupFile returns the path of the file in the data directory that is written after each
 // backup. Its modification time is the time of the last backup.
 func backupFile(dir string) string { return filepath.Join(dir, "last-backup") }
 

@@ -166,9 +166,9 @@ func (q VehicleQuery) Check() error {
 
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", MaxVehicles)
 
-// question converts the query into a query of the fleet table. Its error is that of match. The
-// function clock returns the time at which a reading is checked: a verdict is stale if its reading
-// is too old at that time.
+// question converts the query into a query of the fleet table. If the query names a source that does
+// not exist, the error is a [Refusal]. The function clock returns the time at which a reading is
+// checked: a verdict is stale if its reading is too old at that time.
 func (p *Operations) question(q VehicleQuery, clock func() vehicle.UnixMilli) (fleet.Question, error) {
 	match, err := p.match(q)
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: p.cfg.MaxAge, Match: match}, err

@@ -116,9 +116,9 @@ func (l *Listener) updateBacklog() {
 }
 
 // markExcess marks the connections that are to be closed, and unmarks all others. If n more
-// connections are open than the limit allows, it marks the newest n. If n is at most an eighth of
-// the open connections, it marks none: closing them would be useless, because the next small change
-// of the limit would admit others in their place.
+// connections are open than the limit allows, it marks the newest n. But if n is at most an eighth
+// of the open connections, it marks none: closing them would be useless, because the next small
+// change of the limit would admit others in their place.
 func (l *Listener) markExcess() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

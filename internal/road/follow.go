@@ -25,8 +25,8 @@ const (
 	// headingMetres is the distance over which a car's heading is measured. It is long in
 	// comparison with a receiver's noise.
 	headingMetres = 20
-	// hysteresisDegrees is how far outside its octant (one of eight directions) a heading must be
-	// before the car changes to another octant.
+	// hysteresisDegrees is how far a heading must be outside the car's present octant (one of eight
+	// directions) before the car changes to another octant.
 	hysteresisDegrees = 10
 	// compassKmh is the minimum speed at which the heading that a receiver reports is used.
 	compassKmh = 10

@@ -65,7 +65,7 @@ const fastest = 4
 type stretch struct {
 	name vehicle.Stretch
 
-	// metres and seconds are sums of what cars drove here in the last minutes. The sums decay
+	// metres and seconds are sums of what cars drove here in the last few minutes. The sums decay
 	// exponentially, and are valid at the time newest. newest is the time of the newest reading, in
 	// seconds since 1970.
 	metres, seconds float32

@@ -137,7 +137,7 @@ func (b *Buffer) Count(text string) int { return strings.Count(b.String(), text)
 // RecordedDrives returns the directory of the published drives, which must not be copied into the
 // project. The directory is CARSTATE_DATA, or by default ../shared/data relative to the repository.
 // If it does not exist, RecordedDrives returns "" and prints a message that ends with the parameter
-// tested. That text says what is tested without these drives.
+// tested. That text says what is still tested without these drives.
 func RecordedDrives(tested string) string {
 	dir := os.Getenv("CARSTATE_DATA")
 	if dir == "" {

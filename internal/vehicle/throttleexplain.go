@@ -6,7 +6,7 @@ import (
 )
 
 // ExplainThrottle returns why [State.Throttle] gives its verdict. For a trouble code, the
-// explanation has the code and the length of the newest list of codes. For another anomaly, it has
+// explanation has the code and the number of codes in the newest list. For another anomaly, it has
 // the rule that found the anomaly, the readings of the sensors concerned, and what the rule
 // measured. If there is no anomaly, it has, for every rule with readings, the present measure and
 // the limit at which this measure raises an anomaly. If there is no verdict, its Text says so.

@@ -34,8 +34,9 @@ type Fleet struct {
 }
 
 // maxSpan is the maximum time from the first to the last sample of a file. carstate replay adds a
-// constant to the times of a file, so that it ends at the present or at most a year ago. Because of
-// this limit, the first sample is not before 2000, the earliest time that the service accepts.
+// constant to the times of a file, so that its last sample is at the present or at most a year ago.
+// With this maximum, the first sample is at most two years old. Without it, the first sample could
+// be before 2000, the earliest time that the service accepts.
 const maxSpan = 366 * 24 * time.Hour
 
 // Open returns a description of a fleet file, which holds what the cars of a fleet reported. It

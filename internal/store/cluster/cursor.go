@@ -19,8 +19,9 @@ type cursor struct {
 	Generation uint64 `json:"generation"` // increases with each change of owner
 	Next       uint64 `json:"next"`       // sequence in TELEMETRY of the next commit to fold
 	Made       int64  `json:"made"`       // when the TELEMETRY stream of Next was created, Unix ns
-	// Forgotten is the sequence in SOURCES of the newest tombstone of a vehicle in the partition.
-	// An owner must have applied that tombstone before it folds.
+	// Forgotten is the sequence, in the stream SOURCES, of the newest tombstone of a vehicle in the
+	// partition. (SOURCES also contains all tombstones.) An owner must have applied that tombstone
+	// before it folds.
 	Forgotten uint64 `json:"forgotten,omitempty"`
 	// ForgottenIn is the creation time, in Unix ns, of the SOURCES stream to which Forgotten
 	// refers. 0 means that the cursor was written before this field existed.
