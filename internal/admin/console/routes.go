@@ -82,7 +82,7 @@ func (c *Console) routes() *http.ServeMux {
 		c.end(access.TokenKind, revokeToken, "The token of %s is revoked: queries with it are refused from now on.",
 			c.showTokens))
 	page("GET /sources", first(c.showSources))
-	page("POST /sources", c.create(access.SourceKind, largeForm, "Source added", sourceRequest, c.showSources))
+	page("POST /sources", c.create(access.SourceKind, largeForm, "Source added", c.sourceRequest, c.showSources))
 	page("GET /sources/{name}", first(c.showSource))
 	page("POST /sources/{name}/grant", c.grant(access.SourceKind, c.showSource))
 	page("POST /sources/{name}/change", c.change(access.SourceKind, c.showSource))

@@ -98,8 +98,8 @@ func (c choice) sources(all []ops.SourceSummary, now time.Time) []ops.SourceSumm
 	return all
 }
 
-// sourceRequest parses the form of a new source.
-func sourceRequest(form url.Values) (access.Request, error) {
+// sourceRequest parses the form of a new source. Without the field days, the source never expires.
+func (c *Console) sourceRequest(form url.Values) (access.Request, error) {
 	r := access.Request{Kind: access.SourceKind, Name: strings.TrimSpace(form.Get("name")),
 		Vehicles: access.AllVehicles(), Strict: form.Get("strict") != ""}
 	var err error
@@ -108,6 +108,11 @@ func sourceRequest(form url.Values) (access.Request, error) {
 			return r, err
 		}
 	}
-	r.Rate, err = access.ParseRate(strings.TrimSpace(form.Get("rate")))
+	if r.Rate, err = access.ParseRate(strings.TrimSpace(form.Get("rate"))); err != nil {
+		return r, err
+	}
+	if form.Has("days") {
+		r.Expires, err = c.expiryOf(form)
+	}
 	return r, err
 }

@@ -19,14 +19,15 @@ func TestSources_AddRotateRemove(t *testing.T) {
 		"a source&#39;s name":              {"name", "a b", "scope", "all"},
 		"name the vehicles, or choose all": {"name", "gateway", "scope", "list", "vehicles", ""},
 		"a rate is a whole number":         {"name", "gateway", "scope", "all", "rate", "fast"},
+		"choose when it expires":           {"name", "gateway", "scope", "all", "days", "soon"},
 	} {
 		f.want(f.post("/sources", append(c, "mark", what)...), http.StatusBadRequest, what)
 	}
 	a := f.post("/sources", "name", "gateway", "scope", "list", "vehicles", "A,B", "rate", "1000/s", "strict", "yes",
-		"mark", "1")
+		"days", "30", "mark", "1")
 	f.want(a, http.StatusCreated, "css_", "vehicles/VID/telemetry")
 	key := a.body[strings.Index(a.body, "css_"):][:40]
-	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet", "1000/s", "strict")
+	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet", "1000/s", "strict", "in 30 d")
 	f.want(f.get("/sources/gateway"), http.StatusOK, "A, B", "not yet", "1000/s",
 		"<dt>Unknown signals</dt><dd>refused</dd>", "<dt>Samples accepted</dt><dd>0</dd>",
 		"<dt>Samples refused</dt><dd>0</dd>")
