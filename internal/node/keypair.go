@@ -138,6 +138,10 @@ func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 	return cert, key, [sha256.Size]byte(h.Sum(nil)), nil
 }
 
+// If a certificate that is read expires within expiresSoon, the log warns of it. The alert
+// CarstateCertificateExpires has the same limit.
+const expiresSoon = 14 * 24 * time.Hour
+
 var errExpired = errors.New("the certificate has expired")
 
 // use makes a pair of certificate and key the current one. The parameter hash is the hash of their
@@ -150,11 +154,14 @@ func (c *keyPair) use(cert, key []byte, hash [sha256.Size]byte) error {
 	if err != nil {
 		return err
 	}
-	if time.Now().After(pair.Leaf.NotAfter) {
-		if c.current.Load() != nil {
-			return errExpired
-		}
+	switch left := time.Until(pair.Leaf.NotAfter); {
+	case left < 0 && c.current.Load() != nil:
+		return errExpired
+	case left < 0:
 		c.log.Warn("the certificate has expired: renew it; the new files are read without a restart", "expired",
+			pair.Leaf.NotAfter)
+	case left < expiresSoon:
+		c.log.Warn("the certificate expires soon: renew it; the new files are read without a restart", "expires",
 			pair.Leaf.NotAfter)
 	}
 	if begins := pair.Leaf.NotBefore; time.Now().Before(begins) {

@@ -89,14 +89,25 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	}
 }
 
-// TestExpiredKeyPairStarts checks that a node starts with an expired certificate, because an
-// operator can repair a running service more easily than a service that does not start.
-func TestExpiredKeyPairStarts(t *testing.T) {
-	certFile, keyFile, _ := testkit.CertificateUntil(t, time.Now().Add(-time.Minute))
-	log := new(testkit.Buffer)
-	k, err := openKeyPair(certFile, keyFile, slog.New(slog.NewTextHandler(log, nil)))
-	if err != nil || k.current.Load() == nil || !strings.Contains(log.String(), "has expired") {
-		t.Errorf("%v, %s", err, log)
+// TestKeyPair_StartsAndWarns checks that a node also starts with an expired certificate, because an
+// operator can repair a running service more easily than a service that does not start. It checks
+// that the log warns if the certificate has expired, expires soon or is not valid yet.
+func TestKeyPair_StartsAndWarns(t *testing.T) {
+	for want, end := range map[string]time.Time{
+		"has expired":   time.Now().Add(-time.Minute),
+		"expires soon":  time.Now().AddDate(0, 0, 13),
+		"":              time.Now().AddDate(0, 0, 15),
+		"not valid yet": time.Now().AddDate(0, 3, 0),
+	} {
+		certFile, keyFile, _ := testkit.CertificateUntil(t, end)
+		log := new(testkit.Buffer)
+		k, err := openKeyPair(certFile, keyFile, slog.New(slog.NewTextHandler(log, nil)))
+		if err != nil || k.current.Load() == nil || !strings.Contains(log.String(), want) {
+			t.Errorf("%q: %v, %s", want, err, log)
+		}
+		if want == "" && log.String() != "" {
+			t.Errorf("the log warns without a reason: %s", log)
+		}
 	}
 }
 

@@ -217,7 +217,7 @@ func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
 	if err == nil {
 		n.engine = n.cluster
 	}
-	if errors.Is(err, cluster.ErrFile) {
+	if errors.Is(err, cluster.ErrConfig) {
 		return configError{err}
 	}
 	return err

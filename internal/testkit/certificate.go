@@ -19,7 +19,7 @@ import (
 // key, to files. The result roots is a pool that contains the certificate.
 func Certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
-	return CertificateUntil(t, time.Now().Add(time.Hour))
+	return CertificateUntil(t, time.Now().AddDate(0, 1, 0))
 }
 
 // CertificateUntil writes a self-signed certificate for 127.0.0.1 that expires at the time end, and
@@ -33,15 +33,15 @@ func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, ro
 	return certFile, keyFile, roots
 }
 
-// WriteCertificate writes a self-signed certificate for 127.0.0.1 that expires at the time end, and
-// its key, to files in dir. The result roots is a pool that contains the certificate.
+// WriteCertificate writes a self-signed certificate for 127.0.0.1 that is valid for the two months
+// before the time end, and its key, to files in dir. The result roots is a pool that contains the certificate.
 func WriteCertificate(dir string, end time.Time) (certFile, keyFile string, roots *x509.CertPool, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return "", "", nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: end.Add(-2 * time.Hour), NotAfter: end,
+		SerialNumber: big.NewInt(1), NotBefore: end.AddDate(0, -2, 0), NotAfter: end,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}

@@ -96,14 +96,15 @@ func (c *conn) login() []nats.Option {
 	return opts
 }
 
-// ErrFile marks, for errors.Is, an error about a file that cannot be used: the file of credentials
-// that the configuration names, or the file of certificates that SSL_CERT_FILE names.
-var ErrFile = errors.New("the file cannot be used")
+// ErrConfig marks, for errors.Is, an error of the configuration: a file that it names cannot be used,
+// or it contradicts the streams that other nodes use. A new start with the same configuration fails
+// in the same way.
+var ErrConfig = errors.New("wrong configuration")
 
-type fileError struct{ error }
+type configError struct{ error }
 
-func (e fileError) Unwrap() error        { return e.error }
-func (e fileError) Is(target error) bool { return target == ErrFile }
+func (e configError) Unwrap() error        { return e.error }
+func (e configError) Is(target error) bool { return target == ErrConfig }
 
 // unreachable returns the error to report when an attempt to connect has failed with err. The text
 // says what the operator can do.
@@ -139,7 +140,7 @@ func unreachable(err error) error {
 	}
 	err = fmt.Errorf("the NATS cluster cannot be reached: %s: %w", what, err)
 	if wrongFile {
-		return fileError{err}
+		return configError{err}
 	}
 	return err
 }

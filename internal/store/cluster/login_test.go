@@ -255,7 +255,7 @@ func TestBadLogins(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := refused(t, cluster.Config{URLs: "nats://" + server.Addr, CredsFile: file}, c.want)
-			if got, want := errors.Is(err, cluster.ErrFile), name != "nobody knows the issuer"; got != want {
+			if got, want := errors.Is(err, cluster.ErrConfig), name != "nobody knows the issuer"; got != want {
 				t.Errorf("got %t that the file cannot be used, want %t", got, want)
 			}
 		})

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -96,7 +97,10 @@ func TestReplicas_NeverReduced(t *testing.T) {
 		}
 		start(one, 0, 3)
 	}
-	refused(t, small(cluster.Config{URLs: one, Replicas: 1}), "TELEMETRY has 3 copies")
+	err := refused(t, small(cluster.Config{URLs: one, Replicas: 1}), "TELEMETRY has 3 copies")
+	if !errors.Is(err, cluster.ErrConfig) {
+		t.Errorf("%v is not marked as an error of the configuration", err)
+	}
 	if got := copies(t, js); !maps.Equal(got, everyStream(3)) {
 		t.Errorf("the node that was refused left %v", got)
 	}
@@ -225,7 +229,7 @@ func firstStarts(t *testing.T, urls string) {
 			asked := 8 << (i % 4)
 			e, err := cluster.Open(testkit.Context(t), small(cluster.Config{Partitions: asked, URLs: urls}))
 			if err != nil {
-				if want := "which cannot change"; !strings.Contains(err.Error(), want) {
+				if !errors.Is(err, cluster.ErrConfig) || !strings.Contains(err.Error(), "which cannot change") {
 					t.Errorf("with %d: %v", asked, err)
 				}
 				return

@@ -182,8 +182,8 @@ func (c Config) firstReplicas() int {
 
 func (c Config) checkPartitions(stored int) error {
 	if c.Partitions != 0 && c.Partitions != stored {
-		return fmt.Errorf("the streams were made with %d partitions, which cannot change: "+
-			"leave --partitions out or set it to %d", stored, stored)
+		return configError{fmt.Errorf("the streams were made with %d partitions, which cannot change: "+
+			"leave --partitions out or set it to %d", stored, stored)}
 	}
 	return nil
 }
@@ -216,10 +216,10 @@ func ensureStream(
 				target.replicas = is.replicas
 			}
 			if target.replicas < is.replicas {
-				return fixedNumbers{}, fmt.Errorf("the stream %s has %d copies, "+
+				return fixedNumbers{}, configError{fmt.Errorf("the stream %s has %d copies, "+
 					"which --replicas %d would take from all nodes: leave --replicas out or set it to %d; "+
 					"for fewer, run nats stream edit on each stream first",
-					name, is.replicas, target.replicas, is.replicas)
+					name, is.replicas, target.replicas, is.replicas)}
 			}
 			if name == codec.Telemetry {
 				if err := c.checkPartitions(is.partitions); err != nil {
