@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin/client"
 	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
@@ -26,11 +25,8 @@ func changes(t *testing.T, s *service) map[string]func(context.Context) error {
 	}
 	return map[string]func(context.Context) error{
 		"token.issue": func(ctx context.Context) error {
-			t, err := s.IssueToken(ctx, access.Request{Developer: "Ada", Operations: access.AllOperations,
+			_, err := s.IssueToken(ctx, access.Request{Developer: "Ada", Operations: access.AllOperations,
 				Vehicles: access.AllVehicles()})
-			if err == nil {
-				s.keepFromLogs(t.AccessToken)
-			}
 			return err
 		},
 		"token.grant": func(ctx context.Context) error {
@@ -39,26 +35,11 @@ func changes(t *testing.T, s *service) map[string]func(context.Context) error {
 		},
 		"token.revoke": func(ctx context.Context) error { _, err := s.RevokeToken(ctx, tok); return err },
 		"source.add": func(ctx context.Context) error {
-			a, err := s.AddSource(ctx, access.Request{Name: "new", Vehicles: access.AllVehicles()})
-			if err == nil {
-				s.keepFromLogs(a.Key)
-			}
+			_, err := s.AddSource(ctx, access.Request{Name: "new", Vehicles: access.AllVehicles()})
 			return err
 		},
-		"token.rotate": func(ctx context.Context) error {
-			t, err := s.RotateToken(ctx, tok, time.Hour)
-			if err == nil {
-				s.keepFromLogs(t.AccessToken)
-			}
-			return err
-		},
-		"source.rotate": func(ctx context.Context) error {
-			r, err := s.RotateSource(ctx, src, time.Hour)
-			if err == nil {
-				s.keepFromLogs(r.Key)
-			}
-			return err
-		},
+		"token.rotate":   func(ctx context.Context) error { _, err := s.RotateToken(ctx, tok, time.Hour); return err },
+		"source.rotate":  func(ctx context.Context) error { _, err := s.RotateSource(ctx, src, time.Hour); return err },
 		"vehicle.forget": func(ctx context.Context) error { _, err := s.Forget(ctx, "V1"); return err },
 		"vehicle.allow":  func(ctx context.Context) error { _, err := s.Allow(ctx, "F"); return err },
 		"backup.restore": func(ctx context.Context) error {
@@ -88,9 +69,8 @@ func TestAudit_IsStoredBeforeTheOperation(t *testing.T) {
 			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", method}) {
 				t.Errorf("order: %v", did)
 			}
-			events, err := newest(t, s.Client, 1)
-			if err != nil || len(events) != 1 || events[0].Action != action || events[0].Object == "" {
-				t.Errorf("event: %+v, %v", events, err)
+			if e := newest(t, s.Client, 1)[0]; e.Action != action || e.Object == "" {
+				t.Errorf("event: %+v", e)
 			}
 		})
 	}
@@ -104,10 +84,7 @@ func TestAudit_FailurePreventsTheOperation(t *testing.T) {
 			s.store.Fail("Audit intended", errDisk)
 			s.store.Did()
 			err := change(t.Context())
-			var e *client.Error
-			if !errors.As(err, &e) || e.Status != 503 || !strings.Contains(err.Error(), "nothing was done") {
-				t.Errorf("answer: %v", err)
-			}
+			refused(t, action, err, 503, "nothing was done")
 			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended"}) {
 				t.Errorf("without an audit, this was done: %v", did)
 			}
@@ -125,15 +102,14 @@ func TestAudit_RecordsAFailedOperation(t *testing.T) {
 			change := changes(t, s)[action]
 			s.store.Fail(method, errDisk)
 			err := change(t.Context())
-			var e *client.Error
-			if !errors.As(err, &e) || e.Status != 503 || strings.Contains(err.Error(), "disk full") {
+			if refused(t, action, err, 503, ""); strings.Contains(err.Error(), "disk full") {
 				t.Errorf("answer: %v", err)
 			}
 			s.store.Fail(method, nil)
-			events, err := newest(t, s.Client, 2)
-			if err != nil || len(events) != 2 || events[0].Outcome != "failed" || events[1].Outcome != "intended" ||
+			events := newest(t, s.Client, 2)
+			if events[0].Outcome != "failed" || events[1].Outcome != "intended" ||
 				events[0].Object != events[1].Object || events[0].Action != action {
-				t.Errorf("events: %+v, %v", events, err)
+				t.Errorf("events: %+v", events)
 			}
 			if !strings.Contains(s.log.String(), "disk full") {
 				t.Error("the cause is not in the log")
@@ -168,9 +144,7 @@ func TestAuditUnreadable(t *testing.T) {
 func TestAudit_Damaged(t *testing.T) {
 	s := start(t)
 	s.store.Fail("AuditPage", fmt.Errorf("block 7: %w", access.ErrDamaged))
-	if got := s.do(t, "GET", "/v1/audit", ""); got.status != 503 || !strings.Contains(got.body, "is damaged") {
-		t.Errorf("got %d %s, want 503 and that a part is damaged", got.status, got.body)
-	}
+	s.want(t, "GET", "/v1/audit", "", 503, "is damaged")
 	if strings.Contains(s.log.String(), "block 7") {
 		t.Errorf("got the log %s, want no line", s.log)
 	}
@@ -218,14 +192,7 @@ func TestAuditNamesVehicles(t *testing.T) {
 		return strings.Join(names, ", ")
 	}
 	twenty := named(cars(20)...)
-	newest := func() string {
-		t.Helper()
-		events, err := newest(t, s.Client, 1)
-		if err != nil || len(events) != 1 {
-			t.Fatal(err)
-		}
-		return events[0].Detail
-	}
+	newest := func() string { return newest(t, s.Client, 1)[0].Detail }
 	for _, tt := range []struct {
 		vehicles access.Vehicles
 		want     string
@@ -236,12 +203,7 @@ func TestAuditNamesVehicles(t *testing.T) {
 		{access.VehicleSet(cars(21)...), twenty + ", and 1 more"},
 		{access.VehicleSet(cars(1020)...), twenty + ", and 1000 more"},
 	} {
-		tok, err := s.IssueToken(t.Context(), access.Request{Developer: "Ada", Operations: access.ThrottleSystem,
-			Vehicles: tt.vehicles})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.keepFromLogs(tok.AccessToken)
+		tok := s.issueAs(t, access.Request{Operations: access.ThrottleSystem, Vehicles: tt.vehicles})
 		if got, want := newest(), `developer "Ada"; operations throttle_system; vehicles `+tt.want+"; expires "+
 			"never; rate no limit"; got != want {
 			t.Errorf("issue: %q, want %q", got, want)
@@ -276,12 +238,7 @@ func TestAuditOfAVehicle_CountsWhatItDoesNotList(t *testing.T) {
 		many[i] = vehicle.ID(fmt.Sprintf("Car%03d", i))
 	}
 	for _, v := range [][]vehicle.ID{many, many[:20], {"A"}} {
-		tok, err := s.IssueToken(t.Context(), access.Request{Developer: "Ada, and 7 more",
-			Operations: access.ThrottleSystem, Vehicles: access.VehicleSet(v...)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.keepFromLogs(tok.AccessToken)
+		s.issueAs(t, access.Request{Developer: "Ada, and 7 more", Vehicles: access.VehicleSet(v...)})
 	}
 	for query, want := range map[string][2]int{ // numbers of events: found, may concern the vehicle
 		"vid=Car000": {2, 0}, "vid=Car020": {0, 1}, "vid=A": {1, 1}, "vid=A&limit=1": {1, 0}, "": {3, 0},
@@ -305,24 +262,13 @@ func TestAuditQuotesNames(t *testing.T) {
 	s := start(t)
 	const forged = `Ada"; operations throttle_system; vehicles 3a8f666f10ffcec5 --`
 	expires := noon.Add(90 * 24 * time.Hour)
-	tok, err := s.IssueToken(t.Context(), access.Request{
-		Developer: forged, Operations: access.AllOperations, Vehicles: access.AllVehicles(),
-		Expires: expires, Rate: access.Rate{Calls: 10, Window: time.Second},
-	})
-	if err != nil {
+	s.issueAs(t, access.Request{Developer: forged, Vehicles: access.AllVehicles(), Expires: expires,
+		Rate: access.Rate{Calls: 10, Window: time.Second}})
+	if _, err := s.AddSource(t.Context(), access.Request{Name: "car-7", Vehicles: access.VehicleSet("A"),
+		Expires: expires}); err != nil {
 		t.Fatal(err)
 	}
-	s.keepFromLogs(tok.AccessToken)
-	src, err := s.AddSource(t.Context(), access.Request{Name: "car-7", Vehicles: access.VehicleSet("A"),
-		Expires: expires})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.keepFromLogs(src.Key)
-	events, err := newest(t, s.Client, 2)
-	if err != nil || len(events) != 2 {
-		t.Fatalf("got %d events, %v; want 2", len(events), err)
-	}
+	events := newest(t, s.Client, 2)
 	if got, want := events[0].Detail, "vehicles "+s.store.Forgotten.Hash("A").Short()+"; expires "+
 		"2027-02-18T12:00:00Z; rate no limit"; got != want {
 		t.Errorf("a source: %s, want %s", got, want)
@@ -382,9 +328,7 @@ func TestAuditIsSearchedThrough(t *testing.T) {
 		"before=x": "before is the value of older", "action=tokn": "action must be one of token.issue, token.grant",
 		"limit=1001": "from 1 to 1000", "actor=a&actor=b": "given once", "who=a": "the audit takes actor",
 	} {
-		if a := s.do(t, "GET", "/v1/audit?"+query, ""); a.status != 400 || !strings.Contains(a.body, says) {
-			t.Errorf("%s: %d %s", query, a.status, a.body)
-		}
+		s.want(t, "GET", "/v1/audit?"+query, "", 400, says)
 	}
 }
 
@@ -432,9 +376,7 @@ func TestAuditExport(t *testing.T) {
 		"format=xml": "format is json, ndjson or csv", "format=csv&limit=5": "leave out limit and before",
 		"format=ndjson&before=5": "leave out limit and before",
 	} {
-		if a := s.do(t, "GET", "/v1/audit?"+query, ""); a.status != 400 || !strings.Contains(a.body, says) {
-			t.Errorf("%s: %d %s", query, a.status, a.body)
-		}
+		s.want(t, "GET", "/v1/audit?"+query, "", 400, says)
 	}
 	s.store.Fail("AuditPage", errDisk)
 	if a := s.do(t, "GET", "/v1/audit?format=csv", ""); a.status != 503 || strings.Contains(a.body, "disk") {

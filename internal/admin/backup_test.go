@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"carstate/internal/access"
-	"carstate/internal/admin/client"
 	"carstate/internal/ops/opstest"
 )
 
@@ -66,9 +65,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 		s.store.BadBackups, s.store.RestoreSteps = c.bad, c.steps
 		s.store.Fail("Restore", c.fail)
 		_, err := s.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{}, func(int, int) {})
-		e, ok := errors.AsType[*client.Error](err)
-		if !ok || e.Status != c.status || !strings.Contains(err.Error(), c.text) ||
-			strings.Contains(err.Error(), "V1") {
+		if refused(t, "a restore", err, c.status, c.text); strings.Contains(err.Error(), "V1") {
 			t.Errorf("%v, %v after %d: %v", c.bad, c.fail, c.steps, err)
 		}
 	}
@@ -84,9 +81,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 	if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended"}) {
 		t.Errorf("without an audit: %q", did)
 	}
-	if a := s.do(t, "POST", "/v1/restore", "{}"); a.status != http.StatusUnsupportedMediaType {
-		t.Errorf("JSON: %d %s", a.status, a.body)
-	}
+	s.want(t, "POST", "/v1/restore", "{}", http.StatusUnsupportedMediaType, "")
 	if a := s.do(t, "POST", "/v1/restore", "x", func(r *http.Request) {
 		r.Header.Set("Authorization", "Bearer csa_no")
 	}); a.status != http.StatusUnauthorized {
@@ -98,13 +93,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 // restore sends the backup key. The audit must say if a backup was not authenticated.
 func TestBackupKeyOverTheWire(t *testing.T) {
 	s := start(t)
-	ada, err := s.AddOperator(t.Context(), "ada")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.keepFromLogs(ada.Key)
-	s.keepFromLogs(opstest.OwnBackupKey)
-	hers := &client.Client{URL: s.URL, Key: ada.Key, HTTP: s.HTTP}
+	hers := s.addOperator(t, "ada")
 	if k, err := hers.BackupKey(t.Context()); err == nil || k.Key != "" {
 		t.Errorf("an operator gets the key: %v", err)
 	}
@@ -117,7 +106,6 @@ func TestBackupKeyOverTheWire(t *testing.T) {
 	}
 	s.store.Fail("Audit intended", nil)
 	given, _ := access.NewSecret(access.BackupKind)
-	s.keepFromLogs(given)
 	for _, trust := range []access.BackupTrust{{}, {Key: given}, {Anybody: true}} {
 		if _, err := s.Restore(t.Context(), strings.NewReader("x"), trust, func(int, int) {}); err != nil ||
 			s.store.Trusted != trust {
@@ -131,11 +119,10 @@ func TestBackupKeyOverTheWire(t *testing.T) {
 	if e := events[1]; e.Action != "backup-key.show" || !e.Admin {
 		t.Errorf("audited %+v", e)
 	}
-	for _, bad := range []string{"csb_x", ada.Key, "Unauthenticated"} {
+	for _, bad := range []string{"csb_x", hers.Key, "Unauthenticated"} {
 		_, err := s.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{Key: bad}, func(int, int) {})
-		if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != http.StatusBadRequest ||
-			strings.Contains(err.Error(), bad) {
-			t.Errorf("a key of another form: %v", err)
+		if refused(t, "a key of another form", err, http.StatusBadRequest, ""); strings.Contains(err.Error(), bad) {
+			t.Errorf("the error repeats the key: %v", err)
 		}
 	}
 }

@@ -149,10 +149,7 @@ func TestClientPatience(t *testing.T) {
 }
 
 func TestClient_OverTLS(t *testing.T) {
-	// httptest's TLS server is started only for its certificate, and for a client that trusts this
-	// certificate.
-	lender := httptest.NewTLSServer(http.NotFoundHandler())
-	defer lender.Close()
+	lender := lender(t)
 	s := start(t, func(c *admin.Config) {
 		c.TLS = &tls.Config{Certificates: lender.TLS.Certificates, MinVersion: tls.VersionTLS12}
 	})

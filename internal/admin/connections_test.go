@@ -39,8 +39,14 @@ func startBusy(t *testing.T, entered chan<- struct{}) (s *service, ask string, g
 	return s, ask, sync.OnceFunc(func() { close(proceed) })
 }
 
+// conn is a connection to the server.
+type conn struct {
+	net.Conn
+	in *bufio.Reader
+}
+
 // dial opens a connection that is closed when the test ends, and sends text.
-func (s *service) dial(t *testing.T, text string) (net.Conn, *bufio.Reader) {
+func (s *service) dial(t *testing.T, text string) conn {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
 	if err != nil {
@@ -51,12 +57,20 @@ func (s *service) dial(t *testing.T, text string) (net.Conn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	_, _ = io.WriteString(c, text)
-	return c, bufio.NewReader(c)
+	return conn{c, bufio.NewReader(c)}
+}
+
+// lender starts a TLS server that is only used for its certificate.
+func lender(t *testing.T) *httptest.Server {
+	t.Helper()
+	s := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(s.Close)
+	return s
 }
 
 // answered reports whether a complete response arrives on the connection.
-func answered(in *bufio.Reader) bool {
-	resp, err := http.ReadResponse(in, nil)
+func (c conn) answered() bool {
+	resp, err := http.ReadResponse(c.in, nil)
 	if err != nil {
 		return false
 	}
@@ -74,13 +88,9 @@ func TestTooManyConnections(t *testing.T) {
 	entered := make(chan struct{}, 1)
 	s, ask, goOn := startBusy(t, entered)
 	defer goOn()
-	_, busy := s.dial(t, ask)
+	busy := s.dial(t, ask)
 	<-entered
-	type client struct {
-		net.Conn
-		in *bufio.Reader
-	}
-	var idle []client
+	var idle []conn
 	for i := range 1500 {
 		switch i % 6 {
 		case 0:
@@ -88,16 +98,16 @@ func TestTooManyConnections(t *testing.T) {
 		case 1:
 			s.dial(t, "GET /heal")
 		default: // more of these than MaxConnections
-			c, in := s.dial(t, healthz)
-			if !answered(in) {
+			c := s.dial(t, healthz)
+			if !c.answered() {
 				t.Fatalf("number %d is not answered", i)
 			}
-			idle = append(idle, client{c, in})
+			idle = append(idle, c)
 		}
 	}
 	open := 0
 	for _, c := range idle {
-		if _, err := io.WriteString(c, healthz); err == nil && answered(c.in) {
+		if _, err := io.WriteString(c, healthz); err == nil && c.answered() {
 			open++
 		}
 	}
@@ -105,7 +115,7 @@ func TestTooManyConnections(t *testing.T) {
 		t.Errorf("%d of %d connections that were answered are open", open, len(idle))
 	}
 	goOn()
-	if !answered(busy) {
+	if !busy.answered() {
 		t.Error("a connection was closed that had a request in work")
 	}
 }
@@ -114,9 +124,7 @@ func TestTooManyConnections(t *testing.T) {
 // admit newer ones. With TLS, such a client does not even send a handshake. A connection that waits
 // for its next request must not be closed.
 func TestStrangersMakeRoom(t *testing.T) {
-	fake := httptest.NewUnstartedServer(http.NotFoundHandler())
-	fake.StartTLS()
-	t.Cleanup(fake.Close)
+	fake := lender(t)
 	roots := x509.NewCertPool()
 	roots.AddCert(fake.Certificate())
 	for name, useTLS := range map[string]bool{"plain": false, "TLS": true} {
@@ -131,12 +139,12 @@ func TestStrangersMakeRoom(t *testing.T) {
 			s.URL = strings.Replace(s.URL, "https://", "http://", 1)
 			ask := func(c net.Conn) {
 				t.Helper()
-				if _, err := io.WriteString(c, healthz); err != nil || !answered(bufio.NewReader(c)) {
+				if _, err := io.WriteString(c, healthz); err != nil || !(conn{c, bufio.NewReader(c)}).answered() {
 					t.Fatalf("no answer: %v", err)
 				}
 			}
 			dial := func() net.Conn {
-				c, _ := s.dial(t, "")
+				c := s.dial(t, "").Conn
 				if useTLS {
 					c = tls.Client(c, &tls.Config{RootCAs: roots, ServerName: "example.com"})
 				}
@@ -161,27 +169,22 @@ func TestTooManyAtWork(t *testing.T) {
 	entered := make(chan struct{})
 	s, ask, goOn := startBusy(t, entered)
 	defer goOn()
-	type client struct {
-		net.Conn
-		in *bufio.Reader
-	}
-	var open []client
+	var open []conn
 	for range 512 {
-		c, in := s.dial(t, ask)
-		open = append(open, client{c, in})
+		open = append(open, s.dial(t, ask))
 		<-entered
 	}
-	if _, in := s.dial(t, healthz); answered(in) {
+	if s.dial(t, healthz).answered() {
 		t.Error("the newest is answered")
 	}
 	goOn()
 	for i, c := range open {
-		if !answered(c.in) {
+		if !c.answered() {
 			t.Fatalf("number %d is not answered", i)
 		}
 		c.Close()
 	}
-	if _, in := s.dial(t, healthz); !answered(in) {
+	if !s.dial(t, healthz).answered() {
 		t.Error("nobody is answered after it")
 	}
 }
@@ -196,7 +199,7 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 		c.Alive = func() error { entered <- struct{}{}; return nil }
 		c.Console = slowPage{began, proceed}
 	})
-	_, page := s.dial(t, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	page := s.dial(t, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	<-began
 	const waits = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
 	for range 2 * 512 {
@@ -208,14 +211,13 @@ func TestBodiesThatDoNotCome(t *testing.T) {
 		}
 	}
 	for i := range 20 {
-		_, in := s.dial(t, healthz)
-		if !answered(in) {
+		if !s.dial(t, healthz).answered() {
 			t.Fatalf("probe %d is not answered", i)
 		}
 		<-entered
 	}
 	goOn()
-	if !answered(page) {
+	if !page.answered() {
 		t.Error("a connection was closed on which somebody was answered who is logged in")
 	}
 }
@@ -238,9 +240,7 @@ func (slowPage) Close() {}
 // TestHTTP2WithoutAPreface checks that net/http's log line about a missing HTTP/2 preface is logged
 // at level debug, because it repeats what the client sent.
 func TestHTTP2WithoutAPreface(t *testing.T) {
-	fake := httptest.NewUnstartedServer(http.NotFoundHandler())
-	fake.StartTLS()
-	t.Cleanup(fake.Close)
+	fake := lender(t)
 	s := start(t, func(c *admin.Config) {
 		c.TLS = &tls.Config{Certificates: fake.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
 	})
@@ -287,25 +287,15 @@ func TestLogOfStrangers(t *testing.T) {
 
 // TestHandshakeThatFails checks that a failed TLS handshake is logged only at level debug.
 func TestHandshakeThatFails(t *testing.T) {
-	fake := httptest.NewUnstartedServer(http.NotFoundHandler())
-	fake.StartTLS()
-	t.Cleanup(fake.Close)
+	fake := lender(t)
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
 		var out testkit.Buffer
 		s := start(t, func(c *admin.Config) {
 			c.TLS = &tls.Config{Certificates: fake.TLS.Certificates}
 			c.Log = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level}))
 		})
-		_, address, _ := strings.Cut(s.URL, "://")
-		c, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		if _, err := io.WriteString(c, "no TLS at all\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadAll(c); err != nil { // returns once the server has logged and closed the connection
+		// ReadAll returns once the server has logged and closed the connection.
+		if _, err := io.ReadAll(s.dial(t, "no TLS at all\r\n\r\n")); err != nil {
 			t.Fatal(err)
 		}
 		if said := strings.Contains(out.String(), "TLS handshake error"); said != (level == slog.LevelDebug) {

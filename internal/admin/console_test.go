@@ -35,8 +35,6 @@ func TestConsole(t *testing.T) {
 	}
 	t.Cleanup(func() { resp.Body.Close() })
 	for _, path := range []string{"/v1", "/v1/", "/v1/nothing"} {
-		if a := s.do(t, "GET", path, ""); a.status != http.StatusNotFound {
-			t.Errorf("%s: %d", path, a.status)
-		}
+		s.want(t, "GET", path, "", http.StatusNotFound, "")
 	}
 }

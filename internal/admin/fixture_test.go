@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,9 +10,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,15 +33,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // service is an admin server on a real listener, with its dependencies. At the end of the test, its
-// log and its audit must contain none of the secrets that it handled.
+// log and its audit must contain none of the secrets in the field passed.
 type service struct {
 	*client.Client
-	store *opstest.Store
-	log   *testkit.Buffer
-	clock *testkit.Clock
-
-	mu      sync.Mutex // guards secrets
-	secrets []string
+	store  *opstest.Store
+	log    *testkit.Buffer
+	clock  *testkit.Clock
+	passed *testkit.Buffer // the admin key, the headers of all requests, and the bodies of all responses
 }
 
 // errDisk is an error of the store whose text must not be shown to a caller.
@@ -57,11 +56,12 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 	key, hash := access.NewSecret(access.AdminKind)
 	registry := prometheus.NewPedanticRegistry()
 	s := &service{
-		store: opstest.New(),
-		log:   new(testkit.Buffer),
-		clock: testkit.NewClock(noon),
+		store:  opstest.New(),
+		log:    new(testkit.Buffer),
+		clock:  testkit.NewClock(noon),
+		passed: new(testkit.Buffer),
 	}
-	s.keepFromLogs(key)
+	fmt.Fprintln(s.passed, key)
 	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	operations := s.store.Config()
 	operations.AdminKey, operations.Now, operations.Log = hash, s.clock.Now, log
@@ -83,7 +83,7 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 	}
 	transport := &http.Transport{}
 	s.Client = &client.Client{URL: "http://" + l.Addr().String(), Key: key, HTTP: &http.Client{
-		Transport:     transport,
+		Transport:     recorder{transport, s.passed},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	server, served := admin.New(cfg), make(chan error, 1)
@@ -103,18 +103,29 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 	return s
 }
 
-// keepFromLogs registers a secret that must be neither in the log nor in the audit.
-func (s *service) keepFromLogs(secret string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.secrets = append(s.secrets, secret)
+// recorder writes the headers of all requests and the bodies of all responses to the field to.
+type recorder struct {
+	http.RoundTripper
+	to io.Writer
+}
+
+func (r recorder) RoundTrip(req *http.Request) (*http.Response, error) {
+	fmt.Fprintln(r.to, req.Header)
+	resp, err := r.RoundTripper.RoundTrip(req)
+	if err == nil {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.TeeReader(resp.Body, r.to), resp.Body}
+	}
+	return resp, err
 }
 
 func (s *service) checkSecrets(t *testing.T) {
 	t.Helper()
 	text := s.log.String() + fmt.Sprintf("%+v", s.store.Events())
-	for _, secret := range s.secrets {
-		if strings.Contains(text, secret[4:20]) {
+	for _, secret := range regexp.MustCompile(`cs[a-z]+_([0-9A-Za-z]{16})`).FindAllStringSubmatch(s.passed.String(), -1) {
+		if strings.Contains(text, secret[1]) {
 			t.Errorf("a secret is in the log or the audit")
 		}
 	}
@@ -153,23 +164,48 @@ func (s *service) do(t *testing.T, method, path, body string, change ...func(*ht
 	return answer{resp.StatusCode, resp.Header, string(text)}
 }
 
-// newest returns the newest events of the audit, newest first.
-func newest(t *testing.T, c *client.Client, limit int) ([]access.Event, error) {
+// want sends a request with the admin key. It fails the test unless the response has the status and
+// contains the text says.
+func (s *service) want(t *testing.T, method, path, body string, status int, says string) {
 	t.Helper()
-	list, err := c.SearchAudit(t.Context(), url.Values{"limit": {strconv.Itoa(limit)}})
-	return list.Events, err
+	if got := s.do(t, method, path, body); got.status != status || !strings.Contains(got.body, says) {
+		t.Errorf("%s %s %.100s: got %d %s, want %d with %q", method, path, body, got.status, got.body, status, says)
+	}
+}
+
+// refused fails the test unless err is the error of a call that was answered with the status, and
+// contains the text says.
+func refused(t *testing.T, what string, err error, status int, says string) {
+	t.Helper()
+	if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != status || !strings.Contains(e.Error(), says) {
+		t.Errorf("%s: got %v, want status %d with %q", what, err, status, says)
+	}
+}
+
+// newest returns the newest n events of the audit, newest first.
+func newest(t *testing.T, c *client.Client, n int) []access.Event {
+	t.Helper()
+	list, err := c.SearchAudit(t.Context(), url.Values{"limit": {strconv.Itoa(n)}})
+	if err != nil || len(list.Events) != n {
+		t.Fatalf("got %d events, %v; want %d", len(list.Events), err, n)
+	}
+	return list.Events
 }
 
 // issue issues a token for the vehicles A and B.
 func (s *service) issue(t *testing.T) wire.IssuedToken {
 	t.Helper()
-	tok, err := s.IssueToken(t.Context(), access.Request{
-		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("B", "A"),
-	})
+	return s.issueAs(t, access.Request{Vehicles: access.VehicleSet("B", "A")})
+}
+
+// issueAs issues a token as r says. The default developer is Ada; the default operations are all.
+func (s *service) issueAs(t *testing.T, r access.Request) wire.IssuedToken {
+	t.Helper()
+	r.Developer, r.Operations = cmp.Or(r.Developer, "Ada"), cmp.Or(r.Operations, access.AllOperations)
+	tok, err := s.IssueToken(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.keepFromLogs(tok.AccessToken)
 	return tok
 }
 
@@ -180,6 +216,15 @@ func (s *service) add(t *testing.T, name string) wire.AddedSource {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.keepFromLogs(src.Key)
 	return src
+}
+
+// addOperator adds an operator, and returns a client with the operator's key.
+func (s *service) addOperator(t *testing.T, name string) *client.Client {
+	t.Helper()
+	o, err := s.AddOperator(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &client.Client{URL: s.URL, Key: o.Key, HTTP: s.HTTP}
 }

@@ -51,18 +51,11 @@ func TestForgetAndAllow(t *testing.T) {
 			t.Errorf("audited %+v, want %+v", got, want)
 		}
 	}
-	for path, status := range map[string]int{
-		"/v1/vehicles/V-1/forget": http.StatusBadRequest,
-		"/v1/vehicles/" + strings.Repeat("V", vehicle.MaxReportingID+1) + "/forget": http.StatusBadRequest,
-		"/v1/vehicles/" + strings.Repeat("V", vehicle.MaxReportingID+1) + "/allow":  http.StatusBadRequest,
-	} {
-		if a := s.do(t, "POST", path, ""); a.status != status {
-			t.Errorf("%s: %d %s", path, a.status, a.body)
-		}
+	long := strings.Repeat("V", vehicle.MaxReportingID+1)
+	for _, path := range []string{"V-1/forget", long + "/forget", long + "/allow"} {
+		s.want(t, "POST", "/v1/vehicles/"+path, "", http.StatusBadRequest, "")
 	}
-	if a := s.do(t, "GET", "/v1/vehicles/V1/forget", ""); a.status != http.StatusMethodNotAllowed {
-		t.Errorf("GET: %d", a.status)
-	}
+	s.want(t, "GET", "/v1/vehicles/V1/forget", "", http.StatusMethodNotAllowed, "")
 	s.store.Fail("Forget", errors.New("the disk of V1 is full"))
 	if _, err := s.Forget(t.Context(), "V1"); err == nil || strings.Contains(err.Error(), "disk") {
 		t.Errorf("a failure is reported as %v", err)

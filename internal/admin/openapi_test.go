@@ -145,6 +145,7 @@ var streams = map[string][2]string{
 type schemas struct {
 	of    object
 	types map[string]reflect.Type
+	named map[string]values // the namedValues that are not used yet
 }
 
 // vid returns the schema of a vid.
@@ -254,7 +255,9 @@ func (s *schemas) members(t reflect.Type, sent bool, properties object, required
 		if err != nil {
 			return err
 		}
-		if values, ok := namedValues[t.Name()+"."+name]; ok && schema["type"] == "array" {
+		member := t.Name() + "." + name
+		delete(s.named, member)
+		if values, ok := namedValues[member]; ok && schema["type"] == "array" {
 			schema["items"] = s.valuesOf(values, sent)
 		} else if ok {
 			schema = s.valuesOf(values, sent)
@@ -278,7 +281,7 @@ func adminDocument(s *Server) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	components := &schemas{object{}, map[string]reflect.Type{}}
+	components := &schemas{object{}, map[string]reflect.Type{}, maps.Clone(namedValues)}
 	if _, err := components.ref(reflect.TypeFor[wire.Failure](), false); err != nil {
 		return nil, err
 	}
@@ -317,6 +320,9 @@ func adminDocument(s *Server) (object, error) {
 	}
 	for name := range unused {
 		return nil, fmt.Errorf("no call is %s", name)
+	}
+	for member := range components.named {
+		return nil, fmt.Errorf("no body has the member %s", member)
 	}
 	return object{
 		"openapi": "3.1.1",

@@ -18,24 +18,16 @@ import (
 // operator. An operator cannot add operators, and a removed key is invalid at once.
 func TestOperators(t *testing.T) {
 	s := start(t)
-	ada, err := s.AddOperator(t.Context(), "ada")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.keepFromLogs(ada.Key)
+	hers := s.addOperator(t, "ada")
 	if _, err := s.AddOperator(t.Context(), "ada"); !errors.Is(err, access.ErrExists) {
 		t.Errorf("twice: %v", err)
 	}
-	hers := &client.Client{URL: s.URL, Key: ada.Key, HTTP: s.HTTP}
-	tok, err := hers.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
-		Vehicles: access.AllVehicles()})
-	if err != nil {
+	if _, err := hers.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
+		Vehicles: access.AllVehicles()}); err != nil {
 		t.Fatal(err)
 	}
-	s.keepFromLogs(tok.AccessToken)
-	events, err := newest(t, hers, 1)
-	if err != nil || len(events) != 1 || events[0].Actor != "ada" || events[0].Action != "token.issue" {
-		t.Errorf("got events %+v, %v; want token.issue by ada", events, err)
+	if e := newest(t, hers, 1)[0]; e.Actor != "ada" || e.Action != "token.issue" {
+		t.Errorf("got event %+v, want token.issue by ada", e)
 	}
 	s.store.Did()
 	for what, change := range map[string]func() error{
@@ -44,9 +36,7 @@ func TestOperators(t *testing.T) {
 		"remove":    func() error { _, err := hers.RemoveOperator(t.Context(), "ada"); return err },
 		"admin key": func() error { _, err := hers.RotateAdminKey(t.Context()); return err },
 	} {
-		if refused, ok := errors.AsType[*client.Error](change()); !ok || refused.Status != http.StatusForbidden {
-			t.Errorf("%s by an operator: %v", what, refused)
-		}
+		refused(t, what+" by an operator", change(), http.StatusForbidden, "")
 	}
 	if did := s.store.Did(); len(did) != 0 {
 		t.Errorf("a refused operation reached the store: %v", did)
@@ -56,7 +46,6 @@ func TestOperators(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.keepFromLogs(again.Key)
 	if _, err := hers.Tokens(t.Context()); err == nil {
 		t.Error("the replaced key still opens the API")
 	}
@@ -77,14 +66,10 @@ func TestOperators(t *testing.T) {
 		t.Error("the key of a removed operator still opens the API")
 	}
 	for _, path := range []string{"/v1/operators/nobody", "/v1/operators/cso_x"} {
-		if got := s.do(t, "DELETE", path, ""); got.status != http.StatusNotFound {
-			t.Errorf("%s: %d", path, got.status)
-		}
+		s.want(t, "DELETE", path, "", http.StatusNotFound, "")
 	}
 	for _, name := range []string{"admin", "a b", ""} {
-		if got := s.do(t, "POST", "/v1/operators", `{"name":"`+name+`"}`); got.status != http.StatusBadRequest {
-			t.Errorf("%q: %d", name, got.status)
-		}
+		s.want(t, "POST", "/v1/operators", `{"name":"`+name+`"}`, http.StatusBadRequest, "")
 	}
 }
 
@@ -94,7 +79,6 @@ func TestOperators(t *testing.T) {
 func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 	s := start(t)
 	key, hash := access.NewSecret(access.OperatorKind)
-	s.keepFromLogs(key)
 	s.store.Operators.Put(access.Credential{Kind: access.OperatorKind, Name: access.AdminName, Hash: hash,
 		Created: noon})
 	theirs := &client.Client{URL: s.URL, Key: key, HTTP: s.HTTP}
@@ -114,16 +98,12 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 			return err
 		},
 	} {
-		if refused, ok := errors.AsType[*client.Error](change()); !ok || refused.Status != http.StatusForbidden {
-			t.Errorf("%s: %v", what, refused)
-		}
+		refused(t, what, change(), http.StatusForbidden, "")
 	}
-	tok, err := theirs.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
-		Vehicles: access.AllVehicles()})
-	if err != nil {
+	if _, err := theirs.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
+		Vehicles: access.AllVehicles()}); err != nil {
 		t.Fatal(err)
 	}
-	s.keepFromLogs(tok.AccessToken)
 	s.add(t, "gateway")
 	if e := s.store.Events(); len(e) != 2 || e[0].Admin || !e[1].Admin {
 		t.Errorf("audited %+v", e)
@@ -151,7 +131,6 @@ func TestRotateAdminKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := startOps(t, func(c *ops.Config) { c.AdminKey, c.KeyDir = access.HashOf(key), dir })
-	s.keepFromLogs(key)
 	s.Key = key
 	rotated, err := s.RotateAdminKey(t.Context())
 	if err != nil || rotated.File != filepath.Join(dir, "admin.key") {
@@ -164,7 +143,6 @@ func TestRotateAdminKey(t *testing.T) {
 	if err != nil || next == key {
 		t.Fatalf("the file holds the old key: %v", err)
 	}
-	s.keepFromLogs(next)
 	s.Key = next
 	if _, err := s.Tokens(t.Context()); err != nil {
 		t.Error(err)
@@ -183,8 +161,7 @@ func TestRotateAdminKey(t *testing.T) {
 	if _, err := s.Tokens(t.Context()); err != nil {
 		t.Errorf("after a rotation that failed: %v", err)
 	}
-	events, err := newest(t, s.Client, 2)
-	if err != nil || events[0].Outcome != "failed" || events[0].Action != "admin-key.rotate" {
-		t.Errorf("got events %+v, %v; want a failed admin-key.rotate", events, err)
+	if e := newest(t, s.Client, 2)[0]; e.Outcome != "failed" || e.Action != "admin-key.rotate" {
+		t.Errorf("got event %+v, want a failed admin-key.rotate", e)
 	}
 }

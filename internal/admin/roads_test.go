@@ -55,12 +55,8 @@ func TestRoads_NeedsAKeyAndAValidBox(t *testing.T) {
 	}); a.status != http.StatusUnauthorized {
 		t.Errorf("without a key: %d %s", a.status, a.body)
 	}
-	if a := s.do(t, "POST", "/v1/roads", ""); a.status != http.StatusMethodNotAllowed {
-		t.Errorf("POST: %d", a.status)
-	}
-	if a := start(t).do(t, "GET", "/v1/roads", ""); a.status != http.StatusNotFound {
-		t.Errorf("on a node that keeps no roads: %d", a.status)
-	}
+	s.want(t, "POST", "/v1/roads", "", http.StatusMethodNotAllowed, "")
+	start(t).want(t, "GET", "/v1/roads", "", http.StatusNotFound, "") // a node that keeps no roads
 	for _, part := range []string{"44.", "11.3", "179", "97.25"} {
 		if strings.Contains(s.log.String(), part) {
 			t.Errorf("the log holds a position, %s: %s", part, s.log.String())

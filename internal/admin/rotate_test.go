@@ -33,7 +33,6 @@ func TestRotateAnswersExactly(t *testing.T) {
 			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
 			continue
 		}
-		s.keepFromLogs(m[1])
 		_, tokErr := s.store.Tokens.Verify([]byte(m[1]), noon)
 		_, keyErr := s.store.Sources.Verify([]byte(m[1]), noon)
 		if tokErr != nil && keyErr != nil {
@@ -86,17 +85,12 @@ func TestRotateRefuses(t *testing.T) {
 		{"sources/removed", ``, 404, "no such source"},
 		{"sources/nobody", ``, 404, "no such source"},
 	} {
-		got := s.do(t, "POST", "/v1/"+tt.path+"/rotate", tt.body)
-		if got.status != tt.status || !strings.Contains(got.body, tt.says) {
-			t.Errorf("%s %s: %d %s", tt.path, tt.body, got.status, got.body)
-		}
+		s.want(t, "POST", "/v1/"+tt.path+"/rotate", tt.body, tt.status, tt.says)
 	}
 	for range 8 {
-		r, err := s.RotateToken(t.Context(), tok.ID, time.Hour)
-		if err != nil {
+		if _, err := s.RotateToken(t.Context(), tok.ID, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		s.keepFromLogs(r.AccessToken)
 	}
 	if _, err := s.RotateToken(t.Context(), tok.ID, time.Hour); err == nil ||
 		!strings.Contains(err.Error(), "8 replaced secrets are still valid") {
@@ -106,12 +100,7 @@ func TestRotateRefuses(t *testing.T) {
 
 func TestSandboxToken(t *testing.T) {
 	s := start(t)
-	tok, err := s.IssueToken(t.Context(), access.Request{Developer: "Ada", Operations: access.AllOperations,
-		Kind: access.SandboxKind})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.keepFromLogs(tok.AccessToken)
+	tok := s.issueAs(t, access.Request{Kind: access.SandboxKind})
 	if !strings.HasPrefix(tok.AccessToken, "cstest_") || tok.Vehicles.All() || tok.Vehicles.Len() != 11 {
 		t.Errorf("%d vehicles", tok.Vehicles.Len())
 	}
@@ -120,7 +109,6 @@ func TestSandboxToken(t *testing.T) {
 		t.Errorf("show: %+v, %v", show, err)
 	}
 	rotated, err := s.RotateToken(t.Context(), tok.ID, 0)
-	s.keepFromLogs(rotated.AccessToken)
 	if err != nil || !strings.HasPrefix(rotated.AccessToken, "cstest_") {
 		t.Errorf("rotated: %v", err)
 	}
@@ -136,10 +124,7 @@ func TestSandboxToken(t *testing.T) {
 		{"/v1/tokens/" + tok.ID + "/grant", `{"remove":["SandboxJam"]}`, 200, `"vehicle_count":10`},
 		{"/v1/tokens/" + tok.ID + "/grant", `{"add":["SandboxJam"]}`, 200, `"vehicle_count":11`},
 	} {
-		got := s.do(t, "POST", tt.path, tt.body)
-		if got.status != tt.status || !strings.Contains(got.body, tt.says) {
-			t.Errorf("%s %s: %d %s", tt.path, tt.body, got.status, got.body)
-		}
+		s.want(t, "POST", tt.path, tt.body, tt.status, tt.says)
 	}
 }
 

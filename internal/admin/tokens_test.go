@@ -43,7 +43,6 @@ func TestIssueAnswersExactly(t *testing.T) {
 			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
 			continue
 		}
-		s.keepFromLogs(m[1])
 		if _, err := s.store.Tokens.Verify([]byte(m[1]), noon); err != nil {
 			t.Errorf("the token that was shown does not work: %v", err)
 		}
@@ -117,9 +116,7 @@ func TestRevoke_IsFinal(t *testing.T) {
 	if _, err := s.store.Tokens.Verify([]byte(tok.AccessToken), s.clock.Now()); !errors.Is(err, access.ErrRevoked) {
 		t.Errorf("a revoked token: %v", err)
 	}
-	if got := s.do(t, "POST", "/v1/tokens/"+tok.ID+"/revoke", "{}"); got.status != http.StatusOK {
-		t.Errorf("with an empty object for a body: %d %s", got.status, got.body)
-	}
+	s.want(t, "POST", "/v1/tokens/"+tok.ID+"/revoke", "{}", http.StatusOK, "")
 }
 
 func TestGrant_AddsAndRemoves(t *testing.T) {
@@ -138,14 +135,7 @@ func TestGrant_AddsAndRemoves(t *testing.T) {
 func TestGrantRefuses(t *testing.T) {
 	s := start(t)
 	some := s.issue(t)
-	all, err := s.IssueToken(t.Context(), access.Request{
-		Developer: "Bo", Operations: access.ThrottleSystem, Vehicles: access.AllVehicles(),
-		Expires: noon.Add(time.Hour),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.keepFromLogs(all.AccessToken)
+	all := s.issueAs(t, access.Request{Vehicles: access.AllVehicles(), Expires: noon.Add(time.Hour)})
 	for _, tt := range []struct {
 		id, body string
 		status   int
@@ -159,24 +149,15 @@ func TestGrantRefuses(t *testing.T) {
 		{all.ID, `{"remove":["A"]}`, 409, "all vehicles"},
 		{"cstid000000000000", `{"add":["A"]}`, 404, "no such token"},
 	} {
-		got := s.do(t, "POST", "/v1/tokens/"+tt.id+"/grant", tt.body)
-		if got.status != tt.status || !strings.Contains(got.body, tt.says) {
-			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
-		}
+		s.want(t, "POST", "/v1/tokens/"+tt.id+"/grant", tt.body, tt.status, tt.says)
 	}
-	if got := s.do(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`); got.status != 200 ||
-		!strings.Contains(got.body, `"vehicle_count":"all"`) {
-		t.Errorf("adding to all: %d %s", got.status, got.body)
-	}
+	s.want(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`, 200, `"vehicle_count":"all"`)
 	s.clock.Advance(time.Hour)
-	if got := s.do(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`); got.status != 409 ||
-		!strings.Contains(got.body, "expired") {
-		t.Errorf("granting to an expired token: %d %s", got.status, got.body)
-	}
+	s.want(t, "POST", "/v1/tokens/"+all.ID+"/grant", `{"add":["A"]}`, 409, "expired")
 	if _, err := s.RevokeToken(t.Context(), some.ID); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.GrantToken(t.Context(), some.ID, []vehicle.ID{"C"}, nil)
+	_, err := s.GrantToken(t.Context(), some.ID, []vehicle.ID{"C"}, nil)
 	if err == nil || !strings.Contains(err.Error(), "revoked") || errors.Is(err, access.ErrExists) {
 		t.Errorf("granting to a revoked token: %v", err)
 	}
@@ -194,9 +175,9 @@ func TestChangeToken(t *testing.T) {
 		got.VehicleCount.N != 2 {
 		t.Fatalf("got %+v, %v; want rate 10/min, expiry %v, 2 vehicles", got, err, end)
 	}
-	if e, err := newest(t, s.Client, 1); err != nil || e[0].Action != "token.change" || e[0].Object != tok.ID ||
-		e[0].Detail != "expires 2026-11-30T12:00:00Z; rate 10/min" {
-		t.Errorf("audited %+v, %v", e, err)
+	if e := newest(t, s.Client, 1)[0]; e.Action != "token.change" || e.Object != tok.ID ||
+		e.Detail != "expires 2026-11-30T12:00:00Z; rate 10/min" {
+		t.Errorf("audited %+v", e)
 	}
 	s.clock.Advance(11 * 24 * time.Hour) // the token has expired, and becomes valid again
 	for _, tt := range []struct{ body, want string }{
@@ -206,10 +187,7 @@ func TestChangeToken(t *testing.T) {
 		{`{"vehicles":"all"}`, `"vehicle_count":"all"`},
 		{`{"vehicles":["C"]}`, `"vehicle_count":1`},
 	} {
-		if got := s.do(t, "PATCH", "/v1/tokens/"+tok.ID, tt.body); got.status != http.StatusOK ||
-			!strings.Contains(got.body, tt.want) {
-			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
-		}
+		s.want(t, "PATCH", "/v1/tokens/"+tok.ID, tt.body, http.StatusOK, tt.want)
 	}
 	g, err := s.store.Tokens.Verify([]byte(tok.AccessToken), s.clock.Now())
 	if err != nil || !g.Vehicles.Include("C") || g.Vehicles.Include("A") {
@@ -220,12 +198,7 @@ func TestChangeToken(t *testing.T) {
 func TestChangeTokenRefuses(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
-	sandbox, err := s.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
-		Kind: access.SandboxKind})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.keepFromLogs(sandbox.AccessToken)
+	sandbox := s.issueAs(t, access.Request{Kind: access.SandboxKind})
 	if _, err := s.Forget(t.Context(), "Gone"); err != nil {
 		t.Fatal(err)
 	}
@@ -243,18 +216,12 @@ func TestChangeTokenRefuses(t *testing.T) {
 		{sandbox.ID, `{"vehicles":"all"}`, 400, "the reserved vehicles and no others"},
 		{"cstid000000000000", `{"rate":""}`, 404, "no such token"},
 	} {
-		got := s.do(t, "PATCH", "/v1/tokens/"+tt.id, tt.body)
-		if got.status != tt.status || !strings.Contains(got.body, tt.says) {
-			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
-		}
+		s.want(t, "PATCH", "/v1/tokens/"+tt.id, tt.body, tt.status, tt.says)
 	}
 	if _, err := s.RevokeToken(t.Context(), tok.ID); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.do(t, "PATCH", "/v1/tokens/"+tok.ID, `{"rate":""}`); got.status != 409 ||
-		!strings.Contains(got.body, "revoked") {
-		t.Errorf("of a revoked token: %d %s", got.status, got.body)
-	}
+	s.want(t, "PATCH", "/v1/tokens/"+tok.ID, `{"rate":""}`, 409, "revoked")
 	if show, err := s.Token(t.Context(), tok.ID); err != nil || show.VehicleCount.N != 2 || show.Rate != "" {
 		t.Errorf("something was changed: %+v, %v", show, err)
 	}
@@ -268,13 +235,7 @@ func TestIssueForManyVehicles(t *testing.T) {
 	for i := range ids {
 		ids[i] = vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i))
 	}
-	tok, err := s.IssueToken(t.Context(), access.Request{
-		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet(ids...),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.keepFromLogs(tok.AccessToken)
+	tok := s.issueAs(t, access.Request{Vehicles: access.VehicleSet(ids...)})
 	g, _ := s.store.Tokens.Get(tok.ID)
 	if tok.Vehicles.Len() != n || g.Vehicles.Len() != n || !g.Vehicles.Include(ids[n-1]) {
 		t.Errorf("%d shown, %d stored", tok.Vehicles.Len(), g.Vehicles.Len())

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/admin/client"
 	"carstate/internal/ops"
 	"carstate/internal/ops/opstest"
 	"carstate/internal/vehicle"
@@ -60,9 +59,7 @@ func TestVehiclesAreFiltered(t *testing.T) {
 	s, _ := listing(t)
 	for _, body := range []string{`{"name":"north","vehicles":["Normal","Slow","Stale","Never"]}`,
 		`{"name":"everywhere","vehicles":"all"}`} {
-		if a := s.do(t, "POST", "/v1/sources", body); a.status != http.StatusCreated {
-			t.Fatal(a.status, a.body)
-		}
+		s.want(t, "POST", "/v1/sources", body, http.StatusCreated, "")
 	}
 	for _, c := range []struct {
 		q    ops.VehicleQuery
@@ -112,13 +109,10 @@ func TestVehiclesAreFiltered(t *testing.T) {
 			t.Errorf("%+v: the export has %q", c.q, vids)
 		}
 	}
-	a := s.do(t, "GET", "/v1/vehicles?reason=stale", "")
-	if want := `"vehicles":[{"vid":"Stale","driving":{"outcome":"stale","verdict":"traffic jam","value":"3",` +
-		`"time":"2026-11-20T11:00:00Z"},` +
-		`"throttle":{"outcome":"stale","verdict":"anomaly","value":"0","time":"2026-11-20T11:00:00Z"}}],"next":""}`; a.status != 200 ||
-		!strings.Contains(a.body, want) {
-		t.Errorf("%d %s", a.status, a.body)
-	}
+	s.want(t, "GET", "/v1/vehicles?reason=stale", "", http.StatusOK,
+		`"vehicles":[{"vid":"Stale","driving":{"outcome":"stale","verdict":"traffic jam","value":"3",`+
+			`"time":"2026-11-20T11:00:00Z"},"throttle":{"outcome":"stale","verdict":"anomaly","value":"0",`+
+			`"time":"2026-11-20T11:00:00Z"}}],"next":""}`)
 }
 
 // TestVehiclesArePaged checks that a list is divided into pages, and that a page's cursor is
@@ -141,17 +135,13 @@ func TestVehiclesArePaged(t *testing.T) {
 		t.Errorf("%q", seen)
 	}
 	other, _ := listing(t)
-	var refused *client.Error
 	for what, err := range map[string]error{
 		"another list":       second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "slow", Cursor: q.Cursor})),
 		"of another process": second(other.Vehicles(t.Context(), q)),
 		"no cursor at all":   second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam", Cursor: "AAAA"})),
 		"no base64":          second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam", Cursor: "*"})),
 	} {
-		if !errors.As(err, &refused) || refused.Status != http.StatusBadRequest ||
-			!strings.Contains(err.Error(), "begin with the first page") {
-			t.Errorf("a cursor %s: %v", what, err)
-		}
+		refused(t, "a cursor "+what, err, http.StatusBadRequest, "begin with the first page")
 	}
 	table.Delete("Jam00")
 	if page, err := s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam"}); err != nil || page.Matched != 19 ||
@@ -182,10 +172,7 @@ func TestVehiclesRefusesWhatThereIsNot(t *testing.T) {
 		"format=xml":                       "format is json, ndjson or csv",
 		"format=csv&sort=newest":           "leave out sort, limit and cursor",
 	} {
-		if a := s.do(t, "GET", "/v1/vehicles?"+query, ""); a.status != http.StatusBadRequest ||
-			!strings.Contains(a.body, says) {
-			t.Errorf("%s: %d %s", query, a.status, a.body)
-		}
+		s.want(t, "GET", "/v1/vehicles?"+query, "", http.StatusBadRequest, says)
 	}
 }
 
@@ -224,16 +211,10 @@ func TestVehiclesExport(t *testing.T) {
 // names a kind of node that can. While the table is being filled, the error says when to retry.
 func TestVehiclesOfANodeWithoutStates(t *testing.T) {
 	for _, path := range []string{"/v1/vehicles", "/v1/vehicles?format=csv"} {
-		if a := start(t).do(t, "GET", path, ""); a.status != http.StatusNotFound ||
-			!strings.Contains(a.body, "ask one with the role admin") {
-			t.Errorf("%d %s", a.status, a.body)
-		}
+		start(t).want(t, "GET", path, "", http.StatusNotFound, "ask one with the role admin")
 		s := startOps(t, func(c *ops.Config) {
 			c.Fleet, c.Filled = opstest.NewFleet(), func() error { return errors.New("starting") }
 		})
-		if a := s.do(t, "GET", path, ""); a.status != http.StatusServiceUnavailable ||
-			!strings.Contains(a.body, "try again in a few seconds") {
-			t.Errorf("%d %s", a.status, a.body)
-		}
+		s.want(t, "GET", path, "", http.StatusServiceUnavailable, "try again in a few seconds")
 	}
 }

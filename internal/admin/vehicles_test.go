@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin/client"
 	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
@@ -59,18 +58,9 @@ func TestVehicle_KnownStaleAndUnknown(t *testing.T) {
 	if v, err = s.Vehicle(t.Context(), "carA"); err != nil || v.Driving.Outcome != "stale" || v.Driving.Value != "1" {
 		t.Errorf("an hour later: %+v, %v", v.Driving, err)
 	}
-	var refused *client.Error
-	if _, err := s.Vehicle(t.Context(), "carB"); !errors.As(err, &refused) || refused.Status != 404 {
-		t.Errorf("never reported: %v", err)
-	}
-	if _, err := s.Vehicle(t.Context(), "car-B"); !errors.As(err, &refused) || refused.Status != 400 {
-		t.Errorf("no vid: %v", err)
-	}
-	if _, err := s.Vehicle(t.Context(), "broken"); !errors.As(err, &refused) || refused.Status != 503 {
-		t.Errorf("not readable: %v", err)
+	for id, status := range map[vehicle.ID]int{"carB": 404, "car-B": 400, "broken": 503} {
+		refused(t, string(id), second(s.Vehicle(t.Context(), id)), status, "")
 	}
 	s.Key, _ = access.NewSecret(access.AdminKind)
-	if _, err := s.Vehicle(t.Context(), "carA"); !errors.As(err, &refused) || refused.Status != 401 {
-		t.Errorf("with another key: %v", err)
-	}
+	refused(t, "with another key", second(s.Vehicle(t.Context(), "carA")), 401, "")
 }
