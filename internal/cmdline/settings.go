@@ -62,9 +62,7 @@ func LoadSettings(given *kong.Context, fileFlag string, except []string) (Settin
 	if err != nil {
 		return s, fmt.Errorf("the file of --%s cannot be read: %w", fileFlag, err)
 	}
-	if s.lines, err = parseConfigFile(text); err == nil {
-		err = s.check(command)
-	}
+	s.lines, err = parseConfigFile(text, func(name, value string) error { return s.check(command, name, value) })
 	if err != nil {
 		return s, fmt.Errorf("%s, %w", s.file, err)
 	}
@@ -73,9 +71,10 @@ func LoadSettings(given *kong.Context, fileFlag string, except []string) (Settin
 }
 
 // parseConfigFile returns the settings in the text of a configuration file, by their names. It
-// skips empty lines and lines that begin with #. An error gives the number of a wrong line but
-// never quotes the line, because the line may contain a secret.
-func parseConfigFile(text []byte) (map[string]setting, error) {
+// skips empty lines and lines that begin with #. The function check returns an error for a setting
+// that is wrong. An error gives the number of the first wrong line but never quotes the line, because
+// the line may contain a secret.
+func parseConfigFile(text []byte, check func(name, value string) error) (map[string]setting, error) {
 	settings := make(map[string]setting)
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, maxConfigFile)
@@ -95,6 +94,9 @@ func parseConfigFile(text []byte) (map[string]setting, error) {
 		if before, ok := settings[name]; ok {
 			return nil, fmt.Errorf("line %d: already set in line %d", n, before.line)
 		}
+		if err := check(name, value); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
 		settings[name] = setting{value, n}
 	}
 	return settings, lines.Err()
@@ -102,35 +104,21 @@ func parseConfigFile(text []byte) (map[string]setting, error) {
 
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
-// check returns an error for the first line of the configuration file that is wrong: the name on
-// the line is not that of a setting, or the flag does not accept the value. If no line is wrong,
-// check returns nil.
-func (s Settings) check(command *kong.Node) error {
-	first := 0
-	var complaint string
-	complain := func(line int, format string, args ...any) {
-		if first == 0 || line < first {
-			first, complaint = line, fmt.Sprintf(format, args...)
-		}
+// check returns an error if the name is not that of a setting, or if its flag does not accept the
+// value.
+func (s Settings) check(command *kong.Node, name, value string) error {
+	i := slices.IndexFunc(command.Flags, func(f *kong.Flag) bool { return f.Name == name })
+	switch {
+	case slices.Contains(s.except, name):
+		return fmt.Errorf("%s is for the command line only", name)
+	case i < 0:
+		return fmt.Errorf("there is no such setting%s: the names are those of the flags that %s --help lists, "+
+			"without the dashes", meant(command, name), command.FullPath())
 	}
-	for name, x := range s.lines {
-		i := slices.IndexFunc(command.Flags, func(f *kong.Flag) bool { return f.Name == name })
-		switch {
-		case slices.Contains(s.except, name):
-			complain(x.line, "%s is for the command line only", name)
-		case i < 0:
-			complain(x.line, "there is no such setting%s: the names are those of the flags that %s --help lists, "+
-				"without the dashes", meant(command, name), command.FullPath())
-		default:
-			if takes := refusesValue(command.Flags[i], x.value); takes != "" {
-				complain(x.line, "%s takes %s", name, takes)
-			}
-		}
+	if takes := refusesValue(command.Flags[i], value); takes != "" {
+		return fmt.Errorf("%s takes %s", name, takes)
 	}
-	if first == 0 {
-		return nil
-	}
-	return fmt.Errorf("line %d: %s", first, complaint)
+	return nil
 }
 
 // meant returns a hint, such as " (did you mean log-level?)", if name is the name of a setting with

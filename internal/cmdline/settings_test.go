@@ -74,7 +74,7 @@ func FuzzConfigFile(f *testing.F) {
 	f.Add("nats = nats://me:secret@a:4222")
 	f.Add("= x\n\x00\x1b[31m = 1")
 	f.Fuzz(func(t *testing.T, text string) {
-		settings, err := parseConfigFile([]byte(text))
+		settings, err := parseConfigFile([]byte(text), func(name, value string) error { return nil })
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "line ") || strings.ContainsFunc(err.Error(), isControl) ||
 				len(err.Error()) > 100 {
