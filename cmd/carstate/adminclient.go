@@ -60,15 +60,8 @@ func (f adminFlags) client() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &client.Client{URL: base, Key: key}
-	if f.AdminCA != "" {
-		trust, err := client.Trusting(f.AdminCA)
-		if err != nil {
-			return nil, err
-		}
-		c.HTTP = client.HTTPClient(trust)
-	}
-	return c, nil
+	trust, err := client.Trusting(f.AdminCA)
+	return &client.Client{URL: base, Key: key, HTTP: client.HTTPClient(trust)}, err
 }
 
 var errAdminAddr = usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")

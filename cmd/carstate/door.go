@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/url"
+	"slices"
 
 	"carstate/internal/admin/client"
 	"carstate/internal/lab/sender"
@@ -26,24 +27,25 @@ type ingestFlags struct {
 // checkTarget returns an error if the flags contain an invalid URL or exclude each other. It is
 // called before any file is read or anything is sent.
 func (c *ingestFlags) checkTarget() error {
-	if c.IngestURL != "" && c.MqttURL != "" {
-		return usageError("--ingest-url and --mqtt-url are mutually exclusive")
-	}
-	if u, err := url.Parse(c.MqttURL); c.MqttURL != "" &&
-		(err != nil || u.Host == "" || u.Scheme != "mqtt" && u.Scheme != "mqtts") {
-		return usageError("--mqtt-url must be a URL such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883")
-	}
-	if u, err := url.Parse(c.IngestURL); c.IngestURL != "" &&
-		(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		return usageError("--ingest-url must be a URL such as http://127.0.0.1:8081")
-	}
 	switch {
+	case c.IngestURL != "" && c.MqttURL != "":
+		return usageError("--ingest-url and --mqtt-url are mutually exclusive")
+	case !emptyOrURL(c.MqttURL, "mqtt", "mqtts"):
+		return usageError("--mqtt-url must be a URL such as mqtt://127.0.0.1:1883 or mqtts://cars.example:8883")
+	case !emptyOrURL(c.IngestURL, "http", "https"):
+		return usageError("--ingest-url must be a URL such as http://127.0.0.1:8081")
 	case c.Source != "" && c.Key == "":
 		return usageError("--source needs the key of the source: give --key, or set CARSTATE_KEY")
 	case c.Source == "" && c.Key != "":
 		return usageError("--key or CARSTATE_KEY is set, and --source is not: give --source NAME, or unset CARSTATE_KEY")
 	}
 	return nil
+}
+
+// emptyOrURL reports whether text is empty, or a URL with a host and one of the schemes.
+func emptyOrURL(text string, schemes ...string) bool {
+	u, err := url.Parse(text)
+	return text == "" || err == nil && u.Host != "" && slices.Contains(schemes, u.Scheme)
 }
 
 // connect returns a sender of telemetry to the listener that the flags select. The sender logs in

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -73,14 +72,12 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.checkTarget(); err != nil {
 		return err
 	}
-	if c.Duration < 0 {
+	switch {
+	case c.Duration < 0:
 		return usageError("--duration must be a duration such as 10m")
-	}
-	if u, err := url.Parse(c.QueryURL); c.QueryURL != "" &&
-		(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+	case !emptyOrURL(c.QueryURL, "http", "https"):
 		return usageError("--query-url must be a URL such as http://127.0.0.1:8080")
-	}
-	if strings.HasPrefix(c.Token, string(access.SandboxKind)) {
+	case strings.HasPrefix(c.Token, string(access.SandboxKind)):
 		return usageError("--token or CARSTATE_TOKEN is a sandbox token, which sees no simulated vehicle: " +
 			"unset it, or give an access token")
 	}

@@ -27,17 +27,7 @@ type Client struct {
 	HTTP *http.Client // if nil, a client that uses no proxy and follows no redirect
 }
 
-// clientTimeout is the timeout of every call except a backup, a restore and an export, which have
-// no timeout. It is long enough for a call with a list of a million vehicles.
-const clientTimeout = 2 * time.Minute
-
-// directly is a client that ignores the environment's proxies and follows no redirect, so that the
-// key is sent only to the service.
-var directly = &http.Client{
-	Timeout:       clientTimeout,
-	Transport:     &http.Transport{IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true},
-	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-}
+var directly = HTTPClient(nil)
 
 // IssueToken issues a token. If the kind in the Request is that of a sandbox token, it issues a
 // sandbox token; otherwise an ordinary token. Only this response contains the token's secret.

@@ -30,12 +30,16 @@ func Trusting(caFile string) (*tls.Config, error) {
 	return c, nil
 }
 
-// HTTPClient returns an HTTP client with the given TLS settings. It follows no redirect,
-// because a redirect could send a key or a token to another host.
+// clientTimeout is the timeout of every call except a backup, a restore and an export, which have
+// no timeout. It is long enough for a call with a list of a million vehicles.
+const clientTimeout = 2 * time.Minute
+
+// HTTPClient returns an HTTP client with the given TLS settings. It ignores the environment's
+// proxies and follows no redirect, so that a key or a token is sent only to the service.
 func HTTPClient(trust *tls.Config) *http.Client {
 	return &http.Client{
-		Timeout:       2 * time.Minute,
-		Transport:     &http.Transport{TLSClientConfig: trust},
+		Timeout:       clientTimeout,
+		Transport:     &http.Transport{TLSClientConfig: trust, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
