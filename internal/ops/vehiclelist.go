@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"carstate/internal/access"
 	"carstate/internal/fleet"
 	"carstate/internal/vehicle"
 )
@@ -177,18 +178,14 @@ func (p *Operations) question(q VehicleQuery, clock func() vehicle.UnixMilli) (f
 // match returns the function that checks the vid of a vehicle against the query, or nil if every
 // vid matches. If the query names a source that does not exist, the error is a [Refusal].
 func (p *Operations) match(q VehicleQuery) (func(vid []byte) bool, error) {
-	prefix := []byte(q.Prefix)
-	if q.Source == "" {
-		if q.Prefix == "" {
-			return nil, nil
+	prefix, vehicles := []byte(q.Prefix), access.AllVehicles()
+	if q.Source != "" {
+		source, ok := p.cfg.Tables.Sources.Get(q.Source)
+		if !ok {
+			return nil, Refuse(http.StatusBadRequest, "there is no source of this name")
 		}
-		return func(vid []byte) bool { return bytes.HasPrefix(vid, prefix) }, nil
+		vehicles = source.Vehicles
 	}
-	source, ok := p.cfg.Tables.Sources.Get(q.Source)
-	if !ok {
-		return nil, Refuse(http.StatusBadRequest, "there is no source of this name")
-	}
-	vehicles := source.Vehicles
 	if vehicles.All() && q.Prefix == "" {
 		return nil, nil
 	}
