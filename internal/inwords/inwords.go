@@ -53,7 +53,7 @@ func Until(d time.Duration) string {
 }
 
 // Count formats a number with a comma between thousands.
-func Count[N int | int32 | int64](n N) string {
+func Count[N int | int64](n N) string {
 	digits := strconv.FormatInt(int64(n), 10)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]

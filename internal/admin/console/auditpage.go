@@ -59,7 +59,7 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 	}
 	format := form.Get("format")
 	form.Del("format")
-	v, status, problem := auditView{Form: form}, http.StatusOK, ""
+	v := auditView{Form: form}
 	q, err := c.Ops.AskedAudit(form)
 	v.Since, v.Until = q.Since, q.Until
 	if format != "" && err == nil {
@@ -71,21 +71,17 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 	}
 	if err != nil {
 		refusal := c.Ops.Explain("audit.list", err)
-		if status, problem = refusal.Status, refusal.Error(); status != http.StatusBadRequest {
-			c.fail(w, s, status, "Audit", problem)
+		if err = refusal; refusal.Status != http.StatusBadRequest {
+			c.fail(w, s, refusal.Status, "Audit", refusal.Error())
 			return
 		}
 	}
-	c.showTo(w, s, status, "audit", page{Title: "Audit", Section: "audit", Problem: problem, Data: v})
+	c.showForm(w, s, err, "audit", page{Title: "Audit", Section: "audit", Data: v})
 }
 
 // findEvents redirects to the page with the events that a form selects. In the URL of that page,
 // the beginning of the vehicle's hash replaces the vid, because proxies and browsers store URLs.
 func (c *Console) findEvents(w http.ResponseWriter, r *http.Request, s *session) {
-	if !parseForm(w, r, smallForm) {
-		c.fail(w, s, http.StatusBadRequest, "Audit", "the form could not be read: try again")
-		return
-	}
 	form := url.Values{}
 	for _, name := range auditFields {
 		form.Set(name, strings.TrimSpace(r.PostForm.Get(name)))

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -40,19 +41,13 @@ func (c choice) finds(names ...string) bool {
 	})
 }
 
+// Times for the parameter none of compareTimes: before and after all other times.
+var longAgo, farAhead = time.Time{}, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+
 // compareTimes compares two times for sorting: the result is negative if a is earlier than b, 0 if
-// they are equal, and positive if a is later. A nil time is before all other times if the parameter
-// none is -1, and after them if none is 1. Two nil times are equal.
-func compareTimes(a, b *time.Time, none int) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
-		return none
-	case b == nil:
-		return -none
-	}
-	return a.Compare(*b)
+// they are equal, and positive if a is later. The time none is used in place of a nil time.
+func compareTimes(a, b *time.Time, none time.Time) int {
+	return cmp.Or(a, &none).Compare(*cmp.Or(b, &none))
 }
 
 // listed is the maximum number of records on a page of a list.

@@ -54,6 +54,8 @@ type Console struct {
 	sessions sessions
 	attempts attempts
 	streams  streams
+	scans    chan struct{} // one element for each curve that is being read
+	strips   chan struct{} // one element for each strip that is being made
 	wrong    prometheus.Counter
 	mux      *http.ServeMux
 

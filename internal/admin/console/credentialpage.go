@@ -18,16 +18,16 @@ import (
 )
 
 // listing is a function that answers with a page that contains a form. If the form was submitted
-// and refused, problem says why, and form has the submitted contents, which the page shows again.
-// For a new form, problem is "" and form is nil.
-type listing func(w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values)
+// and refused, err says why, and form has the submitted contents, which the page shows again. For a
+// new form, err and form are nil.
+type listing func(w http.ResponseWriter, r *http.Request, s *session, err error, form url.Values)
 
 // handler answers a request that has a session.
 type handler func(http.ResponseWriter, *http.Request, *session)
 
 // first returns the handler that shows a page with an empty form: the form was not submitted yet.
 func first(show listing) handler {
-	return func(w http.ResponseWriter, r *http.Request, s *session) { show(w, r, s, http.StatusOK, "", nil) }
+	return func(w http.ResponseWriter, r *http.Request, s *session) { show(w, r, s, nil, nil) }
 }
 
 // credentialsView is the page that lists the credentials of one kind.
@@ -62,20 +62,20 @@ func credentials[S any](
 
 // create returns the handler of the form that creates a credential, which the function parse reads.
 func (c *Console) create(
-	kind access.Kind, limit int64, title string, parse func(url.Values) (access.Request, error), show listing,
+	kind access.Kind, title string, parse func(url.Values) (access.Request, error), show listing,
 ) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
-		if !c.once(w, r, s, limit, kind) {
+		if !c.once(w, r, s, kind) {
 			return
 		}
+		var created access.Credential
+		var secret string
 		request, err := parse(r.PostForm)
-		if err != nil {
-			show(w, r, s, http.StatusBadRequest, err.Error(), r.PostForm)
-			return
+		if err == nil {
+			created, secret, err = c.Ops.Create(r.Context(), s.who, request)
 		}
-		created, secret, err := c.Ops.Create(r.Context(), s.who, request)
 		if err != nil {
-			show(w, r, s, statusOf(err), err.Error(), r.PostForm)
+			show(w, r, s, err, r.PostForm)
 			return
 		}
 		query := ""
@@ -90,16 +90,12 @@ func (c *Console) create(
 // rotate returns the handler of the form that gives a credential a new secret.
 func (c *Console) rotate(kind access.Kind, title string, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
-		form, ok := c.form(w, r, s, smallForm)
-		if !ok {
-			return
-		}
 		holder, ok := c.holder(kind, r.PathValue("name"))
-		if ends := !kind.Policy().Overlap || form.Get("overlap") == "0"; ok && ends &&
+		if ends := !kind.Policy().Overlap || r.PostForm.Get("overlap") == "0"; ok && ends &&
 			!c.sure(w, s, r, endOldSecret.about(holder, kind)) {
 			return
 		}
-		if !c.once(w, r, s, smallForm, kind) {
+		if !c.once(w, r, s, kind) {
 			return
 		}
 		var overlap time.Duration
@@ -107,14 +103,14 @@ func (c *Console) rotate(kind access.Kind, title string, show listing) handler {
 		if kind.Policy().Overlap {
 			var err error
 			if overlap, err = overlapOf(r.PostForm); err != nil {
-				show(w, r, s, http.StatusBadRequest, err.Error(), nil)
+				show(w, r, s, err, nil)
 				return
 			}
 			old = oldInWords(overlap)
 		}
 		rotated, secret, err := c.Ops.Rotate(r.Context(), s.who, kind, r.PathValue("name"), overlap)
 		if err != nil {
-			show(w, r, s, statusOf(err), err.Error(), nil)
+			show(w, r, s, err, nil)
 			return
 		}
 		c.showSecret(w, s, title, rotated, secretView{Secret: secret, Old: old})
@@ -127,15 +123,12 @@ func (c *Console) rotate(kind access.Kind, title string, show listing) handler {
 // credential: for NAME in ask, and for %s in notice.
 func (c *Console) end(kind access.Kind, ask question, notice string, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
-		if _, ok := c.form(w, r, s, smallForm); !ok {
-			return
-		}
 		if holder, ok := c.holder(kind, r.PathValue("name")); ok && !c.sure(w, s, r, ask.about(holder, kind)) {
 			return
 		}
 		ended, err := c.Ops.End(r.Context(), s.who, kind, r.PathValue("name"))
 		if err != nil {
-			show(w, r, s, statusOf(err), err.Error(), nil)
+			show(w, r, s, err, nil)
 			return
 		}
 		c.done(w, r, s, "/"+listOf(kind), fmt.Sprintf(notice, holderOf(ended)))
@@ -145,16 +138,12 @@ func (c *Console) end(kind access.Kind, ask question, notice string, show listin
 // change returns the handler of the form that changes a token or a source, except its vehicles.
 func (c *Console) change(kind access.Kind, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
-		form, ok := c.form(w, r, s, smallForm)
-		if !ok {
-			return
-		}
-		to, err := c.changeOf(form)
+		to, err := c.changeOf(r.PostForm)
 		if err == nil {
 			_, err = c.Ops.ChangeCredential(r.Context(), s.who, kind, r.PathValue("name"), to)
 		}
 		if err != nil {
-			show(w, r, s, formStatus(err), err.Error(), form)
+			show(w, r, s, err, r.PostForm)
 			return
 		}
 		c.done(w, r, s, "/"+listOf(kind)+"/"+r.PathValue("name"), "The "+kind.Policy().Noun+" is changed.")
@@ -166,10 +155,7 @@ func (c *Console) change(kind access.Kind, show listing) handler {
 // vehicles to remove.
 func (c *Console) grant(kind access.Kind, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
-		form, ok := c.form(w, r, s, largeForm)
-		if !ok {
-			return
-		}
+		form := r.PostForm
 		name, all := r.PathValue("name"), form.Get("all") != ""
 		vehicles, err := access.AllVehicles(), error(nil)
 		var lists [2][]vehicle.ID
@@ -198,7 +184,7 @@ func (c *Console) grant(kind access.Kind, show listing) handler {
 			err = errors.New("name the vehicles, or choose all")
 		}
 		if err != nil {
-			show(w, r, s, formStatus(err), err.Error(), form)
+			show(w, r, s, err, form)
 			return
 		}
 		c.done(w, r, s, "/"+listOf(kind)+"/"+name, "The vehicles of the "+kind.Policy().Noun+" are changed.")
@@ -313,8 +299,7 @@ type confirmView struct {
 }
 
 // sure reports whether the operator has confirmed the submitted form. If not, sure answers the
-// request with a page that asks the question and contains the form, and returns false. The form
-// must have been parsed.
+// request with a page that asks the question and contains the form, and returns false.
 func (c *Console) sure(w http.ResponseWriter, s *session, r *http.Request, q question) bool {
 	if r.PostForm.Get("sure") == "yes" {
 		return true
@@ -323,28 +308,6 @@ func (c *Console) sure(w http.ResponseWriter, s *session, r *http.Request, q que
 	v := confirmView{q, r.URL.Path, refill(r.PostForm)}
 	c.showTo(w, s, http.StatusOK, "confirm", page{Title: q.Ask, Section: section, Data: v})
 	return false
-}
-
-// form parses a form. If it is too long, form answers the request and returns false.
-func (c *Console) form(w http.ResponseWriter, r *http.Request, s *session, limit int64) (url.Values, bool) {
-	if !parseForm(w, r, limit) {
-		c.fail(w, s, http.StatusRequestEntityTooLarge, "Not done", formTooLong)
-		return nil, false
-	}
-	return r.PostForm, true
-}
-
-const formTooLong = "the form is too long: for a list of more than about 40,000 vehicles, use the command line, " +
-	"--vehicles @FILE"
-
-// formStatus returns the HTTP status for the error of a form. For an [ops.Refusal], the error with
-// which an operation is refused, it returns the status in the refusal. For any other error, it
-// returns 400.
-func formStatus(err error) int {
-	if r, ok := errors.AsType[*ops.Refusal](err); ok {
-		return r.Status
-	}
-	return http.StatusBadRequest
 }
 
 // listOf returns the name of the list of a kind of credential as in paths, such as "tokens".
@@ -376,21 +339,16 @@ func (c *Console) showSecret(w http.ResponseWriter, s *session, title string, of
 	c.showTo(w, s, http.StatusCreated, "secret", page{Title: title, Section: list, Data: v})
 }
 
-// once parses a form that must not be submitted twice, and returns true. If the form is too long,
-// or was already submitted, once answers the request with an error and returns false. The parameter
-// limit is the maximum size of the form in bytes.
-func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, limit int64, kind access.Kind) bool {
-	back := listOf(kind)
-	switch {
-	case !parseForm(w, r, limit):
-		c.fail(w, s, http.StatusRequestEntityTooLarge, "Not done", formTooLong)
-		return false
-	case !c.sessions.first(r.PostForm.Get("mark")):
-		c.fail(w, s, http.StatusConflict, "Already done",
-			"this form was sent before, so nothing was done: go to "+strings.ToUpper(back[:1])+back[1:])
-		return false
+// once reports whether a form is submitted for the first time. If not, it answers the request with
+// an error.
+func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, kind access.Kind) bool {
+	if c.sessions.first(r.PostForm.Get("mark")) {
+		return true
 	}
-	return true
+	back := listOf(kind)
+	c.fail(w, s, http.StatusConflict, "Already done",
+		"this form was sent before, so nothing was done: go to "+strings.ToUpper(back[:1])+back[1:])
+	return false
 }
 
 // overlapOf parses the number of hours for which a replaced secret stays valid.

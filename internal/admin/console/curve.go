@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"carstate/internal/inwords"
@@ -14,14 +13,13 @@ import (
 
 // Limits of the curves of vehicles.
 const (
-	maxScans  = 2  // concurrent scans
-	maxStrips = 1  // concurrent scans for strips
-	maxCurves = 16 // cached curves, of the vehicles that were viewed last
+	maxScans  = 2 // concurrent scans
+	maxStrips = 1 // concurrent scans for strips
 )
 
-// curve holds the recent speeds and verdicts of one vehicle, which its page shows as a chart.
+// curve holds the recent speeds and verdicts of one vehicle, which its page shows as a chart. A
+// live page keeps its curve, and adds the newest readings at each update.
 type curve struct {
-	mu       sync.Mutex // guards the fields below
 	points   []speedPoint
 	throttle throttleCurve
 	begun    time.Time // when reading began
@@ -30,7 +28,6 @@ type curve struct {
 	failed   bool      // reading failed
 	damaged  bool      // reading failed because of damaged files
 	busy     bool      // nothing was read, because too many scans were running
-	used     time.Time
 }
 
 // speedPoint is a speed and the driving state at that time.
@@ -38,29 +35,6 @@ type speedPoint struct {
 	at      vehicle.UnixMilli
 	kmh     float32
 	driving string // see classOf
-}
-
-// curves caches the charts of vehicles that were viewed last: the curves on the pages of single
-// vehicles, and the strips (small charts of the last hour) in lists of vehicles.
-type curves struct {
-	scans chan struct{}
-
-	strips chan struct{} // limits strips that are being made
-
-	mu  sync.Mutex // guards the fields below
-	all map[vehicle.ID]*curve
-	// hours holds the strips that were made last, by vehicle. A strip shows a vehicle's last hour.
-	hours map[vehicle.ID]strip
-	// forgotten counts how often any vehicle was forgotten. If the count changes while a curve or
-	// strip is made, the curve or strip is not cached, because its vehicle may be the forgotten
-	// one.
-	forgotten int
-}
-
-// strip is HTML that shows how a vehicle drove in the last hour, as a small chart and in words.
-type strip struct {
-	made time.Time
-	html string
 }
 
 // classOf returns the CSS class of a driving verdict.
@@ -74,19 +48,9 @@ func classOf(v vehicle.DrivingVerdict) string {
 	return [...]string{"none", "normal", "slow", "jam"}[v.State]
 }
 
-// forget drops the cached curve and the cached strip of a vehicle.
-func (k *curves) forget(id vehicle.ID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.forgotten++
-	delete(k.all, id)
-	delete(k.hours, id)
-}
-
 // note adds one point to the curve: the newest speed in the state s, with its driving verdict. If
 // the state has no speed, or none that is newer than the last point, note adds nothing. It also
-// updates the curve of the throttle sensors. The caller must hold mu, unless no other goroutine has
-// the curve yet.
+// updates the curve of the throttle sensors.
 func (k *curve) note(s *vehicle.State) {
 	k.throttle.note(s)
 	speed := s.Latest[vehicle.Speed]
@@ -102,36 +66,12 @@ func (k *curve) note(s *vehicle.State) {
 	}
 }
 
-// add is like note, but locks mu. It also records that a page used the curve at the time now.
-func (k *curve) add(s *vehicle.State, now time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.used = now
-	k.note(s)
-}
-
-// curveFresh is the time after which a cached curve is no longer used, measured from the last time
-// that a page used it. An open page adds the newest readings to its curve, so within this time the
-// curve is up to date. After this time, the retained samples are read again.
-const curveFresh = 5 * time.Second
-
-// isCurrent reports whether a page can show the cached curve for the state s. Two conditions must
-// hold:
-//
-//   - An open page keeps the curve up to date, so that a page has used it within curveFresh.
-//   - The curve shows the right sensors for s: those of the throttle anomaly in s, or none if s has
-//     no anomaly.
-func (k *curve) isCurrent(s *vehicle.State, now time.Time) bool {
+// shows reports whether the curve shows the right sensors for the state s: those of the throttle
+// anomaly in s, or none if s has no anomaly. A curve for which nothing was read, because too many
+// scans were running, shows nothing. The curve may be nil.
+func (k *curve) shows(s *vehicle.State) bool {
 	alarm, alarmed := s.ThrottleAlarm()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return now.Sub(k.used) < curveFresh && alarmed == k.throttle.alarmed && alarm.Since == k.throttle.alarm.Since
-}
-
-func (k *curve) lastUsed() time.Time {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.used
+	return k != nil && !k.busy && alarmed == k.throttle.alarmed && alarm.Since == k.throttle.alarm.Since
 }
 
 // curveView is a curve as the page shows it.
@@ -175,8 +115,6 @@ const maxSpells = 12
 
 // view returns the last hour of the curve, up to its newest reading, as the page shows it.
 func (k *curve) view() curveView {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	v := curveView{Throttle: k.throttle.view(), Since: k.since, All: k.all, Failed: k.failed,
 		Damaged: k.damaged, Busy: k.busy, Nothing: !k.all && !k.since.Before(k.begun)}
 	points := k.points

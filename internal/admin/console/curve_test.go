@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -37,8 +36,7 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 			return nil, noon.Add(-time.Minute), false, nil
 		}
 	})
-	k := f.console.curve(t.Context(), "carA", &vehicle.State{})
-	v := k.view()
+	v := f.console.curve(t.Context(), "carA", &vehicle.State{}).view()
 	if v.Points != 600 || !v.All || v.Most != 50 || v.Levels[0].Value != 60 || len(v.Bands) < 2 ||
 		v.Bands[0].Class != "normal" || v.Bands[len(v.Bands)-1].Class != "jam" {
 		t.Fatalf("got %+v, want 600 points that begin normal and end in a jam", v)
@@ -59,41 +57,8 @@ func TestCurve_ShowsFoldedSamples(t *testing.T) {
 	if !strings.HasPrefix(v.Line, "M0.0 40.0L") || strings.Count(v.Line, "M") != 1 {
 		t.Errorf("the line is %.40s…", v.Line)
 	}
-	if f.console.curve(t.Context(), "carA", &vehicle.State{}) != k {
-		t.Error("a curve that is being kept up to date was read again")
-	}
-	f.clock.Advance(curveFresh)
-	if f.console.curve(t.Context(), "carA", &vehicle.State{}) == k {
-		t.Error("an old curve was not read again")
-	}
 	if v := f.console.curve(t.Context(), "broken", &vehicle.State{}).view(); !v.Failed || v.Points != 0 {
 		t.Errorf("got %+v, want a failed curve without points", v)
-	}
-	for i := range 3 * maxCurves {
-		f.console.curve(t.Context(), vehicle.ID(fmt.Sprintf("car%d", i)), &vehicle.State{})
-		f.clock.Advance(time.Millisecond)
-	}
-	if n := len(f.monitor.curves.all); n != maxCurves {
-		t.Errorf("%d curves are kept", n)
-	}
-	f.monitor.Forget("car47")
-	if f.monitor.curves.all["car47"] != nil {
-		t.Error("the curve of a forgotten vehicle is kept")
-	}
-}
-
-// TestCurve_OfAVehicleForgottenDuringTheScan checks that a curve is not cached if its vehicle is
-// forgotten while its samples are read. Otherwise, nothing might ever drop the curve.
-func TestCurve_OfAVehicleForgottenDuringTheScan(t *testing.T) {
-	f := newFixture(t)
-	f.report("carA", jammed(time.Minute))
-	f.console.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
-		f.monitor.Forget("carA")
-		return nil, noon, true, nil
-	}
-	f.console.curve(t.Context(), "carA", &vehicle.State{})
-	if f.monitor.curves.all["carA"] != nil {
-		t.Error("the curve of a forgotten vehicle is kept")
 	}
 }
 
@@ -109,15 +74,12 @@ func TestHowFarTheCurveGot(t *testing.T) {
 	f.report("carA", jammed(time.Minute))
 	f.logIn(f.key)
 	f.want(f.get("/vehicles/carA"), 200, "No retained telemetry could be read within 2 s")
-	f.clock.Advance(curveFresh)
-	since = f.clock.Now().Add(-3 * time.Minute)
+	since = noon.Add(-3 * time.Minute)
 	f.want(f.get("/vehicles/carA"), 200, "From the telemetry stored in the last 3 min;")
-	f.clock.Advance(curveFresh)
 	all = true
 	f.want(f.get("/vehicles/carA"), 200, "From all telemetry that is retained.")
-	f.clock.Advance(curveFresh)
 	for range maxScans { // other pages read
-		f.monitor.curves.scans <- struct{}{}
+		f.console.scans <- struct{}{}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -161,8 +123,8 @@ func TestCurveGapsAndBounds(t *testing.T) {
 		var s vehicle.State
 		s.Latest[vehicle.OBDSpeed] = vehicle.Reading{Value: 1,
 			Time: vehicle.At(noon).Add(time.Duration(i) * time.Second)}
-		k.add(&s, noon)
-		k.add(&s, noon) // the same state again
+		k.note(&s)
+		k.note(&s) // the same state again
 	}
 	if len(k.points) > maxPoints || len(k.points) < maxPoints/2 || k.points[0].at >= k.points[1].at {
 		t.Errorf("%d points are kept", len(k.points))

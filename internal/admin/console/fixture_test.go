@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -209,6 +210,17 @@ func (f *fixture) want(a answer, status int, texts ...string) {
 	}
 }
 
+// lacks fails the test if the response contains one of the texts. The parameter wrong says what is
+// wrong then.
+func (f *fixture) lacks(wrong string, a answer, texts ...string) {
+	f.t.Helper()
+	for _, text := range texts {
+		if strings.Contains(a.body, text) {
+			f.t.Errorf("%s: %q is in the page:\n%s", wrong, text, a.body)
+		}
+	}
+}
+
 // report sets a vehicle's state in every place from which the console reads it. The zero state means
 // that the vehicle was forgotten.
 func (f *fixture) report(id vehicle.ID, s vehicle.State) {
@@ -221,6 +233,20 @@ func (f *fixture) report(id vehicle.ID, s vehicle.State) {
 		return
 	}
 	f.monitor.Put(id, s.Driving(), s.Throttle(), &s)
+}
+
+// create creates a credential as the actor x. Without a kind, it is a token; without a developer's
+// name, a token is Ada's; without operations, a token has all.
+func (f *fixture) create(r access.Request) (access.Credential, string) {
+	f.t.Helper()
+	if r.Kind = cmp.Or(r.Kind, access.TokenKind); r.Kind == access.TokenKind || r.Kind == access.SandboxKind {
+		r.Developer, r.Operations = cmp.Or(r.Developer, "Ada"), cmp.Or(r.Operations, access.AllOperations)
+	}
+	c, secret, err := f.Create(f.t.Context(), access.Actor{Name: "x", Admin: true}, r)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return c, secret
 }
 
 // jammed returns the state of a car that, at noon, has been in a jam for the given time.

@@ -112,7 +112,7 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	v := fleetView{FleetCounts: c.Monitor.counts(), Root: root}
 	v.Driving = v.Normal + v.Slow + v.Jam
 	v.Empty = v.Vehicles == 0
-	v.Chart = newFleetChart(c.Monitor.history.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.FleetCounts, hours)
+	v.Chart = newFleetChart(c.Monitor.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.FleetCounts, hours)
 	v.Jams = c.list(ctx, root, "jam", v.FleetCounts)
 	v.Anomalies = c.list(ctx, root, "anomaly", v.FleetCounts)
 	v.Flow = c.flow()

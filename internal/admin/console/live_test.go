@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,8 +73,10 @@ func TestLiveFleet(t *testing.T) {
 	}
 }
 
-// TestLiveVehicle checks that a new reading changes the open page and is appended to the curve.
+// TestLiveVehicle checks that a new reading changes the open page and is appended to the curve. The
+// retained telemetry must be read only once.
 func TestLiveVehicle(t *testing.T) {
+	var reads atomic.Int64
 	speeds := make(chan float64, 1)
 	speeds <- 10
 	latest, at := 0.0, vehicle.At(noon)
@@ -91,6 +94,11 @@ func TestLiveVehicle(t *testing.T) {
 			}
 			return vehicle.Observe(vehicle.State{}, x), true, nil
 		}
+	}, func(c *Config) {
+		c.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
+			reads.Add(1)
+			return nil, noon, true, nil
+		}
 	})
 	f.logIn(f.key)
 	lines := scanner(f.stream("/live/vehicles/carA"))
@@ -104,6 +112,9 @@ func TestLiveVehicle(t *testing.T) {
 	speeds <- 12
 	if html := next(t, lines, "curve"); !strings.Contains(html, "<path class=\"line\" d=\"M0.0") {
 		t.Error(html)
+	}
+	if n := reads.Load(); n != 1 {
+		t.Errorf("the telemetry was read %d times", n)
 	}
 	f.want(f.get("/live/vehicles/a-b"), http.StatusBadRequest)
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,12 +23,11 @@ type Monitor struct {
 	now      func() time.Time
 
 	watchlist *watchlist
-	history   history
 	began     time.Time
-	curves    curves // of the vehicles whose pages were open last
 
 	mu      sync.Mutex // guards the fields below
 	latest  FleetCounts
+	past    []FleetCounts        // of the last day, one for each minute, oldest first
 	cost    time.Duration        // duration of the latest count
 	figures []throughput.Figures // of the last minute, oldest first
 
@@ -45,6 +45,10 @@ const (
 	// that counting uses at most a twentieth of one processor.
 	countMaxAge = time.Second
 	countRest   = 20
+	// The counts of one day are kept in memory, about 250 KB. Only the chart uses them, and they
+	// are lost when the process ends; Prometheus can keep such data for longer.
+	historyStep   = time.Minute
+	historyPoints = 24 * 60
 )
 
 // NewMonitor returns a monitor of a fleet. A verdict whose reading is older than maxAge is stale.
@@ -53,8 +57,7 @@ func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func()
 	if now == nil {
 		now = time.Now
 	}
-	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now(),
-		curves: curves{scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}}
+	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now()}
 }
 
 // Put updates the lists of vehicles in a jam and with an anomaly from a vehicle's newest verdicts and
@@ -67,7 +70,6 @@ func (m *Monitor) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throttl
 // Forget removes a forgotten vehicle from the lists. From then on, no page names the vehicle.
 func (m *Monitor) Forget(id vehicle.ID) {
 	m.watchlist.put(id, vehicle.DrivingVerdict{}, vehicle.ThrottleVerdict{}, nil)
-	m.curves.forget(id)
 	m.mu.Lock()
 	m.listedAt = time.Time{}
 	m.mu.Unlock()
@@ -80,10 +82,25 @@ func (m *Monitor) Run(ctx context.Context) {
 		m.readMetrics()
 		if now := m.now(); now.Sub(noted) >= historyStep {
 			noted = now
-			m.history.add(pointOf(m.counts()))
+			m.note(m.counts())
 			m.watchlist.dropStale(now, m.maxAge)
 		}
 	}
+}
+
+// note keeps counts of the fleet for a day.
+func (m *Monitor) note(s FleetCounts) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.past = append(m.past, s)
+	m.past = m.past[max(0, len(m.past)-historyPoints):]
+}
+
+// since returns the kept counts of the fleet at or after t, oldest first.
+func (m *Monitor) since(t time.Time) []FleetCounts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(m.past), func(s FleetCounts) bool { return s.At.Before(t) })
 }
 
 // readMetrics reads the present values of the metrics and appends them to the field figures. It

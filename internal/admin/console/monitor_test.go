@@ -119,21 +119,21 @@ func TestAnomalySince(t *testing.T) {
 	}
 }
 
-// TestHistory_KeepsADay checks that the history keeps one day, oldest first.
-func TestHistory_KeepsADay(t *testing.T) {
-	var h history
-	if points := h.since(noon); len(points) != 0 {
+// TestMonitor_KeepsADay checks that the monitor keeps the counts of one day, oldest first.
+func TestMonitor_KeepsADay(t *testing.T) {
+	var m Monitor
+	if points := m.since(noon); len(points) != 0 {
 		t.Error(points)
 	}
 	for i := range historyPoints + 10 {
-		h.add(pointOf(FleetCounts{At: noon.Add(time.Duration(i) * time.Minute), Vehicles: 10, Normal: 3, Slow: 2, Jam: 1}))
+		m.note(FleetCounts{At: noon.Add(time.Duration(i) * time.Minute), Vehicles: 10})
 	}
-	all := h.since(time.Time{})
-	if len(all) != historyPoints || !all[0].at.Equal(noon.Add(10*time.Minute)) || all[0].other != 4 {
-		t.Errorf("%d points from %s on", len(all), all[0].at)
+	all := m.since(time.Time{})
+	if len(all) != historyPoints || !all[0].At.Equal(noon.Add(10*time.Minute)) || all[0].Vehicles != 10 {
+		t.Errorf("%d points from %s on", len(all), all[0].At)
 	}
-	if points := h.since(noon.Add((historyPoints + 7) * time.Minute)); len(points) != 3 ||
-		!points[0].at.Before(points[2].at) {
+	if points := m.since(noon.Add((historyPoints + 7) * time.Minute)); len(points) != 3 ||
+		!points[0].At.Before(points[2].At) {
 		t.Errorf("got %+v, want the last 3 points in order", points)
 	}
 }
@@ -151,9 +151,7 @@ func TestFleetPage_RefusedKeys(t *testing.T) {
 	f.monitor.readMetrics()
 	a := f.get("/")
 	f.want(a, http.StatusOK, `<td>key</td><th scope="row"><code>unknown</code></th><td class="n">3</td>`)
-	if strings.Contains(a.body, "was refused since") {
-		t.Error("the page says that nothing was refused")
-	}
+	f.lacks("the page says that nothing was refused", a, "was refused since")
 }
 
 // TestMonitorRuns checks that the monitor reads at once when it starts, and ends with its context.
@@ -165,7 +163,7 @@ func TestMonitorRuns(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	m.Run(ctx)
-	if points := m.history.since(noon); len(points) != 1 || points[0].normal != 1 {
+	if points := m.since(noon); len(points) != 1 || points[0].Normal != 1 {
 		t.Errorf("got points %+v, want one with one normal car", points)
 	}
 	if now, _ := m.flow(); !now.At.Equal(noon) {
@@ -176,10 +174,11 @@ func TestMonitorRuns(t *testing.T) {
 // TestFleetChart checks that the areas of the chart are stacked, are interrupted where minutes are
 // missing, and fit the box.
 func TestFleetChart(t *testing.T) {
-	at := func(minute int, normal, slow, jam int32) point {
-		return point{at: noon.Add(time.Duration(minute-60) * time.Minute), normal: normal, slow: slow, jam: jam}
+	at := func(minute int, normal, slow, jam int) FleetCounts {
+		return FleetCounts{At: noon.Add(time.Duration(minute-60) * time.Minute), Vehicles: normal + slow + jam,
+			Normal: normal, Slow: slow, Jam: jam}
 	}
-	points := []point{at(0, 10, 0, 0), at(1, 5, 3, 2), at(30, 1, 1, 1), at(31, 0, 0, 4)}
+	points := []FleetCounts{at(0, 10, 0, 0), at(1, 5, 3, 2), at(30, 1, 1, 1), at(31, 0, 0, 4)}
 	c := newFleetChart(points, FleetCounts{At: noon, Normal: 10}, 1)
 	if c.Levels[0].Value != 10 || len(c.Areas) != 3 || c.Empty || len(c.Axis.Ticks) != 5 ||
 		c.Axis.Ticks[1].At.Sub(c.Axis.Ticks[0].At) != 15*time.Minute || c.Short {
@@ -200,7 +199,7 @@ func TestFleetChart(t *testing.T) {
 	}
 	// The chart of a new process begins at its first data, and the page says that the chart covers
 	// a shorter time.
-	young := append([]point{at(-1, 0, 0, 0)}, points...)
+	young := append([]FleetCounts{at(-1, 0, 0, 0)}, points...)
 	c = newFleetChart(young, FleetCounts{At: noon, Normal: 1234, Vehicles: 1234}, 24)
 	if !c.Axis.From.Equal(noon.Add(-time.Hour)) || !c.Short || strings.HasPrefix(c.Areas[2].Path, "M0.0 240") {
 		t.Errorf("a young process: %+v", c.Axis)

@@ -18,13 +18,11 @@ var operatorChoices = chooser{
 	Sorts: []option{{"", "name"}, {"newest", "newest first"}, {"key", "oldest key first"}},
 }
 
-func (c *Console) showOperators(
-	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
-) {
+func (c *Console) showOperators(w http.ResponseWriter, r *http.Request, s *session, err error, form url.Values) {
 	all := c.Ops.Operators()
 	v := credentials(c, r, s, form, operatorChoices, all, choice.operators,
 		func(o ops.OperatorSummary) (any, error) { return o, nil })
-	c.showTo(w, s, status, "operators", page{Title: "Operators", Section: "operators", Problem: problem, Data: v})
+	c.showForm(w, s, err, "operators", page{Title: "Operators", Section: "operators", Data: v})
 }
 
 // operators returns the operators that match the filter, in the chosen order; without a chosen
@@ -53,11 +51,11 @@ func operatorRequest(form url.Values) (access.Request, error) {
 // logged in with the admin key may do this. The operation also ends the caller's session, because
 // the key of the session is no longer valid.
 func (c *Console) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
-	if _, ok := c.form(w, r, s, smallForm); !ok || s.who.Admin && !c.sure(w, s, r, replaceKey) {
+	if s.who.Admin && !c.sure(w, s, r, replaceKey) {
 		return
 	}
 	if _, err := c.Ops.RotateAdminKey(r.Context(), s.who); err != nil {
-		c.showOperators(w, r, s, statusOf(err), err.Error(), nil)
+		c.showOperators(w, r, s, err, nil)
 		return
 	}
 	c.sessions.end(w, s)

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,16 +20,12 @@ import (
 // documentation, that the login does not, and that there is no link without a documentation.
 func TestFooter_NamesVersionAndDocs(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.Version, c.DocsURL = "v1.2.3", "http://127.0.0.1:8080/" })
-	if login := f.get("/login"); strings.Contains(login.body, "<footer") {
-		t.Error("got a footer at the login, want it only in a session")
-	}
+	f.lacks("got a footer at the login, want it only in a session", f.get("/login"), "<footer")
 	f.logIn(f.key)
 	f.want(f.get("/tokens"), http.StatusOK, "<footer", "v1.2.3", `href="http://127.0.0.1:8080/"`)
 	f = newFixture(t)
 	f.logIn(f.key)
-	if page := f.get("/tokens"); strings.Contains(page.body, "Documentation") {
-		t.Error("got a link to no documentation")
-	}
+	f.lacks("got a link to no documentation", f.get("/tokens"), "Documentation")
 }
 
 // TestNotFound_IsNoAlert checks that the answer to a path without a page has no alert, because
@@ -40,9 +35,7 @@ func TestNotFound_IsNoAlert(t *testing.T) {
 	f.logIn(f.key)
 	for _, a := range []answer{f.get("/nothing"), f.post("/vehicles/a-b/allow"), f.post("/vehicles/a-b/forget")} {
 		f.want(a, http.StatusNotFound, "There is nothing here", "The navigation above has all pages.")
-		if strings.Contains(a.body, `role="alert"`) {
-			t.Errorf("got an alert, want none:\n%s", a.body)
-		}
+		f.lacks("got an alert, want none", a, `role="alert"`)
 	}
 }
 
@@ -105,10 +98,7 @@ func TestTokenForm(t *testing.T) {
 		"7", "rate", "no", "mark", "narrow")
 	f.want(a, http.StatusBadRequest, `value="throttle_system" checked`, `value="7" selected`,
 		`value="list" required checked`)
-	if strings.Contains(a.body, `value="car_driving_state" checked`) ||
-		strings.Contains(a.body, `value="90" selected`) {
-		t.Error("the form was reset")
-	}
+	f.lacks("the form was reset", a, `value="car_driving_state" checked`, `value="90" selected`)
 	f.want(f.get("/tokens"), http.StatusOK, `value="throttle_system" checked`, `value="car_driving_state" checked`)
 	a = f.post("/tokens", "developer", "Bo", "operation", "throttle_system", "scope", "sandbox", "days", "never",
 		"mark", "sandbox")
@@ -116,9 +106,8 @@ func TestTokenForm(t *testing.T) {
 	// A secret in the wrong field is not shown again.
 	a = f.post("/tokens", "developer", secret, "operation", "throttle_system", "scope", "all", "days", "7", "mark",
 		"misplaced")
-	if f.want(a, http.StatusBadRequest, "a name must not hold one"); strings.Contains(a.body, secret) {
-		t.Error("a form was filled in with a secret")
-	}
+	f.want(a, http.StatusBadRequest, "a name must not hold one")
+	f.lacks("a form was filled in with a secret", a, secret)
 	f.want(f.post("/tokens", "mark", "x", "vehicles", strings.Repeat("A ", 1<<20)), http.StatusRequestEntityTooLarge,
 		"the form is too long")
 }
@@ -128,13 +117,7 @@ func TestTokenForm(t *testing.T) {
 func TestTokenOperations(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	tok, _, err := f.Create(t.Context(), access.Actor{Name: "x"},
-		access.Request{Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations,
-			Vehicles: access.AllVehicles(),
-			Expires:  noon.Add(48 * time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok, _ := f.create(access.Request{Vehicles: access.AllVehicles(), Expires: noon.Add(48 * time.Hour)})
 	f.want(f.get("/tokens"), http.StatusOK, "expiring", "1 token expires", "in 2 d", "never")
 	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "1", "overlap", "24"), http.StatusCreated, "cst_",
 		"The old one stays valid for another 24 h.")
@@ -164,12 +147,9 @@ func TestTokenOperations(t *testing.T) {
 	f.store.Fail("Update token", nil)
 	f.want(f.post("/tokens/"+tok.Name+"/revoke", "sure", "yes"), http.StatusSeeOther)
 	f.want(f.get("/tokens"), http.StatusOK, "The token of Ada is revoked", "revoked")
-	if a := f.get("/tokens/" + tok.Name); strings.Contains(a.body, "valid until") {
-		t.Error("an old secret of a revoked token is said to count")
-	}
-	if a := f.get("/tokens/" + tok.Name); strings.Contains(a.body, "is revoked:") || strings.Contains(a.body, "/rotate") {
-		t.Error("the notice is shown twice, or a revoked token can be rotated")
-	}
+	f.lacks("an old secret of a revoked token is said to count", f.get("/tokens/"+tok.Name), "valid until")
+	f.lacks("the notice is shown twice, or a revoked token can be rotated", f.get("/tokens/"+tok.Name), "is revoked:",
+		"/rotate")
 }
 
 // TestTokenIsEdited checks that vehicles, rate and expiry can be changed on the token's page, and
@@ -177,13 +157,8 @@ func TestTokenOperations(t *testing.T) {
 func TestTokenIsEdited(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	tok, secret, err := f.Create(t.Context(), access.Actor{Name: "x"}, access.Request{Kind: access.TokenKind,
-		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("A", "B"),
-		Rate: access.Rate{Calls: 5, Window: time.Second},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok, secret := f.create(access.Request{Vehicles: access.VehicleSet("A", "B"),
+		Rate: access.Rate{Calls: 5, Window: time.Second}})
 	page := "/tokens/" + tok.Name
 	f.want(f.get("/tokens"), http.StatusOK, f.roots[f.browser]+page+`">Ada</a>`)
 	f.want(f.get(page), http.StatusOK, "<h1>Ada</h1>", "A, B",
@@ -250,13 +225,9 @@ func TestTokenIsEdited(t *testing.T) {
 		t.Error(did)
 	}
 	f.want(f.post(page+"/revoke", "sure", "yes"), http.StatusSeeOther)
-	if a := f.get(page); strings.Contains(a.body, "<form method=\"post\" action=\""+f.roots[f.browser]+page) {
-		t.Error("a revoked token can be edited")
-	}
+	f.lacks("a revoked token can be edited", f.get(page), "<form method=\"post\" action=\""+f.roots[f.browser]+page)
 	f.want(f.post(page+"/change", "days", "never"), http.StatusConflict, "it was revoked")
-	if a := f.read(f.anotherBrowser().PostForm(f.at(page+"/change"), nil)); a.status != http.StatusUnauthorized {
-		t.Errorf("without a session: %d", a.status)
-	}
+	f.want(f.read(f.anotherBrowser().PostForm(f.at(page+"/change"), nil)), http.StatusUnauthorized)
 }
 
 // TestLongLists checks that long lists are divided into pages, and that any page number in a
@@ -265,19 +236,9 @@ func TestLongLists(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
 	for i := range 60 {
-		for _, err := range []error{
-			second(f.Create(t.Context(), access.Actor{Name: "x"},
-				access.Request{Kind: access.SourceKind, Name: fmt.Sprintf("gateway-%02d", i),
-					Vehicles: access.AllVehicles()})),
-			second(f.Create(t.Context(), access.Actor{Name: "x"},
-				access.Request{Kind: access.TokenKind, Developer: fmt.Sprintf("Developer %02d", i),
-					Operations: access.AllOperations,
-					Vehicles:   access.AllVehicles()})),
-		} {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		f.create(access.Request{Kind: access.SourceKind, Name: fmt.Sprintf("gateway-%02d", i),
+			Vehicles: access.AllVehicles()})
+		f.create(access.Request{Developer: fmt.Sprintf("Developer %02d", i), Vehicles: access.AllVehicles()})
 		f.clock.Advance(time.Second)
 	}
 	f.want(f.get("/sources"), http.StatusOK, "1 to 25 of 60", "gateway-00", "gateway-24", "/sources?page=2")
@@ -287,12 +248,8 @@ func TestLongLists(t *testing.T) {
 		f.want(f.get("/sources?page="+page), http.StatusOK, "1 to 25 of 60")
 	}
 	f.want(f.get("/tokens"), http.StatusOK, "Developer 59", "Developer 35") // newest first
-	if a := f.get("/tokens"); strings.Contains(a.body, "Developer 34") {
-		t.Error("a page of 25 holds more")
-	}
+	f.lacks("a page of 25 holds more", f.get("/tokens"), "Developer 34")
 }
-
-func second[A, B any](_ A, _ B, err error) error { return err }
 
 // TestJamList_LatestFirst checks that the fleet page shows the vehicles in a jam with the reason,
 // the latest first, and that the page of vehicles lists all of them, page by page.
@@ -329,15 +286,11 @@ func TestJamList_LatestFirst(t *testing.T) {
 	}
 	f.report("car00", vehicle.State{}) // forgotten
 	f.fleet.Delete("car00")
-	if a := f.get("/vehicles?driving=jam"); strings.Contains(a.body, "car00") {
-		t.Error("a forgotten car is listed")
-	}
+	f.lacks("a forgotten car is listed", f.get("/vehicles?driving=jam"), "car00")
 	f.mu.Lock()
 	delete(f.states, "car01") // forgotten, but still in the table
 	f.mu.Unlock()
-	if a := f.get("/vehicles?driving=jam"); strings.Contains(a.body, "car01") {
-		t.Error("a forgotten car is named")
-	}
+	f.lacks("a forgotten car is named", f.get("/vehicles?driving=jam"), "car01")
 	f.clock.Advance(6 * time.Minute)
 	// the readings of these vehicles are now stale
 	f.want(f.get("/vehicles?driving=jam"), http.StatusOK, "No vehicle is like that now.")
@@ -368,10 +321,9 @@ func TestVehiclesPageRefuses(t *testing.T) {
 	if a.header.Get("Content-Disposition") != `attachment; filename="vehicles.csv"` {
 		t.Errorf("got headers %v, want the file vehicles.csv", a.header)
 	}
-	if a := f.read(f.anotherBrowser().Get(f.at("/vehicles?format=csv"))); a.status != http.StatusUnauthorized ||
-		strings.Contains(a.body, "carA") {
-		t.Errorf("without a session: %d", a.status)
-	}
+	a = f.read(f.anotherBrowser().Get(f.at("/vehicles?format=csv")))
+	f.want(a, http.StatusUnauthorized)
+	f.lacks("without a session", a, "carA")
 }
 
 // TestListsAfterAStart checks that a vehicle is listed even if only its verdicts were loaded at the
@@ -389,14 +341,10 @@ func TestListsAfterAStart(t *testing.T) {
 	f.mu.Lock()
 	delete(f.states, "carB") // forgotten, but still in the lists
 	f.mu.Unlock()
-	if a := f.get("/"); strings.Contains(a.body, "carB") || strings.Contains(a.body, "more") {
-		t.Errorf("a forgotten car is named or counted:\n%s", a.body)
-	}
+	f.lacks("a forgotten car is named or counted", f.get("/"), "carB", "more")
 	f.monitor.Forget("carA")
 	f.monitor.Forget("carB")
-	if a := f.get("/"); strings.Contains(a.body, "/vehicles/car") {
-		t.Error("listed after both were forgotten")
-	}
+	f.lacks("listed after both were forgotten", f.get("/"), "/vehicles/car")
 }
 
 // TestVehicle_Pages checks the pages of a known vehicle, of an unknown vehicle, and of an invalid
@@ -407,26 +355,20 @@ func TestVehicle_Pages(t *testing.T) {
 	f.report("carA", jammed(time.Minute))
 	f.want(f.get("/vehicles/carA"), http.StatusOK, "Traffic jam", "(3)", "raffic jam: ", "driving/traffic",
 		"No token sees this vehicle", "Vehicle.Speed", "no reading of a throttle plate")
-	for i, r := range []access.Request{
-		{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.VehicleSet("carA")},
+	for _, r := range []access.Request{
+		{Developer: "Ada", Vehicles: access.VehicleSet("carA")},
 		{Developer: "Bo", Operations: access.ThrottleSystem, Vehicles: access.AllVehicles()},
-		{Developer: "Cy", Operations: access.AllOperations, Vehicles: access.VehicleSet("carB")},
-		{Developer: "Di", Operations: access.AllOperations, Kind: access.SandboxKind},
-		{Developer: "Ed", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
-			Expires: noon.Add(time.Second)},
+		{Developer: "Cy", Vehicles: access.VehicleSet("carB")},
+		{Developer: "Di", Kind: access.SandboxKind},
+		{Developer: "Ed", Vehicles: access.AllVehicles(), Expires: noon.Add(time.Second)},
 	} {
-		r.Kind = cmp.Or(r.Kind, access.TokenKind)
-		if _, _, err := f.Create(t.Context(), access.Actor{Name: "x"}, r); err != nil {
-			t.Fatalf("token %d: %v", i, err)
-		}
+		f.create(r)
 	}
 	f.clock.Advance(time.Minute)
 	a := f.get("/vehicles/carA")
 	f.want(a, http.StatusOK, "<b>Ada</b>", "<b>Bo</b>")
 	for _, name := range []string{"Cy", "Di", "Ed"} {
-		if strings.Contains(a.body, "<b>"+name+"</b>") {
-			t.Errorf("%s cannot see it", name)
-		}
+		f.lacks("it sees no such car", a, "<b>"+name+"</b>")
 	}
 	f.want(f.get("/vehicles/nobody"), http.StatusNotFound, "No vehicle with this vid has reported")
 	f.want(f.get("/vehicles/a-b"), http.StatusBadRequest, "letters and digits only")
@@ -456,9 +398,8 @@ func TestForgetIsUndone(t *testing.T) {
 	a := f.get("/vehicles/typo")
 	f.want(a, http.StatusNotFound, "This vehicle was forgotten", `/vehicles/typo/allow"`,
 		`It was forgotten <time datetime="2026-11-20T12:00:00Z"`)
-	if strings.Contains(a.body, "No vehicle with this vid has reported") || strings.Contains(a.body, "Forget it") {
-		t.Error("the page of a forgotten vehicle asks for its spelling, or offers to forget it again")
-	}
+	f.lacks("the page of a forgotten vehicle asks for its spelling, or offers to forget it again", a,
+		"No vehicle with this vid has reported", "Forget it")
 	a = f.post("/vehicles/typo/allow")
 	if a.status != http.StatusSeeOther || a.leadsTo() != "/vehicles/typo" {
 		t.Errorf("allowing answered %d to %q, want a redirect to the vehicle's page", a.status, a.leadsTo())
@@ -487,9 +428,7 @@ func TestEngineInTrouble(t *testing.T) {
 	for _, path := range []string{"/vehicles/carA", "/audit"} {
 		a := f.get(path)
 		f.want(a, http.StatusServiceUnavailable, "cannot be read at present")
-		if strings.Contains(a.body, "10.0.0.7") {
-			t.Errorf("%s shows the inside", path)
-		}
+		f.lacks(path+" shows the inside", a, "10.0.0.7")
 	}
 	f.want(f.get("/"), http.StatusOK, "Not ready", "the engine stores nothing in STATES")
 }
@@ -509,26 +448,18 @@ func TestAudit_Pages(t *testing.T) {
 		"failed")
 	f.want(f.get("/audit?before=71"), http.StatusOK, "number 70.", "number 21.", "/audit?before=21", `/audit">Newest`)
 	f.want(f.get("/audit?before=-1"), http.StatusOK, "number 120.")
-	if a := f.get("/audit?before=21"); strings.Contains(a.body, "number 21.") ||
-		strings.Contains(a.body, "/audit?before=") {
-		t.Error("the last page has an older one, or what is newer")
-	}
+	f.lacks("the last page has an older one, or what is newer", f.get("/audit?before=21"), "number 21.", "/audit?before=")
 }
 
 // TestAuditIsSearched checks that events are found by actor, action, time, and vid. No page and no
 // URL may contain the vid.
 func TestAuditIsSearched(t *testing.T) {
 	f := newFixture(t)
-	ada, bo := access.Actor{Name: "ada"}, access.Actor{Name: "bo"}
-	if _, err := f.Forget(t.Context(), ada, "carA"); err != nil {
+	if _, err := f.Forget(t.Context(), access.Actor{Name: "ada"}, "carA"); err != nil {
 		t.Fatal(err)
 	}
 	f.clock.Advance(48 * time.Hour)
-	if _, _, err := f.Create(t.Context(), bo,
-		access.Request{Kind: access.TokenKind, Developer: "Dev One", Operations: access.AllOperations,
-			Vehicles: access.VehicleSet("carB")}); err != nil {
-		t.Fatal(err)
-	}
+	f.create(access.Request{Vehicles: access.VehicleSet("carB")})
 	f.logIn(f.key)
 	events := func(a answer) (did []string) {
 		f.want(a, http.StatusOK)
@@ -538,19 +469,19 @@ func TestAuditIsSearched(t *testing.T) {
 		return did
 	}
 	for path, want := range map[string]string{
-		"/audit": "[bo ada]", "/audit?actor=ada": "[ada]", "/audit?action=token": "[bo]",
+		"/audit": "[x ada]", "/audit?actor=ada": "[ada]", "/audit?action=token": "[x]",
 		"/audit?action=token.issue&actor=ada": "[]",
-		"/audit?since=2026-11-21":             "[bo]", "/audit?until=2026-11-20": "[ada]",
-		"/audit?since=2026-11-20&until=2026-11-22": "[bo ada]",
+		"/audit?since=2026-11-21":             "[x]", "/audit?until=2026-11-20": "[ada]",
+		"/audit?since=2026-11-20&until=2026-11-22": "[x ada]",
 		"/audit?until=2026-11-20T12:00:00Z":        "[]",
 		"/audit?until=2026-11-20T12:00":            "[]", "/audit?until=2026-11-20T12:01": "[ada]",
-		"/audit?since=2026-11-22T11:59:30": "[bo]", "/audit?since=2026-11-22T12:01": "[]",
+		"/audit?since=2026-11-22T11:59:30": "[x]", "/audit?since=2026-11-22T12:01": "[]",
 	} {
 		if did := fmt.Sprint(events(f.get(path))); did != want {
 			t.Errorf("%s: %s", path, did)
 		}
 	}
-	for vid, want := range map[string]string{"carA": "[ada]", " carB ": "[bo]", "carC": "[]"} {
+	for vid, want := range map[string]string{"carA": "[ada]", " carB ": "[x]", "carC": "[]"} {
 		a := f.post("/audit", "vid", vid, "actor", "")
 		to := strings.TrimPrefix(a.header.Get("Location"), f.roots[f.browser])
 		if a.status != http.StatusSeeOther || !strings.HasPrefix(to, "/audit?vehicle=") || strings.Contains(to, "car") {
@@ -567,10 +498,7 @@ func TestAuditIsSearched(t *testing.T) {
 	for i := range 21 {
 		many = append(many, vehicle.ID(fmt.Sprintf("many%02d", i)))
 	}
-	if _, _, err := f.Create(t.Context(), bo,
-		access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)}); err != nil {
-		t.Fatal(err)
-	}
+	f.create(access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)})
 	for vid, want := range map[vehicle.ID]bool{"many19": false, "many20": true} {
 		page := f.get("/audit?vehicle=" + f.VehicleMark(vid))
 		if got := strings.Contains(page.body, "1 event among those searched names more vehicles"); got != want {
@@ -581,17 +509,16 @@ func TestAuditIsSearched(t *testing.T) {
 	f.want(f.get("/audit?actor=ada"), http.StatusOK, "All of these events",
 		`/audit?actor=ada&amp;format=csv" download>CSV`)
 	a := f.get("/audit?actor=ada&format=csv")
-	if f.want(a, http.StatusOK, "time,actor,", ",ada,"); strings.Contains(a.body, ",bo,") ||
+	if f.want(a, http.StatusOK, "time,actor,", ",ada,"); strings.Contains(a.body, ",x,") ||
 		a.header.Get("Content-Disposition") != `attachment; filename="audit.csv"` {
 		t.Errorf("%v\n%s", a.header, a.body)
 	}
-	f.want(f.get("/audit?format=ndjson"), http.StatusOK, `"actor":"ada"`, `"actor":"bo"`)
+	f.want(f.get("/audit?format=ndjson"), http.StatusOK, `"actor":"ada"`, `"actor":"x"`)
 	f.want(f.get("/audit?format=xml"), http.StatusBadRequest, "format is ndjson or csv")
 	f.want(f.get("/audit?format=csv&before=9"), http.StatusBadRequest, "leave out limit and before")
-	if a := f.read(f.anotherBrowser().Get(f.at("/audit?format=csv"))); a.status != http.StatusUnauthorized ||
-		strings.Contains(a.body, "ada") {
-		t.Errorf("without a session: %d", a.status)
-	}
+	a = f.read(f.anotherBrowser().Get(f.at("/audit?format=csv")))
+	f.want(a, http.StatusUnauthorized)
+	f.lacks("without a session", a, "ada")
 	// The form shows the time from which, and until which, events are shown.
 	for path, want := range map[string]string{
 		"/audit?since=2026-11-20":                  `name="since" type="datetime-local" value="2026-11-20T00:00"`,
@@ -624,16 +551,9 @@ func TestHeaders_RestrictThePage(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/", "/tokens", "/sources", "/operators", "/vehicles", "/roads", "/audit"} {
-		for _, inline := range []string{"<style", " style=", "javascript:", " onclick", "<script>", "http://",
-			"https://"} {
-			if body := f.get(path).body; strings.Contains(body, inline) {
-				t.Errorf("%s holds %s", path, inline)
-			}
-		}
+		f.lacks(path, f.get(path), "<style", " style=", "javascript:", " onclick", "<script>", "http://", "https://")
 	}
-	if a := f.post("/"); a.status != http.StatusNotFound {
-		t.Errorf("POST /: %d", a.status)
-	}
+	f.want(f.post("/"), http.StatusNotFound)
 }
 
 // TestTokenChoice checks that tokens are found by name and ID, filtered and sorted. An empty result
@@ -641,21 +561,9 @@ func TestHeaders_RestrictThePage(t *testing.T) {
 func TestTokenChoice(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	issue := func(developer string, days int) access.Credential {
-		t.Helper()
-		r := access.Request{Kind: access.TokenKind, Developer: developer, Operations: access.AllOperations,
-			Vehicles: access.AllVehicles()}
-		if days > 0 {
-			r.Expires = noon.Add(time.Duration(days) * 24 * time.Hour)
-		}
-		tok, _, err := f.Create(t.Context(), access.Actor{Name: "x"}, r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return tok
-	}
-	issue("Zoe Zimmermann", 10)
-	ada, bob := issue("Ada", 0), issue("Bob <b>", 100)
+	f.create(access.Request{Developer: "Zoe Zimmermann", Expires: noon.Add(10 * 24 * time.Hour)})
+	ada, _ := f.create(access.Request{Developer: "Ada"})
+	bob, _ := f.create(access.Request{Developer: "Bob <b>", Expires: noon.Add(100 * 24 * time.Hour)})
 	f.post("/tokens/"+bob.Name+"/revoke", "sure", "yes")
 	for address, want := range map[string][]string{
 		"/tokens?sort=name":              {"Ada", "Bob", "Zoe"},

@@ -56,6 +56,16 @@ func (c *Console) showTo(w http.ResponseWriter, s *session, status int, name str
 	c.show(w, status, name, p)
 }
 
+// showForm is like showTo, for a page with a form. If the form was submitted and refused, the
+// parameter err says why. For a new form, err is nil.
+func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name string, p page) {
+	status := http.StatusOK
+	if err != nil {
+		status, p.Problem = statusOf(err), err.Error()
+	}
+	c.showTo(w, s, status, name, p)
+}
+
 // fail answers with a page that says what went wrong.
 func (c *Console) fail(w http.ResponseWriter, s *session, status int, title, problem string) {
 	c.showTo(w, s, status, "failed", page{Title: title, Problem: problem})
@@ -87,14 +97,14 @@ func (c *Console) done(w http.ResponseWriter, r *http.Request, s *session, to, n
 	http.Redirect(w, r, s.at(to), http.StatusSeeOther)
 }
 
-// statusOf returns the HTTP status for the error of an operation. For an [ops.Refusal], the error
-// with which an operation is refused, it returns the status in the refusal. For any other error, it
-// returns 503.
+// statusOf returns the HTTP status for an error. For an [ops.Refusal], the error with which an
+// operation is refused, it returns the status in the refusal. Any other error is that of a form that
+// was filled in wrongly; for it, statusOf returns 400.
 func statusOf(err error) int {
 	if r, ok := errors.AsType[*ops.Refusal](err); ok {
 		return r.Status
 	}
-	return http.StatusServiceUnavailable
+	return http.StatusBadRequest
 }
 
 // Limits on the size of a form, in bytes.

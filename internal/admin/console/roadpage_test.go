@@ -100,9 +100,7 @@ func TestRoads_NotKept(t *testing.T) {
 	f.want(f.get("/roads/stretches"), http.StatusUnauthorized, "")
 	f.want(f.get("/vehicles/car1/stretches"), http.StatusUnauthorized, "")
 	f.report("car1", jammed(time.Minute))
-	if a := f.get("/vehicles/car1"); strings.Contains(a.body, "Where it drives") {
-		t.Error("its page shows a map")
-	}
+	f.lacks("its page shows a map", f.get("/vehicles/car1"), "Where it drives")
 }
 
 // TestVehicleWay checks that a vehicle's page shows the car's way only on stretches that other cars

@@ -23,7 +23,8 @@ func New(cfg Config) *Console {
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.LiveEvery = cmp.Or(cfg.LiveEvery, 2*time.Second)
-	c := &Console{Config: cfg, closing: make(chan struct{})}
+	c := &Console{Config: cfg, closing: make(chan struct{}),
+		scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}
 	c.close = sync.OnceFunc(func() { close(c.closing) })
 	c.sessions = sessions{ops: cfg.Ops, known: cfg.Known, now: cfg.Now, secure: cfg.Secure}
 	c.attempts.seed = maphash.MakeSeed()
@@ -64,42 +65,53 @@ func (c *Console) routes() *http.ServeMux {
 			c.showLogin(w, r, http.StatusUnauthorized, "")
 		})
 	}
+	// These requests submit a form of at most limit bytes. If it can be parsed, done handles it.
+	form := func(path string, limit int64, done handler) {
+		page("POST "+path, func(w http.ResponseWriter, r *http.Request, s *session) {
+			if !parseForm(w, r, limit) {
+				c.fail(w, s, http.StatusRequestEntityTooLarge, "Not done", "the form is too long: for a list of more "+
+					"than about 40,000 vehicles, use the command line, --vehicles @FILE")
+				return
+			}
+			done(w, r, s)
+		})
+	}
 	page("GET ", c.fleetPage)
 	page("GET /login", c.loggedIn)
 	page("GET /vehicles", c.vehiclesPage)
-	page("POST /vehicles", c.findVehicle)
+	form("/vehicles", smallForm, c.findVehicle)
 	page("GET /vehicles/{vid}", c.vehiclePage)
-	page("POST /vehicles/{vid}/forget", c.forget)
-	page("POST /vehicles/{vid}/allow", c.allow)
+	form("/vehicles/{vid}/forget", smallForm, c.forget)
+	form("/vehicles/{vid}/allow", smallForm, c.allow)
 	page("GET /roads", c.roadsPage)
 	page("GET /tokens", first(c.showTokens))
-	page("POST /tokens", c.create(access.TokenKind, largeForm, "Token issued", c.tokenRequest, c.showTokens))
+	form("/tokens", largeForm, c.create(access.TokenKind, "Token issued", c.tokenRequest, c.showTokens))
 	page("GET /tokens/{name}", first(c.showToken))
-	page("POST /tokens/{name}/grant", c.grant(access.TokenKind, c.showToken))
-	page("POST /tokens/{name}/change", c.change(access.TokenKind, c.showToken))
-	page("POST /tokens/{name}/rotate", c.rotate(access.TokenKind, "Token rotated", c.showTokens))
-	page("POST /tokens/{name}/revoke",
+	form("/tokens/{name}/grant", largeForm, c.grant(access.TokenKind, c.showToken))
+	form("/tokens/{name}/change", smallForm, c.change(access.TokenKind, c.showToken))
+	form("/tokens/{name}/rotate", smallForm, c.rotate(access.TokenKind, "Token rotated", c.showTokens))
+	form("/tokens/{name}/revoke", smallForm,
 		c.end(access.TokenKind, revokeToken, "The token of %s is revoked: queries with it are refused from now on.",
 			c.showTokens))
 	page("GET /sources", first(c.showSources))
-	page("POST /sources", c.create(access.SourceKind, largeForm, "Source added", c.sourceRequest, c.showSources))
+	form("/sources", largeForm, c.create(access.SourceKind, "Source added", c.sourceRequest, c.showSources))
 	page("GET /sources/{name}", first(c.showSource))
-	page("POST /sources/{name}/grant", c.grant(access.SourceKind, c.showSource))
-	page("POST /sources/{name}/change", c.change(access.SourceKind, c.showSource))
-	page("POST /sources/{name}/rotate", c.rotate(access.SourceKind, "Source rotated", c.showSources))
-	page("POST /sources/{name}/remove",
+	form("/sources/{name}/grant", largeForm, c.grant(access.SourceKind, c.showSource))
+	form("/sources/{name}/change", smallForm, c.change(access.SourceKind, c.showSource))
+	form("/sources/{name}/rotate", smallForm, c.rotate(access.SourceKind, "Source rotated", c.showSources))
+	form("/sources/{name}/remove", smallForm,
 		c.end(access.SourceKind, removeSource, "The source %s is removed: its telemetry is refused from now on.",
 			c.showSources))
 	page("GET /operators", first(c.showOperators))
-	page("POST /operators",
-		c.create(access.OperatorKind, smallForm, "Operator added", operatorRequest, c.showOperators))
-	page("POST /operators/{name}/rotate", c.rotate(access.OperatorKind, "Operator's key rotated", c.showOperators))
-	page("POST /operators/{name}/remove",
+	form("/operators", smallForm,
+		c.create(access.OperatorKind, "Operator added", operatorRequest, c.showOperators))
+	form("/operators/{name}/rotate", smallForm, c.rotate(access.OperatorKind, "Operator's key rotated", c.showOperators))
+	form("/operators/{name}/remove", smallForm,
 		c.end(access.OperatorKind, removeOperator, "The operator %s is removed and logged out.", c.showOperators))
-	page("POST /adminkey", c.rotateAdminKey)
+	form("/adminkey", smallForm, c.rotateAdminKey)
 	page("GET /audit", c.auditPage)
-	page("POST /audit", c.findEvents)
-	page("POST /logout", c.logout)
+	form("/audit", smallForm, c.findEvents)
+	form("/logout", smallForm, c.logout)
 	page(" ", c.nothing)
 	page(" /", c.nothing)
 	mux.HandleFunc("GET "+rootPattern+"/live/fleet", c.fleetLive)

@@ -15,50 +15,15 @@ const (
 	maxSamples = 20_000          // samples of the vehicle after which a scan ends
 )
 
-// curve returns the curve of a vehicle with the state s. The curve is never nil. If there is a
-// cached curve, curve returns it under two conditions: an open page keeps it up to date, and it was
-// made for the throttle anomaly in s. (The anomaly determines which sensors a curve shows.)
-// Otherwise, it reads the retained samples again, and caches the new curve.
-func (c *Console) curve(ctx context.Context, id vehicle.ID, s *vehicle.State) *curve {
-	now := c.Now()
-	c.Monitor.curves.mu.Lock()
-	known, forgotten := c.Monitor.curves.all[id], c.Monitor.curves.forgotten
-	c.Monitor.curves.mu.Unlock()
-	if known != nil && known.isCurrent(s, now) {
-		return known
-	}
-	made := c.readCurve(ctx, id, s)
-	made.used = now
-	c.Monitor.curves.mu.Lock()
-	defer c.Monitor.curves.mu.Unlock()
-	if c.Monitor.curves.forgotten != forgotten {
-		return made
-	}
-	if c.Monitor.curves.all == nil {
-		c.Monitor.curves.all = make(map[vehicle.ID]*curve)
-	}
-	for len(c.Monitor.curves.all) >= maxCurves {
-		var oldest vehicle.ID
-		for other, x := range c.Monitor.curves.all {
-			if y := c.Monitor.curves.all[oldest]; y == nil || x.lastUsed().Before(y.lastUsed()) {
-				oldest = other
-			}
-		}
-		delete(c.Monitor.curves.all, oldest)
-	}
-	c.Monitor.curves.all[id] = made
-	return made
-}
-
-// readCurve makes the curve of a vehicle by calling scan. At most maxScans of these calls run at
-// the same time; the others wait. If the wait takes longer than scanTime, readCurve returns an
-// empty curve with the field busy set.
-func (c *Console) readCurve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
+// curve makes the curve of a vehicle by calling scan. At most maxScans of these calls run at the
+// same time; the others wait. If the wait takes longer than scanTime, curve returns an empty curve
+// with the field busy set.
+func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
 	select {
-	case c.Monitor.curves.scans <- struct{}{}:
-		defer func() { <-c.Monitor.curves.scans }()
+	case c.scans <- struct{}{}:
+		defer func() { <-c.scans }()
 	case <-ctx.Done():
 		return &curve{begun: c.Now(), since: c.Now(), busy: true}
 	}

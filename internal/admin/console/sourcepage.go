@@ -48,30 +48,25 @@ var sourceChoices = chooser{
 		{"end", "expires first"}},
 }
 
-func (c *Console) showSources(
-	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
-) {
+func (c *Console) showSources(w http.ResponseWriter, r *http.Request, s *session, err error, form url.Values) {
 	all, now := c.Ops.Sources(), c.Now()
 	choose := func(x choice, all []ops.SourceSummary) []ops.SourceSummary { return x.sources(all, now) }
 	v := credentials(c, r, s, form, sourceChoices, all, choose, func(src ops.SourceSummary) (any, error) {
 		source, err := c.Ops.Source(src.Name)
 		return sourceRow{s.root, source}, err
 	})
-	c.showTo(w, s, status, "sources", page{Title: "Sources", Section: "sources", Problem: problem, Data: v})
+	c.showForm(w, s, err, "sources", page{Title: "Sources", Section: "sources", Data: v})
 }
 
 // showSource answers with the page of the source whose name is in the path.
-func (c *Console) showSource(
-	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
-) {
+func (c *Console) showSource(w http.ResponseWriter, r *http.Request, s *session, problem error, form url.Values) {
 	source, err := c.Ops.Source(r.PathValue("name"))
 	if err != nil {
-		c.showSources(w, r, s, statusOf(err), err.Error(), nil)
+		c.showSources(w, r, s, err, nil)
 		return
 	}
 	v := sourceView{sourceRow{s.root, source}, refill(form), c.Monitor.began}
-	c.showTo(w, s, status, "source", page{Title: "Source " + source.Name, Section: "sources", Problem: problem,
-		Data: v})
+	c.showForm(w, s, problem, "source", page{Title: "Source " + source.Name, Section: "sources", Data: v})
 }
 
 // sources returns the sources that match the filters, in the chosen order; without a chosen order,
@@ -85,13 +80,13 @@ func (c choice) sources(all []ops.SourceSummary, now time.Time) []ops.SourceSumm
 	slices.SortStableFunc(all, func(a, b ops.SourceSummary) int {
 		switch c.Sort {
 		case "seen":
-			return -compareTimes(a.Seen.LastSeenAt, b.Seen.LastSeenAt, -1)
+			return compareTimes(b.Seen.LastSeenAt, a.Seen.LastSeenAt, longAgo)
 		case "refused":
-			return -compareTimes(a.Seen.LastRefusedAt, b.Seen.LastRefusedAt, -1)
+			return compareTimes(b.Seen.LastRefusedAt, a.Seen.LastRefusedAt, longAgo)
 		case "newest":
 			return b.CreatedAt.Compare(a.CreatedAt)
 		case "end":
-			return compareTimes(a.ExpiresAt, b.ExpiresAt, 1)
+			return compareTimes(a.ExpiresAt, b.ExpiresAt, farAhead)
 		}
 		return 0
 	})

@@ -19,8 +19,6 @@ import (
 const (
 	stripTime  = 500 * time.Millisecond // maximum time of one scan
 	stripWait  = 10 * time.Second       // maximum time in the queue
-	stripFresh = 10 * time.Second       // how long a strip is cached
-	keptStrips = 256                    // cached strips, a few hundred bytes each
 	stripWidth = 120.0                  // width of one hour, in SVG units
 )
 
@@ -55,22 +53,13 @@ func (c *Console) hour(w http.ResponseWriter, r *http.Request) {
 
 // strip returns the strip of a vehicle as HTML, or "" if the vehicle has no state.
 func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
-	k := &c.Monitor.curves
-	if kept, _ := k.strip(id, c.Now()); kept != "" {
-		return kept, nil
-	}
 	waiting, cancel := context.WithTimeout(ctx, stripWait)
 	defer cancel()
 	select {
-	case k.strips <- struct{}{}:
-		defer func() { <-k.strips }()
+	case c.strips <- struct{}{}:
+		defer func() { <-c.strips }()
 	case <-waiting.Done():
 		return c.drawStrip(stripView{Text: "not read, because others are being read: load the page again"}), nil
-	}
-	now := c.Now()
-	kept, forgotten := k.strip(id, now)
-	if kept != "" { // another request has made the strip in the meantime
-		return kept, nil
 	}
 	s, ok, err := c.Ops.State(ctx, id) // the newest state, which may not be stored yet
 	if err != nil || !ok {
@@ -78,38 +67,8 @@ func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	}
 	scanning, cancel := context.WithTimeout(ctx, stripTime)
 	defer cancel()
-	past := c.scan(scanning, id, &s)
-	html := c.drawStrip(past.lastHour(now))
-	if ctx.Err() == nil {
-		k.keepStrip(id, strip{now, html}, forgotten)
-	}
-	return html, nil
-}
-
-// strip returns the cached strip of a vehicle as HTML. If there is none, or if it is older than
-// stripFresh, html is "". The result forgotten counts how often any vehicle was forgotten; the
-// caller passes it to keepStrip.
-func (k *curves) strip(id vehicle.ID, now time.Time) (html string, forgotten int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if age := now.Sub(k.hours[id].made); age >= 0 && age < stripFresh {
-		html = k.hours[id].html
-	}
-	return html, k.forgotten
-}
-
-// keepStrip caches a strip, unless any vehicle was forgotten while the strip was made. The
-// parameter forgotten is the count that [curves.strip] returned before the strip was made.
-func (k *curves) keepStrip(id vehicle.ID, made strip, forgotten int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.forgotten != forgotten {
-		return
-	}
-	if k.hours == nil || len(k.hours) >= keptStrips {
-		k.hours = make(map[vehicle.ID]strip)
-	}
-	k.hours[id] = made
+	now := c.Now()
+	return c.drawStrip(c.scan(scanning, id, &s).lastHour(now)), nil
 }
 
 // lastHour returns the data of a strip: the driving states in the hour that ends at time now.

@@ -41,17 +41,13 @@ func TestThrottleCurveOfAnAnomaly(t *testing.T) {
 	})
 	f.report("carA", healthy)
 	f.logIn(f.key)
-	if a := f.get("/vehicles/carA"); strings.Contains(a.body, "The sensors that disagree") {
-		t.Error("the page of a healthy car draws an anomaly")
-	}
+	f.lacks("the page of a healthy car draws an anomaly", f.get("/vehicles/carA"), "The sensors that disagree")
 	f.report("carA", s)
 	shown := f.get("/vehicles/carA")
 	f.want(shown, http.StatusOK, "The sensors that disagree", "the command", "plate sensor A",
 		"up to 2 % from what this car has shown", `class="alarm"`, `class="allowed"`, "it is at 60 % in place of",
 		"normal again from", "1 more measure is only in the JSON of the API.")
-	if strings.Contains(shown.body, vehicle.Evidence) {
-		t.Error("the page shows a score of the rules")
-	}
+	f.lacks("the page shows a score of the rules", shown, vehicle.Evidence)
 	v := f.console.curve(t.Context(), "carA", &s).view().Throttle
 	raised := v.Since.Sub(begin)
 	if !v.Drawn || !v.Banded || !v.SinceShown || raised < 200*time.Second || raised > 215*time.Second {

@@ -56,18 +56,16 @@ func (c choice) tokens(all []ops.TokenSummary, now time.Time) []ops.TokenSummary
 		case "name":
 			return strings.Compare(strings.ToLower(a.Developer), strings.ToLower(b.Developer))
 		case "used":
-			return -compareTimes(a.LastUsedAt, b.LastUsedAt, -1)
+			return compareTimes(b.LastUsedAt, a.LastUsedAt, longAgo)
 		case "end":
-			return compareTimes(a.ExpiresAt, b.ExpiresAt, 1)
+			return compareTimes(a.ExpiresAt, b.ExpiresAt, farAhead)
 		}
 		return 0
 	})
 	return all
 }
 
-func (c *Console) showTokens(
-	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
-) {
+func (c *Console) showTokens(w http.ResponseWriter, r *http.Request, s *session, err error, form url.Values) {
 	all, now, soon := c.Ops.Tokens(), c.Now(), 0
 	for _, t := range all {
 		if stateOf(t, now) == "expiring" {
@@ -80,21 +78,18 @@ func (c *Console) showTokens(
 		return tokenRow{s.root, token}, err
 	})
 	v.Soon = soon
-	c.showTo(w, s, status, "tokens", page{Title: "Tokens", Section: "tokens", Problem: problem, Data: v})
+	c.showForm(w, s, err, "tokens", page{Title: "Tokens", Section: "tokens", Data: v})
 }
 
 // showToken answers with the page of the token whose ID is in the path.
-func (c *Console) showToken(
-	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, form url.Values,
-) {
+func (c *Console) showToken(w http.ResponseWriter, r *http.Request, s *session, problem error, form url.Values) {
 	token, err := c.Ops.Token(r.PathValue("name"))
 	if err != nil {
-		c.showTokens(w, r, s, statusOf(err), err.Error(), nil)
+		c.showTokens(w, r, s, err, nil)
 		return
 	}
 	v := tokenView{tokenRow{s.root, token}, refill(form)}
-	c.showTo(w, s, status, "token", page{Title: "Token of " + token.Developer, Section: "tokens", Problem: problem,
-		Data: v})
+	c.showForm(w, s, problem, "token", page{Title: "Token of " + token.Developer, Section: "tokens", Data: v})
 }
 
 // expiring is a token or a source.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -65,27 +66,27 @@ func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *sessio
 	values.Del("is")
 	q, err := ops.AskedVehicles(values)
 	if err != nil {
-		c.showVehicles(w, r, s, statusOf(err), err.Error(), ops.VehicleQuery{})
+		c.showVehicles(w, r, s, err, ops.VehicleQuery{})
 		return
 	}
 	if format := values.Get("format"); format != "" {
 		c.export(w, s, "Vehicles", "vehicle.list", format, func() error { return c.Ops.ServeVehicles(w, r, q, format) })
 		return
 	}
-	c.showVehicles(w, r, s, http.StatusOK, "", q)
+	c.showVehicles(w, r, s, nil, q)
 }
 
+// showVehicles answers with the list of vehicles that a query selects. If an earlier step of the
+// request was refused, the parameter problem says why.
 func (c *Console) showVehicles(
-	w http.ResponseWriter, r *http.Request, s *session, status int, problem string, q ops.VehicleQuery,
+	w http.ResponseWriter, r *http.Request, s *session, problem error, q ops.VehicleQuery,
 ) {
 	v := vehiclesView{VehicleQuery: q, Is: q.Driving + q.Reason} // one of them is empty
 	q.Limit = rowsListed
 	list, err := c.Ops.Vehicles(r.Context(), q)
 	if err != nil {
-		refusal := c.Ops.Explain("vehicle.list", err)
-		if v.Cursor, q.Cursor = "", ""; problem == "" {
-			status, problem = refusal.Status, refusal.Error()
-		}
+		v.Cursor, q.Cursor = "", ""
+		problem = cmp.Or[error](problem, c.Ops.Explain("vehicle.list", err))
 		list, _ = c.Ops.Vehicles(r.Context(), q) // the first page, because the cursor may be invalid
 	}
 	v.VehiclePage = list
@@ -94,7 +95,7 @@ func (c *Console) showVehicles(
 			v.Rows = append(v.Rows, row)
 		}
 	}
-	c.showTo(w, s, status, "vehicles", page{Title: "Vehicles", Section: "vehicles", Problem: problem, Data: v})
+	c.showForm(w, s, problem, "vehicles", page{Title: "Vehicles", Section: "vehicles", Data: v})
 }
 
 // vehicleRow returns the row of a vehicle, with the reason for a jam, slow driving or an anomaly.
@@ -109,19 +110,11 @@ func (c *Console) vehicleRow(ctx context.Context, v ops.ListedVehicle) (row vehi
 	switch d := v.Driving; {
 	case d.Outcome == vehicle.NotDriving.String():
 		row.Driving = "rest"
-	case d.Outcome != "answered":
-	case d.Verdict == vehicle.TrafficJam.String():
-		row.Driving = "jam"
-	case d.Verdict == vehicle.SlowDriving.String():
-		row.Driving = "slow"
-	default:
-		row.Driving = "normal"
+	case d.Outcome == "answered":
+		row.Driving = map[string]string{"1": "normal", "2": "slow", "3": "jam"}[d.Value]
 	}
 	if v.Throttle.Outcome == "answered" {
-		row.Throttle = "healthy"
-		if v.Throttle.Verdict == vehicle.ThrottleAnomaly.String() {
-			row.Throttle = "anomaly"
-		}
+		row.Throttle = map[string]string{"0": "anomaly", "1": "healthy"}[v.Throttle.Value]
 	}
 	s, ok, err := c.Ops.State(ctx, vehicle.ID(v.VID))
 	switch {

@@ -16,13 +16,9 @@ import (
 // the body and not in the URL, because proxies and browsers store URLs. So a text that is not a vid
 // never gets into a URL.
 func (c *Console) findVehicle(w http.ResponseWriter, r *http.Request, s *session) {
-	if !parseForm(w, r, smallForm) {
-		c.showVehicles(w, r, s, http.StatusBadRequest, "the form could not be read: try again", ops.VehicleQuery{})
-		return
-	}
 	id, err := vehicle.ParseID(strings.TrimSpace(r.PostForm.Get("vid")))
 	if err != nil {
-		c.showVehicles(w, r, s, http.StatusBadRequest, err.Error(), ops.VehicleQuery{})
+		c.showVehicles(w, r, s, err, ops.VehicleQuery{})
 		return
 	}
 	http.Redirect(w, r, s.at("/vehicles/"+string(id)), http.StatusSeeOther)
@@ -57,10 +53,10 @@ type verdictView struct {
 func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {
-		c.showVehicles(w, r, s, http.StatusBadRequest, err.Error(), ops.VehicleQuery{})
+		c.showVehicles(w, r, s, err, ops.VehicleQuery{})
 		return
 	}
-	v, err := c.vehicleView(r.Context(), id)
+	v, err := c.vehicleView(r.Context(), id, new(*curve))
 	if err != nil {
 		refusal := c.Ops.Explain("vehicle.show", err)
 		c.fail(w, s, refusal.Status, "Vehicle", refusal.Error())
@@ -91,8 +87,9 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	var past *curve
 	c.serveLive(w, r, func(ctx context.Context) (parts, error) {
-		v, err := c.vehicleView(ctx, id)
+		v, err := c.vehicleView(ctx, id, &past)
 		switch {
 		case err != nil:
 			return nil, err
@@ -107,11 +104,13 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (c *Console) vehicleView(ctx context.Context, id vehicle.ID) (vehicleView, error) {
+// vehicleView returns the data of the page of a vehicle. The parameter past points to the curve that
+// the open page shows; it is nil for a new page. If that curve does not suit the vehicle's state,
+// vehicleView reads the retained samples and replaces it. Otherwise, it adds the newest readings.
+func (c *Console) vehicleView(ctx context.Context, id vehicle.ID, past **curve) (vehicleView, error) {
 	v := vehicleView{VID: id}
 	record, s, err := c.Ops.Vehicle(ctx, id)
 	if statusOf(err) == http.StatusNotFound {
-		c.Monitor.curves.forget(id) // a request in progress may have cached the curve again
 		v.ForgottenAt, v.Forgotten = c.Ops.Forgotten(id)
 		return v, nil
 	}
@@ -120,9 +119,11 @@ func (c *Console) vehicleView(ctx context.Context, id vehicle.ID) (vehicleView, 
 	}
 	v.Known = true
 	c.addWay(&v, &s)
-	past := c.curve(ctx, id, &s)
-	past.add(&s, c.Now())
-	v.Curve = past.view()
+	if !(*past).shows(&s) {
+		*past = c.curve(ctx, id, &s)
+	}
+	(*past).note(&s)
+	v.Curve = (*past).view()
 	v.Verdicts = []verdictView{
 		{"How does it drive?", classOf(s.Driving()), record.Driving},
 		{"Is its throttle system healthy?", throttleClass(s.Throttle()), record.Throttle},
@@ -156,7 +157,7 @@ func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 	case err != nil:
 		c.nothing(w, r, s)
 		return
-	case !parseForm(w, r, smallForm) || r.PostForm.Get("vid") != string(id):
+	case r.PostForm.Get("vid") != string(id):
 		c.fail(w, s, http.StatusBadRequest, "Not forgotten",
 			"type the vehicle's vid into the form to confirm: go back and try again")
 		return
