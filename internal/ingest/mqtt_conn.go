@@ -26,19 +26,20 @@ const (
 
 // conn is the connection of a client. It tracks where packets begin and end, because it must limit
 // memory where the MQTT library does not. When a packet announces its length, the library allocates
-// that length at once, and several times that length while it decodes the packet. So conn passes a
-// large packet to the library only when the whole packet has arrived and the quotas have memory for
-// it (see [packetQuotas]).
+// that length at once, and several times that length while it decodes the packet. So conn reads a
+// PUBLISH itself, as far as the quotas have memory for it (see [packetQuotas]), and passes it to
+// the function publish. Through Read, the library gets only packets of other types, which are small.
 type conn struct {
 	net.Conn
 	quotas *packetQuotas
 
 	// The fields from in to processing are used only by the goroutine that reads from the client.
-	in     *bufio.Reader // of Conn
-	head   bytes.Reader  // bytes that Read returns next: a header, or a large packet
-	left   int           // bytes of the packet that are still to be read from in
-	packet int           // bytes of the packet after its header, if it is a PUBLISH; otherwise 0
-	pace   pace          // the minimum rate of the packet
+	in       *bufio.Reader // of Conn
+	header   [5]byte       // the fixed header of the packet
+	head     bytes.Reader  // the part of header that Read returns next
+	left     int           // bytes of the packet that are still to be read from in
+	pace     pace          // the minimum rate of the packet
+	deadline time.Time     // for the first byte of the next packet; zero if another deadline was set after it
 	// The memory that the present packet holds of each of the three quotas in packetQuotas.
 	receiving, finishing, processing reservation
 
@@ -48,11 +49,16 @@ type conn struct {
 	slot   reservation   // of the quota of connections that have logged in
 	failed func(error)   // handles the error of reading a packet; nil before logIn
 	queue  queue         // messages that are not acknowledged yet
+	// publish processes a PUBLISH: the first byte of its header, and all bytes after its header.
+	// It is nil before the login.
+	publish func(first byte, body []byte) error
+	silence time.Duration // how long the client may send nothing; set at the login
 
-	greeted atomic.Bool // something was sent to the client
-	ending  atomic.Bool
-	endOnce sync.Once
-	ended   chan struct{} // closed when ending is set, to wake goroutines that wait for memory
+	writeUntil atomic.Int64 // the deadline for writing, in Unix nanoseconds
+	greeted    atomic.Bool  // something was sent to the client
+	ending     atomic.Bool
+	endOnce    sync.Once
+	ended      chan struct{} // closed when ending is set, to wake goroutines that wait for memory
 }
 
 func newConn(nc net.Conn, r *packetQuotas) *conn {
@@ -82,7 +88,7 @@ const (
 // at most maxSmallPacket bytes. The whole CONNECT must arrive within timeout; without this limit,
 // the library would wait for ever.
 func (c *conn) begin(timeout time.Duration) error {
-	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+	if err := c.Conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	if c.ending.Load() {
@@ -103,7 +109,8 @@ func (c *conn) begin(timeout time.Duration) error {
 // number in c.left, and the whole header in c.head. If the number exceeds limit, readLength returns
 // errTooLarge and stores nothing.
 func (c *conn) readLength(first byte, limit int) error {
-	head := [5]byte{first}
+	head := &c.header
+	head[0] = first
 	length := 0
 	for i := 1; i < len(head); i++ {
 		b, err := c.in.ReadByte()
@@ -117,16 +124,16 @@ func (c *conn) readLength(first byte, limit int) error {
 				return errTooLarge
 			}
 			c.left = length
-			c.head.Reset(bytes.Clone(head[:i+1]))
+			c.head.Reset(head[:i+1])
 			return nil
 		}
 	}
 	return errTooLarge
 }
 
-// Read reads bytes from the client, at most up to the end of a packet. Before it returns an error,
-// it waits until all messages are acknowledged, because the library closes the connection at once
-// after an error.
+// Read reads bytes of packets other than PUBLISH from the client, at most up to the end of a packet.
+// It processes each PUBLISH that arrives before them. Before it returns an error, it waits until all
+// messages are acknowledged, because the library closes the connection at once after an error.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.read(p)
 	if err != nil {
@@ -139,7 +146,7 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) read(p []byte) (n int, err error) {
-	if c.head.Len() == 0 && c.left == 0 {
+	for c.head.Len() == 0 && c.left == 0 {
 		if err := c.nextPacket(); err != nil {
 			return 0, err
 		}
@@ -147,12 +154,7 @@ func (c *conn) read(p []byte) (n int, err error) {
 	if c.head.Len() > 0 {
 		return c.head.Read(p)
 	}
-	n, err = c.readMore(p[:min(len(p), c.left)])
-	if err == nil && c.left == 0 && c.packet > 0 {
-		// After the last byte of a packet, the library begins to process it, which needs memory.
-		err = c.reserveProcessing()
-	}
-	return n, err
+	return c.readMore(p[:min(len(p), c.left)])
 }
 
 func (c *conn) readMore(p []byte) (int, error) {
@@ -179,11 +181,10 @@ func (c *conn) asSlow(err error) error {
 }
 
 // nextPacket reads the fixed header of the next packet, which gives its type and length. If the
-// packet is a PUBLISH of more than smallPublish bytes, it reads the whole packet.
+// packet is a PUBLISH, nextPacket reads and processes the whole packet.
 func (c *conn) nextPacket() error {
-	c.releaseMemory() // the library has finished the previous packet
-	if c.ending.Load() {
-		return errEnding
+	if err := c.awaitPacket(); err != nil {
+		return err
 	}
 	first, err := c.in.ReadByte()
 	if err != nil {
@@ -195,25 +196,48 @@ func (c *conn) nextPacket() error {
 			return err
 		}
 	}
-	c.packet = 0
-	if first&0xf0 != publishPacket {
-		err = c.readLength(first, maxSmallPacket)
-	} else if err = c.readLength(first, maxPacket-1); err == nil { // the library's limit includes first
-		c.packet = c.left
+	limit := maxSmallPacket
+	if first&0xf0 == publishPacket {
+		limit = maxPacket - 1 // the limit includes first
 	}
+	err = c.readLength(first, limit)
 	if err == nil && !late && c.in.Buffered() < c.left {
 		err = c.beginPace()
 	}
-	if err != nil || c.packet <= smallPublish {
-		return c.asSlow(err)
+	if err == nil && first&0xf0 == publishPacket {
+		c.head.Reset(nil)
+		err = c.readPublish(first)
+		c.releaseMemory()
 	}
-	return c.readLarge()
+	return c.asSlow(err)
+}
+
+// deadlineStep is how far a deadline is set beyond its limit. In return, the deadline is moved at
+// most once in that time, because moving a deadline takes about as long as decoding a sample.
+const deadlineStep = time.Second
+
+// awaitPacket sets the read deadline for the first byte of the next packet, unless that byte has
+// arrived already.
+func (c *conn) awaitPacket() error {
+	if c.in.Buffered() == 0 {
+		if silent := time.Now().Add(c.silence); silent.After(c.deadline) {
+			c.deadline = silent.Add(deadlineStep)
+			if err := c.SetReadDeadline(c.deadline); err != nil {
+				return err
+			}
+		}
+	}
+	if c.ending.Load() { // the new deadline may have replaced the one that stopReading has set
+		return errEnding
+	}
+	return nil
 }
 
 // beginPace begins to enforce the minimum rate of arrival (see pace) on a packet whose bytes have
-// not all arrived. It sets a read deadline, which replaces the library's deadline for the time
-// between packets.
+// not all arrived. It sets a read deadline, which replaces the deadline for the time between
+// packets.
 func (c *conn) beginPace() error {
+	c.deadline = time.Time{}
 	if err := c.pace.begin(time.Now(), c.quotas.grace); err != nil {
 		return err
 	}
@@ -223,18 +247,16 @@ func (c *conn) beginPace() error {
 	return nil
 }
 
-// readLarge reads a large packet into a buffer, from which later calls of Read return it. The
-// buffer grows while the bytes arrive. Before each growth, readLarge takes the memory from the
-// quotas, and waits for it if necessary.
-func (c *conn) readLarge() error {
-	header := int(c.head.Size())
-	p := make([]byte, smallPublish)
-	_, _ = c.head.Read(p)
-	c.head.Reset(nil)
-	for n := header; c.left > 0; {
+// readPublish reads a PUBLISH whose header was read, and processes it. The buffer grows while the
+// bytes of a large packet arrive. Before each growth, readPublish takes the memory from the quotas,
+// and waits for it if necessary.
+func (c *conn) readPublish(first byte) error {
+	whole := c.left
+	p := make([]byte, min(whole, smallPublish))
+	for n := 0; n < whole; {
 		if n == len(p) {
 			began := time.Now()
-			size, ok := c.grow(len(p), header+c.packet)
+			size, ok := c.grow(len(p), whole)
 			if !ok {
 				return errEnding
 			}
@@ -246,13 +268,15 @@ func (c *conn) readLarge() error {
 				return err
 			}
 		}
-		more, err := c.readMore(p[n:min(len(p), n+c.left)])
+		more, err := c.readMore(p[n:])
 		if n += more; err != nil {
 			return err
 		}
 	}
-	c.head.Reset(p[:header+c.packet])
-	return c.reserveProcessing()
+	if !c.processing.reserveWait(processingBytes(whole), c.ended) {
+		return errEnding
+	}
+	return c.publish(first, p)
 }
 
 // grow takes memory from the quotas for a larger buffer, after the buffer of a packet has become
@@ -272,23 +296,11 @@ func (c *conn) grow(size, whole int) (int, bool) {
 	return whole, c.finishing.reserveWait(whole-c.receiving.bytes, c.ended)
 }
 
-// reserveProcessing waits until the memory for processing a complete packet is free, and takes it.
-// If the connection ends first, it returns errEnding.
-func (c *conn) reserveProcessing() error {
-	if !c.processing.reserveWait(processingBytes(c.packet), c.ended) {
-		return errEnding
-	}
-	return nil
-}
-
-// releaseMemory returns the memory of the previous packet to the quotas.
+// releaseMemory returns the memory of the present packet to the quotas.
 func (c *conn) releaseMemory() {
 	c.receiving.release()
 	c.finishing.release()
 	c.processing.release()
-	if c.head.Size() > smallPublish {
-		c.head.Reset(nil)
-	}
 }
 
 // logIn records the source that has logged in on the connection, and its key. From then on, the
@@ -320,8 +332,12 @@ func (c *conn) Write(p []byte) (int, error) {
 		_ = c.Close()
 		return 0, net.ErrClosed
 	}
-	if err := c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return 0, err
+	if due := time.Now().Add(writeTimeout); due.UnixNano() > c.writeUntil.Load() {
+		due = due.Add(deadlineStep)
+		if err := c.SetWriteDeadline(due); err != nil {
+			return 0, err
+		}
+		c.writeUntil.Store(due.UnixNano())
 	}
 	n, err := c.Conn.Write(p)
 	if err != nil {
@@ -330,12 +346,16 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// SetDeadline does nothing. The library calls it before it reads a packet, but awaitPacket and Write
+// set the deadlines.
+func (c *conn) SetDeadline(time.Time) error { return nil }
+
 // NetConn returns the underlying connection.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
 // stopReading makes Read fail, so that the connection ends after its messages are acknowledged.
-// stopReading sets a read deadline in the past. The library may replace that deadline before its
-// next read, so Read also checks the field ending.
+// stopReading sets a read deadline in the past. The goroutine that reads may replace that deadline
+// before its next read, so it also checks the field ending.
 func (c *conn) stopReading() {
 	c.end()
 	_ = c.SetReadDeadline(time.Unix(1, 0))

@@ -34,8 +34,7 @@ func (h *hook) ID() string { return "telemetry" }
 // Provides reports whether the hook implements callback b.
 func (h *hook) Provides(b byte) bool {
 	return bytes.IndexByte([]byte{
-		mqtt.OnConnect, mqtt.OnConnectAuthenticate, mqtt.OnACLCheck,
-		mqtt.OnPacketRead, mqtt.OnPacketEncode, mqtt.OnPublish,
+		mqtt.OnConnect, mqtt.OnConnectAuthenticate, mqtt.OnACLCheck, mqtt.OnPacketEncode,
 	}, b) >= 0
 }
 
@@ -43,8 +42,8 @@ func (h *hook) Provides(b byte) bool {
 // limits the keep-alive time. If the service is not ready, it sends a CONNACK that says so, and
 // returns an error, after which the library closes the connection.
 func (h *hook) OnConnect(cl *mqtt.Client, _ packets.Packet) error {
-	// The library would publish a will without calling OnPublish. Some clients always set a will,
-	// so the will is dropped and the client is not refused.
+	// The library would process a will itself. Some clients always set a will, so the will is
+	// dropped and the client is not refused.
 	cl.Properties.Will = mqtt.Will{}
 	if k := cl.State.Keepalive; k == 0 || k > maxKeepAlive {
 		cl.State.Keepalive, cl.State.ServerKeepalive = maxKeepAlive, true
@@ -90,6 +89,8 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 		return false // it was evicted: no response reaches the client
 	}
 	c.logIn(source, bytes.Clone(pk.Connect.Password))
+	c.silence = time.Duration(cl.State.Keepalive) * time.Second * 3 / 2
+	c.publish = func(first byte, body []byte) error { return h.m.publish(cl, c, first, body) }
 	c.failed = func(err error) {
 		switch {
 		case errors.Is(err, errSlow):
@@ -114,38 +115,8 @@ func (m *MQTT) refuseLogin(cl *mqtt.Client, code packets.Code) {
 	_ = cl.Net.Conn.Close()
 }
 
-// OnACLCheck reports whether a client may publish (write is true) or subscribe (write is false). It
-// allows every publish and refuses every subscription. OnPublish checks the right to publish,
-// because topic aliases are not resolved yet when the library calls OnACLCheck.
-func (h *hook) OnACLCheck(_ *mqtt.Client, _ string, write bool) bool {
-	return write
-}
-
-// OnPacketRead refuses a PUBLISH that the library would change or drop before it calls OnPublish.
-// The library would lower QoS 2 to 1, and would drop a message whose topic begins with $, without a
-// response. OnPacketRead also refuses topics longer than maxTopic, which the library could store as
-// aliases. After a refusal, the connection is closed and the error is ErrRejectPacket. Any other
-// packet is returned; a PUBLISH gets its own copy of the topic.
-func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
-	if pk.FixedHeader.Type != packets.Publish {
-		return pk, nil
-	}
-	c := cl.Net.Conn.(*conn)
-	switch {
-	case pk.FixedHeader.Qos > 1:
-		h.m.in.refuse(c.grant, errQoS, 1)
-		h.m.disconnect(cl, withReason(packets.ErrQosNotSupported, errQoS.text))
-		return pk, packets.ErrRejectPacket
-	case len(pk.TopicName) > maxTopic || strings.HasPrefix(pk.TopicName, "$"):
-		h.m.in.refuse(c.grant, errTopic, 1)
-		h.m.disconnect(cl, withReason(packets.ErrTopicNameInvalid, errTopic.text))
-		return pk, packets.ErrRejectPacket
-	}
-	// The topic that the library returns is a part of the memory of the whole packet. Without a
-	// copy, a sample or a topic alias would keep this memory in use.
-	pk.TopicName = strings.Clone(pk.TopicName)
-	return pk, nil
-}
+// OnACLCheck refuses every subscription.
+func (h *hook) OnACLCheck(*mqtt.Client, string, bool) bool { return false }
 
 // OnPacketEncode returns the packet that is sent in place of pk. It adds to a CONNACK of success
 // the limits that the library does not announce by itself. In a CONNACK of MQTT 3.1.1 it replaces
@@ -162,18 +133,42 @@ func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet
 	return pk
 }
 
-// OnPublish processes a message. It always returns ErrRejectPacket, so that the library neither
-// acknowledges the message nor forwards it; the queue acknowledges the message after it is stored.
-// (After most other errors, the library acknowledges the message under MQTT 3.1.1.)
-func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
-	h.m.receive(cl, pk)
-	return pk, packets.ErrRejectPacket
+// publish processes a PUBLISH, given the first byte of its header and all bytes after its header.
+// The library never gets a PUBLISH: it would acknowledge the message before it is stored, would
+// lower QoS 2 to 1, and would drop a message whose topic begins with $, without a response. If the
+// packet is invalid, publish closes the connection and returns an error. It refuses topics longer
+// than maxTopic here, because they could be stored as aliases.
+func (m *MQTT) publish(cl *mqtt.Client, c *conn, first byte, body []byte) error {
+	pk := packets.Packet{ProtocolVersion: cl.Properties.ProtocolVersion}
+	if err := errors.Join(pk.FixedHeader.Decode(first), pk.PublishDecode(body)); err != nil {
+		return err
+	}
+	code := pk.PublishValidate(maxAliases)
+	switch {
+	case pk.FixedHeader.Qos > 1:
+		m.in.refuse(c.grant, errQoS, 1)
+		code = withReason(packets.ErrQosNotSupported, errQoS.text)
+	case len(pk.TopicName) > maxTopic || strings.HasPrefix(pk.TopicName, "$"):
+		m.in.refuse(c.grant, errTopic, 1)
+		code = withReason(packets.ErrTopicNameInvalid, errTopic.text)
+	}
+	if code != packets.CodeSuccess {
+		m.disconnect(cl, code)
+		return code
+	}
+	// The topic is a part of body. Without a copy, a sample or a topic alias would keep the memory
+	// of the whole packet in use.
+	pk.TopicName = strings.Clone(pk.TopicName)
+	if pk.Properties.TopicAliasFlag {
+		pk.TopicName = cl.State.TopicAliases.Inbound.Set(pk.Properties.TopicAlias, pk.TopicName)
+	}
+	m.receive(cl, c, &pk)
+	return nil
 }
 
 // receive checks and decodes a message. It then queues the message to be stored and acknowledged,
 // or ends the connection.
-func (m *MQTT) receive(cl *mqtt.Client, pk packets.Packet) {
-	c := cl.Net.Conn.(*conn)
+func (m *MQTT) receive(cl *mqtt.Client, c *conn, pk *packets.Packet) {
 	p := pending{qos: pk.FixedHeader.Qos, id: pk.PacketID, since: m.in.Now()}
 	if m.in.ReadOnly() {
 		m.in.observe(p.since, readOnlyNow)

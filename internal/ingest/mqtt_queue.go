@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"sync"
 	"time"
 
@@ -117,23 +118,25 @@ func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
 		return false
 	}
 	endSpan(span, stored)
+	var acks bytes.Buffer
+	client := &cl.Properties
+	ack := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Puback}, ProtocolVersion: client.ProtocolVersion}
 	for _, p := range messages {
 		m.in.observe(p.since, p.outcome)
 		if p.qos == 0 {
 			continue
 		}
 		reason := p.refusal.Reason
-		// The library sends nothing at all if a packet exceeds the client's limit.
-		if most := cl.Properties.Props.MaximumPacketSize; most > 0 && int64(pubackBytes+len(reason)) > int64(most) {
+		if most := client.Props.MaximumPacketSize; most > 0 && int64(pubackBytes+len(reason)) > int64(most) ||
+			client.Props.RequestProblemInfoFlag && client.Props.RequestProblemInfo == 0 {
 			reason = ""
 		}
-		// If this fails because the client has gone, the client will send the message again.
-		_ = cl.WritePacket(packets.Packet{
-			FixedHeader: packets.FixedHeader{Type: packets.Puback},
-			PacketID:    p.id,
-			ReasonCode:  p.refusal.Code,
-			Properties:  packets.Properties{ReasonString: reason},
-		})
+		ack.PacketID, ack.ReasonCode, ack.Properties.ReasonString = p.id, p.refusal.Code, reason
+		_ = ack.PubackEncode(&acks) // it never fails
+	}
+	if acks.Len() > 0 {
+		// If this fails because the client has gone, the client will send the messages again.
+		_, _ = cl.Net.Conn.Write(acks.Bytes())
 	}
 	return true
 }
