@@ -39,6 +39,14 @@ func Unraced(t testing.TB) {
 	}
 }
 
+// NoError fails the test at once if err is not nil.
+func NoError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Context returns a context that ends 15 s before the deadline of the test binary, so that the test
 // can report what it waited for. Use Context as the limit of a whole test, and [Await] as the limit
 // of one wait.
@@ -77,9 +85,7 @@ func Await(t *testing.T, what string, ok func() bool) {
 // the error of that function; if it is not nil, Opened fails the test at once.
 func Opened[C io.Closer](t testing.TB, c C, err error) C {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
