@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -22,9 +22,7 @@ func fleetOn(b *testing.B, open Open, vehicles int) *Node {
 	for p := range n.Partitions() {
 		t := Take(b, n.Engine, p)
 		flush := func() {
-			if err := t.Commit(b.Context(), 0, states); err != nil {
-				b.Fatal(err)
-			}
+			testkit.NoError(b, t.Commit(b.Context(), 0, states))
 			clear(states)
 		}
 		for i := range vehicles {
@@ -47,36 +45,24 @@ func fleetOn(b *testing.B, open Open, vehicles int) *Node {
 func Backups(b *testing.B, open Open) {
 	const fleet = 100_000
 	n := fleetOn(b, open, fleet)
-	var file bytes.Buffer
+	var file []byte
 	b.Run("take", func(b *testing.B) {
 		for b.Loop() {
-			file.Reset()
-			if _, err := n.Backup(b.Context(), &file, "v-test"); err != nil {
-				b.Fatal(err)
-			}
+			file = BackupOf(b, n)
 		}
 		b.ReportMetric(float64(b.N)*fleet/b.Elapsed().Seconds(), "vehicles/s")
-		b.ReportMetric(float64(file.Len())/fleet, "bytes/vehicle")
+		b.ReportMetric(float64(len(file))/fleet, "bytes/vehicle")
 	})
 	b.Run("check", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := store.CheckBackup(bytes.NewReader(file.Bytes())); err != nil {
-				b.Fatal(err)
-			}
+			_, err := store.CheckBackup(bytes.NewReader(file))
+			testkit.NoError(b, err)
 		}
 		b.ReportMetric(float64(b.N)*fleet/b.Elapsed().Seconds(), "vehicles/s")
 	})
-	restore := func(b *testing.B, n *Node) {
-		if _, err := n.Restore(
-			b.Context(), bytes.NewReader(file.Bytes()), access.BackupTrust{Anybody: true}, unaudited,
-			func(int, int) {},
-		); err != nil {
-			b.Fatal(err)
-		}
-	}
 	b.Run("restore/nothing-new", func(b *testing.B) {
 		for b.Loop() {
-			restore(b, n)
+			RestoreInto(b, n, file)
 		}
 	})
 	b.Run("restore/empty", func(b *testing.B) {
@@ -84,7 +70,7 @@ func Backups(b *testing.B, open Open) {
 			b.StopTimer()
 			empty := fleetOn(b, open, 0)
 			b.StartTimer()
-			restore(b, empty)
+			RestoreInto(b, empty, file)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -67,10 +66,7 @@ func samplesInOrder(t *testing.T, e store.Engine) {
 		want[codec.PartitionOf(vehicle.ID(fmt.Sprintf("car%d", w)), e.Partitions())] += each
 	}
 	for p := range e.Partitions() {
-		part, err := e.Take(t.Context(), p, "test", store.Anyone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		part := Take(t, e, p)
 		defer part.Close()
 		_, all := readAll(t, part, want[p])
 		total += len(all)
@@ -94,28 +90,16 @@ func statesAndCursor(t *testing.T, e store.Engine) {
 	const vid = "carA"
 	p := codec.PartitionOf(vid, e.Partitions())
 	for i := range 3 {
-		if err := e.Append(ctx, []vehicle.Sample{sample(vid, int64(1000*(i+1)), 50)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.Append(ctx, []vehicle.Sample{sample(vid, int64(1000*(i+1)), 50)}))
 	}
-	part, err := e.Take(ctx, p, "first", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	part := takeAs(t, e, p, "first")
 	seq, samples, err := part.Next(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	state := vehicle.Observe(vehicle.State{}, samples[0])
-	if err := part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{vid: &state}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{vid: &state}))
 	part.Close()
 
-	part, err = e.Take(ctx, p, "second", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	part = takeAs(t, e, p, "second")
 	defer part.Close()
 	states := StoredStates(t, e, p)
 	if len(states) != 1 || states[vid] != state {
@@ -130,10 +114,7 @@ func statesAndCursor(t *testing.T, e store.Engine) {
 func stateOfOne(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	const vehicles = 200
-	first, err := e.Take(ctx, 0, "first", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := takeAs(t, e, 0, "first")
 	id := func(v int) vehicle.ID { return vehicle.ID(fmt.Sprintf("car%d", v)) }
 	check := func(part store.Partition, at vehicle.UnixMilli) {
 		t.Helper()
@@ -143,9 +124,7 @@ func stateOfOne(t *testing.T, e store.Engine) {
 		}
 		got := make([]vehicle.State, vehicles)
 		var found atomic.Int64
-		if err := part.Load(ctx, ids, func(i int, s vehicle.State) { got[i] = s; found.Add(1) }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, part.Load(ctx, ids, func(i int, s vehicle.State) { got[i] = s; found.Add(1) }))
 		for v, s := range got {
 			if s.Time != at {
 				t.Errorf("%s: got a state of %d, want %d", id(v), s.Time, at)
@@ -162,15 +141,10 @@ func stateOfOne(t *testing.T, e store.Engine) {
 		for v := range vehicles {
 			all[id(v)] = vehicle.Observe(vehicle.State{}, sample(string(id(v)), at+1, float64(v)))
 		}
-		if err := first.Commit(ctx, uint64(at+1), Pointers(all)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, first.Commit(ctx, uint64(at+1), Pointers(all)))
 		check(first, vehicle.UnixMilli(at+1))
 	}
-	second, err := e.Take(ctx, 0, "second", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := takeAs(t, e, 0, "second")
 	check(second, 3)
 	asked := []vehicle.ID{"nobody", id(7), "noOne", id(11)}
 	got := make([]vehicle.State, len(asked))
@@ -182,10 +156,7 @@ func stateOfOne(t *testing.T, e store.Engine) {
 		t.Error("Load of more than MaxLoad vehicles succeeded")
 	}
 	// The state of the same vehicle in another partition is another record.
-	other, err := e.Take(ctx, 1, "second", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := takeAs(t, e, 1, "second")
 	check(other, 0)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
@@ -204,10 +175,7 @@ func fencing(t *testing.T, e store.Engine) {
 		// All racers take the partition one after the other, then commit concurrently. The racer
 		// that took it last is its owner.
 		for i := range parts {
-			var err error
-			if parts[i], err = e.Take(ctx, 0, fmt.Sprintf("owner%d", i), store.Anyone); err != nil {
-				t.Fatal(err)
-			}
+			parts[i] = takeAs(t, e, 0, fmt.Sprintf("owner%d", i))
 		}
 		errs := make([]error, racers)
 		var wg sync.WaitGroup
@@ -243,25 +211,17 @@ func releasing(t *testing.T, e store.Engine) {
 		t.Fatalf("taking a free partition: got owner %q, error %v", asked, err)
 	}
 	s := vehicle.Observe(vehicle.State{}, sample("carA", 5, 10))
-	if err := first.Commit(ctx, 1, map[vehicle.ID]*vehicle.State{"carA": &s}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, first.Commit(ctx, 1, map[vehicle.ID]*vehicle.State{"carA": &s}))
 	if _, err := e.Take(ctx, 0, "second", polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
 		t.Fatalf("taking an owned partition: got owner %q, error %v; want %v", asked, err, store.ErrHeld)
 	}
 	if err := e.Release(ctx, 0, "second"); err != nil { // a node that does not own it
 		t.Fatal(err)
 	}
-	if err := first.Commit(ctx, 2, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Release(ctx, 0, "first"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, first.Commit(ctx, 2, nil))
+	testkit.NoError(t, e.Release(ctx, 0, "first"))
 	second, err := e.Take(ctx, 0, "second", polite)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if err := first.Commit(ctx, 3, nil); !errors.Is(err, store.ErrFenced) {
 		t.Fatalf("commit after a release: got %v, want %v", err, store.ErrFenced)
 	}
@@ -271,31 +231,20 @@ func releasing(t *testing.T, e store.Engine) {
 	if got, ok, err := store.State(ctx, e, "carA"); err != nil || !ok || got != s {
 		t.Fatalf("got state %+v, found %v, error %v; want %+v", got, ok, err, s)
 	}
-	if err := second.Commit(ctx, 3, nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second.Commit(ctx, 3, nil))
 }
 
 func feedsFollow(t *testing.T, e store.Engine) {
 	ctx, cancel := context.WithCancel(testkit.Context(t))
-	part, err := e.Take(ctx, 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	part := Take(t, e, 0)
 	other := string(inPartition(0, e.Partitions()))
 	commit := func(vid string, ms int64) {
-		if err := e.Append(ctx, []vehicle.Sample{sample(other, ms, 10)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.Append(ctx, []vehicle.Sample{sample(other, ms, 10)}))
 		seq, _, err := part.Next(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		s := vehicle.Observe(vehicle.State{}, sample(vid, ms, 10))
 		part.Answer(vehicle.ID(vid), &s)
-		if err := part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{vehicle.ID(vid): &s}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{vehicle.ID(vid): &s}))
 	}
 	for i := range 20 {
 		commit("before", int64(i+1))
@@ -325,9 +274,7 @@ func feedsFollow(t *testing.T, e store.Engine) {
 		}
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, <-done)
 }
 
 // backupOfAll checks that a backup contains every vehicle, even if many states are replaced while
@@ -336,10 +283,7 @@ func backupOfAll(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	const vehicles, backups = 3000, 20
 	k := store.NewRecordStore(e, store.Config{}, new(access.Tables))
-	part, err := e.Take(ctx, 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	part := Take(t, e, 0)
 	defer part.Close()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	commit := func(at int64, n int, car func(i int) int) error {
@@ -350,9 +294,7 @@ func backupOfAll(t *testing.T, e store.Engine) {
 		}
 		return part.Commit(ctx, 0, states)
 	}
-	if err := commit(1, vehicles, func(i int) int { return i }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, commit(1, vehicles, func(i int) int { return i }))
 	done := make(chan struct{})
 	var storing sync.WaitGroup
 	defer storing.Wait()
@@ -372,12 +314,8 @@ func backupOfAll(t *testing.T, e store.Engine) {
 	})
 	subjects := regexp.MustCompile(`state\.0\.car\d+`)
 	for i := range backups {
-		var b bytes.Buffer
-		if _, err := k.Backup(ctx, &b, "test"); err != nil {
-			t.Fatal(err)
-		}
 		seen := make(map[string]bool)
-		for _, subject := range subjects.FindAll(b.Bytes(), -1) {
+		for _, subject := range subjects.FindAll(backupOf(t, k), -1) {
 			seen[string(subject)] = true
 		}
 		if len(seen) != vehicles {

@@ -73,9 +73,7 @@ func forgottenStays(t *testing.T, open Open) {
 
 	// After the vehicle is allowed, only samples stored from then on are folded.
 	n.Put(t, Speed(SecretVID, 4000, 50))
-	if _, err := n.Allow(t.Context(), SecretVID); err != nil {
-		t.Fatal(err)
-	}
+	allow(t, n.RecordStore, SecretVID)
 	if _, err := n.Allow(t.Context(), SecretVID); !errors.Is(err, access.ErrNotFound) {
 		t.Errorf("allowing twice: got %v, want %v", err, access.ErrNotFound)
 	}
@@ -98,28 +96,15 @@ func forgetCutOff(t *testing.T, open Open) {
 	hash := n.Forgotten().Hash(SecretVID)
 	subject := codec.TombstoneSubject(hash)
 	stone, err := json.Marshal(map[string]any{"vehicle": hash[:], "forgotten": time.Now()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := n.Store(
-		t.Context(), codec.Sources,
-		[]store.Write{{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, stone...))}},
-	); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.AwaitTombstones(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.EraseDue(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	storeRecord(t, n.Engine, codec.Sources, subject, stone)
+	testkit.NoError(t, n.AwaitTombstones(t.Context()))
+	testkit.NoError(t, n.EraseDue(t.Context()))
 	if _, ok := n.StateOf(t, SecretVID); !ok {
 		t.Fatal("EraseDue completed a forget that is still in progress")
 	}
 	ahead.Store(int64(2 * time.Minute))
-	if err := n.EraseDue(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, n.EraseDue(t.Context()))
 	tokens, sources := n.Grants()
 	if _, ok := n.StateOf(t, SecretVID); ok || tokens+sources != 0 || n.Knows(SecretVID) {
 		t.Errorf("after EraseDue: state stored %v, %d grants; want none", ok, tokens+sources)
@@ -144,9 +129,7 @@ func fencesDoNotRunAhead(t *testing.T, open Open) {
 		if err == nil {
 			err = n.Fence(t.Context(), 0, end.Last)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 	}
 	for range 30 {
 		fence()

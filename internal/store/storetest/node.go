@@ -12,6 +12,7 @@ import (
 	"carstate/internal/road"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -33,30 +34,32 @@ func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 	t.Helper()
 	n := &Node{Engine: e, Tables: new(access.Tables), table: make(map[vehicle.ID]vehicle.State)}
 	n.RecordStore = store.NewRecordStore(e, c, n.Tables)
-	ctx, cancel := context.WithCancel(context.Background())
-	var running, ready sync.WaitGroup
-	ready.Add(3)
-	for _, run := range []func() error{
-		func() error { return n.RunTokens(ctx, ready.Done) },
-		func() error { return n.RunSources(ctx, ready.Done) },
-		func() error { return e.FollowStates(ctx, n.put, ready.Done) },
-	} {
-		running.Go(func() {
-			if err := run(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	states := func(ctx context.Context, caughtUp func()) error { return e.FollowStates(ctx, n.put, caughtUp) }
+	stop := follow(t, n.RunTokens, n.RunSources, states)
 	n.Stop = sync.OnceFunc(func() {
-		cancel()
-		running.Wait()
+		stop()
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(n.Stop)
-	ready.Wait()
 	return n
+}
+
+// follow runs feeds, and returns once all have caught up. The function stop ends them.
+func follow(t testing.TB, feeds ...func(ctx context.Context, caughtUp func()) error) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running, ready sync.WaitGroup
+	ready.Add(len(feeds))
+	for _, run := range feeds {
+		running.Go(func() {
+			if err := run(ctx, ready.Done); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	ready.Wait()
+	return func() { cancel(); running.Wait() }
 }
 
 func (n *Node) put(id vehicle.ID, s *vehicle.State) {
@@ -88,18 +91,14 @@ func (n *Node) Knows(id vehicle.ID) bool {
 func (n *Node) StateOf(t testing.TB, id vehicle.ID) (vehicle.State, bool) {
 	t.Helper()
 	s, ok, err := store.State(t.Context(), n.Engine, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return s, ok
 }
 
 // Put appends samples, and fails the test if that fails.
 func (n *Node) Put(t testing.TB, samples ...vehicle.Sample) {
 	t.Helper()
-	if err := n.Append(t.Context(), samples); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, n.Append(t.Context(), samples))
 }
 
 // FoldAll folds all waiting samples of a partition into states. To know when it has folded all, it
@@ -113,9 +112,7 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 	n.Put(t, Speed(last, time.Now().UnixNano(), 0))
 	for end := false; !end; {
 		seq, samples, err := part.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		states := make(map[vehicle.ID]vehicle.State)
 		for _, x := range samples {
 			if x.Vehicle == last {
@@ -125,9 +122,7 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 			s, ok := states[x.Vehicle]
 			if !ok {
 				put := func(_ int, is vehicle.State) { s = is }
-				if err := part.Load(t.Context(), []vehicle.ID{x.Vehicle}, put); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, part.Load(t.Context(), []vehicle.ID{x.Vehicle}, put))
 			}
 			states[x.Vehicle] = n.Roads.Observe(s, x)
 		}
@@ -135,9 +130,7 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 		for id, s := range folded {
 			part.Answer(id, s)
 		}
-		if err := part.Commit(t.Context(), seq, folded); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, part.Commit(t.Context(), seq, folded))
 	}
 }
 
@@ -158,36 +151,34 @@ func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
 // Token issues a token for the vehicles v, and stores it.
 func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
 	t.Helper()
-	tok, _, err := access.New(
-		access.Request{Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations, Vehicles: v},
-		time.Now(),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Create(t.Context(), tok); err != nil {
-		t.Fatal(err)
-	}
+	tok, _ := create(t, n.RecordStore, access.Request{
+		Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations, Vehicles: v,
+	})
 	return tok
 }
 
 // EndOf ends a credential: it revokes a token, or removes a source or an operator.
 func (n *Node) EndOf(t testing.TB, kind access.Kind, name string) {
 	t.Helper()
-	end := func(c *access.Credential) error { c.Ended = time.Now(); return nil }
-	if _, err := n.Update(t.Context(), kind, name, end); err != nil {
-		t.Fatal(err)
-	}
+	update(t, n.RecordStore, kind, name, end)
 }
+
+// end ends a credential, as a change for [store.RecordStore.Update].
+func end(c *access.Credential) error { c.Ended = time.Now(); return nil }
 
 // MustForget forgets a vehicle, and fails the test if that fails.
 func (n *Node) MustForget(t testing.TB, id vehicle.ID) access.ForgetReceipt {
 	t.Helper()
 	r, err := n.Forget(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return r
+}
+
+// allow allows a vehicle again, and fails the test if that fails.
+func allow(t testing.TB, k *store.RecordStore, id vehicle.ID) {
+	t.Helper()
+	_, err := k.Allow(t.Context(), id)
+	testkit.NoError(t, err)
 }
 
 // SecretVID is the vid of the vehicle that the tests forget.
@@ -208,21 +199,12 @@ func (n *Node) GrantAll(t testing.TB) (ids []string) {
 		ids = append(ids, n.Token(t, v).Name)
 	}
 	// The set shrinks, which leaves emptied set records.
-	shrink := func(t *access.Credential) error { t.Vehicles = access.VehicleSet(many[:1000]...); return nil }
-	if _, err := n.Update(t.Context(), access.TokenKind, ids[2], shrink); err != nil {
-		t.Fatal(err)
-	}
+	update(t, n.RecordStore, access.TokenKind, ids[2], grants(many[:1000]...))
 	for name, v := range map[string]access.Vehicles{
 		"few": access.VehicleSet(many[:2]...), "many": access.VehicleSet(many...),
 		"gone": access.VehicleSet(SecretVID), "all": access.AllVehicles(),
 	} {
-		s, _, err := access.New(access.Request{Kind: access.SourceKind, Name: name, Vehicles: v}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := n.Create(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
+		create(t, n.RecordStore, access.Request{Kind: access.SourceKind, Name: name, Vehicles: v})
 	}
 	n.EndOf(t, access.SourceKind, "gone")
 	return ids
@@ -244,11 +226,23 @@ func (n *Node) Grants() (tokens, sources int) {
 // Take takes a partition, so that the test owns it.
 func Take(t testing.TB, e store.Engine, p int) store.Partition {
 	t.Helper()
-	part, err := e.Take(t.Context(), p, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return takeAs(t, e, p, "test")
+}
+
+// takeAs makes owner the owner of a partition.
+func takeAs(t testing.TB, e store.Engine, p int, owner string) store.Partition {
+	t.Helper()
+	part, err := e.Take(t.Context(), p, owner, store.Anyone)
+	testkit.NoError(t, err)
 	return part
+}
+
+// storeRecord stores a record with the given body.
+func storeRecord(t testing.TB, e store.Engine, stream, subject string, body []byte) {
+	t.Helper()
+	sealed := codec.Seal(subject, append([]byte{0}, body...))
+	_, err := e.Store(t.Context(), stream, []store.Write{{Subject: subject, Record: sealed}})
+	testkit.NoError(t, err)
 }
 
 // Speed returns a sample with a vehicle's speed kmh (km/h) at the time at, in Unix milliseconds.
@@ -291,9 +285,7 @@ func StoredStates(t testing.TB, e store.Engine, p int) map[vehicle.ID]vehicle.St
 		states[id] = s
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return states
 }
 
@@ -304,11 +296,5 @@ type Open func(t testing.TB, c store.Config) store.Engine
 // opened opens an engine and closes it when the test ends.
 func opened(t testing.TB, open Open, c store.Config) store.Engine {
 	t.Helper()
-	e := open(t, c)
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return e
+	return testkit.Opened(t, open(t, c), nil)
 }

@@ -14,26 +14,14 @@ import (
 // starts later has the same operators.
 func operatorsChange(t *testing.T, e store.Engine) {
 	k, tables := RunKeeper(t, e, store.Config{})
-	o, key, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Create(testkit.Context(t), o); err != nil {
-		t.Fatal(err)
-	}
+	o, key := create(t, k, access.Request{Kind: access.OperatorKind, Name: "ada"})
 	if err := k.Create(testkit.Context(t), o); !errors.Is(err, access.ErrExists) {
 		t.Errorf("adding twice: got %v, want %v", err, access.ErrExists)
 	}
 	if got, err := tables.Operators.Verify([]byte(key), time.Now()); err != nil || got.Name != "ada" {
 		t.Errorf("Verify: got %+v, error %v; want ada", got, err)
 	}
-	key2, hash := access.NewSecret(access.OperatorKind)
-	if _, err := k.Update(
-		testkit.Context(t), access.OperatorKind, "ada",
-		func(o *access.Credential) error { return o.Rotate(hash, 0, time.Now()) },
-	); err != nil {
-		t.Fatal(err)
-	}
+	key2 := rotate(t, k, access.OperatorKind, "ada", 0)
 	if _, err := tables.Operators.Verify([]byte(key), time.Now()); !errors.Is(err, access.ErrReplaced) {
 		t.Errorf("the replaced key: got %v, want %v", err, access.ErrReplaced)
 	}
@@ -42,11 +30,8 @@ func operatorsChange(t *testing.T, e store.Engine) {
 	if err != nil || got.Name != "ada" || got.Rotated.IsZero() {
 		t.Errorf("on another node: got %+v, error %v; want ada, rotated", got, err)
 	}
-	remove := func(o *access.Credential) error { o.Ended = time.Now(); return nil }
-	if _, err := k.Update(testkit.Context(t), access.OperatorKind, "ada", remove); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := k.Update(testkit.Context(t), access.OperatorKind, "ada", remove); !errors.Is(err, access.ErrNotFound) {
+	update(t, k, access.OperatorKind, "ada", end)
+	if _, err := k.Update(testkit.Context(t), access.OperatorKind, "ada", end); !errors.Is(err, access.ErrNotFound) {
 		t.Errorf("removing twice: got %v, want %v", err, access.ErrNotFound)
 	}
 	if _, err := tables.Operators.Verify([]byte(key2), time.Now()); !errors.Is(err, access.ErrRevoked) {

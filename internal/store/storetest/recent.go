@@ -19,14 +19,10 @@ func recentOfOne(t *testing.T, e store.Engine) {
 		batch := []vehicle.Sample{
 			sample("car1", 1000+i, float64(i)), sample("car11", 1000+i, 99), sample("other", 1000+i, 99),
 		}
-		if err := e.Append(testkit.Context(t), batch); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.Append(testkit.Context(t), batch))
 	}
 	r, err := e.Recent(testkit.Context(t), "car1", 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if len(r.Samples) != 10 || r.Since.After(began) || !r.All {
 		t.Fatalf("got %d samples since %s (asked at %s), all: %t; want 10 and all", len(r.Samples), r.Since, began, r.All)
 	}
@@ -44,21 +40,14 @@ func recentOfOne(t *testing.T, e store.Engine) {
 // forgotten, even when the vehicle reports again.
 func recentForgets(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
-	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := k.Forget(testkit.Context(t), "car1"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}))
+	_, err := k.Forget(testkit.Context(t), "car1")
+	testkit.NoError(t, err)
 	if r, err := e.Recent(testkit.Context(t), "car1", 1000); err != nil || len(r.Samples) != 0 {
 		t.Errorf("after Forget: got %+v, error %v; want no samples", r, err)
 	}
-	if _, err := k.Allow(testkit.Context(t), "car1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 2000, 2)}); err != nil {
-		t.Fatal(err)
-	}
+	allow(t, k, "car1")
+	testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 2000, 2)}))
 	r, err := e.Recent(testkit.Context(t), "car1", 1000)
 	if err != nil || len(r.Samples) != 1 || r.Samples[0].Time != 2000 {
 		t.Errorf("after Allow: got %+v, error %v; want one sample", r, err)
@@ -71,9 +60,7 @@ func recentLooksBack(t *testing.T, open Open) {
 	now := func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
 	e := opened(t, open, store.Config{DataDir: t.TempDir(), Now: now})
 	for i := range int64(3) {
-		if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000+i, 1)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000+i, 1)}))
 	}
 	later.Store(int64(time.Hour))
 	r, err := e.Recent(testkit.Context(t), "car1", 1000)
@@ -85,9 +72,7 @@ func recentLooksBack(t *testing.T, open Open) {
 // recentEndsInTime checks that Recent returns no samples and no error if its context has ended
 // before the call, and that the result does not claim to be complete.
 func recentEndsInTime(t *testing.T, e store.Engine) {
-	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if r, err := e.Recent(ctx, "car1", 1000); err != nil || r.All || len(r.Samples) != 0 || r.Since.IsZero() {

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -20,64 +19,54 @@ func RunKeeper(t *testing.T, e store.Engine, c store.Config) (*store.RecordStore
 	t.Helper()
 	tables := new(access.Tables)
 	k := store.NewRecordStore(e, c, tables)
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	var ready sync.WaitGroup
-	ready.Add(2)
-	wg.Go(func() {
-		if err := k.RunTokens(ctx, ready.Done); err != nil {
-			t.Error(err)
-		}
-	})
-	wg.Go(func() {
-		if err := k.RunSources(ctx, ready.Done); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	ready.Wait()
+	t.Cleanup(follow(t, k.RunTokens, k.RunSources))
 	return k, tables
+}
+
+// create makes a new credential, stores it, and returns it together with its secret.
+func create(t testing.TB, k *store.RecordStore, r access.Request) (access.Credential, string) {
+	t.Helper()
+	c, secret, err := access.New(r, time.Now())
+	testkit.NoError(t, err)
+	testkit.NoError(t, k.Create(t.Context(), c))
+	return c, secret
+}
+
+// update changes a stored credential.
+func update(t testing.TB, k *store.RecordStore, kind access.Kind, name string, change func(*access.Credential) error) {
+	t.Helper()
+	_, err := k.Update(t.Context(), kind, name, change)
+	testkit.NoError(t, err)
+}
+
+// grants returns a change for [store.RecordStore.Update] that replaces the vehicles of a credential.
+func grants(ids ...vehicle.ID) func(*access.Credential) error {
+	return func(c *access.Credential) error { c.Vehicles = access.VehicleSet(ids...); return nil }
 }
 
 // Issue issues a new token, stores it, and returns it together with its secret.
 func Issue(t *testing.T, k *store.RecordStore, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
-	tok, secret, err := access.New(access.Request{Kind: access.TokenKind,
+	return create(t, k, access.Request{Kind: access.TokenKind,
 		Developer: "Ada", Operations: access.AllOperations, Vehicles: v,
 		Rate: access.Rate{Calls: 7, Window: time.Minute}, Expires: time.Now().Add(time.Hour),
-	}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Create(testkit.Context(t), tok); err != nil {
-		t.Fatal(err)
-	}
-	return tok, secret
+	})
 }
 
 func tokensChange(t *testing.T, e store.Engine) {
 	k, tables := RunKeeper(t, e, store.Config{})
 	tok, secret := Issue(t, k, access.VehicleSet("carA"))
 	g, err := tables.Tokens.Verify([]byte(secret), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if g.Developer != "Ada" || g.Rate != tok.Rate || !g.Expires.Equal(tok.Expires) ||
 		!g.Vehicles.Include("carA") || g.Vehicles.Include("carB") {
 		t.Fatalf("got %+v, want %+v", g.Credential, tok)
 	}
-	if _, err := k.Update(testkit.Context(t), access.TokenKind, tok.Name, func(t *access.Credential) error {
-		t.Ended = time.Now()
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	update(t, k, access.TokenKind, tok.Name, end)
 	if _, err := tables.Tokens.Verify([]byte(secret), time.Now()); !errors.Is(err, access.ErrRevoked) {
 		t.Fatalf("after the revocation: got %v, want %v", err, access.ErrRevoked)
 	}
-	if _, err := k.Update(
-		testkit.Context(t), access.TokenKind, "cstidNone", func(*access.Credential) error { return nil },
-	); !errors.Is(err, access.ErrNotFound) {
+	if _, err := k.Update(t.Context(), access.TokenKind, "cstidNone", end); !errors.Is(err, access.ErrNotFound) {
 		t.Fatalf("an unknown token: got %v, want %v", err, access.ErrNotFound)
 	}
 }
@@ -98,12 +87,7 @@ func largeSets(t *testing.T, e store.Engine) {
 	}
 	check(tables, len(ids))
 	for _, keep := range []int{50_000, 10, 70_000} {
-		if _, err := k.Update(testkit.Context(t), access.TokenKind, tok.Name, func(t *access.Credential) error {
-			t.Vehicles = access.VehicleSet(ids[:keep]...)
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		update(t, k, access.TokenKind, tok.Name, grants(ids[:keep]...))
 		check(tables, keep)
 	}
 	_, again := RunKeeper(t, e, store.Config{}) // acts as another node, which reads the stream from the start
@@ -133,52 +117,27 @@ func racingUpdates(t *testing.T, e store.Engine) {
 
 func sourcesChange(t *testing.T, e store.Engine) {
 	k, tables := RunKeeper(t, e, store.Config{})
-	add := func() (string, error) {
-		s, key, err := access.New(
-			access.Request{Kind: access.SourceKind, Name: "gateway-1", Vehicles: access.AllVehicles(), Strict: true},
-			time.Now(),
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return key, k.Create(testkit.Context(t), s)
-	}
-	key, err := add()
-	if err != nil {
-		t.Fatal(err)
-	}
+	gateway := access.Request{Kind: access.SourceKind, Name: "gateway-1", Vehicles: access.AllVehicles(), Strict: true}
+	s, key := create(t, k, gateway)
 	if g, err := tables.Sources.VerifyNamed("gateway-1", []byte(key), time.Now()); err != nil || !g.Strict {
 		t.Fatalf("VerifyNamed: got %+v, error %v; want a strict source", g, err)
 	}
-	if _, err := add(); !errors.Is(err, access.ErrExists) {
+	if err := k.Create(t.Context(), s); !errors.Is(err, access.ErrExists) {
 		t.Fatalf("adding the same name again: got %v, want %v", err, access.ErrExists)
 	}
-	remove := func() error {
-		_, err := k.Update(testkit.Context(t), access.SourceKind, "gateway-1", func(s *access.Credential) error {
-			s.Ended = time.Now()
-			return nil
-		})
-		return err
-	}
-	if err := remove(); err != nil {
-		t.Fatal(err)
-	}
-	if err := remove(); !errors.Is(err, access.ErrNotFound) {
+	update(t, k, access.SourceKind, "gateway-1", end)
+	if _, err := k.Update(t.Context(), access.SourceKind, "gateway-1", end); !errors.Is(err, access.ErrNotFound) {
 		t.Fatalf("removing twice: got %v, want %v", err, access.ErrNotFound)
 	}
 	if _, err := tables.Sources.Verify([]byte(key), time.Now()); err == nil {
 		t.Fatal("the key of a removed source is still valid")
 	}
-	key2, err := add()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, key2 := create(t, k, gateway)
 	if _, err := tables.Sources.Verify([]byte(key), time.Now()); !errors.Is(err, access.ErrNotKnown) {
 		t.Fatalf("the old key: got %v, want %v", err, access.ErrNotKnown)
 	}
-	if _, err := tables.Sources.Verify([]byte(key2), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := tables.Sources.Verify([]byte(key2), time.Now())
+	testkit.NoError(t, err)
 }
 
 // secretsRotate rotates secrets on one node, and checks that another node accepts the new
@@ -187,29 +146,10 @@ func secretsRotate(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
 	_, tables := RunKeeper(t, e, store.Config{}) // acts as another node
 	tok, secret := Issue(t, k, access.VehicleSet("carA"))
-	src, key, err := access.New(access.Request{Kind: access.SourceKind, Name: "gateway-1",
-		Vehicles: access.AllVehicles()}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Create(testkit.Context(t), src); err != nil {
-		t.Fatal(err)
-	}
+	_, key := create(t, k, access.Request{Kind: access.SourceKind, Name: "gateway-1", Vehicles: access.AllVehicles()})
 	for _, overlap := range []time.Duration{time.Hour, 0} {
-		nextSecret, hash := access.NewSecret(access.TokenKind)
-		if _, err := k.Update(
-			testkit.Context(t), access.TokenKind, tok.Name,
-			func(t *access.Credential) error { return t.Rotate(hash, overlap, time.Now()) },
-		); err != nil {
-			t.Fatal(err)
-		}
-		nextKey, keyHash := access.NewSecret(access.SourceKind)
-		if _, err := k.Update(
-			testkit.Context(t), access.SourceKind, "gateway-1",
-			func(s *access.Credential) error { return s.Rotate(keyHash, overlap, time.Now()) },
-		); err != nil {
-			t.Fatal(err)
-		}
+		nextSecret := rotate(t, k, access.TokenKind, tok.Name, overlap)
+		nextKey := rotate(t, k, access.SourceKind, "gateway-1", overlap)
 		testkit.Await(t, "the change is known", func() bool {
 			g, err := tables.Tokens.Verify([]byte(nextSecret), time.Now())
 			_, keyErr := tables.Sources.Verify([]byte(nextKey), time.Now())
@@ -227,35 +167,37 @@ func secretsRotate(t *testing.T, e store.Engine) {
 	}
 }
 
+// rotate replaces the secret of a credential and returns the new one.
+func rotate(t *testing.T, k *store.RecordStore, kind access.Kind, name string, overlap time.Duration) (secret string) {
+	t.Helper()
+	secret, hash := access.NewSecret(kind)
+	update(t, k, kind, name, func(c *access.Credential) error { return c.Rotate(hash, overlap, time.Now()) })
+	return secret
+}
+
 func auditOrder(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
 	if events, older, err := k.AuditPage(testkit.Context(t), 0, 3); err != nil || len(events) != 0 || older != 0 {
 		t.Fatalf("an empty audit: got %v, older %d, error %v", events, older, err)
 	}
 	for i := range 5 {
-		if err := k.Audit(
+		testkit.NoError(t, k.Audit(
 			testkit.Context(t),
 			access.Event{Time: time.Now(), Actor: "admin", Action: "test", Object: fmt.Sprint(i)},
-		); err != nil {
-			t.Fatal(err)
-		}
+		))
 	}
 	events, _, err := k.AuditPage(testkit.Context(t), 0, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for i, want := range []string{"4", "3", "2"} {
 		if i >= len(events) || events[i].Object != want {
 			t.Fatalf("got %+v, want events 4, 3 and 2", events)
 		}
 	}
-	before, got := uint64(0), ""
+	before := uint64(0)
 	for _, want := range []string{"43", "21", "0"} {
 		events, older, err := k.AuditPage(testkit.Context(t), before, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = ""
+		testkit.NoError(t, err)
+		got := ""
 		for _, e := range events {
 			got += e.Object
 		}

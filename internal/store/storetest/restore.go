@@ -19,10 +19,14 @@ import (
 // BackupOf takes a backup of a node.
 func BackupOf(t testing.TB, n *Node) []byte {
 	t.Helper()
+	return backupOf(t, n.RecordStore)
+}
+
+func backupOf(t testing.TB, k *store.RecordStore) []byte {
+	t.Helper()
 	var b bytes.Buffer
-	if _, err := n.Backup(t.Context(), &b, "v-test"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := k.Backup(t.Context(), &b, "v-test")
+	testkit.NoError(t, err)
 	return b.Bytes()
 }
 
@@ -33,12 +37,13 @@ func started(t *testing.T, open Open, c store.Config) *Node {
 	return Start(t, open(t, c), c)
 }
 
-// unaudited calls merge, and records nothing in the audit. Tests pass it to
-// [store.RecordStore.Restore] as the parameter audited.
-func unaudited(_ access.BackupInfo, merge func() error) error { return merge() }
-
 // RestoreInto merges a backup into a node.
-func RestoreInto(t *testing.T, n *Node, backup []byte) access.RestoreReport {
+func RestoreInto(t testing.TB, n *Node, backup []byte) access.RestoreReport {
+	t.Helper()
+	return restoreInto(t, n.RecordStore, backup)
+}
+
+func restoreInto(t testing.TB, k *store.RecordStore, backup []byte) access.RestoreReport {
 	t.Helper()
 	progress := func(done, total int) {
 		if done < 1 || done > total {
@@ -46,10 +51,9 @@ func RestoreInto(t *testing.T, n *Node, backup []byte) access.RestoreReport {
 		}
 	}
 	trust := access.BackupTrust{Anybody: true}
-	report, err := n.Restore(t.Context(), bytes.NewReader(backup), trust, unaudited, progress)
-	if err != nil {
-		t.Fatal(err)
-	}
+	unaudited := func(_ access.BackupInfo, merge func() error) error { return merge() }
+	report, err := k.Restore(t.Context(), bytes.NewReader(backup), trust, unaudited, progress)
+	testkit.NoError(t, err)
 	return report
 }
 
@@ -123,9 +127,7 @@ func restoreAuthenticates(t *testing.T, open Open) {
 	a.GrantAll(t)
 	backup := BackupOf(t, a)
 	key, err := a.BackupKey(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if bytes.Contains(backup, []byte(key)) {
 		t.Error("the backup contains the key that authenticates it")
 	}
@@ -180,9 +182,7 @@ func restoreMerges(t *testing.T, open Open) {
 	b.Drive(t, 3000, "Newer")
 	b.MustForget(t, "GoneHere")
 	b.MustForget(t, "Back")
-	if _, err := b.Allow(t.Context(), "Back"); err != nil {
-		t.Fatal(err)
-	}
+	allow(t, b.RecordStore, "Back")
 	b.EndOf(t, access.TokenKind, revokedHere.Name)
 
 	a.Drive(t, 2000, "Newer", "Older")
@@ -237,9 +237,7 @@ func restoreOperators(t *testing.T, open Open) {
 		if removed {
 			o.Ended = time.Now()
 		}
-		if err := n.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, n.Create(t.Context(), o))
 	}
 	put(a, "new", hash, false)
 	put(a, "removed-there", hash, true)
@@ -303,12 +301,7 @@ func backupWhileServing(t *testing.T, open Open) {
 func backupWithoutMalformedRoads(t *testing.T, open Open) {
 	n := started(t, open, store.Config{})
 	subject := codec.RoadPrefix + road.Tile(0x47ab511000000000).String() // an arbitrary tile
-	if _, err := n.Store(
-		t.Context(), codec.Roads,
-		[]store.Write{{Subject: subject, Record: codec.Seal(subject, []byte("\x00no profile"))}},
-	); err != nil {
-		t.Fatal(err)
-	}
+	storeRecord(t, n.Engine, codec.Roads, subject, []byte("no profile"))
 	ctx, cancel := context.WithCancel(t.Context())
 	n.KeepRoads(ctx, &n.Roads, false, cancel)
 	if n.Roads.Len() != 0 {

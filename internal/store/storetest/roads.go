@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -70,9 +69,7 @@ func LearnedMap(t *testing.T) *road.Map {
 	t.Helper()
 	m := new(road.Map)
 	for q := range 6 {
-		if err := Learn(m, 6, q, 60); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, Learn(m, 6, q, 60))
 	}
 	return m
 }
@@ -132,9 +129,7 @@ func roadsKept(t *testing.T, e store.Engine) {
 	SameRoads(t, StoredRoads(t, e), Learned(m))
 	// Profiles that change after the first store are stored, too.
 	for q := 6; q < 12; q++ {
-		if err := Learn(m, 6, q, 100); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, Learn(m, 6, q, 100))
 	}
 	KeepRoads(t, idle(e), m, true)()
 	again, faster := StoredRoads(t, e), 0
@@ -181,9 +176,7 @@ func restartKeepsRoads(t *testing.T, open Open) {
 		} else {
 			SameRoads(t, StoredRoads(t, e), Learned(m))
 		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.Close())
 	}
 }
 
@@ -194,10 +187,7 @@ func restoreKeepsRoads(t *testing.T, open Open) {
 	m := LearnedMap(t)
 	takeAll(t, a)
 	KeepRoads(t, idle(a), m, true)()
-	var backup bytes.Buffer
-	if _, err := idle(a).Backup(t.Context(), &backup, "v-test"); err != nil {
-		t.Fatal(err)
-	}
+	backup := backupOf(t, idle(a))
 	tiles := len(Tiles(t))
 
 	b := opened(t, open, store.Config{DataDir: t.TempDir()})
@@ -206,13 +196,7 @@ func restoreKeepsRoads(t *testing.T, open Open) {
 	restored := new(road.Map)
 	end := KeepRoads(t, k, restored, true)
 	for range 2 {
-		report, err := k.Restore(
-			t.Context(), bytes.NewReader(backup.Bytes()), access.BackupTrust{Anybody: true}, unaudited,
-			func(int, int) {},
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
+		report := restoreInto(t, k, backup)
 		if n := report.Kinds["road"]; n != (access.RestoreCount{Restored: tiles}) && n != (access.RestoreCount{Kept: tiles}) {
 			t.Errorf("roads: got %+v, want %d restored or kept", n, tiles)
 		}
