@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"carstate/internal/road/roadtest"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -55,9 +56,7 @@ func checkLayout[T comparable](t *testing.T, v T) {
 	t.Helper()
 	l := layoutOf[T]()
 	want, err := binary.Append([]byte("x"), binary.LittleEndian, &v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if got := l.append([]byte("x"), &v); !bytes.Equal(got, want) || l.size != len(want)-1 {
 		t.Errorf("%T: got %d bytes\n%x, want\n%x", v, l.size, got, want)
 	}
@@ -113,20 +112,12 @@ func TestStateOfThisVersion(t *testing.T) {
 		golden.State.FaultCode = vehicle.TroubleCode{'P', '0', '1', '2', '0'}
 		golden.Packed = AppendState(nil, &golden.State)
 		text, err := json.Marshal(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, append(text, '\n'), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
+		testkit.NoError(t, os.WriteFile(file, append(text, '\n'), 0o600))
 	}
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &golden); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, json.Unmarshal(text, &golden))
 	got, err := DecodeState(golden.Packed)
 	if err != nil || got != golden.State || got.ThrottleMemory == (vehicle.ThrottleMemory{}) || got.Way.Count == 0 {
 		t.Errorf("error %v; got\n%+v, want\n%+v", err, got, golden.State)

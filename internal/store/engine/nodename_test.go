@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"carstate/internal/testkit"
 )
 
 func TestNodeKeepsItsName(t *testing.T) {
@@ -24,9 +26,7 @@ func TestNodeKeepsItsName(t *testing.T) {
 
 	// The file was truncated when its process was killed, or was edited by hand.
 	for _, text := range []string{"", "ABC", "has.a.dot.in.it.", "0123456789ABCDEFG"} {
-		if err := os.WriteFile(filepath.Join(dir, NodeFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, NodeFile), []byte(text), 0o600))
 		n := OpenNodeName(dir, log)
 		n.Close()
 		kept, err := os.ReadFile(filepath.Join(dir, NodeFile))
@@ -36,9 +36,7 @@ func TestNodeKeepsItsName(t *testing.T) {
 	}
 
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, nil, 0o600))
 	for _, nowhere := range []string{"", file} {
 		if n := OpenNodeName(nowhere, log); !isNodeID(n.ID) || n.file != nil {
 			t.Errorf("without a directory: got %+v, want a name that is not kept", n)

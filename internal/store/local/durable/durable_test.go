@@ -6,19 +6,17 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"carstate/internal/testkit"
 )
 
 // TestWriteFile_PowerCut cuts the power after files were written and directories created. After the
 // power cut, the files must exist with their last content.
 func TestWriteFile_PowerCut(t *testing.T) {
 	mem := vfs.NewCrashableMem()
-	if err := MakeDir(mem, "/a/b"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, MakeDir(mem, "/a/b"))
 	for _, content := range []string{"first", "second"} {
-		if err := WriteFile(mem, "/a/b/file", []byte(content)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, WriteFile(mem, "/a/b/file", []byte(content)))
 		after := mem.CrashClone(vfs.CrashCloneCfg{})
 		if got, err := ReadFile(after, "/a/b/file"); err != nil || string(got) != content {
 			t.Errorf("got %q, %v, want %q", got, err, content)

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"carstate/internal/store/local/durable"
+	"carstate/internal/testkit"
 )
 
 // guarded is a file system that keeps a Note for its logs, which
@@ -36,9 +38,7 @@ const (
 func openStore(t *testing.T, fs vfs.FS) *pebble.DB {
 	t.Helper()
 	db, err := pebble.Open(storeDir, &pebble.Options{FS: fs, FormatMajorVersion: pebble.FormatWALSyncChunks})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return db
 }
 
@@ -49,24 +49,16 @@ func killed(t *testing.T) (fs *vfs.MemFS, log string) {
 	mem := vfs.NewCrashableMem()
 	var note Note
 	db := openStore(t, guarded{mem, &note})
-	if err := db.Close(); err != nil { // the chunks of the first log do not say how much was synced
-		t.Fatal(err)
-	}
+	testkit.NoError(t, db.Close()) // the chunks of the first log do not say how much was synced
 	db = openStore(t, guarded{mem, &note})
 	for i := range records {
-		if err := db.Set([]byte{byte(i)}, fmt.Append(nil, "record ", i), pebble.Sync); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, db.Set([]byte{byte(i)}, fmt.Append(nil, "record ", i), pebble.Sync))
 	}
 	fs = mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, db.Close())
 	note.Close()
 	names, err := fs.List(storeDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, name := range names {
 		if IsLog(name) {
 			log = max(log, fs.PathJoin(storeDir, name))
@@ -75,22 +67,35 @@ func killed(t *testing.T) (fs *vfs.MemFS, log string) {
 	return fs, log
 }
 
-// damages are ways to damage a log that ends with a synced record.
+// damages are ways to damage a log that ends with a synced record, and the note. A note that is lost
+// or damaged, as after a power cut, is no damage of the log.
 var damages = map[string]struct {
-	change func(log []byte) []byte
-	noNote bool // the note is lost, as after a power cut
-	found  bool
-	kept   int // records that a Mender finds
+	log, note func([]byte) []byte // if nil, the file is unchanged
+	found     bool
+	kept      int // records that a Mender finds
 }{
-	"none":                       {change: func(b []byte) []byte { return b }, kept: records},
-	"torn tail":                  {change: func(b []byte) []byte { return append(b, 7, 1, 2, 9) }, kept: records},
-	"first byte":                 {change: flip(0), found: true, kept: records - 1},
-	"a record":                   {change: flip(200), found: true, kept: records - 1},
-	"last byte":                  {change: flip(-1), found: true, kept: records - 1},
-	"last byte without a note":   {change: flip(-1), noNote: true, kept: records - 1},
-	"first byte without a note":  {change: flip(0), noNote: true, found: true, kept: records - 1},
-	"everything":                 {change: func([]byte) []byte { return nil }, found: true},
-	"the last bytes are missing": {change: func(b []byte) []byte { return b[:len(b)-12] }, found: true, kept: records - 1},
+	"none":                       {kept: records},
+	"torn tail":                  {log: tail([]byte{7, 1, 2, 9}), kept: records},
+	"tail like a header":         {log: tail([]byte{1, 2, 3, 4, 9, 0, 9}), kept: records},
+	"tail of zeros":              {log: tail(make([]byte, 5000)), kept: records},
+	"long tail":                  {log: tail(bytes.Repeat([]byte("\x07garbage"), 700)), kept: records},
+	"first byte":                 {log: flip(0), found: true, kept: records - 1},
+	"a record":                   {log: flip(200), found: true, kept: records - 1},
+	"last byte":                  {log: flip(-1), found: true, kept: records - 1},
+	"last byte without a note":   {log: flip(-1), note: empty, kept: records - 1},
+	"first byte without a note":  {log: flip(0), note: empty, found: true, kept: records - 1},
+	"everything":                 {log: empty, found: true},
+	"the last bytes are missing": {log: func(b []byte) []byte { return b[:len(b)-12] }, found: true, kept: records - 1},
+	"a flipped note":             {note: flip(9), kept: records},
+	"a cut note":                 {note: func(b []byte) []byte { return b[:3] }, kept: records},
+	"an empty note":              {note: empty, kept: records},
+}
+
+func empty([]byte) []byte { return nil }
+
+// tail returns a function that appends bytes that were not synced.
+func tail(torn []byte) func([]byte) []byte {
+	return func(b []byte) []byte { return append(b, torn...) }
 }
 
 // flip returns a function that flips a bit of the byte at a place, which counts from the end if it is
@@ -102,24 +107,25 @@ func flip(at int) func([]byte) []byte {
 	}
 }
 
-// TestCheck damages a log. Check must find damage of synced bytes. A Mender, a file system that
-// leaves out the damage, must then show the good records.
+// TestCheck damages a log. Check must find damage of synced bytes, and no damage in an incomplete end
+// that was not synced. A Mender, a file system that leaves out the damage, must then show the good
+// records.
 func TestCheck(t *testing.T) {
 	whole, log := killed(t)
 	for name, c := range damages {
 		t.Run(name, func(t *testing.T) {
 			fs := whole.CrashClone(vfs.CrashCloneCfg{})
-			content, err := durable.ReadFile(fs, log)
-			if err == nil {
-				err = durable.WriteFile(fs, log, c.change(content))
+			for name, change := range map[string]func([]byte) []byte{
+				log: c.log, fs.PathJoin(storeDir, syncedFile): c.note,
+			} {
+				if change == nil {
+					continue
+				}
+				content, err := durable.ReadFile(fs, name)
+				testkit.NoError(t, err)
+				testkit.NoError(t, durable.WriteFile(fs, name, change(content)))
 			}
-			if c.noNote {
-				err = errors.Join(err, fs.Remove(fs.PathJoin(storeDir, syncedFile)))
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = Check(fs, log)
+			err := Check(fs, log)
 			if _, found := errors.AsType[DamageError](err); found != c.found || !found && err != nil {
 				t.Errorf("Check: got %v, want damage %v", err, c.found)
 			}
@@ -146,9 +152,7 @@ func TestMissing(t *testing.T) {
 	if missing, err := Missing(fs, storeDir); err != nil || missing {
 		t.Errorf("before: got %v, %v, want false", missing, err)
 	}
-	if err := fs.Remove(log); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, fs.Remove(log))
 	if missing, err := Missing(fs, storeDir); err != nil || !missing {
 		t.Errorf("after: got %v, %v, want true", missing, err)
 	}
