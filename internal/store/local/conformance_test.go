@@ -11,10 +11,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB, c store.Config) store.Engine {
 		t.Helper()
-		e, err := Open(t.Context(), Config{Config: c})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := mustOpen(t.Context(), t, Config{Config: c})
 		return e
 	})
 }

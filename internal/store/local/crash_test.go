@@ -416,9 +416,7 @@ func cutSyncs(ctx context.Context, t *testing.T, seed uint64, every int64, done 
 		})
 		return nil
 	}))
-	if err := w.open(ctx, fs); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.open(ctx, fs))
 	if err := errors.Join(w.run(ctx), w.e.Close()); err != nil {
 		t.Errorf("-seed %d: the workload: %v", seed, err)
 	}

@@ -29,10 +29,7 @@ const (
 func closedWithAll(ctx context.Context, t *testing.T) *vfs.MemFS {
 	t.Helper()
 	mem := vfs.NewCrashableMem()
-	e, err := Open(ctx, Config{FS: mem, DataDir: "/data"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := mustOpen(ctx, t, Config{FS: mem, DataDir: "/data"})
 	r := rand.New(rand.NewPCG(3, 4))
 	states := make(map[vehicle.ID]*vehicle.State)
 	for i := range partGroups {
@@ -41,45 +38,25 @@ func closedWithAll(ctx context.Context, t *testing.T) *vfs.MemFS {
 			group[k] = sample(fmt.Sprintf("v%d", k), int64(1000*(i+1)), 100*r.Float64())
 			states[group[k].Vehicle] = new(vehicle.Observe(vehicle.State{}, group[k]))
 		}
-		if err := e.Append(ctx, group); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.Append(ctx, group))
 	}
-	p, err := e.Take(ctx, 0, "me", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Commit(ctx, e.partitions[0].stored(), states); err != nil {
-		t.Fatal(err)
-	}
-	events := auditEvents(partEvents, r)
-	for name, writes := range map[string][]store.Write{
-		codec.Audit: events, codec.Tokens: {{Subject: "token.a", Record: codec.Seal("token.a", []byte{0, 'x'})}},
-		codec.Sources: {{Subject: "source.a", Record: codec.Seal("source.a", []byte{0, 'x'})}},
-		codec.Roads:   {{Subject: "road.a", Record: codec.Seal("road.a", []byte{0, 'x'})}},
-	} {
-		if _, err := e.Store(ctx, name, writes); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	p := take(ctx, t, e, 0)
+	testkit.NoError(t, p.Commit(ctx, e.partitions[0].stored(), states))
+	storeAll(ctx, t, e, codec.Audit, auditEvents(partEvents, r)...)
+	storeAll(ctx, t, e, codec.Tokens, record("token.a", "x"))
+	storeAll(ctx, t, e, codec.Sources, record("source.a", "x"))
+	storeAll(ctx, t, e, codec.Roads, record("road.a", "x"))
+	testkit.NoError(t, e.Close())
 	return mem
 }
 
 // tablesOf returns the paths of the tables that hold keys with the given first letter.
 func tablesOf(ctx context.Context, t *testing.T, fs *vfs.MemFS, letter byte) (names []string) {
 	t.Helper()
-	e, err := Open(ctx, Config{FS: fs.CrashClone(vfs.CrashCloneCfg{}), DataDir: "/data"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := mustOpen(ctx, t, Config{FS: fs.CrashClone(vfs.CrashCloneCfg{}), DataDir: "/data"})
 	defer e.Close()
 	levels, err := e.db.SSTables()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, level := range levels {
 		for _, table := range level {
 			first, last := table.Smallest.UserKey[0], table.Largest.UserKey[0]
@@ -193,10 +170,7 @@ func TestLoad_DamagedState(t *testing.T) {
 	ctx := testkit.Context(t)
 	e, _ := damagedPart(ctx, t, closedWithAll(ctx, t), 'S', 0.3)
 	e.followOnce.Do(func() { close(e.following) })
-	p, err := e.Take(ctx, 0, "me", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := take(ctx, t, e, 0)
 	var ids []vehicle.ID
 	for i := range 20 {
 		ids = append(ids, vehicle.ID(fmt.Sprintf("v%d", i)))
@@ -247,9 +221,7 @@ func TestOpen_DamagedPart(t *testing.T) {
 		size := 0
 		for _, name := range tablesOf(ctx, t, whole, letter) {
 			content, err := durable.ReadFile(whole, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			size += len(content)
 			for k := range 12 {
 				fs := whole.CrashClone(vfs.CrashCloneCfg{})

@@ -24,16 +24,9 @@ import (
 func filled(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
-	e, err := Open(t.Context(), Config{DataDir: dir, Partitions: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("v", 1000, 50)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	e := mustOpen(t.Context(), t, Config{DataDir: dir, Partitions: 4})
+	testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("v", 1000, 50)}))
+	testkit.NoError(t, e.Close())
 	return dir
 }
 
@@ -59,17 +52,13 @@ func tree(t *testing.T, dir string) string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return b.String()
 }
 
-func put(t *testing.T, name, text string) {
+func writeFile(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
 // TestDataDirRefused checks that a directory that cannot be used is refused with a one-line error
@@ -79,13 +68,13 @@ func TestDataDirRefused(t *testing.T) {
 	foreign := func(t *testing.T, more ...string) string {
 		dir := t.TempDir()
 		for _, name := range append(more, "thesis.tex") {
-			put(t, filepath.Join(dir, name), "do not lose this")
+			writeFile(t, filepath.Join(dir, name), "do not lose this")
 		}
 		return dir
 	}
 	identityOf := func(text string) func(*testing.T, string) string {
 		return func(t *testing.T, dir string) string {
-			put(t, filepath.Join(dir, identityFile), text)
+			writeFile(t, filepath.Join(dir, identityFile), text)
 			return dir
 		}
 	}
@@ -96,18 +85,14 @@ func TestDataDirRefused(t *testing.T) {
 				t.Fatalf("files like %s: got %q, %v", pattern, names, err)
 			}
 			for _, name := range names {
-				if err := os.Remove(name); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, os.Remove(name))
 			}
 			return dir
 		}
 	}
 	changed := func(change func(dir string) error) func(*testing.T, string) string {
 		return func(t *testing.T, dir string) string {
-			if err := change(dir); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, change(dir))
 			return dir
 		}
 	}
@@ -155,9 +140,7 @@ func TestDataDirRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
 			dir = c.spoil(t, dir)
 			before := tree(t, dir)
 			for range 2 {
@@ -187,14 +170,9 @@ func refused(t *testing.T, c Config, want string) {
 func TestDataDirInUse(t *testing.T) {
 	t.Parallel()
 	c := Config{DataDir: filled(t), Partitions: 4}
-	e, err := Open(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := mustOpen(t.Context(), t, c)
 	refused(t, c, "in use by another carstate")
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Close())
 	c.Partitions = 5
 	refused(t, c, "was made with 4 partitions")
 }
@@ -239,15 +217,11 @@ func giveToNobody(t *testing.T, dir string) {
 		return
 	}
 	for up := filepath.Dir(dir); up != filepath.Clean(os.TempDir()) && up != "/"; up = filepath.Dir(up) {
-		if err := os.Chmod(up, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Chmod(up, 0o755))
 	}
-	if err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+	testkit.NoError(t, filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(name, nobody, nobody))
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // TestDataDirPermissions checks that Open names the missing permission, changes nothing, and
@@ -272,9 +246,7 @@ func TestDataDirPermissions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "data")
-			if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
 			giveToNobody(t, dir)
 			before := tree(t, dir)
 			files, err := filepath.Glob(filepath.Join(dir, c.file))
@@ -282,14 +254,10 @@ func TestDataDirPermissions(t *testing.T) {
 				t.Fatalf("files like %s: got %q, %v", c.file, files, err)
 			}
 			info, err := os.Stat(files[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			chmod := func(mode os.FileMode) {
 				t.Helper()
-				if err := os.Chmod(files[0], mode); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, os.Chmod(files[0], mode))
 			}
 			chmod(c.mode)
 			out, err := child(t, dir).CombinedOutput()
@@ -316,9 +284,7 @@ func TestDataDirPermissions(t *testing.T) {
 func child(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	c := exec.Command(self)
 	c.Env = append(os.Environ(), childVariable+"="+dir)
 	return c
@@ -339,9 +305,7 @@ func TestFilesArePrivate(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 }
 
 // TestTrim_KeepsUnfoldedAndYoung checks that Trim removes the telemetry that is both folded and
@@ -353,33 +317,22 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 	e := open(t, Config{Now: clock.Now, Retention: time.Hour})
 	first := func() uint64 {
 		t.Helper()
-		if err := e.trim(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.trim())
 		seq, _, err := e.firstGroup(0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return seq
 	}
 	for i := range int64(6) {
-		if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000*i+1000, 50)}); err != nil {
-			t.Fatal(err)
-		}
+		put(ctx, t, e, sample("v", 1000*i+1000, 50))
 		clock.Advance(20 * time.Minute)
 	}
 	if got := first(); got != 1 {
 		t.Errorf("what is not folded is trimmed up to %d", got)
 	}
-	p, err := e.Take(ctx, 0, "me", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := take(ctx, t, e, 0)
 	commit := func(seq uint64) {
 		t.Helper()
-		if err := p.Commit(ctx, seq, nil); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, p.Commit(ctx, seq, nil))
 	}
 	commit(2)
 	if got := first(); got != 3 {
@@ -399,9 +352,7 @@ func TestBacklog_OfUnfoldedSamples(t *testing.T) {
 	ctx := testkit.Context(t)
 	clock := testkit.NewClock(time.Now())
 	e := open(t, Config{Now: clock.Now, Retention: time.Hour})
-	if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000, 50)}); err != nil {
-		t.Fatal(err)
-	}
+	put(ctx, t, e, sample("v", 1000, 50))
 	clock.Advance(31 * time.Minute)
 	e.measureBacklog()
 	if got := e.backlogAge(); got < 31*time.Minute || got > 32*time.Minute {
@@ -410,14 +361,10 @@ func TestBacklog_OfUnfoldedSamples(t *testing.T) {
 	if err := e.Append(ctx, []vehicle.Sample{sample("v", 2000, 50)}); !errors.Is(err, store.ErrBacklog) {
 		t.Errorf("Append with a sample that waits too long: got %v, want ErrBacklog", err)
 	}
-	p, err := e.Take(ctx, 0, "me", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := take(ctx, t, e, 0)
 	defer p.Close()
-	if _, _, err := p.Next(ctx); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := p.Next(ctx)
+	testkit.NoError(t, err)
 	// The engine learns that the sample is folded when the owner asks for the next one.
 	asking, stop := context.WithCancel(ctx)
 	var asked sync.WaitGroup

@@ -58,6 +58,19 @@ func fills(op errorfs.Op) bool {
 	return false
 }
 
+// fillsTable reports whether a file operation needs space for a table.
+func fillsTable(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".sst") && fills(op) }
+
+// failing returns a file system on which matching operations fail with err while on is set.
+func failing(fs vfs.FS, on *atomic.Bool, err error, matches func(errorfs.Op) bool) vfs.FS {
+	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if on.Load() && matches(op) {
+			return err
+		}
+		return nil
+	}))
+}
+
 // TestDiskFull fills the disk at many different writes of a workload. It checks that the next start
 // finds all data that was acknowledged, and that the engine neither hangs nor ends the process. At
 // least 90 % of the rounds must really fill the disk.
@@ -165,16 +178,7 @@ func TestFailsOnceThereIsRoom(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	var full atomic.Bool
-	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if full.Load() && fills(op) {
-			return syscall.ENOSPC
-		}
-		return nil
-	}))
-	e, err := Open(ctx, small(fs))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := mustOpen(ctx, t, small(failing(vfs.NewMem(), &full, syscall.ENOSPC, fills)))
 	defer e.Close() // it reports the failure again
 	full.Store(true)
 	for e.Append(ctx, []vehicle.Sample{sample("v", 1000, 1)}) == nil {
@@ -203,16 +207,8 @@ func TestEngine_RoomForLogOnly(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	var full atomic.Bool
-	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if full.Load() && strings.HasSuffix(op.Path, ".sst") && fills(op) {
-			return syscall.ENOSPC
-		}
-		return nil
-	}))
-	e, err := Open(ctx, small(fs))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fs := failing(vfs.NewMem(), &full, syscall.ENOSPC, fillsTable)
+	e := mustOpen(ctx, t, small(fs))
 	acked := 0
 	put := func(wait time.Duration) error {
 		batch := make([]vehicle.Sample, 100)
@@ -258,9 +254,7 @@ func TestEngine_RoomForLogOnly(t *testing.T) {
 		t.Errorf("Failed: got %v, want nothing", err)
 	default:
 	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Close())
 	e = open(t, small(fs))
 	holds("after a restart")
 }
@@ -284,9 +278,7 @@ func TestDamage(t *testing.T) {
 	for range n / 100 {
 		mem := vfs.NewCrashableMem()
 		w := &workload{seed: first}
-		if err := w.open(ctx, mem); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.open(ctx, mem))
 		if err := w.run(ctx); err != nil {
 			t.Fatalf("-seed %d: the workload: %v", first, err)
 		}
@@ -295,9 +287,7 @@ func TestDamage(t *testing.T) {
 			return mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(first, 7))})
 		}
 		running := clone()
-		if err := w.e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.e.Close())
 		promised := w.promised()
 		from := mem
 		if !closed {
@@ -332,9 +322,7 @@ func TestDamage(t *testing.T) {
 func damageFile(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string) {
 	t.Helper()
 	names, err := fs.List("/data/store")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	slices.Sort(names)
 	files, newest := []string{"/data/" + identityFile}, ""
 	for _, n := range names {
@@ -347,15 +335,11 @@ func damageFile(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string) {
 	}
 	name := files[r.IntN(len(files))]
 	content, err := durable.ReadFile(fs, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	size := len(content)
 	switch remove, cut := r.IntN(10) == 0, r.IntN(4) == 0; {
 	case size == 0, remove && (name == newest || !wal.IsLog(name)):
-		if err := fs.Remove(name); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, fs.Remove(name))
 		return name + " is removed"
 	case cut:
 		content = content[:r.IntN(size)]
@@ -365,9 +349,7 @@ func damageFile(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string) {
 		content[at] ^= byte(1 + r.IntN(255))
 		what = fmt.Sprintf("byte %d of %s of %d bytes is flipped", at, name, size)
 	}
-	if err := durable.WriteFile(fs, name, content); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, durable.WriteFile(fs, name, content))
 	return what
 }
 
@@ -380,14 +362,8 @@ func TestLogDamage(t *testing.T) {
 	ctx := testkit.Context(t)
 	fs := vfs.NewCrashableMem()
 	config := Config{FS: fs, DataDir: "/data"}
-	e, err := Open(ctx, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := e.Take(ctx, 0, "me", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := mustOpen(ctx, t, config)
+	p := take(ctx, t, e, 0)
 	const rounds, vehicles = 4, 1000
 	for i := range int64(rounds) {
 		states := make(map[vehicle.ID]*vehicle.State)
@@ -396,17 +372,11 @@ func TestLogDamage(t *testing.T) {
 			s := vehicle.Observe(vehicle.State{}, x)
 			states[x.Vehicle] = &s
 		}
-		if err := p.Commit(ctx, 0, states); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000*(i+1), 50)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, p.Commit(ctx, 0, states))
+		put(ctx, t, e, sample("v", 1000*(i+1), 50))
 	}
 	killed := fs.CrashClone(vfs.CrashCloneCfg{})
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Close())
 	places := 20
 	if testkit.RaceDetector {
 		places = 4 // make test tries all of them without the race detector
@@ -449,9 +419,7 @@ func flip(t *testing.T, fs *vfs.MemFS, suffix string, at float64) map[string]str
 	content := []byte(files[largest])
 	content[int(at*float64(len(content)))] ^= 4
 	files[largest] = string(content) // before writing, because writeFile may change content
-	if err := durable.WriteFile(fs, fs.PathJoin("/data/store", largest), content); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, durable.WriteFile(fs, fs.PathJoin("/data/store", largest), content))
 	return files
 }
 
@@ -459,15 +427,11 @@ func flip(t *testing.T, fs *vfs.MemFS, suffix string, at float64) map[string]str
 func contents(t *testing.T, fs vfs.FS, dir string) map[string]string {
 	t.Helper()
 	names, err := fs.List(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	files := make(map[string]string)
 	for _, name := range names {
 		content, err := durable.ReadFile(fs, fs.PathJoin(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		files[name] = string(content)
 	}
 	return files
@@ -481,31 +445,21 @@ func TestRoadsDamage(t *testing.T) {
 	ctx := testkit.Context(t)
 	fs := vfs.NewMem()
 	config := Config{FS: fs, DataDir: "/data"}
-	e, err := Open(ctx, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := mustOpen(ctx, t, config)
 	const tiles = 900
 	var writes []store.Write
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range tiles {
-		body := []byte{0}
+		var body []byte
 		for range 40 {
 			body = binary.LittleEndian.AppendUint64(body, r.Uint64())
 		}
-		subject := fmt.Sprintf("road.%d", i)
-		writes = append(writes, store.Write{Subject: subject, Record: codec.Seal(subject, body)})
+		writes = append(writes, record(fmt.Sprintf("road.%d", i), body))
 	}
-	if _, err := e.Store(ctx, codec.Roads, writes); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	storeAll(ctx, t, e, codec.Roads, writes...)
+	testkit.NoError(t, e.Close())
 	flip(t, fs, ".sst", 0.5)
-	if e, err = Open(ctx, config); err != nil {
-		t.Fatal(err)
-	}
+	e = mustOpen(ctx, t, config)
 	defer e.Close() // it is closed below if the test passes
 	scan := func() (found, damaged int) {
 		t.Helper()
@@ -528,9 +482,7 @@ func TestRoadsDamage(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
-	if e, err = Open(ctx, config); err != nil {
-		t.Fatal(err)
-	}
+	e = mustOpen(ctx, t, config)
 	if again, damaged := scan(); again != found-1 || damaged != 0 {
 		t.Errorf("after a start %d tiles were read, %d parts damaged", again, damaged)
 	}

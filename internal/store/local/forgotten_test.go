@@ -47,10 +47,7 @@ func TestForgottenBytes_ClockSet(t *testing.T) {
 func forgottenBytes(t *testing.T, before, after time.Duration) {
 	clock := testkit.NewClock(time.Now())
 	c := store.Config{DataDir: t.TempDir(), Partitions: 2, Now: clock.Now, Retention: time.Hour}
-	e, err := Open(t.Context(), Config{Config: c, MemoryBytes: 1 << 19, plain: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := mustOpen(t.Context(), t, Config{Config: c, MemoryBytes: 1 << 19, plain: true})
 	n := storetest.Start(t, e, c)
 	n.GrantAll(t)
 	others := make([]vehicle.ID, 200)
@@ -68,15 +65,11 @@ func forgottenBytes(t *testing.T, before, after time.Duration) {
 		t.Helper()
 		for range 5 {
 			drive(append(others, storetest.SecretVID)...)
-			if err := e.db.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, e.db.Flush())
 		}
 	}
 	driveAll()
-	if err := e.db.Compact(t.Context(), []byte{'A'}, []byte{'Z'}, false); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.db.Compact(t.Context(), []byte{'A'}, []byte{'Z'}, false))
 	driveAll()
 	if named := filesWith(t, c.DataDir, storetest.SecretVID); len(named) == 0 {
 		t.Fatal("no file names the vehicle before it is forgotten")
@@ -90,12 +83,8 @@ func forgottenBytes(t *testing.T, before, after time.Duration) {
 	end := clock.Now().Add(receipt.ErasedBy.Sub(receipt.ForgottenAt))
 	for clock.Now().Before(end) {
 		drive(others...) // the service continues
-		if err := e.trim(); err != nil {
-			t.Fatal(err)
-		}
-		if err := n.EraseDue(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.trim())
+		testkit.NoError(t, n.EraseDue(t.Context()))
 	}
 	if named := filesWith(t, c.DataDir, storetest.SecretVID); len(named) > 0 {
 		t.Errorf("these files still name the vehicle after %s: %q", receipt.ErasedBy.Sub(receipt.ForgottenAt), named)
@@ -123,8 +112,6 @@ func filesWith(t *testing.T, dir string, id vehicle.ID) (named []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return named
 }

@@ -26,28 +26,19 @@ func TestOpen_NewerStoreFormat(t *testing.T) {
 	}
 	for _, version := range []string{(storeFormat + 1).String(), "999"} {
 		dir := t.TempDir()
-		e, err := Open(ctx, Config{DataDir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		e := mustOpen(ctx, t, Config{DataDir: dir})
+		testkit.NoError(t, e.Close())
 		if err := CheckFormat(dir, 0); err != nil {
 			t.Errorf("CheckFormat before: got %v, want nil", err)
 		}
 		files := filepath.Join(dir, storeDir)
 		marker, _, err := atomicfs.LocateMarker(vfs.Default, files, "format-version")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(marker.Move(version), marker.Close()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
+		testkit.NoError(t, errors.Join(marker.Move(version), marker.Close()))
 		before := contents(t, vfs.Default, files)
-		_, opened := Open(ctx, Config{DataDir: dir})
+		_, openErr := Open(ctx, Config{DataDir: dir})
 		_, salvaged := Salvage(ctx, nil, dir, filepath.Join(t.TempDir(), "new"))
-		for what, err := range map[string]error{"Open": opened, "CheckFormat": CheckFormat(dir, 0), "Salvage": salvaged} {
+		for what, err := range map[string]error{"Open": openErr, "CheckFormat": CheckFormat(dir, 0), "Salvage": salvaged} {
 			if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "newer carstate") {
 				t.Errorf("%s of version %s: got %v, want ErrFormat of a newer carstate", what, version, err)
 			}
@@ -64,23 +55,16 @@ func TestOpen_NewerStoreFormat(t *testing.T) {
 func TestCheckFormat_Partitions(t *testing.T) {
 	t.Parallel()
 	ctx, dir := testkit.Context(t), t.TempDir()
-	e, err := Open(ctx, Config{DataDir: dir, Partitions: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	e := mustOpen(ctx, t, Config{DataDir: dir, Partitions: 2})
+	testkit.NoError(t, e.Close())
 	if err := errors.Join(CheckFormat(dir, 0), CheckFormat(dir, 2)); err != nil {
 		t.Errorf("got %v, want nil", err)
 	}
 	if err := CheckFormat(dir, 3); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "2 partitions") {
 		t.Errorf("got %v, want ErrFormat with 2 partitions", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, identityFile), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err = Salvage(ctx, nil, dir, filepath.Join(t.TempDir(), "new"))
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, identityFile), nil, 0o600))
+	_, err := Salvage(ctx, nil, dir, filepath.Join(t.TempDir(), "new"))
 	if err == nil || !strings.Contains(err.Error(), "too damaged") || strings.Contains(err.Error(), "carstate salvage") {
 		t.Errorf("got %v, want that the directory is too damaged", err)
 	}

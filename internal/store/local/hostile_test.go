@@ -33,13 +33,9 @@ func TestTrimEmptyPartition(t *testing.T) {
 		}
 	}
 	p, seq, _ := given(ctx, t, e, 1, sample(vid, 1000, 50))
-	if err := p.Commit(ctx, seq, nil); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.Commit(ctx, seq, nil))
 	clock.Advance(10 * time.Hour)
-	if err := e.trim(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.trim())
 	if first, stored, _ := e.firstGroup(1, 0); first != 0 {
 		t.Errorf("partition 1 still holds group %d, %s old", first, clock.Now().Sub(stored))
 	}
@@ -99,14 +95,10 @@ func storeState(ctx context.Context, t *testing.T, e *Engine, s vehicle.State) {
 	t.Helper()
 	subject := codec.StateSubject(0, "v")
 	is, err := e.Last(ctx, codec.States, subject)
-	if err != nil {
-		t.Fatal(err)
-	}
-	record := codec.Seal(subject, codec.AppendState([]byte{0}, &s))
-	writes := []store.Write{{Subject: subject, Record: record, Expect: is.Seq, Expected: true}}
-	if _, err := e.Store(ctx, codec.States, writes); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	w := record(subject, codec.AppendState(nil, &s))
+	w.Expect, w.Expected = is.Seq, true
+	storeAll(ctx, t, e, codec.States, w)
 }
 
 // TestRestoreBehindAnswer restores a state that is older than an answer whose state is not stored
@@ -122,9 +114,7 @@ func TestRestoreBehindAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := testkit.Context(t)
 			e, answers := openWithAnswers(t)
-			if err := e.Append(ctx, []vehicle.Sample{sample("v", 3000, 50)}); err != nil {
-				t.Fatal(err)
-			}
+			put(ctx, t, e, sample("v", 3000, 50))
 			// fold folds the sample. It returns a function that commits the sample's state, with or
 			// without the cursor.
 			fold := func(p store.Partition) (commit func(withCursor bool)) {
@@ -133,9 +123,7 @@ func TestRestoreBehindAnswer(t *testing.T) {
 					t.Fatalf("Next: got %v, %v, want one sample", xs, err)
 				}
 				var was vehicle.State
-				if err := p.Load(ctx, []vehicle.ID{"v"}, func(_ int, x vehicle.State) { was = x }); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, p.Load(ctx, []vehicle.ID{"v"}, func(_ int, x vehicle.State) { was = x }))
 				s := vehicle.Observe(was, xs[0])
 				folded := make(map[vehicle.ID]*vehicle.State)
 				if s != was {
@@ -146,19 +134,10 @@ func TestRestoreBehindAnswer(t *testing.T) {
 					if !withCursor {
 						seq = 0
 					}
-					if err := p.Commit(ctx, seq, folded); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, p.Commit(ctx, seq, folded))
 				}
 			}
-			take := func() store.Partition {
-				p, err := e.Take(ctx, 0, "me", store.Anyone)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return p
-			}
-			p := take()
+			p := take(ctx, t, e, 0)
 			commit := fold(p)
 			idle, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 			_, _, _ = p.Next(idle) // as derive does until the checkpoint is due
@@ -171,16 +150,12 @@ func TestRestoreBehindAnswer(t *testing.T) {
 				commit(!c.recalled)
 			}
 			if c.recalled {
-				if err := e.Fence(ctx, 0, 0); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, e.Fence(ctx, 0, 0))
 				p.Close()
-				fold(take())(true)
+				fold(take(ctx, t, e, 0))(true)
 			}
 			stored, _, err := store.State(ctx, e, "v")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if got := answers.get("v"); got != stored || stored.Time != 3000 {
 				t.Errorf("in the end the answer is of %+v, and the stored state is %+v, want the same of 3000", got,
 					stored)
@@ -199,21 +174,11 @@ func TestRestoreBehindAnswer(t *testing.T) {
 func TestRestoreNewerThanFolded(t *testing.T) {
 	ctx := testkit.Context(t)
 	e, answers := openWithAnswers(t)
-	take := func() store.Partition {
-		t.Helper()
-		p, err := e.Take(ctx, 0, "me", store.Anyone)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	p := take()
+	p := take(ctx, t, e, 0)
 	var state vehicle.State
 	fold := func(ms int64) (seq uint64) {
 		t.Helper()
-		if err := e.Append(ctx, []vehicle.Sample{sample("v", ms, 50)}); err != nil {
-			t.Fatal(err)
-		}
+		put(ctx, t, e, sample("v", ms, 50))
 		seq, samples, err := p.Next(ctx)
 		if err != nil || len(samples) != 1 {
 			t.Fatalf("Next: got %v, %v, want one sample", samples, err)
@@ -234,17 +199,14 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 
 	// The next owner reads the restored state.
 	p.Close()
-	p = take()
-	if err := p.Load(ctx, []vehicle.ID{"v"}, func(_ int, s vehicle.State) { state = s }); err != nil {
-		t.Fatal(err)
-	}
+	p = take(ctx, t, e, 0)
+	testkit.NoError(t, p.Load(ctx, []vehicle.ID{"v"}, func(_ int, s vehicle.State) { state = s }))
 	if state.Time != 10_000 {
 		t.Errorf("time of the stored state: got %d, want 10000", state.Time)
 	}
 	for range 2 {
-		if _, _, err := p.Next(ctx); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := p.Next(ctx)
+		testkit.NoError(t, err)
 	}
 	if seq = fold(12_000); answers.get("v").Time != 12_000 {
 		t.Errorf("time of the answer after a newer sample: got %d, want 12000", answers.get("v").Time)
@@ -277,14 +239,10 @@ func TestRestoreWithOlderVerdict(t *testing.T) {
 	ctx := testkit.Context(t)
 	e, answers := openWithAnswers(t)
 	code, err := vehicle.ParseTroubleCode("P0121")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	faulty, cleared, again := sample("v", 2_000, 10), sample("v", 10_000, 10), sample("v", 80_000, 10)
 	err = errors.Join(faulty.SetCodes([]vehicle.TroubleCode{code}), cleared.SetCodes(nil), again.SetCodes(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	was := vehicle.Observe(vehicle.State{}, faulty)
 	is := vehicle.Observe(vehicle.Observe(was, cleared), again)
 	answers.put("v", &was)
@@ -304,20 +262,9 @@ func TestErasedDuringScan(t *testing.T) {
 		t.Run(fmt.Sprint("scan=", scan), func(t *testing.T) {
 			ctx := testkit.Context(t)
 			dir := t.TempDir()
-			e, err := Open(ctx, Config{DataDir: dir, plain: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := mustOpen(ctx, t, Config{DataDir: dir, plain: true})
 			defer e.Close()
-			put := func(subject, text string) {
-				record := codec.Seal(subject, append([]byte{0}, text...))
-				writes := []store.Write{{Subject: subject, Record: record}}
-				if _, err := e.Store(ctx, codec.Tokens, writes); err != nil {
-					t.Fatal(err)
-				}
-			}
-			put("token.a", "grants TheSecretVID")
-			put("token.b", "b")
+			storeAll(ctx, t, e, codec.Tokens, record("token.a", "grants TheSecretVID"), record("token.b", "b"))
 			hold, in, out := make(chan struct{}), make(chan struct{}), make(chan struct{})
 			if scan {
 				go func() {
@@ -334,7 +281,7 @@ func TestErasedDuringScan(t *testing.T) {
 				}()
 				<-in
 			}
-			put("token.a", "grants nobody")
+			storeAll(ctx, t, e, codec.Tokens, record("token.a", "grants nobody"))
 			if scan {
 				waiting, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 				defer cancel()
@@ -346,9 +293,7 @@ func TestErasedDuringScan(t *testing.T) {
 				close(hold)
 				<-out
 			}
-			if err := e.Erased(ctx); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, e.Erased(ctx))
 			if named := filesWith(t, dir, "TheSecretVID"); len(named) > 0 {
 				t.Errorf("these files still hold the text: %q", named)
 			}
@@ -365,26 +310,15 @@ func TestOpenWithoutRoom(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := testkit.Context(t)
 			mem := vfs.NewCrashableMem()
-			e, err := Open(ctx, small(mem))
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := mustOpen(ctx, t, small(mem))
 			for i := range 100 {
-				if err := e.Append(ctx, []vehicle.Sample{sample("v", int64(1000*i+1000), 1)}); err != nil {
-					t.Fatal(err)
-				}
+				put(ctx, t, e, sample("v", int64(1000*i+1000), 1))
 			}
 			clone := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 7))})
 			_ = e.Close()
 			var full atomic.Bool
 			full.Store(true)
-			fs := errorfs.Wrap(clone, errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if full.Load() && strings.HasSuffix(op.Path, ".sst") && fills(op) {
-					return errno
-				}
-				return nil
-			}))
-			_, err = Open(ctx, small(fs))
+			_, err := Open(ctx, small(failing(clone, &full, errno, fillsTable)))
 			if err == nil || strings.Contains(err.Error(), "damaged") || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("it says: %v", err)
 			}
@@ -404,32 +338,18 @@ func TestOpenWithoutRoom(t *testing.T) {
 func TestNoDescriptors(t *testing.T) {
 	ctx := testkit.Context(t)
 	var none atomic.Bool
-	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if none.Load() && op.Kind == errorfs.OpOpen {
-			return syscall.EMFILE
-		}
-		return nil
-	}))
-	e, err := Open(ctx, small(fs))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000, 1)}); err != nil {
-		t.Fatal(err)
-	}
+	opens := func(op errorfs.Op) bool { return op.Kind == errorfs.OpOpen }
+	fs := failing(vfs.NewMem(), &none, syscall.EMFILE, opens)
+	e := mustOpen(ctx, t, small(fs))
+	put(ctx, t, e, sample("v", 1000, 1))
 	none.Store(true)
-	if err := e.db.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err = e.Recent(ctx, "v", 10); err == nil || strings.Contains(err.Error(), "damaged") || e.Alive() != nil {
+	testkit.NoError(t, e.db.Flush())
+	if _, err := e.Recent(ctx, "v", 10); err == nil || strings.Contains(err.Error(), "damaged") || e.Alive() != nil {
 		t.Errorf("Recent: %v; alive: %v", err, e.Alive())
 	}
 	none.Store(false)
 	_ = e.Close()
-	e, err = Open(ctx, small(fs))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e = mustOpen(ctx, t, small(fs))
 	_ = e.Close()
 	if _, err := e.Last(ctx, codec.States, "state.0.v"); err == nil {
 		t.Error("it reads after its end")

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -27,24 +28,13 @@ func TestIdle_SyncsNothing(t *testing.T) {
 		ctx := t.Context()
 		e, err := Open(ctx, Config{FS: errorfs.Wrap(vfs.NewMem(), count),
 			DataDir: "/data", Retention: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Append(ctx, []vehicle.Sample{sample("v", time.Now().UnixMilli(), 50)}); err != nil {
-			t.Fatal(err)
-		}
-		p, err := e.Take(ctx, 0, "me", func(string) bool { return true })
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
+		put(ctx, t, e, sample("v", time.Now().UnixMilli(), 50))
+		p := take(ctx, t, e, 0)
 		seq, samples, err := p.Next(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		state := vehicle.Observe(vehicle.State{}, samples[0])
-		if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}))
 		waiting, cancel := context.WithCancel(ctx)
 		defer cancel()
 		go func() { _, _, _ = p.Next(waiting) }() // as derive does
@@ -60,8 +50,6 @@ func TestIdle_SyncsNothing(t *testing.T) {
 			t.Error("no write was counted, not even of the sample")
 		}
 		cancel()
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.Close())
 	})
 }

@@ -30,6 +30,40 @@ func open(t testing.TB, c Config) *Engine {
 	return testkit.Opened(t, e, err)
 }
 
+// mustOpen opens an engine, which the test must close.
+func mustOpen(ctx context.Context, t testing.TB, c Config) *Engine {
+	t.Helper()
+	e, err := Open(ctx, c)
+	testkit.NoError(t, err)
+	return e
+}
+
+// put appends samples.
+func put(ctx context.Context, t testing.TB, e *Engine, samples ...vehicle.Sample) {
+	t.Helper()
+	testkit.NoError(t, e.Append(ctx, samples))
+}
+
+// take makes the test the owner of a partition.
+func take(ctx context.Context, t testing.TB, e *Engine, p int) store.Partition {
+	t.Helper()
+	part, err := e.Take(ctx, p, "me", store.Anyone)
+	testkit.NoError(t, err)
+	return part
+}
+
+// storeAll stores records of a stream.
+func storeAll(ctx context.Context, t testing.TB, e *Engine, stream string, writes ...store.Write) {
+	t.Helper()
+	_, err := e.Store(ctx, stream, writes)
+	testkit.NoError(t, err)
+}
+
+// record returns the write of a record with the given body.
+func record[Text string | []byte](subject string, body Text) store.Write {
+	return store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, body...))}
+}
+
 func sample(vid string, ms int64, speed float64) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: vehicle.ID(vid), Time: vehicle.UnixMilli(ms)}
 	if err := x.Set(vehicle.Speed, speed); err != nil {
@@ -44,21 +78,15 @@ func TestCommit_StoresStates(t *testing.T) {
 	e := open(t, Config{FS: fs})
 	for i := range 100 {
 		x := sample(fmt.Sprintf("v%d", i%10), int64(1000*i+1000), 50)
-		if err := e.Append(ctx, []vehicle.Sample{x}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.Append(ctx, []vehicle.Sample{x}))
 	}
-	p, err := e.Take(ctx, 0, "me", func(string) bool { return true })
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := take(ctx, t, e, 0)
 	states := make(map[vehicle.ID]*vehicle.State)
 	var seq uint64
 	for n := 0; n < 100; {
-		var samples []vehicle.Sample
-		if seq, samples, err = p.Next(ctx); err != nil {
-			t.Fatal(err)
-		}
+		last, samples, err := p.Next(ctx)
+		testkit.NoError(t, err)
+		seq = last
 		for _, x := range samples {
 			if states[x.Vehicle] == nil {
 				states[x.Vehicle] = new(vehicle.State)
@@ -67,17 +95,12 @@ func TestCommit_StoresStates(t *testing.T) {
 			n++
 		}
 	}
-	if err := p.Commit(ctx, seq, states); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.Commit(ctx, seq, states))
 	r, err := e.Last(ctx, codec.States, codec.StateSubject(0, "v3"))
 	if err != nil || r.Seq == 0 {
 		t.Fatalf("the stored state of v3: got %+v, %v, want a record", r, err)
 	}
-	record := codec.Seal("token.a", []byte{0, 'x'})
-	if _, err := e.Store(ctx, codec.Tokens, []store.Write{{Subject: "token.a", Record: record}}); err != nil {
-		t.Fatal(err)
-	}
+	storeAll(ctx, t, e, codec.Tokens, record("token.a", "x"))
 }
 
 // TestRecallKeepsAnswers recalls a partition, so that its owner must take it again, after answers
@@ -92,15 +115,10 @@ func TestRecallKeepsAnswers(t *testing.T) {
 		func() { close(following) })
 	<-following
 	for n := range int64(5) {
-		if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000*n+1000, 50)}); err != nil {
-			t.Fatal(err)
-		}
+		put(ctx, t, e, sample("v", 1000*n+1000, 50))
 	}
 	for _, groups := range []int{3, 5} {
-		p, err := e.Take(ctx, 0, "me", func(string) bool { return true })
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := take(ctx, t, e, 0)
 		var state vehicle.State
 		for range groups {
 			_, samples, err := p.Next(ctx)
@@ -111,9 +129,7 @@ func TestRecallKeepsAnswers(t *testing.T) {
 			p.Answer("v", &state)
 		}
 		if groups == 3 {
-			if err := e.Fence(ctx, 0, 0); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, e.Fence(ctx, 0, 0))
 		}
 		p.Close()
 	}
@@ -129,16 +145,12 @@ func given(
 	ctx context.Context, t *testing.T, e *Engine, n int, x vehicle.Sample,
 ) (p store.Partition, seq uint64, samples []vehicle.Sample) {
 	t.Helper()
-	if err := e.Append(ctx, []vehicle.Sample{x}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Append(ctx, []vehicle.Sample{x}))
 	p, err := e.Take(ctx, n, "me", store.Anyone)
 	if err == nil {
 		seq, samples, err = p.Next(ctx)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return p, seq, samples
 }
 
@@ -163,9 +175,7 @@ func TestSettle_StoresFoldedStates(t *testing.T) {
 		r, err := e.Last(ctx, codec.States, codec.StateSubject(0, "v"))
 		return err == nil && r.Seq != 0
 	})
-	if err := <-folding; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, <-folding)
 }
 
 // TestState_NotStoredYet checks that State returns the newest state of a vehicle, which the owner of
@@ -175,9 +185,7 @@ func TestState_NotStoredYet(t *testing.T) {
 	e := open(t, Config{})
 	p, _, samples := given(ctx, t, e, 0, sample("v", 1000, 50))
 	older := vehicle.Observe(vehicle.State{}, samples[0])
-	if err := p.Commit(ctx, 0, map[vehicle.ID]*vehicle.State{"v": &older}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.Commit(ctx, 0, map[vehicle.ID]*vehicle.State{"v": &older}))
 	newer := vehicle.Observe(older, sample("v", 2000, 60))
 	idle, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	_, _, _ = p.Next(idle) // the engine learns that the sample is folded
@@ -209,10 +217,7 @@ func TestSyncInterval_SyncsLater(t *testing.T) {
 	ctx := testkit.Context(t)
 	// onDisk returns the last sequence that an engine finds after a power cut.
 	onDisk := func(fs *vfs.MemFS) uint64 {
-		e, err := Open(ctx, Config{FS: fs.CrashClone(vfs.CrashCloneCfg{}), DataDir: "/data"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := mustOpen(ctx, t, Config{FS: fs.CrashClone(vfs.CrashCloneCfg{}), DataDir: "/data"})
 		defer e.Close()
 		return e.telemetryEnd()
 	}
@@ -220,9 +225,7 @@ func TestSyncInterval_SyncsLater(t *testing.T) {
 		fs := vfs.NewCrashableMem()
 		e := open(t, Config{FS: fs, SyncInterval: interval})
 		for n := range int64(3) {
-			if err := e.Append(ctx, []vehicle.Sample{sample("v", 1000*n+1000, 50)}); err != nil {
-				t.Fatal(err)
-			}
+			put(ctx, t, e, sample("v", 1000*n+1000, 50))
 			if interval == time.Millisecond {
 				testkit.Await(t, "the sample to be on disk", func() bool { return onDisk(fs) == uint64(n)+1 })
 			} else if got := onDisk(fs); got != 0 {

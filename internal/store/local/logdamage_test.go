@@ -9,7 +9,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/local/durable"
 	"carstate/internal/store/local/wal"
@@ -23,25 +22,16 @@ func killedWith(ctx context.Context, t *testing.T, n int, later bool) (fs *vfs.M
 	t.Helper()
 	mem := vfs.NewCrashableMem()
 	config := Config{FS: mem, DataDir: "/data"}
-	e, err := Open(ctx, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := mustOpen(ctx, t, config)
 	if later {
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if e, err = Open(ctx, config); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.Close())
+		e = mustOpen(ctx, t, config)
 	}
 	for i := range n {
 		storeToken(ctx, t, e, i)
 	}
 	killed := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Close())
 	for name := range contents(t, killed, "/data/store") {
 		if wal.IsLog(name) {
 			log = max(log, name)
@@ -54,10 +44,7 @@ func tokenName(i int) string { return fmt.Sprintf("token.t%d", i) }
 
 func storeToken(ctx context.Context, t *testing.T, e *Engine, i int) {
 	t.Helper()
-	record := codec.Seal(tokenName(i), []byte{0, 'x'})
-	if _, err := e.Store(ctx, codec.Tokens, []store.Write{{Subject: tokenName(i), Record: record}}); err != nil {
-		t.Fatal(err)
-	}
+	storeAll(ctx, t, e, codec.Tokens, record(tokenName(i), "x"))
 }
 
 // countTokens returns how many of the tokens 0 to n-1 are stored.
@@ -65,9 +52,7 @@ func countTokens(ctx context.Context, t *testing.T, e *Engine, n int) (found int
 	t.Helper()
 	for i := range n {
 		r, err := e.Last(ctx, codec.Tokens, tokenName(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if r.Seq != 0 {
 			found++
 		}
@@ -79,12 +64,8 @@ func countTokens(ctx context.Context, t *testing.T, e *Engine, n int) (found int
 func rewrite(t *testing.T, fs vfs.FS, name string, change func([]byte) []byte) {
 	t.Helper()
 	content, err := durable.ReadFile(fs, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := durable.WriteFile(fs, name, change(content)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, durable.WriteFile(fs, name, change(content)))
 }
 
 // TestLogFlip_Killed flips a bit at many places of the log of a killed process. Every record in the
@@ -109,17 +90,13 @@ func TestLogFlip_Killed(t *testing.T) {
 			t.Parallel()
 			killed, log := killedWith(ctx, t, c.tokens, c.later)
 			content, err := durable.ReadFile(killed, log)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if isLong := len(content) > block; isLong != (c.tokens == long) {
 				t.Fatalf("the log has %d bytes", len(content))
 			}
 			least := c.tokens
 			if c.noNote {
-				if err := killed.Remove("/data/store/synced"); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, killed.Remove("/data/store/synced"))
 				least--
 			}
 			places := 120
@@ -190,13 +167,9 @@ func TestLogCut_Killed(t *testing.T) {
 	const tokens = 12
 	killed, log := killedWith(ctx, t, tokens, true)
 	for name, cut := range map[string]func(fs vfs.FS){
-		"half":  func(fs vfs.FS) { rewrite(t, fs, log, func(b []byte) []byte { return b[:len(b)/2] }) },
-		"empty": func(fs vfs.FS) { rewrite(t, fs, log, func([]byte) []byte { return nil }) },
-		"removed": func(fs vfs.FS) {
-			if err := fs.Remove(log); err != nil {
-				t.Fatal(err)
-			}
-		},
+		"half":    func(fs vfs.FS) { rewrite(t, fs, log, func(b []byte) []byte { return b[:len(b)/2] }) },
+		"empty":   func(fs vfs.FS) { rewrite(t, fs, log, func([]byte) []byte { return nil }) },
+		"removed": func(fs vfs.FS) { testkit.NoError(t, fs.Remove(log)) },
 	} {
 		fs := killed.CrashClone(vfs.CrashCloneCfg{})
 		cut(fs)
@@ -206,61 +179,6 @@ func TestLogCut_Killed(t *testing.T) {
 			_ = e.Close()
 		} else if !strings.Contains(err.Error(), "is damaged (the write-ahead log") {
 			t.Errorf("%s: got %v, want that the log is damaged", name, err)
-		}
-	}
-}
-
-// TestSyncedNote_Damaged checks that a store opens although the note of synced bytes, which says
-// how much of the log was synced, is damaged.
-func TestSyncedNote_Damaged(t *testing.T) {
-	t.Parallel()
-	ctx := testkit.Context(t)
-	const tokens = 12
-	killed, _ := killedWith(ctx, t, tokens, true)
-	for name, change := range map[string]func([]byte) []byte{
-		"flipped": func(b []byte) []byte { b[9] ^= 1; return b },
-		"cut":     func(b []byte) []byte { return b[:3] },
-		"empty":   func([]byte) []byte { return nil },
-	} {
-		fs := killed.CrashClone(vfs.CrashCloneCfg{})
-		rewrite(t, fs, "/data/store/synced", change)
-		for range 2 {
-			e, err := Open(ctx, Config{FS: fs, DataDir: "/data"})
-			if err != nil {
-				t.Fatalf("note is %s: %v", name, err)
-			}
-			if got := countTokens(ctx, t, e, tokens); got != tokens {
-				t.Errorf("note is %s: got %d tokens, want %d", name, got, tokens)
-			}
-			if err := e.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-}
-
-// TestLogTail_Torn checks that a log opens whose end was not synced and is incomplete, as after a
-// power cut.
-func TestLogTail_Torn(t *testing.T) {
-	t.Parallel()
-	ctx := testkit.Context(t)
-	const tokens = 12
-	killed, log := killedWith(ctx, t, tokens, false)
-	for name, tail := range map[string][]byte{
-		"zeros": make([]byte, 5000), "garbage": []byte(strings.Repeat("\x07garbage", 700)), "a header": {1, 2, 3, 4, 9, 0, 9},
-	} {
-		fs := killed.CrashClone(vfs.CrashCloneCfg{})
-		rewrite(t, fs, log, func(b []byte) []byte { return append(b, tail...) })
-		e, err := Open(ctx, Config{FS: fs, DataDir: "/data"})
-		if err != nil {
-			t.Errorf("tail of %s: %v", name, err)
-			continue
-		}
-		if got := countTokens(ctx, t, e, tokens); got != tokens {
-			t.Errorf("tail of %s: got %d tokens, want %d", name, got, tokens)
-		}
-		if err := e.Close(); err != nil {
-			t.Error(err)
 		}
 	}
 }

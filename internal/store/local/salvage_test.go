@@ -19,9 +19,8 @@ import (
 // auditEvents returns n records of AUDIT with random contents.
 func auditEvents(n int, r *rand.Rand) (events []store.Write) {
 	for i := range n {
-		subject := fmt.Sprintf("audit.%d", i)
-		event := fmt.Appendf([]byte{0}, "event %d %x", r.Uint64(), r.Uint64())
-		events = append(events, store.Write{Subject: subject, Record: codec.Seal(subject, event)})
+		event := fmt.Sprintf("event %d %x", r.Uint64(), r.Uint64())
+		events = append(events, record(fmt.Sprintf("audit.%d", i), event))
 	}
 	return events
 }
@@ -33,16 +32,10 @@ func TestSalvage(t *testing.T) {
 	ctx := testkit.Context(t)
 	fs := vfs.NewCrashableMem()
 	config := Config{FS: fs, DataDir: "/data"}
-	e, err := Open(ctx, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := mustOpen(ctx, t, config)
 	r := rand.New(rand.NewPCG(1, 2))
 	const vehicles, groups, events = 2000, 300, 999
-	p, err := e.Take(ctx, 0, "me", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := take(ctx, t, e, 0)
 	states := make(map[vehicle.ID]*vehicle.State)
 	for i := range vehicles {
 		s := vehicle.Observe(vehicle.State{}, sample(fmt.Sprintf("v%d", i), 1000, float64(i%100)))
@@ -53,25 +46,13 @@ func TestSalvage(t *testing.T) {
 		for k := range group {
 			group[k] = sample(fmt.Sprintf("v%d", r.IntN(vehicles)), int64(2000+i), 50)
 		}
-		if err := e.Append(ctx, group); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.Append(ctx, group))
 	}
-	if err := p.Commit(ctx, 1, states); err != nil {
-		t.Fatal(err)
-	}
-	written := auditEvents(events, r)
-	if _, err := e.Store(ctx, codec.Audit, written); err != nil {
-		t.Fatal(err)
-	}
-	token := codec.Seal("token.a", []byte{0, 'x'})
-	if _, err := e.Store(ctx, codec.Tokens, []store.Write{{Subject: "token.a", Record: token}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.Commit(ctx, 1, states))
+	storeAll(ctx, t, e, codec.Audit, auditEvents(events, r)...)
+	storeAll(ctx, t, e, codec.Tokens, record("token.a", "x"))
 	running := fs.CrashClone(vfs.CrashCloneCfg{})
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Close())
 
 	whole := map[string]int{
 		codec.Telemetry: groups, "cursors": 1, codec.Audit: events, codec.Roads: 0,
@@ -94,9 +75,7 @@ func TestSalvage(t *testing.T) {
 		}
 		before := contents(t, damaged, "/data/store")
 		found, err := Salvage(ctx, damaged, "/data", "/good")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		after := contents(t, damaged, "/data/store")
 		delete(before, "LOCK")
 		if delete(after, "LOCK"); !maps.Equal(before, after) {
@@ -120,9 +99,7 @@ func TestSalvage(t *testing.T) {
 		salvaged.FS, salvaged.DataDir = damaged, "/good"
 		counted := new(answers)
 		salvaged.Answers = counted
-		if e, err = Open(ctx, salvaged); err != nil {
-			t.Fatal(err)
-		}
+		e = mustOpen(ctx, t, salvaged)
 		if len(counted.states) != kept[codec.States] {
 			t.Errorf("%d states are salvaged, and the answers of %d", kept[codec.States], len(counted.states))
 		}
@@ -153,13 +130,8 @@ func TestSalvage(t *testing.T) {
 func TestSalvageRefuses(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
-	e, err := Open(t.Context(), Config{FS: fs, DataDir: "/data"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := fs.MkdirAll("/other.new/kept", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	e := mustOpen(t.Context(), t, Config{FS: fs, DataDir: "/data"})
+	testkit.NoError(t, fs.MkdirAll("/other.new/kept", 0o700))
 	for _, c := range []struct{ from, to, want string }{
 		{"/data", "/data", "exists already"}, {"/none", "/new", "is not a data directory"}, {"/data", "/new", "in use"},
 	} {

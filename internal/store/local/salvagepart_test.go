@@ -7,10 +7,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
 )
 
 // TestSalvage_SmallStore damages the only block of a stream's table, in a store that was then opened
@@ -22,36 +20,23 @@ func TestSalvage_SmallStore(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	config := Config{FS: mem, DataDir: "/data"}
 	const old, late = 5, 3 // tokens, and samples
-	e, err := Open(ctx, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := mustOpen(ctx, t, config)
 	write := func(from, to int) {
 		t.Helper()
 		for i := from; i < to; i++ {
 			storeToken(ctx, t, e, i)
-			if err := e.Append(ctx, []vehicle.Sample{sample("v", int64(1000*(i+1)), 1)}); err != nil {
-				t.Fatal(err)
-			}
-			event := codec.Seal("audit.x", fmt.Appendf([]byte{0}, `{"time":"2026-11-%02dT00:00:00Z"}`, i+1))
-			if _, err := e.Store(ctx, codec.Audit, []store.Write{{Subject: "audit.x", Record: event}}); err != nil {
-				t.Fatal(err)
-			}
+			put(ctx, t, e, sample("v", int64(1000*(i+1)), 1))
+			event := fmt.Sprintf(`{"time":"2026-11-%02dT00:00:00Z"}`, i+1)
+			storeAll(ctx, t, e, codec.Audit, record("audit.x", event))
 		}
 	}
 	write(0, old)
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Close())
 	closed := mem.CrashClone(vfs.CrashCloneCfg{})
-	if e, err = Open(ctx, config); err != nil {
-		t.Fatal(err)
-	}
+	e = mustOpen(ctx, t, config)
 	write(old, old+late)
 	killed := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Close())
 	for name, letter := range map[string]byte{codec.Tokens: 'T', codec.Audit: 'A', codec.Telemetry: 'L'} {
 		for _, damage := range []string{"flipped", "cut", "removed"} {
 			t.Run(name+" "+damage, func(t *testing.T) {
@@ -64,14 +49,10 @@ func TestSalvage_SmallStore(t *testing.T) {
 				case "cut":
 					rewrite(t, fs, table, func(b []byte) []byte { return b[:len(b)/2] })
 				default:
-					if err := fs.Remove(table); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, fs.Remove(table))
 				}
 				found, err := Salvage(ctx, fs, "/data", "/good")
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				for _, f := range found {
 					kept, unreadable := 0, 0
 					switch f.What {
