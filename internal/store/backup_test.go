@@ -6,14 +6,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"strings"
 	"testing"
-	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/store/backupfile"
 	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
+	"carstate/internal/testkit"
 )
 
 // TestBadBackups checks that a file that is damaged, is not a backup, or comes from a newer version
@@ -22,111 +22,49 @@ func TestBadBackups(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
 	k, _ := runRecordStore(t, e, Config{})
-	many := []vehicle.ID{}
-	for i := range maxInlineIDs + 1 {
-		many = append(many, vehicle.ID(fmt.Sprintf("Car%05d", i)))
-	}
-	issued, _, err := access.New(
-		access.Request{Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations,
-			Vehicles: access.VehicleSet(many...)},
-		time.Now(),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Create(t.Context(), issued); err != nil {
-		t.Fatal(err)
-	}
+	create(t, k, tokenFor(access.VehicleSet(tooMany()...)))
 	e.putState(t, "Car1", 1000)
-	var whole bytes.Buffer
-	if _, err := k.Backup(t.Context(), &whole, "v-test"); err != nil {
-		t.Fatal(err)
-	}
-	good := whole.Bytes()
+	good := backupOf(t, k)
 	key, err := k.BackupKey(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	newer := func(kind string) []byte {
-		var b bytes.Buffer
-		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"}, key)
-		subject := kind + ".0.X"
-		record := codec.Seal(subject, []byte{0, '{', '}'})
-		record[0]++ // a later version, with its checksum
-		record = record[:len(record)-4]
-		record = binary.LittleEndian.AppendUint32(record, codec.Checksum(subject, record))
-		if err := errors.Join(began, w.Add(subject, record), w.End()); err != nil {
-			t.Fatal(err)
-		}
-		return b.Bytes()
-	}
-	unknown := func() []byte {
-		var b bytes.Buffer
-		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"}, key)
-		record, _ := sealJSON("novelty.x", 1)
-		if err := errors.Join(began, w.Add("novelty.x", record), w.End()); err != nil {
-			t.Fatal(err)
-		}
-		return b.Bytes()
-	}
-	cases := map[string]struct {
+	testkit.NoError(t, err)
+	newer := write(t, "state.0.X", struct{}{})
+	newer.Record[0]++ // a later version, with its checksum
+	newer.Record = newer.Record[:len(newer.Record)-crc32.Size]
+	newer.Record = binary.LittleEndian.AppendUint32(newer.Record, codec.Checksum(newer.Subject, newer.Record))
+	type bad struct {
 		file []byte
 		want error
-	}{
+	}
+	cases := map[string]bad{
 		"empty":          {nil, backupfile.ErrForeign},
 		"foreign":        {[]byte("PK\x03\x04 something else altogether"), backupfile.ErrForeign},
 		"older format":   {[]byte("carstate backup 2\nwhatever"), backupfile.ErrOlder},
 		"newer format":   {[]byte("carstate backup 4\nwhatever"), backupfile.ErrNewer},
-		"newer record":   {newer("state"), backupfile.ErrNewer},
-		"unknown record": {unknown(), backupfile.ErrNewer},
+		"newer record":   {backupWith(t, key, newer), backupfile.ErrNewer},
+		"unknown record": {backupWith(t, key, write(t, "novelty.x", 1)), backupfile.ErrNewer},
 		"more behind":    {append(bytes.Clone(good), 0), backupfile.ErrTorn},
 		"twice":          {append(bytes.Clone(good), good...), backupfile.ErrTorn},
 	}
 	for i := len("carstate backup ") + 1; i < len(good); i += 1 + len(good)/100 {
-		cases[fmt.Sprint("cut at ", i)] = struct {
-			file []byte
-			want error
-		}{good[:i], backupfile.ErrTorn}
-		bad := bytes.Clone(good)
-		bad[i] ^= 0x40
+		cases[fmt.Sprint("cut at ", i)] = bad{good[:i], backupfile.ErrTorn}
+		flipped := bytes.Clone(good)
+		flipped[i] ^= 0x40
 		if i >= len("carstate backup 3\n") {
 			want := backupfile.ErrTorn
 			if i >= len(good)-sha256.Size {
 				want = backupfile.ErrUnauthentic
 			}
-			cases[fmt.Sprint("flipped at ", i)] = struct {
-				file []byte
-				want error
-			}{bad, want}
+			cases[fmt.Sprint("flipped at ", i)] = bad{flipped, want}
 		}
 	}
 	// These are records with subjects that carstate never writes. All their checksums are right.
-	named := func(subject string, v any) []byte {
-		var b bytes.Buffer
-		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"}, key)
-		record, err := sealJSON(subject, v)
-		if state, ok := v.(vehicle.State); ok {
-			record = codec.Seal(subject, codec.AppendState([]byte{0}, &state))
-		}
-		if err := errors.Join(err, began, w.Add(subject, record), w.End()); err != nil {
-			t.Fatal(err)
-		}
-		return b.Bytes()
-	}
-	state := speed("X", 1000)
-	if _, err := CheckBackup(bytes.NewReader(named("state.0.X", state))); err != nil {
+	if _, err := CheckBackup(bytes.NewReader(backupWith(t, key, stateWrite("X", 1000)))); err != nil {
 		t.Fatal(err)
 	}
-	tok, _, err := access.New(
-		access.Request{Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations,
-			Vehicles: access.AllVehicles()},
-		time.Now(),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := make([]byte, len(access.Hash{}))
+	const name = "cstidAAAAAAAAAAA1"
 	token := credentialRecord{
-		Kind: access.TokenKind, Name: tok.Name, Hash: tok.Hash[:], Vehicles: grantedRecord{All: true},
+		Kind: access.TokenKind, Name: name, Hash: hash, Vehicles: grantedRecord{All: true},
 		Developer: "Ada", Operations: access.AllOperations,
 	}
 	stray := token
@@ -135,11 +73,10 @@ func TestBadBackups(t *testing.T) {
 		return credentialRecord{Kind: access.OperatorKind, Name: name, Hash: hash}
 	}
 	for subject, v := range map[string]any{
-		"state.X": state, "state.0.X.Y": state, "state.0.": state, "state.0.X Y": state, "state.0.>": state,
-		"state.0.X\r\nPUB x 0": state, "token.other": token, "token.a.b": stray,
-		"token.": credentialRecord{Kind: access.TokenKind, Hash: tok.Hash[:]}, "tokenuse.*": 1, "tokenuse.a.b.c": 1,
-		"operator.a.b": operator("a.b", tok.Hash[:]),
-		"operator.ada": operator("ada", nil), "operator.bob": operator("ada", tok.Hash[:]), "operator." + tok.Name: token,
+		"token.other": token, "token.a.b": stray,
+		"token.": credentialRecord{Kind: access.TokenKind, Hash: hash}, "tokenuse.*": 1, "tokenuse.a.b.c": 1,
+		"operator.a.b": operator("a.b", hash),
+		"operator.ada": operator("ada", nil), "operator.bob": operator("ada", hash), "operator." + name: token,
 		"tokenuse.ada": 1, "tombstonekey.x": vidKeysRecord{Keys: [][]byte{make([]byte, vidKeyBytes)}},
 		"tombstone.x": tombstoneRecord{Vehicle: make([]byte, sha256.Size)},
 	} {
@@ -147,32 +84,26 @@ func TestBadBackups(t *testing.T) {
 		if subject == "token.a.b" || subject == "token." || subject == "operator.a.b" {
 			want = backupfile.ErrUnfit
 		}
-		cases["named "+subject] = struct {
-			file []byte
-			want error
-		}{named(subject, v), want}
+		cases["named "+subject] = bad{backupWith(t, key, write(t, subject, v)), want}
+	}
+	state := speed("X", 1000)
+	for _, subject := range []string{
+		"state.X", "state.0.X.Y", "state.0.", "state.0.X Y", "state.0.>", "state.0.X\r\nPUB x 0",
+	} {
+		w := Write{Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, &state))}
+		cases["named "+subject] = bad{backupWith(t, key, w), backupfile.ErrTorn}
 	}
 	// This is a backup from which a record is missing. All its checksums are right.
 	b, _, err := backupfile.Open(bytes.NewReader(good))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var without bytes.Buffer
-	w, began := backupfile.NewWriter(&without, backupfile.Header{Version: "v9"}, key)
-	err = began
+	testkit.NoError(t, err)
+	var rest []Write
 	for err == nil {
 		var r backupfile.Record
 		if r, err = b.Next(); err == nil && !strings.HasPrefix(r.Subject, "tokenset.") {
-			err = w.Add(r.Subject, r.Sealed)
+			rest = append(rest, Write{Subject: r.Subject, Record: bytes.Clone(r.Sealed)})
 		}
 	}
-	if err := w.End(); err != nil {
-		t.Fatal(err)
-	}
-	cases["without its set"] = struct {
-		file []byte
-		want error
-	}{without.Bytes(), backupfile.ErrTorn}
+	cases["without its set"] = bad{backupWith(t, key, rest...), backupfile.ErrTorn}
 
 	target, _ := runRecordStore(t, newMemory(t), Config{DataDir: t.TempDir()})
 	for name, c := range cases {
@@ -200,16 +131,7 @@ func TestBadBackups(t *testing.T) {
 }
 
 func FuzzCheckBackup(f *testing.F) {
-	n := func() []byte {
-		var b bytes.Buffer
-		w, began := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"}, "key")
-		s := speed("X", 1000)
-		state := codec.Seal("state.0.X", codec.AppendState([]byte{0}, &s))
-		if err := errors.Join(began, w.Add("state.0.X", state), w.End()); err != nil {
-			f.Fatal(err)
-		}
-		return b.Bytes()
-	}()
+	n := backupWith(f, "key", stateWrite("X", 1000))
 	f.Add(n)
 	f.Add(n[:len(n)-1])
 	f.Add([]byte("carstate backup "))

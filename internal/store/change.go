@@ -84,60 +84,28 @@ func Change(
 // bodyOf returns the body of the sealed record in w.
 func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
 
-// storeMany stores writes of different subjects that are independent of each other. A write has a
-// conflict, and is not stored, if the current record of its subject does not have the sequence that
-// the write expects. The result conflicts has the indexes of these writes, in ascending order; if
-// there are none, it is nil.
-//
-// If no response of the storage engine arrives, storeMany repeats the writes until a response
-// arrives or ctx ends. If a write was stored although its response was lost, the repeated write has
-// a conflict, because the record now has a new sequence. After other errors, storeMany retries
-// until the time patience has passed or ctx ends, and then returns the last error. In that case,
-// some of the writes may be stored.
-func storeMany(
-	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
-) (conflicts []int, err error) {
+// storeBatch stores all writes or none, as [Records.Store] does. If no response of the storage
+// engine arrives, storeBatch repeats the writes until a response arrives or ctx ends. If the writes
+// were stored although the response was lost, the repeated writes have a conflict, because the
+// records now have new sequences. After other errors, except [ErrConflict], storeBatch retries until
+// the time patience has passed or ctx ends, and then returns the last error.
+func storeBatch(ctx context.Context, r Records, patience time.Duration, stream string, writes []Write) error {
 	if len(writes) == 0 {
-		return nil, nil
+		return nil
 	}
 	for until := time.Now().Add(patience); ; {
-		_, err = r.Store(ctx, stream, writes)
+		_, err := r.Store(ctx, stream, writes)
 		switch {
-		case err == nil:
-			return nil, nil
-		case errors.Is(err, ErrConflict):
-			return storeHalves(ctx, r, patience, stream, writes)
+		case err == nil, errors.Is(err, ErrConflict):
+			return err
 		case !errors.Is(err, context.DeadlineExceeded) && time.Now().After(until):
-			return nil, err
+			return err
 		}
-		if periodic.Pause(ctx, storeManyPause) != nil {
-			return nil, err
+		if periodic.Pause(ctx, storeBatchPause) != nil {
+			return err
 		}
 	}
 }
 
-// storeManyPause is the pause of storeMany after an error.
-const storeManyPause = 100 * time.Millisecond
-
-// storeHalves stores writes after the storage engine has refused them together, because at least
-// one of them has a conflict. The engine does not say which one, so storeHalves finds it by
-// bisection: it passes each half of the writes to storeMany. The result conflicts has the indexes
-// of all writes with a conflict, in ascending order. A single write is the one with the conflict,
-// so the result is then the index 0.
-func storeHalves(
-	ctx context.Context, r Records, patience time.Duration, stream string, writes []Write,
-) (conflicts []int, err error) {
-	half := len(writes) / 2
-	if half == 0 {
-		return []int{0}, nil
-	}
-	conflicts, err = storeMany(ctx, r, patience, stream, writes[:half])
-	if err != nil {
-		return conflicts, err
-	}
-	more, err := storeMany(ctx, r, patience, stream, writes[half:])
-	for _, i := range more {
-		conflicts = append(conflicts, half+i)
-	}
-	return conflicts, err
-}
+// storeBatchPause is the pause of storeBatch after an error.
+const storeBatchPause = 100 * time.Millisecond

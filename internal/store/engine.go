@@ -135,9 +135,6 @@ type Engine interface {
 	Take(ctx context.Context, p int, owner string, free func(holder string) bool) (Partition, error)
 	// Release gives up partition p if owner owns it.
 	Release(ctx context.Context, p int, owner string) error
-	// Folds reports whether this process owns partition p at present. In a cluster, it asks the
-	// NATS servers.
-	Folds(ctx context.Context, p int) (bool, error)
 	// Folding returns the numbers of the partitions that this process has taken and not closed,
 	// each with the value true. In a cluster, it does not ask the NATS servers, so another process
 	// may have taken some of these partitions in the meantime.

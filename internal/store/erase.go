@@ -26,7 +26,8 @@ const (
 
 // Erase calls EraseDue every ten seconds, to remove the bytes that name forgotten vehicles once
 // their erasure is due. Every derive node runs Erase, but only the owner of partition 0 erases, for
-// all nodes. A node that cannot find out who owns partition 0 also calls EraseDue.
+// all nodes. A former owner may also erase until it learns that it has lost the partition; this
+// changes nothing, because every step of an erasure can be repeated.
 //
 // Erase returns when the context ends or the storage engine fails. A node whose engine has failed
 // must not erase, because its copy of the tombstones may be that of a stream that has been
@@ -36,7 +37,7 @@ func (k *RecordStore) Erase(ctx context.Context) {
 		if k.engine.Alive() != nil {
 			return
 		}
-		if ours, err := k.engine.Folds(ctx, 0); err == nil && !ours {
+		if !k.engine.Folding()[0] {
 			continue
 		}
 		if err := k.EraseDue(ctx); err != nil && ctx.Err() == nil {
@@ -246,9 +247,12 @@ func (k *RecordStore) removeExpired(ctx context.Context) error {
 			return nil
 		}
 		back, err := k.forgetAgain(ctx, r)
-		if back { // a conflict means that the vehicle was allowed and has a newer state
-			marker := Write{Subject: r.Subject, Record: codec.SealMarker(r.Subject), Expect: r.Seq, Expected: true}
-			_, err = storeMany(ctx, k.engine, k.config.Patience.Store, codec.States, []Write{marker})
+		if back {
+			marker := []Write{{r.Subject, codec.SealMarker(r.Subject), r.Seq, true}}
+			err = storeBatch(ctx, k.engine, k.config.Patience.Store, codec.States, marker)
+		}
+		if errors.Is(err, ErrConflict) {
+			return nil // the vehicle was allowed and has a newer state
 		}
 		return err
 	})

@@ -28,16 +28,14 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 
 // registerMetrics registers the metrics of the record store.
 func (k *RecordStore) registerMetrics() {
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+	k.roadsRefused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_roads_refused_total",
 		Help: "Stored profiles of roads, and messages of other nodes about roads, that were ignored because they " +
 			"are invalid.",
 	}, []string{"reason"})
-	k.roadsRefused = make(map[string]prometheus.Counter)
-	for _, reason := range []string{refusedProfile, refusedEvidence} {
-		k.roadsRefused[reason] = refused.WithLabelValues(reason)
-	}
-	k.config.Registry.MustRegister(refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	k.roadsRefused.WithLabelValues(refusedProfile)
+	k.roadsRefused.WithLabelValues(refusedEvidence)
+	k.config.Registry.MustRegister(k.roadsRefused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_forgotten_vehicles",
 		Help: "Forgotten vehicles, whose telemetry is refused.",
 	}, func() float64 { return float64(k.forgotten.Len()) }))
@@ -88,7 +86,11 @@ func (k *RecordStore) apply(r Record, large sets) error {
 		}
 		k.forgotten.Put(t)
 	case codec.VIDKeysSubject:
-		return setVIDKeys(k.forgotten, r.Body)
+		keys, err := decodeVIDKeys(r.Body)
+		if err != nil {
+			return err
+		}
+		k.forgotten.SetKeys(keys.Keys...)
 	}
 	return nil
 }
@@ -97,14 +99,14 @@ func (k *RecordStore) apply(r Record, large sets) error {
 // record's subject consists of kind, a dot, and rest. [Newer] says what happens with each kind of
 // record.
 func (k *RecordStore) applyNewer(kind, rest string, large sets) {
-	credentials := map[string]*access.Credentials{
-		"token": &k.tables.Tokens.Credentials, "source": &k.tables.Sources.Credentials,
-		"operator": &k.tables.Operators.Credentials,
-	}
+	delete(large, kind+"."+rest)
 	switch kind {
-	case "token", "source", "operator":
-		delete(large, kind+"."+rest)
-		credentials[kind].Lose(rest)
+	case "token":
+		k.tables.Tokens.Lose(rest)
+	case "source":
+		k.tables.Sources.Lose(rest)
+	case "operator":
+		k.tables.Operators.Lose(rest)
 	case "tokenuse":
 		k.applyNewerUsage(rest)
 	case "tombstone":
@@ -115,6 +117,6 @@ func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 			k.forgotten.Put(access.Tombstone{Vehicle: hash, Forgotten: now, Removed: true, Erased: now, Unread: true})
 		}
 	case codec.VIDKeysSubject:
-		k.config.Newer.lacksKeys()
+		k.config.Newer.loseKeys()
 	}
 }

@@ -91,15 +91,6 @@ func LoadForgotten(ctx context.Context, r Records, f *access.Forgotten) error {
 	})
 }
 
-func setVIDKeys(f *access.Forgotten, body []byte) error {
-	r, err := decodeVIDKeys(body)
-	if err != nil {
-		return err
-	}
-	f.SetKeys(r.Keys...)
-	return nil
-}
-
 func decodeVIDKeys(body []byte) (r vidKeysRecord, err error) {
 	ok := json.Unmarshal(body, &r) == nil && len(r.Keys) > 0
 	for _, k := range r.Keys {
@@ -148,7 +139,7 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
 	k.engine.Settle(ctx) // so that the receipt counts a state that is not stored yet
-	within, ok, err := k.erasedWithin(ctx)
+	work, tells, err := k.engine.ErasedWithin(ctx)
 	if err != nil {
 		return r, err
 	}
@@ -180,19 +171,11 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 		}
 	}
 	r = receipt(t, removed)
-	if ok {
-		by := t.Forgotten.Add(within)
+	if tells { // when bytes are gone
+		by := t.Forgotten.Add(k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work)
 		r.ErasedBy = &by
 	}
 	return r, k.noteRemoved(ctx, t)
-}
-
-// erasedWithin returns, for a vehicle that is forgotten now, an estimate of the time until the disk
-// contains no byte that names the vehicle. The result ok is false if the storage engine cannot tell
-// when bytes are gone; the time is then meaningless.
-func (k *RecordStore) erasedWithin(ctx context.Context) (within time.Duration, ok bool, err error) {
-	work, ok, err := k.engine.ErasedWithin(ctx)
-	return k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work, ok, err
 }
 
 // keptFor returns how long data that names a forgotten vehicle is kept after all nodes have stopped

@@ -5,10 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,17 +18,10 @@ import (
 // secretVID is the vid of the vehicle that the tests forget.
 const secretVID = vehicle.ID("ForgetMe0f7Q2")
 
-// clock is a clock that a test can set ahead.
-type clock struct{ ahead atomic.Int64 }
-
-func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
-
 func mustForget(t *testing.T, k *RecordStore, id vehicle.ID) access.ForgetReceipt {
 	t.Helper()
 	r, err := k.Forget(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return r
 }
 
@@ -43,16 +33,16 @@ func TestForgetDuringRestore(t *testing.T) {
 	k, _ := runRecordStore(t, e, Config{})
 	r := &restore{k: k, counts: make(map[string]access.RestoreCount)}
 	rec := a.putState(t, secretVID, 1000)
-	w, err := r.compare(t.Context(), rec)
-	if w == nil || err != nil {
-		t.Fatalf("got write %v, error %v; want a write", w, err)
+	c := r.compare(t.Context(), codec.States, rec)
+	if c.write == nil || c.err != nil {
+		t.Fatalf("got %+v, want a write", c)
 	}
 	mustForget(t, k, secretVID)
-	conflicts, err := storeMany(t.Context(), e, time.Second, codec.States, []Write{*w})
-	if len(conflicts) != 1 || err != nil {
-		t.Errorf("the restore stored a forgotten vehicle: got conflicts %v, error %v; want one conflict", conflicts, err)
+	err := storeBatch(t.Context(), e, time.Second, codec.States, []Write{*c.write})
+	if !errors.Is(err, ErrConflict) {
+		t.Errorf("the restore stored a forgotten vehicle: got %v, want %v", err, ErrConflict)
 	}
-	err = r.restoreStates(t.Context(), []Record{rec})
+	err = r.restoreBatch(t.Context(), codec.States, "state", []Record{rec})
 	if err != nil || r.counts["state"] != (access.RestoreCount{Forgotten: 1}) {
 		t.Errorf("got error %v, counts %+v; want one forgotten state", err, r.counts)
 	}
@@ -71,35 +61,21 @@ func TestRestoreOverMarker(t *testing.T) {
 	late := NewRecordStore(e, Config{}, new(access.Tables)) // its feed does not run yet
 	hash := e.forgotten.Hash(secretVID)
 	subject := codec.TombstoneSubject(hash)
-	stone, err := sealJSON(subject, tombstoneRecord{Vehicle: hash[:], Forgotten: time.Now()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.Store(ctx, codec.Sources, []Write{{Subject: subject, Record: stone, Expected: true}}); err != nil {
-		t.Fatal(err)
-	}
+	e.put(t, codec.Sources, write(t, subject, tombstoneRecord{Vehicle: hash[:], Forgotten: time.Now()}))
 	testkit.Await(t, "the tombstone has come", func() bool { return e.forgotten.Has(secretVID) })
-	if _, err := k.storeMarker(ctx, 0, secretVID); err != nil {
-		t.Fatal(err)
-	}
+	_, err := k.storeMarker(ctx, 0, secretVID)
+	testkit.NoError(t, err)
 	// Imitate a node that has received only an earlier tombstone.
 	e.forgotten.Put(access.Tombstone{Vehicle: hash, Opened: true})
 	r := &restore{k: late, counts: make(map[string]access.RestoreCount)}
-	type result struct {
-		w   *Write
-		err error
-	}
-	compared := make(chan result, 1)
-	go func() {
-		w, err := r.compare(ctx, rec)
-		compared <- result{w, err}
-	}()
+	compared := make(chan comparison, 1)
+	go func() { compared <- r.compare(ctx, codec.States, rec) }()
 	var running sync.WaitGroup
 	running.Go(func() { _ = late.RunSources(ctx, func() {}) })
 	defer running.Wait()
 	defer cancel()
-	if got := <-compared; got.w != nil || got.err != nil || r.counts["state"] != (access.RestoreCount{Forgotten: 1}) {
-		t.Errorf("got %+v, counts %+v; want no write and one forgotten state", got, r.counts)
+	if got := <-compared; got != (comparison{forgotten: true}) {
+		t.Errorf("got %+v, want no write, because the vehicle is forgotten", got)
 	}
 }
 
@@ -107,15 +83,13 @@ func TestRestoreOverMarker(t *testing.T) {
 // their stream.
 func TestEraseWithoutTombstone(t *testing.T) {
 	t.Parallel()
-	var c clock
+	clock := testkit.NewClock(time.Now())
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{Now: c.now})
+	k, _ := runRecordStore(t, e, Config{Now: clock.Now})
 	mustForget(t, k, secretVID)
 	stone, _ := e.forgotten.Find(secretVID)
-	if err := k.noteQuiet(t.Context(), []access.Tombstone{stone}, c.now()); err != nil {
-		t.Fatal(err)
-	}
-	c.ahead.Store(int64(24 * time.Hour))
+	testkit.NoError(t, k.noteQuiet(t.Context(), []access.Tombstone{stone}, clock.Now()))
+	clock.Advance(24 * time.Hour)
 	marker := func(id vehicle.ID) Record { return Record{Subject: codec.StateSubject(0, id)} }
 	if !k.expired(marker(secretVID)) {
 		t.Error("an old marker is not expired")
@@ -136,9 +110,7 @@ func TestEraseWithoutTombstone(t *testing.T) {
 	if r, err := e.Last(t.Context(), codec.Sources, codec.TombstoneSubject(gone.Vehicle)); r.Seq != 0 || err != nil {
 		t.Errorf("a missing tombstone was created: got %s, error %v", r.Body, err)
 	}
-	e.mu.Lock()
 	e.dead = ErrReplaced
-	e.mu.Unlock()
 	if k.expired(marker(secretVID)) {
 		t.Error("a marker is expired by an outdated table of tombstones")
 	}
@@ -148,9 +120,10 @@ func TestEraseWithoutTombstone(t *testing.T) {
 // vehicle's removed state when the erasure is due, and records the erasure in the tombstone.
 func TestEraseDue_RemovesMarkerWhenDue(t *testing.T) {
 	t.Parallel()
-	var c clock
+	began := time.Now()
+	clock := testkit.NewClock(began)
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{Now: c.now})
+	k, _ := runRecordStore(t, e, Config{Now: clock.Now})
 	e.putState(t, secretVID, 1000)
 	mustForget(t, k, secretVID)
 	for _, step := range []struct {
@@ -162,10 +135,8 @@ func TestEraseDue_RemovesMarkerWhenDue(t *testing.T) {
 		{DefaultRetention, false},
 		{2*defaultStore + DefaultRetention + time.Second, true},
 	} {
-		c.ahead.Store(int64(step.at))
-		if err := k.EraseDue(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		clock.Advance(began.Add(step.at).Sub(clock.Now()))
+		testkit.NoError(t, k.EraseDue(t.Context()))
 		marker := e.last(codec.States, codec.StateSubject(0, secretVID)).Seq != 0
 		if stone, _ := e.forgotten.Find(secretVID); stone.Erased.IsZero() == step.erased || marker == step.erased {
 			t.Errorf("after %s: got tombstone %+v, marker %v; want erased %v", step.at, stone, marker, step.erased)
@@ -194,9 +165,10 @@ func (e *telling) Erased(context.Context) error                        { e.erase
 // that may name the vehicle is gone.
 func TestEraseAfterTelemetry(t *testing.T) {
 	t.Parallel()
-	var c clock
+	began := time.Now()
+	clock := testkit.NewClock(began)
 	e := &telling{memory: newMemory(t)}
-	k, _ := runRecordStore(t, e, Config{Now: c.now})
+	k, _ := runRecordStore(t, e, Config{Now: clock.Now})
 	r := mustForget(t, k, secretVID)
 	want := r.ForgottenAt.Add(DefaultRetention + 10*time.Minute + 5*time.Minute + time.Hour)
 	if r.ErasedBy == nil || !r.ErasedBy.Equal(want) {
@@ -204,10 +176,7 @@ func TestEraseAfterTelemetry(t *testing.T) {
 	}
 	subject := codec.TelemetrySubject(0)
 	w := Write{Subject: subject, Record: codec.Seal(subject, []byte{0, 'x'})} // accepted before the tombstone
-	last, err := e.Store(t.Context(), codec.Telemetry, []Write{w})
-	if err != nil {
-		t.Fatal(err)
-	}
+	last := e.put(t, codec.Telemetry, w)
 	for _, step := range []struct {
 		at     time.Duration
 		folded uint64
@@ -217,10 +186,8 @@ func TestEraseAfterTelemetry(t *testing.T) {
 		{2 * time.Hour, last - 1, 0}, {2*time.Hour + 10*time.Second, last, 1}, {3 * time.Hour, last, 1},
 	} {
 		e.folded = step.folded
-		c.ahead.Store(int64(step.at))
-		if err := k.EraseDue(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		clock.Advance(began.Add(step.at).Sub(clock.Now()))
+		testkit.NoError(t, k.EraseDue(t.Context()))
 		if e.erased != step.times {
 			t.Errorf("after %s, folded up to %d: erased %d times, want %d", step.at, step.folded, e.erased, step.times)
 		}
@@ -232,29 +199,24 @@ func TestEraseAfterTelemetry(t *testing.T) {
 // state are erased later.
 func TestStateThatCameBack(t *testing.T) {
 	t.Parallel()
-	var c clock
+	clock := testkit.NewClock(time.Now())
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{Now: c.now})
+	k, _ := runRecordStore(t, e, Config{Now: clock.Now})
 	e.putState(t, secretVID, 1000)
 	mustForget(t, k, secretVID)
-	if err := k.noteErased(t.Context(), e.forgotten.All(), c.now()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, k.noteErased(t.Context(), e.forgotten.All(), clock.Now()))
 	e.putState(t, secretVID, 1000)
 	mustForget(t, k, "Allowed")
-	if _, err := k.Allow(t.Context(), "Allowed"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := k.Allow(t.Context(), "Allowed")
+	testkit.NoError(t, err)
 	e.putState(t, "Allowed", 2000)
 
-	c.ahead.Store(int64(k.keptFor()))
-	if err := k.erase(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	clock.Advance(k.keptFor())
+	testkit.NoError(t, k.erase(t.Context()))
 	if _, ok := e.stateOf(t, secretVID); ok {
 		t.Fatal("the state is still stored")
 	}
-	if stone, _ := e.forgotten.Find(secretVID); !stone.Erased.IsZero() || c.now().Sub(stone.Forgotten) > forgetTimeout {
+	if stone, _ := e.forgotten.Find(secretVID); !stone.Erased.IsZero() || clock.Now().Sub(stone.Forgotten) > forgetTimeout {
 		t.Errorf("the tombstone was not renewed: got %+v", stone)
 	}
 	if s, ok := e.stateOf(t, "Allowed"); !ok || s.Time != 2000 {
@@ -262,37 +224,24 @@ func TestStateThatCameBack(t *testing.T) {
 	}
 }
 
-// TestStoreManyWithConflicts checks that storeMany stores a large batch except for the records that
-// another writer has changed, and reports exactly those as conflicts.
-func TestStoreManyWithConflicts(t *testing.T) {
+// TestRestoreBatch_Duplicates checks a batch that contains several states of a vehicle, as a backup
+// that was made while records changed. The newest must be stored, and each must be counted once.
+func TestRestoreBatch_Duplicates(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
-	put := func(i int, text string) Write {
-		subject := codec.StateSubject(0, vehicle.ID(fmt.Sprintf("car%03d", i)))
-		return Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...)), Expected: true}
+	k, _ := runRecordStore(t, e, Config{})
+	r := &restore{k: k, counts: make(map[string]access.RestoreCount)}
+	var batch []Record
+	for _, at := range []int64{2000, 3000, 1000, 3000} {
+		w := stateWrite("car", at)
+		batch = append(batch, Record{Subject: w.Subject, Body: bodyOf(w), Sealed: w.Record})
 	}
-	changed := []int{0, 7, 8, 299}
-	for _, i := range changed {
-		if _, err := e.Store(t.Context(), codec.States, []Write{put(i, "changed")}); err != nil {
-			t.Fatal(err)
-		}
+	testkit.NoError(t, r.restoreBatch(t.Context(), codec.States, "state", batch))
+	if s, ok := e.stateOf(t, "car"); !ok || s.Time != 3000 {
+		t.Errorf("got state %+v, found %v; want that of 3000", s, ok)
 	}
-	var all []Write
-	for i := range 300 {
-		all = append(all, put(i, "again"))
-	}
-	conflicts, err := storeMany(t.Context(), e, time.Second, codec.States, all)
-	if err != nil || !slices.Equal(conflicts, changed) {
-		t.Fatalf("got conflicts %v, error %v; want conflicts %v", conflicts, err, changed)
-	}
-	for i, w := range all {
-		want := "again"
-		if slices.Contains(changed, i) {
-			want = "changed"
-		}
-		if r, err := e.Last(t.Context(), codec.States, w.Subject); err != nil || string(r.Body) != want {
-			t.Fatalf("%s: got %s, error %v; want %s", w.Subject, r.Body, err, want)
-		}
+	if n := r.counts["state"]; n != (access.RestoreCount{Restored: 2, Kept: 2}) {
+		t.Errorf("got %+v, want 2 restored, 2 kept", n)
 	}
 }
 
@@ -302,25 +251,16 @@ func TestStoreManyWithConflicts(t *testing.T) {
 func TestUpdate_EmptiesReplacedLists(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runRecordStore(t, e, Config{})
-	var many []vehicle.ID
-	for i := range maxInlineIDs + 1 {
-		many = append(many, vehicle.ID(fmt.Sprintf("Car%05d", i)))
+	many := tooMany()
+	create(t, k, access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)})
+	grant := func(v access.Vehicles) {
+		t.Helper()
+		_, err := k.Update(t.Context(), access.SourceKind, "gateway", func(c *access.Credential) error {
+			return c.Change(access.Change{Vehicles: &v}, time.Now())
+		})
+		testkit.NoError(t, err)
 	}
-	source, _, err := access.New(
-		access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)}, time.Now(),
-	)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Create(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
-	few := access.VehicleSet(many[0])
-	if _, err := k.Update(t.Context(), access.SourceKind, "gateway", func(c *access.Credential) error {
-		return c.Change(access.Change{Vehicles: &few}, time.Now())
-	}); err != nil {
-		t.Fatal(err)
-	}
+	grant(access.VehicleSet(many[0]))
 	parts := 0
 	if err := e.Scan(t.Context(), codec.Sources, []string{"sourceset.*.*"}, func(r Record) error {
 		if parts++; bytes.Contains(r.Body, []byte("Car")) {
@@ -330,20 +270,12 @@ func TestUpdate_EmptiesReplacedLists(t *testing.T) {
 	}); err != nil || parts != 1 {
 		t.Errorf("got %d set records, error %v; want 1", parts, err)
 	}
-	var b bytes.Buffer
-	if _, err := k.Backup(t.Context(), &b, "v"); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := CheckBackup(&b); err != nil || info.Kinds["sourceset"] != 0 || info.Kinds["source"] != 1 {
+	info, err := CheckBackup(bytes.NewReader(backupOf(t, k)))
+	if err != nil || info.Kinds["sourceset"] != 0 || info.Kinds["source"] != 1 {
 		t.Errorf("got kinds %v, error %v; want one source without sets", info.Kinds, err)
 	}
 	// The same source gets a large list again.
-	large := access.VehicleSet(many...)
-	if _, err := k.Update(t.Context(), access.SourceKind, "gateway", func(c *access.Credential) error {
-		return c.Change(access.Change{Vehicles: &large}, time.Now())
-	}); err != nil {
-		t.Fatal(err)
-	}
+	grant(access.VehicleSet(many...))
 	if g, ok := k.tables.Sources.Get("gateway"); !ok || g.Vehicles.Len() != len(many) {
 		t.Errorf("the source has %d vehicles, want %d", g.Vehicles.Len(), len(many))
 	}

@@ -11,6 +11,7 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/store/backupfile"
 	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -107,9 +108,7 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runRecordStore(t, e, Config{DataDir: t.TempDir()})
 	key, err := k.BackupKey(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	records := hostile()
 	usage := records["a rate that is none"]
 	usage.subject, usage.says, usage.body = "tokenuse.cstidHOSTILE00000", "usage: at most", usageRecord{
@@ -119,23 +118,11 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 	usage.subject, usage.says, usage.body = "tokenuse.eve", "usage: a token's ID", usageRecord{}
 	records["usage of no token"] = usage
 	for name, r := range records {
-		sealed, err := sealJSON(r.subject, r.body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var file bytes.Buffer
-		w, began := backupfile.NewWriter(&file, backupfile.Header{Version: "v9"}, key)
-		good := codec.StateSubject(0, "X")
-		state := speed("X", 1000)
-		if err := errors.Join(
-			began, w.Add(good, codec.Seal(good, codec.AppendState([]byte{0}, &state))),
-			w.Add(r.subject, sealed), w.End(),
-		); err != nil {
-			t.Fatal(err)
-		}
+		w := write(t, r.subject, r.body)
+		file := bytes.NewReader(backupWith(t, key, stateWrite("X", 1000), w))
 		audited := func(access.BackupInfo, func() error) error { t.Errorf("%s: Restore audited it", name); return nil }
 		_, err = k.Restore(
-			t.Context(), &file, access.BackupTrust{}, audited,
+			t.Context(), file, access.BackupTrust{}, audited,
 			func(int, int) { t.Errorf("%s: Restore reported progress", name) },
 		)
 		if !errors.Is(err, backupfile.ErrUnfit) || !k.BadBackup(err) || !strings.Contains(err.Error(), "("+r.says) {
@@ -148,7 +135,7 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 		if r.subject[:len("tokenuse")] == "tokenuse" {
 			continue // a start skips usage
 		}
-		err = k.apply(Record{Subject: r.subject, Body: bodyOf(Write{Record: sealed})}, sets{})
+		err = k.apply(Record{Subject: r.subject, Body: bodyOf(w)}, sets{})
 		if !errors.Is(err, codec.ErrDamaged) || !strings.Contains(err.Error(), r.says) ||
 			strings.Contains(err.Error(), "evil") {
 			t.Errorf("%s, stored: got error %v, want one that contains %q", name, err, r.says)
@@ -168,9 +155,7 @@ func TestHostileBackupHeaderIsRefused(t *testing.T) {
 	for _, version := range []string{hostileText, strings.Repeat("v", maxVersion+1)} {
 		var file bytes.Buffer
 		w, err := backupfile.NewWriter(&file, backupfile.Header{Version: version}, "key")
-		if err := errors.Join(err, w.End()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, errors.Join(err, w.End()))
 		info, err := CheckBackup(&file, "key")
 		if !errors.Is(err, backupfile.ErrUnfit) || strings.Contains(err.Error(), "evil") {
 			t.Errorf("got %+v, error %v; want %v", info, err, backupfile.ErrUnfit)
@@ -183,20 +168,12 @@ func TestHostileBackupHeaderIsRefused(t *testing.T) {
 func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 	e := newMemory(t)
 	k, _ := runRecordStore(t, e, Config{DataDir: t.TempDir()})
-	backup := func(from, n int) *bytes.Buffer {
+	restore := func(from, n int) error {
 		var r vidKeysRecord
 		for i := range n {
 			r.Keys = append(r.Keys, bytes.Repeat([]byte{byte(from + i)}, vidKeyBytes))
 		}
-		var file bytes.Buffer
-		record, serr := sealJSON(codec.VIDKeysSubject, r)
-		w, err := backupfile.NewWriter(&file, backupfile.Header{Version: "v9"}, "key")
-		if err := errors.Join(err, serr, w.Add(codec.VIDKeysSubject, record), w.End()); err != nil {
-			t.Fatal(err)
-		}
-		return &file
-	}
-	restore := func(file *bytes.Buffer) error {
+		file := bytes.NewReader(backupWith(t, "key", write(t, codec.VIDKeysSubject, r)))
 		merge := func(_ access.BackupInfo, merge func() error) error { return merge() }
 		_, err := k.Restore(t.Context(), file, access.BackupTrust{Key: "key"}, merge, func(int, int) {})
 		return err
@@ -205,14 +182,12 @@ func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 		from, n int
 		fits    bool
 	}{{1, maxVIDKeys - 1, true}, {1, maxVIDKeys - 1, true}, {100, 1, false}, {1, maxVIDKeys, false}} {
-		if err := restore(backup(c.from, c.n)); (err == nil) != c.fits || err != nil && !errors.Is(err, backupfile.ErrUnfit) {
+		if err := restore(c.from, c.n); (err == nil) != c.fits || err != nil && !errors.Is(err, backupfile.ErrUnfit) {
 			t.Errorf("restoring %d keys from %d on: got error %v, want success: %t", c.n, c.from, err, c.fits)
 		}
 	}
 	is, err := e.Last(t.Context(), codec.Sources, codec.VIDKeysSubject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if keys, err := decodeVIDKeys(is.Body); err != nil || len(keys.Keys) != maxVIDKeys {
 		t.Errorf("got %d keys, error %v; want %d", len(keys.Keys), err, maxVIDKeys)
 	}

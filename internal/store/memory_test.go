@@ -1,14 +1,19 @@
 package store
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/store/backupfile"
 	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -20,23 +25,23 @@ type memory struct {
 
 	forgotten access.Forgotten
 
-	mu            sync.Mutex // guards the fields below
-	changed       chan struct{}
-	records       map[string][]Record // by stream: the last record of each subject, in order of Seq
-	seq           uint64              // last sequence, of all streams together
-	tombstoneFeed *memoryFeed         // feed of SOURCES
 	dead          error
+	tombstoneFeed *memoryFeed // the newest feed of SOURCES
+
+	mu      sync.Mutex          // guards the fields below
+	records map[string][]Record // by stream: the last record of each subject, in order of Seq
+	seq     uint64              // last sequence, of all streams together
+	feeds   []*memoryFeed       // those that run
 }
 
 func newMemory(t testing.TB) *memory {
 	t.Helper()
-	m := &memory{changed: make(chan struct{}), records: make(map[string][]Record)}
-	if err := LoadVIDKeys(t.Context(), m, &m.forgotten); err != nil {
-		t.Fatal(err)
-	}
+	m := &memory{records: make(map[string][]Record)}
+	testkit.NoError(t, LoadVIDKeys(t.Context(), m, &m.forgotten))
 	return m
 }
 
+func (m *memory) Alive() error                                              { return m.dead }
 func (m *memory) Partitions() int                                           { return 1 }
 func (m *memory) NodeID() string                                            { return "NODE" }
 func (m *memory) Forgotten() *access.Forgotten                              { return &m.forgotten }
@@ -45,19 +50,11 @@ func (m *memory) Erased(context.Context) error                              { re
 func (m *memory) TrimTo(context.Context, uint64) (bool, error)              { return true, nil }
 func (m *memory) Fence(context.Context, int, uint64) error                  { return nil }
 func (m *memory) ErasedWithin(context.Context) (time.Duration, bool, error) { return 0, false, nil }
+func (m *memory) AwaitTombstones(ctx context.Context) error                 { return m.tombstoneFeed.Wait(ctx, 0) }
+func (m *memory) Settle(context.Context)                                    {}
 
-func (m *memory) Alive() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.dead
-}
-
-func (m *memory) AwaitTombstones(ctx context.Context) error {
-	end, err := m.End(ctx, codec.Sources)
-	if err != nil {
-		return err
-	}
-	return m.tombstoneFeed.Wait(ctx, end.Last)
+func (m *memory) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
+	return vehicle.State{}, false
 }
 
 func (m *memory) Last(_ context.Context, stream, subject string) (Record, error) {
@@ -90,16 +87,18 @@ func (m *memory) Store(_ context.Context, stream string, writes []Write) (uint64
 		}
 		m.seq++
 		m.remove(stream, w.Subject)
-		m.records[stream] = append(m.records[stream], Record{Subject: w.Subject, Body: body, Seq: m.seq, Sealed: w.Record})
+		r := Record{Subject: w.Subject, Body: body, Seq: m.seq, Sealed: w.Record}
+		m.records[stream] = append(m.records[stream], r)
+		for _, f := range m.feeds {
+			if f.stream != stream {
+				continue
+			}
+			if err := f.apply(r); err != nil {
+				return 0, err
+			}
+		}
 	}
-	m.wake()
 	return m.seq, nil
-}
-
-// wake wakes all waiting goroutines. The caller must hold m.mu.
-func (m *memory) wake() {
-	close(m.changed)
-	m.changed = make(chan struct{})
 }
 
 func (m *memory) remove(stream, subject string) {
@@ -157,63 +156,41 @@ func (m *memory) End(_ context.Context, stream string) (e End, err error) {
 }
 
 func (m *memory) Feed(stream string, apply func(Record) error) Feed {
-	f := &memoryFeed{m: m, stream: stream, apply: apply}
+	f := &memoryFeed{m, stream, apply, make(chan struct{})}
 	if stream == codec.Sources {
 		m.tombstoneFeed = f
 	}
 	return f
 }
 
+// memoryFeed is a feed. Once it runs, Store passes each new record to apply before it returns.
 type memoryFeed struct {
 	m       *memory
 	stream  string
 	apply   func(Record) error
-	applied uint64 // guarded by m.mu
+	running chan struct{} // closed once the feed has delivered the records that were stored before
 }
 
 func (f *memoryFeed) Run(ctx context.Context, caughtUp func()) error {
-	for caught := false; ; {
-		f.m.mu.Lock()
-		changed := f.m.changed
-		records := slices.DeleteFunc(slices.Clone(f.m.records[f.stream]), func(r Record) bool { return r.Seq <= f.applied })
-		f.m.mu.Unlock()
-		for _, r := range records {
-			if err := f.apply(r); err != nil {
-				return err
-			}
-			f.m.mu.Lock()
-			f.applied = r.Seq
-			f.m.wake()
-			f.m.mu.Unlock()
-		}
-		if len(records) > 0 {
-			continue
-		}
-		if !caught {
-			caught = true
-			caughtUp()
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		}
+	f.m.mu.Lock()
+	var errs error
+	for _, r := range f.m.records[f.stream] {
+		errs = errors.Join(errs, f.apply(r))
 	}
+	f.m.feeds = append(f.m.feeds, f)
+	f.m.mu.Unlock()
+	close(f.running)
+	caughtUp()
+	<-ctx.Done()
+	return errs
 }
 
-func (f *memoryFeed) Wait(ctx context.Context, seq uint64) error {
-	for {
-		f.m.mu.Lock()
-		applied, changed := f.applied, f.m.changed
-		f.m.mu.Unlock()
-		if applied >= seq {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-changed:
-		}
+func (f *memoryFeed) Wait(ctx context.Context, _ uint64) error {
+	select {
+	case <-f.running:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -246,31 +223,85 @@ func speed(id vehicle.ID, at int64) vehicle.State {
 	return vehicle.Observe(vehicle.State{}, x)
 }
 
+// stateWrite returns the write of a state of a moving vehicle in partition 0.
+func stateWrite(id vehicle.ID, at int64) Write {
+	subject, s := codec.StateSubject(0, id), speed(id, at)
+	return Write{Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, &s))}
+}
+
+// put stores records and returns the sequence of the last.
+func (m *memory) put(t testing.TB, stream string, writes ...Write) (seq uint64) {
+	t.Helper()
+	seq, err := m.Store(t.Context(), stream, writes)
+	testkit.NoError(t, err)
+	return seq
+}
+
 // putState stores a state, as a fold does.
 func (m *memory) putState(t testing.TB, id vehicle.ID, at int64) Record {
 	t.Helper()
-	subject, s := codec.StateSubject(0, id), speed(id, at)
-	w := Write{Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, &s))}
-	if _, err := m.Store(t.Context(), codec.States, []Write{w}); err != nil {
-		t.Fatal(err)
+	w := stateWrite(id, at)
+	m.put(t, codec.States, w)
+	return m.last(codec.States, w.Subject)
+}
+
+// write returns the write of a record whose body is v as JSON.
+func write(t testing.TB, subject string, v any) Write {
+	t.Helper()
+	record, err := sealJSON(subject, v)
+	testkit.NoError(t, err)
+	return Write{Subject: subject, Record: record}
+}
+
+// create makes a new credential and stores it.
+func create(t testing.TB, k *RecordStore, r access.Request) access.Credential {
+	t.Helper()
+	c, _, err := access.New(r, time.Now())
+	testkit.NoError(t, err)
+	testkit.NoError(t, k.Create(t.Context(), c))
+	return c
+}
+
+// tokenFor is the request for a token that may see the given vehicles.
+func tokenFor(v access.Vehicles) access.Request {
+	return access.Request{
+		Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations, Vehicles: v,
 	}
-	return m.last(codec.States, subject)
+}
+
+// tooMany returns more vehicles than a credential's own record lists.
+func tooMany() (ids []vehicle.ID) {
+	for i := range maxInlineIDs + 1 {
+		ids = append(ids, vehicle.ID(fmt.Sprintf("Car%05d", i)))
+	}
+	return ids
+}
+
+// backupOf takes a backup.
+func backupOf(t testing.TB, k *RecordStore) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	_, err := k.Backup(t.Context(), &b, "v-test")
+	testkit.NoError(t, err)
+	return b.Bytes()
+}
+
+// backupWith returns a backup of the given records, made with a key.
+func backupWith(t testing.TB, key string, records ...Write) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := backupfile.NewWriter(&b, backupfile.Header{Version: "v9"}, key)
+	for _, r := range records {
+		err = errors.Join(err, w.Add(r.Subject, r.Record))
+	}
+	testkit.NoError(t, errors.Join(err, w.End()))
+	return b.Bytes()
 }
 
 // stateOf returns the stored state of a vehicle.
 func (m *memory) stateOf(t testing.TB, id vehicle.ID) (vehicle.State, bool) {
 	t.Helper()
 	s, ok, err := State(t.Context(), m, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return s, ok
-}
-
-// Settle implements [Engine].
-func (m *memory) Settle(context.Context) {}
-
-// Unstored implements [Engine].
-func (m *memory) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
-	return vehicle.State{}, false
 }

@@ -41,9 +41,7 @@ type Newer struct {
 	log     *slog.Logger
 	records *prometheus.CounterVec // label stream
 
-	// answers and telemetry contain the reasons why the node cannot answer queries or cannot accept
-	// telemetry. A nil pointer means that there is no such reason.
-	answers, telemetry atomic.Pointer[error]
+	lacksStates, lacksKeys atomic.Bool // set for ever by LacksStates and loseKeys
 
 	mu  sync.Mutex // guards met
 	met []string   // streams, sorted
@@ -100,24 +98,24 @@ var (
 
 // LacksStates records that this node has no answer for some vehicles, because it cannot decode
 // their states. From then on, Answers returns an error.
-func (n *Newer) LacksStates() { n.answers.CompareAndSwap(nil, &errNewerStates) }
+func (n *Newer) LacksStates() { n.lacksStates.Store(true) }
 
-// lacksKeys records that this node cannot tell which vehicles are forgotten, because it cannot
+// loseKeys records that this node cannot tell which vehicles are forgotten, because it cannot
 // decode the tombstone keys. From then on, Answers and Telemetry return an error.
-func (n *Newer) lacksKeys() {
-	n.answers.Store(&errNewerKeys)
-	n.telemetry.Store(&errNewerKeys)
-}
+func (n *Newer) loseKeys() { n.lacksKeys.Store(true) }
 
 // Answers returns the reason why this node cannot answer queries, or nil if it can.
-func (n *Newer) Answers() error { return errorAt(&n.answers) }
+func (n *Newer) Answers() error {
+	if n.lacksStates.Load() && !n.lacksKeys.Load() {
+		return errNewerStates
+	}
+	return n.Telemetry()
+}
 
 // Telemetry returns the reason why this node cannot accept telemetry, or nil if it can.
-func (n *Newer) Telemetry() error { return errorAt(&n.telemetry) }
-
-func errorAt(p *atomic.Pointer[error]) error {
-	if err := p.Load(); err != nil {
-		return *err
+func (n *Newer) Telemetry() error {
+	if n.lacksKeys.Load() {
+		return errNewerKeys
 	}
 	return nil
 }

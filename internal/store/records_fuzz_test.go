@@ -8,6 +8,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
 )
 
 // FuzzRecords applies arbitrary records to the tables. It checks that each record is either refused
@@ -16,9 +17,7 @@ func FuzzRecords(f *testing.F) {
 	hash := make([]byte, len(access.Hash{}))
 	seed := func(subject string, v any) {
 		body, err := json.Marshal(v)
-		if err != nil {
-			f.Fatal(err)
-		}
+		testkit.NoError(f, err)
 		f.Add(subject, body)
 	}
 	now := time.Unix(1e9, 0).UTC()

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,11 +28,16 @@ import (
 const (
 	// restoreTimeout limits the time of one restore, which may have millions of states.
 	restoreTimeout = 6 * time.Hour
-	// stateBatch is the maximum number of states that a restore stores in one batch, and
-	// stateWriters is the maximum number of batches that it stores at a time. A node can store only
-	// a limited number of batches at a time, and folding needs most of them.
-	stateBatch   = 500
-	stateWriters = 2
+	// A batch of a restore is complete when it has batchRecords records or at least batchBytes
+	// bytes. batchWriters is the maximum number of batches of one kind that a restore stores at a
+	// time. A node can store only a limited number of batches at a time, and folding needs most of
+	// them.
+	batchRecords = 500
+	batchBytes   = 4 << 20
+	batchWriters = 2
+	// batchReaders is the maximum number of stored records that a restore looks up concurrently for
+	// one batch.
+	batchReaders = 16
 )
 
 // restore is a restore in progress.
@@ -40,36 +46,22 @@ type restore struct {
 	info access.BackupInfo
 	sets sets // set records whose credential has not followed yet
 
-	roads     []Write // the next batch of tiles
-	roadBytes int
-
 	mu     sync.Mutex // guards the fields below
 	done   int
 	counts map[string]access.RestoreCount
 }
 
-// outcome says what a restore has done with one record.
-type outcome int
-
-const (
-	restored outcome = iota
-	kept
-	forgotten // not restored, because its vehicle is forgotten
-)
-
-func (r *restore) count(subject string, o outcome) {
-	kind, _, _ := strings.Cut(subject, ".")
+// count adds n to the counts of a kind of record. A kind without records does not appear in them.
+func (r *restore) count(kind string, n access.RestoreCount) {
+	if n == (access.RestoreCount{}) {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.counts[kind]
-	switch o {
-	case restored:
-		c.Restored++
-	case kept:
-		c.Kept++
-	case forgotten:
-		c.Forgotten++
-	}
+	c.Restored += n.Restored
+	c.Kept += n.Kept
+	c.Forgotten += n.Forgotten
 	r.counts[kind] = c
 }
 
@@ -177,28 +169,33 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 			return err
 		}
 	}
-	// Restore all other records in the order of the file, and states in batches.
+	// Restore all other records in the order of the file, and the numerous kinds in batches.
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	states := make(chan Record, stateBatch)
+	queues := make(map[string]chan Record)
 	var storing sync.WaitGroup
-	for range stateWriters {
-		storing.Go(func() {
-			for batch := range batches(states) {
-				if err := r.restoreStates(ctx, batch); err != nil {
-					fail(err)
+	for kind, stream := range inBatches {
+		queue := make(chan Record, batchRecords)
+		queues[kind] = queue
+		for range batchWriters {
+			storing.Go(func() {
+				for batch := range batches(queue) {
+					if err := r.restoreBatch(ctx, stream, kind, batch); err != nil {
+						fail(err)
+					}
+					for range batch {
+						r.recordDone(progress)
+					}
 				}
-				for range batch {
-					r.recordDone(progress)
-				}
-			}
-		})
+			})
+		}
 	}
 	err = r.eachRecord(file, func(rec Record, kind string) error {
-		if kind == "state" {
-			rec.Body = bytes.Clone(rec.Body)
+		if queue := queues[kind]; queue != nil {
+			rec.Sealed = bytes.Clone(rec.Sealed)
+			rec.Body = bodyOf(Write{Record: rec.Sealed})
 			select {
-			case states <- rec:
+			case queue <- rec:
 				return nil
 			case <-ctx.Done():
 				return context.Cause(ctx)
@@ -210,13 +207,16 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 		r.recordDone(progress)
 		return nil
 	})
-	close(states)
+	for _, queue := range queues {
+		close(queue)
+	}
 	storing.Wait()
 	if err == nil {
 		err = context.Cause(ctx)
 	}
-	if err == nil {
-		err = r.storeRoads(ctx)
+	select {
+	case r.k.roadsRestored <- struct{}{}: // other nodes load the roads after at most Patience.Roads
+	default:
 	}
 	// The owners of the partitions must read the states that were restored, even if the restore has
 	// failed.
@@ -228,18 +228,21 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 // fenceWithin is the time limit for fencing all partitions at the end of a restore.
 const fenceWithin = 30 * time.Second
 
+// inBatches maps the kinds of records that a restore stores in batches to their streams.
+var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
+
 // batches yields the records of a channel in batches, until the channel is closed. It waits for the
-// first record of each batch, and adds records that it can receive without waiting, up to
-// stateBatch in total.
+// first record of each batch, and adds records that it can receive without waiting, until the batch
+// is complete.
 func batches(records <-chan Record) iter.Seq[[]Record] {
 	return func(yield func([]Record) bool) {
 		for r := range records {
-			batch := []Record{r}
-			for full := false; !full && len(batch) < stateBatch; {
+			batch, size := []Record{r}, len(r.Sealed)
+			for full := false; !full && len(batch) < batchRecords && size < batchBytes; {
 				select {
 				case r, ok := <-records:
 					if full = !ok; ok {
-						batch = append(batch, r)
+						batch, size = append(batch, r), size+len(r.Sealed)
 					}
 				default:
 					full = true
@@ -252,22 +255,17 @@ func batches(records <-chan Record) iter.Seq[[]Record] {
 	}
 }
 
-// restoreRecord restores a credential, a usage record or a tile of roads. If rec is a set record,
-// which lists vehicles of a large grant, restoreRecord keeps it in memory until the credential's
-// own record follows. It ignores states, tombstones and the keys of tombstones, because the caller
-// restores these.
+// restoreRecord restores a credential. If rec is a set record, which lists vehicles of a large
+// grant, restoreRecord keeps it in memory until the credential's own record follows. It ignores
+// tombstones and their keys, because the caller restores these.
 func (r *restore) restoreRecord(ctx context.Context, rec Record, kind string) error {
 	switch kind {
 	case "token", "source", "operator":
-		return r.restoreCredential(ctx, rec)
+		return r.restoreCredential(ctx, rec, kind)
 	case "sourceset", "tokenset":
 		// The set is stored together with the credential's record, which refers to it and follows
 		// later in the backup.
 		return r.sets.apply(rec)
-	case "tokenuse":
-		return r.restoreIfMissing(ctx, rec)
-	case "road":
-		return r.restoreRoad(ctx, rec)
 	}
 	return nil
 }
@@ -322,7 +320,7 @@ func (r *restore) restoreKeys(ctx context.Context, rec Record) (added bool, err 
 		}
 		return appendJSON(nil, codec.VIDKeysSubject, ours)
 	})
-	return !errors.Is(err, errKeepOwn), r.countMerged(rec.Subject, err)
+	return !errors.Is(err, errKeepOwn), r.countMerged(codec.VIDKeysSubject, 1, err)
 }
 
 // checkKeyLimit returns an error if this installation's tombstone keys, together with the keys of a
@@ -353,12 +351,10 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (added bool,
 	if t.InForce() {
 		added, err = r.k.bury(ctx, t.Vehicle, t.Forgotten)
 	}
-	if added {
-		r.count(rec.Subject, restored)
-	} else {
-		r.count(rec.Subject, kept)
+	if !added {
+		return false, r.countMerged("tombstone", 1, cmp.Or(err, errKeepOwn))
 	}
-	return added, err
+	return true, r.countMerged("tombstone", 1, err)
 }
 
 // bury stores a tombstone under the hash of a vehicle whose vid is not known, and returns true. The
@@ -476,7 +472,7 @@ func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok
 // or removed in the backup, the service's own one is revoked or removed too. But a source or an
 // operator is not removed if its secret differs from the secret in the backup, because it may be a
 // new source or operator with the same name.
-func (r *restore) restoreCredential(ctx context.Context, rec Record) error {
+func (r *restore) restoreCredential(ctx context.Context, rec Record, kind string) error {
 	stored, err := decodeCredential(rec.Subject, rec.Body)
 	if err != nil {
 		return err
@@ -494,174 +490,121 @@ func (r *restore) restoreCredential(ctx context.Context, rec Record) error {
 	if errors.Is(err, access.ErrNotFound) {
 		err = r.k.Create(ctx, theirs)
 	}
-	return r.countMergedSet(policy.Noun+"set", stored.Vehicles.Sets, rec.Subject, err)
+	return cmp.Or(r.countMerged(kind+"set", stored.Vehicles.Sets, err), r.countMerged(kind, 1, err))
 }
 
-func (r *restore) countMerged(subject string, err error) error {
-	if errors.Is(err, errKeepOwn) {
-		r.count(subject, kept)
+// countMerged adds n records of a kind to the counts of the restore: as restored if err is nil, and
+// as kept if err is errKeepOwn. In both cases, the result is nil. Any other err is returned, and
+// nothing is counted.
+func (r *restore) countMerged(kind string, n int, err error) error {
+	switch {
+	case errors.Is(err, errKeepOwn):
+		r.count(kind, access.RestoreCount{Kept: n})
 		return nil
-	}
-	if err == nil {
-		r.count(subject, restored)
+	case err == nil:
+		r.count(kind, access.RestoreCount{Restored: n})
 	}
 	return err
 }
 
-// countMergedSet adds a credential's record and its n set records, which list the vehicles of a
-// large grant, to the counts in the report of the restore. The parameter parts is the kind under
-// which the set records are counted. If err is nil, all these records are counted as restored; if
-// it is errKeepOwn, as kept. In both cases, the result is nil. Any other err is returned, and
-// nothing is counted.
-func (r *restore) countMergedSet(parts string, n int, subject string, err error) error {
-	for range n {
-		if err := r.countMerged(parts, err); err != nil {
-			return err
-		}
-	}
-	return r.countMerged(subject, err)
-}
-
-// restoreIfMissing stores a record of the backup unchanged in the stream TOKENS, unless a record is
-// already stored under its subject.
-func (r *restore) restoreIfMissing(ctx context.Context, rec Record) error {
-	_, err := r.k.engine.Store(ctx, codec.Tokens, []Write{{rec.Subject, rec.Sealed, 0, true}})
-	if errors.Is(err, ErrConflict) {
-		err = errKeepOwn
-	}
-	return r.countMerged(rec.Subject, err)
-}
-
-// restoreRoad adds a tile (a square of the map) of a backup to the next batch. When the batch has
-// roadBatch tiles or at least roadBatchBytes bytes, restoreRoad stores it. If the service already
-// has a record of the tile, the service's own record takes precedence.
-func (r *restore) restoreRoad(ctx context.Context, rec Record) error {
-	r.roads = append(r.roads, Write{rec.Subject, append([]byte(nil), rec.Sealed...), 0, true})
-	if r.roadBytes += len(rec.Sealed); len(r.roads) == roadBatch || r.roadBytes >= roadBatchBytes {
-		return r.storeRoads(ctx)
-	}
-	return nil
-}
-
-// storeRoads stores the batch of tiles, and makes this node's map load them at once. Other nodes
-// load them later, after at most the interval Patience.Roads.
-func (r *restore) storeRoads(ctx context.Context) error {
-	conflicts, err := storeMany(ctx, r.k.engine, r.k.config.Patience.Store, codec.Roads, r.roads)
-	if err != nil {
-		return err
-	}
-	for range conflicts {
-		r.count(codec.RoadPrefix, kept)
-	}
-	for range len(r.roads) - len(conflicts) {
-		r.count(codec.RoadPrefix, restored)
-	}
-	r.roads, r.roadBytes = nil, 0
-	select {
-	case r.k.roadsRestored <- struct{}{}:
-	default:
-	}
-	return nil
-}
-
-// stateReaders is the maximum number of stored states that a restore looks up concurrently for one
-// batch.
-const stateReaders = 16
-
-// restoreStates stores the states of the batch, except those that are not newer than the stored
-// state and those of forgotten vehicles. Each state is stored in the partition that its vehicle has
-// in this installation. If a stored state changes between the comparison and the write,
-// restoreStates compares it again.
-func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
+// restoreBatch stores those records of a batch that this service lacks, and those states that are
+// newer than the stored ones. It leaves out the states of forgotten vehicles. Each state is stored
+// in the partition that its vehicle has in this installation. If a stored record changes between
+// the comparison and the write, restoreBatch compares the batch again.
+func (r *restore) restoreBatch(ctx context.Context, stream, kind string, batch []Record) error {
 	for len(batch) > 0 {
-		wanted := make([]*Write, len(batch))
-		var failed error
-		var mu sync.Mutex // guards failed
+		compared := make([]comparison, len(batch))
 		var looking sync.WaitGroup
-		for n := range min(stateReaders, len(batch)) {
+		for n := range min(batchReaders, len(batch)) {
 			looking.Go(func() {
-				for i := n; i < len(batch); i += stateReaders {
-					w, err := r.compare(ctx, batch[i])
-					if err != nil {
-						mu.Lock()
-						failed = err
-						mu.Unlock()
-						return
-					}
-					wanted[i] = w
+				for i := n; i < len(batch); i += batchReaders {
+					compared[i] = r.compare(ctx, stream, batch[i])
 				}
 			})
 		}
 		looking.Wait()
-		if failed != nil {
-			return failed
-		}
+		var counts access.RestoreCount
 		var writes []Write
-		var of []Record
-		for i, w := range wanted {
-			if w != nil {
-				writes, of = append(writes, *w), append(of, batch[i])
+		var again []Record // further records of the same subjects, which a backup may contain
+		subjects := make(map[string]bool)
+		for i, c := range compared {
+			switch {
+			case c.err != nil:
+				return c.err
+			case c.write == nil && c.forgotten:
+				counts.Forgotten++
+			case c.write == nil:
+				counts.Kept++
+			case subjects[c.write.Subject]:
+				again = append(again, batch[i])
+			default:
+				subjects[c.write.Subject] = true
+				writes = append(writes, *c.write)
 			}
 		}
-		conflicts, err := storeMany(ctx, r.k.engine, r.k.config.Patience.Store, codec.States, writes)
+		err := storeBatch(ctx, r.k.engine, r.k.config.Patience.Store, stream, writes)
+		if errors.Is(err, ErrConflict) {
+			continue // for example, the vehicle has reported or was forgotten
+		}
 		if err != nil {
 			return err
 		}
-		batch = nil
-		for _, i := range conflicts {
-			batch = append(batch, of[i]) // conflict: the vehicle has reported or was forgotten
-			of[i] = Record{}
-		}
-		for _, rec := range of {
-			if rec.Subject != "" {
-				r.count(rec.Subject, restored)
-			}
-		}
+		counts.Restored = len(writes)
+		r.count(kind, counts)
+		batch = again
 	}
 	return nil
 }
 
-// compare returns the write that restores the state in rec. If the vehicle is forgotten, or the
-// stored state is at least as new as the state in rec, compare returns nil without an error, and
-// counts rec in the report of the restore.
-func (r *restore) compare(ctx context.Context, rec Record) (*Write, error) {
+// comparison is the result of comparing a record of the backup with the stored record.
+type comparison struct {
+	write     *Write // restores the record; nil if it must not be restored
+	forgotten bool   // it must not be restored because its vehicle is forgotten
+	err       error
+}
+
+// compare compares a record of the backup with the record of this service.
+func (r *restore) compare(ctx context.Context, stream string, rec Record) comparison {
+	if stream == codec.States {
+		return r.compareState(ctx, rec)
+	}
+	is, err := r.k.engine.Last(ctx, stream, rec.Subject)
+	if is.Seq != 0 || codec.IsNewer(err) {
+		return comparison{}
+	}
+	return comparison{write: &Write{rec.Subject, rec.Sealed, 0, true}, err: err}
+}
+
+// compareState is like compare, for a state. A state is restored if it is newer than the stored one
+// and its vehicle is not forgotten.
+func (r *restore) compareState(ctx context.Context, rec Record) comparison {
 	e := r.k.engine
 	id, _ := codec.VehicleOfState(rec.Subject)
 	s, err := codec.DecodeState(rec.Body)
 	if err != nil {
-		return nil, err
+		return comparison{err: err}
 	}
 	if r.forgotten(id, s) {
-		r.count(rec.Subject, forgotten)
-		return nil, nil
+		return comparison{forgotten: true}
 	}
 	subject := codec.StateSubject(codec.PartitionOf(id, e.Partitions()), id)
 	is, err := e.Last(ctx, codec.States, subject)
 	if err != nil {
-		return nil, err
+		return comparison{err: err}
 	}
 	if is.Seq != 0 && codec.IsMarker(is.Body) {
 		// The stored record is a marker, so the vehicle was forgotten. Perhaps our feed has not
 		// delivered the tombstone yet.
-		if err := e.AwaitTombstones(ctx); err != nil {
-			return nil, err
-		}
-		if r.forgotten(id, s) {
-			r.count(rec.Subject, forgotten)
-			return nil, nil
+		if err := e.AwaitTombstones(ctx); err != nil || r.forgotten(id, s) {
+			return comparison{forgotten: true, err: err}
 		}
 	} else if is.Seq != 0 {
-		stored, err := codec.DecodeState(is.Body)
-		if err != nil {
-			return nil, err
-		}
-		if stored.Time >= s.Time {
-			r.count(rec.Subject, kept)
-			return nil, nil
+		if stored, err := codec.DecodeState(is.Body); err != nil || stored.Time >= s.Time {
+			return comparison{err: err}
 		}
 	}
 	// The body is copied unchanged, so that the memory of every rule is preserved.
-	return &Write{subject, codec.Seal(subject, append([]byte{0}, rec.Body...)), is.Seq, true}, nil
+	return comparison{write: &Write{subject, codec.Seal(subject, append([]byte{0}, rec.Body...)), is.Seq, true}}
 }
 
 // forgotten reports whether the state s of the backup must not be restored, because its vehicle is

@@ -40,14 +40,6 @@ const (
 	roadBatchBytes = 4 << 20
 )
 
-func roadSubject(t road.Tile) string { return codec.RoadPrefix + t.String() }
-
-// tileOfRoad returns the tile (a square of the map) whose profiles are in the record with the given
-// subject.
-func tileOfRoad(subject string) (road.Tile, error) {
-	return road.ParseTile(strings.TrimPrefix(subject, codec.RoadPrefix))
-}
-
 // RoadSharing is implemented by an engine of several nodes. The nodes use it to send each other
 // what their cars show of the present traffic (evidence). Messages may be lost.
 type RoadSharing interface {
@@ -99,7 +91,8 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 	if shared {
 		defer k.listen(sharing)()
 	}
-	k.loadWithRetry(ctx)
+	for !k.load(ctx) && periodic.Pause(ctx, loadPause) == nil { // until it succeeds or the context ends
+	}
 	loaded()
 	share, store := time.NewTicker(shareEvery), time.NewTicker(k.config.Patience.Roads)
 	defer share.Stop()
@@ -134,15 +127,6 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 	}
 }
 
-// loadWithRetry retries load until it succeeds or the context ends.
-func (k *roadStore) loadWithRetry(ctx context.Context) {
-	for !k.load(ctx) {
-		if periodic.Pause(ctx, loadPause) != nil {
-			return
-		}
-	}
-}
-
 // load adds to the map the profiles that were stored in ROADS since the last call, and reports
 // whether it succeeded.
 func (k *roadStore) load(ctx context.Context) bool {
@@ -173,13 +157,13 @@ func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {
 	next, damaged, err = k.engine.ScanFrom(ctx, codec.Roads, from, func(r Record) error {
-		tile, err := tileOfRoad(r.Subject)
+		tile, err := road.ParseTile(strings.TrimPrefix(r.Subject, codec.RoadPrefix))
 		if err != nil {
 			return err
 		}
 		return do(tile, r)
 	})
-	k.roadsRefused[refusedProfile].Add(float64(damaged))
+	k.roadsRefused.WithLabelValues(refusedProfile).Add(float64(damaged))
 	return next, damaged, err
 }
 
@@ -214,7 +198,7 @@ func (k *roadStore) store(ctx context.Context) {
 		return true
 	}
 	for t, packed := range k.unsaved {
-		subject := roadSubject(t)
+		subject := codec.RoadPrefix + t.String()
 		batch = append(batch, t)
 		writes = append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, packed...))})
 		if size += len(packed); (len(batch) == roadBatch || size >= roadBatchBytes) && !flush() {
@@ -241,7 +225,7 @@ func (k *roadStore) listen(to RoadSharing) (stop func()) {
 			err = k.m.Absorb(evidence)
 		}
 		if err != nil {
-			k.roadsRefused[refusedEvidence].Inc()
+			k.roadsRefused.WithLabelValues(refusedEvidence).Inc()
 		}
 	})
 }

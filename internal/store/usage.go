@@ -166,43 +166,30 @@ func (k *RecordStore) KeepUsage(ctx context.Context) {
 func (k *RecordStore) storeUsage() {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
-	batch := make(map[string]int64)
+	changed := make(map[string]int64)
 	for id, calls := range k.tables.Tokens.Counted() {
-		if calls == k.usage.written[id] || k.usage.isUnread(id) {
-			continue
+		if calls != k.usage.written[id] && !k.usage.isUnread(id) {
+			changed[id] = calls
 		}
-		if batch[id] = calls; len(batch) == usageBatch {
-			if !k.storeUsageOf(ctx, batch) {
+	}
+	for ids := range slices.Chunk(slices.Collect(maps.Keys(changed)), usageBatch) {
+		var writes []Write
+		for _, id := range ids {
+			w, err := k.usageWrite(id)
+			if err != nil {
+				k.log.Warn("cannot encode the usage of a token", "token_id", id, "error", err)
 				return
 			}
-			clear(batch)
+			writes = append(writes, w)
+		}
+		if _, err := k.engine.Store(ctx, codec.Tokens, writes); err != nil {
+			k.log.Warn("cannot store the usage of tokens; will retry in a minute", "tokens", len(writes), "error", err)
+			return
+		}
+		for _, id := range ids {
+			k.usage.written[id] = changed[id]
 		}
 	}
-	k.storeUsageOf(ctx, batch)
-}
-
-// storeUsageOf stores this node's usage records of the tokens in calls. The map calls has the
-// number of calls of each token by its id. If the records cannot be stored, storeUsageOf logs the
-// error and returns false. If calls is empty, it returns true.
-func (k *RecordStore) storeUsageOf(ctx context.Context, calls map[string]int64) bool {
-	var writes []Write
-	for id := range calls {
-		w, err := k.usageWrite(id)
-		if err != nil {
-			k.log.Warn("cannot encode the usage of a token", "token_id", id, "error", err)
-			return false
-		}
-		writes = append(writes, w)
-	}
-	if len(writes) == 0 {
-		return true
-	}
-	if _, err := k.engine.Store(ctx, codec.Tokens, writes); err != nil {
-		k.log.Warn("cannot store the usage of tokens; will retry in a minute", "tokens", len(writes), "error", err)
-		return false
-	}
-	maps.Copy(k.usage.written, calls)
-	return true
 }
 
 // usageWrite returns the write that stores this node's usage record of a token.

@@ -10,6 +10,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/store/codec"
+	"carstate/internal/testkit"
 )
 
 func TestUsageRoundTrips(t *testing.T) {
@@ -36,16 +37,7 @@ func TestUsageRoundTrips(t *testing.T) {
 
 func issueOn(t *testing.T, k *RecordStore) *access.Grant {
 	t.Helper()
-	tok, _, err := access.New(access.Request{Kind: access.TokenKind,
-		Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
-	}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Create(t.Context(), tok); err != nil {
-		t.Fatal(err)
-	}
-	g, _ := k.tables.Tokens.Get(tok.Name)
+	g, _ := k.tables.Tokens.Get(create(t, k, tokenFor(access.AllVehicles())).Name)
 	return g
 }
 
@@ -56,22 +48,13 @@ func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	k, _ := runRecordStore(t, e, Config{})
 	var grants []*access.Grant
 	for range usageBatch + 10 {
-		tok, _, err := access.New(access.Request{Kind: access.TokenKind, Developer: "Ada",
-			Operations: access.AllOperations}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		k.tables.Tokens.Put(tok)
-		g, _ := k.tables.Tokens.Get(tok.Name)
-		grants = append(grants, g)
+		grants = append(grants, issueOn(t, k))
 	}
 	stored := func() int {
 		n := 0
 		for _, g := range grants {
 			r, err := e.Last(t.Context(), codec.Tokens, "tokenuse."+g.Name+"."+e.NodeID())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if r.Seq != 0 {
 				n++
 			}
@@ -108,17 +91,7 @@ func TestUsageOfNodesThatAreGone(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Second)
 	put := func(node string, r usageRecord) {
 		subject := "tokenuse." + g.Name + node
-		record, err := sealJSON(subject, r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seq, err := e.Store(t.Context(), codec.Tokens, []Write{{Subject: subject, Record: record}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := k.tokenFeed.Wait(t.Context(), seq); err != nil {
-			t.Fatal(err)
-		}
+		e.put(t, codec.Tokens, write(t, subject, r))
 	}
 	used := now.Add(-40 * 24 * time.Hour)
 	calls := access.Usage{Days: []access.DayCalls{{Day: access.DayOf(now), Calls: access.Calls{{5}}}}, LastUsed: used}
@@ -147,18 +120,14 @@ func TestUsageOfNodesThatAreGone(t *testing.T) {
 // this node's usage record of a token, the node must not replace the record.
 func TestUsageOfNewerVersionStays(t *testing.T) {
 	newer, err := json.Marshal(usageRecord{Version: usageVersion + 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, r := range map[string]Record{"schema": {Newer: true}, "record": {Body: newer}} {
 		t.Run(name, func(t *testing.T) {
 			e := newMemory(t)
 			k, _ := runRecordStore(t, e, Config{})
 			g, other := issueOn(t, k), issueOn(t, k)
 			r.Subject = "tokenuse." + g.Name + "." + e.NodeID()
-			if err := k.apply(r, sets{}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, k.apply(r, sets{}))
 			for token, stored := range map[*access.Grant]bool{g: false, other: true} {
 				token.Count(access.ThrottleSystem, access.Unknown, time.Now())
 				k.storeUsage()

@@ -189,13 +189,6 @@ type setParts struct {
 	need  int
 }
 
-// part adds the set record r, which is number n of its credential. The parameter owner is the
-// subject of the credential's own record.
-func (s sets) part(owner string, n int, r setRecord) {
-	s.withMark(owner, r.Set).parts[n] = r.IDs
-	s.complete(owner)
-}
-
 // withMark returns the set records that were collected so far for the credential whose record has
 // the subject owner. All set records of a grant contain the same random string (mark). If the
 // collected set records have another mark than the parameter mark, they belong to another grant,
@@ -252,7 +245,7 @@ func (s sets) complete(owner string) bool {
 // the name of the credential, a dot, and the number of the part.
 func (s sets) apply(r Record) error {
 	prefix, rest, _ := strings.Cut(r.Subject, "set.")
-	owner, number, _ := strings.Cut(rest, ".")
+	name, number, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(number)
 	if err != nil {
 		return codec.ErrDamaged
@@ -261,6 +254,8 @@ func (s sets) apply(r Record) error {
 	if err != nil {
 		return err
 	}
-	s.part(prefix+"."+owner, n, part)
+	owner := prefix + "." + name
+	s.withMark(owner, part.Set).parts[n] = part.IDs
+	s.complete(owner)
 	return nil
 }

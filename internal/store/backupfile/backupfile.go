@@ -73,7 +73,14 @@ type Writer struct {
 func NewWriter(w io.Writer, h Header, key string) (*Writer, error) {
 	sum := sha256.New()
 	b := &Writer{w: bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10), hash: sum, key: key}
-	return b, b.begin(h)
+	if _, err := b.w.WriteString(magic + version); err != nil {
+		return b, err
+	}
+	text, err := json.Marshal(h)
+	if err != nil {
+		return b, err
+	}
+	return b, b.Add(headerSubject, codec.Seal(headerSubject, append([]byte{0}, text...)))
 }
 
 // Add writes a sealed record with its subject.
@@ -91,18 +98,6 @@ func (b *Writer) Add(subject string, sealed []byte) error {
 		}
 	}
 	return nil
-}
-
-// begin writes the magic bytes and the header.
-func (b *Writer) begin(h Header) error {
-	if _, err := b.w.WriteString(magic + version); err != nil {
-		return err
-	}
-	text, err := json.Marshal(h)
-	if err != nil {
-		return err
-	}
-	return b.Add(headerSubject, codec.Seal(headerSubject, append([]byte{0}, text...)))
 }
 
 // Records returns the number of records that were added.

@@ -368,18 +368,6 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 	}
 }
 
-// Folds reports whether this process owns a partition, according to the partition's stored cursor.
-// If the cursor cannot be read, the error is not nil and the bool has no meaning.
-func (e *Engine) Folds(ctx context.Context, p int) (bool, error) {
-	taken, ok := e.taken.Load(p)
-	if !ok {
-		return false, nil
-	}
-	c, _, err := e.readCursor(ctx, p)
-	ours := taken.(*Partition)
-	return c.Owner == ours.cursor.Owner && c.Generation == ours.cursor.Generation, err
-}
-
 // Folding returns the partitions that this process has taken and not closed.
 func (e *Engine) Folding() map[int]bool {
 	owned := make(map[int]bool)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"carstate/internal/periodic"
@@ -54,8 +53,7 @@ const maxRestored = 100_000
 // take the partition again. If the state in memory is newer than the restored state, it replaces
 // the restored state.
 type restoredStates struct {
-	any   atomic.Bool // times is not empty
-	mu    sync.Mutex
+	mu    sync.Mutex // guards times
 	times map[vehicle.ID]vehicle.UnixMilli
 }
 
@@ -64,7 +62,6 @@ type restoredStates struct {
 func (r *restoredStates) add(id vehicle.ID, at vehicle.UnixMilli) (room bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.any.Store(true)
 	r.times[id] = at
 	return len(r.times) < maxRestored
 }
@@ -72,20 +69,14 @@ func (r *restoredStates) add(id vehicle.ID, at vehicle.UnixMilli) (room bool) {
 // remove removes a vehicle, because the owner now reads the vehicle's stored state, so that the
 // owner has no older state in memory.
 func (r *restoredStates) remove(id vehicle.ID) {
-	if r.any.Load() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.times, id)
-		r.any.Store(len(r.times) > 0)
-	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.times, id)
 }
 
 // isNewer reports whether a restore has stored a state of the vehicle that is newer than the state
 // s.
 func (r *restoredStates) isNewer(id vehicle.ID, s *vehicle.State) bool {
-	if !r.any.Load() {
-		return false
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return s.Time < r.times[id]
@@ -96,7 +87,6 @@ func (r *restoredStates) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.times)
-	r.any.Store(false)
 }
 
 // wasAnswered reports whether all samples up to sequence seq were folded before, by the present

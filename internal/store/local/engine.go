@@ -240,8 +240,9 @@ func (e *Engine) openError(err error) error {
 // half a second under load, because one memtable of 4 MB and twelve tables on the first level are
 // too few.
 func (e *Engine) options() *pebble.Options {
+	fs := &haltingFS{FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, note: &e.note, cut: e.cut}
 	o := &pebble.Options{
-		FS:                          e.haltingFS(),
+		FS:                          fs,
 		Logger:                      logger{e},
 		CacheSize:                   e.config.MemoryBytes,
 		MemTableSize:                uint64(e.config.MemoryBytes) / memTables,
@@ -284,10 +285,6 @@ func (e *Engine) options() *pebble.Options {
 		o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	}
 	return o
-}
-
-func (e *Engine) haltingFS() *haltingFS {
-	return &haltingFS{FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, note: &e.note, cut: e.cut}
 }
 
 // memTables is the number of memtables into which the store's memory is divided. A memtable holds

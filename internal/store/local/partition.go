@@ -219,14 +219,6 @@ func (e *Engine) Release(ctx context.Context, n int, owner string) error {
 	})
 }
 
-// Folds implements [store.Engine]: it reports whether this process owns partition n.
-func (e *Engine) Folds(_ context.Context, n int) (bool, error) {
-	s := e.partitions[n]
-	s.ownership.RLock()
-	defer s.ownership.RUnlock()
-	return s.owner != "", nil
-}
-
 // Folding implements [store.Engine]: it returns the partitions that this process has taken and not
 // closed.
 func (e *Engine) Folding() map[int]bool {
@@ -419,12 +411,18 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	e, s := t.s.e, t.s.e.streams[codec.States]
 	b := e.db.NewBatchWithSize(len(states) * usualStateBytes)
 	last, n := s.reserve(len(states)), uint64(0)
-	w := stateWriter{
-		t: t, batch: b,
-		sealed: make([]byte, 0, 2*usualStateBytes), value: make([]byte, 0, 2*usualStateBytes),
-	}
+	sealed, value := make([]byte, 0, 2*usualStateBytes), make([]byte, 0, 2*usualStateBytes) // reused
 	for id, state := range states {
-		if err := w.set(last-n, id, state); err != nil {
+		subject := codec.StateSubject(t.s.number, id)
+		sealed = codec.Seal(subject, codec.AppendState(append(sealed[:0], 0), state))
+		key := e.keyOf(s.letter, subject)
+		value = appendRecord(value[:0], last-n, subject, sealed)
+		err := b.Set(key, value, nil)
+		if err == nil {
+			value = appendAnswers(value[:0], id, state)
+			err = b.Set(answersKey(key), value, nil)
+		}
+		if err != nil {
 			return errors.Join(err, b.Close())
 		}
 		n++
@@ -470,26 +468,6 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 
 // usualStateBytes is the approximate size in bytes of a stored state with its answers.
 const usualStateBytes = 800
-
-// stateWriter adds states to a batch, each with the verdicts that queries return for it. It reuses
-// its buffers.
-type stateWriter struct {
-	t             *Partition
-	batch         *pebble.Batch
-	sealed, value []byte
-}
-
-func (w *stateWriter) set(seq uint64, id vehicle.ID, state *vehicle.State) error {
-	subject := codec.StateSubject(w.t.s.number, id)
-	w.sealed = codec.Seal(subject, codec.AppendState(append(w.sealed[:0], 0), state))
-	key := w.t.s.e.keyOf(letters[codec.States], subject)
-	w.value = appendRecord(w.value[:0], seq, subject, w.sealed)
-	if err := w.batch.Set(key, w.value, nil); err != nil {
-		return err
-	}
-	w.value = appendAnswers(w.value[:0], id, state)
-	return w.batch.Set(answersKey(key), w.value, nil)
-}
 
 // Close implements [store.Partition]: it stops the queueing of new samples for this owner.
 func (t *Partition) Close() {

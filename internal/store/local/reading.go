@@ -89,19 +89,24 @@ func (r reader) iterate(ctx context.Context, from, to []byte, do func(key, value
 		return err
 	}
 	defer it.Close()
+	return it.each(ctx, do)
+}
+
+// each calls do with every key and value of the iterator.
+func (it iterator) each(ctx context.Context, do func(key, value []byte) error) error {
 	for ok := it.First(); ok; ok = it.Next() {
-		if err := cmp.Or(ctx.Err(), r.cut.Err()); err != nil {
+		if err := cmp.Or(ctx.Err(), it.r.cut.Err()); err != nil {
 			return err
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return r.explain(err)
+			return it.r.explain(err)
 		}
 		if err := do(it.Key(), value); err != nil {
 			return err
 		}
 	}
-	return r.explain(it.Error())
+	return it.r.explain(it.Error())
 }
 
 // scan calls do with every record in a range of keys, as of a single moment.
@@ -147,16 +152,13 @@ func (r reader) inOrder(ctx context.Context, name string, do func(store.Record) 
 		return err
 	}
 	defer it.Close()
-	for ok := it.First(); ok; ok = it.Next() {
-		value, err := it.ValueAndErr()
-		if err != nil {
-			return r.explain(err)
-		}
+	err = it.each(ctx, func(key, value []byte) error {
 		seq, _ := binary.Uvarint(value)
-		places = append(places, place{seq, bytes.Clone(it.Key())})
-	}
-	if err := it.Error(); err != nil {
-		return r.explain(err)
+		places = append(places, place{seq, bytes.Clone(key)})
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
 	// Use the same iterator for both passes. A snapshot would also show one moment, but would keep

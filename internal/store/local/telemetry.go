@@ -138,7 +138,9 @@ func (w *telemetryWriter) run(ctx context.Context) {
 				groups[i].traced = trace.SpanContextFromContext(committing)
 			}
 			if err == nil {
-				w.e.deliver(groups)
+				for _, g := range groups {
+					w.e.partitions[g.partition].deliver(g)
+				}
 			}
 			w.e.metrics.Commit(samples, time.Since(start), err)
 			for i := range chunks {
@@ -243,13 +245,6 @@ func (e *Engine) setGroup(b *pebble.Batch, p int, seq uint64, now time.Time, par
 	}
 	sealed := codec.Seal(codec.TelemetrySubject(p), value[timeBytes:])
 	return g, b.Set(telemetryKey(p, seq), value[:timeBytes+len(sealed)], nil)
-}
-
-// deliver passes groups that are on disk to their partitions.
-func (e *Engine) deliver(groups []group) {
-	for _, g := range groups {
-		e.partitions[g.partition].deliver(g)
-	}
 }
 
 // decodeGroup decodes a stored group of partition p, given its key and its value.
