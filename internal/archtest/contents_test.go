@@ -1,8 +1,6 @@
 package archtest
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,26 +15,16 @@ var noContents = map[string]bool{"CHANGELOG.md": true, "README.md": true}
 // TestContentsLists checks that each long document has, at its head, a link to each of its
 // sections.
 func TestContentsLists(t *testing.T) {
-	for _, pattern := range []string{"*.md", "docs/*.md"} {
-		files, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			t.Fatal(err)
+	for _, name := range documents(t) {
+		text := read(t, name)
+		if strings.Count(text, "\n") <= 100 || noContents[name] {
+			continue
 		}
-		for _, file := range files {
-			name, _ := filepath.Rel(root, file)
-			b, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text := fenced.ReplaceAllString(string(b), "")
-			if strings.Count(string(b), "\n") <= 100 || noContents[name] {
-				continue
-			}
-			head, _, _ := strings.Cut(text, "\n## ")
-			for _, m := range sections.FindAllStringSubmatch(text, -1) {
-				if link := "](#" + anchor(m[1]) + ")"; !strings.Contains(head, link) {
-					t.Errorf("%s has no link %q at its head for the section %q", name, link, m[1])
-				}
+		text = fenced.ReplaceAllString(text, "")
+		head, _, _ := strings.Cut(text, "\n## ")
+		for _, m := range sections.FindAllStringSubmatch(text, -1) {
+			if link := "](#" + anchor(m[1]) + ")"; !strings.Contains(head, link) {
+				t.Errorf("%s has no link %q at its head for the section %q", name, link, m[1])
 			}
 		}
 	}

@@ -1,8 +1,6 @@
 package archtest
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,30 +9,19 @@ import (
 // TestWhereToLook checks the table "Where to look". Each file in a row must declare one of the
 // functions named in the same row, and one of the files must declare each function.
 func TestWhereToLook(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(text), "\n## Where to look\n")
-	table, _, _ = strings.Cut(table, "\n## ")
-	quoted := regexp.MustCompile("`([^`]+)`")
 	rows := 0
-	for line := range strings.Lines(table) {
+	for line := range strings.Lines(section(read(t, "ARCHITECTURE.md"), "Where to look")) {
 		cells := strings.Split(line, "|")
 		if len(cells) != 5 || !strings.Contains(line, "`") {
 			continue
 		}
 		rows++
-		names := quoted.FindAllStringSubmatch(cells[3], -1)
+		names := backticked.FindAllStringSubmatch(cells[3], -1)
 		found := make(map[string]bool)
-		for _, file := range quoted.FindAllStringSubmatch(cells[2], -1) {
-			code, err := os.ReadFile(filepath.Join(root, file[1]))
-			if err != nil {
-				t.Error(err)
-			}
-			any := false
+		for _, file := range backticked.FindAllStringSubmatch(cells[2], -1) {
+			code, any := read(t, file[1]), false
 			for _, name := range names {
-				if regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + name[1] + `\(`).Match(code) {
+				if regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + name[1] + `\(`).MatchString(code) {
 					found[name[1]], any = true, true
 				}
 			}

@@ -1,11 +1,9 @@
 package archtest
 
 import (
-	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,25 +11,28 @@ import (
 	"testing"
 )
 
+// makefileList returns the words of a variable of the Makefile.
+func makefileList(t *testing.T, name string) []string {
+	t.Helper()
+	line := regexp.MustCompile(`(?m)^` + name + ` := (.+)$`).FindStringSubmatch(
+		strings.ReplaceAll(read(t, "Makefile"), "\\\n", ""))
+	if line == nil {
+		t.Fatalf("the Makefile has no line %s", name)
+	}
+	return strings.Fields(line[1])
+}
+
 // TestUnraced_UsesNoConcurrency checks the packages that the Makefile tests without the race
 // detector. They must start no goroutine and use nothing made for several goroutines, so that they
 // do not need the detector.
 func TestUnraced_UsesNoConcurrency(t *testing.T) {
-	makefile, err := os.ReadFile(root + "/Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := regexp.MustCompile(`(?m)^UNRACED := (.+)$`).FindSubmatch(makefile)
-	if list == nil {
-		t.Fatal("the Makefile has no line UNRACED")
-	}
-	for dir := range strings.FieldsSeq(string(list[1])) {
-		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: no Go file: %v", dir, err)
+	for _, dir := range makefileList(t, "UNRACED") {
+		files := trackedFiles(t, ":(glob)"+dir+"/*.go")
+		if len(files) == 0 {
+			t.Fatalf("%s: no Go file", dir)
 		}
 		for _, name := range files {
-			file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+			file, err := parser.ParseFile(token.NewFileSet(), name, read(t, name), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -45,40 +46,23 @@ func TestUnraced_UsesNoConcurrency(t *testing.T) {
 // TestUnraced_TestsRun checks that the Makefile runs each test that calls testkit.Unraced, which no
 // other command of the Makefile runs.
 func TestUnraced_TestsRun(t *testing.T) {
-	makefile, err := os.ReadFile(root + "/Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	words := func(name string) []string {
-		line := regexp.MustCompile(`(?m)^` + name + ` := (.+)$`).FindSubmatch(
-			bytes.ReplaceAll(makefile, []byte("\\\n"), nil))
-		if line == nil {
-			t.Fatalf("the Makefile has no line %s", name)
-		}
-		return strings.Fields(string(line[1]))
-	}
-	tests, dirs, found := words("UNRACEDTESTS"), words("UNRACEDDIRS"), 0
+	tests, dirs, found := makefileList(t, "UNRACEDTESTS"), makefileList(t, "UNRACEDDIRS"), 0
 	call := regexp.MustCompile(`func Test(\w+)\(t \*testing\.T\) \{\n(?:\t.*\n)*?\ttestkit\.Unraced\(t\)`)
-	err = filepath.WalkDir(root, func(name string, _ os.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(name, "_test.go") || strings.HasSuffix(name, "/unraced_test.go") {
-			return err
-		}
-		text, err := os.ReadFile(name)
-		calls := call.FindAllSubmatch(text, -1)
-		dir, _ := filepath.Rel(root, filepath.Dir(name))
+	for _, name := range trackedFiles(t, "*_test.go", ":!*/unraced_test.go") {
+		text := read(t, name)
+		calls := call.FindAllStringSubmatch(text, -1)
 		for _, m := range calls {
-			if !slices.Contains(tests, string(m[1])) || !slices.Contains(dirs, dir) {
+			if !slices.Contains(tests, m[1]) || !slices.Contains(dirs, filepath.Dir(name)) {
 				t.Errorf("%s: the Makefile does not run Test%s", name, m[1])
 			}
 		}
-		if n := strings.Count(string(text), "testkit.Unraced("); n != len(calls) {
+		if n := strings.Count(text, "testkit.Unraced("); n != len(calls) {
 			t.Errorf("%s: %d calls of testkit.Unraced in %d tests: call it directly in the test", name, n, len(calls))
 		}
 		found += len(calls)
-		return err
-	})
-	if err != nil || found == 0 {
-		t.Errorf("got %d tests that call testkit.Unraced, %v", found, err)
+	}
+	if found == 0 {
+		t.Error("no test calls testkit.Unraced")
 	}
 }
 

@@ -1,0 +1,80 @@
+package archtest
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// read returns the content of a file, which is named by its path from the root of the repository.
+func read(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// output runs a program at the root of the repository and returns what it prints.
+func output(t *testing.T, program string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Dir = root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, &stderr)
+	}
+	return out
+}
+
+// trackedFiles returns the files that git tracks or would add, by their paths from the root. Given
+// patterns, it returns only the files that match one of them.
+func trackedFiles(t *testing.T, patterns ...string) []string {
+	t.Helper()
+	// The checkout may belong to another user, as in a container.
+	list := output(t, "git", append([]string{"-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others",
+		"--exclude-standard", "--"}, patterns...)...)
+	files := strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00")
+	return slices.DeleteFunc(files, func(name string) bool {
+		return !exists(filepath.Join(root, name)) // deleted, but not committed yet
+	})
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// documents returns the documents for readers of the whole repository.
+func documents(t *testing.T) []string {
+	t.Helper()
+	names := trackedFiles(t, ":(glob)*.md", ":(glob)docs/*.md")
+	if len(names) < 10 {
+		t.Fatalf("only %d documents", len(names))
+	}
+	return names
+}
+
+var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
+
+// testFunctions returns the names of the tests and fuzz targets of each test file.
+func testFunctions(t *testing.T) map[string][]string {
+	t.Helper()
+	all := make(map[string][]string)
+	for _, file := range trackedFiles(t, "*_test.go") {
+		for _, m := range testFunc.FindAllStringSubmatch(read(t, file), -1) {
+			all[file] = append(all[file], m[1])
+		}
+	}
+	return all
+}
