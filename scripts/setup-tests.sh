@@ -23,7 +23,7 @@ else
 	need mosquitto_pub mosquitto-clients # a real MQTT client
 	need curl curl # runs the commands that the demo prints
 	need chromium chromium # a real browser for the pages
-	need npm npm # fetches axe-core, which checks accessibility
+	need npm npm # installs the programs of tools/npm
 	need zsh zsh # tests completion of commands
 	need fish fish # tests completion of commands
 	need node nodejs # runs the JavaScript samples of the documentation
@@ -39,8 +39,9 @@ else
 	fi
 fi
 
-# programs installs the npm programs in the versions of tools/npm: linters of OpenAPI documents, and
-# the TypeScript compiler. The directory is ignored by git and by go.
+# programs installs the npm programs in the versions of tools/npm: linters of OpenAPI documents,
+# axe-core, which checks the accessibility of pages, and the TypeScript compiler. The directory is
+# ignored by git and by go.
 programs() {
 	local tools at
 	tools=$(dirname "$0")/../tools/npm

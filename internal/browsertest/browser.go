@@ -202,7 +202,18 @@ func (b *Browser) Expect(expression, want string) {
 	b.t.Fatalf("%s: got\n%q, want\n%q; the browser logged %q", expression, got, want, b.said())
 }
 
-// IsClean fails the test if axe-core, a checker of accessibility, finds a fault in the page as it
+// Axe returns the script of axe-core, a checker of accessibility.
+func Axe(t *testing.T) string {
+	t.Helper()
+	testkit.Slow(t, "it needs axe-core, for a browser")
+	script, err := os.ReadFile("../../.cache/npm/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatalf("%v (make setup installs it)", err)
+	}
+	return string(script)
+}
+
+// IsClean fails the test if axe-core finds a fault in the page as it
 // is now. The parameter axe is the script that the function Axe returns.
 func (b *Browser) IsClean(axe string) {
 	b.t.Helper()
