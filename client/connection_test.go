@@ -176,27 +176,3 @@ func TestBrokenConnections(t *testing.T) {
 		t.Errorf("got %v and error %v, want a traffic jam", a, err)
 	}
 }
-
-// endless is a body without an end.
-type endless struct{ read int }
-
-func (e *endless) Read(b []byte) (int, error) {
-	e.read += len(b)
-	return len(b), nil
-}
-
-func (*endless) Close() error { return nil }
-
-// TestEndlessAnswer checks that the client reads only a limited number of bytes of an answer.
-func TestEndlessAnswer(t *testing.T) {
-	for _, code := range []int{200, 401, 503} {
-		body := new(endless)
-		f := transport(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: code, Header: http.Header{}, Body: body}, nil
-		})
-		_, err := client.New("https://cars.example", token, f.option()).CarDrivingState(t.Context(), "Car1")
-		if !errors.Is(err, client.ErrBadAnswer) || body.read > 200<<10 {
-			t.Errorf("status %d: got error %v after %d bytes, want ErrBadAnswer", code, err, body.read)
-		}
-	}
-}

@@ -37,12 +37,10 @@ func schema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	dir := strings.TrimSpace(string(command(t, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go")))
 	c := jsonschema.NewCompiler()
-	for url, file := range map[string]string{"bom-1.6": "bom-1.6", "spdx": "spdx", "jsf-0.82": "jsf-0.82"} {
-		ext := ".schema.json"
-		if file == "jsf-0.82" {
-			ext = ".schemax.json" // the module has this name
-		}
-		f, err := os.Open(filepath.Join(dir, "schema", file+ext))
+	// The name jsf-0.82.schemax.json is that of the module.
+	for url, file := range map[string]string{"bom-1.6": "bom-1.6.schema.json", "spdx": "spdx.schema.json",
+		"jsf-0.82": "jsf-0.82.schemax.json"} {
+		f, err := os.Open(filepath.Join(dir, "schema", file))
 		if err != nil {
 			t.Fatal(err)
 		}
