@@ -23,21 +23,6 @@ func answer(t time.Time) fleet.Answer {
 	}
 }
 
-func TestUnknownVehicle(t *testing.T) {
-	table := fleet.New()
-	a := table.Get([]byte("A"))
-	if a != (fleet.Answer{}) {
-		t.Fatalf("empty table: got %+v, want the zero answer", a)
-	}
-	now := vehicle.At(noon)
-	if a.Driving.At(now, time.Minute) != vehicle.Unknown || a.Throttle.At(now, 0) != vehicle.Unknown {
-		t.Error("the zero answer is not unknown")
-	}
-	if table.Len() != 0 {
-		t.Error("Get added a vehicle")
-	}
-}
-
 // TestTableIsAMap checks that random series of changes have the same result in a table and in a
 // plain map.
 func TestTableIsAMap(t *testing.T) {
@@ -90,24 +75,6 @@ func TestTableIsAMap(t *testing.T) {
 			},
 		})
 	})
-}
-
-func TestExpireKeepsWhatIsHalfFresh(t *testing.T) {
-	table := fleet.New()
-	old, fresh := answer(noon.Add(-time.Hour)), answer(noon)
-	table.Put("OLD", old)
-	table.Put("FRESH", fresh)
-	table.Put("DRIVES", fleet.Answer{Driving: fresh.Driving, Throttle: old.Throttle})
-	table.Put("THROTTLE", fleet.Answer{Driving: old.Driving, Throttle: fresh.Throttle})
-	table.Put("NEVER", fleet.Answer{})
-	if n := table.Expire(noon); n != 2 || table.Len() != 3 {
-		t.Fatalf("got %d expired and %d left, want 2 and 3", n, table.Len())
-	}
-	for _, vid := range []string{"FRESH", "DRIVES", "THROTTLE"} {
-		if table.Get([]byte(vid)) == (fleet.Answer{}) {
-			t.Errorf("%s expired, although one of its verdicts is fresh", vid)
-		}
-	}
 }
 
 func TestGetAllocatesNothing(t *testing.T) {
@@ -168,21 +135,35 @@ func TestConcurrent(t *testing.T) {
 }
 
 // TestManyVehiclesKeepApart checks that many vehicles with similar vids, as fleets have them, never
-// share an answer.
+// share an answer, and that All yields every vehicle once.
 func TestManyVehiclesKeepApart(t *testing.T) {
 	table := fleet.New()
 	const n = 30_000
+	answerOf := func(i int) fleet.Answer { return answer(noon.Add(time.Duration(i) * time.Millisecond)) }
 	for i := range n {
-		table.Put(vehicle.ID(fmt.Sprintf("V%d", i)), answer(noon.Add(time.Duration(i)*time.Millisecond)))
+		table.Put(vehicle.ID(fmt.Sprintf("V%d", i)), answerOf(i))
 	}
 	if table.Len() != n {
 		t.Fatalf("%d of %d vehicles", table.Len(), n)
 	}
+	want := make(map[fleet.Answer]bool, n)
 	for i := range n {
-		a := table.Get(fmt.Appendf(nil, "V%d", i))
-		if want := vehicle.At(noon) + vehicle.UnixMilli(i); a.Driving.Time != want {
-			t.Fatalf("V%d: %v, want %v", i, a.Driving.Time, want)
+		want[answerOf(i)] = true
+		if a := table.Get(fmt.Appendf(nil, "V%d", i)); a != answerOf(i) {
+			t.Fatalf("V%d: got %+v, want %+v", i, a, answerOf(i))
 		}
+	}
+	for a := range table.All() {
+		if !want[a] {
+			t.Fatalf("%+v was yielded twice, or was never put", a)
+		}
+		delete(want, a)
+	}
+	if len(want) != 0 {
+		t.Errorf("%d vehicles were not yielded", len(want))
+	}
+	for range table.All() {
+		return // leave the loop early: it must not leave a lock held
 	}
 }
 
