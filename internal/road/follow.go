@@ -116,16 +116,10 @@ const speedHolds = 10 * time.Second
 // speedAt returns the last one in the state s that is not older than speedHolds. The result is
 // negative if there is none.
 func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
-	for _, g := range [...]vehicle.Signal{vehicle.Speed, vehicle.OBDSpeed} {
-		if v, ok := x.Value(g); ok {
-			return v
-		}
+	if v, ok := x.Speed(); ok {
+		return v
 	}
-	last := s.Latest[vehicle.Speed]
-	if o := s.Latest[vehicle.OBDSpeed]; o.Time > last.Time {
-		last = o
-	}
-	if last.Time != 0 && x.Time.Sub(last.Time) <= speedHolds {
+	if last, ok := s.Speed(); ok && x.Time.Sub(last.Time) <= speedHolds {
 		return last.Value
 	}
 	return -1

@@ -57,7 +57,7 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 // free flow, the speed in light traffic (see freeFlow). If no speed was ever read and the ignition
 // is not off, there is no verdict: the result is the zero DrivingVerdict.
 func (s *State) Driving() DrivingVerdict {
-	speed, ok := s.speed()
+	speed, ok := s.Speed()
 	if s.ignitionOff() {
 		// "Ignition off" alone decides. A speed reading older than the ignition's is not used, and
 		// a newer one only confirms that the car is stationary.
@@ -85,9 +85,10 @@ func speedOf(has func(Signal) bool) (Signal, bool) {
 	return OBDSpeed, has(OBDSpeed)
 }
 
-// speed returns the newest reading of Speed or OBDSpeed. If both were read at the same time, speed
-// returns the reading of Speed. The second result is false if neither was ever read.
-func (s *State) speed() (Reading, bool) {
+// Speed returns the newest reading of the signals Speed and OBDSpeed. If both were read at the same
+// time, the result is the reading of the signal Speed. The second result is false if neither was
+// ever read.
+func (s *State) Speed() (Reading, bool) {
 	r := s.Latest[Speed]
 	if o := s.Latest[OBDSpeed]; o.Time > r.Time {
 		r = o
@@ -106,7 +107,7 @@ func (s *State) speed() (Reading, bool) {
 // The parameter before is the newest speed reading before this sample. If an engine speed of 0 was
 // read earlier than that reading, it is ignored, because the car may have moved since.
 func (s *State) observeRest(before Reading) {
-	speed, ok := s.speed()
+	speed, ok := s.Speed()
 	engine := s.Latest[EngineSpeed]
 	off := engine.Time != 0 && engine.Value == 0 && engine.Time >= before.Time
 	if off && speed.Time > before.Time && speed.Value > drivingFrom && before.Value > drivingFrom {
@@ -134,7 +135,7 @@ func (s *State) observeRest(before Reading) {
 // observeIgnition discards an "ignition off" that the car's motion disproves.
 func (s *State) observeIgnition() {
 	i := &s.Latest[LowVoltageSystemState]
-	speed, _ := s.speed()
+	speed, _ := s.Speed()
 	if !Ignition(i.Value).On() && speed.Value > moving && speed.Time.Sub(i.Time) > coasting {
 		i.Value = float32(IgnitionUndefined)
 	}
@@ -147,7 +148,7 @@ func (s *State) ignitionOff() bool {
 	if k := Ignition(i.Value); k == IgnitionUndefined || k.On() {
 		return false
 	}
-	speed, _ := s.speed()
+	speed, _ := s.Speed()
 	return speed.Time <= i.Time || speed.Value <= moving
 }
 
@@ -156,7 +157,7 @@ func (s *State) ignitionOff() bool {
 // The time after the newest speed reading is not counted, because the car may have driven in that
 // time.
 func (s *State) resting() bool {
-	speed, _ := s.speed()
+	speed, _ := s.Speed()
 	return s.RestingSince != 0 && speed.Time.Sub(s.RestingSince) >= restAfter && !s.ignitionOn(speed.Time)
 }
 
@@ -164,7 +165,7 @@ func (s *State) resting() bool {
 // be parked. It returns false if the ignition is on. It also returns false if the engine speed can
 // show whether the car waits in traffic (engineTells), because resting then decides.
 func (s *State) parked() bool {
-	speed, _ := s.speed()
+	speed, _ := s.Speed()
 	t := speed.Time
 	return s.Traffic.Stood != 0 && t.Sub(s.Traffic.Stood) >= s.parksAfter() && !s.engineTells(t) && !s.ignitionOn(t)
 }

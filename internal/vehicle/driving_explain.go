@@ -19,7 +19,7 @@ const (
 // Facts.
 func (s *State) ExplainDriving() Explanation {
 	v := s.Driving()
-	speed, ok := s.speed()
+	speed, ok := s.Speed()
 	ignition := s.Latest[LowVoltageSystemState]
 	switch {
 	case s.ignitionOff():
@@ -51,29 +51,29 @@ func (s *State) ExplainDriving() Explanation {
 				{"time at rest", rested.Seconds(), "s", restAfter.Seconds(), "parked from", speed.Time},
 			}}
 	}
-	return s.explainTraffic(&standardRules, speed)
+	return s.explainTraffic(speed)
 }
 
-func (s *State) explainTraffic(r *rules, speed Reading) Explanation {
+func (s *State) explainTraffic(speed Reading) Explanation {
 	m, t := &s.Traffic, speed.Time
 	facts := []Fact{
-		{"share of the free flow", rounded(100 * m.Share), "percent", 100 * float64(r.jam), "jam up to", t},
-		{"share of the free flow", rounded(100 * m.Share), "percent", math.Round(100 * float64(r.slow)), "slow up to",
+		{"share of the free flow", rounded(100 * m.Share), "percent", 100 * float64(float32(JamShare)), "jam up to", t},
+		{"share of the free flow", rounded(100 * m.Share), "percent", math.Round(100 * SlowShare), "slow up to",
 			t},
 		{"speed when traffic is light, " + freeFlowWords[m.Source], rounded(m.FreeKmh), "km/h", math.NaN(), "",
 			s.roadTime(t)},
 		s.speedFact(float32(math.NaN()), ""),
 		{"mean speed of about a minute", rounded(s.MeanSpeed), "km/h", math.NaN(), "", t},
-		{"time since the drive began", t.Sub(m.Start).Seconds(), "s", r.firstMinute.Seconds(), "may be a jam from", t},
+		{"time since the drive began", t.Sub(m.Start).Seconds(), "s", firstMinute.Seconds(), "may be a jam from", t},
 	}
 	if s.seenByOthers(t) {
 		facts = append(facts, Fact{"cars that show it, about", float64(s.Road.Cars), "", math.NaN(), "", s.Road.Time})
 	}
 	if m.Changed != 0 {
-		facts = append(facts, Fact{"time since the verdict changed", t.Sub(m.Changed).Seconds(), "s", r.hold.Seconds(),
+		facts = append(facts, Fact{"time since the verdict changed", t.Sub(m.Changed).Seconds(), "s", hold.Seconds(),
 			"changes freely from", t})
 	}
-	return Explanation{Rule: RuleTraffic, Version: DrivingRules, Text: s.trafficText(r, t), Facts: facts}
+	return Explanation{Rule: RuleTraffic, Version: DrivingRules, Text: s.trafficText(t), Facts: facts}
 }
 
 var freeFlowWords = [NumFreeFlowSources]string{
@@ -84,7 +84,7 @@ var freeFlowWords = [NumFreeFlowSources]string{
 }
 
 // trafficText returns the sentence that says what decided between normal, slow and jam.
-func (s *State) trafficText(r *rules, t UnixMilli) string {
+func (s *State) trafficText(t UnixMilli) string {
 	m := &s.Traffic
 	if m.MeanSeconds == 0 && !s.seenByOthers(t) {
 		return fmt.Sprintf("%s: the drive has just begun, and nothing is known of traffic yet", s.Pace)
@@ -109,8 +109,8 @@ func (s *State) trafficText(r *rules, t UnixMilli) string {
 	if m.Source == FreeFlowOfRoad && s.Road.Young {
 		text += "; the road is young: it was not seen free yet"
 	}
-	if want := r.state(m.Share); want != s.Pace {
-		if !s.seenByOthers(t) && s.isTooYoung(r, want, t) {
+	if want := StateOfShare(m.Share); want != s.Pace {
+		if !s.seenByOthers(t) && s.isTooYoung(want, t) {
 			return text + fmt.Sprintf("; that is %s, but the drive has just begun", want)
 		}
 		return text + fmt.Sprintf("; that is %s, but not clearly so soon after a change", want)

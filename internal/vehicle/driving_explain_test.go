@@ -79,7 +79,7 @@ func TestExplainDriving(t *testing.T) {
 	at = at.Add(time.Hour)
 	drive(300, 130)
 	want(RuleTraffic, "normal driving", "speed when traffic is light, as this car showed")
-	if free, _ := s.freeFlow(&standardRules, at); free != standardRules.mostAssumed {
+	if free, _ := s.freeFlow(at); free != mostAssumed {
 		t.Errorf("after 130 km/h a free flow of %g km/h is assumed", free)
 	}
 

@@ -45,7 +45,6 @@ func TestVerdictStands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		every := UnixMilli(rapid.SampledFrom([]int64{100, 900, 1000, 5000, 30_000, 60_000}).Draw(t, "every"))
 		var s State
-		r := &standardRules
 		when, changed := driveStart, UnixMilli(0)
 		for _, v := range genSpeeds(t) {
 			was := s.Pace
@@ -54,7 +53,7 @@ func TestVerdictStands(t *testing.T) {
 				t.Fatalf("a jam after %v", when.Sub(driveStart))
 			}
 			if was != 0 && s.Pace != was {
-				near := r.state(s.Traffic.Share/r.clear) != s.Pace && r.state(s.Traffic.Share*r.clear) != s.Pace
+				near := StateOfShare(s.Traffic.Share/clearBy) != s.Pace && StateOfShare(s.Traffic.Share*clearBy) != s.Pace
 				if changed != 0 && when.Sub(changed) < time.Minute && near {
 					t.Fatalf("%s became %s again after %v, at a share of %g", was, s.Pace, when.Sub(changed),
 						s.Traffic.Share)
@@ -186,16 +185,16 @@ func TestExactSampling(t *testing.T) {
 		from := rapid.Float64Range(0, 130).Draw(t, "from")
 		to := rapid.Float64Range(0, 130).Draw(t, "to")
 		seconds := rapid.Float64Range(1, 60).Draw(t, "seconds")
-		if (from < float64(standardRules.crawl)) != (to < float64(standardRules.crawl)) {
+		if (from < float64(crawl)) != (to < float64(crawl)) {
 			seconds = min(seconds, math.Abs(to-from)/rampKmhPerSecond)
 		}
 		pieces := rapid.IntRange(1, 100).Draw(t, "pieces")
 		start := State{MeanSpeed: 20, Traffic: TrafficMemory{MeanSeconds: 40, Moved: true}}
 		one, many := start, start
-		one.collect(&standardRules, float32(from), float32(to), float32(seconds))
+		one.collect(float32(from), float32(to), float32(seconds))
 		v := func(i int) float32 { return float32(from + (to-from)*float64(i)/float64(pieces)) }
 		for i := range pieces {
-			many.collect(&standardRules, v(i), v(i+1), float32(seconds)/float32(pieces))
+			many.collect(v(i), v(i+1), float32(seconds)/float32(pieces))
 		}
 		// A change below walking pace is added with its mean speed, because the mean includes stops
 		// only in part. So the results may differ slightly.

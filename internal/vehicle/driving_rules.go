@@ -5,55 +5,13 @@ import "time"
 // DrivingRules is the version of the driving rules.
 const DrivingRules = 6
 
-// rules are the thresholds of the driving verdict.
-type rules struct {
-	// jam and slow are the borders between the driving states. They are values of the share: the
-	// travel time in light traffic, ordinary red lights included, divided by the present travel
-	// time. A share of at most jam is a traffic jam. A share above jam, but at most slow, is slow
-	// driving.
-	jam, slow float32
-	// clear and hold prevent the verdict from changing back and forth. The verdict changes when the
-	// share (see jam) crosses the border between two states. But within the time hold after a
-	// change, the verdict changes again only if the share is beyond a border by the factor clear,
-	// such as 1.03.
-	clear float32
-	hold  time.Duration
-	// others is the weight, from 0 to 1, of other cars in the delay on the stretches that the car
-	// has just driven. That delay is a weighted mean of the delay of other cars there and of the
-	// car's own delay. The weight is reduced if other cars show a delay on only a part of these
-	// stretches.
-	others float32
-
-	// These thresholds define the car's own mean speed, an exponentially weighted mean with the
-	// time constant meanDecay. A stop is a time in which the car is slower than crawl, in km/h: the
-	// car is stationary, at walking pace or manoeuvring. The first moveUp metres that the car
-	// drives afterwards still belong to the stop. The mean includes the first stopCounts seconds of
-	// a stop and the time after longStop seconds, but not the time between these two.
-	crawl, stopCounts, longStop, moveUp float32
-	meanDecay                           time.Duration
-
-	// These thresholds are used to estimate the free flow if neither the road nor the source gives
-	// it. The estimate is perCruise times the car's mean speed while it drove faster than fluent,
-	// but at least street and at most mostAssumed. The mean is exponentially weighted with the time
-	// constant cruiseDecay. All speeds are in km/h.
-	fluent, perCruise, street, mostAssumed float32
-	cruiseDecay                            time.Duration
-	// A free flow that a source sends is limited to the range from leastFree to mostFree, in km/h.
-	leastFree, mostFree float32
-
-	// A drive begins in the state normal. The car's own mean speed changes the state to slow or jam
-	// only if the mean covers at least the time settle, or the time leave if the car has not yet
-	// been faster than fluent. The mean changes the state to jam only after the time firstMinute of
-	// the drive has passed.
-	settle, leave, firstMinute time.Duration
-}
-
 // JamShare and SlowShare are the borders of the driving states. The share is the speed of traffic
-// divided by its speed in light traffic. A share of at most JamShare is a traffic jam, and a share
-// above JamShare, but at most SlowShare, is slow driving. At JamShare the travel time is 2.5 times
-// that in light traffic, and at SlowShare 1.5 times. The rules, the simulator and the evaluation
-// share this definition; docs/verdicts.md compares it with those of the Highway Capacity Manual,
-// DATEX II and the travel-time index.
+// divided by its speed in light traffic, or the travel time in light traffic, ordinary red lights
+// included, divided by the present travel time. A share of at most JamShare is a traffic jam, and a
+// share above JamShare, but at most SlowShare, is slow driving. At JamShare the travel time is 2.5
+// times that in light traffic, and at SlowShare 1.5 times. The rules, the simulator and the
+// evaluation share this definition; docs/verdicts.md compares it with those of the Highway Capacity
+// Manual, DATEX II and the travel-time index.
 const (
 	JamShare  = 0.4
 	SlowShare = 2.0 / 3
@@ -61,48 +19,71 @@ const (
 
 // StateOfShare returns the driving state for a share, the speed of traffic divided by its speed in
 // light traffic: a jam up to JamShare, slow driving up to SlowShare, and normal driving above.
-func StateOfShare(share float32) DrivingState { return standardRules.state(share) }
+func StateOfShare(share float32) DrivingState {
+	switch {
+	case share <= JamShare:
+		return TrafficJam
+	case share <= SlowShare:
+		return SlowDriving
+	}
+	return NormalDriving
+}
 
-// standardRules are the thresholds in force. They were chosen by their results on the two simulated
+// The thresholds of the driving verdict. They were chosen by their results on the two simulated
 // roads of docs/verdicts.md (Bologna and a motorway, simulated with Eclipse SUMO), so the results
-// on other roads may be worse. A cross-validation estimates how much worse: of 69 random sets of
+// on other roads may be worse. A cross-validation estimated how much worse: of 69 random sets of
 // ten thresholds, the set with the best results on one road was measured on the other road. On
 // recorded drives (the data set tds of docs/verdicts.md), the aim was a macro-F1 (the mean of the
 // F1 scores of the three states) of 0.50, and none of 511 random sets reached it.
-var standardRules = rules{
-	jam: JamShare, slow: SlowShare,
-	// On the simulated roads, half of the changes of the true state follow the previous change
-	// within a minute. If a verdict could not change again within a minute, it would be wrong for
-	// the rest of that minute.
-	clear: 1.03, hold: time.Minute,
-	others: 0.8,
+const (
+	// The verdict changes when the share (see JamShare) crosses the border between two states. But
+	// within the time hold after a change, the verdict changes again only if the share is beyond a
+	// border by the factor clearBy. On the simulated roads, half of the changes of the true state
+	// follow the previous change within a minute. If a verdict could not change again within a
+	// minute, it would be wrong for the rest of that minute.
+	clearBy, hold = 1.03, time.Minute
+	// othersWeight is the weight, from 0 to 1, of other cars in the delay on the stretches that the
+	// car has just driven. That delay is a weighted mean of the delay of other cars there and of
+	// the car's own delay. The weight is reduced if other cars show a delay on only a part of these
+	// stretches.
+	othersWeight = 0.8
 
-	// Walking pace. Most parking manoeuvres stay below it.
-	crawl: 4,
-	// A stop at a red light shows little about traffic, however long the light is red; so only its
-	// first 30 s are counted. But a traffic light completes its cycle in two minutes or less, and
-	// parking takes no longer either. A stop of more than two minutes therefore has another cause,
-	// and its time after two minutes is counted again.
-	stopCounts: 30, longStop: 120,
-	// Parking takes a few moves of one or two car lengths each.
-	moveUp:    12,
-	meanDecay: time.Minute,
+	// These thresholds define the car's own mean speed, an exponentially weighted mean with the
+	// time constant meanDecay. A stop is a time in which the car is slower than crawl, in km/h: the
+	// car is stationary, at walking pace or manoeuvring; most parking manoeuvres stay below it. The
+	// first moveUp metres that the car drives afterwards still belong to the stop, because parking
+	// takes a few moves of one or two car lengths each.
+	crawl, moveUp = 4, 12
+	// The mean includes the first stopCounts seconds of a stop and the time after longStop seconds,
+	// but not the time between these two. A stop at a red light shows little about traffic, however
+	// long the light is red; so only its first 30 s are counted. But a traffic light completes its
+	// cycle in two minutes or less, and parking takes no longer either. A stop of more than two
+	// minutes therefore has another cause, and its time after two minutes is counted again.
+	stopCounts, longStop = 30, 120
+	meanDecay            = time.Minute
 
-	// Because of traffic lights and crossings, the mean speed in a street is about a quarter lower
-	// than the speed between them. A street with a limit of 50 km/h allows a mean of about 33
-	// km/h. Mean speeds in jams on a motorway are below 33 km/h.
-	fluent: 27, perCruise: 0.75, street: 33, mostAssumed: 82,
-	// After some minutes at city speeds, the mean has little left of an earlier speed on a
-	// motorway.
-	cruiseDecay: 4 * time.Minute,
+	// These thresholds are used to estimate the free flow if neither the road nor the source gives
+	// it. The estimate is perCruise times the car's mean speed while it drove faster than fluent,
+	// but at least street and at most mostAssumed. All speeds are in km/h. Because of traffic lights
+	// and crossings, the mean speed in a street is about a quarter lower than the speed between
+	// them. A street with a limit of 50 km/h allows a mean of about 33 km/h. Mean speeds in jams on
+	// a motorway are below 33 km/h.
+	fluent, perCruise, street, mostAssumed = 27, 0.75, 33, 82
+	// The mean is exponentially weighted with the time constant cruiseDecay. After some minutes at
+	// city speeds, the mean has little left of an earlier speed on a motorway.
+	cruiseDecay = 4 * time.Minute
+	// A free flow that a source sends is limited to the range from leastFree to mostFree, in km/h.
 	// A road with a free flow below 10 km/h is a yard rather than a street. No car has a mean speed
 	// above 130 km/h.
-	leastFree: 10, mostFree: 130,
+	leastFree, mostFree = 10, 130
 
-	// Leaving a car park takes a minute or two at 8 to 12 km/h, so leave is longer than settle. The
-	// value of firstMinute is a requirement: the first minute of a drive is never a jam.
-	settle: 25 * time.Second, leave: 80 * time.Second, firstMinute: time.Minute,
-}
+	// A drive begins in the state normal. The car's own mean speed changes the state to slow or jam
+	// only if the mean covers at least the time settle, or the time leave if the car has not yet
+	// been faster than fluent. Leaving a car park takes a minute or two at 8 to 12 km/h, so leave is
+	// longer than settle. The mean changes the state to jam only after the time firstMinute of the
+	// drive has passed. This is a requirement: the first minute of a drive is never a jam.
+	settle, leave, firstMinute = 25 * time.Second, 80 * time.Second, time.Minute
+)
 
 // Times and speeds used by all driving rules. Speeds are in km/h.
 const (

@@ -58,8 +58,8 @@ func (f FreeFlowSource) String() string {
 
 // observeSpeed folds a speed read at t into MeanSpeed and Traffic, and sets Pace, the driving
 // state. The field Latest must still hold the previous speed.
-func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
-	prev, ok := s.speed()
+func (s *State) observeSpeed(kmh float32, t UnixMilli) {
+	prev, ok := s.Speed()
 	step := t.Sub(prev.Time)
 	switch {
 	case !ok || step > newDrive:
@@ -71,15 +71,15 @@ func (s *State) observeSpeed(r *rules, kmh float32, t UnixMilli) {
 		s.Traffic.Stop = 0
 	case step > 0:
 		seconds, left := float32(step.Seconds()), s.Traffic.Cruise > 0
-		s.collect(r, prev.Value, kmh, seconds)
+		s.collect(prev.Value, kmh, seconds)
 		if s.Pace != TrafficJam { // in a jam, Cruise keeps the speed from before the jam
-			s.Traffic.cruise(r, prev.Value, kmh, seconds)
+			s.Traffic.cruise(prev.Value, kmh, seconds)
 		}
 		if !left && s.Traffic.Cruise > 0 { // the mean so far is of the way out of a car park
 			s.MeanSpeed, s.Traffic.MeanSeconds = kmh, 0
 		}
 	}
-	s.setPace(r, t)
+	s.setPace(t)
 }
 
 // startDrive resets what the driving rules know of traffic, for a drive that begins at t with the
@@ -95,55 +95,55 @@ func (s *State) startDrive(kmh float32, t UnixMilli) {
 // stops or sets off is assumed to change its speed at the rate rampKmhPerSecond, and to be
 // stationary for the rest of the time. Otherwise a car that waits at a red light and reports once
 // in 30 s would seem to creep.
-func (s *State) collect(r *rules, from, to, seconds float32) {
+func (s *State) collect(from, to, seconds float32) {
 	s.Traffic.Moved = s.Traffic.Moved || to > moving
-	stops, starts := to < r.crawl, from < r.crawl
+	stops, starts := to < crawl, from < crawl
 	if starts && stops {
-		s.addStop(r, (from+to)/2, seconds)
+		s.addStop((from+to)/2, seconds)
 		return
 	}
 	if starts {
 		ramp := min(seconds, (to-from)/rampKmhPerSecond)
-		slow := ramp * below(from, to, r.crawl)
-		s.addStop(r, from, seconds-ramp)
-		s.addStop(r, (from+r.crawl)/2, slow)
-		from, seconds = r.crawl, ramp-slow
+		slow := ramp * below(from, to, crawl)
+		s.addStop(from, seconds-ramp)
+		s.addStop((from+crawl)/2, slow)
+		from, seconds = crawl, ramp-slow
 	}
 	if !stops {
-		s.addDrive(r, from, to, seconds)
+		s.addDrive(from, to, seconds)
 		return
 	}
 	ramp := min(seconds, (from-to)/rampKmhPerSecond)
-	slow := ramp * below(from, to, r.crawl)
-	s.addDrive(r, from, r.crawl, ramp-slow)
-	s.addStop(r, (r.crawl+to)/2, slow)
-	s.addStop(r, to, seconds-ramp)
+	slow := ramp * below(from, to, crawl)
+	s.addDrive(from, crawl, ramp-slow)
+	s.addStop((crawl+to)/2, slow)
+	s.addStop(to, seconds-ramp)
 }
 
 // addStop adds to the car's mean speed a time in which the car was stationary or at walking pace.
 // Only the first stopCounts seconds of a stop, and those after longStop seconds, enter the mean.
-func (s *State) addStop(r *rules, kmh, seconds float32) {
+func (s *State) addStop(kmh, seconds float32) {
 	m := &s.Traffic
 	until := m.Stop + seconds
-	counts := min(until, r.stopCounts) - min(m.Stop, r.stopCounts) + max(until, r.longStop) - max(m.Stop, r.longStop)
-	m.Stop, m.Rolled = min(until, r.longStop), 0
+	counts := min(until, stopCounts) - min(m.Stop, stopCounts) + max(until, longStop) - max(m.Stop, longStop)
+	m.Stop, m.Rolled = min(until, longStop), 0
 	if m.Moved { // otherwise the car idles where it was parked
-		s.addToMean(r, kmh, kmh, counts)
+		s.addToMean(kmh, kmh, counts)
 	}
 }
 
 // addDrive adds to the car's mean speed a time in which the speed changed linearly and was above
 // walking pace. The first moveUp metres after a stop are treated as part of the stop.
-func (s *State) addDrive(r *rules, from, to, seconds float32) {
+func (s *State) addDrive(from, to, seconds float32) {
 	if seconds <= 0 {
 		return
 	}
 	m := &s.Traffic
-	if m.Stop > 0 && m.Rolled < r.moveUp {
-		rolls := timeFor(r.moveUp-m.Rolled, from, to, seconds)
+	if m.Stop > 0 && m.Rolled < moveUp {
+		rolls := timeFor(moveUp-m.Rolled, from, to, seconds)
 		at := from + (to-from)*rolls/seconds
 		rolled := m.Rolled + (from+at)/2*rolls/3.6
-		s.addStop(r, (from+at)/2, rolls)
+		s.addStop((from+at)/2, rolls)
 		m.Rolled = rolled
 		if rolls >= seconds {
 			return
@@ -151,7 +151,7 @@ func (s *State) addDrive(r *rules, from, to, seconds float32) {
 		from, seconds = at, seconds-rolls
 	}
 	m.Stop = 0
-	s.addToMean(r, from, to, seconds)
+	s.addToMean(from, to, seconds)
 }
 
 // addToMean adds a time of linearly changing speed to MeanSpeed, which is an exponentially weighted
@@ -162,11 +162,11 @@ func (s *State) addDrive(r *rules, from, to, seconds float32) {
 //
 // The integral is computed exactly, so the result does not depend on the number of steps into which
 // a change of speed is cut.
-func (s *State) addToMean(r *rules, from, to, seconds float32) {
+func (s *State) addToMean(from, to, seconds float32) {
 	if seconds <= 0 {
 		return
 	}
-	decay, t := r.meanDecay.Seconds(), float64(seconds)
+	decay, t := meanDecay.Seconds(), float64(seconds)
 	kept := math.Exp(-t / decay)
 	weight := decay * (1 - kept)
 	sum := float64(to)*weight - float64(to-from)/t*decay*(weight-t*kept)
@@ -193,16 +193,16 @@ func timeFor(metres, from, to, seconds float32) float32 {
 // faster than the threshold fluent. A time in which the car is never above fluent changes nothing.
 // Cruise is an exponentially weighted moving average over the time spent above fluent, with the
 // time constant cruiseDecay.
-func (m *TrafficMemory) cruise(r *rules, from, to, seconds float32) {
-	above := 1 - below(from, to, r.fluent)
+func (m *TrafficMemory) cruise(from, to, seconds float32) {
+	above := 1 - below(from, to, fluent)
 	if above == 0 {
 		return
 	}
-	kmh := min((max(from, r.fluent)+max(to, r.fluent))/2, r.mostAssumed/r.perCruise)
+	kmh := min((max(from, fluent)+max(to, fluent))/2, mostAssumed/perCruise)
 	if m.Cruise == 0 {
 		m.Cruise = kmh
 	}
-	m.Cruise += float32(-math.Expm1(-float64(above*seconds)/r.cruiseDecay.Seconds())) * (kmh - m.Cruise)
+	m.Cruise += float32(-math.Expm1(-float64(above*seconds)/cruiseDecay.Seconds())) * (kmh - m.Cruise)
 }
 
 // below returns the part, from 0 to 1, of a time in which the speed is below the value limit. The
@@ -222,18 +222,18 @@ func below(from, to, limit float32) float32 {
 // driving state, from it. There is a hysteresis: within the time hold after a change of Pace, only
 // a share that is beyond the border of two states by the factor clear changes Pace again. Early in
 // a drive, Pace may remain unchanged (see isTooYoung).
-func (s *State) setPace(r *rules, t UnixMilli) {
+func (s *State) setPace(t UnixMilli) {
 	m := &s.Traffic
-	road := s.share(r, t)
-	want := r.state(m.Share)
-	if m.Changed != 0 && t.Sub(m.Changed) < r.hold {
+	road := s.share(t)
+	want := StateOfShare(m.Share)
+	if m.Changed != 0 && t.Sub(m.Changed) < hold {
 		if want < s.Pace {
-			want = min(s.Pace, r.state(m.Share/r.clear))
+			want = min(s.Pace, StateOfShare(m.Share/clearBy))
 		} else {
-			want = max(s.Pace, r.state(m.Share*r.clear))
+			want = max(s.Pace, StateOfShare(m.Share*clearBy))
 		}
 	}
-	if !road && s.isTooYoung(r, want, t) {
+	if !road && s.isTooYoung(want, t) {
 		want = s.Pace
 	}
 	if want != s.Pace {
@@ -243,30 +243,20 @@ func (s *State) setPace(r *rules, t UnixMilli) {
 
 // isTooYoung reports whether, at t, the drive is too short for the car's own speeds to show that
 // its driving state is the parameter want. For normal driving, the result is always false.
-func (s *State) isTooYoung(r *rules, want DrivingState, t UnixMilli) bool {
+func (s *State) isTooYoung(want DrivingState, t UnixMilli) bool {
 	m := &s.Traffic
-	counted := r.settle
+	counted := settle
 	if m.Cruise == 0 {
-		counted = r.leave
+		counted = leave
 	}
-	return want > NormalDriving && float64(m.MeanSeconds) < r.weight(counted) ||
-		want == TrafficJam && t.Sub(m.Start) < r.firstMinute
+	return want > NormalDriving && float64(m.MeanSeconds) < weight(counted) ||
+		want == TrafficJam && t.Sub(m.Start) < firstMinute
 }
 
 // weight returns the weight, in seconds, that a new MeanSpeed has (its MeanSeconds) when it covers
 // a time of the length counted. With the time constant τ = meanDecay, that is τ·(1-e^(-counted/τ)).
-func (r *rules) weight(counted time.Duration) float64 {
-	return r.meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/r.meanDecay.Seconds())
-}
-
-func (r *rules) state(share float32) DrivingState {
-	switch {
-	case share <= r.jam:
-		return TrafficJam
-	case share <= r.slow:
-		return SlowDriving
-	}
-	return NormalDriving
+func weight(counted time.Duration) float64 {
+	return meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/meanDecay.Seconds())
 }
 
 // share sets Traffic.Share, Traffic.FreeKmh and Traffic.Source as of t. The result road reports
@@ -276,9 +266,9 @@ func (r *rules) state(share float32) DrivingState {
 // is that in light traffic times a delay. Ahead of the car, the delay is that of the other cars.
 // Behind the car, it is a weighted mean: the delay of the other cars has the weight
 // others·ShownBehind, and the car's own delay has the rest.
-func (s *State) share(r *rules, t UnixMilli) (road bool) {
+func (s *State) share(t UnixMilli) (road bool) {
 	m, a := &s.Traffic, &s.Road
-	m.FreeKmh, m.Source = s.freeFlow(r, t)
+	m.FreeKmh, m.Source = s.freeFlow(t)
 	own := float32(1)
 	if m.MeanSeconds > 0 {
 		own = s.MeanSpeed / m.FreeKmh
@@ -293,7 +283,7 @@ func (s *State) share(r *rules, t UnixMilli) (road bool) {
 	scale := m.FreeKmh / a.FreeKmh
 	behind := 1 / max(own, leastShare)
 	if a.DelayBehind > 0 {
-		others := r.others * a.ShownBehind
+		others := othersWeight * a.ShownBehind
 		behind = others*a.DelayBehind*scale + (1-others)*behind
 	}
 	free, present := a.FreeSecondsBehind, a.FreeSecondsBehind*behind
@@ -322,19 +312,19 @@ const leastShare = 0.01
 //  3. the guess for the road;
 //  4. an estimate from the car's own speed;
 //  5. the free flow that is assumed for any street.
-func (s *State) freeFlow(r *rules, t UnixMilli) (float32, FreeFlowSource) {
-	shown := max(r.street, min(r.perCruise*s.Traffic.Cruise, r.mostAssumed))
+func (s *State) freeFlow(t UnixMilli) (float32, FreeFlowSource) {
+	shown := max(street, min(perCruise*s.Traffic.Cruise, mostAssumed))
 	switch {
 	case s.knowsRoad(t) && !s.Road.Young:
 		return s.Road.FreeKmh, FreeFlowOfRoad
 	case s.knowsFreeFlow(t):
-		return max(r.leastFree, min(s.Latest[FreeFlowSpeed].Value, r.mostFree)), FreeFlowSent
+		return max(leastFree, min(s.Latest[FreeFlowSpeed].Value, mostFree)), FreeFlowSent
 	case s.knowsRoad(t):
 		return s.Road.FreeKmh, FreeFlowOfRoad
-	case shown > r.street:
+	case shown > street:
 		return shown, FreeFlowShown
 	}
-	return r.street, FreeFlowOfStreet
+	return street, FreeFlowOfStreet
 }
 
 // knowsRoad reports whether the free flow of the road at the car's last position is known, and this
@@ -356,7 +346,7 @@ func (s *State) roadTime(t UnixMilli) UnixMilli {
 	if s.knowsRoad(t) {
 		t = min(t, s.Road.Time)
 	}
-	if _, source := s.freeFlow(&standardRules, t); source == FreeFlowSent {
+	if _, source := s.freeFlow(t); source == FreeFlowSent {
 		t = min(t, s.Latest[FreeFlowSpeed].Time)
 	}
 	return t

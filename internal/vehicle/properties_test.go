@@ -35,9 +35,9 @@ func check(t interface{ Fatalf(string, ...any) }, s State) {
 		t.Fatalf("mean speed is %g", m)
 	}
 	if m := s.Traffic; !(m.Share >= 0 && m.Share < 1000) || !(m.MeanSeconds >= 0 && m.MeanSeconds <= 60.01) ||
-		!(m.Stop >= 0 && m.Stop <= standardRules.longStop) ||
-		!(m.Rolled >= 0 && m.Rolled <= 1.001*standardRules.moveUp) ||
-		!(m.Cruise >= 0 && m.Cruise <= 1.001*standardRules.mostAssumed/standardRules.perCruise) ||
+		!(m.Stop >= 0 && m.Stop <= longStop) ||
+		!(m.Rolled >= 0 && m.Rolled <= 1.001*moveUp) ||
+		!(m.Cruise >= 0 && m.Cruise <= 1.001*mostAssumed/perCruise) ||
 		m.Start > s.Time || m.Changed > s.Time || (m.Start != 0) != speedRead || m.Source >= NumFreeFlowSources {
 		t.Fatalf("traffic is %+v at %d, speed read: %v", m, s.Time, speedRead)
 	}

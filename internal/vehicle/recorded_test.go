@@ -58,19 +58,6 @@ func (r recording) sessions() []recording {
 	return parts
 }
 
-// thinned keeps all labels, but the readings only of every n-th row, where n is the parameter
-// every.
-func (r recording) thinned(every int) recording {
-	thin := recording{name: r.name, labels: r.labels}
-	for i, x := range r.samples {
-		if i%every != 0 {
-			x.Readings = vehicle.Readings{}
-		}
-		thin.samples = append(thin.samples, x)
-	}
-	return thin
-}
-
 // confusion counts labelled rows; the first index is the label, the second the verdict. Verdict 0
 // means that there is none.
 type confusion [4][4]float64
@@ -101,22 +88,6 @@ func (c *confusion) f1() (of [4]float64, macro float64) {
 	return of, macro
 }
 
-// withShares returns the confusion that the rule would have with another distribution of the
-// labels. The parameters are the shares of the labels normal, slow and jam. For each label, the
-// shares of right and wrong verdicts remain as they are.
-func (c *confusion) withShares(normal, slow, jam float64) (o confusion) {
-	for k, share := range []float64{normal, slow, jam} {
-		var rows float64
-		for _, n := range c[k+1] {
-			rows += n
-		}
-		for j, n := range c[k+1] {
-			o[k+1][j] = share * n / rows
-		}
-	}
-	return o
-}
-
 func (c *confusion) String() string {
 	f, macro := c.f1()
 	return fmt.Sprintf("macro-F1 %.3f  normal %.3f  slow %.3f  jam %.3f", macro, f[1], f[2], f[3])
@@ -126,7 +97,6 @@ func (c *confusion) String() string {
 type outcome struct {
 	confusion confusion
 	seconds   [4]float64 // driven in each state
-	changes   []vehicle.UnixMilli
 }
 
 // longestDrivenGap is the longest step between two samples that is included in the time
@@ -134,7 +104,7 @@ type outcome struct {
 const longestDrivenGap = 75 * time.Second
 
 // drive runs the rules over a recording. A verdict older than five minutes is ignored.
-func (r *recording) drive(rules *vehicle.Rules) outcome {
+func (r *recording) drive() outcome {
 	var o outcome
 	var s vehicle.State
 	was := vehicle.DrivingState(0)
@@ -145,14 +115,11 @@ func (r *recording) drive(rules *vehicle.Rules) outcome {
 				o.seconds[was] += step.Seconds()
 			}
 		}
-		s = vehicle.ObserveWith(rules, s, *x)
+		s = vehicle.Observe(s, *x)
 		v := s.Driving()
 		now := v.State
 		if v.At(x.Time, 5*time.Minute) != vehicle.Answered {
 			now = 0
-		}
-		if was != 0 && now != 0 && now != was {
-			o.changes = append(o.changes, x.Time)
 		}
 		was = now
 		if l := r.labels[i]; l != 0 {

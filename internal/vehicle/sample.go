@@ -44,6 +44,15 @@ func (r *Readings) Empty() bool { return r.present == 0 }
 // Value returns the signal's value in its unit; ok is false if it was not read.
 func (r *Readings) Value(s Signal) (v float32, ok bool) { return r.value[s], r.Has(s) }
 
+// Speed returns the car's speed in km/h: the value of the signal Speed if it was read, otherwise
+// that of OBDSpeed. The result ok is false if neither was read.
+func (r *Readings) Speed() (kmh float32, ok bool) {
+	if r.Has(Speed) {
+		return r.Value(Speed)
+	}
+	return r.Value(OBDSpeed)
+}
+
 // Set records a reading in the signal's unit. For a value that the sensor cannot report it
 // records nothing and returns an error that wraps [ErrImpossible].
 func (r *Readings) Set(s Signal, v float64) error {

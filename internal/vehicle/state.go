@@ -49,16 +49,7 @@ type Reading struct {
 // times are equal, the sample adds the signals that were not yet read at that time. For a signal
 // that was already read at that time, the first reading is kept, so a repeated sample changes
 // nothing. Fold allocates nothing.
-func (s *State) Fold(x *Sample) (changed bool) { return s.fold(&standardRules, x) }
-
-// Observe returns the state after a sample, and leaves s unchanged. [State.Fold] changes the state
-// in place.
-func Observe(s State, x Sample) State {
-	s.Fold(&x)
-	return s
-}
-
-func (s *State) fold(rules *rules, x *Sample) (changed bool) {
+func (s *State) Fold(x *Sample) (changed bool) {
 	if x.Time < s.Time {
 		return false
 	}
@@ -78,12 +69,12 @@ func (s *State) fold(rules *rules, x *Sample) (changed bool) {
 		s.ThrottleMemory.runRules(s)
 	}
 	s.observeThrottle(r, fresh, x.Time)
-	before, _ := s.speed()
+	before, _ := s.Speed()
 	parked := s.Driving().NotDriving
 	// The speed rule needs the previous speed, so it runs before the latest readings are
 	// replaced.
 	if g, ok := speedOf(has); ok {
-		s.observeSpeed(rules, r.value[g], x.Time)
+		s.observeSpeed(r.value[g], x.Time)
 	}
 	s.Time = x.Time
 	for i := range s.Latest {
@@ -99,6 +90,13 @@ func (s *State) fold(rules *rules, x *Sample) (changed bool) {
 		s.Traffic.Start, s.Traffic.Cruise = x.Time, 0
 	}
 	return true
+}
+
+// Observe returns the state after a sample, and leaves s unchanged. [State.Fold] changes the state
+// in place.
+func Observe(s State, x Sample) State {
+	s.Fold(&x)
+	return s
 }
 
 // observeCodes folds a list of trouble codes into the state. The parameter listed reports whether

@@ -18,37 +18,33 @@ const (
 	numThrottleRules = iota
 )
 
-// throttleRules gives each rule its name, version, source and text. The source is the check in the
-// car's own engine computer that finds the same fault. The check is named by the SAE J2012 trouble
-// codes that it sets. The engine computer checks raw voltages every few milliseconds. The rules
-// here receive readings that are seconds apart, so they wait longer before they raise an alarm. The
-// version of a rule increases with every change of what the rule finds.
+// throttleRules gives each rule its name, version and text. The version of a rule increases with
+// every change of what the rule finds. The comment of a rule is its source: the check in the car's
+// own engine computer that finds the same fault. The check is named by the SAE J2012 trouble codes
+// that it sets. The engine computer checks raw voltages every few milliseconds. The rules here
+// receive readings that are seconds apart, so they wait longer before they raise an alarm.
 var throttleRules = [numThrottleRules]struct {
 	name    string
 	version int
-	source  string
 	text    string
 }{
-	NoThrottleRule: {"throttle/none", 1, "",
-		"normal: every measure is within its limit"},
-	RuleTroubleCode: {"throttle/trouble-code", 2,
-		"SAE J2012 families P0120–P0124, P0220–P0229, P0638, P0639, P2100–P2140, P2172–P2176",
-		"the car reports a trouble code of its throttle or pedal"},
+	NoThrottleRule: {"throttle/none", 1, "normal: every measure is within its limit"},
+	// SAE J2012 families P0120–P0124, P0220–P0229, P0638, P0639, P2100–P2140, P2172–P2176.
+	RuleTroubleCode: {"throttle/trouble-code", 2, "the car reports a trouble code of its throttle or pedal"},
+	// Voltage correlation: P2135 (throttle A/B), P2138 (pedal D/E).
 	RuleRedundantSensors: {"throttle/redundant-sensors", 2,
-		"voltage correlation: P2135 (throttle A/B), P2138 (pedal D/E)",
 		"two sensors of one position no longer agree as they did on this car"},
-	RulePlateCommand: {"throttle/plate-command", 3,
-		"throttle actuator range/performance and stuck plate: P2101, P0638, P2111, P2112",
-		"the plate is not where it is commanded to be"},
-	RulePlatePedal: {"throttle/plate-pedal", 3, "throttle position rationality: P0121, P0068, P2119",
-		"the plate no longer moves when it is asked to, as it did on this car"},
-	RuleStuckSensor: {"throttle/stuck-sensor", 2, "sensor range/performance: P0121, P0221, P2121, P2126",
-		"a sensor is stuck while its partner moves"},
+	// Throttle actuator range/performance and stuck plate: P2101, P0638, P2111, P2112.
+	RulePlateCommand: {"throttle/plate-command", 3, "the plate is not where it is commanded to be"},
+	// Throttle position rationality: P0121, P0068, P2119.
+	RulePlatePedal: {"throttle/plate-pedal", 3, "the plate no longer moves when it is asked to, as it did on this car"},
+	// Sensor range/performance: P0121, P0221, P2121, P2126.
+	RuleStuckSensor: {"throttle/stuck-sensor", 2, "a sensor is stuck while its partner moves"},
+	// Circuit low and high: P0122, P0123, P0222, P0223, P2122, P2123, P2127, P2128.
 	RuleElectricalLimit: {"throttle/electrical-limit", 2,
-		"circuit low and high: P0122, P0123, P0222, P0223, P2122, P2123, P2127, P2128",
 		"a sensor is at the end of its electrical range, where this car's does not rest"},
-	RuleNoise: {"throttle/noise", 2, "circuit intermittent: P0124, P0224, P2124, P2129",
-		"a sensor moves where no plate or pedal does"},
+	// Circuit intermittent: P0124, P0224, P2124, P2129.
+	RuleNoise: {"throttle/noise", 2, "a sensor moves where no plate or pedal does"},
 }
 
 // String returns the rule's name.

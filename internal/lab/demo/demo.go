@@ -18,6 +18,7 @@ import (
 	"carstate/internal/lab/drivelog"
 	"carstate/internal/lab/sender"
 	"carstate/internal/lab/simulate"
+	"carstate/internal/periodic"
 	"carstate/internal/vehicle"
 )
 
@@ -85,8 +86,8 @@ func (s Service) Prepare(ctx context.Context) (token string, err error) {
 // lastSpeed returns the time of the last sample that has a speed.
 func lastSpeed(samples []vehicle.Sample) time.Time {
 	for i := len(samples) - 1; i >= 0; i-- {
-		if x := &samples[i]; x.Has(vehicle.Speed) || x.Has(vehicle.OBDSpeed) {
-			return x.Time.Time()
+		if _, ok := samples[i].Speed(); ok {
+			return samples[i].Time.Time()
 		}
 	}
 	return time.Time{}
@@ -107,20 +108,13 @@ func answered(ctx context.Context, service *client.Client, since time.Time) erro
 
 // poll calls ask every 20 ms until it returns nil. If ctx ends first, poll returns the last error
 // of ask.
-func poll(ctx context.Context, ask func() error) error {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := ask()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-tick.C:
+func poll(ctx context.Context, ask func() error) (err error) {
+	for range periodic.NowAndEvery(ctx, 20*time.Millisecond) {
+		if err = ask(); err == nil {
+			break
 		}
 	}
+	return err
 }
 
 // Fleet returns the configuration of a simulated fleet with the given number of cars, in which at

@@ -84,10 +84,8 @@ func countRows(t *testing.T, file string) int {
 
 func topSpeed(d *Drive) (top float32) {
 	for i := range d.Rows {
-		for _, s := range []vehicle.Signal{vehicle.Speed, vehicle.OBDSpeed} {
-			if v, ok := d.Rows[i].Readings.Value(s); ok {
-				top = max(top, v)
-			}
+		if v, ok := d.Rows[i].Readings.Speed(); ok {
+			top = max(top, v)
 		}
 	}
 	return top

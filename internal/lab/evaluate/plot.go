@@ -45,11 +45,7 @@ func (t *Track) add(at time.Duration, pause bool, r *drivelog.Row, verdict vehic
 	if pause {
 		t.pauses = append(t.pauses, at)
 	}
-	v, ok := r.Readings.Value(vehicle.Speed)
-	if !ok {
-		v, ok = r.Readings.Value(vehicle.OBDSpeed)
-	}
-	if ok {
+	if v, ok := r.Readings.Speed(); ok {
 		t.speeds = append(t.speeds, speedAt{at, v, pause})
 	}
 	var broken vehicle.DrivingState
