@@ -119,7 +119,7 @@ func TestInventedCars(t *testing.T) {
 				if every > 2*time.Second {
 					within = 40 * every
 				}
-				o := try(t, s, j.Begin(Fault{Kind: Offset, On: vehicle.AcceleratorPositionD, Size: 20}),
+				o := try(s, j.Begin(Fault{Kind: Offset, On: vehicle.AcceleratorPositionD, Size: 20}),
 					d.samples[half:], time.Hour+within)
 				if !o.found || o.after > within {
 					t.Errorf("%s %s: a pedal sensor 20 %% off: found %v after %v, want within %v", car, d.name, o.found,

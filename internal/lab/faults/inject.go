@@ -79,7 +79,7 @@ func (j Injector) Begin(f Fault) *Injector {
 // Apply changes the readings of a sample as the fault does. It returns, in percent, the greatest
 // difference between a changed reading and its healthy value. If the sample has no reading of the
 // sensors concerned, the result is 0.
-func (j *Injector) Apply(r *vehicle.Readings) (changed float64, err error) {
+func (j *Injector) Apply(r *vehicle.Readings) (changed float64) {
 	concerned := []vehicle.Signal{j.fault.On}
 	if j.fault.Kind >= StuckPlate {
 		concerned = plateSensors[:]
@@ -93,10 +93,10 @@ func (j *Injector) Apply(r *vehicle.Readings) (changed float64, err error) {
 		faulty := quantised(j.value(g, healthy))
 		changed = max(changed, math.Abs(faulty-healthy))
 		if err := r.Set(g, faulty); err != nil {
-			return 0, err
+			panic(err) // cannot happen, because every sensor with a fault reads 0 to 100 %
 		}
 	}
-	return changed, nil
+	return changed
 }
 
 func (j *Injector) value(g vehicle.Signal, healthy float64) float64 {

@@ -58,9 +58,9 @@ func newFaultBook(cars int, perHour float64, seed uint64) *faultBook {
 // apply changes the readings r of a car if the car has a fault. Before that, it ends the fault if
 // its time is over, or begins a new fault at random. The parameter at is the time of the readings,
 // from the beginning of the fleet. The readings of a parked car are not changed.
-func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error {
+func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) {
 	if !r.Has(vehicle.ThrottlePosition) {
-		return nil // the car is parked
+		return // the car is parked
 	}
 	c := &b.cars[car]
 	gone := at - c.last
@@ -77,13 +77,12 @@ func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) error 
 			c.injector = c.healthy.Begin(c.now.fault)
 			b.all = append(b.all, c.now)
 		}
-		return nil
+		return
 	}
-	changed, err := c.injector.Apply(r)
+	changed := c.injector.Apply(r)
 	if c.now.observable == 0 && changed >= deviation(c.now.fault) {
 		c.now.observable = at
 	}
-	return err
 }
 
 // deviation returns the largest error that the readings of a healthy sensor may have for some

@@ -27,8 +27,12 @@ type Report struct {
 // that was compared is one row of the embedded Agreement.
 type drivingScore struct {
 	score.Agreement
-	Disagreed       int         `json:"disagreed"`
-	SoonAfter       int         `json:"disagreed_within_60_s_of_a_change"`
+	// Disagreed counts the answers about cars on a road that differ from the truth. SoonAfter
+	// counts those of them that came soon after the road's state changed.
+	Disagreed int `json:"disagreed"`
+	SoonAfter int `json:"disagreed_within_60_s_of_a_change"`
+	// ParkedRight counts the answers about parked cars that said "not driving", and
+	// ParkedOtherwise the others. Behind counts the answers too old to be compared.
 	ParkedRight     int         `json:"parked_and_not_driving"`
 	ParkedOtherwise int         `json:"parked_and_otherwise"`
 	Behind          int         `json:"answers_behind"`
@@ -85,19 +89,21 @@ func (s *Simulation) Report() *Report {
 	}
 	b := s.score
 	if b.Rows > 0 {
-		r.Driving = &drivingScore{b.Agreement, b.disagreed, b.soon, b.parked[1], b.parked[0], b.behind, nil, b.byFlow}
+		r.Driving = new(b.drivingScore)
 		for _, kmh := range slices.Sorted(maps.Keys(b.byRoad)) {
 			r.Driving.Roads = append(r.Driving.Roads, roadScore{kmh, *b.byRoad[kmh]})
 		}
 	}
-	if b.faulty != (throttleCounts{}) || b.healthy != (throttleCounts{}) {
-		r.Throttle = s.throttleReport()
+	if b.Faulty != (throttleCounts{}) || b.Healthy != (throttleCounts{}) {
+		r.Throttle = s.judgeThrottle()
 	}
 	return r
 }
 
-func (s *Simulation) throttleReport() *throttleReport {
-	r := &throttleReport{Faulty: s.score.faulty, Healthy: s.score.healthy, FalseAlarms: s.score.falseAlarms}
+// judgeThrottle returns the counts of the scoreboard together with the scores for each kind of fault.
+// The caller holds mu.
+func (s *Simulation) judgeThrottle() *throttleReport {
+	r := new(s.score.throttleReport)
 	telling, found, alarms := 0, 0, 0
 	for kind := range faults.Kind(faults.NumKinds) {
 		k := faultKind{Kind: kind.String()}

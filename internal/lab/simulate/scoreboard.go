@@ -11,18 +11,11 @@ import (
 
 // scoreBoard counts how verdicts agree with the truth.
 type scoreBoard struct {
-	score.Agreement                              // of cars on a road
-	byRoad          map[float64]*score.Agreement // by the road's speed limit, in km/h
-	byFlow          [10][4]int                   // by tenths of the speed in light traffic, then by verdict
-	parked          [2]int                       // answers about parked cars; index 1: the service said "not driving"
-	behind          int                          // answers too old to be compared
-	disagreed       int                          // answers about cars on a road that differ from the truth
-	soon            int                          // of disagreed, those soon after the road's state changed
-	faulty          throttleCounts
-	healthy         throttleCounts
-	alarmed         []bool // by car: the car is healthy, and the last answer said "anomaly"
-	falseAlarms     int
-	failed          int // queries that failed
+	drivingScore                                // without Roads
+	throttleReport                              // without figures that depend on the faults of the cars
+	byRoad         map[float64]*score.Agreement // by the road's speed limit, in km/h
+	alarmed        []bool                       // by car: the car is healthy, and the last answer said "anomaly"
+	failed         int                          // queries that failed
 }
 
 // throttleCounts are counts of answers about throttle systems.
@@ -117,11 +110,11 @@ func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	said := stateOf(a)
 	switch {
 	case k.behind(a) && !k.ended:
-		b.behind++
+		b.Behind++
 	case k.Parked && a.Reason == client.ReasonNotDriving:
-		b.parked[1]++
+		b.ParkedRight++
 	case k.Parked:
-		b.parked[0]++
+		b.ParkedOtherwise++
 	case k.Driving != 0:
 		road := b.byRoad[k.LimitKmh]
 		if road == nil {
@@ -130,11 +123,11 @@ func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 		}
 		b.Add(k.Driving, said)
 		road.Add(k.Driving, said)
-		b.byFlow[min(int(10*k.OfFreeFlow), 9)][said]++
+		b.ByFlow[min(int(10*k.OfFreeFlow), 9)][said]++
 		if said != k.Driving {
-			b.disagreed++
+			b.Disagreed++
 			if k.now-k.Since < changedSoon {
-				b.soon++
+				b.SoonAfter++
 			}
 		}
 	}
@@ -149,7 +142,7 @@ func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
 	switch f := k.fault; {
 	case f != nil:
 		if f.observable != 0 {
-			b.faulty.add(a.System)
+			b.Faulty.add(a.System)
 			if k.now-f.observable >= tellable {
 				f.asked++
 			}
@@ -158,9 +151,9 @@ func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
 			f.found = k.now
 		}
 	case k.mended == 0 || k.now-k.mended >= recovers:
-		b.healthy.add(a.System)
+		b.Healthy.add(a.System)
 		if alarm && !b.alarmed[i] {
-			b.falseAlarms++
+			b.FalseAlarms++
 		}
 		b.alarmed[i] = alarm
 	}

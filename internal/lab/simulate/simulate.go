@@ -148,7 +148,7 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	if s.Developer != nil {
 		watchers.Go(func() { s.askOnAndOn(watching) })
 	}
-	err := s.drive(ctx)
+	s.drive(ctx)
 	for _, lane := range s.lanes {
 		close(lane)
 	}
@@ -158,11 +158,11 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
-	if err == nil && ctx.Err() == nil && s.Developer != nil {
+	if ctx.Err() == nil && s.Developer != nil {
 		s.end()
 		s.askAll(ctx)
 	}
-	return err
+	return nil
 }
 
 // end records that all samples are acknowledged, and sets judgedBy to judgedWithin from now. Until
@@ -173,21 +173,18 @@ func (s *Simulation) end() {
 	s.ended, s.judgedBy = true, time.Now().Add(judgedWithin)
 }
 
-// drive advances the fleet at the speed of the clock, until Duration has passed or ctx ends. In
-// both cases, it returns nil. While the fleet's time is behind the clock, for example because the
+// drive advances the fleet at the speed of the clock, until Duration has passed or ctx ends. While the fleet's time is behind the clock, for example because the
 // fleet began in the past (Backdate), drive advances the fleet as fast as the connections accept
 // its samples.
-func (s *Simulation) drive(ctx context.Context) error {
+func (s *Simulation) drive(ctx context.Context) {
 	for {
 		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
 		if periodic.Pause(ctx, time.Until(due)) != nil || ctx.Err() != nil {
-			return nil
+			return
 		}
-		if err := s.step(ctx); err != nil {
-			return err
-		}
+		s.step(ctx)
 		if s.Duration > 0 && s.fleet.Now() >= s.Backdate+s.Duration {
-			return nil
+			return
 		}
 	}
 }
@@ -195,14 +192,12 @@ func (s *Simulation) drive(ctx context.Context) error {
 // step advances the fleet by one step of time, applies the faults to the readings of the cars, and
 // puts the samples into the lanes, the queues of the connections. All samples of a car use the same
 // lane.
-func (s *Simulation) step(ctx context.Context) (err error) {
+func (s *Simulation) step(ctx context.Context) {
 	var samples []vehicle.Sample
 	var cars []int
 	s.mu.Lock()
-	stepErr := s.fleet.Step(func(i int, at time.Duration, r vehicle.Readings) {
-		if ferr := s.faults.apply(i, at, &r); ferr != nil {
-			err = ferr
-		}
+	s.fleet.Step(func(i int, at time.Duration, r vehicle.Readings) {
+		s.faults.apply(i, at, &r)
 		x := vehicle.Sample{Vehicle: s.ids[i], Time: s.begin.Add(at), Readings: r}
 		s.latest[i] = x.Time
 		samples, cars = append(samples, x), append(cars, i)
@@ -212,18 +207,14 @@ func (s *Simulation) step(ctx context.Context) (err error) {
 		s.truth[i] = s.fleet.Truth(i)
 	}
 	s.mu.Unlock()
-	if err = errors.Join(err, stepErr); err != nil {
-		return err
-	}
 	for i := range samples {
 		select {
 		case s.lanes[cars[i]%len(s.lanes)] <- samples[i]:
 			s.handed.Add(1)
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
-	return nil
 }
 
 // send sends the samples of a lane, the queue of a connection, over that connection. It sends them
@@ -334,13 +325,11 @@ func Teach(ctx context.Context, door sender.Sender, c *Config) error {
 	for light.Now() < lightTime {
 		var samples []vehicle.Sample
 		for len(samples) < sender.Batch && light.Now() < lightTime {
-			if err := light.Step(func(i int, at time.Duration, r vehicle.Readings) {
+			light.Step(func(i int, at time.Duration, r vehicle.Readings) {
 				if r.Has(vehicle.CurrentLatitude) {
 					samples = append(samples, vehicle.Sample{Vehicle: ids[i], Time: begin.Add(at), Readings: r})
 				}
-			}); err != nil {
-				return err
-			}
+			})
 		}
 		if err := sender.All(ctx, door, samples, func(int) {}); err != nil {
 			return err

@@ -187,17 +187,14 @@ func (f *Fleet) Truth(i int) Truth {
 // Step advances all cars by the time [Step], and calls report for each report that a car sends in
 // this time: with the number of the car, from 0, the time of the report on the clock of
 // [Fleet.Now], and the readings. The reports of one car are in the order of their times.
-func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings)) error {
+func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings)) {
 	f.advance()
 	for i, c := range f.cars {
 		for c.due <= f.now {
 			ago := (f.now - c.due).Seconds()
-			r, err := c.read(f.tremble, c.due, ago, f.config.FreeFlow)
-			if err == nil && !f.config.WithoutPositions {
-				err = c.locate(f.sky, c.due, ago, &r)
-			}
-			if err != nil {
-				return err
+			r := c.read(f.tremble, c.due, ago, f.config.FreeFlow)
+			if !f.config.WithoutPositions {
+				c.locate(f.sky, c.due, ago, &r)
 			}
 			report(i, c.due-f.epoch, r)
 			every := f.interval()
@@ -207,7 +204,6 @@ func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings))
 			c.due += max(time.Millisecond, time.Duration(every*(0.8+0.4*f.tremble.Float64())))
 		}
 	}
-	return nil
 }
 
 // target returns how many cars a road should have at the time now. This number rises and falls

@@ -1,7 +1,6 @@
 package traffic
 
 import (
-	"errors"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -44,12 +43,12 @@ func (p *point) stray(random *rand.Rand, meter, keep float64) {
 // of seconds ago, so locate computes back from the present position. A parked car is at the kerb
 // where it left its road. In side streets, locate adds nothing: the receiver is assumed to have no
 // reception there, as a real one between high buildings.
-func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *vehicle.Readings) error {
+func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *vehicle.Readings) {
 	var is point
 	var heading, mps float64
 	switch c.place {
 	case sideStreet:
-		return nil
+		return
 	case parked:
 		is = c.left
 	case onRoad:
@@ -67,14 +66,11 @@ func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *ve
 	is.northMeter += c.drift.northMeter + c.jitter.northMeter
 
 	latitude, longitude := is.degrees()
-	errs := []error{
-		r.Set(vehicle.CurrentLatitude, latitude),
-		r.Set(vehicle.CurrentLongitude, longitude),
-		r.Set(vehicle.CurrentAccuracy, math.Round(10*accuracyMeter*(1+0.1*random.Float64()))/10),
-	}
+	set(r, vehicle.CurrentLatitude, latitude)
+	set(r, vehicle.CurrentLongitude, longitude)
+	set(r, vehicle.CurrentAccuracy, math.Round(10*accuracyMeter*(1+0.1*random.Float64()))/10)
 	if mps >= leastCourseMps {
 		degrees := (heading + courseMps/mps*random.NormFloat64()) * 180 / math.Pi
-		errs = append(errs, r.Set(vehicle.CurrentHeading, math.Mod(math.Round(math.Mod(degrees, 360)+360), 360)))
+		set(r, vehicle.CurrentHeading, math.Mod(math.Round(math.Mod(degrees, 360)+360), 360))
 	}
-	return errors.Join(errs...)
 }

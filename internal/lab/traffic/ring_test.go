@@ -78,7 +78,7 @@ func TestPositions(t *testing.T) {
 		was := make([]*road, len(f.cars))
 		var errs float64
 		for f.Now() < long {
-			if err := f.Step(func(i int, at time.Duration, r vehicle.Readings) {
+			f.Step(func(i int, at time.Duration, r vehicle.Readings) {
 				c := f.cars[i]
 				if c.place == sideStreet {
 					if r.Has(vehicle.CurrentLatitude) || r.Has(vehicle.CurrentHeading) {
@@ -118,9 +118,7 @@ func TestPositions(t *testing.T) {
 						t.Fatalf("a heading that is off by %.0f degrees at %g km/h", by, get(&r, vehicle.Speed))
 					}
 				}
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})
 		}
 		if mean := errs / float64(fixes-parkedFixes); headings < fixes/4 || headings == fixes || parkedFixes == 0 ||
 			moved == 0 || mean < 3 || mean > 9 {
@@ -136,7 +134,7 @@ func TestWithoutPositions(t *testing.T) {
 	said := func(without bool) (all []string) {
 		f := New(Config{Vehicles: 60, PerSecond: 1, Seed: 7, WithoutPositions: without})
 		for f.Now() < time.Minute {
-			if err := f.Step(func(i int, at time.Duration, r vehicle.Readings) {
+			f.Step(func(i int, at time.Duration, r vehicle.Readings) {
 				if without && r.Has(vehicle.CurrentLatitude) {
 					t.Fatal("a position")
 				}
@@ -145,9 +143,7 @@ func TestWithoutPositions(t *testing.T) {
 					others = append(others, get(&r, s))
 				}
 				all = append(all, fmt.Sprint(i, at, others))
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})
 		}
 		return all
 	}
@@ -171,7 +167,7 @@ func TestFleet_LightDay(t *testing.T) {
 	f.Settle(5 * time.Minute)
 	var normal, all float64
 	for f.Now() < tide {
-		if err := f.Step(func(i int, _ time.Duration, _ vehicle.Readings) {
+		f.Step(func(i int, _ time.Duration, _ vehicle.Readings) {
 			switch f.Truth(i).Driving {
 			case vehicle.NormalDriving:
 				normal++
@@ -179,9 +175,7 @@ func TestFleet_LightDay(t *testing.T) {
 			case vehicle.SlowDriving, vehicle.TrafficJam:
 				all++
 			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		})
 	}
 	if all == 0 || normal < 0.98*all {
 		t.Errorf("normal in %.0f of %.0f readings", normal, all)

@@ -1,7 +1,6 @@
 package traffic
 
 import (
-	"errors"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -87,16 +86,13 @@ const (
 // read returns the readings of all sensors at the time in the parameter at. The parameter seconds
 // is how many seconds ago this time was; read computes the car's speed at this time from its
 // present speed. The readings of a parked car are only speed 0, engine speed 0 and ignition off.
-func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (vehicle.Readings, error) {
-	var r vehicle.Readings
-	var errs []error
-	set := func(s vehicle.Signal, v float64) { errs = append(errs, r.Set(s, v)) }
+func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (r vehicle.Readings) {
 	if c.place == parked {
-		set(vehicle.Speed, 0)
-		set(vehicle.EngineSpeed, 0)
-		errs = append(errs, r.SetIgnition(vehicle.IgnitionOff))
+		set(&r, vehicle.Speed, 0)
+		set(&r, vehicle.EngineSpeed, 0)
+		set(&r, vehicle.LowVoltageSystemState, float64(vehicle.IgnitionOff))
 		c.lastAt, c.ignitionDue = 0, 0
-		return r, errors.Join(errs...)
+		return r
 	}
 	mps := max(0, c.mps-c.mps2*seconds)
 	kmh := mps * 3.6
@@ -105,8 +101,8 @@ func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlo
 	} else {
 		kmh = 0 // wheel sensors count teeth, and none passed
 	}
-	set(vehicle.Speed, math.Round(kmh*10)/10)
-	set(vehicle.EngineSpeed, math.Round(4*(engineRPM(kmh)+8*random.NormFloat64()))/4)
+	set(&r, vehicle.Speed, math.Round(kmh*10)/10)
+	set(&r, vehicle.EngineSpeed, math.Round(4*(engineRPM(kmh)+8*random.NormFloat64()))/4)
 
 	gone := footSeconds
 	if c.lastAt != 0 {
@@ -126,7 +122,7 @@ func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlo
 	c.lastPercent, c.lastAt = command, at
 
 	sense := func(s vehicle.Signal, on scale, percent, noise float64) {
-		set(s, oneByte(on.closed+on.span*percent/100+noise*random.NormFloat64()))
+		set(&r, s, oneByte(on.closed+on.span*percent/100+noise*random.NormFloat64()))
 	}
 	sense(vehicle.ThrottlePosition, c.plateA, plate, plateNoisePercent)
 	sense(vehicle.ThrottlePositionB, c.plateB, plate, plateNoisePercent)
@@ -135,16 +131,23 @@ func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlo
 	sense(vehicle.AcceleratorPositionE, c.pedalE, pedal, pedalNoisePercent)
 	if at >= c.ignitionDue {
 		c.ignitionDue = at + ignitionEvery
-		errs = append(errs, r.SetIgnition(vehicle.IgnitionOn))
+		set(&r, vehicle.LowVoltageSystemState, float64(vehicle.IgnitionOn))
 	}
 	if freeFlow {
 		known := 0.0 // unknown, as in a side street
 		if c.place == onRoad {
 			known = math.Round(c.road.light.meanMps * 3.6)
 		}
-		set(vehicle.FreeFlowSpeed, known)
+		set(&r, vehicle.FreeFlowSpeed, known)
 	}
-	return r, errors.Join(errs...)
+	return r
+}
+
+// set adds a reading to r. The models of this package limit each value to what the sensor can give.
+func set(r *vehicle.Readings, s vehicle.Signal, v float64) {
+	if err := r.Set(s, v); err != nil {
+		panic(err) // a fault of a model
+	}
 }
 
 // oneByte rounds a percentage to a multiple of 100/255, because SAE J1979 sends it in one byte.
