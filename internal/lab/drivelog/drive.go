@@ -149,7 +149,7 @@ func readWithin(r io.Reader, max limits) (*Drive, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := readTable(l, max, &a)
+	t, err := readTable(l, &a)
 	if err != nil {
 		return nil, err
 	}

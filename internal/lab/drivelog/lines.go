@@ -27,57 +27,46 @@ var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 // wrong number.
 type lines struct {
 	scan    *bufio.Scanner
-	next    string
-	more    bool
+	max     limits
 	damaged bool
 	err     error
-	max     limits
 }
 
 // openLines returns the lines of r. It unpacks gzip, which it recognizes by its first two bytes,
-// and skips a byte order mark. It returns an error if the gzip header is damaged or if the first
-// line cannot be read.
+// and skips a byte order mark. It returns an error if the gzip header is damaged.
 func openLines(r io.Reader, max limits) (*lines, error) {
 	in := bufio.NewReader(r)
-	l := &lines{max: max}
+	unpacked := &bounded{in, max.unpacked}
 	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		z, err := gzip.NewReader(in)
 		if err != nil {
 			return nil, fmt.Errorf("the gzip file is damaged from its first bytes on; fetch it again: %w", err)
 		}
-		in = bufio.NewReader(&bounded{z, max.unpacked})
-	} else {
-		in = bufio.NewReader(&bounded{in, max.unpacked})
+		unpacked.r = z
 	}
+	in = bufio.NewReader(unpacked)
 	if mark, _ := in.Peek(3); string(mark) == "\xef\xbb\xbf" {
 		in.Discard(3)
 	}
-	l.scan = bufio.NewScanner(in)
+	l := &lines{scan: bufio.NewScanner(in), max: max}
 	l.scan.Buffer(nil, max.line)
-	l.fetch()
-	return l, l.err
+	return l, nil
 }
 
-// Next returns the next line, and true. At the end of the file, and after an error, ok is false,
-// and the returned line must not be used. The error is in the field l.err; at the end of the file,
-// l.err is nil.
-func (l *lines) Next() (line string, ok bool) {
-	if !l.more {
-		return "", false
-	}
-	line = l.next
-	l.fetch()
-	return line, l.err == nil && (l.more || !l.damaged)
-}
-
-func (l *lines) fetch() {
-	if l.more = l.scan.Scan(); l.more {
-		l.next = l.scan.Text()
-		return
+// all yields the lines. It ends at the end of the file, at damage, which it records in the field
+// damaged, and at an error, which it stores in the field err.
+func (l *lines) all(yield func(line string) bool) {
+	line, more := "", l.scan.Scan()
+	for more {
+		line = l.scan.Text()
+		if more = l.scan.Scan(); more && !yield(line) {
+			return
+		}
 	}
 	var corrupt flate.CorruptInputError
 	switch err := l.scan.Err(); {
 	case err == nil:
+		yield(line)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader),
 		errors.As(err, &corrupt):
 		l.damaged = true

@@ -7,18 +7,16 @@ import (
 	"strings"
 )
 
-func readTable(l *lines, max limits, a *account) (*table, error) {
-	t, err := readHeader(l)
-	if err != nil {
-		return nil, err
-	}
+func readTable(l *lines, a *account) (t *table, err error) {
 	joined := false
-	for {
-		text, ok := l.Next()
-		if !ok {
-			break
-		}
+	for text := range l.all {
 		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		if t == nil {
+			if t, err = parseHeader(text); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		if text == t.header {
@@ -26,8 +24,8 @@ func readTable(l *lines, max limits, a *account) (*table, error) {
 			joined = true
 			continue
 		}
-		if t.lines++; t.lines > max.rows {
-			return nil, fmt.Errorf("more than %d rows; split the file", max.rows)
+		if t.lines++; t.lines > l.max.rows {
+			return nil, fmt.Errorf("more than %d rows; split the file", l.max.rows)
 		}
 		if rec, ok := t.parse(text, a); ok {
 			rec.line, rec.joined = t.lines-1, joined
@@ -38,24 +36,17 @@ func readTable(l *lines, max limits, a *account) (*table, error) {
 	if l.damaged {
 		a.mend(damagedEnd)
 	}
+	if t == nil && l.err == nil {
+		return nil, errUnknown
+	}
 	return t, l.err
 }
 
-// readHeader reads the header, the first line that is not blank, and returns a table of the
-// header's format, without rows. If the header is not that of a known format, or if there is none,
-// it returns errUnknown.
-func readHeader(l *lines) (*table, error) {
-	t := &table{comma: ",", timeAt: -1, labelAt: -1}
-	for t.header == "" {
-		text, ok := l.Next()
-		if !ok {
-			if l.err != nil {
-				return nil, l.err
-			}
-			return nil, errUnknown
-		}
-		t.header = strings.TrimSpace(text)
-	}
+// parseHeader parses the header, the first line that is not blank, and returns a table of the
+// header's format, without rows. If the header is not that of a known format, it returns
+// errUnknown.
+func parseHeader(text string) (*table, error) {
+	t := &table{header: text, comma: ",", timeAt: -1, labelAt: -1}
 	if strings.Contains(t.header, ";") {
 		t.comma = ";"
 	}

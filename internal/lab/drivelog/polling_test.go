@@ -203,17 +203,3 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 
 // ms0 reports whether at is still in the first cycle.
 func ms0(at time.Duration) bool { return at < snapshotCycle*snapshotEvery }
-
-// TestPedalsNeverShareAKITRow checks that no row of a KIT log holds readings of both pedal
-// sensors. In a forward-filled row the two sensors seem to agree, but they were read at different
-// times.
-func TestPedalsNeverShareAKITRow(t *testing.T) {
-	for _, name := range []string{"kit.csv", "kit_flaws.csv", "kit_cut.csv"} {
-		d := mustRead(t, string(fixture(t, name)))
-		for i := range d.Rows {
-			if r := &d.Rows[i].Readings; r.Has(vehicle.AcceleratorPositionD) && r.Has(vehicle.AcceleratorPositionE) {
-				t.Errorf("%s: D and E both at %v", name, d.Rows[i].At)
-			}
-		}
-	}
-}

@@ -126,20 +126,6 @@ func TestOpen_Unreadable(t *testing.T) {
 	}
 }
 
-func TestGzipReadsAlike(t *testing.T) {
-	for _, name := range []string{"kit.csv", "tds.csv"} {
-		text := fixture(t, name)
-		plain := mustRead(t, string(text))
-		packed, err := Read(iotest.OneByteReader(bytes.NewReader(zip(t, text))), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(plain, packed) {
-			t.Errorf("%s reads otherwise when packed", name)
-		}
-	}
-}
-
 // TestDamagedGzip checks that a file that was cut off or damaged yields the rows before the damage,
 // without the row in which it ends: the last number may be cut off, for example 6 of 60.5.
 func TestDamagedGzip(t *testing.T) {

@@ -39,7 +39,8 @@ func run(name string, d *drivelog.Drive) (fileResult, Track) {
 	for i := range d.Rows {
 		e.row(vehicle.At(start), &d.Rows[i])
 	}
-	return e.end()
+	e.result.Seconds = e.driven.Seconds()
+	return e.result, e.track
 }
 
 // evaluator runs the rules over the rows of one drive and collects the results.
@@ -88,18 +89,11 @@ func (e *evaluator) throttle(at time.Duration) {
 	}
 	switch {
 	case found && e.anomaly == nil:
+		x := e.state.ExplainThrottle()
 		e.result.Anomalies = append(e.result.Anomalies,
-			anomaly{At: at.Seconds(), Reason: ruleAndText(e.state.ExplainThrottle()), since: at})
+			anomaly{At: at.Seconds(), Reason: x.Rule + ": " + x.Text, since: at})
 		e.anomaly = &e.result.Anomalies[len(e.result.Anomalies)-1]
 	case !found:
 		e.anomaly = nil
 	}
-}
-
-// ruleAndText returns, in words, which rule decided a verdict and what it found.
-func ruleAndText(x vehicle.Explanation) string { return x.Rule + ": " + x.Text }
-
-func (e *evaluator) end() (fileResult, Track) {
-	e.result.Seconds = e.driven.Seconds()
-	return e.result, e.track
 }

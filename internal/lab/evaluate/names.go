@@ -10,31 +10,21 @@ import (
 // base name. Files with the same base name also get the folders in which they differ. Two names are
 // equal only if a file is given twice.
 func ShortNames(paths []string) []string {
-	names, rest := make([]string, len(paths)), make([]string, len(paths))
+	rooted, names := make([]string, len(paths)), make([]string, len(paths))
 	for i, path := range paths {
-		rest[i] = filepath.ToSlash(filepath.Clean(path))
+		rooted[i] = "/" + strings.TrimPrefix(filepath.ToSlash(filepath.Clean(path)), "/")
 	}
-	for longer := true; longer; {
-		count := map[string]int{}
-		for i := range names {
-			count[names[i]]++
+	for i, path := range rooted {
+		at, same := len(path), 0
+		for at > 0 && same != 1 {
+			at, same = strings.LastIndexByte(path[:at], '/'), 0
+			for _, other := range rooted {
+				if strings.HasSuffix(other, path[at:]) {
+					same++
+				}
+			}
 		}
-		longer = false
-		for i := range names {
-			if count[names[i]] < 2 && names[i] != "" || rest[i] == "" {
-				continue
-			}
-			folder, last := rest[i], ""
-			if at := strings.LastIndexByte(folder, '/'); at >= 0 {
-				folder, last = folder[:at], folder[at+1:]
-			} else {
-				folder, last = "", folder
-			}
-			if names[i] != "" {
-				last += "/" + names[i]
-			}
-			names[i], rest[i], longer = last, folder, true
-		}
+		names[i] = path[at+1:]
 	}
 	return names
 }

@@ -256,7 +256,7 @@ func FuzzSamples(f *testing.F) {
 	f.Add([]byte("vehicle,time,latitude,longitude,speed\n\"A\",1e3,0x1p-2,inf,\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		last := vehicle.UnixMilli(math.MinInt64)
-		for x, err := range samples(t.Context(), bytes.NewReader(text), "f", 7) {
+		for x, err := range samples(t.Context(), bytes.NewReader(text), "f", 7, false) {
 			if err != nil {
 				checkError(t, err)
 				return

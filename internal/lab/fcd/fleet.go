@@ -89,27 +89,13 @@ func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[v
 			return
 		}
 		defer in.Close()
-		for x, err := range samples(ctx, in, filepath.Base(f.path), base) {
+		for x, err := range samples(ctx, in, filepath.Base(f.path), base, f.WithoutPositions) {
 			x.Vehicle = f.prefix + x.Vehicle
-			if f.WithoutPositions {
-				x.Readings = speedOnly(x.Readings)
-				if err == nil && x.Empty() {
-					continue
-				}
-			}
 			if !yield(x, err) {
 				return
 			}
 		}
 	}
-}
-
-// speedOnly returns a copy of r with its speed and no other reading.
-func speedOnly(r vehicle.Readings) (speed vehicle.Readings) {
-	if v, ok := r.Value(vehicle.Speed); ok {
-		_ = speed.Set(vehicle.Speed, float64(v)) // cannot fail, since the value was set before
-	}
-	return speed
 }
 
 // open opens a file and refuses a pipe, which could not be read twice.
@@ -139,8 +125,10 @@ var fleetSignals = [...]vehicle.Signal{
 	vehicle.CurrentLatitude, vehicle.CurrentLongitude, vehicle.Speed, vehicle.CurrentHeading, vehicle.CurrentAccuracy,
 }
 
-// samples is like [Fleet.Samples] for a reader; name is the file's name in errors.
-func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
+// samples is like [Fleet.Samples] for a reader; name is the file's name in errors. If speedOnly is
+// true, the samples have only the speed.
+func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMilli,
+	speedOnly bool) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		t, err := openTable(r, name, fleetColumns, neededFleetColumns)
 		if err != nil {
@@ -149,7 +137,7 @@ func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMil
 		}
 		var last time.Duration
 		for t.next(ctx) {
-			x, at, err := t.sample(base)
+			x, at, err := t.sample(base, speedOnly)
 			if err == nil && at < last {
 				err = t.complain("its time is before that of the row above; sort the file by time")
 			}
@@ -169,7 +157,7 @@ func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMil
 }
 
 // sample returns the sample of the present row, and its time, counted from the file's time 0.
-func (t *table) sample(base vehicle.UnixMilli) (x vehicle.Sample, at time.Duration, err error) {
+func (t *table) sample(base vehicle.UnixMilli, speedOnly bool) (x vehicle.Sample, at time.Duration, err error) {
 	if x.Vehicle, err = t.vehicle(0); err != nil {
 		return x, 0, err
 	}
@@ -179,7 +167,7 @@ func (t *table) sample(base vehicle.UnixMilli) (x vehicle.Sample, at time.Durati
 	x.Time = base.Add(at)
 	for i, signal := range fleetSignals {
 		cell := t.cell(2 + i)
-		if cell == "" {
+		if cell == "" || speedOnly && signal != vehicle.Speed {
 			continue
 		}
 		v, err := strconv.ParseFloat(cell, 64)

@@ -147,12 +147,10 @@ func (t *table) vehicle(column int) (vehicle.ID, error) {
 	if id, ok := t.known[text]; ok {
 		return id, nil
 	}
-	id, err := vehicle.ParseID(strings.Clone(text)) // so that the row is not kept in memory
+	id, err := vehicle.ParseReportingID(strings.Clone(text)) // so that the row is not kept in memory
 	switch {
 	case err != nil:
 		return "", t.complain("%w", err)
-	case len(id) > vehicle.MaxReportingID:
-		return "", t.complain("a vid has at most %d characters", vehicle.MaxReportingID)
 	case len(t.known) == maxVehicles:
 		return "", t.complain("there are more than %d vehicles; split the file", maxVehicles)
 	}
