@@ -43,49 +43,53 @@ func FuzzPositions(f *testing.F) {
 	f.Add(appendFuzzed(drive(44, 11, 0, 0), 0, -5000, 500, nan, math.Inf(1), float32(nan), -1))
 	f.Add(appendFuzzed(drive(44, 11, 0.001, 0), 0, 1, 500, 44.012, 11.0009, 360, 50))
 	f.Add(appendFuzzed(appendFuzzed(nil, 0, math.MaxInt32, 0, 90, 180, 0, 0), 0, math.MinInt32, 0, -90, -180, 0, 0))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var m Map
-		m.Share()
-		states := make(map[vehicle.ID]vehicle.State)
-		at := start
-		for ; len(b) >= fuzzedBytes; b = b[fuzzedBytes:] {
-			at += vehicle.UnixMilli(int32(binary.LittleEndian.Uint32(b[1:])))
-			x := vehicle.Sample{Vehicle: vehicle.ID(rune('a' + b[0]%4)), Time: at}
-			single := func(at int) float64 {
-				return float64(math.Float32frombits(binary.LittleEndian.Uint32(b[at:])))
-			}
-			double := func(at int) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b[at:])) }
-			for g, v := range map[vehicle.Signal]float64{
-				vehicle.Speed: single(5), vehicle.CurrentLatitude: double(9), vehicle.CurrentLongitude: double(17),
-				vehicle.CurrentHeading: single(25), vehicle.CurrentAccuracy: single(29),
-			} {
-				_ = x.Set(g, v) // impossible values are refused
-			}
-			s := states[x.Vehicle]
-			next := s
-			if changed := m.Fold(&next, &x); changed != (next != s) {
-				t.Fatalf("Fold returned %v, and changed %+v to %+v", changed, s, next)
-			}
-			inBounds(t, &next)
-			if at < s.Time && next != s {
-				t.Fatalf("an older sample changed %+v to %+v", s, next)
-			}
-			if again := m.Observe(next, x); again != next {
-				t.Fatalf("the same sample again changed %+v to %+v", next, again)
-			}
-			states[x.Vehicle] = next
+	f.Fuzz(func(t *testing.T, b []byte) { foldFuzzed(t, b) })
+}
+
+// foldFuzzed folds the reports in b and checks the states, the stretches, and the evidence for other
+// nodes. A repeated report and an older one must change no state.
+func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
+	var m Map
+	m.Share()
+	states := make(map[vehicle.ID]vehicle.State)
+	at := start
+	for ; len(b) >= fuzzedBytes; b = b[fuzzedBytes:] {
+		at += vehicle.UnixMilli(int32(binary.LittleEndian.Uint32(b[1:])))
+		x := vehicle.Sample{Vehicle: vehicle.ID(rune('a' + b[0]%4)), Time: at}
+		single := func(at int) float64 {
+			return float64(math.Float32frombits(binary.LittleEndian.Uint32(b[at:])))
 		}
-		checkMap(t, &m, at)
-		var n Map
-		for _, message := range m.Drain(1000) {
-			if err := n.Absorb(message); err != nil {
-				t.Fatal("what one node sends another refuses")
-			}
+		double := func(at int) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b[at:])) }
+		for g, v := range map[vehicle.Signal]float64{
+			vehicle.Speed: single(5), vehicle.CurrentLatitude: double(9), vehicle.CurrentLongitude: double(17),
+			vehicle.CurrentHeading: single(25), vehicle.CurrentAccuracy: single(29),
+		} {
+			_ = x.Set(g, v) // impossible values are refused
 		}
-		if n.Len() != m.Len() {
-			t.Fatalf("%d stretches became %d", m.Len(), n.Len())
+		s := states[x.Vehicle]
+		next := s
+		if changed := m.Fold(&next, &x); changed != (next != s) {
+			t.Fatalf("Fold returned %v, and changed %+v to %+v", changed, s, next)
 		}
-	})
+		inBounds(t, &next)
+		if at < s.Time && next != s {
+			t.Fatalf("an older sample changed %+v to %+v", s, next)
+		}
+		if again := m.Observe(next, x); again != next {
+			t.Fatalf("the same sample again changed %+v to %+v", next, again)
+		}
+		states[x.Vehicle] = next
+	}
+	checkMap(t, &m, at)
+	var n Map
+	for _, message := range m.Drain(1000) {
+		if err := n.Absorb(message); err != nil {
+			t.Fatalf("what one node sends another refuses: %v", err)
+		}
+	}
+	if n.Len() != m.Len() {
+		t.Fatalf("%d stretches became %d", m.Len(), n.Len())
+	}
 }
 
 // FuzzAbsorb checks that a message of evidence is either refused as a whole or leaves all
