@@ -4,8 +4,6 @@ import (
 	"errors"
 	"maps"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -96,41 +94,25 @@ const MaxIgnoredNames = 8
 // was last refused. A longer text is cut.
 const MaxRefusalText = 200
 
-// telemetry holds a node's counters for the telemetry of one source.
-type telemetry struct {
-	accepted, ignored atomic.Int64
-	refused           [refusals]atomic.Int64
-	last              atomic.Pointer[lastRefusal]
-
-	mu     sync.Mutex       // guards byName
-	byName map[string]int64 // ignored signals
-}
-
-// lastRefusal is the newest refusal of a source's key or of one of its samples.
-type lastRefusal struct {
-	at   int64 // Unix seconds
-	why  Refusal
-	text string
-}
-
-// counts returns the counters for a source's telemetry. The first call creates these counters. A
-// token's usage has the same type, but a token sends no telemetry, so it needs no memory for them.
-func (u *usage) counts() *telemetry {
-	if t := u.telemetry.Load(); t != nil {
-		return t
+// update calls change with the activity of a source, without its field LastSeen. The first call
+// creates the activity. A token's usage has the same type, but a token sends no telemetry, so it
+// needs no memory for an activity.
+func (u *usage) update(change func(*SourceActivity)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.activity == nil {
+		u.activity = new(SourceActivity)
 	}
-	u.telemetry.CompareAndSwap(nil, new(telemetry))
-	return u.telemetry.Load()
+	change(u.activity)
 }
 
 // CountSamples adds to the source's numbers of accepted samples and of ignored signals, which are
-// signals that no rule uses. It takes no lock.
+// signals that no rule uses.
 func (u *usage) CountSamples(accepted, ignored int) {
-	t := u.counts()
-	t.accepted.Add(int64(accepted))
-	if ignored > 0 {
-		t.ignored.Add(int64(ignored))
-	}
+	u.update(func(a *SourceActivity) {
+		a.Accepted += int64(accepted)
+		a.Ignored += int64(ignored)
+	})
 }
 
 // CountIgnored adds n to the number of ignored signals with this name. It does nothing if
@@ -138,21 +120,22 @@ func (u *usage) CountSamples(accepted, ignored int) {
 // [usage.CountSamples], must limit the length of the name, and must ensure that the name is safe to
 // show.
 func (u *usage) CountIgnored(name string, n int) {
-	t := u.counts()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, known := t.byName[name]; !known && len(t.byName) >= MaxIgnoredNames {
-		return
-	}
-	if t.byName == nil {
-		t.byName = make(map[string]int64)
-	}
-	t.byName[name] += int64(n)
+	u.update(func(a *SourceActivity) {
+		if _, known := a.IgnoredByName[name]; !known && len(a.IgnoredByName) >= MaxIgnoredNames {
+			return
+		}
+		if a.IgnoredByName == nil {
+			a.IgnoredByName = make(map[string]int64)
+		}
+		a.IgnoredByName[name] += int64(n)
+	})
 }
 
 // CountRefused counts n samples of the source, or n uses of its key, that were refused for the
-// reason r. It takes no lock.
-func (u *usage) CountRefused(r Refusal, n int) { u.counts().refused[r].Add(int64(n)) }
+// reason r.
+func (u *usage) CountRefused(r Refusal, n int) {
+	u.update(func(a *SourceActivity) { a.Refused[r] += int64(n) })
+}
 
 // NoteRefused records that the service refused a source's key or its telemetry at the time now for
 // the reason r. Only the newest such record is kept. The text gives the reason in words. It must be
@@ -165,23 +148,19 @@ func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 		const mark = "…"
 		text = strings.ToValidUTF8(text[:MaxRefusalText-len(mark)], "") + mark
 	}
-	last, next := &u.counts().last, &lastRefusal{now.Unix(), r, text}
-	if r != WrongKey {
-		last.Store(next)
-		return
-	}
-	if old := last.Load(); old == nil || old.why == WrongKey || !within(strangersWait, old.at, next.at) {
-		last.CompareAndSwap(old, next) // a concurrent refusal of the source takes precedence
-	}
+	at := time.Unix(now.Unix(), 0).UTC()
+	u.update(func(a *SourceActivity) {
+		if r == WrongKey && a.Reason != WrongKey && at.Sub(a.LastRefused).Abs() <= strangersWait {
+			return
+		}
+		a.LastRefused, a.Reason, a.Text = at, r, text
+	})
 }
 
 // strangersWait is how long the record of a source's refused key or sample is protected from
 // [WrongKey], the reason that is recorded if a stranger logs in with the source's name and a wrong
 // password. Within this time, WrongKey does not replace another reason.
 const strangersWait = 10 * time.Minute
-
-// within reports whether two times in Unix seconds are at most d apart.
-func within(d time.Duration, a, b int64) bool { return max(a-b, b-a) <= int64(d/time.Second) }
 
 // refuseKey counts and records that the source's key was refused at time now for the reason r.
 func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
@@ -205,20 +184,14 @@ func (u *usage) note(err error, now time.Time) {
 }
 
 // Seen returns a copy of this node's counters for a source.
-func (u *usage) Seen() SourceActivity {
-	s := SourceActivity{LastSeen: u.latestUse()}
-	if t := u.telemetry.Load(); t != nil {
-		if l := t.last.Load(); l != nil {
-			s.LastRefused, s.Reason, s.Text = time.Unix(l.at, 0).UTC(), l.why, l.text
-		}
-		s.Accepted, s.Ignored = t.accepted.Load(), t.ignored.Load()
-		for r := range t.refused {
-			s.Refused[r] = t.refused[r].Load()
-		}
-		t.mu.Lock()
-		s.IgnoredByName = maps.Clone(t.byName)
-		t.mu.Unlock()
+func (u *usage) Seen() (s SourceActivity) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.activity != nil {
+		s = *u.activity
+		s.IgnoredByName = maps.Clone(s.IgnoredByName)
 	}
+	s.LastSeen = u.latestUse()
 	return s
 }
 

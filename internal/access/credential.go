@@ -104,9 +104,9 @@ func New(r Request, now time.Time) (Credential, string, error) {
 	}
 	switch {
 	case r.Kind == SandboxKind:
-		c.Name, c.Vehicles = newID(tokenID), SandboxVehicles()
+		c.Name, c.Vehicles = newTokenID(), SandboxVehicles()
 	case r.Kind == TokenKind:
-		c.Name = newID(tokenID)
+		c.Name = newTokenID()
 	case r.Kind == SourceKind && r.Vehicles.none():
 		return Credential{}, "", errSourceWithoutVehicles
 	}

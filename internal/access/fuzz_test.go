@@ -5,6 +5,8 @@ import (
 	"testing"
 )
 
+var kinds = []Kind{TokenKind, SandboxKind, SourceKind, OperatorKind, AdminKind, BackupKind}
+
 // FuzzSecrets checks that each text that Check accepts has the form of a secret, and that Redact
 // leaves no secret in any text.
 func FuzzSecrets(f *testing.F) {

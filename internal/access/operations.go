@@ -2,6 +2,7 @@ package access
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -17,13 +18,8 @@ const (
 	AllOperations = CarDrivingState | ThrottleSystem
 )
 
-var operationNames = []struct {
-	op   Operations
-	name string
-}{
-	{CarDrivingState, "car_driving_state"},
-	{ThrottleSystem, "throttle_system"},
-}
+// operationNames has the names of the operations, in the order of their bits.
+var operationNames = []string{"car_driving_state", "throttle_system"}
 
 // Has reports whether o contains every operation in op.
 func (o Operations) Has(op Operations) bool { return o&op == op }
@@ -31,9 +27,9 @@ func (o Operations) Has(op Operations) bool { return o&op == op }
 // Names returns the names of the operations in the set.
 func (o Operations) Names() []string {
 	var names []string
-	for _, e := range operationNames {
-		if o.Has(e.op) {
-			names = append(names, e.name)
+	for i, name := range operationNames {
+		if o.Has(1 << i) {
+			names = append(names, name)
 		}
 	}
 	return names
@@ -42,18 +38,15 @@ func (o Operations) Names() []string {
 // ParseOperations parses names of operations. An empty list is an error.
 func ParseOperations(names []string) (Operations, error) {
 	var o Operations
-next:
 	for _, n := range names {
-		for _, e := range operationNames {
-			if n == e.name {
-				o |= e.op
-				continue next
-			}
+		i := slices.Index(operationNames, n)
+		if i < 0 {
+			return 0, fmt.Errorf("unknown operation: the operations are %s", strings.Join(operationNames, ", "))
 		}
-		return 0, fmt.Errorf("unknown operation: the operations are %s", strings.Join(AllOperations.Names(), ", "))
+		o |= 1 << i
 	}
 	if o == 0 {
-		return 0, fmt.Errorf("at least one operation is needed: %s", strings.Join(AllOperations.Names(), ", "))
+		return 0, fmt.Errorf("at least one operation is needed: %s", strings.Join(operationNames, ", "))
 	}
 	return o, nil
 }

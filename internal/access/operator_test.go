@@ -12,20 +12,14 @@ import (
 
 func TestOperators(t *testing.T) {
 	var table access.Operators
-	ada, key, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ada, key := addOperator(t, "ada")
 	if !strings.HasPrefix(key, "cso_") || ada.Hash != access.HashOf(key) {
 		t.Errorf("the key is not the record's")
 	}
 	if _, err := table.Verify([]byte(key), noon); !errors.Is(err, access.ErrNotKnown) {
 		t.Errorf("before it is known: %v", err)
 	}
-	bob, bobKey, err := access.New(access.Request{Kind: access.OperatorKind, Name: "bob"}, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bob, bobKey := addOperator(t, "bob")
 	table.Put(bob)
 	table.Put(ada)
 	if o, err := table.Verify([]byte(key), noon); err != nil || o.Name != "ada" {
@@ -68,11 +62,7 @@ func TestOperators(t *testing.T) {
 // source changes, and drops it when the source is removed and added again.
 func TestSourceSighting(t *testing.T) {
 	var table access.Sources
-	src, key, err := access.New(access.Request{Kind: access.SourceKind, Name: "gateway",
-		Vehicles: access.AllVehicles()}, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	src, key := addSource(t, "gateway")
 	table.Put(src)
 	seen := func() access.SourceActivity {
 		g, _ := table.Get("gateway")
@@ -124,25 +114,27 @@ func TestSourceSighting(t *testing.T) {
 		!seen.LastRefused.Equal(noon.Add(4*time.Hour)) {
 		t.Errorf("after telemetry: %+v", seen)
 	}
-	again, _, err := access.New(access.Request{Kind: access.SourceKind, Name: "gateway",
-		Vehicles: access.AllVehicles()},
-		noon.Add(3*time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
-	table.Put(again)
+	src.Created = noon.Add(3 * time.Hour)
+	table.Put(src)
 	if seen := seen(); !reflect.DeepEqual(seen, access.SourceActivity{}) {
 		t.Errorf("another source of this name: %+v", seen)
 	}
 }
 
-// TestLastRefusal_NewestOfASecond checks that of several refusals within a second, the newest one
-// is the last one, whatever its reason.
-func TestLastRefusal_NewestOfASecond(t *testing.T) {
+// gateway returns a table of sources and its only entry.
+func gateway(t *testing.T) (*access.Sources, *access.Grant) {
+	t.Helper()
 	var table access.Sources
 	src, _ := addSource(t, "gateway")
 	table.Put(src)
 	g, _ := table.Get("gateway")
+	return &table, g
+}
+
+// TestLastRefusal_NewestOfASecond checks that of several refusals within a second, the newest one
+// is the last one, whatever its reason.
+func TestLastRefusal_NewestOfASecond(t *testing.T) {
+	_, g := gateway(t)
 	for i, why := range []access.Refusal{access.Malformed, access.Impossible, access.Malformed} {
 		at := noon.Add(time.Duration(i) * time.Millisecond)
 		g.NoteRefused(why, why.String()+" in words", at)
@@ -156,10 +148,7 @@ func TestLastRefusal_NewestOfASecond(t *testing.T) {
 // last refusal of a source only if there is none, or if the present one is a wrong password too or
 // is older than ten minutes.
 func TestLastRefusal_StrangersHideNone(t *testing.T) {
-	var table access.Sources
-	src, _ := addSource(t, "gateway")
-	table.Put(src)
-	g, _ := table.Get("gateway")
+	table, g := gateway(t)
 	for i, step := range []struct {
 		at       time.Duration
 		own      bool // whether a sample of the source is refused
@@ -192,10 +181,7 @@ func TestLastRefusal_StrangersHideNone(t *testing.T) {
 
 // TestLastRefusal_LongText checks that the text of a refusal is cut between two characters.
 func TestLastRefusal_LongText(t *testing.T) {
-	var table access.Sources
-	src, _ := addSource(t, "gateway")
-	table.Put(src)
-	g, _ := table.Get("gateway")
+	_, g := gateway(t)
 	for text, want := range map[string]string{
 		strings.Repeat("x", 200): strings.Repeat("x", 200),
 		strings.Repeat("x", 201): strings.Repeat("x", 197) + "…",

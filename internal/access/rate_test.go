@@ -37,14 +37,19 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
+// drawRate draws a rate of at most the given number of calls.
+func drawRate(t *rapid.T, calls int64) access.Rate {
+	return access.Rate{
+		Calls:  rapid.Int64Range(1, calls).Draw(t, "calls"),
+		Window: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window"),
+	}
+}
+
 // TestBudgetBurst checks that a full budget allows exactly Calls calls at once, that a refused call
 // uses nothing, and that the reported number of remaining calls is correct.
 func TestBudgetBurst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := access.Rate{
-			Calls:  rapid.Int64Range(1, 200).Draw(t, "calls"),
-			Window: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window"),
-		}
+		r := drawRate(t, 200)
 		var b access.Budget
 		for left := r.Calls - 1; left >= 0; left-- {
 			remaining, next, ok := b.Take(r, noon)
@@ -65,21 +70,14 @@ func TestBudgetBurst(t *testing.T) {
 // allow at most Calls calls plus the calls that are refilled evenly in that interval.
 func TestBudgetNeverExceeded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := access.Rate{
-			Calls:  rapid.OneOf(rapid.Int64Range(1, 20), rapid.Int64Range(1, 1_000_000)).Draw(t, "calls"),
-			Window: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window"),
-		}
+		r := drawRate(t, rapid.SampledFrom([]int64{20, 1_000_000}).Draw(t, "most calls"))
 		each := r.Window / time.Duration(r.Calls)
-		gap := rapid.OneOf(
-			rapid.Just(time.Duration(0)),
-			rapid.Map(rapid.Int64Range(0, int64(3*each)), func(n int64) time.Duration { return time.Duration(n) }),
-			rapid.Map(rapid.Int64Range(0, int64(2*r.Window)), func(n int64) time.Duration { return time.Duration(n) }),
-		)
+		gap := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, int64(3*each)), rapid.Int64Range(0, int64(2*r.Window)))
 		var b access.Budget
 		now := noon
 		var passed []time.Time
 		for range rapid.IntRange(1, 100).Draw(t, "attempts") {
-			now = now.Add(gap.Draw(t, "gap"))
+			now = now.Add(time.Duration(gap.Draw(t, "gap")))
 			if _, _, ok := b.Take(r, now); ok {
 				passed = append(passed, now)
 			}
@@ -98,10 +96,7 @@ func TestBudgetNeverExceeded(t *testing.T) {
 // not earlier, and that it reports when the next call is allowed.
 func TestBudgetRefillsEvenly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := access.Rate{
-			Calls:  rapid.Int64Range(1, 1000).Draw(t, "calls"),
-			Window: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window"),
-		}
+		r := drawRate(t, 1000)
 		each := r.Window / time.Duration(r.Calls)
 		var b access.Budget
 		now := noon
@@ -128,10 +123,7 @@ func TestBudgetRefillsEvenly(t *testing.T) {
 // times, blocks a token for at most one window, even if the token is used all the time.
 func TestBudgetClockJumpsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := access.Rate{
-			Calls:  rapid.Int64Range(1, 50).Draw(t, "calls"),
-			Window: rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window"),
-		}
+		r := drawRate(t, 50)
 		var b access.Budget
 		now := noon
 		for range rapid.IntRange(1, 5).Draw(t, "jumps") {

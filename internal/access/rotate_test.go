@@ -131,11 +131,9 @@ func TestRotateRefuses(t *testing.T) {
 			t.Errorf("no overlap does not end all: one counts until %v", e.Until)
 		}
 	}
-	src, _, err := access.New(access.Request{Kind: access.SourceKind, Name: "s", Vehicles: access.AllVehicles(),
-		Expires: noon},
-		noon.Add(-time.Hour))
-	if err != nil || src.Rotate(hash, 0, noon) == nil {
-		t.Errorf("an expired source was rotated: %v", err)
+	src, _ := addSource(t, "s")
+	if src.Expires = noon; src.Rotate(hash, 0, noon) == nil {
+		t.Error("an expired source was rotated")
 	}
 }
 
@@ -221,10 +219,7 @@ func TestRotationKeepsItsWord(t *testing.T) {
 // the old key at once, even on a node whose clock is far behind.
 func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	var table access.Operators
-	o, old, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o, old := addOperator(t, "ada")
 	_, hash := access.NewSecret(o.Kind)
 	if err := o.Rotate(hash, time.Hour, noon); err != nil {
 		t.Fatal(err)

@@ -8,12 +8,9 @@ import (
 )
 
 func TestIssueSandbox(t *testing.T) {
-	tok, secret, err := access.New(access.Request{
+	tok, secret := created(t, access.Request{
 		Kind: access.SandboxKind, Developer: "d", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 	}, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if !strings.HasPrefix(secret, "cstest_") || access.Check(access.SandboxKind, []byte(secret)) != nil ||
 		tok.Kind != access.SandboxKind {
 		t.Error("it is not a sandbox token's secret")

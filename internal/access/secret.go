@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"net/url"
+	"regexp"
 	"strings"
 )
 
@@ -22,7 +23,9 @@ const (
 	BackupKind   Kind = "csb_"    // the key with which the service authenticates its backups
 )
 
-var kinds = [...]Kind{TokenKind, SandboxKind, SourceKind, OperatorKind, AdminKind, BackupKind}
+// anyKind is a regular expression that matches every kind.
+const anyKind = string("(" + TokenKind + "|" + SandboxKind + "|" + SourceKind + "|" + OperatorKind + "|" +
+	AdminKind + "|" + BackupKind + ")")
 
 // A secret consists of its kind (a prefix such as cst_), randomLength base62 characters from
 // crypto/rand (178 bits), and checksumLength base62 characters with the CRC-32 of all preceding
@@ -110,66 +113,33 @@ func checksum(b []byte) (digits [checksumLength]byte) {
 // idLength is the number of random characters in a public identifier.
 const idLength = 12
 
-// newID returns a public identifier: the prefix and random characters.
-func newID(prefix string) string {
-	return prefix + string(appendRandom(nil, idLength))
-}
+// newTokenID returns the public identifier of a new token.
+func newTokenID() string { return tokenID + string(appendRandom(nil, idLength)) }
 
-// leastSecret is the minimum number of base62 characters after a prefix such as cst_ that make a
-// text look like a secret.
-const leastSecret = 20
+// mostOfSecret matches a prefix such as cst_ and the least number of base62 characters after it that
+// make a text look like a secret.
+var mostOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z]{20}")
 
 // HoldsSecret reports whether a text contains something that looks like a secret or most of one. It
 // finds secrets that were entered into a wrong field.
-func HoldsSecret(s string) bool {
-	for _, k := range kinds {
-		for rest := s; ; {
-			_, after, ok := strings.Cut(rest, string(k))
-			if !ok {
-				break
-			}
-			run := 0
-			for run < len(after) && strings.IndexByte(base62, after[run]) >= 0 {
-				run++
-			}
-			if run >= leastSecret {
-				return true
-			}
-			rest = after
-		}
-	}
-	return false
-}
+func HoldsSecret(s string) bool { return mostOfSecret.MatchString(s) }
 
 // errNameIsSecret is the error for a name that contains a secret. Such a name is refused because
 // names appear in logs, metrics and pages.
 var errNameIsSecret = errors.New("this looks like a token or a key: a name must not hold one")
 
+// partOfSecret matches a prefix such as cst_ and at least one character after it. The underscore is
+// one of these characters, because another secret may follow without a separator.
+var partOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z_]+")
+
 // Redact replaces every run of characters in s that looks like a secret by a mark such as "CST…".
 // It is for texts of unknown origin, such as an error from a library. A prefix such as cst_ without
 // random characters is not replaced, because it is no secret.
 func Redact(s string) string {
-	for _, k := range kinds {
-		for from := 0; ; {
-			i := strings.Index(s[from:], string(k))
-			if i < 0 {
-				break
-			}
-			i += from
-			j := i + len(k)
-			// The underscore is part of the run, because another secret may follow without a
-			// separator.
-			for j < len(s) && (s[j] == '_' || strings.IndexByte(base62, s[j]) >= 0) {
-				j++
-			}
-			if from = j; j == i+len(k) {
-				continue
-			}
-			mark := strings.ToUpper(string(k[:len(k)-1])) + "…"
-			s, from = s[:i]+mark+s[j:], i+len(mark)
-		}
-	}
-	return s
+	return partOfSecret.ReplaceAllStringFunc(s, func(run string) string {
+		kind, _, _ := strings.Cut(run, "_")
+		return strings.ToUpper(kind) + "…"
+	})
 }
 
 // RedactLogins replaces the login in each URL of a comma-separated list by asterisks. If it cannot

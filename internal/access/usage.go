@@ -3,6 +3,7 @@ package access
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -155,7 +156,9 @@ type usage struct {
 	lastUsed    atomic.Int64 // Unix seconds
 	lastRefused atomic.Int64 // Unix seconds and reason, packed by packRefusal
 	days        atomic.Pointer[heldDays]
-	telemetry   atomic.Pointer[telemetry]
+
+	mu       sync.Mutex      // guards activity
+	activity *SourceActivity // of a source, without LastSeen; nil until something is counted
 
 	// stored is the usage that each node has stored, by the node's name. It does not contain the
 	// counts of this process. Credentials.mu guards it.

@@ -14,7 +14,7 @@ import (
 
 const day = 24 * time.Hour
 
-func counting(t *testing.T) (*access.Tokens, *access.Grant) {
+func counting(t testing.TB) (*access.Tokens, *access.Grant) {
 	t.Helper()
 	var table access.Tokens
 	tok, _ := issue(t, "d", noon)
@@ -226,16 +226,9 @@ func TestLastUseOfAClockAhead(t *testing.T) {
 // TestUsageOfClocksAhead checks a clock that is fast many times. Calls that were counted on real
 // days must stay, and the number of stored days must be bounded.
 func TestUsageOfClocksAhead(t *testing.T) {
+	outer := t
 	rapid.Check(t, func(t *rapid.T) {
-		var table access.Tokens
-		tok, _, err := access.New(access.Request{Kind: access.TokenKind, Developer: "d",
-			Operations: access.AllOperations,
-			Vehicles:   access.AllVehicles()}, noon)
-		if err != nil {
-			t.Fatal(err)
-		}
-		table.Put(tok)
-		g, _ := table.Get(tok.Name)
+		table, g := counting(outer)
 		var kept int64
 		now := noon
 		for range rapid.IntRange(1, 40).Draw(t, "days") {
@@ -301,10 +294,7 @@ func TestOutcomeNames(t *testing.T) {
 }
 
 func BenchmarkCount(b *testing.B) {
-	var table access.Tokens
-	tok, _ := issue(b, "d", noon)
-	table.Put(tok)
-	g, _ := table.Get(tok.Name)
+	_, g := counting(b)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			g.Count(access.CarDrivingState, access.Answered, noon)
