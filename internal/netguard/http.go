@@ -141,32 +141,23 @@ func (c *Conn) settle() {
 
 // Hold prevents the eviction of a request's connection until [Release]. If no guard is attached to
 // the server, Hold, Release and [HoldUntilAnswered] do nothing.
-func Hold(request context.Context) {
-	if c := ConnOf(request); c != nil {
-		c.http.mu.Lock()
-		defer c.http.mu.Unlock()
-		c.http.holds++
-		c.settle()
-	}
-}
+func Hold(request context.Context) { change(request, func(h *inHTTP) { h.holds++ }) }
 
 // Release ends a [Hold].
-func Release(request context.Context) {
-	if c := ConnOf(request); c != nil {
-		c.http.mu.Lock()
-		defer c.http.mu.Unlock()
-		c.http.holds--
-		c.settle()
-	}
-}
+func Release(request context.Context) { change(request, func(h *inHTTP) { h.holds-- }) }
 
 // HoldUntilAnswered prevents the eviction of a request's connection until its answer has been
 // written.
 func HoldUntilAnswered(request context.Context) {
+	change(request, func(h *inHTTP) { h.answer = h.answer || h.active }) // not active if the client has gone
+}
+
+// change calls f with the state of a request's connection, and then updates the connection's [Use].
+func change(request context.Context, f func(*inHTTP)) {
 	if c := ConnOf(request); c != nil {
 		c.http.mu.Lock()
 		defer c.http.mu.Unlock()
-		c.http.answer = c.http.answer || c.http.active // not active if the client has gone
+		f(&c.http)
 		c.settle()
 	}
 }

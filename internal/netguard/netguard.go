@@ -273,8 +273,8 @@ func (g *Guard) wakeAll(uses ...Use) {
 	g.ending = true
 	for c := range g.open {
 		for _, u := range uses {
-			if c.wake(u) {
-				break
+			if c.use.CompareAndSwap(int32(u), int32(evicted)) {
+				_ = c.Conn.SetDeadline(past) // the read or write in which the owner waits fails
 			}
 		}
 	}
@@ -359,16 +359,6 @@ func (c *Conn) Become(u Use) bool {
 func (c *Conn) Send(now time.Time) bool {
 	c.since.Store(now.UnixNano())
 	return c.Become(Sending)
-}
-
-// wake makes the owner close the connection, if the connection has the given use. The read or write
-// in which the owner waits then fails. wake reports whether the connection had that use.
-func (c *Conn) wake(used Use) bool {
-	if !c.use.CompareAndSwap(int32(used), int32(evicted)) {
-		return false
-	}
-	_ = c.Conn.SetDeadline(past)
-	return true
 }
 
 // past is a deadline that has passed.
@@ -473,13 +463,8 @@ func isTransient(err error) bool {
 	if errors.As(err, &temporary) && temporary.Temporary() {
 		return true
 	}
-	for _, e := range []syscall.Errno{
+	return slices.ContainsFunc([]syscall.Errno{
 		syscall.ENOBUFS, syscall.ENOMEM, syscall.EPERM, syscall.EPROTO,
 		syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EHOSTUNREACH,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	}, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
