@@ -5,17 +5,15 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"carstate/internal/testkit"
 )
 
 // TestBacklogFollowsTheLoad checks that the listen backlog is short during an overload, and long
 // again after it.
 func TestBacklogFollowsTheLoad(t *testing.T) {
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := testkit.Listen(t)
 	l := NewListener(port, overrun(), Queries)
-	defer l.Close()
 	l.open.Store(2 * minConnections)
 	l.Overloaded()
 	if n := backlogOf(t, port); n != shortBacklog {

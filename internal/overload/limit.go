@@ -10,9 +10,9 @@ import (
 // connLimit is an adaptive limit on the number of open connections of a listener. It depends on two
 // queueing delays that a [Probe] measures: the mean delay, and the minimum of the recent delays.
 //
-// The limit becomes active when the mean exceeds maxMean and the minimum exceeds target. While the
-// limit is active, it decreases if the minimum exceeds target, and increases if the minimum is
-// below target. The limit is removed when two conditions hold: the minimum is at most target, and
+// The limit becomes active when the mean exceeds MaxMean and the minimum exceeds Target. While the
+// limit is active, it decreases if the minimum exceeds Target, and increases if the minimum is
+// below Target. The limit is removed when two conditions hold: the minimum is at most Target, and
 // the limit is at least twice the number of open connections and at least twice minConnections.
 //
 // So an overloaded node finds the number of connections that it can serve. The simpler method, to
@@ -21,9 +21,8 @@ import (
 // always busy. Then the next request of a connection arrives before the connection's goroutine is
 // descheduled, while its data are still in the processor's cache.
 type connLimit struct {
-	maxMean time.Duration // the mean above which the limit becomes active
-	target  time.Duration // the minimum delay to which an active limit leads
-	max     atomic.Int64  // the limit, or unlimited
+	Bounds
+	max atomic.Int64 // the limit, or unlimited
 
 	// mu guards adapted. It is also held while max is changed, so that two changes of max are at
 	// least adaptInterval apart.
@@ -55,16 +54,16 @@ const (
 // factor returns the factor by which to multiply the limit if the minimum queueing delay is delay.
 func (a *connLimit) factor(delay time.Duration) float64 {
 	switch {
-	case delay > a.target*2:
+	case delay > a.Target*2:
 		return 1 - farStep
-	case delay < a.target/2:
+	case delay < a.Target/2:
 		return 1 + farStep/2
 	}
-	return 1 + (float64(a.target)/float64(delay)-1)*nearStep
+	return 1 + (float64(a.Target)/float64(delay)-1)*nearStep
 }
 
 func newConnLimit(b Bounds) *connLimit {
-	a := &connLimit{maxMean: b.MaxMean, target: b.Target}
+	a := &connLimit{Bounds: b}
 	a.max.Store(unlimited)
 	return a
 }
@@ -75,7 +74,7 @@ func newConnLimit(b Bounds) *connLimit {
 // do not make it active.
 func (a *connLimit) adapt(now time.Time, d delays, open int64) bool {
 	limit := a.max.Load()
-	if limit == unlimited && (d.mean <= a.maxMean || d.min <= a.target) {
+	if limit == unlimited && (d.mean <= a.MaxMean || d.min <= a.Target) {
 		return false
 	}
 	a.mu.Lock()
@@ -85,7 +84,7 @@ func (a *connLimit) adapt(now time.Time, d delays, open int64) bool {
 	}
 	a.adapted = now
 	switch {
-	case d.min > a.target:
+	case d.min > a.Target:
 		// One change reduces the limit at most to three quarters of the number of open connections.
 		// So the limit decreases further only after some connections have ended.
 		limit = max(minConnections, open-open/4, int64(a.factor(d.min)*float64(min(limit, open))))

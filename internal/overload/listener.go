@@ -14,6 +14,7 @@
 package overload
 
 import (
+	"container/list"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -30,14 +31,11 @@ type Listener struct {
 	probe *Probe
 	limit *connLimit
 
-	// mu guards backlog, last, and the list of connections. open and clock are written under mu and
-	// read without it.
+	// mu guards backlog, last and conns. open and clock are written under mu and read without it.
 	mu      sync.Mutex
-	backlog int // the listen backlog that was last set
-	// newest is the newest open connection. It is the head of a linked list of all open
-	// connections; open is their number.
-	newest *trackedConn
-	open   atomic.Int64
+	backlog int          // the listen backlog that was last set
+	conns   list.List    // the open connections, each a *trackedConn, the newest first
+	open    atomic.Int64 // their number
 	// clock is approximately how long this process has run, in nanoseconds. It measures how long
 	// connections are idle. A paused process cannot read from its connections, so a pause of any
 	// length adds at most longestStep to clock. last is the time at which clock was last advanced.
@@ -126,8 +124,8 @@ func (l *Listener) markExcess() {
 	if limit := l.limit.max.Load(); open-open/8 > limit {
 		excess = open - limit
 	}
-	for c := l.newest; c != nil; c = c.older {
-		c.excess.Store(excess > 0)
+	for e := l.conns.Front(); e != nil; e = e.Next() {
+		e.Value.(*trackedConn).excess.Store(excess > 0)
 		excess--
 	}
 }
@@ -147,14 +145,14 @@ func (l *Listener) Excess(c net.Conn) bool {
 		return false
 	}
 	for {
-		switch t := c.(type) {
-		case *trackedConn:
+		if t, ok := c.(*trackedConn); ok {
 			return t.excess.Load()
-		case interface{ NetConn() net.Conn }: // TLS, for one
-			c = t.NetConn()
-		default:
+		}
+		wrapper, ok := c.(interface{ NetConn() net.Conn }) // TLS, for one
+		if !ok {
 			return false
 		}
+		c = wrapper.NetConn()
 	}
 }
 
@@ -163,7 +161,7 @@ func (l *Listener) Excess(c net.Conn) bool {
 // connection (see evictIdle). Its errors are those of the underlying listener.
 func (l *Listener) Accept() (net.Conn, error) {
 	if l.Overloaded() {
-		l.pause(l.serviceTime(turnsBetween))
+		l.pause(l.serviceTime())
 	}
 	for {
 		c, err := l.Listener.Accept()
@@ -185,11 +183,10 @@ func (l *Listener) Accept() (net.Conn, error) {
 type trackedConn struct {
 	*net.TCPConn
 	listener *Listener
-	excess   atomic.Bool  // the connection is one of the newest, beyond the limit
-	deadline atomic.Int64 // when the connection becomes idle and may be evicted, by listener.clock
+	excess   atomic.Bool   // the connection is one of the newest, beyond the limit
+	deadline atomic.Int64  // when the connection becomes idle and may be evicted, by listener.clock
+	element  *list.Element // of listener.conns
 	once     sync.Once
-
-	newer, older *trackedConn // guarded by listener.mu
 }
 
 func (l *Listener) track(t *net.TCPConn) *trackedConn {
@@ -197,32 +194,20 @@ func (l *Listener) track(t *net.TCPConn) *trackedConn {
 	c.extendDeadline(idleTime)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.older = l.newest; c.older != nil {
-		c.older.newer = c
-	}
-	l.newest = c
+	c.element = l.conns.PushFront(c)
 	l.open.Add(1)
 	return c
 }
 
-func (l *Listener) untrack(c *trackedConn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c.newer != nil {
-		c.newer.older = c.older
-	} else {
-		l.newest = c.older
-	}
-	if c.older != nil {
-		c.older.newer = c.newer
-	}
-	c.newer, c.older = nil, nil
-	l.open.Add(-1)
-}
-
 // Close closes the connection and removes it from the count. Closing it twice is harmless.
 func (c *trackedConn) Close() error {
-	c.once.Do(func() { c.listener.untrack(c) })
+	c.once.Do(func() {
+		l := c.listener
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.conns.Remove(c.element)
+		l.open.Add(-1)
+	})
 	return c.TCPConn.Close()
 }
 
@@ -261,7 +246,8 @@ func (l *Listener) evictIdle() {
 	l.mu.Lock()
 	var idle *trackedConn
 	now := l.clock.Load()
-	for c := l.newest; c != nil; c = c.older {
+	for e := l.conns.Front(); e != nil; e = e.Next() {
+		c := e.Value.(*trackedConn)
 		if until := c.deadline.Load(); until < now {
 			idle, now = c, until
 		}
@@ -272,12 +258,12 @@ func (l *Listener) evictIdle() {
 	}
 }
 
-// serviceTime estimates how long the server takes to answer n requests. The estimate is n × D / C,
-// where D is the mean queueing delay and C is the number of open connections. This assumes that the
-// server answers one request of each open connection in one mean queueing delay. The result is at
-// most longestPause.
-func (l *Listener) serviceTime(n int) time.Duration {
-	return min(longestPause, time.Duration(n)*l.probe.Mean()/time.Duration(max(1, l.open.Load())))
+// serviceTime estimates how long the server takes to answer n = turnsBetween requests. The estimate
+// is n × D / C, where D is the mean queueing delay and C is the number of open connections. This
+// assumes that the server answers one request of each open connection in one mean queueing delay.
+// The result is at most longestPause.
+func (l *Listener) serviceTime() time.Duration {
+	return min(longestPause, turnsBetween*l.probe.Mean()/time.Duration(max(1, l.open.Load())))
 }
 
 func (l *Listener) pause(d time.Duration) {

@@ -8,34 +8,19 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"carstate/internal/testkit"
 )
 
 func TestListener_ShedsLoad(t *testing.T) {
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := NewListener(plain, overrun(), Queries)
-	defer l.Close()
-	dial := func() net.Conn {
-		t.Helper()
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
+	l := NewListener(testkit.Listen(t), overrun(), Queries)
+	dial := func() net.Conn { t.Helper(); return testkit.Dial(t, l.Addr().String()) }
 	var open []net.Conn
 	for range minConnections + 1 {
 		if l.Overloaded() {
 			t.Fatalf("overloaded with only %d connections", len(open))
 		}
-		dial()
-		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, c := connect(t, l)
 		open = append(open, c)
 	}
 	if !l.Overloaded() {
@@ -81,24 +66,10 @@ func (l layer) NetConn() net.Conn { return l.Conn }
 // in excess, also after older ones were closed, and that none is if there is no limit. Excess must
 // find a connection below the layers over it.
 func TestListener_MarksNewestAsExcess(t *testing.T) {
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := NewListener(plain, new(Probe), Queries)
-	defer l.Close()
+	l := NewListener(testkit.Listen(t), new(Probe), Queries)
 	var open []net.Conn
 	for range 400 {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		k, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { k.Close() })
+		_, k := connect(t, l)
 		open = append(open, tls.Server(layer{k}, new(tls.Config)))
 	}
 	excess := func() (all []int) {
@@ -143,11 +114,7 @@ func TestListener_MarksNewestAsExcess(t *testing.T) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := 0
-	for c := l.newest; c != nil; c = c.older {
-		n++
-	}
-	if n != len(open) || l.open.Load() != int64(n) || l.backlog != longBacklog {
+	if n := l.conns.Len(); n != len(open) || l.open.Load() != int64(n) || l.backlog != longBacklog {
 		t.Errorf("got %d connections in the list, %d counted and backlog %d, want %d, %d and %d",
 			n, l.open.Load(), l.backlog, len(open), len(open), longBacklog)
 	}
@@ -156,19 +123,13 @@ func TestListener_MarksNewestAsExcess(t *testing.T) {
 // TestListener_EvictsIdleUnderOverload checks that idle connections are evicted to admit newer ones
 // on a machine that is slow for other reasons, and that connections with requests are not evicted.
 func TestListener_EvictsIdleUnderOverload(t *testing.T) {
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := NewListener(plain, overrun(), Queries)
-	defer l.Close()
-	come := func() (client, server net.Conn) { t.Helper(); return connect(t, l) }
+	l := NewListener(testkit.Listen(t), overrun(), Queries)
 	var clients, servers []net.Conn
 	for range minConnections + 1 {
-		c, s := come()
+		c, s := connect(t, l)
 		clients, servers = append(clients, c), append(servers, s)
 	}
-	if come(); !l.Overloaded() || l.open.Load() != minConnections+2 {
+	if connect(t, l); !l.Overloaded() || l.open.Load() != minConnections+2 {
 		t.Errorf("got %d open connections, want %d and an overload", l.open.Load(), minConnections+2)
 	}
 	// All connections but one are idle for long.
@@ -182,7 +143,7 @@ func TestListener_EvictsIdleUnderOverload(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		come()
+		connect(t, l)
 	}
 	if n := l.open.Load(); n != minConnections+2 {
 		t.Errorf("after three newcomers: got %d open connections, want %d", n, minConnections+2)
@@ -190,13 +151,7 @@ func TestListener_EvictsIdleUnderOverload(t *testing.T) {
 	if _, err := servers[0].Write([]byte("x")); err != nil {
 		t.Errorf("the connection with a request was closed: %v", err)
 	}
-	closed := 0
-	for _, c := range servers[1:] {
-		if _, err := c.Write([]byte("x")); err != nil {
-			closed++
-		}
-	}
-	if closed != 3 {
+	if closed := closedOf(servers[1:]); closed != 3 {
 		t.Errorf("got %d evicted connections, want 3", closed)
 	}
 }
@@ -204,12 +159,9 @@ func TestListener_EvictsIdleUnderOverload(t *testing.T) {
 // connect opens a connection to the listener and accepts it.
 func connect(t *testing.T, l *Listener) (client, server net.Conn) {
 	t.Helper()
-	client, err := net.Dial("tcp", l.Addr().String())
+	client = testkit.Dial(t, l.Addr().String())
+	server, err := l.Accept()
 	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close() })
-	if server, err = l.Accept(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
@@ -220,12 +172,7 @@ func connect(t *testing.T, l *Listener) (client, server net.Conn) {
 // for long.
 func full(t *testing.T, wrap func(net.Listener) net.Listener) (*Listener, []net.Conn) {
 	t.Helper()
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := NewListener(wrap(plain), overrun(), Queries)
-	t.Cleanup(func() { l.Close() })
+	l := NewListener(wrap(testkit.Listen(t)), overrun(), Queries)
 	var all []net.Conn
 	for range minConnections {
 		_, c := connect(t, l)
@@ -286,34 +233,15 @@ func TestListener_EvictsNoneAfterOverload(t *testing.T) {
 // TestListener_AcceptsHalfClosedAmongFew checks that a client that has closed only its sending side
 // is accepted while few connections are open.
 func TestListener_AcceptsHalfClosedAmongFew(t *testing.T) {
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := NewListener(plain, overrun(), Queries)
-	defer l.Close()
+	l := NewListener(testkit.Listen(t), overrun(), Queries)
 	if l.Overloaded(); !l.limit.active() {
 		t.Fatal("the limit is not active")
 	}
-	dial := func() net.Conn {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	half := dial()
+	half := testkit.Dial(t, l.Addr().String())
 	if err := half.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	dial()
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if c.RemoteAddr().String() != half.LocalAddr().String() {
+	if _, c := connect(t, l); c.RemoteAddr().String() != half.LocalAddr().String() {
 		t.Error("Accept skipped the half-closed connection")
 	}
 }
@@ -329,7 +257,7 @@ func TestListener_IdleTimeExcludesPauses(t *testing.T) {
 		l.update(at, delays{})
 	}
 	pass(0)
-	silent := l.track(new(net.TCPConn))
+	l.track(new(net.TCPConn)) // a silent connection
 	asks := l.track(new(net.TCPConn))
 	asks.extendDeadline(workTime) // as Read does
 	wants := func(want int64, when string) {
@@ -352,7 +280,7 @@ func TestListener_IdleTimeExcludesPauses(t *testing.T) {
 		pass(time.Second / 2)
 	}
 	wants(1, "after idleTime")
-	if l.newest != asks || silent.newer != nil {
+	if l.conns.Front() != asks.element {
 		t.Error("the connection with a request was evicted, not the silent one")
 	}
 	for range 2 * int(idleTime/time.Second) {
@@ -364,12 +292,7 @@ func TestListener_IdleTimeExcludesPauses(t *testing.T) {
 // TestListener_ExtendsDeadlineOnRead checks that a connection on which something has arrived keeps
 // its place for longer than a silent one.
 func TestListener_ExtendsDeadlineOnRead(t *testing.T) {
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := NewListener(plain, new(Probe), Queries)
-	defer l.Close()
+	l := NewListener(testkit.Listen(t), new(Probe), Queries)
 	client, server := connect(t, l)
 	holds := func() time.Duration {
 		return time.Duration(server.(*trackedConn).deadline.Load() - l.clock.Load())
