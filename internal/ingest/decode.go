@@ -62,12 +62,9 @@ func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMill
 	// Decoding from a bytes.Buffer makes no copy.
 	d.in = *bytes.NewBuffer(line)
 	d.json.Reset(&d.in)
-	if err := d.expect(jsontext.KindBeginObject, errNotObject); err != nil {
-		return vehicle.Sample{}, err
-	}
 	x := vehicle.Sample{Vehicle: topic}
 	hasSignals := false
-	err := d.members(func(name []byte) (err error) {
+	err := d.members(errNotObject, func(name []byte) (err error) {
 		switch string(name) {
 		case "vid":
 			x.Vehicle, err = d.vid(topic)
@@ -100,13 +97,17 @@ func (d *Decoder) careful(line []byte, topic vehicle.ID, latest vehicle.UnixMill
 
 // members reads a JSON object and calls f with the name of each member. The function f must read
 // the member's value from d. The name is valid only until f reads the value. If f returns an error,
-// members stops and returns this error. If the JSON is invalid, it returns a *refusal.
-func (d *Decoder) members(f func(name []byte) error) error {
+// members stops and returns this error. If the next value is not an object, it returns the given
+// refusal, wrong. If the JSON is invalid, it returns a *refusal.
+func (d *Decoder) members(wrong *refusal, f func(name []byte) error) error {
+	if err := d.expect(jsontext.KindBeginObject, wrong); err != nil {
+		return err
+	}
 	if _, err := d.json.ReadToken(); err != nil {
 		return syntax(err)
 	}
 	for d.json.PeekKind() != jsontext.KindEndObject {
-		name, err := d.text()
+		name, err := d.text(errNotObject)
 		if err != nil {
 			return err
 		}
@@ -119,10 +120,7 @@ func (d *Decoder) members(f func(name []byte) error) error {
 }
 
 func (d *Decoder) vid(topic vehicle.ID) (vehicle.ID, error) {
-	if err := d.expect(jsontext.KindString, errVIDType); err != nil {
-		return "", err
-	}
-	b, err := d.text()
+	b, err := d.text(errVIDType)
 	switch {
 	case err != nil:
 		return "", err
@@ -156,10 +154,7 @@ func (d *Decoder) time(latest vehicle.UnixMilli) (vehicle.UnixMilli, error) {
 		}
 		at = vehicle.UnixMilli(ms)
 	} else {
-		if err := d.expect(jsontext.KindString, errTimeType); err != nil {
-			return 0, err
-		}
-		b, err := d.text()
+		b, err := d.text(errTimeType)
 		if err != nil {
 			return 0, err
 		}
@@ -177,14 +172,15 @@ func (d *Decoder) time(latest vehicle.UnixMilli) (vehicle.UnixMilli, error) {
 	return at, nil
 }
 
-// text reads a JSON string. The result is valid only until the next read.
-func (d *Decoder) text() ([]byte, error) {
+// text reads a JSON string. The result is valid only until the next read. If the next value is not
+// a string, it returns the given refusal, wrong.
+func (d *Decoder) text(wrong *refusal) ([]byte, error) {
+	if err := d.expect(jsontext.KindString, wrong); err != nil {
+		return nil, err
+	}
 	raw, err := d.json.ReadValue()
 	if err != nil {
 		return nil, syntax(err)
-	}
-	if len(raw) < 2 || raw[0] != '"' {
-		return nil, errNotObject
 	}
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw[1 : len(raw)-1], nil

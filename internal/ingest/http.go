@@ -192,23 +192,22 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if r.URL.EscapedPath() != telemetryPath {
 		return fail(w, http.StatusNotFound, "not found: send telemetry to POST "+telemetryPath)
 	}
-	if r.Method != http.MethodPost {
+	ready := h.in.Ready() // called before the lookup of the key, because the tables may be loaded between the two
+	source, err := h.authenticate(r)
+	switch {
+	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", http.MethodPost)
-		if source := h.sourceOf(r); source != nil {
+		if err == nil {
 			h.in.refuse(source, errMethod, 1)
 		}
 		return fail(w, http.StatusMethodNotAllowed, errMethod.text)
-	}
-	ready := h.in.Ready() // called before the lookup of the key, because the tables may be loaded between the two
-	source, err := h.authenticate(w, r)
-	if ready != nil && errors.Is(err, access.ErrNotKnown) || errors.Is(err, access.ErrUnread) {
+	case ready != nil && errors.Is(err, access.ErrNotKnown), errors.Is(err, access.ErrUnread):
 		// The table of sources may not be loaded yet, or a newer version may have written the
 		// record of the source. A sender that got 401 would give up.
-		w.Header().Del("WWW-Authenticate")
 		return h.failNotReady(w)
-	}
-	if err != nil {
+	case err != nil:
 		h.in.refuseKey(err)
+		w.Header().Set("WWW-Authenticate", challenge+errorOf(err))
 		return fail(w, http.StatusUnauthorized, err.Error())
 	}
 	f, wrong := formatOf(r.Header)
@@ -227,9 +226,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		return h.refuse(w, http.StatusTooManyRequests, source, over, 1)
 	}
 	if !c.beginRequest(h.slots, source.Name) {
-		h.in.refuse(source, errOverQuota, 1)
-		failUnavailable(w, errOverQuota.text)
-		return noRoom
+		return h.failNoRoom(w, source)
 	}
 	defer c.endRequest()
 	// From Hold until Release, the connection cannot be evicted, so that its sender receives the
@@ -252,15 +249,20 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if over := h.takeRate(w, source, samples); over != nil {
 		return h.refuse(w, http.StatusTooManyRequests, source, over, samples)
 	}
-	if errors.Is(err, errNoMemory) {
-		h.in.refuse(source, errOverQuota, 1)
-		failUnavailable(w, errOverQuota.text)
-		return noRoom
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoMemory):
+		return h.failNoRoom(w, source)
+	case err != nil:
 		return h.failUnreadable(w, source, err)
 	}
 	return h.storeAndRespond(w, r, b)
+}
+
+// failNoRoom responds to a request for which a quota, or the source's share of it, is used up.
+func (h *HTTP) failNoRoom(w http.ResponseWriter, source *access.Grant) outcome {
+	h.in.refuse(source, errOverQuota, 1)
+	failUnavailable(w, errOverQuota.text)
+	return noRoom
 }
 
 // chargedBytes is a number of bytes of a body, after decompression. For the rate limit of its
@@ -288,16 +290,24 @@ func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 // appended to the value.
 const challenge = `Bearer realm="carstate-ingest"`
 
+// errorOf returns the parameter named error of the challenge to a request that was refused with an
+// error of authenticate. If the request has no key, it returns "": RFC 6750 has no error code for
+// this.
+func errorOf(err error) string {
+	if err == errNoKey || err == errNotBearer {
+		return ""
+	}
+	return `, error="invalid_token"`
+}
+
 // authenticate returns the source to which the key of the request belongs. If the key is missing,
-// or is not accepted, it sets WWW-Authenticate and returns nil and an error. The text of the error
-// is for the sender. The error is an error of keyOf, or wraps an error of [access.Sources.Verify].
-func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Grant, error) {
+// or is not accepted, it returns an error. The text of the error is for the sender. The error is an
+// error of keyOf, or wraps an error of [access.Sources.Verify].
+func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	key, err := keyOf(r)
 	if err != nil {
-		w.Header().Set("WWW-Authenticate", challenge) // RFC 6750 has no error code for this
 		return nil, err
 	}
-	w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
 	s, err := h.in.Sources.Verify(key, h.in.Now())
 	if errors.Is(err, access.ErrMalformed) {
 		err = fmt.Errorf("%w, which is css_ and 36 letters and digits (carstate source add)", err)
@@ -305,21 +315,7 @@ func (h *HTTP) authenticate(w http.ResponseWriter, r *http.Request) (*access.Gra
 	if err != nil {
 		return nil, fmt.Errorf("%s%w", access.KeyRefused, err)
 	}
-	w.Header().Del("WWW-Authenticate")
 	return s, nil
-}
-
-// sourceOf returns the source to which the key of the request belongs. If the key is missing or
-// invalid, it returns nil.
-func (h *HTTP) sourceOf(r *http.Request) *access.Grant {
-	key, err := keyOf(r)
-	if err != nil {
-		return nil
-	}
-	if s, err := h.in.Sources.Verify(key, h.in.Now()); err == nil {
-		return s
-	}
-	return nil
 }
 
 // keyOf returns the key in the request's Authorization header. If there is no such header, the

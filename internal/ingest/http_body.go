@@ -1,7 +1,7 @@
 package ingest
 
 import (
-	"bytes"
+	"bufio"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -70,15 +70,17 @@ var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 // read takes a large buffer from a pool only when the whole body or its first 4 KiB (headBytes)
 // have arrived, so that slow senders do not occupy these buffers.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) (*batch, error) {
-	a := arrivals.Get().(*arrival)
-	defer a.release()
-	a.paced.Reader, a.paced.of = r.Body, http.NewResponseController(w)
-	if err := a.paced.begin(time.Now(), h.in.grace); err != nil {
+	paced := &pacedBody{Reader: r.Body, pace: pace{of: http.NewResponseController(w)}}
+	if err := paced.begin(time.Now(), h.in.grace); err != nil {
 		return nil, err
 	}
-	a.limited = limited{&a.paced, MaxBody}
-	n, whole, err := fill(a.head[:], &a.limited)
-	if err != nil {
+	text := &limited{paced, MaxBody}
+	head := heads.Get().(*bufio.Reader)
+	defer heads.Put(head)
+	head.Reset(text)
+	_, err := head.Peek(headBytes)
+	whole := err == io.EOF
+	if err != nil && !whole {
 		return nil, err
 	}
 	o.base = requestBytes / 2
@@ -87,12 +89,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 			return nil, errNoMemory
 		}
 	}
-	a.first.Reset(a.head[:n])
-	var body io.Reader = &a.first
-	if !whole {
-		body = io.MultiReader(body, &a.limited)
-	}
-	text := &a.limited
+	var body io.Reader = head
 	if f.gzip {
 		z := inflaters.Get().(*gzip.Reader)
 		defer inflaters.Put(z)
@@ -113,40 +110,13 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 	if err == nil {
 		// While the samples are stored, the server continues to read, in order to notice a
 		// disconnect. The deadline of the body must not apply to that read.
-		err = a.paced.of.SetReadDeadline(time.Time{})
+		err = paced.of.SetReadDeadline(time.Time{})
 	}
 	return b, err
 }
 
-// arrival holds what is needed to receive one body: the readers that enforce its minimum rate and
-// its maximum size, and a small buffer for its first bytes.
-type arrival struct {
-	paced   pacedBody
-	limited limited         // reads from paced
-	head    [headBytes]byte // the first bytes of the body
-	first   bytes.Reader    // reads from head
-}
-
-var arrivals = sync.Pool{New: func() any { return new(arrival) }}
-
-func (a *arrival) release() {
-	a.paced.Reader, a.paced.of = nil, nil
-	arrivals.Put(a)
-}
-
-// fill reads from r until p is full or r ends. n is the number of bytes read. whole reports whether
-// fill saw the end of r, which is no error. If reading fails, err is not nil.
-func fill(p []byte, r io.Reader) (n int, whole bool, err error) {
-	for n < len(p) && err == nil {
-		var more int
-		more, err = r.Read(p[n:])
-		n += more
-	}
-	if err == io.EOF {
-		return n, true, nil
-	}
-	return n, false, err
-}
+// heads pools the buffers of the first bytes of bodies.
+var heads = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, headBytes) }}
 
 // pacedBody reads the body of a request and enforces a minimum rate of its arrival.
 type pacedBody struct {

@@ -13,8 +13,8 @@ import (
 // quick does not give up on a line, the general parser must accept this line, too, with the same
 // result. FuzzQuick verifies this.
 
-// maxUnknown is the maximum number of ignored members of a line whose names the fast parser (quick)
-// remembers, to find duplicates. If a line has more, the general parser decodes it.
+// maxUnknown is the maximum number of ignored members of an object whose names the fast parser
+// (quick) remembers, to find duplicates. If an object has more, the general parser decodes the line.
 const maxUnknown = 16
 
 // quick is a fast parser for lines as most programs write them: ASCII without escapes, each member
@@ -22,11 +22,8 @@ const maxUnknown = 16
 // then decodes. Its methods give up by calling fail.
 type quick struct {
 	rest    []byte
-	unknown [maxUnknown][]byte // names of ignored members
-	from, n int                // unknown[from:n] belong to the present object
-
-	counted, unnamed int // counts of ignored signals before this line
-	times            [maxIgnored]int
+	members [][]byte // names of the line's ignored members
+	unknown [][]byte // names of the line's unknown signals
 }
 
 // sample does what [Decoder.Sample] does, for the decoder d. If ok is false, quick gave up: x is
@@ -34,8 +31,7 @@ type quick struct {
 func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (
 	x vehicle.Sample, ok bool,
 ) {
-	q.rest, q.from, q.n = line, 0, 0
-	q.counted, q.unnamed, q.times = d.ignored.count, d.ignored.unnamed, d.ignored.times
+	q.rest, q.members, q.unknown = line, q.members[:0], q.unknown[:0]
 	var hasVID, hasTime, hasSignals bool
 	x.Vehicle = topic
 	for more := q.begin('{', '}'); more; more = q.more('}') {
@@ -43,42 +39,34 @@ func (q *quick) sample(d *Decoder, line []byte, topic vehicle.ID, latest vehicle
 		q.take(':')
 		switch string(name) {
 		case "vid":
-			if hasVID {
-				return x, q.undo(d)
-			}
-			hasVID = true
+			q.once(&hasVID)
 			x.Vehicle = q.vid(d, topic)
 		case "time":
-			if hasTime {
-				return x, q.undo(d)
-			}
-			hasTime = true
+			q.once(&hasTime)
 			x.Time = q.time(latest)
 		case "signals":
-			if hasSignals {
-				return x, q.undo(d)
-			}
-			hasSignals = true
-			q.from = q.n
+			q.once(&hasSignals)
 			q.signals(d, &x.Readings)
-			q.from, q.n = 0, q.from
 		default:
-			q.skip(name)
+			q.skip(&q.members, name)
 		}
 	}
 	q.space()
 	if q.rest == nil || len(q.rest) > 0 || x.Vehicle == "" || x.Time == 0 || !hasSignals {
-		return x, q.undo(d)
+		return x, false
+	}
+	for _, name := range q.unknown {
+		d.ignored.note(name)
 	}
 	return x, true
 }
 
-// undo resets the counts of unknown signals in d to their values before this line, because the
-// general parser, which now decodes the line, counts the line's unknown signals again. undo always
-// returns false, which sample returns as ok.
-func (q *quick) undo(d *Decoder) bool {
-	d.ignored.count, d.ignored.unnamed, d.ignored.times = q.counted, q.unnamed, q.times
-	return false
+// once notes that a member was seen. If it was seen before, quick gives up on the line.
+func (q *quick) once(seen *bool) {
+	if *seen {
+		q.fail()
+	}
+	*seen = true
 }
 
 // fail gives up on the line. It discards the rest of the line, so that nothing more is read and
@@ -217,23 +205,23 @@ func (q *quick) word(w string) {
 	q.rest = q.rest[len(w):]
 }
 
-// skip reads the value of an ignored member with the given name. quick gives up on the line in
-// three cases: the object already had an ignored member with this name, the line has more than
-// maxUnknown ignored members, or the value is an object or array.
-func (q *quick) skip(name []byte) {
-	for _, other := range q.unknown[q.from:q.n] {
+// skip reads the value of an ignored member with the given name. names has the names of the ignored
+// members of the same object; skip adds this name. quick gives up on the line in three cases: the
+// object already had an ignored member with this name, the object has more than maxUnknown ignored
+// members, or the value is an object or array.
+func (q *quick) skip(names *[][]byte, name []byte) {
+	for _, other := range *names {
 		if string(other) == string(name) {
 			q.fail()
 			return
 		}
 	}
-	if q.n == maxUnknown {
+	if len(*names) == maxUnknown {
 		q.fail()
 		return
 	}
-	q.unknown[q.n] = name
-	q.n++
-	switch c := q.space(); c {
+	*names = append(*names, name)
+	switch q.space() {
 	case '"':
 		q.text()
 	case 't':
@@ -288,15 +276,10 @@ func (q *quick) signals(d *Decoder, r *vehicle.Readings) {
 		q.take(':')
 		s, ok := vehicle.SignalByName(name)
 		if !ok {
-			d.ignored.note(name)
-			q.skip(name)
+			q.skip(&q.unknown, name)
 			continue
 		}
-		if seen[s] {
-			q.fail()
-			return
-		}
-		seen[s] = true
+		q.once(&seen[s])
 		q.space()
 		var err error
 		switch s {

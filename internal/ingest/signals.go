@@ -12,10 +12,7 @@ import (
 // signals reads the JSON object that holds the signals of a sample, and sets their values in r. It
 // counts unknown signals and ignores their values. Each error is a *refusal.
 func (d *Decoder) signals(r *vehicle.Readings) error {
-	if err := d.expect(jsontext.KindBeginObject, errSignalsType); err != nil {
-		return err
-	}
-	return d.members(func(name []byte) error {
+	return d.members(errSignalsType, func(name []byte) error {
 		s, ok := vehicle.SignalByName(name)
 		if !ok {
 			d.ignored.note(name)
@@ -47,32 +44,24 @@ func (d *Decoder) number(s vehicle.Signal, r *vehicle.Readings) error {
 }
 
 func (d *Decoder) milOn(r *vehicle.Readings) error {
-	switch d.json.PeekKind() {
-	case jsontext.KindTrue:
-		return d.set(vehicle.MILOn, 1, r)
-	case jsontext.KindFalse:
-		return d.set(vehicle.MILOn, 0, r)
-	case jsontext.KindInvalid:
-		_, err := d.json.ReadToken()
+	if d.json.PeekKind() != jsontext.KindTrue {
+		if err := d.expect(jsontext.KindFalse, errMILType); err != nil {
+			return err
+		}
+	}
+	on, err := d.json.ReadToken()
+	if err != nil {
 		return syntax(err)
 	}
-	return errMILType
-}
-
-// set sets the signal s in r to v. The caller has determined v from the kind of the next JSON
-// value, such as 1 for true. So set reads this JSON value only to skip it.
-func (d *Decoder) set(s vehicle.Signal, v float64, r *vehicle.Readings) error {
-	if _, err := d.json.ReadToken(); err != nil {
-		return syntax(err)
+	v := 0.0
+	if on.Bool() {
+		v = 1
 	}
-	return asRefusal(r.Set(s, v))
+	return asRefusal(r.Set(vehicle.MILOn, v))
 }
 
 func (d *Decoder) ignition(r *vehicle.Readings) error {
-	if err := d.expect(jsontext.KindString, errPowerType); err != nil {
-		return err
-	}
-	b, err := d.text()
+	b, err := d.text(errPowerType)
 	if err != nil {
 		return err
 	}
@@ -92,10 +81,7 @@ func (d *Decoder) troubleCodes(r *vehicle.Readings) error {
 	}
 	n := 0
 	for d.json.PeekKind() != jsontext.KindEndArray {
-		if err := d.expect(jsontext.KindString, errCodesType); err != nil {
-			return err
-		}
-		b, err := d.text()
+		b, err := d.text(errCodesType)
 		if err != nil {
 			return err
 		}
