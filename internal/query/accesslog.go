@@ -164,7 +164,7 @@ func (a *AccessLog) drain() {
 		if lines == 0 && a.sink.torn {
 			_ = a.out.WriteByte('\n') // ends the line that a full disk cut short
 		}
-		a.line = a.format(a.line[:0], &r)
+		a.format(&r)
 		_, _ = a.out.Write(a.line) // Flush returns the error, too
 		lines++
 	}
@@ -212,10 +212,9 @@ type record struct {
 	at        time.Time
 	took      time.Duration
 	from      netip.Addr
-	ids       *requestIDs // formats the request's ID
-	id        uint64      // the number that is encrypted in that ID
-	token     string      // the ID of the token; "" if the token is not known
-	vehicle   uint64      // the hash of the vid
+	id        requestID
+	token     string // the ID of the token; "" if the token is not known
+	vehicle   uint64 // the hash of the vid
 	hasVid    bool
 	method    string // GET, HEAD or other
 	status    int
@@ -225,11 +224,9 @@ type record struct {
 
 // logAnswer puts a record of an answer into the ring. If the ring is full, it drops the record and
 // counts it as lost. It takes no lock and does not allocate.
-func (a *AccessLog) logAnswer(
-	r *request, w *response, ids *requestIDs, from netip.Addr, at time.Time, took time.Duration,
-) {
+func (a *AccessLog) logAnswer(r *request, w *response, from netip.Addr, at time.Time, took time.Duration) {
 	e := record{
-		at: at, took: took, from: from, ids: ids, id: w.id, token: w.token,
+		at: at, took: took, from: from, id: w.id, token: w.token,
 		hasVid: len(w.vid) > 0, method: "other",
 		status: w.status, operation: w.operation, outcome: w.outcome,
 	}
@@ -247,87 +244,72 @@ func (a *AccessLog) logAnswer(
 	}
 }
 
-// format appends the line of record r to b. No value needs escaping, because each is a number, an
+// format sets a.line to the line of record r. No value needs escaping, because each is a number, an
 // address, or a fixed word.
-func (a *AccessLog) format(b []byte, r *record) []byte {
-	f := fields{b: b, json: a.config.JSON}
-	f.key("time")
-	f.quote()
-	f.b = r.at.UTC().AppendFormat(f.b, "2006-01-02T15:04:05.000Z")
-	f.quote()
-	f.key("request_id")
-	f.quote()
-	f.b = r.ids.appendID(f.b, r.id)
-	f.quote()
-	if r.from.IsValid() {
-		f.key("from")
-		f.quote()
-		f.b = r.from.AppendTo(f.b)
-		f.quote()
+func (a *AccessLog) format(r *record) {
+	f := fields{b: a.line[:0], json: a.config.JSON}
+	if f.json {
+		f.b = append(f.b, '{')
 	}
-	f.key("method")
-	f.word(r.method)
-	f.key("operation")
-	f.word(r.operation.String())
-	f.key("status")
-	f.b = strconv.AppendInt(f.b, int64(r.status), 10)
-	f.key("outcome")
-	f.word(r.outcome.String())
-	f.key("duration_us")
-	f.b = strconv.AppendInt(f.b, r.took.Microseconds(), 10)
+	var buf [64]byte
+	f.text("time", r.at.UTC().AppendFormat(buf[:0], "2006-01-02T15:04:05.000Z"))
+	f.text("request_id", r.id.appendTo(buf[:0]))
+	if r.from.IsValid() {
+		f.text("from", r.from.AppendTo(buf[:0]))
+	}
+	f.text("method", []byte(r.method))
+	f.text("operation", []byte(r.operation.String()))
+	f.number("status", int64(r.status))
+	f.text("outcome", []byte(r.outcome.String()))
+	f.number("duration_us", r.took.Microseconds())
 	if r.token != "" {
-		f.key("token")
-		f.word(r.token)
+		f.text("token", []byte(r.token))
 	}
 	if r.hasVid {
-		f.key("vehicle")
-		f.quote()
-		f.b = appendHex(f.b, r.vehicle)
-		f.quote()
+		f.text("vehicle", appendHex(buf[:0], r.vehicle))
 	}
 	if f.json {
 		f.b = append(f.b, '}')
 	}
-	return append(f.b, '\n')
+	a.line = append(f.b, '\n')
 }
 
 // fields formats names and values as a JSON object, or as text of the form name=value.
 type fields struct {
-	b    []byte
+	b    []byte // in JSON, it begins with the brace
 	json bool
-	some bool // there is at least one field
+}
+
+func (f *fields) text(name string, value []byte) {
+	f.key(name)
+	f.quote()
+	f.b = append(f.b, value...)
+	f.quote()
+}
+
+func (f *fields) number(name string, value int64) {
+	f.key(name)
+	f.b = strconv.AppendInt(f.b, value, 10)
 }
 
 func (f *fields) key(name string) {
-	switch {
-	case f.json && !f.some:
-		f.b = append(f.b, '{')
-	case f.json:
-		f.b = append(f.b, ',')
-	case f.some:
-		f.b = append(f.b, ' ')
+	equals, separator := byte('='), byte(' ')
+	if f.json {
+		equals, separator = ':', ','
 	}
-	f.some = true
+	if len(f.b) > 1 { // not the first field
+		f.b = append(f.b, separator)
+	}
 	f.quote()
 	f.b = append(f.b, name...)
 	f.quote()
-	if f.json {
-		f.b = append(f.b, ':')
-	} else {
-		f.b = append(f.b, '=')
-	}
+	f.b = append(f.b, equals)
 }
 
 func (f *fields) quote() {
 	if f.json {
 		f.b = append(f.b, '"')
 	}
-}
-
-func (f *fields) word(s string) {
-	f.quote()
-	f.b = append(f.b, s...)
-	f.quote()
 }
 
 // ring is a bounded queue with many writers and one reader, without locks. Position p of the queue

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
@@ -20,30 +19,42 @@ import (
 	"carstate/internal/testkit"
 )
 
-// logged sends the requests to a server with an access log and returns the lines of the log.
-func logged(t *testing.T, f *fixture, c AccessLogConfig, requests ...string) []string {
+// openLogFor opens an access log without a log of its errors.
+func openLogFor(t *testing.T, c AccessLogConfig) *AccessLog {
 	t.Helper()
-	c.File = filepath.Join(t.TempDir(), "access.log")
 	c.Log = slog.New(slog.DiscardHandler)
 	log, err := OpenAccessLog(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.AccessLog = log
+	return log
+}
+
+// logged sends the requests to a server with an access log, each on a connection of its own, and
+// returns the text of the log. If whole is set, each request must be answered.
+func logged(t *testing.T, f *fixture, asJSON, whole bool, requests ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "access.log")
+	f.AccessLog = openLogFor(t, AccessLogConfig{File: file, JSON: asJSON})
 	r := start(t, f.Config)
 	for _, request := range requests {
-		conn := r.dial(t)
-		go io.WriteString(conn, request)
-		readAnswer(t, bufio.NewReader(conn), strings.HasPrefix(request, "HEAD "))
+		c := r.dial(t)
+		if whole {
+			c.ask(request)
+			continue
+		}
+		go io.WriteString(c, request)
+		io.ReadAll(c)
+		c.Close()
 	}
-	if err := log.Close(); err != nil {
+	if err := f.AccessLog.Close(); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(c.File)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	return strings.TrimSuffix(string(text), "\n")
 }
 
 func TestAccessLog_Lines(t *testing.T) {
@@ -70,7 +81,7 @@ func TestAccessLog_Lines(t *testing.T) {
 		begin + `method=GET operation=none status=404 outcome=not_found duration_us=0$`,
 		begin + `method=other operation=none status=400 outcome=invalid_request duration_us=0$`,
 	}
-	lines := logged(t, f, AccessLogConfig{}, requests...)
+	lines := strings.Split(logged(t, f, false, true, requests...), "\n")
 	if len(lines) != len(wants) {
 		t.Fatalf("%d lines of %d requests:\n%s", len(lines), len(wants), strings.Join(lines, "\n"))
 	}
@@ -84,8 +95,7 @@ func TestAccessLog_Lines(t *testing.T) {
 		t.Error("the hash does not tell one vehicle from another")
 	}
 
-	f.AccessLog = nil
-	for i, line := range logged(t, f, AccessLogConfig{JSON: true}, requests...) {
+	for i, line := range strings.Split(logged(t, f, true, true, requests...), "\n") {
 		var got struct {
 			Time      time.Time
 			RequestID string `json:"request_id"`
@@ -104,33 +114,15 @@ func TestAccessLog_Lines(t *testing.T) {
 func TestNothingReachesTheAccessLog(t *testing.T) {
 	f := newFixture(t)
 	tok := f.secrets["TOKEN"]
-	file := filepath.Join(t.TempDir(), "access.log")
-	log, err := OpenAccessLog(AccessLogConfig{File: file, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.AccessLog, f.HeadTimeout, f.IdleTimeout = log, 100*time.Millisecond, 100*time.Millisecond
-	r := start(t, f.Config)
-	for _, request := range hostile(tok) {
-		c := r.dial(t)
-		go io.WriteString(c, request)
-		io.ReadAll(c)
-		c.Close()
-	}
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if bytes.Contains(text, []byte(tok[4:20])) || bytes.Contains(text, []byte("CarJam")) {
+	f.HeadTimeout, f.IdleTimeout = 100*time.Millisecond, 100*time.Millisecond
+	text := logged(t, f, false, false, hostile(tok)...)
+	if strings.Contains(text, tok[4:20]) || strings.Contains(text, "CarJam") {
 		t.Errorf("the token or the vehicle was logged:\n%s", text)
 	}
 	line := regexp.MustCompile(`^time=[-0-9T:.]+Z request_id=[0-9a-f]{32} from=127\.0\.0\.1 ` +
 		`method=(GET|HEAD|other) operation=[a-z_]+ status=\d{3} outcome=[a-z_]+ duration_us=\d+` +
 		`( token=hostile| token=cstid\w+)?( vehicle=[0-9a-f]{16})?$`)
-	for got := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n") {
+	for got := range strings.SplitSeq(text, "\n") {
 		if !line.MatchString(got) {
 			t.Errorf("an odd line: %q", got)
 		}
@@ -151,13 +143,8 @@ func TestAccessLogReopens(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.AccessLog = log
-	r := start(t, f.Config)
-	c := r.dial(t)
-	in := bufio.NewReader(c)
-	ask := func() {
-		io.WriteString(c, f.query("CarJam"))
-		readAnswer(t, in, false)
-	}
+	c := start(t, f.Config).dial(t)
+	ask := func() { c.ask(f.query("CarJam")).wants(t, "200 OK") }
 	holds := func(name string, lines int) func() bool {
 		return func() bool {
 			text, err := os.ReadFile(name)
@@ -211,12 +198,7 @@ func (b *blocked) Write(p []byte) (int, error) {
 func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	disk := &blocked{hold: make(chan struct{})}
 	reg := prometheus.NewRegistry()
-	log, err := OpenAccessLog(AccessLogConfig{Out: disk, Log: slog.New(slog.DiscardHandler), Registry: reg})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := newFixture(t)
-	ids := newRequestIDs()
+	log := openLogFor(t, AccessLogConfig{Out: disk, Registry: reg})
 	w := response{status: 200, vid: []byte("CarJam")}
 	r := get(drivingPath)
 	const many = 3 * ringSlots
@@ -224,12 +206,12 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	for range 3 {
 		writers.Go(func() {
 			for range many / 3 {
-				log.logAnswer(r, &w, ids, r.peer, f.Now(), time.Microsecond)
+				log.logAnswer(r, &w, r.peer, noon, time.Microsecond)
 			}
 		})
 	}
 	writers.Wait()
-	lost := gathered(t, reg, "carstate_access_log_lines_dropped_total", nil)
+	lost := testkit.Metric(t, reg, "carstate_access_log_lines_dropped_total")
 	close(disk.hold)
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
@@ -262,16 +244,15 @@ func TestAccessLogOnAFullDisk(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	// Only the test reads the ring, which buffers the lines.
 	log := newAccessLog(AccessLogConfig{Out: disk, Log: slog.New(slog.DiscardHandler), Registry: reg}, disk)
-	ids := newRequestIDs()
 	w := response{status: 200, vid: []byte("CarJam")}
 	r := get(drivingPath)
 	for range 10 {
-		log.logAnswer(r, &w, ids, r.peer, noon, time.Microsecond)
+		log.logAnswer(r, &w, r.peer, noon, time.Microsecond)
 	}
 	log.drain()
 	disk.room = 1 << 20
 	for range 10 {
-		log.logAnswer(r, &w, ids, r.peer, noon, time.Microsecond)
+		log.logAnswer(r, &w, r.peer, noon, time.Microsecond)
 	}
 	log.drain()
 	whole := 0
@@ -283,22 +264,18 @@ func TestAccessLogOnAFullDisk(t *testing.T) {
 			whole++
 		}
 	}
-	lost := gathered(t, reg, "carstate_access_log_lines_dropped_total", nil)
+	lost := testkit.Metric(t, reg, "carstate_access_log_lines_dropped_total")
 	if whole < 11 || float64(whole)+lost != 20 {
 		t.Errorf("%d lines written and %v dropped, of 20:\n%s", whole, lost, disk)
 	}
 }
 
 func TestAccessLogCostsNoAllocation(t *testing.T) {
-	log, err := OpenAccessLog(AccessLogConfig{Out: io.Discard, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := openLogFor(t, AccessLogConfig{Out: io.Discard})
 	defer log.Close()
-	ids := newRequestIDs()
 	w := response{status: 200, vid: []byte("CarJam")}
 	r := get(drivingPath)
-	if n := testing.AllocsPerRun(1000, func() { log.logAnswer(r, &w, ids, r.peer, noon, time.Microsecond) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { log.logAnswer(r, &w, r.peer, noon, time.Microsecond) }); n != 0 {
 		t.Errorf("%v allocations a request", n)
 	}
 }

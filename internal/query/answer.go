@@ -2,6 +2,7 @@ package query
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"net/netip"
 	"time"
 
@@ -18,12 +19,7 @@ const (
 
 // answerer turns requests into responses. It is safe for concurrent use.
 type answerer struct {
-	tokens  *access.Tokens
-	fleet   *fleet.Table
-	maxAge  time.Duration // see Config
-	ready   func(now time.Time) error
-	ids     *requestIDs
-	trusted []netip.Prefix // proxies whose X-Forwarded-For is trusted
+	Config
 	refused *refusals
 	docs    documents // if nil, no documentation is served
 }
@@ -60,7 +56,7 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 	if f == nil && r.overloaded {
 		f = failOverloaded
 	}
-	if f == nil && a.ready != nil && a.ready(now) != nil {
+	if f == nil && a.Ready != nil && a.Ready(now) != nil {
 		f = failNotReady
 	}
 	if f != nil {
@@ -84,8 +80,8 @@ func (a *answerer) startResponse(now time.Time, w *response) {
 	w.set("Content-Type", "application/json")
 	w.set("Cache-Control", "private, no-store")
 	start := len(w.values)
-	w.id = a.ids.nextID()
-	w.values = a.ids.appendID(w.values, w.id)
+	w.id = requestID{rand.Uint64(), rand.Uint64()}
+	w.values = w.id.appendTo(w.values)
 	w.setFrom("X-Request-Id", start)
 }
 
@@ -117,10 +113,7 @@ func splitTarget(target []byte) (path, query []byte) {
 	if len(path) > 0 && path[0] != '/' {
 		path = afterAuthority(path)
 	}
-	if i := bytes.IndexByte(path, '?'); i >= 0 {
-		return path[:i], path[i+1:]
-	}
-	return path, nil
+	return cut(path, '?')
 }
 
 // afterAuthority returns the part of an http or https URL after scheme and host. If target is not
@@ -149,7 +142,7 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 		}
 		return
 	}
-	g, err := a.tokens.Verify(p.token, now)
+	g, err := a.Tokens.Verify(p.token, now)
 	if err == nil {
 		a.applyGrant(r, p.vid, g, now, w)
 	} else {
@@ -171,7 +164,7 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 // refusals). An address from which too many tokens were refused gets no rate-limit headers, even
 // for a valid token. Before the tables of tokens are loaded, no token is valid.
 func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Time, w *response) {
-	g, err := a.tokens.Verify(p.token, now)
+	g, err := a.Tokens.Verify(p.token, now)
 	switch {
 	case err != nil && len(p.token) > 0:
 		a.refused.noteRefusal(a.client(r), now)
@@ -196,7 +189,9 @@ func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Tim
 	w.fail(tokenFailure(err, token))
 }
 
-func (a *answerer) client(r *request) netip.Addr { return clientOf(r.peer, r.headers, a.trusted) }
+func (a *answerer) client(r *request) netip.Addr {
+	return clientOf(r.peer, r.headers, a.TrustedProxies)
+}
 
 // grantOf maps each operation of this package to its bit in [access.Operations]. A grant has such a
 // set of bits: the operations that it permits.
@@ -254,8 +249,8 @@ func (a *answerer) answerVehicle(vid []byte, g *access.Grant, now time.Time, w *
 	if g.Sandbox() {
 		known, drives, throttles = sandbox(vid, now)
 	} else {
-		known = a.fleet.Get(vid)
-		drives, throttles = known.Driving.At(at, a.maxAge), known.Throttle.At(at, a.maxAge)
+		known = a.Fleet.Get(vid)
+		drives, throttles = known.Driving.At(at, a.MaxAge), known.Throttle.At(at, a.MaxAge)
 	}
 	if !granted {
 		drives, throttles = vehicle.Unknown, vehicle.Unknown

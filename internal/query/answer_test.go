@@ -16,8 +16,7 @@ import (
 )
 
 func (f *fixture) answerer() *answerer {
-	return &answerer{tokens: f.Tokens, fleet: f.Fleet, maxAge: f.MaxAge, ready: f.Ready, ids: newRequestIDs(),
-		trusted: f.TrustedProxies, refused: newRefusals(), docs: newDocuments(f.MaxAge)}
+	return &answerer{Config: f.Config, refused: newRefusals(), docs: newDocuments(f.MaxAge)}
 }
 
 func get(target string) *request {
@@ -83,16 +82,9 @@ func TestAnswersWithoutAllocating(t *testing.T) {
 	}
 }
 
-// TestEveryFailureIsAnEnvelope checks the body of each failure. It takes the failures from
-// docs/errors.txt, which has all of them.
+// TestEveryFailureIsAnEnvelope checks the body of each failure.
 func TestEveryFailureIsAnEnvelope(t *testing.T) {
-	var all []*failure
-	for _, s := range statusDocs() {
-		for _, d := range s.docs {
-			all = append(all, d.failure)
-		}
-	}
-	for _, f := range all {
+	for _, f := range namedFailures {
 		var got struct {
 			Code int
 			Msg  string
@@ -170,29 +162,18 @@ func TestLastModifiedIsNeverAfterDate(t *testing.T) {
 	})
 }
 
+// TestRequestIDs checks that IDs are unique, and that a client cannot see from two of its own IDs how
+// many requests came between them. Consecutive IDs must be as different as random ones, which agree
+// in one digit of sixteen; at most twice as many equal digits are accepted.
 func TestRequestIDs(t *testing.T) {
-	one, other := newRequestIDs(), newRequestIDs()
-	seen := map[string]bool{}
-	for range 1000 {
-		for _, ids := range []*requestIDs{one, other} {
-			seen[string(ids.appendID(nil, ids.nextID()))] = true
-		}
-	}
-	if len(seen) != 2000 {
-		t.Errorf("%d different IDs of 2000", len(seen))
-	}
-}
-
-// TestRequestIDsTellNoNumber checks that a client cannot see from two of its own IDs how many
-// requests came between them. Consecutive IDs must be as different as random ones, which agree in
-// one digit of sixteen; at most twice as many equal digits are accepted.
-func TestRequestIDsTellNoNumber(t *testing.T) {
-	ids := newRequestIDs()
+	f := newFixture(t)
+	a := f.answerer()
 	const pairs, digits = 1000, 32
-	same := 0
-	last := ids.appendID(nil, ids.nextID())
+	seen, same, last := map[string]bool{}, 0, strings.Repeat("x", digits)
 	for range pairs {
-		id := ids.appendID(nil, ids.nextID())
+		var w response
+		a.answer(get("/"), noon, &w)
+		id := w.header("X-Request-Id")
 		if len(id) != digits {
 			t.Fatalf("%s has %d digits", id, len(id))
 		}
@@ -201,10 +182,10 @@ func TestRequestIDsTellNoNumber(t *testing.T) {
 				same++
 			}
 		}
-		last = id
+		last, seen[id] = id, true
 	}
-	if same > 2*pairs*digits/16 {
-		t.Errorf("IDs that follow each other have %d of %d digits in common", same, pairs*digits)
+	if len(seen) != pairs || same > 2*pairs*digits/16 {
+		t.Errorf("%d different IDs of %d, with %d of %d digits in common", len(seen), pairs, same, pairs*digits)
 	}
 }
 

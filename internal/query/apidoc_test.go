@@ -3,7 +3,6 @@ package query
 import (
 	"bytes"
 	"flag"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +19,6 @@ func TestAPIDocument(t *testing.T) {
 		"anchor": func(title string) string { return strings.ReplaceAll(strings.ToLower(title), " ", "-") },
 		"cell":   func(text string) string { return strings.ReplaceAll(text, "|", `\|`) },
 	}
-	maps.Copy(functions, template.FuncMap(pageFunctions))
 	page, err := template.New("query-api.md.tmpl").Funcs(functions).ParseFiles("testdata/query-api.md.tmpl")
 	if err != nil {
 		t.Fatal(err)

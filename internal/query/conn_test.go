@@ -1,9 +1,7 @@
 package query
 
 import (
-	"bufio"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -38,11 +36,9 @@ func TestSend_UnreadAnswersDelayNoOthers(t *testing.T) {
 		}
 	}
 	c := r.dial(t)
-	in := bufio.NewReader(c)
 	// Some requests may be in progress until all unread answers wait for their clients.
 	testkit.Await(t, "a query is answered", func() bool {
-		io.WriteString(c, f.query("CarJam"))
-		return readAnswer(t, in, false).status == "HTTP/1.1 200 OK"
+		return c.ask(f.query("CarJam")).status == "HTTP/1.1 200 OK"
 	})
 }
 
@@ -76,25 +72,15 @@ func TestTooManyConnections(t *testing.T) {
 	}
 	r := start(t, f.Config)
 	first := r.dial(t)
-	in := bufio.NewReader(first)
 	io.WriteString(first, f.query("CarJam"))
 	<-asked
 
 	second := r.dial(t)
-	io.WriteString(second, f.query("CarJam"))
-	in2 := bufio.NewReader(second)
-	a := readAnswer(t, in2, false)
-	if a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nRetry-After: 1\r\n") {
-		t.Errorf("got %s", a.raw)
-	}
-	if _, err := in2.ReadByte(); err != io.EOF {
-		t.Errorf("after it: %v", err)
-	}
+	second.ask(f.query("CarJam")).wants(t, "503 Service Unavailable", "\r\nRetry-After: 1\r\n")
+	second.wantsEnd()
 	// The older connection is still served.
 	close(hold)
-	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" {
-		t.Errorf("got %s", a.raw)
-	}
+	first.wants("200 OK")
 }
 
 // TestConnectionsThatWaitMakeRoom checks that a connection that is silent, has sent half a head, or
@@ -110,18 +96,13 @@ func TestConnectionsThatWaitMakeRoom(t *testing.T) {
 			var older []net.Conn
 			for range f.MaxConnections {
 				c := r.dial(t)
-				io.WriteString(c, said)
-				if name == "idle" {
-					readAnswer(t, bufio.NewReader(c), false)
+				if io.WriteString(c, said); name == "idle" {
+					c.wants("404 Not Found")
 				}
 				older = append(older, c)
 			}
 			testkit.Await(t, "all wait", func() bool { return r.waiting() == f.MaxConnections })
-			c := r.dial(t)
-			io.WriteString(c, f.query("CarJam"))
-			if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
-				t.Errorf("got %s", a.raw)
-			}
+			r.dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
 			testkit.Await(t, "one has gone", func() bool { return r.opened() == f.MaxConnections })
 			closed := make(chan string, len(older))
 			for _, o := range older {
@@ -150,25 +131,15 @@ func TestStrangersMakeRoom(t *testing.T) {
 			f := newFixture(t)
 			const strangers = 7
 			f.MaxConnections, f.HeadTimeout, f.WriteTimeout = 1+strangers, time.Minute, time.Minute
-			dial := func(r *running) net.Conn { return r.dial(t) }
+			dial := func(r *running) *peer { return r.dial(t) }
 			if useTLS {
-				cert, pool := selfSigned(t)
-				f.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
-				dial = func(r *running) net.Conn {
-					return tls.Client(r.dial(t), &tls.Config{RootCAs: pool, ServerName: "localhost"})
-				}
+				config := f.useTLS(t)
+				dial = func(r *running) *peer { return r.dialTLS(t, config) }
 			}
 			r := start(t, f.Config)
 			defer cutAll(r)
-			ask := func(c net.Conn) {
-				t.Helper()
-				io.WriteString(c, f.query("CarJam"))
-				if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
-					t.Errorf("got %s", a.raw)
-				}
-			}
 			honest := dial(r)
-			ask(honest)
+			honest.ask(f.query("CarJam")).wants(t, "200 OK")
 			use := netguard.Silent
 			for range strangers {
 				c := r.dial(t)
@@ -180,9 +151,9 @@ func TestStrangersMakeRoom(t *testing.T) {
 			}
 			testkit.Await(t, "the strangers are there", func() bool { return r.opened(use) == strangers })
 			for range strangers {
-				ask(dial(r))
+				dial(r).ask(f.query("CarJam")).wants(t, "200 OK")
 			}
-			ask(honest)
+			honest.ask(f.query("CarJam")).wants(t, "200 OK")
 		})
 	}
 }
@@ -204,19 +175,10 @@ func (f *flaky) Accept() (net.Conn, error) {
 
 func TestServe_SurvivesTransientAcceptErrors(t *testing.T) {
 	f := newFixture(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fl := &flaky{Listener: ln, fails: []syscall.Errno{
+	fl := &flaky{Listener: testkit.Listen(t), fails: []syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EHOSTUNREACH,
 	}}
-	r := startOn(t, New(f.Config), fl)
-	c := r.dial(t)
-	io.WriteString(c, f.query("CarJam"))
-	if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
-		t.Errorf("got %s", a.raw)
-	}
+	startOn(t, New(f.Config), fl).dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
 }
 
 // TestServer_OverloadRefusesNewConnections checks that during an overload new connections are
@@ -226,35 +188,15 @@ func TestServer_OverloadRefusesNewConnections(t *testing.T) {
 	var over atomic.Bool
 	f.Overloaded = over.Load
 	r := start(t, f.Config)
-	ask := func(c net.Conn, in *bufio.Reader) answerRead {
-		t.Helper()
-		io.WriteString(c, f.query("CarJam"))
-		return readAnswer(t, in, false)
-	}
 	older := r.dial(t)
-	in := bufio.NewReader(older)
-	if a := ask(older, in); a.status != "HTTP/1.1 200 OK" {
-		t.Fatalf("got %s", a.raw)
-	}
+	older.ask(f.query("CarJam")).wants(t, "200 OK")
 	over.Store(true)
 	newer := r.dial(t)
-	in2 := bufio.NewReader(newer)
-	a := ask(newer, in2)
-	if a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nRetry-After: 1\r\n") ||
-		!strings.Contains(a.raw, "overloaded") {
-		t.Errorf("the newer got %s", a.raw)
-	}
-	if _, err := in2.ReadByte(); err != io.EOF {
-		t.Errorf("after it: %v", err)
-	}
-	if a := ask(older, in); a.status != "HTTP/1.1 200 OK" {
-		t.Errorf("the older got %s", a.raw)
-	}
+	newer.ask(f.query("CarJam")).wants(t, "503 Service Unavailable", "\r\nRetry-After: 1\r\n", "overloaded")
+	newer.wantsEnd()
+	older.ask(f.query("CarJam")).wants(t, "200 OK")
 	over.Store(false)
-	third := r.dial(t)
-	if a := ask(third, bufio.NewReader(third)); a.status != "HTTP/1.1 200 OK" {
-		t.Errorf("afterwards: %s", a.raw)
-	}
+	r.dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
 }
 
 // TestServer_ExcessEndsConnection checks that a connection for which Excess is true is closed after
@@ -266,21 +208,17 @@ func TestServer_ExcessEndsConnection(t *testing.T) {
 	f.Excess = func(c net.Conn) bool { return c.RemoteAddr().String() == excess.Load() }
 	r := start(t, f.Config)
 	stays, goes := r.dial(t), r.dial(t)
-	ins := map[net.Conn]*bufio.Reader{stays: bufio.NewReader(stays), goes: bufio.NewReader(goes)}
 	for round := range 2 {
-		for c, in := range ins {
-			io.WriteString(c, f.query("CarJam"))
-			a := readAnswer(t, in, false)
-			ends := strings.Contains(a.raw, "\r\nConnection: close\r\n")
-			if a.status != "HTTP/1.1 200 OK" || ends != (round == 1 && c == goes) {
+		for _, c := range []*peer{stays, goes} {
+			a := c.ask(f.query("CarJam"))
+			a.wants(t, "200 OK")
+			if ends := strings.Contains(a.raw, "\r\nConnection: close\r\n"); ends != (round == 1 && c == goes) {
 				t.Errorf("round %d: got %s", round, a.raw)
 			}
 		}
 		excess.Store(goes.LocalAddr().String())
 	}
-	if _, err := ins[goes].ReadByte(); err != io.EOF {
-		t.Errorf("after it: %v", err)
-	}
+	goes.wantsEnd()
 }
 
 // TestServer_AnswersAfterOverload checks a connection that was accepted during an overload and
@@ -300,13 +238,9 @@ func TestServer_AnswersAfterOverload(t *testing.T) {
 			newer := r.dial(t)
 			testkit.Await(t, "both wait", func() bool { return r.waiting() == 2 })
 			over.Store(false)
-			in := bufio.NewReader(newer)
 			for _, now := range []bool{false, true} {
 				over.Store(now)
-				io.WriteString(newer, f.query("CarJam"))
-				if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" {
-					t.Errorf("got %s", a.raw)
-				}
+				newer.ask(f.query("CarJam")).wants(t, "200 OK")
 			}
 			testkit.Await(t, "there are no more than may be", func() bool { return r.opened() <= most })
 			older.Close()

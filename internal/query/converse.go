@@ -68,15 +68,15 @@ func (s *Server) serveConn(c *netguard.Conn, busy bool) {
 		v.close()
 	}()
 	v.now = time.Now()
-	v.readBy(v.now.Add(s.headTimeout))
-	if s.tls != nil {
-		t := tls.Server(c, s.tls)
+	v.readBy(v.now.Add(s.config.HeadTimeout))
+	if s.config.TLS != nil {
+		t := tls.Server(c, s.config.TLS)
 		v.wire = t
-		v.sendBy(v.now.Add(s.headTimeout))
+		v.sendBy(v.now.Add(s.config.HeadTimeout))
 		if s.ending.Load() || t.Handshake() != nil {
 			return
 		}
-		v.readBy(time.Now().Add(s.headTimeout))
+		v.readBy(time.Now().Add(s.config.HeadTimeout))
 	}
 	for v.serveNext() {
 	}
@@ -111,7 +111,7 @@ func (v *conversation) close() {
 // accepted during an overload, and the overload still lasts; or the connection was accepted beyond
 // MaxConnections, and too many connections are still open.
 func (v *conversation) rejection() *failure {
-	if v.busy = v.busy && v.s.overloaded(); v.busy {
+	if v.busy = v.busy && v.s.config.Overloaded(); v.busy {
 		return failBusy
 	}
 	if v.c.Crowded() {
@@ -156,8 +156,8 @@ func (v *conversation) serveNext() bool {
 	e := s.exchanges.Get().(*exchange)
 	goesOn := f == nil
 	if f != nil {
-		s.answerer.refuseHead(f, s.now(), &e.response)
-		s.recordAnswer(&request{peer: v.peer}, &e.response, s.now(), 0)
+		s.answerer.refuseHead(f, s.config.Now(), &e.response)
+		s.recordAnswer(&request{peer: v.peer}, &e.response, s.config.Now(), 0)
 		v.now = time.Now()
 		e.out = e.response.appendHead(e.out, "close")
 		if !bytes.HasPrefix(v.buf[v.begin:v.end], []byte("HEAD ")) {
@@ -208,13 +208,13 @@ func (v *conversation) buffered() []byte {
 func (v *conversation) readHead() ([]byte, *failure) {
 	begun := v.end > v.begin // part of a head has arrived already
 	if begun {
-		v.readBy(time.Now().Add(v.s.headTimeout))
+		v.readBy(time.Now().Add(v.s.config.HeadTimeout))
 	} else {
 		if v.begin, v.end = 0, 0; len(v.buf) > smallBuffer {
 			v.buf = nil
 		}
-		if v.answered && overdue(v.readUntil, v.now, v.s.idleTimeout) {
-			v.readBy(v.now.Add(v.s.idleTimeout))
+		if v.answered && overdue(v.readUntil, v.now, v.s.config.IdleTimeout) {
+			v.readBy(v.now.Add(v.s.config.IdleTimeout))
 		}
 	}
 	use := netguard.Idle
@@ -241,7 +241,7 @@ func (v *conversation) readHead() ([]byte, *failure) {
 		}
 		if !begun && n > 0 {
 			begun = true
-			v.readBy(time.Now().Add(v.s.headTimeout))
+			v.readBy(time.Now().Add(v.s.config.HeadTimeout))
 		}
 	}
 }
@@ -303,14 +303,14 @@ func (v *conversation) readFailure(err error) *failure {
 // everything in e.out, and then the document.
 func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
-	start := s.now()
+	start := s.config.Now()
 	v.beginRequest()
 	sent := len(e.out)
 	defer func() {
 		if p := recover(); p != nil {
 			s.report(p)
 			e.response = response{}
-			s.answerer.refuseHead(failBroken, s.now(), &e.response)
+			s.answerer.refuseHead(failBroken, s.config.Now(), &e.response)
 			s.recordAnswer(&e.request, &e.response, start, 0)
 			e.out = e.response.appendHead(e.out[:sent], "close")
 			if !bytes.HasPrefix(head, []byte("HEAD ")) {
@@ -321,7 +321,7 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 		}
 	}()
 	w := &e.response
-	e.request = request{peer: v.peer, overloaded: s.inFlight.Load() > s.maxInFlight}
+	e.request = request{peer: v.peer, overloaded: s.inFlight.Load() > int64(s.config.MaxInFlight)}
 	f := e.request.split(head)
 	if f == nil {
 		f = v.rejection()
@@ -331,7 +331,7 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	} else {
 		s.answerer.answer(&e.request, start, w)
 	}
-	end := s.now()
+	end := s.config.Now()
 	s.recordAnswer(&e.request, w, start, end.Sub(start))
 	if v.answered, v.now = true, end; s.otherTime {
 		v.now = time.Now()
@@ -340,16 +340,10 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	isHTTP10 := string(e.request.version) == "HTTP/1.0"
 	connection := ""
 	switch {
-	case w.closes:
-		v.lingers = true
+	case w.closes || s.config.Excess(v.c) || isHTTP10 && !w.keepAlive:
+		v.lingers = true // the client may have sent more, even if it did not ask for keep-alive
 		connection = "close"
 	case s.ending.Load():
-		connection = "close"
-	case s.excess(v.c):
-		v.lingers = true
-		connection = "close"
-	case isHTTP10 && !w.keepAlive:
-		v.lingers = true // the client may have sent more requests, although it did not ask for keep-alive
 		connection = "close"
 	case isHTTP10:
 		connection = "keep-alive"
@@ -373,7 +367,7 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 func (v *conversation) sendDocument(e *exchange) bool {
 	v.endRequest()
 	now := time.Now()
-	v.sendBy(now.Add(max(documentTimeout, v.s.writeTimeout)))
+	v.sendBy(now.Add(max(documentTimeout, v.s.config.WriteTimeout)))
 	defer func() { e.out = e.out[:0] }()
 	if !v.c.Send(now) {
 		return false
@@ -394,8 +388,8 @@ func (v *conversation) send(b []byte) bool {
 	if len(b) == 0 {
 		return true
 	}
-	if overdue(v.sendUntil, v.now, v.s.writeTimeout) {
-		v.sendBy(v.now.Add(v.s.writeTimeout))
+	if overdue(v.sendUntil, v.now, v.s.config.WriteTimeout) {
+		v.sendBy(v.now.Add(v.s.config.WriteTimeout))
 	}
 	if !v.c.Send(v.now) {
 		return false
@@ -407,8 +401,8 @@ func (v *conversation) send(b []byte) bool {
 // recordAnswer adds an answer to the metrics and to the access log.
 func (s *Server) recordAnswer(r *request, w *response, start time.Time, took time.Duration) {
 	s.metrics.observe(w, took)
-	if s.accessLog != nil {
-		s.accessLog.logAnswer(r, w, s.answerer.ids, clientOf(r.peer, r.headers, s.answerer.trusted), start, took)
+	if s.config.AccessLog != nil {
+		s.config.AccessLog.logAnswer(r, w, s.answerer.client(r), start, took)
 	}
 }
 
@@ -420,5 +414,5 @@ func (s *Server) report(v any) {
 	if e, ok := v.(runtime.Error); ok {
 		what = e.Error()
 	}
-	s.log.Error("cannot answer a query: this is a bug", "panic", what, "stack", string(debug.Stack()))
+	s.config.Log.Error("cannot answer a query: this is a bug", "panic", what, "stack", string(debug.Stack()))
 }

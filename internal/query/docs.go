@@ -128,23 +128,22 @@ var sampleLanguages = []sampleDoc{
 }
 
 var (
-	pageTemplate = template.Must(template.New("page.html.tmpl").Funcs(pageFunctions).
-			ParseFS(docFiles, "docs/page.html.tmpl"))
+	pageTemplate    = template.Must(template.ParseFS(docFiles, "docs/page.html.tmpl"))
 	sampleTemplates = text.Must(text.ParseFS(docFiles, "docs/samples/*.tmpl"))
 )
 
-var pageFunctions = template.FuncMap{
-	"message": failureDoc.message,
-	"word":    func(s statusDoc) string { return s.docs[0].failure.outcome.String() },
-	"docs":    func(s statusDoc) []failureDoc { return s.docs },
-	"cause":   func(d failureDoc) string { return d.cause },
-	"cure":    func(d failureDoc) string { return d.cure },
+// render executes a template. It panics if the template fails, which tests would find.
+func render(t interface{ Execute(io.Writer, any) error }, data any) []byte {
+	var b bytes.Buffer
+	if err := t.Execute(&b, data); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
 }
 
 // renderPage returns the documentation page, which is served at /. The page states maxAge, the
 // maximum age of the verdicts that the service answers with.
 func renderPage(maxAge time.Duration) []byte {
-	var b bytes.Buffer
 	data := struct {
 		Base       string
 		MaxAge     string // "" if verdicts of any age are answered
@@ -155,10 +154,7 @@ func renderPage(maxAge time.Duration) []byte {
 		op.Samples = op.samples(localBase)
 		data.Operations = append(data.Operations, op)
 	}
-	if err := pageTemplate.Execute(&b, data); err != nil {
-		panic(err) // a test renders the page
-	}
-	return b.Bytes()
+	return render(pageTemplate, data)
 }
 
 // inWords returns a duration as text, such as "90 seconds". The unit is the largest of hours,
@@ -185,15 +181,10 @@ func inWords(d time.Duration) string {
 func (op operationDoc) samples(base string) []sampleDoc {
 	var all []sampleDoc
 	for _, s := range sampleLanguages {
-		var b strings.Builder
-		data := struct {
+		s.Code = string(render(sampleTemplates.Lookup(s.Language+".tmpl"), struct {
 			operationDoc
 			Base string
-		}{op, base}
-		if err := sampleTemplates.ExecuteTemplate(&b, s.Language+".tmpl", data); err != nil {
-			panic(err) // a test runs the samples
-		}
-		s.Code = b.String()
+		}{op, base}))
 		all = append(all, s)
 	}
 	return all
@@ -212,7 +203,7 @@ func asset(name string) *document {
 // Content-Security-Policy.
 func ownDocument(name string, content []byte, cache, policy string) *document {
 	return &document{
-		contentType: contentType(strings.TrimSuffix(name, ".tmpl")),
+		contentType: contentTypes[path.Ext(strings.TrimSuffix(name, ".tmpl"))],
 		cache:       cache,
 		policy:      policy,
 		gzipped:     compress(content),
@@ -225,7 +216,7 @@ func ownDocument(name string, content []byte, cache, policy string) *document {
 func swaggerDocument(name string) *document {
 	gzipped := must(swagger.FS.ReadFile(name + ".gz"))
 	return &document{
-		contentType: contentType(name),
+		contentType: contentTypes[path.Ext(name)],
 		cache:       cacheAsset,
 		policy:      referencePolicy,
 		gzipped:     gzipped,
@@ -235,20 +226,13 @@ func swaggerDocument(name string) *document {
 	}
 }
 
-func contentType(name string) string {
-	switch path.Ext(name) {
-	case ".html":
-		return "text/html; charset=utf-8"
-	case ".css":
-		return "text/css; charset=utf-8"
-	case ".js":
-		return "text/javascript; charset=utf-8"
-	case ".json":
-		return "application/json"
-	case ".svg":
-		return "image/svg+xml"
-	}
-	panic("no content type for " + name)
+// contentTypes maps the extensions of the documents' files to their content types.
+var contentTypes = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".json": "application/json",
+	".svg":  "image/svg+xml",
 }
 
 // compress returns content compressed with gzip, or nil if that saves less than a tenth.
@@ -281,13 +265,7 @@ var openAPITemplate = text.Must(text.New("openapi.json.tmpl").Funcs(text.FuncMap
 
 // renderOpenAPI returns the OpenAPI document that is served at /openapi.json. Its examples of
 // failures are generated from the failures that the service sends.
-func renderOpenAPI() []byte {
-	var b bytes.Buffer
-	if err := openAPITemplate.Execute(&b, nil); err != nil {
-		panic(err) // a test reads the document
-	}
-	return b.Bytes()
-}
+func renderOpenAPI() []byte { return render(openAPITemplate, nil) }
 
 // failureExamples returns, as JSON, an "examples" object of OpenAPI with an example of each failure
 // that has the status. Its members have the names of the failures. If no failure has the status,
@@ -302,8 +280,8 @@ func failureExamples(status int) (string, error) {
 		if s.Status != status {
 			continue
 		}
-		for _, d := range s.docs {
-			examples[d.failure.name] = example{d.cause, json.RawMessage(d.body())}
+		for _, d := range s.Docs {
+			examples[d.failure.name] = example{d.Cause, json.RawMessage(d.body())}
 		}
 	}
 	out, err := json.Marshal(examples)
@@ -315,7 +293,7 @@ func failureExamples(status int) (string, error) {
 func firstWords() string {
 	var words []string
 	for _, s := range statusDocs() {
-		for _, d := range s.docs {
+		for _, d := range s.Docs {
 			words = append(words, d.failure.outcome.String())
 		}
 	}
@@ -327,8 +305,8 @@ func firstWords() string {
 // documentation also shows the failure's own message.
 type failureDoc struct {
 	failure *failure
-	cause   string
-	cure    string
+	Cause   string
+	Cure    string
 }
 
 // statusDoc describes an HTTP status in the documentation, with all failures that have it.
@@ -337,8 +315,11 @@ type statusDoc struct {
 	Title   string
 	Meaning string
 	Again   string // whether it helps to send the request again
-	docs    []failureDoc
+	Docs    []failureDoc
 }
+
+// Word returns the first word of the messages of the failures that have the status.
+func (s statusDoc) Word() string { return s.Docs[0].failure.outcome.String() }
 
 // exampleRate is the rate limit in the documentation's example of 429.
 var exampleRate = access.Rate{Calls: 60, Window: time.Minute}
@@ -353,7 +334,7 @@ var statusDocs = sync.OnceValue(func() (all []statusDoc) {
 			all = append(all, statusDoc{must(strconv.Atoi(status)), title, lines[1], lines[2], nil})
 		} else {
 			s := &all[len(all)-1]
-			s.docs = append(s.docs, failureDoc{namedFailures[lines[0]], lines[1], lines[2]})
+			s.Docs = append(s.Docs, failureDoc{namedFailures[lines[0]], lines[1], lines[2]})
 		}
 	}
 	return all
@@ -373,8 +354,8 @@ func (d failureDoc) body() string {
 	return string(w.body)
 }
 
-// message returns the failure's message without its first word, the name of the outcome.
-func (d failureDoc) message() string {
+// Message returns the failure's message without its first word, the name of the outcome.
+func (d failureDoc) Message() string {
 	var envelope struct{ Msg string }
 	if err := json.Unmarshal([]byte(d.body()), &envelope); err != nil {
 		panic(err) // a test holds that every failure is JSON

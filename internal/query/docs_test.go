@@ -1,7 +1,6 @@
 package query
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"go/parser"
@@ -40,7 +39,7 @@ func TestEveryFailureIsDocumented(t *testing.T) {
 	page := html.UnescapeString(string(renderPage(maxAge)))
 	failures, names := map[*failure]bool{}, map[string]bool{}
 	for _, s := range statusDocs() {
-		for _, d := range s.docs {
+		for _, d := range s.Docs {
 			if d.failure.status != s.Status {
 				t.Errorf("status of %s: got %d, want %d", d.failure.body, s.Status, d.failure.status)
 			}
@@ -48,7 +47,7 @@ func TestEveryFailureIsDocumented(t *testing.T) {
 				t.Errorf("%s is documented twice", d.failure.name)
 			}
 			failures[d.failure], names[d.failure.name] = true, true
-			for _, text := range []string{d.message(), d.cause, d.cure} {
+			for _, text := range []string{d.Message(), d.Cause, d.Cure} {
 				if text == "" || !strings.Contains(page, text) {
 					t.Errorf("%s: the page lacks %q", d.failure.name, text)
 				}
@@ -75,10 +74,8 @@ func TestSlowReadersHoldUpNoQuery(t *testing.T) {
 		}
 	}
 	c := r.dial(t)
-	in := bufio.NewReader(c)
 	testkit.Await(t, "queries are answered", func() bool {
-		io.WriteString(c, f.query("CarJam"))
-		return readAnswer(t, in, false).status == "HTTP/1.1 200 OK"
+		return c.ask(f.query("CarJam")).status == "HTTP/1.1 200 OK"
 	})
 }
 

@@ -1,15 +1,20 @@
 package query
 
 import (
+	"bufio"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/fleet"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -132,35 +137,98 @@ type running struct {
 // start starts a server that runs until the test ends.
 func start(t testing.TB, c Config) *running {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return startOn(t, New(c), ln)
+	return startOn(t, New(c), testkit.Listen(t))
 }
 
 func startOn(t testing.TB, s *Server, ln net.Listener) *running {
 	t.Helper()
 	r := &running{Server: s, addr: ln.Addr().String(), done: make(chan error, 1)}
 	go func() { r.done <- s.Serve(ln) }()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
-			t.Errorf("shutdown: %v", err)
-		}
-	})
+	t.Cleanup(func() { r.shutdown(t) })
 	return r
 }
 
-// dial opens a raw connection with one deadline for the whole test.
-func (r *running) dial(t testing.TB) net.Conn {
+// shutdown ends the server, and checks that it needs at most 10 s for this.
+func (r *running) shutdown(t testing.TB) {
 	t.Helper()
-	c, err := net.Dial("tcp", r.addr)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := r.Shutdown(ctx); err != nil {
+		t.Errorf("shutdown: %v", err)
+	}
+}
+
+// peer is a client's end of a connection to a server.
+type peer struct {
+	net.Conn
+	t  testing.TB
+	in *bufio.Reader
+}
+
+func newPeer(t testing.TB, c net.Conn) *peer { return &peer{c, t, bufio.NewReader(c)} }
+
+// dial opens a connection.
+func (r *running) dial(t testing.TB) *peer {
+	t.Helper()
+	return newPeer(t, testkit.Dial(t, r.addr))
+}
+
+// dialTLS opens a connection over TLS.
+func (r *running) dialTLS(t testing.TB, c *tls.Config) *peer {
+	t.Helper()
+	return newPeer(t, tls.Client(r.dial(t), c))
+}
+
+func (p *peer) Read(b []byte) (int, error) { return p.in.Read(b) }
+
+// ask sends a request and returns the answer.
+func (p *peer) ask(request string) answerRead {
+	p.t.Helper()
+	io.WriteString(p, request)
+	return readAnswer(p.t, p.in, strings.HasPrefix(request, "HEAD "))
+}
+
+// wants checks that the next answer has the status, and contains all parts.
+func (p *peer) wants(status string, parts ...string) {
+	p.t.Helper()
+	readAnswer(p.t, p.in, false).wants(p.t, status, parts...)
+}
+
+func (a answerRead) wants(t testing.TB, status string, parts ...string) {
+	t.Helper()
+	lacks := func(part string) bool { return !strings.Contains(a.raw, part) }
+	if a.status != "HTTP/1.1 "+status || slices.ContainsFunc(parts, lacks) {
+		t.Errorf("got %s, want %s with %q", a.raw, status, parts)
+	}
+}
+
+// wantsEnd checks that the server closes the connection without sending more.
+func (p *peer) wantsEnd() {
+	p.t.Helper()
+	if rest, err := io.ReadAll(p); err != nil || len(rest) > 0 {
+		p.t.Errorf("got %q, %v, want the end of the connection", rest, err)
+	}
+}
+
+// useTLS makes the server use TLS, and returns the configuration of a client that trusts it.
+func (f *fixture) useTLS(t *testing.T) *tls.Config {
+	t.Helper()
+	certFile, keyFile, roots := testkit.Certificate(t)
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(20 * time.Second))
-	return c
+	f.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	return &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}
+}
+
+func (f *fixture) line(vid string) string {
+	return "GET " + drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=" + vid + " HTTP/1.1\r\n"
+}
+
+func (f *fixture) query(vid string) string { return f.line(vid) + "Host: x\r\n\r\n" }
+
+// queryAs returns a query for CarJam with another token than TOKEN.
+func (f *fixture) queryAs(token string) string {
+	return strings.Replace(f.query("CarJam"), f.secrets["TOKEN"], f.secrets[token], 1)
 }

@@ -2,7 +2,6 @@ package query
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -67,11 +66,7 @@ func sufferHostility(t *testing.T, tok string) {
 		}
 		c.Close()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := r.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	r.shutdown(t)
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

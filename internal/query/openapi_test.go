@@ -1,7 +1,6 @@
 package query
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
@@ -76,11 +75,10 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 			request := f.fill(t, c.request)
 			conn := r.dial(t)
 			go io.WriteString(conn, request)
-			in := bufio.NewReader(conn)
 			method, target, _ := strings.Cut(request, " ")
 			path, _ := splitTarget([]byte(strings.SplitN(target, " ", 2)[0]))
 			for range c.answers {
-				got := readAnswer(t, in, method == "HEAD")
+				got := readAnswer(t, conn.in, method == "HEAD")
 				if item := doc.Paths.Value(string(path)); item != nil && method != "HEAD" {
 					status, err := strconv.Atoi(strings.Fields(got.status)[1])
 					if err != nil {

@@ -20,8 +20,8 @@ type params struct {
 
 // parseQuery parses a query string as application/x-www-form-urlencoded, which has pairs separated
 // by '&', '+' for a blank, and percent-encoding in names and values. It ignores unknown parameters.
-// Decoded values are appended to *scratch. When *scratch is large enough, nothing is allocated. A
-// value that needs no decoding is returned as a part of raw.
+// Decoded names and values are appended to *scratch. When *scratch is large enough, nothing is
+// allocated. A value that needs no decoding is returned as a part of raw.
 //
 // The result first is the first failure found, or nil. The rest of the query is parsed even after a
 // failure, because the rate-limit headers of the answer depend on the token in the query.
@@ -30,21 +30,14 @@ func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 		first = failEncoding
 	}
 	for len(raw) > 0 {
-		pair := raw
-		if i := bytes.IndexByte(raw, '&'); i >= 0 {
-			pair, raw = raw[:i], raw[i+1:]
-		} else {
-			raw = nil
-		}
-		name, value := pair, []byte(nil)
-		if i := bytes.IndexByte(pair, '='); i >= 0 {
-			name, value = pair[:i], pair[i+1:]
-		}
+		var pair []byte
+		pair, raw = cut(raw, '&')
+		name, value := cut(pair, '=')
 		if first == failEncoding && !validEscapes(name) {
 			continue
 		}
-		switch {
-		case nameIs(name, "vid"):
+		switch string(decode(name, scratch)) {
+		case "vid":
 			switch {
 			case p.hasVid:
 				first = cmp.Or(first, failTwoVids)
@@ -52,7 +45,7 @@ func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 				p.vid = decode(value, scratch)
 			}
 			p.hasVid = true
-		case nameIs(name, "access_token"):
+		case "access_token":
 			switch {
 			case p.hasToken:
 				first, p.token = cmp.Or(first, failTwoTokens), nil
@@ -79,29 +72,9 @@ func validEscapes(b []byte) bool {
 	}
 }
 
-// nameIs reports whether a name equals want after percent-decoding. In encoded, every '%' must
-// begin a percent-encoded byte. want must contain no blank, because '+' is not decoded.
-func nameIs(encoded []byte, want string) bool {
-	i := 0
-	for len(encoded) > 0 {
-		c := encoded[0]
-		if c == '%' {
-			c = byte(unhex(encoded[1])<<4 | unhex(encoded[2]))
-			encoded = encoded[3:]
-		} else {
-			encoded = encoded[1:]
-		}
-		if i == len(want) || c != want[i] {
-			return false
-		}
-		i++
-	}
-	return i == len(want)
-}
-
-// decode returns a parameter's value in decoded form. In the encoded value, every '%' must begin a
-// percent-encoded byte. If the value has neither '%' nor '+', decode returns the slice encoded
-// itself. Otherwise it appends the decoded value to *scratch and returns this part of *scratch.
+// decode returns a parameter's name or value in decoded form. In the encoded text, every '%' must
+// begin a percent-encoded byte. If the text has neither '%' nor '+', decode returns the slice encoded
+// itself. Otherwise it appends the decoded text to *scratch and returns this part of *scratch.
 func decode(encoded []byte, scratch *[]byte) []byte {
 	if bytes.IndexByte(encoded, '%') < 0 && bytes.IndexByte(encoded, '+') < 0 {
 		return encoded

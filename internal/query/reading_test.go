@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -111,16 +110,12 @@ func FuzzRequests(f *testing.F) {
 // the bytes of the answer, with access log and rate limit.
 func TestQueryAllocatesNothing(t *testing.T) {
 	f := newFixture(t)
-	log, err := OpenAccessLog(AccessLogConfig{Out: io.Discard, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	f.AccessLog = log
+	f.AccessLog = openLogFor(t, AccessLogConfig{Out: io.Discard})
+	defer f.AccessLog.Close()
 	s := New(f.Config)
 	v := &conversation{s: s, c: new(netguard.Conn)}
 	e := new(exchange)
-	head := []byte(strings.Replace(f.query("CarJam"), f.secrets["TOKEN"], f.secrets["HUNDRED_A_SECOND"], 1))
+	head := []byte(f.queryAs("HUNDRED_A_SECOND"))
 	ask := func() {
 		e.out = e.out[:0]
 		if !v.respond(head, e) || !bytes.HasPrefix(e.out, []byte("HTTP/1.1 ")) {

@@ -1,9 +1,6 @@
 package query
 
 import (
-	"bufio"
-	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -140,16 +137,11 @@ func TestRefusalsBehindAProxy(t *testing.T) {
 	f.TrustedProxies = prefixes("127.0.0.0/8")
 	r := start(t, f.Config)
 	c := r.dial(t)
-	in := bufio.NewReader(c)
-	ask := func(from, token string) string {
-		fmt.Fprintf(c, "GET %s?vid=CarJam&access_token=%s HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: %s\r\n\r\n",
-			drivingPath, f.secrets[token], from)
-		return readAnswer(t, in, false).status
+	ask := func(from, token string) answerRead {
+		return c.ask(strings.Replace(f.queryAs(token), "Host: x", "Host: x\r\nX-Forwarded-For: "+from, 1))
 	}
 	for range refusedTokens {
-		if got := ask("203.0.113.1", "UNKNOWN"); got != "HTTP/1.1 401 Unauthorized" {
-			t.Fatalf("an unknown token: got %s, want 401", got)
-		}
+		ask("203.0.113.1", "UNKNOWN").wants(t, "401 Unauthorized")
 	}
 	for _, want := range []struct{ from, token, status string }{
 		{"203.0.113.1", "UNKNOWN", "429 Too Many Requests"},
@@ -157,9 +149,7 @@ func TestRefusalsBehindAProxy(t *testing.T) {
 		{"203.0.113.2", "UNKNOWN", "401 Unauthorized"},
 		{"203.0.113.1", "TOKEN", "200 OK"},
 	} {
-		if got := ask(want.from, want.token); got != "HTTP/1.1 "+want.status {
-			t.Errorf("%s from %s: %s", want.token, want.from, got)
-		}
+		ask(want.from, want.token).wants(t, want.status)
 	}
 }
 
@@ -169,22 +159,13 @@ func TestRefusalsCostNoBudget(t *testing.T) {
 	f := newFixture(t)
 	f.issue(t, "OTHER", access.Request{Vehicles: access.AllVehicles(),
 		Rate: access.Rate{Calls: 2, Window: time.Minute}})
-	r := start(t, f.Config)
-	c := r.dial(t)
-	in := bufio.NewReader(c)
-	ask := func(token string) string {
-		io.WriteString(c,
-			"GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets[token]+" HTTP/1.1\r\nHost: x\r\n\r\n")
-		return readAnswer(t, in, false).status
-	}
+	c := start(t, f.Config).dial(t)
 	for range 10 {
-		ask("TWO_A_MINUTE")
-		ask("UNKNOWN")
+		c.ask(f.queryAs("TWO_A_MINUTE"))
+		c.ask(f.queryAs("UNKNOWN"))
 	}
 	for range 2 {
-		if got := ask("OTHER"); got != "HTTP/1.1 200 OK" {
-			t.Errorf("the other token: got %s, want 200", got)
-		}
+		c.ask(f.queryAs("OTHER")).wants(t, "200 OK")
 	}
 }
 
@@ -194,13 +175,10 @@ func TestRefusalsCostNoBudget(t *testing.T) {
 // must get the answer of an invalid one.
 func TestRefusalsCoverEveryTry(t *testing.T) {
 	f := newFixture(t)
-	r := start(t, f.Config)
-	c := r.dial(t)
-	in := bufio.NewReader(c)
+	c := start(t, f.Config).dial(t)
 	ask := func(line, token string) string {
 		t.Helper()
-		io.WriteString(c, strings.Replace(line, "TOKEN", f.secrets[token], 1)+" HTTP/1.1\r\nHost: x\r\n\r\n")
-		a := readAnswer(t, in, strings.HasPrefix(line, "HEAD "))
+		a := c.ask(strings.Replace(line, "TOKEN", f.secrets[token], 1) + " HTTP/1.1\r\nHost: x\r\n\r\n")
 		told := slices.DeleteFunc(slices.Clone(a.header), func(h string) bool {
 			return strings.HasPrefix(h, "Date: ") || strings.HasPrefix(h, "X-Request-Id: ")
 		})
@@ -254,17 +232,11 @@ func TestUnreadToken_IsUnavailable(t *testing.T) {
 	f := newFixture(t)
 	lost := f.issue(t, "LOST", access.Request{Vehicles: access.AllVehicles()})
 	f.Tokens.Lose(lost.Name)
-	r := start(t, f.Config)
-	c := r.dial(t)
-	in := bufio.NewReader(c)
+	c := start(t, f.Config).dial(t)
 	for token, want := range map[string]string{
 		"LOST": "503 Service Unavailable", "UNKNOWN": "503 Service Unavailable", "TOKEN": "200 OK",
 		"REVOKED": "401 Unauthorized",
 	} {
-		io.WriteString(c,
-			"GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets[token]+" HTTP/1.1\r\nHost: x\r\n\r\n")
-		if got := readAnswer(t, in, false).status; got != "HTTP/1.1 "+want {
-			t.Errorf("%s: got %s, want %s", token, got, want)
-		}
+		c.ask(f.queryAs(token)).wants(t, want)
 	}
 }

@@ -25,7 +25,7 @@ type response struct {
 	sandbox   bool // the token is a sandbox token
 
 	// The following fields are for the access log.
-	id    uint64 // the number that is encrypted in X-Request-Id
+	id    requestID
 	token string // the ID of the token, if it is known
 	vid   []byte // the vid of the request
 
@@ -39,6 +39,21 @@ type response struct {
 type header struct {
 	name  string
 	value []byte
+}
+
+// requestID is the value of X-Request-Id, a random number. It is unique, and reveals nothing about
+// the request, nor how many requests of other clients came before it.
+type requestID [2]uint64
+
+// appendTo appends the ID as 32 hexadecimal digits.
+func (id requestID) appendTo(b []byte) []byte { return appendHex(appendHex(b, id[0]), id[1]) }
+
+// appendHex appends n as 16 hexadecimal digits.
+func appendHex(b []byte, n uint64) []byte {
+	for shift := 60; shift >= 0; shift -= 4 {
+		b = append(b, "0123456789abcdef"[n>>shift&15])
+	}
+	return b
 }
 
 func (w *response) reset() {

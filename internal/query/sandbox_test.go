@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -108,7 +109,7 @@ func TestSandboxIsCountedApart(t *testing.T) {
 		if o == sandboxed {
 			want = 3
 		}
-		if got := gathered(t, reg, "carstate_queries_total", map[string]string{"outcome": o.String()}); got != want {
+		if got := testkit.Metric(t, reg, MetricQueries, "outcome", o.String()); got != want {
 			t.Errorf("queries with outcome %s: got %v, want %v", o, got, want)
 		}
 	}

@@ -43,20 +43,6 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// haveRefused sends queries with n unknown tokens, which the server refuses.
-func (r *running) haveRefused(t *testing.T, f *fixture, n int) {
-	t.Helper()
-	c := r.dial(t)
-	in := bufio.NewReader(c)
-	for range n {
-		io.WriteString(c,
-			"GET "+drivingPath+"?vid=CarJam&access_token="+f.secrets["UNKNOWN"]+" HTTP/1.1\r\nHost: x\r\n\r\n")
-		if got := readAnswer(t, in, false); got.status != "HTTP/1.1 401 Unauthorized" {
-			t.Fatalf("an unknown token got %s", got.raw)
-		}
-	}
-}
-
 // start starts a server in the state that the script names.
 func (s *script) start(t *testing.T, f *fixture) *running {
 	t.Helper()
@@ -72,7 +58,10 @@ func (s *script) start(t *testing.T, f *fixture) *running {
 	r := start(t, f.Config)
 	f.docs = r.answerer.docs
 	if s.server == "100 tokens" {
-		r.haveRefused(t, f, 100)
+		c := r.dial(t)
+		for range 100 {
+			c.ask(f.queryAs("UNKNOWN")).wants(t, "401 Unauthorized")
+		}
 	}
 	return r
 }
@@ -182,10 +171,9 @@ func (c *scriptCase) run(t *testing.T, r *running, f *fixture) {
 	conn := r.dial(t)
 	request := f.fill(t, c.request)
 	go io.WriteString(conn, request) // the answer may come before all is sent
-	in := bufio.NewReader(conn)
 	heads := strings.HasPrefix(request, "HEAD ")
 	for i, want := range c.answers {
-		got := readAnswer(t, in, heads && i == 0)
+		got := readAnswer(t, conn.in, heads && i == 0)
 		want.check(t, c.where, f, got, heads && i == 0)
 		for name, secret := range f.secrets {
 			if strings.Contains(got.raw, secret) {
@@ -194,17 +182,12 @@ func (c *scriptCase) run(t *testing.T, r *running, f *fixture) {
 		}
 	}
 	if c.closed {
-		if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
-			t.Errorf("%s: the connection should be closed without more; got %q, %v", c.where, rest, err)
-		}
+		conn.wantsEnd()
 		return
 	}
 	// This checks that the connection is still open, and that the server has read exactly up to the
 	// end of the request.
-	io.WriteString(conn, "GET /probe HTTP/1.1\r\nHost: x\r\n\r\n")
-	if got := readAnswer(t, in, false); got.status != "HTTP/1.1 404 Not Found" {
-		t.Errorf("%s: a request after it got %s", c.where, got.status)
-	}
+	conn.ask("GET /probe HTTP/1.1\r\nHost: x\r\n\r\n").wants(t, "404 Not Found")
 }
 
 type answerRead struct {

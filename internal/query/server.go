@@ -81,22 +81,13 @@ const SpareConnections = 256
 
 // Server answers queries. Make one with [New].
 type Server struct {
+	config    Config // with defaults
+	otherTime bool   // config.Now is not time.Now, so deadlines cannot be computed from it
 	answerer  answerer
 	metrics   *metrics
-	accessLog *AccessLog
-	now       func() time.Time
-	otherTime bool // now is not time.Now, so deadlines cannot be computed from it
-	log       *slog.Logger
-	tls       *tls.Config
 	exchanges sync.Pool // of *exchange
-
-	headTimeout, writeTimeout, idleTimeout time.Duration
-
-	maxInFlight int64
-	inFlight    atomic.Int64
-	guard       *netguard.Guard
-	overloaded  func() bool
-	excess      func(net.Conn) bool
+	inFlight  atomic.Int64
+	guard     *netguard.Guard
 
 	ending        atomic.Bool // Shutdown was called
 	conversations sync.WaitGroup
@@ -116,49 +107,40 @@ const sendBuffer = 64 << 10
 // ErrStopped is the error of [Server.Serve] if it is called after [Server.Shutdown].
 var ErrStopped = errors.New("the query server was shut down")
 
+// withDefaults returns c with the defaults in place of unset fields.
+func (c Config) withDefaults() Config {
+	if c.Overloaded == nil {
+		c.Overloaded = func() bool { return false }
+	}
+	if c.Excess == nil {
+		c.Excess = func(net.Conn) bool { return false }
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.TLS != nil {
+		c.TLS = c.TLS.Clone()
+		c.TLS.NextProtos = []string{"http/1.1"}
+	}
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 4096)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 16384)
+	c.HeadTimeout = cmp.Or(c.HeadTimeout, 5*time.Second)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, 5*time.Second)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, time.Minute)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	return c
+}
+
 // New returns a server. It opens no listener and starts no goroutine.
 func New(c Config) *Server {
-	s := &Server{
-		answerer: answerer{
-			tokens:  c.Tokens,
-			fleet:   c.Fleet,
-			maxAge:  c.MaxAge,
-			ready:   c.Ready,
-			ids:     newRequestIDs(),
-			trusted: c.TrustedProxies,
-			refused: newRefusals(),
-		},
-		metrics:      newMetrics(c.Registry),
-		accessLog:    c.AccessLog,
-		now:          c.Now,
-		otherTime:    c.Now != nil,
-		log:          cmp.Or(c.Log, slog.New(slog.DiscardHandler)),
-		maxInFlight:  int64(cmp.Or(c.MaxInFlight, 4096)),
-		overloaded:   c.Overloaded,
-		excess:       c.Excess,
-		headTimeout:  cmp.Or(c.HeadTimeout, 5*time.Second),
-		writeTimeout: cmp.Or(c.WriteTimeout, 5*time.Second),
-		idleTimeout:  cmp.Or(c.IdleTimeout, time.Minute),
-	}
+	s := &Server{config: c.withDefaults(), otherTime: c.Now != nil, metrics: newMetrics(c.Registry)}
+	s.answerer = answerer{Config: s.config, refused: newRefusals()}
 	if !c.NoDocs {
 		s.answerer.docs = newDocuments(c.MaxAge)
 	}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	if s.overloaded == nil {
-		s.overloaded = func() bool { return false }
-	}
-	if s.excess == nil {
-		s.excess = func(net.Conn) bool { return false }
-	}
-	if c.TLS != nil {
-		s.tls = c.TLS.Clone()
-		s.tls.NextProtos = []string{"http/1.1"}
-	}
 	s.guard = netguard.New(netguard.Config{
-		Max: cmp.Or(c.MaxConnections, 16384), Spare: SpareConnections, SendBuffer: sendBuffer,
-		Full: s.overloaded, Dropped: s.metrics.dropped.Inc, Log: s.log,
+		Max: s.config.MaxConnections, Spare: SpareConnections, SendBuffer: sendBuffer,
+		Full: s.config.Overloaded, Dropped: s.metrics.dropped.Inc, Log: s.config.Log,
 	})
 	s.exchanges.New = func() any { return new(exchange) }
 	return s
@@ -183,7 +165,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		c, err := l.Accept()
 		switch {
 		case err == nil:
-			busy := s.overloaded()
+			busy := s.config.Overloaded()
 			s.conversations.Go(func() { s.serveConn(c.(*netguard.Conn), busy) })
 		case s.ending.Load():
 			return nil

@@ -1,21 +1,16 @@
 package query
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,12 +25,6 @@ import (
 
 // TestMain also checks that no goroutine outlives the servers.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func (f *fixture) line(vid string) string {
-	return "GET " + drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=" + vid + " HTTP/1.1\r\n"
-}
-
-func (f *fixture) query(vid string) string { return f.line(vid) + "Host: x\r\n\r\n" }
 
 func TestOverARealClient(t *testing.T) {
 	f := newFixture(t)
@@ -67,44 +56,33 @@ func TestOverARealClient(t *testing.T) {
 
 func TestServer_TLS(t *testing.T) {
 	f := newFixture(t)
-	cert, roots := selfSigned(t)
-	f.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	conf := f.useTLS(t)
+	conf.NextProtos = []string{"h2", "http/1.1"}
 	r := start(t, f.Config)
-	conf := &tls.Config{RootCAs: roots, ServerName: "localhost", NextProtos: []string{"h2", "http/1.1"}}
-	dial := func() *tls.Conn { return tls.Client(r.dial(t), conf) }
-
-	c := dial()
-	io.WriteString(c, f.query("CarJam")+f.query("CarSlow"))
-	in := bufio.NewReader(c)
-	for _, want := range []string{`"3"`, `"2"`} {
-		if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" || !strings.Contains(a.body, want) {
-			t.Errorf("got %s", a.raw)
-		}
-	}
+	c := tls.Client(r.dial(t), conf)
+	p := newPeer(t, c)
+	io.WriteString(p, f.query("CarJam")+f.query("CarSlow"))
+	p.wants("200 OK", `"3"`)
+	p.wants("200 OK", `"2"`)
 	if p := c.ConnectionState().NegotiatedProtocol; p != "http/1.1" {
 		t.Errorf("negotiated %q", p)
 	}
 	c.Close()
 
 	// The same answer must also reach a client over TLS, and then the connection must end.
-	c = dial()
-	io.WriteString(c, f.line("CarJam")+"Host: x\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 50000))
-	in = bufio.NewReader(c)
-	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 400 Bad Request" {
-		t.Errorf("got %s", a.raw)
-	}
-	if _, err := in.ReadByte(); err != io.EOF {
-		t.Errorf("after it: %v", err)
-	}
+	p = r.dialTLS(t, conf)
+	p.ask(f.line("CarJam")+"Host: x\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 50000)).
+		wants(t, "400 Bad Request")
+	p.wantsEnd()
 
 	// A client that speaks plain HTTP, and one that offers only HTTP/2.
-	p := r.dial(t)
+	p = r.dial(t)
 	io.WriteString(p, f.query("CarJam"))
 	if b, _ := io.ReadAll(p); bytes.Contains(b, []byte("CarJam")) {
 		t.Errorf("plain HTTP was answered: %q", b)
 	}
-	h2 := tls.Client(r.dial(t), &tls.Config{RootCAs: roots, ServerName: "localhost", NextProtos: []string{"h2"}})
-	if err := h2.Handshake(); err == nil {
+	conf.NextProtos = []string{"h2"}
+	if err := tls.Client(r.dial(t), conf).Handshake(); err == nil {
 		t.Error("a client that speaks HTTP/2 only was accepted")
 	}
 }
@@ -114,46 +92,15 @@ func TestServer_TLS(t *testing.T) {
 // connection must be closed without an answer.
 func TestSlowHeadOverTLS(t *testing.T) {
 	f := newFixture(t)
-	cert, roots := selfSigned(t)
-	f.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	conf := f.useTLS(t)
 	f.HeadTimeout, f.WriteTimeout = 1500*time.Millisecond, time.Second
 	r := start(t, f.Config)
-	conf := &tls.Config{RootCAs: roots, ServerName: "localhost"}
-	half, silent := tls.Client(r.dial(t), conf), tls.Client(r.dial(t), conf)
+	half, silent := r.dialTLS(t, conf), tls.Client(r.dial(t), conf)
 	if err := silent.Handshake(); err != nil {
 		t.Fatal(err)
 	}
-	io.WriteString(half, f.line("CarJam"))
-	if a := readAnswer(t, bufio.NewReader(half), false); a.status != "HTTP/1.1 408 Request Timeout" {
-		t.Errorf("got %s", a.raw)
-	}
-	if b, err := io.ReadAll(silent); err != nil || len(b) > 0 {
-		t.Errorf("a silent client got %q, %v", b, err)
-	}
-}
-
-func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(leaf)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, roots
+	half.ask(f.line("CarJam")).wants(t, "408 Request Timeout")
+	newPeer(t, silent).wantsEnd()
 }
 
 func TestSlowHead(t *testing.T) {
@@ -179,11 +126,7 @@ func TestSlowHead(t *testing.T) {
 			}
 		}
 	})
-	in := bufio.NewReader(c)
-	a := readAnswer(t, in, false)
-	if a.status != "HTTP/1.1 408 Request Timeout" || !strings.Contains(a.raw, "\r\nConnection: close\r\n") {
-		t.Errorf("got %s", a.raw)
-	}
+	c.wants("408 Request Timeout", "\r\nConnection: close\r\n")
 	if took := time.Since(began); took < f.HeadTimeout || took > 10*f.HeadTimeout {
 		t.Errorf("after %s", took)
 	}
@@ -191,23 +134,15 @@ func TestSlowHead(t *testing.T) {
 	wg.Wait()
 
 	// A silent client gets no answer.
-	silent := r.dial(t)
-	if b, err := io.ReadAll(silent); err != nil || len(b) > 0 {
-		t.Errorf("a silent client got %q, %v", b, err)
-	}
+	r.dial(t).wantsEnd()
 }
 
 func TestIdleConnectionIsClosed(t *testing.T) {
 	f := newFixture(t)
 	f.IdleTimeout = 100 * time.Millisecond
-	r := start(t, f.Config)
-	c := r.dial(t)
-	io.WriteString(c, f.query("CarJam"))
-	in := bufio.NewReader(c)
-	readAnswer(t, in, false)
-	if b, err := io.ReadAll(in); err != nil || len(b) > 0 {
-		t.Errorf("got %q, %v", b, err)
-	}
+	c := start(t, f.Config).dial(t)
+	c.ask(f.query("CarJam"))
+	c.wantsEnd()
 }
 
 func TestClientThatDoesNotRead(t *testing.T) {
@@ -215,12 +150,10 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	f.WriteTimeout = 200 * time.Millisecond
 	r := start(t, f.Config)
 	c := r.dial(t)
-	c.SetDeadline(time.Now().Add(20 * time.Second))
 	many := strings.Repeat(f.query("CarJam"), 1000)
 	for {
 		if _, err := io.WriteString(c, many); err != nil {
-			var timeout net.Error
-			if errors.As(err, &timeout) && timeout.Timeout() {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Error("the server waits for ever for a client that does not read")
 			}
 			return
@@ -239,7 +172,7 @@ func TestTooManyInFlight(t *testing.T) {
 		return nil
 	}
 	r := start(t, f.Config)
-	var held []net.Conn
+	var held []*peer
 	for range f.MaxInFlight {
 		c := r.dial(t)
 		io.WriteString(c, f.query("CarJam"))
@@ -248,61 +181,23 @@ func TestTooManyInFlight(t *testing.T) {
 	testkit.Await(t, "both are in progress", func() bool { return asked.Load() == 2 })
 
 	c := r.dial(t)
-	in := bufio.NewReader(c)
-	io.WriteString(c, f.query("CarJam"))
-	a := readAnswer(t, in, false)
-	if a.status != "HTTP/1.1 503 Service Unavailable" || !strings.Contains(a.raw, "\r\nRetry-After: 1\r\n") ||
-		!strings.Contains(a.body, "overloaded") {
-		t.Errorf("got %s", a.raw)
-	}
+	c.ask(f.query("CarJam")).wants(t, "503 Service Unavailable", "\r\nRetry-After: 1\r\n", "overloaded")
 	close(hold)
 	for _, h := range held {
-		if a := readAnswer(t, bufio.NewReader(h), false); a.status != "HTTP/1.1 200 OK" {
-			t.Errorf("got %s", a.raw)
-		}
+		h.wants("200 OK")
 	}
 	testkit.Await(t, "none is in progress", func() bool { return r.inFlight.Load() == 0 })
-	io.WriteString(c, f.query("CarJam"))
-	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" {
-		t.Errorf("afterwards got %s", a.raw)
-	}
-}
-
-// gathered returns the sum of a metric over all series that have the given label values.
-func gathered(t *testing.T, reg *prometheus.Registry, name string, labels map[string]string) (sum float64) {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-	metric:
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if w, ok := labels[l.GetName()]; ok && w != l.GetValue() {
-					continue metric
-				}
-			}
-			sum += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return sum
+	c.ask(f.query("CarJam")).wants(t, "200 OK")
 }
 
 func TestMetrics_CountOutcomes(t *testing.T) {
 	f := newFixture(t)
 	reg := prometheus.NewRegistry()
 	f.Registry = reg
-	r := start(t, f.Config)
-	c := r.dial(t)
-	in := bufio.NewReader(c)
+	c := start(t, f.Config).dial(t)
 	for _, q := range []string{f.query("CarJam"), f.query("CarJam"), f.query("CarOld"),
 		"GET /x HTTP/1.1\r\nHost: x\r\n\r\n", "nonsense\r\n\r\n"} {
-		io.WriteString(c, q)
-		readAnswer(t, in, false)
+		c.ask(q)
 	}
 	for _, w := range []struct {
 		operation, outcome string
@@ -314,12 +209,11 @@ func TestMetrics_CountOutcomes(t *testing.T) {
 		{"none", "invalid_request", 1},
 		{"throttle_system", "answered", 0},
 	} {
-		labels := map[string]string{"operation": w.operation, "outcome": w.outcome}
-		if n := gathered(t, reg, "carstate_queries_total", labels); n != w.n {
+		if n := testkit.Metric(t, reg, MetricQueries, "operation", w.operation, "outcome", w.outcome); n != w.n {
 			t.Errorf("queries of %s with outcome %s: got %v, want %v", w.operation, w.outcome, n, w.n)
 		}
 	}
-	if n := gathered(t, reg, "carstate_query_duration_seconds", nil); n != 3 {
+	if n := testkit.Metric(t, reg, MetricDuration); n != 3 {
 		t.Errorf("got %v durations, want 3", n)
 	}
 }
@@ -341,22 +235,16 @@ func TestShutdown_DrainsRequests(t *testing.T) {
 	io.WriteString(busy, f.query("CarJam"))
 	<-asked
 	idle := r.dial(t)
-	idleIn := bufio.NewReader(idle)
-	io.WriteString(idle, f.query("CarSlow"))
-	readAnswer(t, idleIn, false)
+	idle.ask(f.query("CarSlow"))
 
 	began := time.Now()
-	ended := make(chan error, 1)
+	ended := make(chan struct{})
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		ended <- r.Shutdown(ctx)
+		defer close(ended)
+		r.shutdown(t)
 	}()
-	for name, c := range map[string]io.Reader{"silent": silent, "idle": idleIn} {
-		if b, err := io.ReadAll(c); err != nil || len(b) > 0 {
-			t.Errorf("the %s connection got %q, %v", name, b, err)
-		}
-	}
+	silent.wantsEnd()
+	idle.wantsEnd()
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("connections without a request were closed after %s", took)
 	}
@@ -368,24 +256,14 @@ func TestShutdown_DrainsRequests(t *testing.T) {
 		t.Error("a connection was accepted after the shutdown began")
 	}
 	select {
-	case err := <-ended:
-		t.Fatalf("the shutdown ended (%v) with a request in progress", err)
+	case <-ended:
+		t.Fatal("the shutdown ended with a request in progress")
 	default:
 	}
 	close(hold)
-	in := bufio.NewReader(busy)
-	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 200 OK" ||
-		!strings.Contains(a.raw, "\r\nConnection: close\r\n") {
-		t.Errorf("the request in progress got %s", a.raw)
-	}
-	if err := <-ended; err != nil {
-		t.Errorf("Shutdown returned %v", err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Serve(ln); !errors.Is(err, ErrStopped) {
+	busy.wants("200 OK", "\r\nConnection: close\r\n")
+	<-ended
+	if err := r.Serve(testkit.Listen(t)); !errors.Is(err, ErrStopped) {
 		t.Errorf("serving again: %v", err)
 	}
 }
@@ -410,17 +288,13 @@ func (p *pipes) Accept() (net.Conn, error) {
 func TestShutdown_CutsAtDeadline(t *testing.T) {
 	f := newFixture(t)
 	f.WriteTimeout = time.Minute
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	c, theirs := net.Pipe()
 	defer c.Close()
 	one := make(chan net.Conn, 1)
 	one <- theirs
 	s := New(f.Config)
 	r := &running{Server: s, done: make(chan error, 1)}
-	go func() { r.done <- s.Serve(&pipes{ln, one}) }()
+	go func() { r.done <- s.Serve(&pipes{testkit.Listen(t), one}) }()
 	io.WriteString(c, f.query("CarJam"))
 	testkit.Await(t, "the request has arrived", func() bool { return r.opened() == 1 && r.waiting() == 0 })
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -441,18 +315,10 @@ func TestShutdown_ClosesHalfHeads(t *testing.T) {
 	f.HeadTimeout = time.Minute
 	r := start(t, f.Config)
 	c := r.dial(t)
-	in := bufio.NewReader(c)
-	io.WriteString(c, f.query("CarJam")+f.line("CarJam"))
-	readAnswer(t, in, false)
+	c.ask(f.query("CarJam") + f.line("CarJam"))
 	testkit.Await(t, "it waits for the rest", func() bool { return r.waiting() == 1 })
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-	defer cancel()
-	if err := r.Shutdown(ctx); err != nil {
-		t.Errorf("Shutdown returned %v", err)
-	}
-	if b, err := io.ReadAll(in); err != nil || len(b) > 0 {
-		t.Errorf("it got %q, %v", b, err)
-	}
+	r.shutdown(t)
+	c.wantsEnd()
 }
 
 func TestPanic_InRequestEndsConnectionOnly(t *testing.T) {
@@ -469,30 +335,13 @@ func TestPanic_InRequestEndsConnectionOnly(t *testing.T) {
 	}
 	r := start(t, f.Config)
 	c := r.dial(t)
-	in := bufio.NewReader(c)
-	io.WriteString(c, f.query("CarJam"))
-	if a := readAnswer(t, in, false); a.status != "HTTP/1.1 503 Service Unavailable" ||
-		!strings.Contains(a.raw, "\r\nConnection: close\r\n") {
-		t.Errorf("got %s", a.raw)
-	}
-	if _, err := in.ReadByte(); err != io.EOF {
-		t.Errorf("after it: %v", err)
-	}
+	c.ask(f.query("CarJam")).wants(t, "503 Service Unavailable", "\r\nConnection: close\r\n")
+	c.wantsEnd()
 	bug.Store(true)
 	c = r.dial(t)
-	in = bufio.NewReader(c)
-	io.WriteString(c, strings.Replace(f.query("CarJam"), "GET", "HEAD", 1))
-	if a := readAnswer(t, in, true); a.status != "HTTP/1.1 503 Service Unavailable" {
-		t.Errorf("got %s", a.raw)
-	}
-	if b, err := io.ReadAll(in); err != nil || len(b) > 0 {
-		t.Errorf("after the head: %q, %v", b, err)
-	}
-	c = r.dial(t)
-	io.WriteString(c, f.query("CarJam"))
-	if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
-		t.Errorf("got %s", a.raw)
-	}
+	c.ask(strings.Replace(f.query("CarJam"), "GET", "HEAD", 1)).wants(t, "503 Service Unavailable")
+	c.wantsEnd()
+	r.dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
 	if s := log.String(); !strings.Contains(s, "this is a bug") || strings.Contains(s, f.secrets["TOKEN"]) {
 		t.Errorf("logged %s", s)
 	}
@@ -504,27 +353,18 @@ func TestPanic_InHandshakeEndsConnectionOnly(t *testing.T) {
 	f := newFixture(t)
 	var log bytes.Buffer
 	f.Log = slog.New(slog.NewTextHandler(&log, nil))
-	cert, roots := selfSigned(t)
+	conf := f.useTLS(t)
 	var once sync.Once
-	f.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	f.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		once.Do(func() { panic("bug") })
-		return &cert, nil
-	}}
+		return nil, nil
+	}
 	r := start(t, f.Config)
-	conf := &tls.Config{RootCAs: roots, ServerName: "localhost"}
 	if err := tls.Client(r.dial(t), conf).Handshake(); err == nil {
 		t.Error("the handshake succeeded")
 	}
-	c := tls.Client(r.dial(t), conf)
-	io.WriteString(c, f.query("CarJam"))
-	if a := readAnswer(t, bufio.NewReader(c), false); a.status != "HTTP/1.1 200 OK" {
-		t.Errorf("got %s", a.raw)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-	defer cancel()
-	if err := r.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	r.dialTLS(t, conf).ask(f.query("CarJam")).wants(t, "200 OK")
+	r.shutdown(t)
 	if s := log.String(); !strings.Contains(s, "this is a bug") {
 		t.Errorf("logged %s", s)
 	}
