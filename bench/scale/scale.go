@@ -23,7 +23,7 @@ import (
 // Run measures the part scale: the costs of one part of a very large fleet.
 func Run(ctx context.Context, p *report.Part) error {
 	b := &bench{Part: p, plan: planFor(p.Quick)}
-	defer clustertest.RemoveServerBinary()
+	defer clustertest.End()
 	b.limits()
 	if err := must.Caught(func() { b.alone(ctx) }); err != nil {
 		return fmt.Errorf("one machine: %w", err)

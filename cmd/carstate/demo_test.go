@@ -144,7 +144,7 @@ func TestDemoFleet(t *testing.T) {
 // that only a cluster has.
 func TestExternalNATS_SurvivesRestart(t *testing.T) {
 	t.Parallel()
-	nats := clustertest.External(t)
+	nats := clustertest.StartServer(t).URL()
 	dir := t.TempDir()
 	p := start(t, dir, "--nats", nats, "--partitions", "4")
 	token, key := p.issue(t), p.addSource(t, "gateway")

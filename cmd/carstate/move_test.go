@@ -70,7 +70,7 @@ func TestMove_BetweenMachineAndCluster(t *testing.T) {
 	p = start(t, dir, "--max-age", "24h")
 	m.check(t, p, forgotten)
 
-	servers := clustertest.External(t)
+	servers := clustertest.StartServer(t).URL()
 	cluster := start(t, t.TempDir(), "--nats", servers, "--partitions", "4", "--max-age", "24h")
 	m.move(t, p, cluster)
 	m.check(t, cluster, forgotten)

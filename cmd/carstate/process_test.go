@@ -78,7 +78,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	os.RemoveAll(dir)
-	clustertest.RemoveServerBinary()
+	clustertest.End()
 	os.Exit(code)
 }
 

@@ -31,7 +31,7 @@ func TestReplacedStreamEndsTheNode(t *testing.T) {
 		if err := until(time.Minute, func() error { return knows(p, token, "before") }); err != nil {
 			t.Fatal(err)
 		}
-		remake(t, server.JetStream(), name)
+		remake(t, clustertest.JetStream(t, server.URL()), name)
 		select {
 		case <-p.Ended():
 		case <-time.After(time.Minute):

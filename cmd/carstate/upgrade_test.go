@@ -125,7 +125,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	}
 
 	// Every state has the next version: the old node has overwritten none.
-	states, err := server.JetStream().Stream(ctx, codec.States)
+	states, err := clustertest.JetStream(t, server.URL()).Stream(ctx, codec.States)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@
 // kill, stop and disconnect them. For example:
 //
 //	binary, err := natsprocess.Build(ctx, "", dir)
-//	s := natsprocess.New(natsprocess.Setup{Binary: binary, Name: "n1", Args: args})
+//	s := &natsprocess.Server{Binary: binary, Name: "n1", Args: args}
 //	err = s.Start()
 //	defer s.Kill()
 package natsprocess
@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -33,36 +34,28 @@ func Build(ctx context.Context, module, dir string) (string, error) {
 	return binary, nil
 }
 
-// Setup is the configuration of a server.
-type Setup struct {
-	Binary    string // path of the built server
-	Name      string
+// Server is one server, running or not. The caller must end a running server with Kill or Stop. The
+// methods of Server, except [Server.Log], are not safe for concurrent use.
+type Server struct {
+	Binary    string   // path of the built server
+	Name      string   // the server's name in the cluster
 	Args, Env []string // Args are added to the flag --name, and Env to the environment of this process
 	// Wrap is a command to which the server's command line is appended, such as "ip", "netns",
 	// "exec", NAME. If it is empty, the server is started directly.
 	Wrap []string
-}
 
-// Server is one server, running or not. The caller must end a running server with Kill or Stop. The
-// methods of Server, except [Server.Log], are not safe for concurrent use.
-type Server struct {
-	setup Setup
-	cmd   *exec.Cmd // nil if the server is not running
-	log   logBuffer
+	cmd *exec.Cmd // nil if the server is not running
+	log logBuffer
 }
-
-// New returns a server that is not running.
-func New(s Setup) *Server { return &Server{setup: s} }
 
 // Start starts the process. It does not wait until the server is ready.
 func (s *Server) Start() error {
 	if s.cmd != nil {
 		return errors.New("the server is running already")
 	}
-	args := append(append([]string{}, s.setup.Wrap...), s.setup.Binary)
-	args = append(append(args, s.setup.Args...), "--name", s.setup.Name)
+	args := slices.Concat(s.Wrap, []string{s.Binary}, s.Args, []string{"--name", s.Name})
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), s.setup.Env...)
+	cmd.Env = append(os.Environ(), s.Env...)
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("nats-server cannot be started: %w", err)
@@ -102,9 +95,6 @@ func (s *Server) signal(g syscall.Signal) error {
 	}
 	return s.cmd.Process.Signal(g)
 }
-
-// Name returns the server's name in the cluster.
-func (s *Server) Name() string { return s.setup.Name }
 
 // Log returns the output of the server since its first start, but at most the newest MiB.
 func (s *Server) Log() string { return s.log.String() }

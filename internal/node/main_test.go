@@ -8,14 +8,17 @@ import (
 	"testing"
 	"time"
 
+	"carstate/internal/access"
+	"carstate/internal/admin/client"
 	"carstate/internal/nodeprocess"
+	"carstate/internal/ops"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	clustertest.RemoveServerBinary()
+	clustertest.End()
 	os.Exit(code)
 }
 
@@ -42,6 +45,13 @@ func configOf(t *testing.T, roles ...string) Config {
 // node when the test ends.
 func startNode(t *testing.T, c Config) *Node {
 	t.Helper()
+	n, _ := startLogged(t, c)
+	return n
+}
+
+// startLogged is like startNode, and also returns the node's log.
+func startLogged(t *testing.T, c Config) (*Node, *testkit.Buffer) {
+	t.Helper()
 	log := new(testkit.Buffer)
 	c.Log = slog.New(slog.NewTextHandler(log, nil))
 	n, err := Start(t.Context(), c)
@@ -56,7 +66,27 @@ func startNode(t *testing.T, c Config) *Node {
 			t.Logf("log of the node with the roles %v:\n%s", c.Roles, log)
 		}
 	})
-	return n
+	return n, log
+}
+
+// operatorOf returns a client of a node's admin API.
+func operatorOf(t *testing.T, n *Node) *client.Client {
+	t.Helper()
+	key, err := ops.LoadKey(n.config.Store.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &client.Client{URL: n.URL(AdminAddr), Key: key}
+}
+
+// gateway adds a source that may send for all vehicles, and returns its key.
+func gateway(t *testing.T, operator *client.Client) string {
+	t.Helper()
+	source, err := operator.AddSource(t.Context(), access.Request{Name: "gateway", Vehicles: access.AllVehicles()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source.Key
 }
 
 // until calls ask until ask returns nil, for at most limit, and returns the last error.

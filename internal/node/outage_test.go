@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -11,8 +10,6 @@ import (
 	"time"
 
 	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/ops"
 	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
@@ -28,29 +25,12 @@ func TestIngestAfterOutage(t *testing.T) {
 	c.Cluster.URLs, c.Store.Partitions = servers.URL(), 2
 	c.Store.Patience.Store = 2 * time.Second
 	c.Cluster.Timeouts = cluster.Timeouts{Try: time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
-	log := new(testkit.Buffer)
-	c.Log = slog.New(slog.NewTextHandler(log, nil))
-	n, err := Start(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-		if t.Failed() {
-			t.Logf("log of the node:\n%s", log)
-		}
-	}()
+	n, log := startLogged(t, c)
 	ready, alive := n.URL(AdminAddr)+"/readyz", n.URL(AdminAddr)+"/healthz"
 	if err := until(30*time.Second, testkit.Says(ready, http.StatusOK, "")); err != nil {
 		t.Fatal(err)
 	}
-	key, err := ops.LoadKey(c.Store.DataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	operator := &client.Client{URL: n.URL(AdminAddr), Key: key}
+	operator := operatorOf(t, n)
 	// Because of this short time limit, a single slow write to the disk causes an error, although
 	// the source was stored.
 	source, tries := "", 0
@@ -94,7 +74,7 @@ func TestIngestAfterOutage(t *testing.T) {
 		}
 	}
 	taken("in the end")
-	if strings.Contains(log.String(), key) {
+	if log.Count(operator.Key) > 0 {
 		t.Error("the admin key is in the log")
 	}
 }

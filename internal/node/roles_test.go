@@ -1,22 +1,17 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/ops"
 	"carstate/internal/store"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -50,18 +45,13 @@ func TestWhoFollowsStates(t *testing.T) {
 	shows := nodeOf(t, c.URLs(), Admin, maxFeedAge)
 	ingests := nodeOf(t, c.URLs(), Ingest, maxFeedAge)
 	folds := nodeOf(t, c.URLs(), Derive, maxFeedAge)
-	secret, err := ops.LoadKey(shows.config.Store.DataDir)
+	operator := operatorOf(t, shows)
+	key := gateway(t, operator)
+	token, err := operator.IssueToken(t.Context(),
+		access.Request{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	operator := &client.Client{URL: shows.URL(AdminAddr), Key: secret}
-	source, err1 := operator.AddSource(t.Context(), access.Request{Name: "gateway", Vehicles: access.AllVehicles()})
-	token, err2 := operator.IssueToken(t.Context(),
-		access.Request{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()})
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
-	key := source.Key
 
 	cars := []string{"car0", "car1", "car2", "car3"}
 	posted := func() error {
@@ -138,8 +128,8 @@ func TestWhoFollowsStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	is, ok, err := store.State(t.Context(), shows.engine, "car0")
-	x := vehicle.Sample{Vehicle: "car0", Time: is.Time}
-	if err := errors.Join(x.Set(vehicle.Speed, 50), x.Set(vehicle.ThrottlePosition, 20)); err != nil {
+	x := storetest.Speed("car0", int64(is.Time), 50)
+	if err := x.Set(vehicle.ThrottlePosition, 20); err != nil {
 		t.Fatal(err)
 	}
 	if want := vehicle.Observe(vehicle.State{}, x); err != nil || !ok || is != want {
@@ -180,16 +170,7 @@ func TestWhoFollowsStates(t *testing.T) {
 // feedsOfStates returns how many consumers of the stream STATES receive the states of vehicles.
 func feedsOfStates(t *testing.T, urls string) (n int) {
 	t.Helper()
-	nc, err := nats.Connect(urls)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := js.Stream(t.Context(), codec.States)
+	s, err := clustertest.JetStream(t, urls).Stream(t.Context(), codec.States)
 	if err != nil {
 		t.Fatal(err)
 	}

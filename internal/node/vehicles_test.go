@@ -7,9 +7,6 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/ops"
 	"carstate/internal/testkit"
 )
 
@@ -129,16 +126,7 @@ func TestVehiclesBeyondTheBound(t *testing.T) {
 	t.Run("it fills up", func(t *testing.T) {
 		first := startNode(t, c)
 		first.awaitReady(t)
-		secret, err := ops.LoadKey(c.Store.DataDir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		operator := &client.Client{URL: first.URL(AdminAddr), Key: secret}
-		source, err := operator.AddSource(t.Context(), access.Request{Name: "gateway", Vehicles: access.AllVehicles()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		key = source.Key
+		key = gateway(t, operatorOf(t, first))
 		post(first, 2, "A", "B", "C") // before any state is stored
 		testkit.Await(t, "the vehicles are known", func() bool { return first.fleet.Len() == 2 })
 		post(first, 2, "A", "B", "C", "D")

@@ -53,8 +53,8 @@ listen: "%[1]s:%[2]d"
 jetstream { store_dir: %[3]q, sync_interval: always }
 cluster { name: torture, listen: "%[1]s:%[4]d", routes: [ "%[5]s" ] }
 `, c.net.address(i), clientPort, filepath.Join(dir, name), routePort, strings.Join(routes, `", "`)), 0o600))
-		s := natsprocess.New(natsprocess.Setup{Binary: binary, Name: name, Args: []string{"--config", file},
-			Wrap: []string{"ip", "netns", "exec", c.net.name(i)}})
+		s := &natsprocess.Server{Binary: binary, Name: name, Args: []string{"--config", file},
+			Wrap: []string{"ip", "netns", "exec", c.net.name(i)}}
 		c.servers = append(c.servers, s)
 		must.Do(s.Start())
 	}
@@ -128,7 +128,7 @@ func (c *natsCluster) leader(ctx context.Context, name string) (server int) {
 	must.Do(nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
 		info, err := c.look(ctx, name)
 		if err == nil {
-			server = slices.IndexFunc(c.servers, func(s *natsprocess.Server) bool { return s.Name() == info.Leader })
+			server = slices.IndexFunc(c.servers, func(s *natsprocess.Server) bool { return s.Name == info.Leader })
 		}
 		return err
 	}))

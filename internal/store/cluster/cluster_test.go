@@ -1,4 +1,4 @@
-package cluster_test
+package cluster
 
 import (
 	"bufio"
@@ -11,16 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/testkit"
 )
 
 // refused checks that an engine does not open, and returns the error, which must be one line that
 // contains want.
-func refused(t *testing.T, c cluster.Config, want string) error {
+func refused(t *testing.T, c Config, want string) error {
 	t.Helper()
-	e, err := cluster.Open(t.Context(), c)
+	e, err := Open(t.Context(), c)
 	if err == nil {
 		e.Close()
 		t.Fatal("it was opened")
@@ -54,53 +53,9 @@ func TestUnfitCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := "nats://" + c.user + clustertest.StartProcess(t, c.config).Addr
-			refused(t, cluster.Config{URLs: url, Replicas: c.replicas}, c.want)
+			refused(t, Config{URLs: url, Replicas: c.replicas}, c.want)
 		})
 	}
-}
-
-// TestMissingRights checks that any permission that the account lacks is found at the start
-// and named.
-func TestMissingRights(t *testing.T) {
-	testkit.Slow(t, "it takes a real engine through seconds of work")
-	t.Parallel()
-	for _, denied := range []string{
-		"telemetry.*", "state.>", "cursor.*", "member.*", "heartbeat.tokens", "token.*", "tokenset.>", "source.*",
-		"tombstone.*", "audit.event", "road.*", "carstate.roads.*",
-		"$JS.API.>", "$JS.API.INFO", "$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.PURGE.TELEMETRY",
-		"$JS.API.STREAM.MSG.DELETE.STATES",
-		"$JS.API.STREAM.MSG.GET.STATES", "$JS.API.DIRECT.GET.STATES", "$JS.API.DIRECT.GET.TOKENS",
-		"$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.>",
-	} {
-		t.Run(denied, func(t *testing.T) {
-			t.Parallel()
-			server := clustertest.StartProcess(t, `jetstream {}
-				accounts { A { jetstream: enabled, users: [
-					{user: a, password: secret, permissions: { publish: { deny: "`+denied+`" } } }
-				] } }`)
-			c := cluster.Config{URLs: "nats://a:secret@" + server.Addr}
-			first, _, _ := strings.Cut(denied, "*")
-			first, _, _ = strings.Cut(first, ">")
-			refused(t, c, "lacks a right: Publish to "+strings.TrimSuffix(first, "."))
-		})
-	}
-	t.Run("to subscribe", func(t *testing.T) {
-		t.Parallel()
-		server := clustertest.StartProcess(t, `jetstream {}
-			accounts { A { jetstream: enabled, users: [
-				{user: a, password: secret, permissions: { subscribe: { deny: ">" } } }
-			] } }`)
-		refused(t, cluster.Config{URLs: "nats://a:secret@" + server.Addr}, "lacks a right: Subscription to ")
-	})
-	t.Run("to hear of roads", func(t *testing.T) {
-		t.Parallel()
-		server := clustertest.StartProcess(t, `jetstream {}
-			accounts { A { jetstream: enabled, users: [
-				{user: a, password: secret, permissions: { subscribe: { deny: "carstate.>" } } }
-			] } }`)
-		refused(t, cluster.Config{URLs: "nats://a:secret@" + server.Addr},
-			"lacks a right: Subscription to carstate.roads.*")
-	})
 }
 
 // TestOldServer checks that a server older than 2.15.2 is refused. A real old server would need a
@@ -121,7 +76,7 @@ func TestOldServer(t *testing.T) {
 				defer cancel()
 			}
 			var log testkit.Buffer
-			e, err := cluster.Open(ctx, cluster.Config{
+			e, err := Open(ctx, Config{
 				Log: slog.New(slog.NewTextHandler(&log, nil)), URLs: "nats://" + addr,
 			})
 			if err == nil {
@@ -147,16 +102,24 @@ func TestOldServer(t *testing.T) {
 // server the connection uses.
 func TestOldServerAmongOthers(t *testing.T) {
 	t.Parallel()
-	good := clustertest.External(t)
+	good := clustertest.Account(t)
 	old := "nats://" + pretend(t, "2.15.1")
 	for range 5 { // the client picks the first server at random
-		refused(t, cluster.Config{URLs: good + "," + old}, `"pretender" is older than 2.15.2`)
+		refused(t, Config{URLs: good + "," + old}, `"pretender" is older than 2.15.2`)
 	}
 	// A server that does not run any more does not prevent a start.
-	gone := clustertest.StartServer(t)
-	url := gone.URL()
-	gone.Stop()
-	open(t, cluster.Config{URLs: good + "," + url, Replicas: 1})
+	open(t, Config{URLs: good + ",nats://" + deadAddr(t), Replicas: 1})
+}
+
+// deadAddr returns an address on which no server listens.
+func deadAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	return l.Addr().String()
 }
 
 // pretend starts a fake server that reports a version and answers no requests.

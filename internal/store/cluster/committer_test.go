@@ -1,90 +1,27 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/store"
-	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/engine"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
-// watchful and slowStore are settings of engines. With watchful, an engine checks a silent
-// subscription after 1 s instead of 10 s, but a try of a write may take an hour. With slowStore, it
-// retries a write for up to 50 s.
-var (
-	watchful  = Timeouts{Try: time.Hour, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
-	slowStore = store.Patience{Store: 50 * time.Second}
-)
-
-// onServer starts a server for a configuration without URLs, and sets a long Timeouts.Try, because
-// the machine may be busy. Tests of a failing write set a Try of their own.
-func onServer(t *testing.T, c Config) Config {
-	t.Helper()
-	if c.URLs == "" {
-		c.URLs = clustertest.External(t)
-		c.Timeouts.Try = cmp.Or(c.Timeouts.Try, time.Minute)
-	}
-	return c
-}
-
-func openOne(t *testing.T, c Config) *Engine {
-	t.Helper()
-	if c.Partitions == 0 {
-		c.Partitions = 1
-	}
-	e, err := Open(t.Context(), onServer(t, c))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	return e
-}
-
-func speedAt(vid string, at int64) vehicle.Sample {
-	x := vehicle.Sample{Vehicle: vehicle.ID(vid), Time: vehicle.UnixMilli(at)}
-	if err := x.Set(vehicle.Speed, 50); err != nil {
-		panic(err)
-	}
-	return x
-}
-
-func telemetryState(t *testing.T, e *Engine) jetstream.StreamState {
-	t.Helper()
-	s, err := e.js.Stream(t.Context(), codec.Telemetry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.CachedInfo().State
-}
-
 // commits reads partition 0 until it has n samples, and returns the samples of each commit as one
 // slice.
 func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(testkit.Context(t))
-	defer cancel()
-	p, err := e.take(ctx, 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := take(t, e, 0)
 	for got := 0; got < n; {
-		_, samples, err := p.Next(ctx)
-		if err != nil {
-			t.Fatalf("after %d of %d samples: %v", got, n, err)
-		}
+		_, samples := next(t, p)
 		got, all = got+len(samples), append(all, samples)
 	}
 	return all
@@ -92,14 +29,13 @@ func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
 
 // TestLoneSample checks that a single sample does not wait for other samples.
 func TestLoneSample(t *testing.T) {
-	e := openOne(t, Config{})
+	t.Parallel()
+	e := open(t, Config{})
 	const n = 50
 	for i := range n {
-		if err := e.Append(t.Context(), []vehicle.Sample{speedAt("car", int64(i+1))}); err != nil {
-			t.Fatal(err)
-		}
+		storeSample(t, e, int64(i+1))
 	}
-	if got := telemetryState(t, e).Msgs; got != n {
+	if got := telemetry(t, e).Msgs; got != n {
 		t.Errorf("%d commits for %d samples that came one after the other", got, n)
 	}
 }
@@ -107,14 +43,14 @@ func TestLoneSample(t *testing.T) {
 // TestSharedCommits checks that samples that arrive at the same time share commits.
 func TestSharedCommits(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{})
+	e := open(t, Config{})
 	const writers, each = 64, 50
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
 				if err := e.Append(t.Context(),
-					[]vehicle.Sample{speedAt(fmt.Sprintf("car%d", w), int64(i+1))}); err != nil {
+					[]vehicle.Sample{sample(fmt.Sprintf("car%d", w), int64(i+1))}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -122,7 +58,7 @@ func TestSharedCommits(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := telemetryState(t, e).Msgs; got > writers*each/4 {
+	if got := telemetry(t, e).Msgs; got > writers*each/4 {
 		t.Errorf("got %d commits for %d samples, want at most %d", got, writers*each, writers*each/4)
 	}
 	commits(t, e, writers*each)
@@ -142,17 +78,17 @@ func TestLargeBatches(t *testing.T) {
 		n    int
 		make func(i int) vehicle.Sample
 	}{
-		"10,000 small ones": {10_000, func(i int) vehicle.Sample { return speedAt("car", int64(i+1)) }},
-		"long names":        {5_000, func(i int) vehicle.Sample { return speedAt(fat, int64(i+1)) }},
+		"10,000 small ones": {10_000, func(i int) vehicle.Sample { return sample("car", int64(i+1)) }},
+		"long names":        {5_000, func(i int) vehicle.Sample { return sample(fat, int64(i+1)) }},
 		"the largest there are": {12, func(i int) vehicle.Sample {
-			x := speedAt(fat, int64(i+1))
+			x := sample(fat, int64(i+1))
 			if err := x.SetCodes(codes); err != nil {
 				t.Fatal(err)
 			}
 			return x
 		}},
 		"large ones among small ones": {2_000, func(i int) vehicle.Sample {
-			x := speedAt("car", int64(i+1))
+			x := sample("car", int64(i+1))
 			if i%100 == 99 {
 				if err := x.SetCodes(codes[:8192]); err != nil { // the number of codes that fits into 64 KiB of JSON
 					t.Fatal(err)
@@ -164,7 +100,7 @@ func TestLargeBatches(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := openOne(t, Config{})
+			e := open(t, Config{})
 			batch := make([]vehicle.Sample, c.n)
 			for i := range batch {
 				batch[i] = c.make(i)
@@ -186,7 +122,7 @@ func TestLargeBatches(t *testing.T) {
 					}
 				}
 			}
-			if got := telemetryState(t, e); got.Bytes/got.Msgs > payloadBytes ||
+			if got := telemetry(t, e); got.Bytes/got.Msgs > payloadBytes ||
 				got.Msgs < uint64(c.n/engine.ChunkSamples) {
 				t.Errorf("got %d bytes in %d commits, want at least %d commits of at most %d bytes",
 					got.Bytes, got.Msgs, c.n/engine.ChunkSamples, payloadBytes)
@@ -202,8 +138,8 @@ func TestCommitFitsPayload(t *testing.T) {
 	if worst := engine.ChunkBytes + engine.MaxSampleBytes + codec.SealBytes; worst > payloadBytes-(4<<10) {
 		t.Errorf("a commit may have %d bytes, which leaves no room for headers in %d", worst, payloadBytes)
 	}
-	e := openOne(t, Config{})
-	x := speedAt("car", 1)
+	e := open(t, Config{})
+	x := sample("car", 1)
 	if err := x.SetCodes(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -232,11 +168,11 @@ func stalled(t *testing.T, e *Engine) (c *committer, start func()) {
 func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	e := openOne(t, Config{})
+	e := open(t, Config{})
 	_, start := stalled(t, e)
 	codes := make([]vehicle.TroubleCode, 60_000) // 300,000 bytes
 	big := func(at int64) vehicle.Sample {
-		x := speedAt("big", at)
+		x := sample("big", at)
 		if err := x.SetCodes(codes); err != nil {
 			t.Fatal(err)
 		}
@@ -252,9 +188,9 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 		e.committers[0].enqueue(k[0])
 		go func() { <-w.Done(); results <- nil }()
 	}
-	go func() { results <- e.Append(waiting, []vehicle.Sample{speedAt("patient", 1)}) }()
+	go func() { results <- e.Append(waiting, []vehicle.Sample{sample("patient", 1)}) }()
 	// The first sample is too large for the remaining space; the second is small.
-	batch := []vehicle.Sample{big(1000), big(1001), speedAt("big", 2000)}
+	batch := []vehicle.Sample{big(1000), big(1001), sample("big", 2000)}
 	if err := e.Append(t.Context(), batch); !errors.Is(err, store.ErrOverloaded) {
 		t.Fatalf("over the limit: %v", err)
 	}
@@ -266,7 +202,7 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	for range fits {
 		<-results
 	}
-	if err := e.Append(t.Context(), []vehicle.Sample{speedAt("last", 1)}); err != nil {
+	if err := e.Append(t.Context(), []vehicle.Sample{sample("last", 1)}); err != nil {
 		t.Fatalf("after the overload: %v", err)
 	}
 	for _, samples := range commits(t, e, fits+1) {
@@ -297,9 +233,9 @@ func pack(t *testing.T, x vehicle.Sample) []engine.Chunk {
 func TestNoYoungerWithoutOlder(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	e := openOne(t, Config{})
+	e := open(t, Config{})
 	c, start := stalled(t, e)
-	k := pack(t, speedAt("car", 2))
+	k := pack(t, sample("car", 2))
 	young := engine.NewWaiter(t.Context(), nil, k)
 	c.enqueue(k[0])
 	both := make([]engine.Chunk, 2) // the chunks of one Append
@@ -317,7 +253,7 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	start()
 	<-late.Done()
 	<-young.Done()
-	if got := telemetryState(t, e).Msgs; got != 1 {
+	if got := telemetry(t, e).Msgs; got != 1 {
 		t.Fatalf("%d commits; want the one that nothing spoke against", got)
 	}
 	if n := len(commits(t, e, 1)[0]); n != 1 {
@@ -334,17 +270,14 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 // fails.
 func TestAppendAroundClose(t *testing.T) {
 	t.Parallel()
-	e, err := Open(t.Context(), onServer(t, Config{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := open(t, Config{})
 	var wg sync.WaitGroup
 	running := make(chan struct{}, 8)
 	for w := range 8 {
 		wg.Go(func() {
 			for i := int64(1); ; i++ {
 				if err := e.Append(context.Background(),
-					[]vehicle.Sample{speedAt(fmt.Sprintf("car%d", w), i)}); err != nil {
+					[]vehicle.Sample{sample(fmt.Sprintf("car%d", w), i)}); err != nil {
 					if !errors.Is(err, errClosed) {
 						t.Error(err)
 					}
@@ -363,7 +296,7 @@ func TestAppendAroundClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	wg.Wait()
-	if err := e.Append(t.Context(), []vehicle.Sample{speedAt("car", 1)}); !errors.Is(err, errClosed) {
+	if err := e.Append(t.Context(), []vehicle.Sample{sample("car", 1)}); !errors.Is(err, errClosed) {
 		t.Fatalf("after Close: %v", err)
 	}
 }

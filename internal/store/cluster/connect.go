@@ -295,15 +295,7 @@ var errNoLeader = errors.New("the NATS cluster does not answer: have most of its
 // isNoLeader reports whether a request may have failed because the cluster or a stream has no
 // leader at present: NATS has answered that JetStream is unavailable, or has not answered.
 func isNoLeader(err error) bool {
-	const unavailable = 10008
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || hasCode(err, unavailable)
-}
-
-// isBeingRemoved reports whether a stream could not be created, presumably because the server is
-// still removing a stream of the same name. The server has no separate error code for this cause.
-func isBeingRemoved(err error) bool {
-	const notCreated = 10049
-	return hasCode(err, notCreated)
 }
 
 // setupTimeout is how long a request during Open is repeated.
@@ -328,13 +320,6 @@ func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 			return err
 		}
 	}
-}
-
-// tooFewPeers reports whether a stream could not be created or changed because the cluster has
-// too few servers for its replicas.
-func tooFewPeers(err error) bool {
-	const noPeers, noCluster = 10005, 10074
-	return hasCode(err, noPeers, noCluster)
 }
 
 // denial is an error that names a permission that the NATS account lacks.
@@ -394,23 +379,29 @@ func (c *conn) fail(err error) { c.Fail(c.log, "the engine failed", err) }
 
 // full reports whether NATS refused a write because the stream is full.
 func full(err error) bool {
-	const storeFailed = 10077
 	api, ok := asAPIError(err)
 	return ok && api.ErrorCode == storeFailed && strings.Contains(api.Description, "maximum bytes")
 }
 
-// isInProcess reports whether NATS refused a write because it is still processing an earlier write
-// with the same message id.
-func isInProcess(err error) bool {
-	const duplicateInProcess = 10158
-	return hasCode(err, duplicateInProcess)
-}
-
-// refused reports whether NATS itself refused a request. It is false if NATS did not answer.
-func refused(err error) bool {
-	_, ok := asAPIError(err)
-	return ok
-}
+// Error codes of NATS.
+const (
+	// The cluster has too few servers with JetStream for the replicas of a stream.
+	noPeers, noCluster = 10005, 10074
+	// JetStream is unavailable, for example because the cluster elects a leader.
+	unavailable = 10008
+	// A stream could not be created, presumably because the server is still removing a stream of
+	// the same name. The server has no separate code for this cause.
+	notCreated = 10049
+	// The last record of a subject does not have the sequence that the write expects.
+	wrongLastSequence = 10071
+	// A record could not be stored; the description of the error says why.
+	storeFailed = 10077
+	// An earlier write with the same message id is still being processed.
+	duplicateInProcess = 10158
+	// The sequence of a subject's last record is not known yet, because the stream's leader is still
+	// processing another write of the subject.
+	writeInProgress = 10164
+)
 
 // hasCode reports whether NATS refused a request with one of the given error codes.
 func hasCode(err error, codes ...jetstream.ErrorCode) bool {

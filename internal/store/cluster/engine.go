@@ -248,7 +248,6 @@ func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
 func (e *Engine) followStates(
 	ctx context.Context, f *feed, put func(vehicle.ID, *vehicle.State), caughtUp func(),
 ) error {
-	f.caughtUp = caughtUp
 	e.statesFeed.Store(f)
 	f.newer = true
 	f.apply = func(r store.Record) error {
@@ -283,7 +282,7 @@ func (e *Engine) followStates(
 		put(id, &s)
 		return nil
 	}
-	return f.run(ctx)
+	return f.Run(ctx, caughtUp)
 }
 
 // AwaitState waits until FollowStates has applied the record of STATES with sequence seq. It

@@ -29,7 +29,7 @@ type feed struct {
 	conn     *conn
 	beat     *heartbeat // receives the stream's heartbeats; if nil, they are ignored
 	stream   string
-	filters  []string                 // subjects to follow; if empty, all subjects of the stream
+	filters  []string                 // subjects to follow
 	newer    bool                     // accept records of a newer version; if false, they end the feed
 	apply    func(store.Record) error // an error means that the store cannot be trusted
 	caughtUp func()                   // called once, after all records that existed at the start
@@ -46,8 +46,9 @@ type feed struct {
 	created time.Time  // when the stream was created; only follow writes it
 }
 
+// newFeed returns a feed of all subjects of a stream.
 func newFeed(c *conn, stream string) *feed {
-	return &feed{conn: c, stream: stream, caughtUp: func() {}}
+	return &feed{conn: c, stream: stream, filters: []string{">"}}
 }
 
 const (
@@ -69,17 +70,12 @@ const (
 	feedResume = 2 * time.Second
 )
 
-// Run follows the stream until the context ends, and calls apply with its records. It calls
-// caughtUp once, after the records that existed at the start.
+// Run follows the stream until the context ends, and then returns nil. It calls apply with the
+// stream's records, and caughtUp once, after the records that existed at the start. It returns an
+// error if the store is damaged, if the stream was replaced, or if f.newer is false and a record of
+// a newer version of carstate arrives.
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	f.caughtUp = caughtUp
-	return f.run(ctx)
-}
-
-// run follows the stream until the context ends, and then returns nil. It returns an error if the
-// store is damaged, if the stream was replaced, or if f.newer is false and a record of a newer
-// version of carstate arrives.
-func (f *feed) run(ctx context.Context) error {
 	for {
 		err := f.follow(ctx)
 		switch {
@@ -113,7 +109,7 @@ func (f *feed) follow(ctx context.Context) error {
 	if f.last != 0 && (!created.Equal(f.created) || last < f.last) {
 		return fmt.Errorf("%w: %s was read up to %d and now ends at %d", store.ErrReplaced, f.stream, f.last, last)
 	}
-	if f.last != 0 && f.stream == codec.States && len(f.filters) == 0 &&
+	if f.last != 0 && f.stream == codec.States && f.filters[0] == ">" &&
 		time.Since(f.heard) > f.conn.config.Patience.Markers/2 {
 		return fmt.Errorf("%w: no record of %s came for %s, "+
 			"and a vehicle forgotten in that time may have left no trace",
@@ -126,35 +122,15 @@ func (f *feed) follow(ctx context.Context) error {
 		f.goal = last
 	}
 
-	opts := []nats.SubOpt{
-		nats.OrderedConsumer(), nats.BindStream(f.stream), nats.IdleHeartbeat(f.conn.config.Timeouts.Idle),
-	}
-	wait := feedResume
+	wait, from := feedResume, nats.StartSequence(f.last+1)
 	if f.last == 0 {
-		wait = feedSetup
-		opts = append(opts, nats.DeliverLastPerSubject())
-	} else {
-		opts = append(opts, nats.StartSequence(f.last+1))
+		wait, from = feedSetup, nats.DeliverLastPerSubject()
 	}
-	js, err := f.conn.nc.JetStream(nats.MaxWait(wait))
-	if err != nil {
-		return err
-	}
-	subject := ">"
-	if len(f.filters) > 0 {
-		subject = ""
-		opts = append(opts, nats.ConsumerFilterSubjects(f.filters...))
-	}
-	sub, err := js.SubscribeSync(subject, opts...)
+	sub, err := f.conn.subscribe(f.stream, wait, from, nats.ConsumerFilterSubjects(f.filters...))
 	if err != nil {
 		return err
 	}
 	defer sub.Unsubscribe()
-	// The consumer's flow control bounds the pending messages. A limit of the client library would
-	// drop records instead.
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return err
-	}
 	pending, err := sub.InitialConsumerPending()
 	if err != nil {
 		return err
@@ -164,11 +140,7 @@ func (f *feed) follow(ctx context.Context) error {
 	}
 	consumer := ""
 	for {
-		m, err := f.next(ctx, sub)
-		if err != nil {
-			return err
-		}
-		meta, err := m.Metadata()
+		m, meta, err := f.next(ctx, sub)
 		if err != nil {
 			return err
 		}
@@ -219,10 +191,10 @@ func (f *feed) take(r store.Record) (err error) {
 // next waits for a record, for at most Timeouts.Stall. If none arrives in that time, the
 // subscription is dead, because a live one always delivers something: stored records until the feed
 // has caught up, and then heartbeats or leases.
-func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, error) {
+func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, *nats.MsgMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.conn.config.Timeouts.Stall)
 	defer cancel()
-	return sub.NextMsgWithContext(ctx)
+	return receive(ctx, sub)
 }
 
 // progress checks, after each record, whether the feed has caught up. The parameter pending is the
@@ -327,13 +299,34 @@ func (h *heartbeat) age() (d time.Duration, ok bool) {
 	return time.Since(h.start) - time.Duration(r), r != 0
 }
 
-// readTelemetry subscribes to the commits of samples with the given subject, in order.
-func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*nats.Subscription, error) {
-	opts = append(opts,
-		nats.OrderedConsumer(), nats.BindStream(codec.Telemetry), nats.IdleHeartbeat(c.config.Timeouts.Idle))
-	sub, err := c.legacy.SubscribeSync(subject, opts...)
+// subscribe subscribes to a stream by an ordered consumer, which it waits for at most as long as
+// the parameter wait.
+func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt) (*nats.Subscription, error) {
+	js, err := c.nc.JetStream(nats.MaxWait(wait))
 	if err != nil {
 		return nil, err
 	}
+	opts = append(opts, nats.OrderedConsumer(), nats.BindStream(stream), nats.IdleHeartbeat(c.config.Timeouts.Idle))
+	sub, err := js.SubscribeSync("", opts...)
+	if err != nil {
+		return nil, err
+	}
+	// The consumer's flow control bounds the pending messages. A limit of the client library would
+	// drop records instead.
 	return sub, sub.SetPendingLimits(-1, -1)
+}
+
+// readTelemetry subscribes to the commits of samples with the given subject, in order.
+func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*nats.Subscription, error) {
+	return c.subscribe(codec.Telemetry, requestTimeout, append(opts, nats.ConsumerFilterSubjects(subject))...)
+}
+
+// receive waits for the next message of a subscription.
+func receive(ctx context.Context, sub *nats.Subscription) (*nats.Msg, *nats.MsgMetadata, error) {
+	m, err := sub.NextMsgWithContext(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	meta, err := m.Metadata()
+	return m, meta, err
 }

@@ -7,19 +7,24 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/store"
+	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
 )
+
+// lastState returns the last sequence of STATES.
+func lastState(t *testing.T, e *Engine) uint64 {
+	t.Helper()
+	_, info := stream(t, e.js, codec.States)
+	return info.State.LastSeq
+}
 
 // forgetConsumers deletes a stream's consumers on the server.
 func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
@@ -40,13 +45,9 @@ func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 func TestFeedLosesConsumers(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	e := openOne(t, Config{Patience: slowStore, Timeouts: watchful})
-	ctx, cancel := context.WithCancel(testkit.Context(t))
-	defer cancel()
-	p, err := e.take(ctx, 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := open(t, Config{Patience: slowStore, Timeouts: watchful})
+	ctx := testkit.Context(t)
+	p := take(t, e, 0)
 	f := e.newFeed(codec.States)
 	var last, newest atomic.Uint64
 	f.apply = func(r store.Record) error {
@@ -64,22 +65,10 @@ func TestFeedLosesConsumers(t *testing.T) {
 		}
 		return nil
 	}
-	var running sync.WaitGroup
-	feeding, stop := context.WithCancel(ctx)
-	defer running.Wait()
-	defer stop()
-	running.Go(func() {
-		if err := f.run(feeding); err != nil {
-			t.Error(err)
-		}
-	})
+	background(t, func(ctx context.Context) error { return f.Run(ctx, func() {}) })
 	forgotten := 0
 	for n := uint64(1); forgotten < 8; n++ {
-		id := vehicle.ID(fmt.Sprintf("car%d", n))
-		state := vehicle.Observe(vehicle.State{}, speedAt(string(id), 1))
-		if err := p.Commit(ctx, n, map[vehicle.ID]*vehicle.State{id: &state}); err != nil {
-			t.Fatal(err)
-		}
+		commit(t, p, n, sample(fmt.Sprintf("car%d", n), 1))
 		// The next consumer is deleted as soon as it exists.
 		for before := forgotten; forgotten == before; {
 			select {
@@ -90,13 +79,7 @@ func TestFeedLosesConsumers(t *testing.T) {
 			forgotten += forgetConsumers(ctx, e, codec.States)
 		}
 		if forgotten%3 == 0 {
-			for newest.Load() < n {
-				select {
-				case <-ctx.Done():
-					t.Fatalf("car%d did not come", n)
-				case <-time.After(10 * time.Millisecond):
-				}
-			}
+			testkit.Await(t, fmt.Sprintf("car%d comes", n), func() bool { return newest.Load() >= n })
 		}
 	}
 }
@@ -105,21 +88,11 @@ func TestFeedLosesConsumers(t *testing.T) {
 // the time, so that NATS always has more records to send.
 func TestFeedOfBusyStream(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{})
-	end := func() uint64 {
-		s, err := e.js.Stream(t.Context(), codec.States)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s.CachedInfo().State.LastSeq
-	}
-	p, err := e.take(t.Context(), 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := open(t, Config{})
+	p := take(t, e, 0)
 	for _, pending := range []uint64{0, 1} {
 		f := e.newFeed(codec.States)
-		f.goal = end()
+		f.goal = lastState(t, e)
 		live := false
 		f.caughtUp = func() { live = true }
 		apply := func(seq, pending uint64) {
@@ -131,9 +104,7 @@ func TestFeedOfBusyStream(t *testing.T) {
 		}
 		apply(f.goal-1, 1)
 		// Simulate another writer.
-		if err := p.Commit(t.Context(), 0, nil); err != nil {
-			t.Fatal(err)
-		}
+		commit(t, p, 0)
 		if live {
 			t.Fatal("live before the record that was the last one at the start")
 		}
@@ -141,7 +112,7 @@ func TestFeedOfBusyStream(t *testing.T) {
 		if live != (pending == 0) {
 			t.Fatalf("with %d pending at the first goal: live is %t", pending, live)
 		}
-		if now := end(); pending == 1 && (f.goal > now || f.goal < now-2) {
+		if now := lastState(t, e); pending == 1 && (f.goal > now || f.goal < now-2) {
 			t.Fatalf("the second goal is %d; the stream ends at %d", f.goal, now)
 		}
 		apply(f.goal, pending)
@@ -180,23 +151,12 @@ func (c *toDeaf) Write(b []byte) (int, error) {
 func TestFeedOrdersAgain(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	e := openOne(t, Config{Patience: slowStore, Timeouts: watchful})
-	s, err := e.js.Stream(t.Context(), codec.States)
-	if err != nil {
-		t.Fatal(err)
-	}
-	end := func() uint64 {
-		info, err := s.Info(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return info.State.LastSeq
-	}
-	testkit.Await(t, "a heartbeat is stored", func() bool { return end() > 0 })
+	e := open(t, Config{Patience: slowStore, Timeouts: watchful})
+	testkit.Await(t, "a heartbeat is stored", func() bool { return lastState(t, e) > 0 })
 	const lost = 3
 	orders := make(chan struct{}, 2*lost)
 	ordered := 0 // number of requests; accessed only under the lock of the connection
-	nc, err := nats.Connect(e.config.URLs, nats.SetCustomDialer(deaf{func() bool {
+	js := clustertest.JetStream(t, e.config.URLs, nats.SetCustomDialer(deaf{func() bool {
 		ordered++
 		select {
 		case orders <- struct{}{}:
@@ -204,28 +164,14 @@ func TestFeedOrdersAgain(t *testing.T) {
 		}
 		return ordered <= lost
 	}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := newFeed(&conn{config: e.config, log: e.log, nc: nc, js: js}, codec.States)
+	f := newFeed(&conn{config: e.config, log: e.log, nc: js.Conn(), js: js}, codec.States)
 	f.beat = e.beats[codec.States]
-	from := end()
-	f.created, f.last, f.heard, f.live = s.CachedInfo().Created, from, time.Now(), true // as after a break
+	_, info := stream(t, js, codec.States)
+	from := info.State.LastSeq
+	f.created, f.last, f.heard, f.live = info.Created, from, time.Now(), true // as after a break
 	f.apply = func(store.Record) error { return errors.New("only heartbeats are stored") }
-	ctx, stop := context.WithCancel(testkit.Context(t))
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stop()
-	running.Go(func() {
-		if err := f.run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	ctx := testkit.Context(t)
+	background(t, func(ctx context.Context) error { return f.Run(ctx, func() {}) })
 	beats, shortest := uint64(0), uint64(math.MaxUint64)
 	for n := range lost {
 		select {
@@ -233,7 +179,7 @@ func TestFeedOrdersAgain(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatalf("only %d orders were given", n)
 		}
-		now := end()
+		now := lastState(t, e)
 		if n > 0 {
 			shortest = min(shortest, now-beats)
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -38,7 +37,7 @@ func startNode(t *testing.T, c Config) node {
 func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	url := clustertest.External(t)
+	url := clustertest.Account(t)
 	a := startNode(t, Config{Partitions: 4, URLs: url})
 	b := startNode(t, Config{URLs: url})
 	p := codec.PartitionOf(storetest.SecretVID, 4)
@@ -54,10 +53,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 
 	// A fold is in progress on node b: it has read the sample, and has not stored the state.
 	a.Put(t, storetest.Speed(storetest.SecretVID, 2000, 50))
-	part, err := b.Take(t.Context(), p, "b", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	part := take(t, b.cluster, p)
 	seq, samples, err := part.Next(t.Context())
 	if err != nil || len(samples) != 1 {
 		t.Fatalf("Next: got %v, %v, want one sample", samples, err)
@@ -126,13 +122,10 @@ func TestForgetOnEveryNode(t *testing.T) {
 func TestForgetWithoutStoredState(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	n := startNode(t, Config{})
+	n := startNode(t, Config{Partitions: 4})
 	n.Drive(t, 1000, storetest.SecretVID)
 	testkit.Await(t, "the table knows it", func() bool { return n.Knows(storetest.SecretVID) })
-	s, err := n.cluster.js.Stream(t.Context(), codec.States)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, _ := stream(t, n.cluster.js, codec.States)
 	is, err := n.Last(t.Context(), codec.States,
 		codec.StateSubject(codec.PartitionOf(storetest.SecretVID, n.Partitions()), storetest.SecretVID))
 	if err != nil {
@@ -155,34 +148,28 @@ func TestForgetWithoutStoredState(t *testing.T) {
 // date, must fold nothing.
 func TestTakeAfterSourcesReplaced(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{})
+	e := open(t, Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	follow := func() (stop func()) {
 		k := store.NewRecordStore(e, store.Config{}, new(access.Tables))
-		ctx, cancel := context.WithCancel(ctx)
 		caughtUp := make(chan struct{})
-		var running sync.WaitGroup
-		running.Go(func() {
-			if err := k.RunSources(ctx, func() { close(caughtUp) }); err != nil {
-				t.Error(err)
-			}
+		stop = background(t, func(ctx context.Context) error {
+			return k.RunSources(ctx, func() { close(caughtUp) })
 		})
 		<-caughtUp
-		return func() {
-			cancel()
-			running.Wait()
-		}
+		return stop
 	}
-	made := func() (uint64, int64) {
-		s, err := e.js.Stream(ctx, codec.Sources)
+	end := func() store.End {
+		t.Helper()
+		end, err := e.End(ctx, codec.Sources)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s.CachedInfo().State.LastSeq, s.CachedInfo().Created.UnixNano()
+		return end
 	}
 	take := func() error {
-		part, err := e.take(ctx, 0, "test", store.Anyone)
+		part, err := e.Take(ctx, 0, "test", store.Anyone)
 		if err == nil {
 			part.Close()
 		}
@@ -190,7 +177,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	}
 
 	stop := follow()
-	_, old := made()
+	old := end().Made
 	if err := e.Fence(ctx, 0, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -198,39 +185,28 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop() // the node receives nothing more, like a node that has not noticed the new stream yet
-	if err := e.js.DeleteStream(ctx, codec.Sources); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ensureStreams(ctx, e.js, e.config); err != nil {
-		t.Fatal(err)
-	}
+	recreate(t, e, codec.Sources, 0)
 	if err := store.LoadVIDKeys(ctx, e, &e.forgotten); err != nil {
 		t.Fatal(err)
 	}
 	for _, in := range []int64{old, 0} { // 0: a cursor of a version without this field
-		for {
-			c, rev, err := e.readCursor(ctx, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+		if _, err := e.change(ctx, codec.States, codec.CursorSubject(0), func(is store.Record) ([]store.Write, error) {
+			c, err := decodeCursor(is, 0)
 			c.Forgotten, c.ForgottenIn = 1_000_000, in
-			if _, err = e.Store(ctx, codec.States, []store.Write{c.write(0, rev)}); err == nil {
-				break
-			}
-			if !errors.Is(err, store.ErrConflict) {
-				t.Fatal(err)
-			}
+			return []store.Write{c.write(0, is.Seq)}, err
+		}); err != nil {
+			t.Fatal(err)
 		}
 		stop := follow()
 		if err := take(); err != nil {
 			t.Errorf("of a tombstone that is gone: %v", err)
 		}
-		last, now := made()
-		if err := e.Fence(ctx, 0, last); err != nil {
+		now := end()
+		if err := e.Fence(ctx, 0, now.Last); err != nil {
 			t.Fatal(err)
 		}
-		if c, _, err := e.readCursor(ctx, 0); err != nil || c.ForgottenIn != now || in != 0 && c.Forgotten != last {
-			t.Errorf("the cursor: got %+v, %v, want place %d of the SOURCES of %d", c, err, last, now)
+		if c, _, err := e.readCursor(ctx, 0); err != nil || c.ForgottenIn != now.Made || in != 0 && c.Forgotten != now.Last {
+			t.Errorf("the cursor: got %+v, %v, want %+v of SOURCES", c, err, now)
 		}
 		if err := take(); err != nil {
 			t.Errorf("of a tombstone that is there: %v", err)

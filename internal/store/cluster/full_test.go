@@ -1,15 +1,13 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
-	"carstate/internal/access"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
+	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
 )
 
@@ -19,15 +17,10 @@ import (
 func TestTokensFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	e := openOne(t, Config{Patience: slowStore, Timeouts: watchful})
-	ctx, cancel := context.WithCancel(testkit.Context(t))
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	k := store.NewRecordStore(e, store.Config{}, new(access.Tables))
-	running.Go(func() { _ = k.RunTokens(ctx, func() {}) })
-	running.Go(func() { _ = k.RunSources(ctx, func() {}) })
-	running.Go(func() { _ = newIdleFeed(e, codec.States).run(ctx) })
+	e := open(t, Config{Patience: slowStore, Timeouts: watchful})
+	ctx := testkit.Context(t)
+	storetest.RunKeeper(t, e, store.Config{})
+	follow(t, e)
 	// heardSince reports whether every copy has received a heartbeat that was written after the
 	// time t.
 	heardSince := func(t time.Time) bool {
@@ -37,13 +30,10 @@ func TestTokensFull(t *testing.T) {
 	began := time.Now()
 	testkit.Await(t, "the copies are current", func() bool { return heardSince(began) })
 
-	s, err := e.js.Stream(ctx, codec.Tokens)
+	_, info := stream(t, e.js, codec.Tokens)
+	info.Config.MaxBytes = int64(info.State.Bytes) + 10<<10
+	_, err := e.js.UpdateStream(ctx, info.Config)
 	if err != nil {
-		t.Fatal(err)
-	}
-	config := s.CachedInfo().Config
-	config.MaxBytes = int64(s.CachedInfo().State.Bytes) + 10<<10
-	if _, err := e.js.UpdateStream(ctx, config); err != nil {
 		t.Fatal(err)
 	}
 	for n := 0; !full(err); n++ {
@@ -60,11 +50,4 @@ func TestTokensFull(t *testing.T) {
 	if err := e.Alive(); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// newIdleFeed returns a feed that ignores the records of a stream.
-func newIdleFeed(e *Engine, stream string) *feed {
-	f := e.newFeed(stream)
-	f.apply = func(store.Record) error { return nil }
-	return f
 }

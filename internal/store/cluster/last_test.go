@@ -1,12 +1,10 @@
-package cluster_test
+package cluster
 
 import (
 	"context"
 	"strings"
 	"testing"
 
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 )
 
@@ -14,14 +12,10 @@ import (
 // which is part of a state's subject.
 func TestLast_ErrorNamesNoVehicle(t *testing.T) {
 	t.Parallel()
-	e, err := cluster.Open(t.Context(), cluster.Config{Partitions: 1, URLs: clustertest.External(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	e := open(t, Config{})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = e.Last(ended, codec.States, codec.StateSubject(0, "SECRETVID"))
+	_, err := e.Last(ended, codec.States, codec.StateSubject(0, "SECRETVID"))
 	if err == nil || strings.Contains(err.Error(), "SECRETVID") || !strings.Contains(err.Error(), codec.States) {
 		t.Errorf("got the error %q, want one that names STATES and no vehicle", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"testing"
 
-	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
@@ -17,20 +16,13 @@ import (
 func TestStatesFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	const limit = 16 << 10
+	const limit = 4 << 10
 	var log testkit.Buffer
-	e := openOne(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil)), StatesBytes: limit})
-	p, err := e.take(t.Context(), 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const vehicles = 500
+	e := open(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil)), StatesBytes: limit})
+	p := take(t, e, 0)
+	const vehicles = 100
 	for i := range vehicles {
-		id := vehicle.ID(fmt.Sprintf("car%d", i))
-		state := vehicle.Observe(vehicle.State{}, speedAt(string(id), int64(i+1)))
-		if err := p.Commit(t.Context(), uint64(i+1), map[vehicle.ID]*vehicle.State{id: &state}); err != nil {
-			t.Fatal(err)
-		}
+		commit(t, p, uint64(i+1), sample(fmt.Sprintf("car%d", i), int64(i+1)))
 	}
 	left := storetest.StoredStates(t, e, 0)
 	if n := len(left); n == 0 || n > vehicles/2 {

@@ -16,7 +16,7 @@ import (
 // loses a part on request.
 func TestAnswerWithAGap(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{})
+	e := open(t, Config{})
 	sequences := []uint64{3, 4, 9, 17} // sequences of the records, in the order in which they arrive
 	for name, c := range map[string]struct {
 		lost []int

@@ -1,4 +1,4 @@
-package cluster_test
+package cluster
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"carstate/internal/store"
-	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
@@ -29,28 +28,17 @@ accounts { A { jetstream: enabled, users: [ { user: a, password: %q } ] } }
 `, password)
 }
 
-// healthy reports whether an engine can store, and its copies are current.
-func healthy(e *cluster.Engine) bool {
-	age, err := e.FeedAge()
-	return err == nil && age < time.Second && e.Writable() == nil
-}
-
 // TestRefusedLogins checks that a login is retried while a server refuses it, and succeeds
 // once the server accepts it. The refusal is logged once and not at every try.
 func TestRefusedLogins(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartProcess(t, withPassword("right"))
 	log := new(testkit.Buffer)
-	e := open(t, cluster.Config{Partitions: 1, Log: slog.New(slog.NewTextHandler(log, nil)),
+	e := open(t, Config{Partitions: 1, Log: slog.New(slog.NewTextHandler(log, nil)),
 		URLs: "nats://a:right@" + server.Addr, Timeouts: impatient})
-	ctx := testkit.Context(t)
 	follow(t, e)
 	storetest.RunKeeper(t, e, store.Config{})
-	part, err := e.Take(ctx, 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer part.Close()
+	part := take(t, e, 0)
 	testkit.Await(t, "the engine is healthy", func() bool { return healthy(e) })
 	for round := range int64(2) {
 		server.Stop()
@@ -71,11 +59,9 @@ func TestRefusedLogins(t *testing.T) {
 			}
 			return healthy(e)
 		})
-		if err := e.Append(ctx, []vehicle.Sample{sample("car", round+1, 10)}); err != nil {
-			t.Fatal(err)
-		}
-		if _, samples, err := part.Next(ctx); err != nil || int64(samples[0].Time) != round+1 {
-			t.Fatalf("round %d: %+v, %v", round, samples, err)
+		storeSample(t, e, round+1)
+		if _, samples := next(t, part); int64(samples[0].Time) != round+1 {
+			t.Fatalf("round %d: %+v", round, samples)
 		}
 	}
 	// The engine logs more than one line if the test takes more than a minute.
@@ -89,9 +75,8 @@ func TestRefusedLogins(t *testing.T) {
 // not fail.
 func TestClosedForGood(t *testing.T) {
 	t.Parallel()
-	server := clustertest.StartServer(t)
-	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
-	c := cluster.Config{Partitions: 1, URLs: "nats://" + wire.addr, Timeouts: impatient}
+	wire := newWire(t, clustertest.Account(t))
+	c := Config{Partitions: 1, URLs: wire.url, Timeouts: impatient}
 	e := open(t, c)
 	wire.say("-ERR 'nobody knows this error'\r\n")
 	select {
@@ -105,8 +90,8 @@ func TestClosedForGood(t *testing.T) {
 	if e.Writable() == nil || e.Alive() == nil {
 		t.Error("an engine without a connection calls itself writable or alive")
 	}
-	for _, end := range []func(e *cluster.Engine){func(*cluster.Engine) {}, (*cluster.Engine).Cut} {
-		e, err := cluster.Open(context.Background(), c)
+	for _, end := range []func(e *Engine){func(*Engine) {}, (*Engine).Cut} {
+		e, err := Open(context.Background(), c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,11 +200,9 @@ func TestCredentialsFile(t *testing.T) {
 		return user
 	}
 	first := renew()
-	c := cluster.Config{Partitions: 1, URLs: "nats://" + server.Addr, CredsFile: file, Timeouts: impatient}
+	c := Config{Partitions: 1, URLs: "nats://" + server.Addr, CredsFile: file, Timeouts: impatient}
 	e := open(t, c)
-	if err := e.Append(testkit.Context(t), []vehicle.Sample{sample("car", 1, 10)}); err != nil {
-		t.Fatal(err)
-	}
+	storeSample(t, e, 1)
 
 	server.Stop()
 	a.revoked = append(a.revoked, first)
@@ -230,7 +213,7 @@ func TestCredentialsFile(t *testing.T) {
 		func() bool { return server.Said("authentication error") >= refused+3 })
 	renew()
 	testkit.Await(t, "the new credentials count", func() bool {
-		return e.Append(testkit.Context(t), []vehicle.Sample{sample("car", 2, 10)}) == nil
+		return e.Append(testkit.Context(t), []vehicle.Sample{sample("car", 2)}) == nil
 	})
 }
 
@@ -254,13 +237,13 @@ func TestBadLogins(t *testing.T) {
 			if err := os.WriteFile(file, []byte(c.file), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			err := refused(t, cluster.Config{URLs: "nats://" + server.Addr, CredsFile: file}, c.want)
-			if got, want := errors.Is(err, cluster.ErrConfig), name != "nobody knows the issuer"; got != want {
+			err := refused(t, Config{URLs: "nats://" + server.Addr, CredsFile: file}, c.want)
+			if got, want := errors.Is(err, ErrConfig), name != "nobody knows the issuer"; got != want {
 				t.Errorf("got %t that the file cannot be used, want %t", got, want)
 			}
 		})
 	}
-	refused(t, cluster.Config{URLs: "nats://" + server.Addr, CredsFile: filepath.Join(t.TempDir(), "none")},
+	refused(t, Config{URLs: "nats://" + server.Addr, CredsFile: filepath.Join(t.TempDir(), "none")},
 		"--nats-creds must name a file of credentials")
-	refused(t, cluster.Config{URLs: "nats://" + server.Addr}, "refuses the login")
+	refused(t, Config{URLs: "nats://" + server.Addr}, "refuses the login")
 }

@@ -1,15 +1,21 @@
-package cluster_test
+package cluster
 
 import (
+	"cmp"
+	"context"
 	"flag"
-	"os"
+	"fmt"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"carstate/internal/store/cluster"
+	"carstate/internal/store"
 	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
 )
 
 func TestMain(m *testing.M) {
@@ -19,15 +25,138 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		clustertest.RemoveServerBinary()
-		os.Exit(code)
-	}))
+	goleak.VerifyTestMain(tests{m})
 }
 
-// open opens an engine and closes it with the test.
-func open(t testing.TB, c cluster.Config) *cluster.Engine {
+// tests are all tests of the package.
+type tests struct{ *testing.M }
+
+// Run runs the tests. Then it ends the servers, before [goleak.VerifyTestMain] looks for goroutines.
+func (m tests) Run() int {
+	defer clustertest.End()
+	return m.M.Run()
+}
+
+// Settings of engines. With impatient, an engine notices an outage within 1 s; with the defaults,
+// it takes up to 10 s. With watchful, an engine checks a silent subscription after 1 s instead of
+// 10 s, but a try of a write may take an hour. With slowStore, it retries a write for up to 50 s.
+var (
+	impatient = Timeouts{Try: time.Second, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
+	watchful  = Timeouts{Try: time.Hour, Stall: time.Second, Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond}
+	slowStore = store.Patience{Store: 50 * time.Second}
+)
+
+// onServer adds the URL of an empty account to a configuration without URLs, and sets a long
+// Timeouts.Try, because the machine may be busy. Tests of a failing write set a Try of their own.
+func onServer(t testing.TB, c Config) Config {
 	t.Helper()
-	e, err := cluster.Open(t.Context(), c)
+	if c.URLs == "" {
+		c.URLs = clustertest.Account(t)
+		c.Timeouts.Try = cmp.Or(c.Timeouts.Try, time.Minute)
+	}
+	return c
+}
+
+// open opens an engine, with one partition unless c says otherwise, and closes it with the test.
+func open(t testing.TB, c Config) *Engine {
+	t.Helper()
+	c.Partitions = cmp.Or(c.Partitions, 1)
+	e, err := Open(t.Context(), onServer(t, c))
 	return testkit.Opened(t, e, err)
+}
+
+// take takes partition p of an engine, and closes it with the test.
+func take(t testing.TB, e *Engine, p int) *Partition {
+	t.Helper()
+	part := storetest.Take(t, e, p).(*Partition)
+	t.Cleanup(part.Close)
+	return part
+}
+
+// next returns the next samples of a partition.
+func next(t *testing.T, p *Partition) (seq uint64, samples []vehicle.Sample) {
+	t.Helper()
+	seq, samples, err := p.Next(testkit.Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seq, samples
+}
+
+// commit commits the states that the samples result in, without earlier states, and moves the
+// cursor to seq.
+func commit(t testing.TB, p *Partition, seq uint64, samples ...vehicle.Sample) {
+	t.Helper()
+	states := make(map[vehicle.ID]*vehicle.State)
+	for _, x := range samples {
+		states[x.Vehicle] = new(vehicle.Observe(vehicle.State{}, x))
+	}
+	if err := p.Commit(t.Context(), seq, states); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sample(vid string, at int64) vehicle.Sample { return storetest.Speed(vehicle.ID(vid), at, 50) }
+
+// background runs f in a goroutine until stop is called, or the test ends. If f returns an error,
+// the test fails.
+func background(t testing.TB, f func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := f(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	stop = func() {
+		cancel()
+		<-ended
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// storeSample stores a sample of the vehicle "car".
+func storeSample(t testing.TB, e *Engine, at int64) {
+	t.Helper()
+	storeSampleOf(t, e, "car", at)
+}
+
+func storeSampleOf(t testing.TB, e *Engine, vid string, at int64) {
+	t.Helper()
+	if err := e.Append(t.Context(), []vehicle.Sample{sample(vid, at)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FeedAge returns the maximum age of this node's copies of the streams that it follows
+// (fedStreams). Until every feed has caught up, it returns an error.
+func (e *Engine) FeedAge() (time.Duration, error) {
+	worst := time.Duration(0)
+	for _, name := range fedStreams {
+		age, ok := e.beats[name].age()
+		if !ok {
+			return 0, fmt.Errorf("the feed of %s has not caught up yet", name)
+		}
+		worst = max(worst, age)
+	}
+	return worst, nil
+}
+
+// healthy reports whether an engine can store, and its copies are current.
+func healthy(e *Engine) bool {
+	age, err := e.FeedAge()
+	return err == nil && age < time.Second && e.Writable() == nil
+}
+
+// stream returns a stream of an engine, with its present configuration and state.
+func stream(t testing.TB, js jetstream.JetStream, name string) (jetstream.Stream, *jetstream.StreamInfo) {
+	t.Helper()
+	s, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, s.CachedInfo()
 }

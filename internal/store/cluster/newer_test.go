@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -16,7 +15,6 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/store"
-	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
@@ -42,7 +40,7 @@ func openBehind(t *testing.T, c Config) behind {
 	o := behind{log: new(testkit.Buffer)}
 	c.Log = slog.New(slog.NewTextHandler(o.log, nil))
 	c.Newer = store.NewNewer(c.Log)
-	o.Engine = openOne(t, c)
+	o.Engine = open(t, c)
 	return o
 }
 
@@ -69,12 +67,9 @@ func (o behind) met(t *testing.T, stream string) {
 }
 
 // last returns the stored bytes of a subject's record.
-func (o behind) last(t *testing.T, stream, subject string) []byte {
+func (o behind) last(t *testing.T, name, subject string) []byte {
 	t.Helper()
-	s, err := o.js.Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, _ := stream(t, o.js, name)
 	m, err := s.GetLastMsgForSubject(t.Context(), subject)
 	if err != nil {
 		t.Fatal(err)
@@ -82,27 +77,15 @@ func (o behind) last(t *testing.T, stream, subject string) []byte {
 	return m.Data
 }
 
+// storeConfig returns the configuration of a RecordStore on the engine.
+func (o behind) storeConfig() store.Config {
+	return store.Config{Log: o.config.Log, Newer: o.config.Newer}
+}
+
 // keep runs a RecordStore on the engine until the test ends.
 func (o behind) keep(t *testing.T) (*store.RecordStore, *access.Tables) {
 	t.Helper()
-	tables := new(access.Tables)
-	k := store.NewRecordStore(o.Engine, store.Config{Log: o.config.Log, Newer: o.config.Newer}, tables)
-	ctx, stop := context.WithCancel(context.Background())
-	ended, caughtUp := make(chan error, 2), make(chan struct{}, 2)
-	go func() { ended <- k.RunTokens(ctx, func() { caughtUp <- struct{}{} }) }()
-	go func() { ended <- k.RunSources(ctx, func() { caughtUp <- struct{}{} }) }()
-	t.Cleanup(func() {
-		stop()
-		for range 2 {
-			if err := <-ended; err != nil {
-				t.Errorf("a feed ended: %v", err)
-			}
-		}
-	})
-	for range 2 {
-		<-caughtUp
-	}
-	return k, tables
+	return storetest.RunKeeper(t, o.Engine, o.storeConfig())
 }
 
 // TestNewerCredential checks a credential whose record is of a newer version. The credential must
@@ -113,25 +96,8 @@ func TestNewerCredential(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
 	k, tables := o.keep(t)
-	token, secret, err := access.New(
-		access.Request{Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations,
-			Vehicles: access.AllVehicles()},
-		time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, kept, err := access.New(
-		access.Request{Kind: access.TokenKind, Developer: "Bob", Operations: access.AllOperations,
-			Vehicles: access.AllVehicles()},
-		time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []access.Credential{token, other} {
-		if err := k.Create(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
-	}
+	token, secret := storetest.Issue(t, k, access.AllVehicles())
+	_, kept := storetest.Issue(t, k, access.AllVehicles())
 	subject := "token." + token.Name
 	o.later(t, subject, "revoked")
 	o.met(t, codec.Tokens)
@@ -168,32 +134,19 @@ func TestNewerState(t *testing.T) {
 	o := openBehind(t, Config{})
 	follow := func(o behind) (states chan vehicle.ID, caughtUp chan struct{}) {
 		states, caughtUp = make(chan vehicle.ID, 100), make(chan struct{})
-		ctx, stop := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() {
-			ended <- o.FollowStates(ctx, func(id vehicle.ID, s *vehicle.State) {
+		background(t, func(ctx context.Context) error {
+			return o.FollowStates(ctx, func(id vehicle.ID, s *vehicle.State) {
 				if *s == (vehicle.State{}) {
 					id = "no " + id
 				}
 				states <- id
 			}, func() { close(caughtUp) })
-		}()
-		t.Cleanup(func() {
-			stop()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
 		})
 		return states, caughtUp
 	}
 	states, caughtUp := follow(o)
 	<-caughtUp
-	state := codec.StateSubject(0, "car")
-	s := vehicle.State{Time: 1}
-	if _, err := o.Store(t.Context(), codec.States,
-		[]store.Write{{Subject: state, Record: codec.Seal(state, codec.AppendState([]byte{0}, &s))}}); err != nil {
-		t.Fatal(err)
-	}
+	commit(t, take(t, o.Engine, 0), 1, sample("car", 1))
 	limit := testkit.Context(t)
 	next := func() vehicle.ID {
 		select {
@@ -206,7 +159,7 @@ func TestNewerState(t *testing.T) {
 	if got := next(); got != "car" {
 		t.Fatal(got)
 	}
-	o.later(t, state, "a state")
+	o.later(t, codec.StateSubject(0, "car"), "a state")
 	o.met(t, codec.States)
 	o.later(t, codec.StateSubject(0, "gone"), "")
 	if got := next(); got != "no gone" {
@@ -223,10 +176,9 @@ func TestNewerState(t *testing.T) {
 		t.Errorf("a node that started: answers %v, telemetry %v", again.config.Newer.Answers(),
 			again.config.Newer.Telemetry())
 	}
-	var failed error
-	if failed = again.Scan(t.Context(), codec.States, []string{"state.*.*"},
-		func(store.Record) error { return nil }); !codec.IsNewer(failed) {
-		t.Errorf("a scan, as of a backup: %v", failed)
+	if err := again.Scan(t.Context(), codec.States, []string{"state.*.*"},
+		func(store.Record) error { return nil }); !codec.IsNewer(err) {
+		t.Errorf("a scan, as of a backup: %v", err)
 	}
 	if err := again.Alive(); err != nil {
 		t.Errorf("the scan ended the node: %v", err)
@@ -243,11 +195,7 @@ func TestNewerTombstone(t *testing.T) {
 	o.later(t, codec.TombstoneSubject(o.Forgotten().Hash("car")), "perhaps allowed again")
 	o.met(t, codec.Sources)
 	testkit.Await(t, "it is forgotten", func() bool { return o.Forgotten().Has("car") })
-	p, err := o.take(t.Context(), 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := take(t, o.Engine, 0)
 	storeSample(t, o.Engine, 1)
 	if _, _, err := p.Next(t.Context()); !codec.IsNewer(err) {
 		t.Errorf("its sample: %v", err)
@@ -286,11 +234,7 @@ func TestNewerPartition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := openBehind(t, Config{})
-			p, err := o.take(t.Context(), 0, "test", store.Anyone)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
+			p := take(t, o.Engine, 0)
 			o.later(t, c.subject, "of the future")
 			if err := c.fold(testkit.Context(t), p); !codec.IsNewer(err) {
 				t.Errorf("it folds on: %v", err)
@@ -324,15 +268,14 @@ func TestNewerPartition(t *testing.T) {
 func TestNewerLease(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
-	ctx, stop := context.WithCancel(t.Context())
 	type lease struct {
 		name string
 		beat uint64
 	}
-	leases, ended := make(chan lease, 10), make(chan error, 1)
-	go func() {
-		ended <- o.Leases().Follow(ctx, func(name string, beat uint64, leaving bool) { leases <- lease{name, beat} })
-	}()
+	leases := make(chan lease, 10)
+	background(t, func(ctx context.Context) error {
+		return o.Leases().Follow(ctx, func(name string, beat uint64, leaving bool) { leases <- lease{name, beat} })
+	})
 	o.later(t, codec.MemberSubject("next"), "beat")
 	first := <-leases
 	if o.NewerFolds() {
@@ -341,10 +284,6 @@ func TestNewerLease(t *testing.T) {
 	o.later(t, codec.MemberSubject("next"), "beat")
 	if second := <-leases; first.name != "next" || second.beat <= first.beat || !o.NewerFolds() {
 		t.Errorf("leases: got %+v, then %+v, want a renewal of next", first, second)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 	if o.log.Count("newer version") > 0 {
 		t.Errorf("a lease is nothing to be said:\n%s", o.log)
@@ -374,18 +313,14 @@ func TestNewerEvent(t *testing.T) {
 func TestNewerTile(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
-	p, err := o.take(t.Context(), 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	take(t, o.Engine, 0)
 	tiles := storetest.Tiles(t)
 	subject := ""
 	for tile := range tiles {
 		subject = codec.RoadPrefix + tile
 	}
 	o.later(t, subject, "a profile")
-	k := store.NewRecordStore(o.Engine, store.Config{Log: o.config.Log, Newer: o.config.Newer}, new(access.Tables))
+	k := store.NewRecordStore(o.Engine, o.storeConfig(), new(access.Tables))
 	storetest.KeepRoads(t, k, storetest.LearnedMap(t), true)()
 	if string(o.last(t, codec.Roads, subject)) != string(later(subject, "a profile")) {
 		t.Error("the tile was replaced")
@@ -394,12 +329,8 @@ func TestNewerTile(t *testing.T) {
 		t.Errorf("it is said to be damaged:\n%s", o.log)
 	}
 	o.met(t, codec.Roads)
-	var backup bytes.Buffer
-	if _, err := k.Backup(t.Context(), &backup, "v-test"); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := store.CheckBackup(&backup); err != nil || info.Kinds["road"] != len(tiles)-1 {
-		t.Errorf("in the backup: %+v, %v", info, err)
+	if n := roadsInBackup(t, k); n != len(tiles)-1 {
+		t.Errorf("%d tiles of %d are in the backup, want one less", n, len(tiles))
 	}
 }
 
@@ -408,21 +339,15 @@ func TestNewerTile(t *testing.T) {
 func TestStreamOfNewer(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
-	s, err := o.js.Stream(t.Context(), codec.Sources)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next := s.CachedInfo().Config
+	_, info := stream(t, o.js, codec.Sources)
+	next := info.Config
 	next.Subjects = append(next.Subjects, "fence.*")
 	next.Metadata[schemaKey] = "99"
 	if _, err := o.js.UpdateStream(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
 	again := openBehind(t, Config{URLs: o.config.URLs})
-	if s, err = again.js.Stream(t.Context(), codec.Sources); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Contains(s.CachedInfo().Config.Subjects, "fence.*") {
+	if _, info = stream(t, again.js, codec.Sources); !slices.Contains(info.Config.Subjects, "fence.*") {
 		t.Error("the subject is gone")
 	}
 }
@@ -432,28 +357,16 @@ func TestStreamOfNewer(t *testing.T) {
 // forgotten in the meantime.
 func TestAwayForTooLong(t *testing.T) {
 	t.Parallel()
-	e, err := Open(t.Context(), Config{Partitions: 1, URLs: clustertest.External(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	caughtUp := make(chan struct{})
-	ctx, cancel := context.WithCancel(t.Context())
+	e := open(t, Config{})
 	f := e.newFeed(codec.States)
-	f.caughtUp = func() { close(caughtUp) }
 	f.apply = func(store.Record) error { return nil }
-	ended := make(chan error)
-	go func() { ended <- f.run(ctx) }()
-	<-caughtUp
+	stop := background(t, func(ctx context.Context) error { return f.Run(ctx, func() {}) })
 	if err := f.Wait(testkit.Context(t), 1); err != nil { // until a heartbeat comes
 		t.Fatal(err)
 	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	stop()
 	f.heard = f.heard.Add(-10 * time.Minute) // as if the feed had been silent for ten minutes
-	if err := f.run(t.Context()); !errors.Is(err, store.ErrReplaced) ||
+	if err := f.Run(t.Context(), func() {}); !errors.Is(err, store.ErrReplaced) ||
 		!strings.Contains(err.Error(), "left no trace") {
 		t.Errorf("it went on: %v", err)
 	}

@@ -80,7 +80,7 @@ func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, 
 		put(name, lease.Beat, lease.Leaving)
 		return nil
 	}
-	return f.run(ctx)
+	return f.Run(ctx, func() {})
 }
 
 // NewerFolds reports whether a node of a newer version folds partitions, or did within the

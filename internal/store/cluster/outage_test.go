@@ -1,10 +1,11 @@
-package cluster_test
+package cluster
 
 import (
 	"context"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,7 +14,6 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/store"
-	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/storetest"
@@ -21,44 +21,26 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// impatient are short time-outs, with which an engine notices an outage within 1 s. With the
-// defaults, it takes up to 10 s.
-var impatient = cluster.Timeouts{
-	Try: time.Second, Stall: time.Second,
-	Beat: 100 * time.Millisecond, Idle: 100 * time.Millisecond,
-}
-
-// follower is a goroutine that follows STATES.
-type follower struct {
-	mu   sync.Mutex
-	seen []vehicle.UnixMilli
-	done chan error
-}
-
-func follow(t *testing.T, e *cluster.Engine) *follower {
+// follow follows STATES until the test ends. The function seen returns the times of the states that
+// were delivered.
+func follow(t *testing.T, e *Engine) (seen func() []vehicle.UnixMilli) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	f := &follower{done: make(chan error, 1)}
+	var mu sync.Mutex // guards all
+	var all []vehicle.UnixMilli
 	ready := make(chan struct{})
-	go func() {
-		f.done <- e.FollowStates(ctx, func(_ vehicle.ID, s *vehicle.State) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.seen = append(f.seen, s.Time)
+	background(t, func(ctx context.Context) error {
+		return e.FollowStates(ctx, func(_ vehicle.ID, s *vehicle.State) {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, s.Time)
 		}, func() { close(ready) })
-	}()
-	<-ready
-	t.Cleanup(func() {
-		cancel()
-		<-f.done
 	})
-	return f
-}
-
-func (f *follower) all() []vehicle.UnixMilli {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return append([]vehicle.UnixMilli(nil), f.seen...)
+	<-ready
+	return func() []vehicle.UnixMilli {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
 }
 
 // TestOutage_RecoversWithoutLoss checks that feeds, partitions, commits and the reported health
@@ -67,48 +49,32 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := open(t, cluster.Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
+	e := open(t, Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
-	f := follow(t, e)
+	seen := follow(t, e)
 	storetest.RunKeeper(t, e, store.Config{})
-	part, err := e.Take(ctx, 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer part.Close()
+	part := take(t, e, 0)
 	at, read := int64(0), int64(0)
 	store := func() {
 		t.Helper()
 		at++
-		if err := e.Append(ctx, []vehicle.Sample{sample("car", at, 10)}); err != nil {
-			t.Fatal(err)
-		}
+		storeSample(t, e, at)
 	}
 	// fold reads everything that was stored, in order, and stores each group of samples with a
 	// Commit of its own.
 	fold := func() {
 		t.Helper()
 		for read < at {
-			seq, samples, err := part.Next(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			seq, samples := next(t, part)
 			for _, x := range samples {
 				if read++; int64(x.Time) != read {
 					t.Fatalf("sample %d came instead of %d", x.Time, read)
 				}
 			}
-			s := vehicle.Observe(vehicle.State{}, samples[len(samples)-1])
-			if err := part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"car": &s}); err != nil {
-				t.Fatal(err)
-			}
+			commit(t, part, seq, samples[len(samples)-1])
 		}
 	}
-	healthy := func() bool {
-		age, err := e.FeedAge()
-		return err == nil && age < time.Second && e.Writable() == nil
-	}
-	testkit.Await(t, "the engine is healthy", healthy)
+	testkit.Await(t, "the engine is healthy", func() bool { return healthy(e) })
 	for range 2 {
 		for range 10 {
 			store()
@@ -124,22 +90,20 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 		// An Append that begins during the outage succeeds once the outage is over.
 		stored := make(chan error, 1)
 		at++
-		go func(at int64) { stored <- e.Append(ctx, []vehicle.Sample{sample("car", at, 10)}) }(at)
+		go func(at int64) { stored <- e.Append(ctx, []vehicle.Sample{sample("car", at)}) }(at)
 		server.Start()
 		if err := <-stored; err != nil {
 			t.Fatalf("an Append across the outage: %v", err)
 		}
 		fold()
-		testkit.Await(t, "the engine is healthy again", healthy)
+		testkit.Await(t, "the engine is healthy again", func() bool { return healthy(e) })
 	}
 	testkit.Await(t, "the feed has the last state", func() bool {
-		seen := f.all()
-		return len(seen) > 0 && int64(seen[len(seen)-1]) == at
+		all := seen()
+		return len(all) > 0 && int64(all[len(all)-1]) == at
 	})
-	for i, seen := 1, f.all(); i < len(seen); i++ {
-		if seen[i] <= seen[i-1] {
-			t.Fatalf("the feed brought %d after %d", seen[i], seen[i-1])
-		}
+	if all := seen(); !slices.IsSorted(all) || len(slices.Compact(all)) != len(all) {
+		t.Fatalf("the feed brought states of %d, want an ascending order", all)
 	}
 }
 
@@ -150,17 +114,13 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	server := clustertest.StartServer(t)
-	e := open(t, cluster.Config{Partitions: 1, Patience: store.Patience{Store: 2 * time.Second},
+	e := open(t, Config{Partitions: 1, Patience: store.Patience{Store: 2 * time.Second},
 		URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
-	part, err := e.Take(ctx, 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer part.Close()
+	part := take(t, e, 0)
 	for round := range int64(2) {
 		server.Stop()
-		if err := e.Append(ctx, []vehicle.Sample{sample("car", 2*round+1, 10)}); err == nil {
+		if err := e.Append(ctx, []vehicle.Sample{sample("car", 2*round+1)}); err == nil {
 			t.Fatal("a sample was acknowledged without a server")
 		}
 		if e.Writable() == nil {
@@ -171,26 +131,19 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 		}
 		server.Start()
 		testkit.Await(t, "the engine is writable again", func() bool { return e.Writable() == nil })
-		if err := e.Append(ctx, []vehicle.Sample{sample("car", 2*round+2, 10)}); err != nil {
-			t.Fatal(err)
-		}
+		storeSample(t, e, 2*round+2)
 	}
 	// The first sample of a round may have been stored without acknowledgement. The commit that
 	// tryTelemetry stored has no samples.
 	for last := vehicle.UnixMilli(0); last < 4; {
-		seq, samples, err := part.Next(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		seq, samples := next(t, part)
 		for _, x := range samples {
 			if x.Time <= last || x.Time > last+2 {
 				t.Fatalf("%d came after %d", x.Time, last)
 			}
 			last = x.Time
 		}
-		if err := part.Commit(ctx, seq, nil); err != nil {
-			t.Fatal(err)
-		}
+		commit(t, part, seq)
 	}
 }
 
@@ -198,26 +151,21 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 // stream is then wrong, and only a restart helps.
 func TestReplacedStream(t *testing.T) {
 	t.Parallel()
-	server := clustertest.StartServer(t)
-	e := open(t, cluster.Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
+	e := open(t, Config{Timeouts: impatient})
 	ctx := testkit.Context(t)
-	f := follow(t, e)
-	js := server.JetStream()
-	old, err := js.Stream(ctx, codec.States)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ended := make(chan error, 1)
+	go func() { ended <- e.FollowStates(ctx, func(vehicle.ID, *vehicle.State) {}, func() {}) }()
 	testkit.Await(t, "the feed has brought a heartbeat", func() bool {
 		// FeedAge returns an error that names a feed without a heartbeat. The other feeds do not
 		// run, so it then names one of them.
 		_, err := e.FeedAge()
 		return err != nil && !strings.Contains(err.Error(), codec.States)
 	})
-	config := old.CachedInfo().Config
-	if err := js.DeleteStream(ctx, codec.States); err != nil {
+	_, old := stream(t, e.js, codec.States)
+	if err := e.js.DeleteStream(ctx, codec.States); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateStream(ctx, config); err != nil {
+	if _, err := e.js.CreateStream(ctx, old.Config); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -228,10 +176,9 @@ func TestReplacedStream(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("nobody noticed")
 	}
-	if err := <-f.done; err == nil {
+	if err := <-ended; err == nil {
 		t.Error("the feed ended without an error")
 	}
-	f.done <- nil
 	if err := e.Writable(); err == nil {
 		t.Error("an engine that failed calls itself writable")
 	}
@@ -241,29 +188,10 @@ func TestReplacedStream(t *testing.T) {
 // consumer.
 func TestForgottenConsumers(t *testing.T) {
 	t.Parallel()
-	server := clustertest.StartServer(t)
-	e := open(t, cluster.Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
+	e := open(t, Config{Timeouts: impatient})
 	ctx := testkit.Context(t)
-	js := server.JetStream()
-	telemetry, err := js.Stream(ctx, codec.Telemetry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	forget := func() (n int) {
-		for name := range telemetry.ConsumerNames(ctx).Name() {
-			if err := telemetry.DeleteConsumer(ctx, name); err == nil {
-				n++
-			}
-		}
-		return n
-	}
-	part, err := e.Take(ctx, 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { part.Close() }()
-	at := int64(0)
-	for round := range 4 {
+	part := take(t, e, 0)
+	for at := int64(1); at <= 4; at++ {
 		// In the first round the consumer is deleted before it has delivered anything. Then the
 		// client library restarts at the beginning of the stream, even if the cursor is further on.
 		type result struct {
@@ -276,23 +204,16 @@ func TestForgottenConsumers(t *testing.T) {
 			seq, samples, err := part.Next(ctx)
 			next <- result{samples, seq, err}
 		}()
-		testkit.Await(t, "a consumer was forgotten", func() bool { return forget() > 0 })
-		at++
-		if err := e.Append(ctx, []vehicle.Sample{sample("car", at, 10)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Await(t, "a consumer was forgotten", func() bool { return forgetConsumers(ctx, e, codec.Telemetry) > 0 })
+		storeSample(t, e, at)
 		r := <-next
 		if r.err != nil || int64(r.samples[0].Time) != at {
-			t.Fatalf("round %d: got %+v, want the sample of %d", round, r, at)
+			t.Fatalf("got %+v, want the sample of %d", r, at)
 		}
-		if err := part.Commit(ctx, r.seq, nil); err != nil {
-			t.Fatal(err)
-		}
-		if round == 1 {
+		commit(t, part, r.seq)
+		if at == 2 {
 			part.Close()
-			if part, err = e.Take(ctx, 0, "again", store.Anyone); err != nil {
-				t.Fatal(err)
-			}
+			part = take(t, e, 0)
 		}
 	}
 }
@@ -302,27 +223,20 @@ func TestForgottenConsumers(t *testing.T) {
 func TestLostAnswer(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	server := clustertest.StartServer(t)
-	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
-	e := open(t, cluster.Config{Partitions: 1, URLs: "nats://" + wire.addr, Timeouts: impatient})
+	url := clustertest.Account(t)
+	wire := newWire(t, url)
+	e := open(t, Config{URLs: wire.url, Timeouts: impatient})
 	ctx := testkit.Context(t)
-	js := server.JetStream()
+	js := clustertest.JetStream(t, url)
 	commits := func() uint64 {
-		s, err := js.Stream(ctx, codec.Telemetry)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s.CachedInfo().State.Msgs
+		_, info := stream(t, js, codec.Telemetry)
+		return info.State.Msgs
 	}
-	part, err := e.Take(ctx, 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer part.Close()
+	part := take(t, e, 0)
 	for round := range uint64(2) {
 		wire.deaf.Store(true) // from now on, everything that the server sends is dropped
 		stored := make(chan error, 1)
-		go func() { stored <- e.Append(ctx, []vehicle.Sample{sample("car", int64(round+1), 10)}) }()
+		go func() { stored <- e.Append(ctx, []vehicle.Sample{sample("car", int64(round+1))}) }()
 		testkit.Await(t, "the server has stored the commit", func() bool { return commits() == round+1 })
 		select {
 		case err := <-stored:
@@ -339,10 +253,7 @@ func TestLostAnswer(t *testing.T) {
 		}
 		// The same for a fold. Its batch is stored and the response is lost. The owner then reads
 		// the cursor, and finds that it is the cursor that it wrote.
-		seq, samples, err := part.Next(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		seq, samples := next(t, part)
 		wire.deaf.Store(true)
 		folded := make(chan error, 1)
 		go func() {
@@ -351,10 +262,7 @@ func TestLostAnswer(t *testing.T) {
 		}()
 		want := fmt.Sprintf(`"next":%d`, seq+1)
 		testkit.Await(t, "the server has stored the fold", func() bool {
-			s, err := js.Stream(ctx, codec.States)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s, _ := stream(t, js, codec.States)
 			m, err := s.GetLastMsgForSubject(ctx, "cursor.0")
 			return err == nil && strings.Contains(string(m.Data), want)
 		})
@@ -371,16 +279,13 @@ func TestLostAnswer(t *testing.T) {
 // take effect exactly once.
 func TestLostAnswerOfARecord(t *testing.T) {
 	t.Parallel()
-	server := clustertest.StartServer(t)
-	wire := newWire(t, strings.TrimPrefix(server.URL(), "nats://"))
-	e := open(t, cluster.Config{Partitions: 1, URLs: "nats://" + wire.addr, Timeouts: impatient})
+	url := clustertest.Account(t)
+	wire := newWire(t, url)
+	e := open(t, Config{URLs: wire.url, Timeouts: impatient})
 	k, tables := storetest.RunKeeper(t, e, store.Config{})
 	tok, _ := storetest.Issue(t, k, access.AllVehicles())
 	ctx := testkit.Context(t)
-	s, err := server.JetStream().Stream(ctx, codec.Tokens)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, _ := stream(t, clustertest.JetStream(t, url), codec.Tokens)
 	for _, c := range []struct {
 		developer string
 		lose      *atomic.Bool
@@ -417,7 +322,7 @@ func TestLostAnswerOfARecord(t *testing.T) {
 
 // wire is a proxy between a client and a server that a test can disturb.
 type wire struct {
-	addr string
+	url  string      // the URL of the server, with the address of the proxy
 	deaf atomic.Bool // drop what the server sends
 	mute atomic.Bool // drop what the client sends, by writing it to unheard
 
@@ -427,13 +332,14 @@ type wire struct {
 	open map[net.Conn]bool // true for connections to clients
 }
 
-func newWire(t *testing.T, to string) *wire {
+func newWire(t *testing.T, url string) *wire {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{addr: l.Addr().String(), open: make(map[net.Conn]bool)}
+	login, to, _ := strings.Cut(url, "@")
+	w := &wire{url: login + "@" + l.Addr().String(), open: make(map[net.Conn]bool)}
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {

@@ -48,14 +48,6 @@ type Partition struct {
 func (e *Engine) Take(
 	ctx context.Context, p int, owner string, free func(holder string) bool,
 ) (store.Partition, error) {
-	t, err := e.take(ctx, p, owner, free)
-	if err != nil {
-		return nil, err // returns nil and not t, because a nil *Partition is not a nil interface
-	}
-	return t, nil
-}
-
-func (e *Engine) take(ctx context.Context, p int, owner string, free func(holder string) bool) (*Partition, error) {
 	t := &Partition{e: e, number: p}
 	t.recalled, t.recall = context.WithCancel(context.Background())
 	var err error
@@ -186,7 +178,7 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 		}
 		try, cancel := context.WithTimeout(ctx, t.e.config.Timeouts.Stall)
 		stop := context.AfterFunc(t.recalled, cancel)
-		m, err := t.sub.NextMsgWithContext(try)
+		m, meta, err := receive(try, t.sub)
 		silent := err != nil && try.Err() != nil
 		stop()
 		cancel()
@@ -206,10 +198,6 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			if replaced := t.checkSubscription(ctx); replaced != nil {
 				return nil, 0, replaced
 			}
-			return nil, 0, err
-		}
-		meta, err := m.Metadata()
-		if err != nil {
 			return nil, 0, err
 		}
 		if t.consumer != "" && meta.Consumer != t.consumer {

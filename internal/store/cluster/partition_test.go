@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -20,26 +19,18 @@ import (
 // although there is something to fold.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{Patience: slowStore, Timeouts: watchful})
-	ctx, cancel := context.WithCancel(testkit.Context(t))
-	defer cancel()
-	p, err := e.take(ctx, 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	e := open(t, Config{Patience: slowStore, Timeouts: watchful})
+	p := take(t, e, 0)
 	storeSample(t, e, 1)
-	if _, _, err := p.Next(ctx); err != nil {
-		t.Fatal(err)
-	}
+	next(t, p)
 	p.Close()
+	var err error
 	if p.sub, err = e.nc.SubscribeSync("nobody.speaks.here"); err != nil {
 		t.Fatal(err)
 	}
 	storeSample(t, e, 2)
-	_, samples, err := p.Next(ctx)
-	if err != nil || samples[0].Time != 2 {
-		t.Fatalf("got %v, %v", samples, err)
+	if _, samples := next(t, p); samples[0].Time != 2 {
+		t.Fatalf("got %v", samples)
 	}
 }
 
@@ -47,20 +38,29 @@ func TestSilentSubscription(t *testing.T) {
 // silence.
 func TestClosedSubscription(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{})
-	p, err := e.take(t.Context(), 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := open(t, Config{})
+	p := take(t, e, 0)
 	storeSample(t, e, 1)
-	if _, _, err := p.Next(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	next(t, p)
 	if err := p.sub.Unsubscribe(); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := p.Next(t.Context()); !errors.Is(err, nats.ErrBadSubscription) {
 		t.Fatal(err)
+	}
+}
+
+// recreate deletes a stream and creates it again, and then stores n samples.
+func recreate(t *testing.T, e *Engine, name string, n int64) {
+	t.Helper()
+	if err := e.js.DeleteStream(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ensureStreams(t.Context(), e.js, e.config); err != nil {
+		t.Fatal(err)
+	}
+	for at := range n {
+		storeSample(t, e, 100+at)
 	}
 }
 
@@ -71,39 +71,14 @@ func TestTelemetryBehindCursor(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *Engine){
-		"re-created": func(t *testing.T, e *Engine) {
-			if err := e.js.DeleteStream(t.Context(), codec.Telemetry); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := ensureStreams(t.Context(), e.js, e.config); err != nil {
-				t.Fatal(err)
-			}
-		},
-		"re-created and grown": func(t *testing.T, e *Engine) {
-			if err := e.js.DeleteStream(t.Context(), codec.Telemetry); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := ensureStreams(t.Context(), e.js, e.config); err != nil {
-				t.Fatal(err)
-			}
-			for at := range int64(20) {
-				storeSample(t, e, 100+at)
-			}
-		},
-		"its end lost": func(t *testing.T, e *Engine) {
-			// The test cannot shorten the stream, so it moves the cursor beyond its end.
-			p, err := e.take(t.Context(), 0, "future", store.Anyone)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Commit(t.Context(), 1000, nil); err != nil {
-				t.Fatal(err)
-			}
-		},
+		"re-created":           func(t *testing.T, e *Engine) { recreate(t, e, codec.Telemetry, 0) },
+		"re-created and grown": func(t *testing.T, e *Engine) { recreate(t, e, codec.Telemetry, 20) },
+		// The test cannot shorten the stream, so it moves the cursor beyond its end.
+		"its end lost": func(t *testing.T, e *Engine) { commit(t, take(t, e, 0), 1000) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			url := clustertest.External(t)
-			e := openOne(t, Config{URLs: url})
+			url := clustertest.Account(t)
+			e := open(t, Config{URLs: url})
 			for at := range int64(10) {
 				storeSample(t, e, at+1)
 			}
@@ -127,30 +102,14 @@ func TestTelemetryReplaced(t *testing.T) {
 	for _, grown := range []int64{1, 30} {
 		t.Run(fmt.Sprint(grown), func(t *testing.T) {
 			t.Parallel()
-			e := openOne(t, Config{Patience: slowStore, Timeouts: watchful})
-			ctx, cancel := context.WithCancel(testkit.Context(t))
-			defer cancel()
-			p, err := e.take(ctx, 0, "test", store.Anyone)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
+			e := open(t, Config{Patience: slowStore, Timeouts: watchful})
+			p := take(t, e, 0)
 			for at := range int64(10) {
 				storeSample(t, e, at+1)
-				if _, _, err := p.Next(ctx); err != nil {
-					t.Fatal(err)
-				}
+				next(t, p)
 			}
-			if err := e.js.DeleteStream(ctx, codec.Telemetry); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := ensureStreams(ctx, e.js, e.config); err != nil {
-				t.Fatal(err)
-			}
-			for at := range grown {
-				storeSample(t, e, 100+at)
-			}
-			if _, samples, err := p.Next(ctx); !errors.Is(err, store.ErrReplaced) {
+			recreate(t, e, codec.Telemetry, grown)
+			if _, samples, err := p.Next(testkit.Context(t)); !errors.Is(err, store.ErrReplaced) {
 				t.Fatalf("got %v, %v", samples, err)
 			}
 		})
@@ -170,19 +129,13 @@ func statesOf(n int) map[vehicle.ID]*vehicle.State {
 // not even the first batch of a commit that needs several.
 func TestFencedBeforeTheFirstBatch(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{})
-	old, err := e.take(t.Context(), 0, "old", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := e.take(t.Context(), 0, "new", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := open(t, Config{})
+	old := take(t, e, 0)
+	take(t, e, 0)
 	if err := old.Commit(t.Context(), 1, statesOf(store.BatchStates+1)); !errors.Is(err, store.ErrFenced) {
 		t.Fatal(err)
 	}
-	if stored := storetest.StoredStates(t, e, p.number); len(stored) != 0 {
+	if stored := storetest.StoredStates(t, e, 0); len(stored) != 0 {
 		t.Errorf("%d states are stored, want none", len(stored))
 	}
 }
@@ -191,20 +144,14 @@ func TestFencedBeforeTheFirstBatch(t *testing.T) {
 // of the cursor. The samples of these states must be read again, and must change nothing.
 func TestCrashBetweenBatches(t *testing.T) {
 	t.Parallel()
-	e := openOne(t, Config{})
+	e := open(t, Config{})
 	for at := range int64(3) {
 		storeSample(t, e, at+1)
 	}
-	p, err := e.take(t.Context(), 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := take(t, e, 0)
 	states := make(map[vehicle.ID]vehicle.State)
 	for range 3 {
-		_, samples, err := p.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, samples := next(t, p)
 		for _, x := range samples {
 			states[x.Vehicle] = vehicle.Observe(states[x.Vehicle], x)
 		}
@@ -218,16 +165,9 @@ func TestCrashBetweenBatches(t *testing.T) {
 	}
 	p.Close()
 
-	again, err := e.take(t.Context(), 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
+	again := take(t, e, 0)
 	for i := range 3 {
-		_, samples, err := again.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, samples := next(t, again)
 		for _, x := range samples {
 			if x.Time != vehicle.UnixMilli(i+1) {
 				t.Fatalf("the sample of %d was read, not that of %d", x.Time, i+1)
@@ -248,11 +188,8 @@ func TestCrashBetweenBatches(t *testing.T) {
 func TestTooManyStates(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	e := openOne(t, Config{})
-	p, err := e.take(t.Context(), 0, "test", store.Anyone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := open(t, Config{})
+	p := take(t, e, 0)
 	states := statesOf(store.MaxStates + 1)
 	if err := p.Commit(t.Context(), 1, states); err == nil {
 		t.Fatal("it was stored")
@@ -273,7 +210,7 @@ func TestTooManyStates(t *testing.T) {
 // are more than 1,000, which is the default limit of a server for the consumers of a stream.
 func TestEveryPartitionIsRead(t *testing.T) { // not in parallel, because it keeps the whole machine busy
 	const partitions = 1001
-	e := openOne(t, Config{Partitions: partitions})
+	e := open(t, Config{Partitions: partitions})
 	for p := range partitions {
 		part := &Partition{e: e, number: p, next: 1}
 		if err := part.subscribe(); err != nil {

@@ -73,11 +73,7 @@ func (e *Engine) window(
 	}
 	first = until
 	for range pending {
-		m, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return 0, nil, err
-		}
-		meta, err := m.Metadata()
+		m, meta, err := receive(ctx, sub)
 		if err != nil {
 			return 0, nil, err
 		}

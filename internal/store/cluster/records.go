@@ -285,15 +285,6 @@ func parseAck(data []byte) (uint64, error) {
 	return ack.Sequence, nil
 }
 
-// Error codes for a write that expects a sequence (store.Write.Expect). wrongLastSequence means
-// that the subject's last record has another sequence. writeInProgress means that the sequence of
-// the subject's last record is not known yet, because the stream's leader is still processing
-// another write of the subject.
-const (
-	wrongLastSequence = 10071
-	writeInProgress   = 10164
-)
-
 // conflict reports whether NATS refused a write because the subject's last record does not have the
 // expected sequence, or because NATS does not know this sequence yet (writeInProgress).
 func conflict(err error) bool { return hasCode(err, wrongLastSequence, writeInProgress) }
@@ -305,7 +296,7 @@ func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do fu
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	f := newFeed(c, stream)
-	f.filters, f.caughtUp = patterns, stop
+	f.filters = patterns
 	var failed error
 	last := uint64(0)
 	f.apply = func(r store.Record) error {
@@ -318,7 +309,7 @@ func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do fu
 		last = r.Seq
 		return nil
 	}
-	if err := f.run(reading); err != nil {
+	if err := f.Run(reading, stop); err != nil {
 		return err
 	}
 	if err := errors.Join(failed, ctx.Err()); err != nil {

@@ -1,4 +1,4 @@
-package cluster_test
+package cluster
 
 import (
 	"errors"
@@ -8,30 +8,13 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
 )
-
-// manager returns a connection to a cluster with the rights of an operator.
-func manager(t *testing.T, urls string) jetstream.JetStream {
-	t.Helper()
-	nc, err := nats.Connect(urls)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
-}
 
 // copies returns the number of replicas of each stream.
 func copies(t *testing.T, js jetstream.JetStream) map[string]int {
@@ -47,40 +30,45 @@ func copies(t *testing.T, js jetstream.JetStream) map[string]int {
 	return all
 }
 
+// everyStream returns what copies returns if each stream has n replicas.
 func everyStream(n int) map[string]int {
 	all := make(map[string]int)
-	for _, name := range []string{
-		codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads,
-	} {
+	for _, name := range codec.Streams {
 		all[name] = n
 	}
 	return all
 }
 
-// small returns the configuration with low limits of the streams, so that they reserve little of
-// the disk. A server releases the reservation of a deleted stream only after a while.
-func small(c cluster.Config) cluster.Config {
-	c.TelemetryBytes, c.StatesBytes = 1<<20, 1<<20
-	return c
-}
-
-// TestReplicas_NeverReduced checks that the flags of one node never reduce the replicas for all
-// nodes.
-func TestReplicas_NeverReduced(t *testing.T) {
+// TestThreeServers runs tests one after the other on a cluster of three servers.
+func TestThreeServers(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
-	js := manager(t, c.URLs())
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *clustertest.Cluster)
+	}{
+		{"replicas are never reduced", replicasNeverReduced},
+		{"first starts at once", func(t *testing.T, c *clustertest.Cluster) { firstStartsAtOnce(t, c.URLs()) }},
+		{"a commit in progress", commitInProgress},
+		{"a lost server shows", aLostServerShows},
+	} {
+		c.Wipe()
+		t.Run(test.name, func(t *testing.T) { test.run(t, c) })
+	}
+}
+
+// replicasNeverReduced checks that the flags of one node never reduce the replicas for all nodes.
+func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
+	js := clustertest.JetStream(t, c.URLs())
 	one := "nats://" + c.Nodes[0].Addr
 	// start opens and closes a node, and checks the number of replicas of the streams.
 	start := func(urls string, replicas, want int) {
 		t.Helper()
-		e, err := cluster.Open(t.Context(), small(cluster.Config{Partitions: 4, URLs: urls, Replicas: replicas}))
+		e, err := Open(t.Context(), Config{Partitions: 4, URLs: urls, Replicas: replicas})
 		if err != nil {
 			t.Fatalf("--replicas %d: %v", replicas, err)
 		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		e.Close()
 		if got := copies(t, js); !maps.Equal(got, everyStream(want)) {
 			t.Fatalf("--replicas %d left %v; want %d", replicas, got, want)
 		}
@@ -97,8 +85,8 @@ func TestReplicas_NeverReduced(t *testing.T) {
 		}
 		start(one, 0, 3)
 	}
-	err := refused(t, small(cluster.Config{URLs: one, Replicas: 1}), "TELEMETRY has 3 copies")
-	if !errors.Is(err, cluster.ErrConfig) {
+	err := refused(t, Config{URLs: one, Replicas: 1}, "TELEMETRY has 3 copies")
+	if !errors.Is(err, ErrConfig) {
 		t.Errorf("%v is not marked as an error of the configuration", err)
 	}
 	if got := copies(t, js); !maps.Equal(got, everyStream(3)) {
@@ -108,13 +96,11 @@ func TestReplicas_NeverReduced(t *testing.T) {
 	start(c.URLs(), 0, 3)
 }
 
-// TestALostServerShows checks that a lost server shows in the metrics while everything still works.
-// The loss of a second server would stop all writes.
-func TestALostServerShows(t *testing.T) {
-	t.Parallel()
-	c := clustertest.StartCluster(t)
+// aLostServerShows checks that a lost server shows in the metrics while everything still works. The
+// loss of a second server would stop all writes.
+func aLostServerShows(t *testing.T, c *clustertest.Cluster) {
 	registry := prometheus.NewPedanticRegistry()
-	config := small(cluster.Config{Partitions: 1, URLs: c.URLs(), Replicas: 3})
+	config := Config{Partitions: 1, URLs: c.URLs(), Replicas: 3}
 	config.Registry = registry
 	open(t, config)
 	missing := func(want float64) func() bool {
@@ -151,35 +137,28 @@ func TestNothingToChange(t *testing.T) {
 			{user: a, password: secret, permissions: { publish: { deny: "$JS.API.STREAM.UPDATE.*" } } }
 		] } }`).Addr
 	for range 2 {
-		e, err := cluster.Open(t.Context(), cluster.Config{URLs: url})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		open(t, Config{URLs: url})
 	}
-	refused(t, cluster.Config{URLs: url, StatesBytes: 1 << 30},
+	refused(t, Config{URLs: url, StatesBytes: 1 << 30},
 		"lacks a right: Publish to $JS.API.STREAM.UPDATE.STATES")
 }
 
-// TestFirstStartsAtOnce starts nodes with different numbers of partitions at the same time. All
-// nodes that open must agree on the number, and the other nodes must be refused.
-func TestFirstStartsAtOnce(t *testing.T) {
+func TestFirstStartsAtOnce_OneServer(t *testing.T) {
 	t.Parallel()
-	c := clustertest.StartCluster(t)
-	for kind, urls := range map[string]string{"one server": clustertest.External(t), "three servers": c.URLs()} {
-		t.Run(kind, func(t *testing.T) {
-			js := manager(t, urls)
-			for range 5 {
-				firstStarts(t, urls)
-				for name := range everyStream(0) {
-					if err := js.DeleteStream(t.Context(), name); err != nil {
-						t.Fatal(err)
-					}
-				}
+	firstStartsAtOnce(t, clustertest.Account(t))
+}
+
+// firstStartsAtOnce starts nodes with different numbers of partitions at the same time. All nodes
+// that open must agree on the number, and the other nodes must be refused.
+func firstStartsAtOnce(t *testing.T, urls string) {
+	js := clustertest.JetStream(t, urls)
+	for range 5 {
+		firstStarts(t, urls)
+		for _, name := range codec.Streams {
+			if err := js.DeleteStream(t.Context(), name); err != nil {
+				t.Fatal(err)
 			}
-		})
+		}
 	}
 }
 
@@ -189,33 +168,20 @@ func TestFirstStartsAtOnce(t *testing.T) {
 func TestStartsWhileAStreamIsRemade(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	urls := clustertest.External(t)
-	js := manager(t, urls)
-	first, err := cluster.Open(t.Context(), small(cluster.Config{URLs: urls}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := js.Stream(t.Context(), codec.Tokens)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	first := open(t, Config{})
+	_, made := stream(t, first.js, codec.Tokens)
 	for range 30 {
 		var remaking sync.WaitGroup
 		remaking.Go(func() {
-			_ = js.DeleteStream(t.Context(), codec.Tokens)
-			_, _ = js.CreateStream(t.Context(), made.CachedInfo().Config) // fails if the node has created the stream
+			_ = first.js.DeleteStream(t.Context(), codec.Tokens)
+			_, _ = first.js.CreateStream(t.Context(), made.Config) // fails if the node has created the stream
 		})
-		e, err := cluster.Open(testkit.Context(t), small(cluster.Config{URLs: urls}))
+		e, err := Open(testkit.Context(t), Config{URLs: first.config.URLs})
 		remaking.Wait()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
+		e.Close()
 	}
 }
 
@@ -227,9 +193,9 @@ func firstStarts(t *testing.T, urls string) {
 	for i := range 8 {
 		starting.Go(func() {
 			asked := 8 << (i % 4)
-			e, err := cluster.Open(testkit.Context(t), small(cluster.Config{Partitions: asked, URLs: urls}))
+			e, err := Open(testkit.Context(t), Config{Partitions: asked, URLs: urls})
 			if err != nil {
-				if !errors.Is(err, cluster.ErrConfig) || !strings.Contains(err.Error(), "which cannot change") {
+				if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "which cannot change") {
 					t.Errorf("with %d: %v", asked, err)
 				}
 				return
@@ -248,7 +214,7 @@ func firstStarts(t *testing.T, urls string) {
 		t.Fatalf("nodes run with %v partitions", fmt.Sprint(opened))
 	}
 	for n := range opened {
-		e, err := cluster.Open(testkit.Context(t), small(cluster.Config{URLs: urls}))
+		e, err := Open(testkit.Context(t), Config{URLs: urls})
 		if err != nil {
 			t.Fatal(err)
 		}

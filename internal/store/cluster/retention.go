@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/periodic"
-	"carstate/internal/store"
 	"carstate/internal/store/codec"
 )
 
@@ -54,13 +54,6 @@ const backlogEvery = 2 * time.Second
 
 func (b *backlog) init(partitions int) {
 	b.next, b.seen = make([]atomic.Uint64, partitions), make([]firstUnfolded, partitions)
-}
-
-func (b *backlog) err() error {
-	if b.over.Load() {
-		return store.ErrBacklog
-	}
-	return nil
 }
 
 func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
@@ -240,13 +233,9 @@ func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	if err != nil || pending == 0 {
 		return 0, err
 	}
-	m, err := sub.NextMsgWithContext(ctx)
+	_, meta, err := receive(ctx, sub)
 	if err != nil {
-		return 0, errors.Join(errors.New("NATS does not say which telemetry is the oldest"), err)
-	}
-	meta, err := m.Metadata()
-	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("NATS does not say which telemetry is the oldest: %w", err)
 	}
 	return meta.Sequence.Stream, nil
 }

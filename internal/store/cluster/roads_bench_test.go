@@ -1,4 +1,4 @@
-package cluster_test
+package cluster
 
 import (
 	"context"
@@ -10,9 +10,6 @@ import (
 	"github.com/golang/geo/s2"
 
 	"carstate/internal/road"
-	"carstate/internal/store"
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/cluster/clustertest"
 )
 
 // manyRoads returns a map of stretches that have a profile. It is built from messages as other
@@ -53,13 +50,11 @@ func manyRoads(b *testing.B, stretches int) *road.Map {
 // start of a node waits for this.
 func BenchmarkLoadRoads(b *testing.B) {
 	const stretches = 1_000_000
-	e := open(b, cluster.Config{Partitions: 4, URLs: clustertest.External(b)})
+	e := open(b, Config{Partitions: 4})
 	ctx, cancel := context.WithCancel(b.Context())
 	m := manyRoads(b, stretches)
 	for p := range e.Partitions() {
-		if _, err := e.Take(ctx, p, "bench", store.Anyone); err != nil {
-			b.Fatal(err)
-		}
+		take(b, e, p)
 	}
 	idle(e).KeepRoads(ctx, m, true, cancel) // loads nothing, and stores all stretches when it ends
 	for b.Loop() {

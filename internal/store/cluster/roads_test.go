@@ -1,4 +1,4 @@
-package cluster_test
+package cluster
 
 import (
 	"bytes"
@@ -7,13 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
 	"carstate/internal/road"
 	"carstate/internal/store"
-	"carstate/internal/store/cluster"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
@@ -35,18 +33,10 @@ func checkNoTile(t *testing.T, log string) {
 // and that an invalid message of another node is ignored and counted. The log must name no place.
 func TestRefusedRoads(t *testing.T) {
 	t.Parallel()
-	url := clustertest.External(t)
+	url := clustertest.Account(t)
 	log, registry := new(testkit.Buffer), prometheus.NewRegistry()
-	e, err := cluster.Open(t.Context(), cluster.Config{Partitions: 1, URLs: url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
-	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	e := open(t, Config{URLs: url})
+	nc := clustertest.JetStream(t, url).Conn()
 	tiles := storetest.Tiles(t)
 	for tile := range tiles {
 		if _, err := nc.Request("road."+tile, []byte("no profile"), time.Minute); err != nil {
@@ -73,13 +63,24 @@ func TestRefusedRoads(t *testing.T) {
 	if heard.Len() != 0 {
 		t.Errorf("%d stretches came of it", heard.Len())
 	}
+	if n := roadsInBackup(t, idle(e)); n != 0 {
+		t.Errorf("%d tiles are in the backup", n)
+	}
+}
+
+// roadsInBackup returns the number of tiles in a backup.
+func roadsInBackup(t *testing.T, k *store.RecordStore) int {
+	t.Helper()
 	var backup bytes.Buffer
-	if _, err := idle(e).Backup(t.Context(), &backup, "v-test"); err != nil {
+	_, err := k.Backup(t.Context(), &backup, "v-test")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if info, err := store.CheckBackup(&backup); err != nil || info.Kinds["road"] != 0 {
-		t.Errorf("in the backup: %+v, %v", info, err)
+	info, err := store.CheckBackup(&backup)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return info.Kinds["road"]
 }
 
 func counter(t *testing.T, r *prometheus.Registry, name, reason string) float64 {
@@ -105,26 +106,14 @@ func counter(t *testing.T, r *prometheus.Registry, name, reason string) float64 
 func TestRoadsOfSeveralNodes(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	url := clustertest.External(t)
+	url := clustertest.Account(t)
 	const partitions = 16
-	var engines []*cluster.Engine
+	var engines []*Engine
 	var maps []*road.Map
 	for n := range 3 {
-		e, err := cluster.Open(t.Context(), cluster.Config{Partitions: partitions, URLs: url})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := e.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		e := open(t, Config{Partitions: partitions, URLs: url})
 		for p := n; p < partitions && n < 2; p += 2 { // the third node owns no partition, like a console
-			part, err := e.Take(t.Context(), p, fmt.Sprint(n), store.Anyone)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer part.Close()
+			take(t, e, p)
 		}
 		engines, maps = append(engines, e), append(maps, new(road.Map))
 	}
@@ -143,17 +132,7 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 			func() bool { return len(storetest.Learned(maps[n])) == len(want) })
 		storetest.SameRoads(t, storetest.Learned(maps[n]), want)
 	}
-	count := func() int {
-		var backup bytes.Buffer
-		if _, err := idle(engines[2]).Backup(t.Context(), &backup, "v-test"); err != nil {
-			t.Fatal(err)
-		}
-		info, err := store.CheckBackup(&backup)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return info.Kinds["road"]
-	}
+	count := func() int { return roadsInBackup(t, idle(engines[2])) }
 	all := len(storetest.Tiles(t))
 	ends[2]()
 	if n := count(); n != 0 {
@@ -172,6 +151,6 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 }
 
 // idle returns a RecordStore that is not running.
-func idle(e *cluster.Engine) *store.RecordStore {
+func idle(e *Engine) *store.RecordStore {
 	return store.NewRecordStore(e, store.Config{}, new(access.Tables))
 }

@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -245,12 +244,12 @@ func ensureStream(
 		switch {
 		case err == nil:
 			return target, nil
-		case tooFewPeers(err):
+		case hasCode(err, noPeers, noCluster):
 			return fixedNumbers{}, fmt.Errorf("the NATS cluster has too few servers with JetStream "+
 				"for %d copies of each stream: start more of them or set --replicas", target.replicas)
 		case isNoLeader(err):
 			return fixedNumbers{}, errNoLeader
-		case isBeingRemoved(err):
+		case hasCode(err, notCreated):
 		case !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) && !errors.Is(err, jetstream.ErrStreamNotFound):
 			return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, err)
 		}
@@ -338,6 +337,9 @@ const flowProbe = "$JS.FC.probe"
 // account may send road evidence.
 var sharedProbe = codec.Seal(sharedSubject("probe"), []byte{0})
 
+// noRecord is a request for a record with a sequence that no stream reaches.
+const noRecord = `{"seq":4611686018427387904}`
+
 // probeRights makes the requests for which the engine later needs permissions, so that Open fails
 // if the account lacks one. The requests change nothing: each write expects to be stored in a
 // stream that does not exist, and each removal names a message, a subject or a consumer that does
@@ -367,15 +369,7 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 			}
 		})
 	}
-	question := func(subject string, body any) {
-		text, err := json.Marshal(body)
-		if err != nil {
-			panic(err) // cannot happen: a map of a string or a number
-		}
-		m := nats.NewMsg(subject)
-		m.Data = text
-		ask(m)
-	}
+	question := func(subject, body string) { ask(&nats.Msg{Subject: subject, Data: []byte(body)}) }
 	for _, config := range configs {
 		for _, s := range config.Subjects {
 			m := nats.NewMsg(strings.ReplaceAll(s, "*", "probe"))
@@ -385,16 +379,16 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	}
 	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens} {
 		// The request purges nothing, because this subject does not exist.
-		question("$JS.API.STREAM.PURGE."+name, map[string]any{"filter": codec.HeartbeatSubject("probe")})
+		question("$JS.API.STREAM.PURGE."+name, `{"filter":"`+codec.HeartbeatSubject("probe")+`"}`)
 	}
 	for _, name := range append([]string{codec.Audit, codec.Roads}, fedStreams...) {
-		question("$JS.API.DIRECT.GET."+name, map[string]any{"seq": uint64(1) << 62})
+		question("$JS.API.DIRECT.GET."+name, noRecord)
 	}
-	question("$JS.API.STREAM.MSG.DELETE."+codec.States, map[string]any{"seq": uint64(1) << 62})
+	question("$JS.API.STREAM.MSG.DELETE."+codec.States, noRecord)
 	for _, name := range append([]string{codec.Telemetry}, fedStreams...) {
-		question("$JS.API.STREAM.MSG.GET."+name, map[string]any{"seq": uint64(1) << 62})
-		question("$JS.API.CONSUMER.CREATE."+name+".probe", map[string]any{}) // not a valid consumer
-		question("$JS.API.CONSUMER.DELETE."+name+".probe", map[string]any{})
+		question("$JS.API.STREAM.MSG.GET."+name, noRecord)
+		question("$JS.API.CONSUMER.CREATE."+name+".probe", "{}") // not a valid consumer
+		question("$JS.API.CONSUMER.DELETE."+name+".probe", "{}")
 	}
 	// These requests get no answer. But if a request is denied, the denial arrives before the
 	// answer to the next request.

@@ -31,8 +31,8 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
 	}
-	if err := e.backlog.err(); err != nil {
-		return err
+	if e.backlog.over.Load() {
+		return store.ErrBacklog
 	}
 	chunks, _, err := engine.Pack(samples, e.partitions, false)
 	if err != nil {
@@ -200,12 +200,15 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 			c.e.writes[codec.Telemetry].Store(false)
 			return nil // stored by this try or an earlier one
 		}
+		_, answered := asAPIError(err)
 		switch {
 		case full(err):
 			return store.ErrBacklog
 		case errors.Is(ctx.Err(), context.Canceled):
 			return errClosed
-		case refused(err) && !isInProcess(err), errors.Is(err, nats.ErrMaxPayload):
+		case errors.Is(err, nats.ErrMaxPayload):
+			return err
+		case answered && !hasCode(err, duplicateInProcess): // NATS itself refuses the commit
 			return err
 		}
 		c.e.writes[codec.Telemetry].Store(true)

@@ -60,10 +60,13 @@ func StartCluster(t testing.TB) *Cluster {
 // configuration of each server. The methods of the returned cluster connect with the options opts,
 // which must give them the right to create streams.
 func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
+	t.Helper()
 	configure := func(t testing.TB, dir string, i int, clients, routes []string) Setup {
 		return plainConfig(t, dir, i, clients, routes, more)
 	}
-	return startCluster(t, configure, func(addr string) string { return "nats://" + addr }, probe, opts)
+	c := StartClusterWith(t, configure, func(addr string) string { return "nats://" + addr }, opts...)
+	c.WaitReady()
+	return c
 }
 
 // StartClusterWith starts a cluster of nodes that the test configures. The function url returns the
@@ -71,14 +74,6 @@ func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 // whether the cluster is ready, StartClusterWith itself needs only the permissions that carstate
 // needs.
 func StartClusterWith(t testing.TB, configure Configure, url func(addr string) string, opts ...nats.Option) *Cluster {
-	t.Helper()
-	return startCluster(t, configure, url, nil, opts)
-}
-
-func startCluster(
-	t testing.TB, configure Configure, url func(addr string) string,
-	ready func(context.Context, jetstream.JetStream) error, opts []nats.Option,
-) *Cluster {
 	t.Helper()
 	testkit.Slow(t, "it starts three NATS servers")
 	dir, err := os.MkdirTemp("", "carstate-cluster-")
@@ -107,12 +102,7 @@ func startCluster(
 			c.Nodes = append(c.Nodes, n)
 			n.Start()
 		}
-		if ready != nil {
-			err = c.try(startTimeout, ready)
-		} else {
-			err = c.tryEach(startTimeout)
-		}
-		if err == nil {
+		if err = c.tryEach(); err == nil {
 			return c
 		}
 	}
@@ -140,14 +130,12 @@ func freeAddrs(t testing.TB) (addrs []string) {
 }
 
 // plainConfig writes the configuration file of node i, with the text more at its end, and returns
-// the node's setup. In the file, the server's storage limit is larger than the disk. The server's
-// default limit, three quarters of the free space, is soon too small, because the server counts the
-// limits of carstate's streams and not the bytes stored in them.
+// the node's setup.
 func plainConfig(t testing.TB, dir string, i int, clients, routes []string, more string) Setup {
 	file := filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf(`
 listen: %q
-jetstream { store_dir: %q, sync_interval: always, max_file_store: 1TB }
+jetstream { store_dir: %q, sync_interval: always, max_file_store: 1PB }
 cluster { name: test, listen: %q, routes: [ "nats-route://%s" ] }
 %s`, clients[i], filepath.Join(dir, "store"), routes[i], strings.Join(routes, `", "nats-route://`), more)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -180,9 +168,7 @@ func serverBinary() (string, error) {
 	return filepath.Join(built.dir, "nats-server"), nil
 }
 
-// RemoveServerBinary removes the server binary that this package has built. The TestMain of a
-// package that starts servers calls it at the end.
-func RemoveServerBinary() {
+func removeBinary() {
 	built.Lock()
 	defer built.Unlock()
 	os.RemoveAll(built.dir)
@@ -196,7 +182,7 @@ func newNode(t testing.TB, name, addr string, s Setup) *Node {
 		t.Fatal(err)
 	}
 	return &Node{Name: name, Addr: addr, t: t,
-		server: natsprocess.New(natsprocess.Setup{Binary: binary, Name: name, Args: s.Args, Env: s.Env})}
+		server: &natsprocess.Server{Binary: binary, Name: name, Args: s.Args, Env: s.Env}}
 }
 
 // Start starts the server, and does not wait until the server is ready.
@@ -243,13 +229,13 @@ func (c *Cluster) URLs() string {
 // longer than startTimeout, the test fails with the message what.
 func (c *Cluster) do(what string, f func(ctx context.Context, js jetstream.JetStream) error) {
 	c.t.Helper()
-	if err := c.try(startTimeout, f); err != nil {
+	if err := c.try(f); err != nil {
 		c.t.Fatalf("%s: %v", what, err)
 	}
 }
 
-func (c *Cluster) try(limit time.Duration, f func(ctx context.Context, js jetstream.JetStream) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+func (c *Cluster) try(f func(ctx context.Context, js jetstream.JetStream) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	for {
 		err := c.once(ctx, f)
@@ -265,11 +251,11 @@ func (c *Cluster) try(limit time.Duration, f func(ctx context.Context, js jetstr
 }
 
 // tryEach sends requests to each node until the cluster's leader answers one. It waits at most
-// limit per node.
-func (c *Cluster) tryEach(limit time.Duration) error {
+// startTimeout per node.
+func (c *Cluster) tryEach() error {
 	for _, n := range c.Nodes {
 		one := &Cluster{t: c.t, url: c.url, opts: c.opts, Nodes: []*Node{n}}
-		if err := one.try(limit, func(ctx context.Context, js jetstream.JetStream) error {
+		if err := one.try(func(ctx context.Context, js jetstream.JetStream) error {
 			if _, err := js.Stream(ctx, "TELEMETRY"); !errors.Is(err, jetstream.ErrStreamNotFound) {
 				return fmt.Errorf("%s has no streams, and says %w", n.Name, err)
 			}
@@ -296,26 +282,17 @@ func (c *Cluster) once(ctx context.Context, f func(ctx context.Context, js jetst
 	return f(ctx, js)
 }
 
-// WaitReady waits until streams with a replica on every node can be created.
+// WaitReady waits until a stream with a replica on every node can be created. It then deletes that
+// stream.
 func (c *Cluster) WaitReady() {
 	c.t.Helper()
-	c.do("the cluster is not ready", probe)
-}
-
-// probe creates a stream with a replica on every node, and deletes it.
-func probe(ctx context.Context, js jetstream.JetStream) error {
-	if err := makeProbe(ctx, js); err != nil {
-		return err
-	}
-	return js.DeleteStream(ctx, probeStream)
-}
-
-const probeStream = "PROBE"
-
-func makeProbe(ctx context.Context, js jetstream.JetStream) error {
-	_, err := js.CreateOrUpdateStream(ctx,
-		jetstream.StreamConfig{Name: probeStream, Subjects: []string{"probe"}, Replicas: clusterNodes})
-	return err
+	c.do("the cluster is not ready", func(ctx context.Context, js jetstream.JetStream) error {
+		probe := jetstream.StreamConfig{Name: "PROBE", Subjects: []string{"probe"}, Replicas: clusterNodes}
+		if _, err := js.CreateOrUpdateStream(ctx, probe); err != nil {
+			return err
+		}
+		return js.DeleteStream(ctx, probe.Name)
+	})
 }
 
 // Wipe deletes all streams, so that the next test begins with an empty cluster.

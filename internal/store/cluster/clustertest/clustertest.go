@@ -1,24 +1,90 @@
 // Package clustertest starts real NATS servers for tests, each as a process of its own:
 //
-//	url := clustertest.External(t) // a NATS server that ends with the test
+//	url := clustertest.Account(t) // an empty account on a NATS server
 //
+// The server of [Account] is shared by the tests of the process, and runs until [End].
 // [StartServer] starts a server that the test may stop and start again. [StartCluster] starts three
 // servers that the test may kill, pause and resume. The TestMain of a package that uses any of them
-// calls [RemoveServerBinary] at the end.
+// calls [End] after its tests.
 package clustertest
 
-import "testing"
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
 
-// External starts a NATS server on a free port of the loopback address, configured as an operator
-// would configure it, and returns its URL.
-func External(t testing.TB) string {
-	t.Helper()
-	return StartServer(t).URL()
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// sharedAccounts is the number of accounts of a shared server.
+const sharedAccounts = 100
+
+// shared has the servers of Account.
+var shared struct {
+	sync.Mutex
+	servers []*Process
+	used    int // number of accounts that tests have received, of all servers
 }
 
-// StartServer starts one server with JetStream that syncs every write. The server is killed when
-// the test ends.
+// Account returns the URL of an empty account on a NATS server that syncs every write. A start of a
+// server takes far longer than most tests, so the tests of a process share a server. No test can
+// see or change what is in the account of another. When all accounts of the server are used,
+// Account starts another server.
+func Account(t testing.TB) string {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.used == sharedAccounts*len(shared.servers) {
+		var config strings.Builder
+		config.WriteString(plainJetStream + "\naccounts {\n")
+		for i := range sharedAccounts {
+			fmt.Fprintf(&config, "test%d { jetstream: enabled, users: [ { user: test%d, password: secret } ] }\n", i, i)
+		}
+		config.WriteString("}")
+		shared.servers = append(shared.servers, launch(t, config.String()))
+	}
+	n := shared.used % sharedAccounts
+	shared.used++
+	return fmt.Sprintf("nats://test%d:secret@%s", n, shared.servers[len(shared.servers)-1].Addr)
+}
+
+// End ends the servers of [Account] and removes the server binary that this package has built.
+func End() {
+	shared.Lock()
+	defer shared.Unlock()
+	for _, p := range shared.servers {
+		p.server.Kill()
+		p.remove()
+	}
+	removeBinary()
+}
+
+// StartServer starts one server with JetStream that syncs every write, configured as an operator
+// would configure it. The server is killed when the test ends.
 func StartServer(t testing.TB) *Process {
 	t.Helper()
-	return StartProcess(t, "jetstream { sync_interval: always, max_file_store: 1TB }")
+	return StartProcess(t, plainJetStream)
+}
+
+// plainJetStream is a section of the configuration of a server. The storage limit is larger than
+// the disk. The server's default limit, three quarters of the free space, is soon too small,
+// because the server counts the limits of carstate's streams and not the bytes stored in them.
+const plainJetStream = "jetstream { sync_interval: always, max_file_store: 1PB }"
+
+// JetStream returns a connection to NATS, with which a test manages the streams at the given URLs.
+// It is closed when the test ends.
+func JetStream(t testing.TB, urls string, opts ...nats.Option) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(urls, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }

@@ -7,9 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Process is one NATS server that runs as a separate process. A test may change its configuration
@@ -24,11 +21,21 @@ type Process struct {
 // directory, because StartProcess sets them.
 func StartProcess(t testing.TB, config string) *Process {
 	t.Helper()
+	p := launch(t, config)
+	t.Cleanup(func() {
+		p.Kill()
+		p.remove()
+	})
+	return p
+}
+
+// launch is StartProcess without an end of the server.
+func launch(t testing.TB, config string) *Process {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "carstate-nats-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
 	p := &Process{file: filepath.Join(dir, "nats.conf")}
 	for range startAttempts {
 		addr := freeAddrs(t)[0]
@@ -40,15 +47,18 @@ func StartProcess(t testing.TB, config string) *Process {
 			"--config", p.file, "--addr", host, "--port", port, "--store_dir", filepath.Join(dir, "store"),
 		}})
 		p.Configure(config)
-		t.Cleanup(p.Kill)
 		if p.start() {
 			return p
 		}
 		p.Kill()
 	}
+	p.remove()
 	t.Fatalf("the NATS server does not start:\n%s", p.server.Log())
 	return nil
 }
+
+// remove removes the files of a server that has ended.
+func (p *Process) remove() { os.RemoveAll(filepath.Dir(p.file)) }
 
 // Configure writes the configuration for the next start.
 func (p *Process) Configure(config string) { p.must(os.WriteFile(p.file, []byte(config), 0o600)) }
@@ -83,18 +93,6 @@ func (p *Process) start() bool {
 const serving = "Server is ready"
 
 func (p *Process) failures() int { return p.Said("[FTL]") + p.Said("nats-server: ") }
-
-// JetStream returns a connection without credentials, with which the test manages the server's
-// streams. It is closed when the test ends.
-func (p *Process) JetStream() jetstream.JetStream {
-	p.t.Helper()
-	nc, err := nats.Connect(p.URL())
-	p.must(err)
-	p.t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	p.must(err)
-	return js
-}
 
 // Said returns how often a text occurs in the output of the server since its first start.
 func (n *Node) Said(text string) int { return strings.Count(n.server.Log(), text) }
