@@ -1,5 +1,7 @@
 package derive
 
+import "hash/fnv"
+
 // ownerOf returns the member to which partition p is assigned: the member with the highest score
 // (rendezvous hashing). If there are no members, it returns "". If a member joins, the only
 // partitions that move are those that move to this member. If a member leaves, only its own
@@ -19,12 +21,9 @@ func ownerOf(p int, members []string) (owner string) {
 // a mixing step, so that similar inputs get very different scores. All nodes of a cluster must
 // compute the same score, even if they run different releases.
 func score(member string, p int) uint64 {
-	const offset, prime = 14695981039346656037, 1099511628211
-	h := uint64(offset)
-	for i := range len(member) {
-		h = (h ^ uint64(member[i])) * prime
-	}
-	h += uint64(p) * 0x9e3779b97f4a7c15
+	name := fnv.New64a()
+	name.Write([]byte(member))
+	h := name.Sum64() + uint64(p)*0x9e3779b97f4a7c15
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31

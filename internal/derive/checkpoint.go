@@ -47,15 +47,6 @@ type checkpoints struct {
 // holdTime returns how long folded states wait, so that more states are stored together.
 func (c *checkpoints) holdTime() time.Duration { return max(c.lingers, c.every) }
 
-// minWait returns the minimum time for which a partition waits for samples, even if a checkpoint is
-// due: donePoll while the previous checkpoint is in progress, and otherwise 0.
-func (c *checkpoints) minWait() time.Duration {
-	if c.done != nil {
-		return donePoll
-	}
-	return 0
-}
-
 // checkpoint starts to store the folded states, if there are any, and returns at once. If the
 // previous checkpoint is still in progress, checkpoint does not start another; if many states wait,
 // it makes the one in progress skip its pauses. If the previous checkpoint has failed, checkpoint
@@ -136,13 +127,6 @@ func (c *checkpoints) store(
 	return c.part.Commit(ctx, seq, slice)
 }
 
-// storeNow stores one checkpoint in slices, without pauses.
-func (c *checkpoints) storeNow(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
-	hurried := make(chan struct{})
-	close(hurried)
-	return c.store(ctx, seq, states, hurried)
-}
-
 // finish ends the checkpoint in progress and returns err, the result of storing the checkpoint. If
 // err is nil, the states of the checkpoint move into the cache.
 func (c *checkpoints) finish(err error) error {
@@ -174,18 +158,18 @@ func (c *checkpoints) commit(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil || c.f.seq == 0 {
 		return err
 	}
+	if c.every > 0 {
+		if err := c.checkpoint(ctx); err != nil {
+			return err
+		}
+		return c.settle(ctx)
+	}
 	start := time.Now()
 	seq, states := c.f.begin()
-	store := c.part.Commit
-	if c.every > 0 {
-		store = c.storeNow
-	}
-	if err := store(ctx, seq, states); err != nil {
+	if err := c.part.Commit(ctx, seq, states); err != nil {
 		return err
 	}
-	if c.every == 0 {
-		c.lingers = min(max(time.Since(start), minLinger), maxLinger)
-	}
+	c.lingers = min(max(time.Since(start), minLinger), maxLinger)
 	c.f.finish()
 	return nil
 }

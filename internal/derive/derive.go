@@ -56,9 +56,6 @@ type Config struct {
 	// fold the partitions, GiveUp should end the context of Run. If GiveUp does not end that
 	// context, or is nil, this node tries again later.
 	GiveUp func()
-	// MaxLoad is the maximum number of states that this node reads with one call of Load. 0 means
-	// 999.
-	MaxLoad int
 	// MaxStates is the maximum number of states that this node stores with one call of Commit. It
 	// must be at least the maximum number of vehicles in the samples that one call of Next returns.
 	// A much larger MaxStates makes writes rarer: during a backlog, several samples of a vehicle
@@ -89,7 +86,7 @@ func New(c Config) *Deriver {
 	if c.Fold == nil {
 		c.Fold = (*vehicle.State).Fold
 	}
-	c.MaxCached, c.MaxLoad = cmp.Or(c.MaxCached, 100_000), cmp.Or(c.MaxLoad, 999)
+	c.MaxCached = cmp.Or(c.MaxCached, 100_000)
 	return &Deriver{config: c}
 }
 
@@ -164,7 +161,7 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 		return err
 	}
 	defer part.Close()
-	f := newFolding(d.config.Fold, d.config.MaxStates, d.config.MaxCached, d.config.MaxLoad)
+	f := newFolding(d.config.Fold, d.config.MaxStates, d.config.MaxCached)
 	err = d.foldPartition(ctx, assigned, p, part, f)
 	if d.config.Members != nil && (ctx.Err() != nil || codec.IsNewer(err)) {
 		// The next owner continues from the last commit.
@@ -224,7 +221,10 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store
 	for {
 		wait := renewAfter
 		if f.seq != 0 {
-			wait = max(c.minWait(), c.holdTime()-time.Since(c.since))
+			wait = c.holdTime() - time.Since(c.since)
+			if c.done != nil {
+				wait = max(wait, donePoll) // even if the next checkpoint is due
+			}
 		}
 		idle, cancel := context.WithTimeout(waiting, wait)
 		seq, samples, err := part.Next(idle)

@@ -1,4 +1,4 @@
-package derive_test
+package derive
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"carstate/internal/derive"
 	"carstate/internal/store"
 	"carstate/internal/store/local"
+	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
@@ -25,13 +25,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // maxStates is the number of states that the engine stores in one batch.
 const maxStates = 999
-
-// engine is the part of an engine that these tests use.
-type engine interface {
-	Partitions() int
-	Append(ctx context.Context, samples []vehicle.Sample) error
-	FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error
-}
 
 // spy records what a deriver reads and commits.
 type spy struct {
@@ -119,20 +112,27 @@ func (s *spy) expected() map[vehicle.ID]vehicle.State {
 	return states
 }
 
+// checkErrors checks that nothing has failed except by the end of its context. The last state may be
+// seen before its commit has returned.
+func (s *spy) checkErrors(t *testing.T) {
+	t.Helper()
+	for _, err := range s.errs {
+		if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	}
+}
+
 // world is a real engine with a function that takes its partitions.
 type world struct {
-	engine
-	take func(ctx context.Context, p int, owner string) (store.Partition, error)
+	*local.Engine
+	take func(ctx context.Context, p int) (store.Partition, error)
 }
 
 func newWorld(t *testing.T) world {
 	e := openStore(t)
-	return world{e, func(ctx context.Context, p int, owner string) (store.Partition, error) {
-		part, err := e.Take(ctx, p, owner, store.Anyone)
-		if err != nil {
-			return nil, err // a nil pointer would be a non-nil interface
-		}
-		return part, nil
+	return world{e, func(ctx context.Context, p int) (store.Partition, error) {
+		return e.Take(ctx, p, "node", store.Anyone)
 	}}
 }
 
@@ -145,13 +145,13 @@ func openStore(t *testing.T) *local.Engine {
 }
 
 // deriver returns a deriver of all partitions. Its reads and commits are recorded in s.
-func (w world) deriver(s *spy, owner string) *derive.Deriver {
-	return derive.New(derive.Config{
+func (w world) deriver(s *spy) *Deriver {
+	return New(Config{
 		Partitions: w.Partitions(),
 		MaxStates:  s.limit,
 		MaxCached:  s.cached,
 		Take: func(ctx context.Context, p int) (store.Partition, error) {
-			part, err := w.take(ctx, p, owner)
+			part, err := w.take(ctx, p)
 			if err != nil {
 				return nil, err
 			}
@@ -160,29 +160,35 @@ func (w world) deriver(s *spy, owner string) *derive.Deriver {
 	})
 }
 
-// table is a copy of all states, maintained from the feed.
-type table struct {
-	mu      sync.Mutex
-	states  map[vehicle.ID]vehicle.State
-	changed chan struct{}
+// start runs a deriver until stop is called.
+func start(t *testing.T, d *Deriver) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
-func follow(t *testing.T, e engine) *table {
+// table is a copy of all states, maintained from the feed.
+type table struct {
+	mu     sync.Mutex
+	states map[vehicle.ID]vehicle.State
+}
+
+func follow(t *testing.T, e *local.Engine) *table {
 	t.Helper()
-	tab := &table{states: make(map[vehicle.ID]vehicle.State), changed: make(chan struct{}, 1)}
+	tab := &table{states: make(map[vehicle.ID]vehicle.State)}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	caughtUp := make(chan struct{})
 	running.Go(func() {
 		err := e.FollowStates(ctx, func(id vehicle.ID, s *vehicle.State) {
 			tab.mu.Lock()
+			defer tab.mu.Unlock()
 			if tab.states[id] = *s; *s == (vehicle.State{}) {
 				delete(tab.states, id) // the vehicle was forgotten
-			}
-			tab.mu.Unlock()
-			select {
-			case tab.changed <- struct{}{}:
-			default:
 			}
 		}, func() { close(caughtUp) })
 		if err != nil {
@@ -195,28 +201,21 @@ func follow(t *testing.T, e engine) *table {
 }
 
 // wait returns a copy of the table once it has n vehicles whose states have reached the time at.
-func (tab *table) wait(t *testing.T, n int, at vehicle.UnixMilli) map[vehicle.ID]vehicle.State {
+func (tab *table) wait(t *testing.T, n int, at vehicle.UnixMilli) (copied map[vehicle.ID]vehicle.State) {
 	t.Helper()
-	deadline := time.After(testkit.Patience)
-	for {
+	testkit.Await(t, fmt.Sprintf("%d vehicles have a state of %d", n, at), func() bool {
 		tab.mu.Lock()
-		there, copied := 0, make(map[vehicle.ID]vehicle.State)
-		for id, s := range tab.states {
-			copied[id] = s
+		defer tab.mu.Unlock()
+		there := 0
+		for _, s := range tab.states {
 			if s.Time == at {
 				there++
 			}
 		}
-		tab.mu.Unlock()
-		if there == n {
-			return copied
-		}
-		select {
-		case <-tab.changed:
-		case <-deadline:
-			t.Fatalf("%d of %d vehicles have a state of %d", there, n, at)
-		}
-	}
+		copied = maps.Clone(tab.states)
+		return there == n
+	})
+	return copied
 }
 
 func equal(t *testing.T, got, want map[vehicle.ID]vehicle.State) {
@@ -231,20 +230,12 @@ func equal(t *testing.T, got, want map[vehicle.ID]vehicle.State) {
 	}
 }
 
-func sample(id vehicle.ID, at int64, speed float64) vehicle.Sample {
-	x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(at)}
-	if err := x.Set(vehicle.Speed, speed); err != nil {
-		panic(err)
-	}
-	return x
-}
-
 // last is the time of each vehicle's last sample.
 const last = 1 << 40
 
 // traffic stores random batches of samples, some of them late or repeated, and at the end one
 // sample of each vehicle with the time of the constant last. It returns the number of vehicles.
-func traffic(t *testing.T, e engine, writers, vehicles, batches int) int {
+func traffic(t *testing.T, e *local.Engine, writers, vehicles, batches int) int {
 	var running sync.WaitGroup
 	for w := range writers {
 		running.Go(func() {
@@ -256,7 +247,7 @@ func traffic(t *testing.T, e engine, writers, vehicles, batches int) int {
 				var batch []vehicle.Sample
 				for range 1 + rnd.IntN(60) {
 					now += rnd.Int64N(2000)
-					x := sample(id(rnd.IntN(vehicles)), now, rnd.Float64()*120)
+					x := storetest.Speed(id(rnd.IntN(vehicles)), now, rnd.Float64()*120)
 					switch rnd.IntN(5) {
 					case 0:
 						x.Time -= vehicle.UnixMilli(rnd.Int64N(100_000)) // a late sample
@@ -275,7 +266,7 @@ func traffic(t *testing.T, e engine, writers, vehicles, batches int) int {
 			}
 			var batch []vehicle.Sample
 			for v := range vehicles {
-				batch = append(batch, sample(id(v), last, 33))
+				batch = append(batch, storetest.Speed(id(v), last, 33))
 			}
 			if err := e.Append(t.Context(), batch); err != nil {
 				t.Error(err)
@@ -291,7 +282,7 @@ func traffic(t *testing.T, e engine, writers, vehicles, batches int) int {
 func TestRun_RestartsLoseNothing(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
 	s.cached = 3
-	tab := follow(t, w)
+	tab := follow(t, w.Engine)
 	ctx, finished := context.WithCancel(t.Context())
 	defer finished()
 	var running sync.WaitGroup
@@ -306,7 +297,7 @@ func TestRun_RestartsLoseNothing(t *testing.T) {
 		for most := short; ctx.Err() == nil; restarts++ {
 			before := committed()
 			life, cancel := context.WithTimeout(ctx, rand.N(most))
-			w.deriver(s, "node").Run(life)
+			w.deriver(s).Run(life)
 			cancel()
 			// On a busy machine a run may be too short for a single commit.
 			if most *= 2; committed() > before {
@@ -314,7 +305,7 @@ func TestRun_RestartsLoseNothing(t *testing.T) {
 			}
 		}
 	})
-	n := traffic(t, w, 4, 50, 60)
+	n := traffic(t, w.Engine, 4, 50, 60)
 	got := tab.wait(t, n, last)
 	finished()
 	running.Wait()
@@ -322,25 +313,18 @@ func TestRun_RestartsLoseNothing(t *testing.T) {
 		t.Errorf("only %d restarts", restarts)
 	}
 	equal(t, got, s.expected())
-	for _, err := range s.errs {
-		if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-			t.Error(err)
-		}
-	}
+	s.checkErrors(t)
 }
 
 // TestFailedCommits checks that after failed commits, the samples are folded again.
 func TestFailedCommits(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
 	s.fail = 3
-	tab := follow(t, w)
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	d := w.deriver(s, "node")
-	running.Go(func() { d.Run(ctx) })
-	got := tab.wait(t, traffic(t, w, 2, 20, 20), last)
+	tab := follow(t, w.Engine)
+	d := w.deriver(s)
+	stop := start(t, d)
+	got := tab.wait(t, traffic(t, w.Engine, 2, 20, 20), last)
 	stop()
-	running.Wait()
 	if s.fail != 0 {
 		t.Errorf("%d injected failures did not occur", s.fail)
 	}
@@ -356,21 +340,14 @@ func TestMoreVehiclesThanCached(t *testing.T) {
 	testkit.Slow(t, "it folds more vehicles than the cache holds")
 	s, w := newSpy(), newWorld(t)
 	s.cached = 3
-	tab := follow(t, w)
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	d := w.deriver(s, "node")
-	running.Go(func() { d.Run(ctx) })
-	vehicles := traffic(t, w, 4, 200, 60)
+	tab := follow(t, w.Engine)
+	d := w.deriver(s)
+	stop := start(t, d)
+	vehicles := traffic(t, w.Engine, 4, 200, 60)
 	got := tab.wait(t, vehicles, last)
 	stop()
-	running.Wait()
 	equal(t, got, s.expected())
-	for _, err := range s.errs {
-		if !errors.Is(err, context.Canceled) { // the last state was seen before its commit returned
-			t.Error(err)
-		}
-	}
+	s.checkErrors(t)
 	if n := d.StatesRead(); n < 2*uint64(vehicles) {
 		t.Errorf("%d states were read for %d vehicles", n, vehicles)
 	}
@@ -380,15 +357,12 @@ func TestMoreVehiclesThanCached(t *testing.T) {
 // read from the store once.
 func TestVehiclesAreReadOnce(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
-	tab := follow(t, w)
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	d := w.deriver(s, "node")
-	running.Go(func() { d.Run(ctx) })
-	vehicles := traffic(t, w, 2, 50, 20)
+	tab := follow(t, w.Engine)
+	d := w.deriver(s)
+	stop := start(t, d)
+	vehicles := traffic(t, w.Engine, 2, 50, 20)
 	tab.wait(t, vehicles, last)
 	stop()
-	running.Wait()
 	if n := d.StatesRead(); n != uint64(vehicles) {
 		t.Errorf("%d states were read for %d vehicles, want each once", n, vehicles)
 	}
@@ -398,38 +372,33 @@ func TestVehiclesAreReadOnce(t *testing.T) {
 // first one stores nothing more, and the states are those of all samples.
 func TestTakeover_FencesFirstOwner(t *testing.T) {
 	first, second, w := newSpy(), newSpy(), newWorld(t)
-	tab := follow(t, w)
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
+	tab := follow(t, w.Engine)
 	// The first deriver takes each partition once, and never again.
 	w1 := w
 	once := make([]sync.Once, w.Partitions())
-	w1.take = func(ctx context.Context, p int, owner string) (part store.Partition, err error) {
+	w1.take = func(ctx context.Context, p int) (part store.Partition, err error) {
 		again := true
 		once[p].Do(func() {
 			again = false
-			part, err = w.take(ctx, p, owner)
+			part, err = w.take(ctx, p)
 		})
 		if again {
-			<-ctx.Done()
-			return nil, ctx.Err()
+			return nil, silence(ctx)
 		}
 		return part, err
 	}
-	d1 := w1.deriver(first, "first")
-	running.Go(func() { d1.Run(ctx) })
-	vehicles := traffic(t, w, 2, 20, 10)
+	stopFirst := start(t, w1.deriver(first))
+	vehicles := traffic(t, w.Engine, 2, 20, 10)
 	tab.wait(t, vehicles, last)
 
 	taken := make(chan struct{}, w.Partitions())
 	w2 := w
-	w2.take = func(ctx context.Context, p int, owner string) (store.Partition, error) {
-		part, err := w.take(ctx, p, owner)
+	w2.take = func(ctx context.Context, p int) (store.Partition, error) {
+		part, err := w.take(ctx, p)
 		taken <- struct{}{}
 		return part, err
 	}
-	d2 := w2.deriver(second, "second")
-	running.Go(func() { d2.Run(ctx) })
+	stopSecond := start(t, w2.deriver(second))
 	for range w.Partitions() {
 		<-taken
 	}
@@ -439,27 +408,19 @@ func TestTakeover_FencesFirstOwner(t *testing.T) {
 	const later = last + 1000
 	var batch []vehicle.Sample
 	for id := range first.expected() {
-		batch = append(batch, sample(id, later, 66))
+		batch = append(batch, storetest.Speed(id, later, 66))
 	}
 	if err := w.Append(t.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
 	got := tab.wait(t, vehicles, later)
-	fenced := func() int {
+	testkit.Await(t, "the first deriver is fenced out of every partition", func() bool {
 		first.mu.Lock()
 		defer first.mu.Unlock()
-		return len(first.errs)
-	}
-	deadline := time.After(testkit.Patience)
-	for fenced() < w.Partitions() {
-		select {
-		case <-deadline:
-			t.Fatalf("the first deriver was fenced out of %d partitions of %d", fenced(), w.Partitions())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	stop()
-	running.Wait()
+		return len(first.errs) >= w.Partitions()
+	})
+	stopFirst()
+	stopSecond()
 	for _, err := range first.errs {
 		if !strings.Contains(err.Error(), "another node has taken") {
 			t.Error(err)
@@ -480,26 +441,19 @@ func TestManyDirtyVehicles(t *testing.T) {
 	for v := 0; v < vehicles; v += each {
 		var batch []vehicle.Sample
 		for i := range each {
-			batch = append(batch, sample(vehicle.ID(fmt.Sprintf("car%d", v+i)), last, 50))
+			batch = append(batch, storetest.Speed(vehicle.ID(fmt.Sprintf("car%d", v+i)), last, 50))
 		}
 		if err := w.Append(t.Context(), batch); err != nil {
 			t.Fatal(err)
 		}
 	}
-	tab := follow(t, w)
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	d := w.deriver(s, "node")
-	running.Go(func() { d.Run(ctx) })
+	tab := follow(t, w.Engine)
+	d := w.deriver(s)
+	stop := start(t, d)
 	got := tab.wait(t, vehicles, last)
 	stop()
-	running.Wait()
 	equal(t, got, s.expected())
-	for _, err := range s.errs {
-		if !errors.Is(err, context.Canceled) { // the last state was seen before its commit returned
-			t.Error(err)
-		}
-	}
+	s.checkErrors(t)
 	if s.commits < vehicles/s.limit {
 		t.Errorf("%d commits for %d vehicles", s.commits, vehicles)
 	}
@@ -509,36 +463,23 @@ func TestManyDirtyVehicles(t *testing.T) {
 // idle, takes a partition, or pauses after an error.
 func TestRun_EndsWithContext(t *testing.T) {
 	w := newWorld(t)
-	blocked := func(ctx context.Context, p int, owner string) (store.Partition, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	refused := func(context.Context, int, string) (store.Partition, error) { return nil, errInjected }
-	for name, take := range map[string]func(context.Context, int, string) (store.Partition, error){
+	blocked := func(ctx context.Context, _ int) (store.Partition, error) { return nil, silence(ctx) }
+	refused := func(context.Context, int) (store.Partition, error) { return nil, errInjected }
+	for name, take := range map[string]func(context.Context, int) (store.Partition, error){
 		"idle": w.take, "taking": blocked, "resting": refused,
 	} {
 		t.Run(name, func(t *testing.T) {
 			reached := make(chan struct{}, 1)
-			w := world{w.engine, func(ctx context.Context, p int, owner string) (store.Partition, error) {
+			w := world{w.Engine, func(ctx context.Context, p int) (store.Partition, error) {
 				select {
 				case reached <- struct{}{}:
 				default:
 				}
-				return take(ctx, p, owner)
+				return take(ctx, p)
 			}}
-			ctx, stop := context.WithCancel(t.Context())
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				w.deriver(newSpy(), "node").Run(ctx)
-			}()
+			stop := start(t, w.deriver(newSpy()))
 			<-reached
-			stop()
-			select {
-			case <-done:
-			case <-time.After(testkit.Patience):
-				t.Fatal("Run did not return")
-			}
+			stop() // returns once the deriver has ended
 		})
 	}
 }

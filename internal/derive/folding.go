@@ -13,7 +13,6 @@ import (
 type folding struct {
 	fold       func(*vehicle.State, *vehicle.Sample) (changed bool)
 	maxTouched int // maximum length of touched
-	maxLoad    int // maximum number of states of one Load
 	// touched holds the vehicles with samples since the last commit began. storing holds the
 	// vehicles of the commit in progress, each with the state that is being stored. When the commit
 	// is complete, storing is emptied.
@@ -34,11 +33,10 @@ type touched struct {
 	unanswered bool // the state differs from the published answer
 }
 
-func newFolding(fold func(*vehicle.State, *vehicle.Sample) bool, maxStates, maxCached, maxLoad int) *folding {
+func newFolding(fold func(*vehicle.State, *vehicle.Sample) bool, maxStates, maxCached int) *folding {
 	return &folding{
 		fold:       fold,
 		maxTouched: maxStates,
-		maxLoad:    maxLoad,
 		touched:    make(map[vehicle.ID]*touched),
 		storing:    make(map[vehicle.ID]*touched),
 		cache:      newCache(maxCached),
@@ -82,8 +80,8 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 			ids, misses = append(ids, id), append(misses, t)
 		}
 	}
-	for first := 0; first < len(ids); first += f.maxLoad {
-		some := misses[first:min(first+f.maxLoad, len(ids))]
+	for first := 0; first < len(ids); first += store.MaxLoad {
+		some := misses[first:min(first+store.MaxLoad, len(ids))]
 		if err := part.Load(ctx, ids[first:first+len(some)], func(i int, s vehicle.State) { some[i].state = s }); err != nil {
 			// Remove the vehicles whose states were not read. Otherwise their zero states would
 			// look as if these vehicles had never reported.

@@ -16,6 +16,7 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/local"
+	"carstate/internal/store/storetest"
 	"carstate/internal/vehicle"
 )
 
@@ -87,11 +88,7 @@ func (s *script) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*
 }
 
 func sampleOf(id vehicle.ID, at vehicle.UnixMilli) vehicle.Sample {
-	x := vehicle.Sample{Vehicle: id, Time: at}
-	if err := x.Set(vehicle.Speed, 50); err != nil {
-		panic(err)
-	}
-	return x
+	return storetest.Speed(id, int64(at), 50)
 }
 
 // fold loads the states of the samples' vehicles, folds the samples, and returns the number of
@@ -111,7 +108,7 @@ func fold(t *testing.T, f *folding, part store.Partition, seq uint64, samples ..
 // slightly ahead.
 func TestStateFromTheFuture(t *testing.T) {
 	now := time.UnixMilli(1e12)
-	f := newFolding((*vehicle.State).Fold, 10, 10, 4)
+	f := newFolding((*vehicle.State).Fold, 10, 10)
 	f.now = func() time.Time { return now }
 	part := &script{}
 	at := func(d time.Duration) vehicle.UnixMilli { return vehicle.At(now.Add(d)) }
@@ -144,7 +141,7 @@ func TestFoldingClockIsWrong(t *testing.T) {
 			vehicle.State{},
 			sampleOf("bad", at(max(wrong, 0)+vehicle.MaxAhead+within(time.Millisecond, day).Draw(t, "bad"))),
 		)
-		f := newFolding((*vehicle.State).Fold, 10, 10, 4)
+		f := newFolding((*vehicle.State).Fold, 10, 10)
 		f.now = func() time.Time { return present.Add(wrong) }
 		part := &script{storedAt: present, stored: map[vehicle.ID]vehicle.State{"good": good, "bad": bad}}
 
@@ -172,7 +169,7 @@ func TestFoldingClockIsWrong(t *testing.T) {
 // TestLoad_FailureIsNotNoState checks that if a state cannot be read, its vehicle is not folded as
 // if it had no state.
 func TestLoad_FailureIsNotNoState(t *testing.T) {
-	f := newFolding((*vehicle.State).Fold, 10, 1, 4)
+	f := newFolding((*vehicle.State).Fold, 10, 1)
 	known := vehicle.Observe(vehicle.State{}, sampleOf("carA", 5))
 	part := &script{unread: errors.New("not now"), stored: map[vehicle.ID]vehicle.State{"carA": known}}
 	samples := []vehicle.Sample{sampleOf("carA", 1), sampleOf("carB", 1)}
@@ -191,7 +188,7 @@ func TestFolding_EvictionsChangeNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxCached := rapid.IntRange(1, 5).Draw(t, "maxCached")
 		const maxStates, vehicles = 6, 12
-		part, f := new(script), newFolding((*vehicle.State).Fold, maxStates, maxCached, 4)
+		part, f := new(script), newFolding((*vehicle.State).Fold, maxStates, maxCached)
 		want := make(map[vehicle.ID]vehicle.State)
 		var stored uint64
 		var states map[vehicle.ID]*vehicle.State
@@ -247,7 +244,7 @@ func TestFolding_EvictionsChangeNothing(t *testing.T) {
 // TestFits_CountsVehicles checks that fits, which limits how much a folding holds in memory, counts
 // vehicles and not samples.
 func TestFits_CountsVehicles(t *testing.T) {
-	f := newFolding((*vehicle.State).Fold, 3, 3, 4)
+	f := newFolding((*vehicle.State).Fold, 3, 3)
 	fold(t, f, new(script), 1, sampleOf("carA", 1), sampleOf("carB", 1))
 	for _, c := range []struct {
 		ids  []vehicle.ID
@@ -287,10 +284,7 @@ func runEvery(t *testing.T, part *script, checkpoint, span time.Duration) {
 // TestIdleRenews checks that an idle partition writes its cursor again every minute.
 func TestIdleRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		part := &script{next: func(ctx context.Context) (uint64, []vehicle.Sample, error) {
-			<-ctx.Done()
-			return 0, nil, ctx.Err()
-		}}
+		part := &script{next: cars(0, silence)}
 		run(t, part, 3*renewAfter+time.Second)
 		if len(part.commits) != 3 || part.commits[2] != (commit{after: 3 * renewAfter}) {
 			t.Fatalf("got commits %+v, want one every minute", part.commits)
@@ -302,16 +296,7 @@ func TestIdleRenews(t *testing.T) {
 // returns true but no sample comes.
 func TestCommit_AnnouncedSamplesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		part := &script{waiting: true}
-		first := true
-		part.next = func(ctx context.Context) (uint64, []vehicle.Sample, error) {
-			if first {
-				first = false
-				return 1, []vehicle.Sample{sampleOf("carA", 1)}, nil
-			}
-			<-ctx.Done()
-			return 0, nil, ctx.Err()
-		}
+		part := &script{waiting: true, next: cars(1, silence)}
 		run(t, part, time.Second)
 		if len(part.commits) != 1 || part.commits[0] != (commit{minLinger, 1, 1}) {
 			t.Fatalf("got commits %+v, want one after %v", part.commits, minLinger)
@@ -323,17 +308,9 @@ func TestCommit_AnnouncedSamplesLate(t *testing.T) {
 // when the context ends.
 func TestCheckpoint_CommitsAtShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		part, first := new(script), true
-		part.next = func(ctx context.Context) (uint64, []vehicle.Sample, error) {
-			if first {
-				first = false
-				return 1, []vehicle.Sample{sampleOf("carA", 1)}, nil
-			}
-			<-ctx.Done()
-			return 0, nil, ctx.Err()
-		}
+		part := &script{next: cars(1, silence)}
 		runEvery(t, part, time.Minute, time.Second)
-		if len(part.commits) != 1 || part.commits[0] != (commit{time.Second, 1, 1}) || part.stored["carA"].Time != 1 {
+		if len(part.commits) != 1 || part.commits[0] != (commit{time.Second, 1, 1}) || part.stored["car1"].Time != 1 {
 			t.Fatalf("got commits %+v, want one at the end", part.commits)
 		}
 	})
@@ -558,7 +535,7 @@ func BenchmarkLoad(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		f := newFolding((*vehicle.State).Fold, vehicles, 1, vehicles)
+		f := newFolding((*vehicle.State).Fold, vehicles, 1)
 		if n, err := f.load(b.Context(), part, samples); n != vehicles || err != nil {
 			b.Fatal(n, err)
 		}
@@ -569,7 +546,7 @@ func BenchmarkLoad(b *testing.B) {
 // BenchmarkObserve folds samples of vehicles that are all in memory.
 func BenchmarkObserve(b *testing.B) {
 	const vehicles = 999
-	part, f := new(script), newFolding((*vehicle.State).Fold, vehicles, vehicles, vehicles)
+	part, f := new(script), newFolding((*vehicle.State).Fold, vehicles, vehicles)
 	seq := uint64(0)
 	for b.Loop() {
 		seq++
@@ -617,21 +594,23 @@ func BenchmarkCacheMemory(b *testing.B) {
 	}
 }
 
-// TestLoadsInParts checks that states that are not in memory are loaded in parts of at most maxLoad
-// states.
+// TestLoadsInParts checks that states that are not in memory are loaded in parts of at most
+// store.MaxLoad states.
 func TestLoadsInParts(t *testing.T) {
-	part, f := new(script), newFolding((*vehicle.State).Fold, 20, 1, 4)
+	const n = 2*store.MaxLoad + 10
+	part, f := new(script), newFolding((*vehicle.State).Fold, n, 1)
 	part.stored = make(map[vehicle.ID]vehicle.State)
 	var samples []vehicle.Sample
-	for v := range 10 {
+	for v := range n {
 		x := sampleOf(vehicle.ID(fmt.Sprintf("car%d", v)), 1)
 		samples = append(samples, x, x)
 		if v%3 == 0 {
 			part.stored[x.Vehicle] = vehicle.Observe(vehicle.State{}, x)
 		}
 	}
-	if n := fold(t, f, part, 1, samples...); n != 10 || !slices.Equal(part.loads, []int{4, 4, 2}) {
-		t.Errorf("%d states read in loads of %v, want 10 in loads of 4, 4 and 2", n, part.loads)
+	want := []int{store.MaxLoad, store.MaxLoad, 10}
+	if read := fold(t, f, part, 1, samples...); read != n || !slices.Equal(part.loads, want) {
+		t.Errorf("%d states read in loads of %v, want %d in loads of %v", read, part.loads, n, want)
 	}
 	for id, is := range f.touched {
 		if known, ok := part.stored[id]; is.dirty == ok || ok && is.state != known {
@@ -649,7 +628,7 @@ func TestFoldsAsConfigured(t *testing.T) {
 		s.Fold(x)
 		s.Way.Count++
 		return true
-	}, 10, 10, 4)
+	}, 10, 10)
 	now := time.Unix(1e9, 0)
 	f.now = func() time.Time { return now }
 	future := vehicle.Observe(vehicle.State{}, sampleOf("ahead", vehicle.At(now.Add(time.Hour))))

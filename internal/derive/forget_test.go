@@ -1,13 +1,10 @@
-package derive_test
+package derive
 
 import (
-	"context"
-	"sync"
 	"testing"
 
-	"carstate/internal/access"
-	"carstate/internal/derive"
 	"carstate/internal/store"
+	"carstate/internal/store/storetest"
 	"carstate/internal/vehicle"
 )
 
@@ -15,59 +12,33 @@ import (
 // again, while samples are folded. None of its old data may come back. Each time that it is
 // allowed, its state must begin without earlier data. Another vehicle must lose no sample.
 func TestForgottenWhileFolding(t *testing.T) {
-	e := openStore(t)
-	k := store.NewRecordStore(e, store.Config{}, new(access.Tables))
-	ctx, stop := context.WithCancel(t.Context())
-	var running, ready sync.WaitGroup
-	ready.Add(2)
-	for _, run := range []func(context.Context, func()) error{k.RunTokens, k.RunSources} {
-		running.Go(func() {
-			if err := run(ctx, ready.Done); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	ready.Wait()
+	w := newWorld(t)
+	e := w.Engine
+	k, _ := storetest.RunKeeper(t, e, store.Config{})
 	tab := follow(t, e)
-	d := derive.New(derive.Config{
-		Partitions: e.Partitions(), MaxStates: 999,
-		Take: func(ctx context.Context, p int) (store.Partition, error) {
-			part, err := e.Take(ctx, p, "node", store.Anyone)
-			if err != nil {
-				return nil, err
-			}
-			return part, nil
-		},
-	})
-	running.Go(func() { d.Run(ctx) })
-	defer running.Wait()
-	defer stop()
+	defer start(t, w.deriver(newSpy()))()
 
 	const gone, other, rounds = vehicle.ID("Gone"), vehicle.ID("Other"), 6
 	var now int64 = 1_000_000
 	var want vehicle.State // state of the other vehicle
-	send := func(n int, both bool) {
+	send := func(n int) {
 		for range n {
 			now += 100
-			x := sample(other, now, 50)
+			x := storetest.Speed(other, now, 50)
 			want = vehicle.Observe(want, x)
-			batch := []vehicle.Sample{x}
-			if both {
-				batch = append(batch, sample(gone, now, 50))
-			}
-			if err := e.Append(t.Context(), batch); err != nil {
+			if err := e.Append(t.Context(), []vehicle.Sample{x, storetest.Speed(gone, now, 50)}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	for range rounds {
-		send(30, true)
+		send(30)
 		forgotten := make(chan error, 1)
 		go func() {
 			_, err := k.Forget(t.Context(), gone)
 			forgotten <- err
 		}()
-		send(30, true) // some of these samples may be stored before the tombstone
+		send(30) // some of these samples may be stored before the tombstone
 		if err := <-forgotten; err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +47,7 @@ func TestForgottenWhileFolding(t *testing.T) {
 			t.Error("the table still has the vehicle when Forget returns")
 		}
 		tab.mu.Unlock()
-		send(10, true)
+		send(10)
 		if got := tab.wait(t, 1, vehicle.UnixMilli(now)); got[other] != want {
 			t.Errorf("the other vehicle: got %+v, want %+v", got[other], want)
 		} else if _, ok := got[gone]; ok {
@@ -89,7 +60,7 @@ func TestForgottenWhileFolding(t *testing.T) {
 			t.Fatal(err)
 		}
 		now += 100
-		fresh := sample(gone, now, 7)
+		fresh := storetest.Speed(gone, now, 7)
 		if err := e.Append(t.Context(), []vehicle.Sample{fresh}); err != nil {
 			t.Fatal(err)
 		}

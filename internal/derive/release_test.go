@@ -42,10 +42,7 @@ func TestRun_RetriesRelease(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				owned = true
-				return &script{next: func(ctx context.Context) (uint64, []vehicle.Sample, error) {
-					<-ctx.Done()
-					return 0, nil, ctx.Err()
-				}}, nil
+				return &script{next: cars(0, silence)}, nil
 			},
 			Release: func(context.Context, int) error {
 				mu.Lock()

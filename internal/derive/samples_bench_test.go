@@ -1,4 +1,4 @@
-package derive_test
+package derive
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/derive"
 	"carstate/internal/store"
 	"carstate/internal/store/local"
 	"carstate/internal/vehicle"
@@ -26,7 +25,7 @@ func BenchmarkSamples(b *testing.B) {
 			}
 			ctx, cancel := context.WithCancel(b.Context())
 			var running sync.WaitGroup
-			d := derive.New(derive.Config{
+			d := New(Config{
 				Partitions: e.Partitions(), MaxStates: store.MaxStates, MaxCached: 200_000, Checkpoint: time.Second,
 				Take: func(ctx context.Context, p int) (store.Partition, error) {
 					return e.Take(ctx, p, "bench", store.Anyone)

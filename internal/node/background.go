@@ -177,7 +177,6 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		Partitions: n.engine.Partitions(),
 		Fold:       n.roads.Fold,
 		MaxStates:  max(store.BatchStates, folded/n.engine.Partitions()),
-		MaxLoad:    store.MaxLoad,
 		MaxCached:  max(minCachedStates, cachedStates/n.engine.Partitions()),
 		Log:        n.config.Log,
 		Checkpoint: checkpointed,
