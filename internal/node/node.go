@@ -228,23 +228,21 @@ func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
 // then exits while the storage engine is being opened, which has the same effect on the storage
 // engine as a crash.
 func openWithin[Engine any](ctx context.Context, open func() (Engine, error)) (Engine, error) {
-	type result struct {
-		engine Engine
-		err    error
-	}
-	opened := make(chan result, 1)
+	var engine Engine
+	var err error
+	opened := make(chan struct{})
 	go func() {
-		e, err := open()
-		opened <- result{e, err}
+		defer close(opened)
+		engine, err = open()
 	}()
 	select {
-	case r := <-opened:
-		return r.engine, r.err
+	case <-opened:
+		return engine, err
 	case <-ctx.Done():
 	}
 	select {
-	case r := <-opened:
-		return r.engine, r.err
+	case <-opened:
+		return engine, err
 	case <-time.After(stopWithin):
 		var none Engine
 		return none, fmt.Errorf("ended while the engine was being opened: %w", ctx.Err())

@@ -17,6 +17,7 @@ import (
 	"io"
 	"os/exec"
 	"regexp"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -71,8 +72,7 @@ const listenLimit = 10 * time.Minute
 // Start starts a node and waits until its listeners accept connections. The node need not be ready
 // when Start returns; [StartReady] and [Node.AwaitReady] wait for that.
 func Start(ctx context.Context, o Options) (*Node, error) {
-	args := append([]string{}, o.Wrap...)
-	args = append(args, o.Binary, "serve", "--data-dir", o.Dir, "--log-format", "json", "--drain", "0s")
+	args := append(slices.Clone(o.Wrap), o.Binary, "serve", "--data-dir", o.Dir, "--log-format", "json", "--drain", "0s")
 	for _, flag := range []string{Query, Ingest, MQTT, Admin} {
 		address := o.Addresses[flag]
 		if address == "" {
@@ -214,20 +214,18 @@ const stopLimit = time.Minute
 
 // Stop ends the process with SIGTERM and waits until it has ended. It returns an error if the exit
 // code is not 0. If the process does not end within a minute, Stop kills it and returns an error.
-func (n *Node) Stop() error { return n.stop(stopLimit) }
-
-func (n *Node) stop(limit time.Duration) error {
+func (n *Node) Stop() error {
 	if err := n.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	timeout := time.NewTimer(limit)
+	timeout := time.NewTimer(stopLimit)
 	defer timeout.Stop()
 	select {
 	case <-n.ended:
 	case <-timeout.C:
 		n.Kill()
 		return fmt.Errorf("carstate did not end within %s after SIGTERM and was killed; last log line: %s",
-			limit, n.log.lastLine())
+			stopLimit, n.log.lastLine())
 	}
 	if code := n.cmd.ProcessState.ExitCode(); code != 0 {
 		return &EndedError{Code: code, Last: n.log.lastLine()}

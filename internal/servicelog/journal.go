@@ -1,26 +1,13 @@
 package servicelog
 
 import (
-	"fmt"
 	"io"
-	"os"
 	"regexp"
-	"syscall"
 )
 
 // journal is a writer that begins each log line with its priority in the form that the systemd
 // journal expects, so that `journalctl -p err` finds errors.
 type journal struct{ w io.Writer }
-
-// writesJournal reports whether standard error is connected to the systemd journal, and not to a
-// pipe or a file. systemd sets the environment variable JOURNAL_STREAM to the device and inode of
-// the stream that it has connected to the journal. writesJournal compares them with those of
-// standard error.
-func writesJournal() bool {
-	var s syscall.Stat_t
-	err := syscall.Fstat(int(os.Stderr.Fd()), &s)
-	return err == nil && os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", s.Dev, s.Ino)
-}
 
 // levelOf finds the level of a log line in the text format or the JSON format. Only the first match
 // is the level: in both formats the level comes before the message, which may contain a similar

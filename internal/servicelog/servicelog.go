@@ -13,6 +13,8 @@ import (
 	"strings"
 	"unicode"
 
+	systemd "github.com/coreos/go-systemd/v22/journal"
+
 	"carstate/internal/access"
 )
 
@@ -22,7 +24,7 @@ import (
 // everything that is logged, including the messages of libraries. If standard error is connected to
 // the systemd journal, each line begins with its priority.
 func New(out io.Writer, level, format string) (*slog.Logger, *slog.LevelVar) {
-	if writesJournal() {
+	if is, _ := systemd.StderrIsJournalStream(); is { // an error means that it is none
 		out = journal{out}
 	}
 	return newLogger(out, level, format)
