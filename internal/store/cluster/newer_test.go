@@ -132,8 +132,8 @@ func TestNewerCredential(t *testing.T) {
 func TestNewerState(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
-	follow := func(o behind) (states chan vehicle.ID, caughtUp chan struct{}) {
-		states, caughtUp = make(chan vehicle.ID, 100), make(chan struct{})
+	follow := func(o behind) <-chan vehicle.ID {
+		states, caughtUp := make(chan vehicle.ID, 100), make(chan struct{})
 		background(t, func(ctx context.Context) error {
 			return o.FollowStates(ctx, func(id vehicle.ID, s *vehicle.State) {
 				if *s == (vehicle.State{}) {
@@ -142,10 +142,10 @@ func TestNewerState(t *testing.T) {
 				states <- id
 			}, func() { close(caughtUp) })
 		})
-		return states, caughtUp
+		<-caughtUp
+		return states
 	}
-	states, caughtUp := follow(o)
-	<-caughtUp
+	states := follow(o)
 	commit(t, take(t, o.Engine, 0), 1, sample("car", 1))
 	limit := testkit.Context(t)
 	next := func() vehicle.ID {
@@ -169,8 +169,7 @@ func TestNewerState(t *testing.T) {
 		t.Errorf("a node that knew the answer before answers: %v", err)
 	}
 	again := openBehind(t, Config{URLs: o.config.URLs})
-	_, caughtUp = follow(again)
-	<-caughtUp
+	follow(again)
 	again.met(t, codec.States)
 	if again.config.Newer.Answers() == nil || again.config.Newer.Telemetry() != nil {
 		t.Errorf("a node that started: answers %v, telemetry %v", again.config.Newer.Answers(),
