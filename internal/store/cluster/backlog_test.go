@@ -45,7 +45,7 @@ func telemetry(t *testing.T, e *Engine) jetstream.StreamState {
 	return info.State
 }
 
-// series returns n samples of the vehicle "car", the first of which follows the time from.
+// series returns n samples of the vehicle "car", at the times from+1 to from+n.
 func series(from int64, n int) []vehicle.Sample {
 	batch := make([]vehicle.Sample, n)
 	for i := range batch {
