@@ -38,55 +38,13 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	}
 	e.putMu.RLock()
 	defer e.putMu.RUnlock()
-	if e.put != nil && !t.s.restored.isNewer(id, state) {
+	switch {
+	case e.put == nil:
+	case t.s.restored.Load():
+		e.putUnlessOlder(id, state)
+	default:
 		e.put(id, state)
 	}
-}
-
-// maxRestored is the maximum number of vehicles in a set of restored states (see restoredStates).
-// At the limit, the owner takes the partition again, which empties the set.
-const maxRestored = 100_000
-
-// restoredStates holds, for a partition that has an owner, the times of the states that a restore
-// has stored. The owner may have an older state of the same vehicle in memory, for example because
-// the vehicle sends a backlog. The owner must neither store nor publish this older state, but must
-// take the partition again. If the state in memory is newer than the restored state, it replaces
-// the restored state.
-type restoredStates struct {
-	mu    sync.Mutex // guards times
-	times map[vehicle.ID]vehicle.UnixMilli
-}
-
-// add adds the time of a vehicle's restored state, and reports whether there is room for more
-// vehicles.
-func (r *restoredStates) add(id vehicle.ID, at vehicle.UnixMilli) (room bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.times[id] = at
-	return len(r.times) < maxRestored
-}
-
-// remove removes a vehicle, because the owner now reads the vehicle's stored state, so that the
-// owner has no older state in memory.
-func (r *restoredStates) remove(id vehicle.ID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.times, id)
-}
-
-// isNewer reports whether a restore has stored a state of the vehicle that is newer than the state
-// s.
-func (r *restoredStates) isNewer(id vehicle.ID, s *vehicle.State) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return s.Time < r.times[id]
-}
-
-// clear empties the set.
-func (r *restoredStates) clear() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	clear(r.times)
 }
 
 // wasAnswered reports whether all samples up to sequence seq were folded before, by the present
@@ -218,14 +176,8 @@ func (e *Engine) putRecord(r store.Record) {
 			return
 		}
 	}
-	// The lock is not needed, because only this goroutine changes the owner.
-	owned := p.taken != nil && p.taken.lost() == nil
-	if s.Time == 0 {
-		p.restored.remove(id)
-	} else if owned && !p.restored.add(id, s.Time) {
-		p.ownership.Lock()
-		p.recall()
-		p.ownership.Unlock()
+	if p.taken != nil && s.Time != 0 {
+		p.restored.Store(true)
 	}
 	e.putMu.Lock()
 	defer e.putMu.Unlock()
@@ -243,7 +195,7 @@ func (e *Engine) putRecord(r store.Record) {
 }
 
 // putUnlessOlder publishes a state, unless the state is older than the vehicle's current answer,
-// and reports whether it did. The caller has locked putMu.
+// and reports whether it did. The caller has locked putMu, for reading or writing.
 func (e *Engine) putUnlessOlder(id vehicle.ID, s *vehicle.State) bool {
 	if e.config.Answers != nil {
 		driving, throttle := e.config.Answers.Get(id)

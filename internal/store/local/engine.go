@@ -81,9 +81,6 @@ type Engine struct {
 	followOnce sync.Once
 	over       atomic.Bool  // the backlog is over its limit
 	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
-	compactMu  sync.Mutex   // guards the two fields below
-	removed    [][]byte     // keys removed since the last compaction
-	compacted  bool         // everything was compacted since the start
 
 	writesFailed context.Context // ends at the first fatal error of Pebble
 	failWrites   context.CancelCauseFunc

@@ -216,22 +216,6 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 	}
 }
 
-// TestRestore_RecallsOwner checks the two methods of the set of restored vehicles that bound its
-// memory: add reports from vehicle number maxRestored on that there is no more room, and clear
-// empties the set. It does not check that the engine then makes the owner take the partition again.
-func TestRestore_RecallsOwner(t *testing.T) {
-	r := restoredStates{times: make(map[vehicle.ID]vehicle.UnixMilli)}
-	for i := range maxRestored {
-		if room, want := r.add(vehicle.ID(fmt.Sprint(i)), 1), i < maxRestored-1; room != want {
-			t.Fatalf("room after %d vehicles: got %v, want %v", i+1, room, want)
-		}
-	}
-	r.clear()
-	if !r.add("v", 2) || !r.isNewer("v", &vehicle.State{Time: 1}) || r.isNewer("w", &vehicle.State{Time: 1}) {
-		t.Error("after clear the set does not contain only the vehicle v")
-	}
-}
-
 // TestRestoreWithOlderVerdict restores a newer state whose throttle verdict is based on an older
 // reading, because a trouble code was cleared. It checks that the restored state becomes the
 // answer.

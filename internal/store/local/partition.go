@@ -55,7 +55,10 @@ type partitionState struct {
 	// it.
 	unmerged map[vehicle.ID]struct{}
 
-	restored restoredStates
+	// restored is set once a restore has stored a state after the last Take. The owner may have an
+	// older state of the same vehicle in memory, for example because the vehicle sends a backlog.
+	// The owner must neither store nor publish this older state, but must take the partition again.
+	restored atomic.Bool
 }
 
 // loadPartitions reads the last sequence of each partition's telemetry, and its cursor.
@@ -66,7 +69,6 @@ func (e *Engine) loadPartitions() error {
 			e: e, number: n, arrived: make(chan struct{}), settle: make(chan struct{}, 1),
 			asked:    make(chan *store.StateRequest),
 			unmerged: make(map[vehicle.ID]struct{}),
-			restored: restoredStates{times: make(map[vehicle.ID]vehicle.UnixMilli)},
 		}
 		cursor, err := e.number(cursorKey(n), "a cursor")
 		if err != nil {
@@ -140,7 +142,7 @@ func (e *Engine) Take(
 			return store.ErrHeld
 		}
 		s.fence()
-		s.restored.clear()
+		s.restored.Store(false)
 		t.next, s.taken, s.owner = s.cursor.Load()+1, t, owner
 		s.resetQueue(true)
 		return nil
@@ -281,26 +283,39 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 func (t *Partition) load(
 	ctx context.Context, ids []vehicle.ID, first, end int, put func(i int, s vehicle.State),
 ) error {
-	e := t.s.e
 	for i, id := range ids[first:end] {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		t.s.restored.remove(id) // before the read, so that a restore after the read is noticed
-		r, err := e.own().last(e.keyOf(letters[codec.States], codec.StateSubject(t.s.number, id)))
+		s, ok, err := t.s.storedState(id)
 		if err != nil {
 			return err
 		}
-		if r.Seq == 0 || codec.IsMarker(r.Body) {
-			continue
+		if ok {
+			put(first+i, s)
 		}
-		s, err := codec.DecodeState(r.Body)
-		if err != nil {
-			return e.readError(err)
-		}
-		put(first+i, s)
 	}
 	return nil
+}
+
+// storedState returns the stored state of a vehicle. If there is none, ok is false.
+func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, ok bool, err error) {
+	r, err := s.e.own().last(s.e.keyOf(letters[codec.States], codec.StateSubject(s.number, id)))
+	if err != nil || r.Seq == 0 || codec.IsMarker(r.Body) {
+		return is, false, err
+	}
+	is, err = codec.DecodeState(r.Body)
+	return is, true, s.e.readError(err)
+}
+
+// restoredNewer reports whether a restore has stored a newer state of a vehicle than state, which
+// the owner has in memory.
+func (s *partitionState) restoredNewer(id vehicle.ID, state *vehicle.State) (bool, error) {
+	if !s.restored.Load() {
+		return false, nil
+	}
+	stored, ok, err := s.storedState(id)
+	return ok && state.Time < stored.Time, err
 }
 
 // Next implements [store.Partition]: it waits for the next group of samples that is not folded yet.
@@ -438,7 +453,9 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 			return err
 		}
 		for id, state := range states {
-			if t.s.restored.isNewer(id, state) {
+			if newer, err := t.s.restoredNewer(id, state); err != nil {
+				return err
+			} else if newer {
 				t.s.ownership.Lock()
 				t.s.recall()
 				t.s.ownership.Unlock()
@@ -546,7 +563,8 @@ func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 	}
 	select {
 	case x, ok := <-reply:
-		return x, ok && x.Time != 0 && !s.restored.isNewer(id, &x)
+		newer, err := s.restoredNewer(id, &x)
+		return x, ok && x.Time != 0 && !newer && err == nil
 	case <-ctx.Done():
 		return vehicle.State{}, false
 	}

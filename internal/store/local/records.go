@@ -294,8 +294,6 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 				if err := b.Delete(answersKey(key), nil); err != nil {
 					return err
 				}
-				e.noteRemoved(key)
-				e.noteRemoved(answersKey(key))
 			}
 		}
 		return e.commit(b)

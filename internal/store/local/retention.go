@@ -10,7 +10,6 @@ import (
 
 	"carstate/internal/periodic"
 	"carstate/internal/store"
-	"carstate/internal/store/codec"
 	"carstate/internal/store/local/wal"
 )
 
@@ -173,8 +172,7 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 }
 
 // Removing a record does not erase it from the files. Its bytes remain in the log and in tables
-// until a compaction has read them. So an erasure flushes the log into tables, and compacts the
-// ranges of keys that contained the removed records.
+// until a compaction has read them. So an erasure flushes the log into tables, and compacts them.
 
 // slowestCompaction is the assumed minimum rate of compaction, in bytes per second, from which
 // ErasedWithin estimates a time. The rate is that of a machine that is busy with other work; an
@@ -189,52 +187,14 @@ func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
 	return time.Duration(bytes/slowestCompaction) * time.Second, true, err
 }
 
-// noteRemoved records a removed key, so that the next call of Erased erases the bytes of its
-// record.
-func (e *Engine) noteRemoved(key []byte) {
-	e.compactMu.Lock()
-	defer e.compactMu.Unlock()
-	e.removed = append(e.removed, key)
-}
-
-// Erased implements [store.Engine]: it removes the bytes of deleted records from the files. The
-// first call after a start compacts everything, because an earlier process may have removed records
-// and ended before it compacted them.
+// Erased implements [store.Engine]: it removes the bytes of deleted records from the files. It
+// compacts the whole store, which also erases what an earlier process has removed.
 func (e *Engine) Erased(ctx context.Context) error {
-	e.compactMu.Lock()
-	keys, all := e.removed, !e.compacted
-	e.removed = nil
-	e.compactMu.Unlock()
-	err := e.compact(ctx, keys, all)
-	e.compactMu.Lock()
-	defer e.compactMu.Unlock()
-	if err != nil {
-		e.removed = append(e.removed, keys...)
-		return err
-	}
-	e.compacted = true
-	return nil
-}
-
-func (e *Engine) compact(ctx context.Context, keys [][]byte, all bool) error {
-	ranges := [][2][]byte{{{letterTelemetry}, {letterTelemetry + 1}}}
-	for _, name := range []string{codec.Tokens, codec.Sources} {
-		from, to := span(letters[name])
-		ranges = append(ranges, [2][]byte{from, to})
-	}
-	for _, k := range keys {
-		ranges = append(ranges, [2][]byte{k, append(append([]byte(nil), k...), 0)})
-	}
-	if all {
-		ranges = [][2][]byte{{{'A'}, {'Z'}}}
-	}
 	if err := e.emptyLogs(); err != nil {
 		return err
 	}
-	for _, r := range ranges {
-		if err := e.safely(func() error { return e.db.Compact(ctx, r[0], r[1], false) }); err != nil {
-			return err
-		}
+	if err := e.safely(func() error { return e.db.Compact(ctx, []byte{'A'}, []byte{'Z'}, false) }); err != nil {
+		return err
 	}
 	return e.awaitRemoved(ctx)
 }
