@@ -33,7 +33,7 @@ func TestForgetDuringRestore(t *testing.T) {
 	k, _ := runRecordStore(t, e, Config{})
 	r := &restore{k: k, counts: make(map[string]access.RestoreCount)}
 	rec := a.putState(t, secretVID, 1000)
-	c := r.compare(t.Context(), codec.States, rec)
+	c := r.compare(t.Context(), rec)
 	if c.write == nil || c.err != nil {
 		t.Fatalf("got %+v, want a write", c)
 	}
@@ -42,7 +42,7 @@ func TestForgetDuringRestore(t *testing.T) {
 	if !errors.Is(err, ErrConflict) {
 		t.Errorf("the restore stored a forgotten vehicle: got %v, want %v", err, ErrConflict)
 	}
-	err = r.restoreBatch(t.Context(), codec.States, "state", []Record{rec})
+	err = r.restoreBatch(t.Context(), "state", []Record{rec})
 	if err != nil || r.counts["state"] != (access.RestoreCount{Forgotten: 1}) {
 		t.Errorf("got error %v, counts %+v; want one forgotten state", err, r.counts)
 	}
@@ -69,7 +69,7 @@ func TestRestoreOverMarker(t *testing.T) {
 	e.forgotten.Put(access.Tombstone{Vehicle: hash, Opened: true})
 	r := &restore{k: late, counts: make(map[string]access.RestoreCount)}
 	compared := make(chan comparison, 1)
-	go func() { compared <- r.compare(ctx, codec.States, rec) }()
+	go func() { compared <- r.compare(ctx, rec) }()
 	var running sync.WaitGroup
 	running.Go(func() { _ = late.RunSources(ctx, func() {}) })
 	defer running.Wait()
@@ -236,7 +236,7 @@ func TestRestoreBatch_Duplicates(t *testing.T) {
 		w := stateWrite("car", at)
 		batch = append(batch, Record{Subject: w.Subject, Body: bodyOf(w), Sealed: w.Record})
 	}
-	testkit.NoError(t, r.restoreBatch(t.Context(), codec.States, "state", batch))
+	testkit.NoError(t, r.restoreBatch(t.Context(), "state", batch))
 	if s, ok := e.stateOf(t, "car"); !ok || s.Time != 3000 {
 		t.Errorf("got state %+v, found %v; want that of 3000", s, ok)
 	}

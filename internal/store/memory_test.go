@@ -25,8 +25,7 @@ type memory struct {
 
 	forgotten access.Forgotten
 
-	dead          error
-	tombstoneFeed *memoryFeed // the newest feed of SOURCES
+	dead error
 
 	mu      sync.Mutex          // guards the fields below
 	records map[string][]Record // by stream: the last record of each subject, in order of Seq
@@ -50,7 +49,6 @@ func (m *memory) Erased(context.Context) error                              { re
 func (m *memory) TrimTo(context.Context, uint64) (bool, error)              { return true, nil }
 func (m *memory) Fence(context.Context, int, uint64) error                  { return nil }
 func (m *memory) ErasedWithin(context.Context) (time.Duration, bool, error) { return 0, false, nil }
-func (m *memory) AwaitTombstones(ctx context.Context) error                 { return m.tombstoneFeed.Wait(ctx, 0) }
 func (m *memory) Settle(context.Context)                                    {}
 
 func (m *memory) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
@@ -156,11 +154,7 @@ func (m *memory) End(_ context.Context, stream string) (e End, err error) {
 }
 
 func (m *memory) Feed(stream string, apply func(Record) error) Feed {
-	f := &memoryFeed{m, stream, apply, make(chan struct{})}
-	if stream == codec.Sources {
-		m.tombstoneFeed = f
-	}
-	return f
+	return &memoryFeed{m, stream, apply, make(chan struct{})}
 }
 
 // memoryFeed is a feed. Once it runs, Store passes each new record to apply before it returns.

@@ -35,7 +35,7 @@ const (
 	batchRecords = 500
 	batchBytes   = 4 << 20
 	batchWriters = 2
-	// batchReaders is the maximum number of stored records that a restore looks up concurrently for
+	// batchReaders is the maximum number of stored states that a restore looks up concurrently for
 	// one batch.
 	batchReaders = 16
 )
@@ -174,13 +174,13 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	defer fail(nil)
 	queues := make(map[string]chan Record)
 	var storing sync.WaitGroup
-	for kind, stream := range inBatches {
+	for kind := range inBatches {
 		queue := make(chan Record, batchRecords)
 		queues[kind] = queue
 		for range batchWriters {
 			storing.Go(func() {
 				for batch := range batches(queue) {
-					if err := r.restoreBatch(ctx, stream, kind, batch); err != nil {
+					if err := r.restoreBatch(ctx, kind, batch); err != nil {
 						fail(err)
 					}
 					for range batch {
@@ -507,25 +507,58 @@ func (r *restore) countMerged(kind string, n int, err error) error {
 	return err
 }
 
-// restoreBatch stores those records of a batch that this service lacks, and those states that are
-// newer than the stored ones. It leaves out the states of forgotten vehicles. Each state is stored
-// in the partition that its vehicle has in this installation. If a stored record changes between
-// the comparison and the write, restoreBatch compares the batch again.
-func (r *restore) restoreBatch(ctx context.Context, stream, kind string, batch []Record) error {
+// restoreBatch restores records of one kind.
+func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record) error {
+	if kind == "state" {
+		return r.restoreStates(ctx, batch)
+	}
+	return r.restoreMissing(ctx, kind, batch)
+}
+
+// restoreMissing stores those records of a batch unchanged that this service lacks. It does not read
+// the stored records. If one of them exists, it tries to store each record of the batch alone.
+func (r *restore) restoreMissing(ctx context.Context, kind string, batch []Record) error {
+	writes := make([]Write, len(batch))
+	for i, rec := range batch {
+		writes[i] = Write{rec.Subject, rec.Sealed, 0, true}
+	}
+	err := storeBatch(ctx, r.k.engine, r.k.config.Patience.Store, inBatches[kind], writes)
+	switch {
+	case err == nil:
+		r.count(kind, access.RestoreCount{Restored: len(batch)})
+	case !errors.Is(err, ErrConflict):
+		return err
+	case len(batch) == 1:
+		r.count(kind, access.RestoreCount{Kept: 1})
+	default:
+		for i := range batch {
+			if err := r.restoreMissing(ctx, kind, batch[i:i+1]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// restoreStates stores the states of a batch, except those that are not newer than the stored state
+// and those of forgotten vehicles. Each state is stored in the partition that its vehicle has in
+// this installation. If a stored state changes between the comparison and the write, restoreStates
+// compares the batch again.
+func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	for len(batch) > 0 {
 		compared := make([]comparison, len(batch))
 		var looking sync.WaitGroup
 		for n := range min(batchReaders, len(batch)) {
 			looking.Go(func() {
 				for i := n; i < len(batch); i += batchReaders {
-					compared[i] = r.compare(ctx, stream, batch[i])
+					compared[i] = r.compare(ctx, batch[i])
 				}
 			})
 		}
 		looking.Wait()
 		var counts access.RestoreCount
 		var writes []Write
-		var again []Record // further records of the same subjects, which a backup may contain
+		var again []Record // further states of the same vehicles, which a backup may contain
 		subjects := make(map[string]bool)
 		for i, c := range compared {
 			switch {
@@ -542,42 +575,30 @@ func (r *restore) restoreBatch(ctx context.Context, stream, kind string, batch [
 				writes = append(writes, *c.write)
 			}
 		}
-		err := storeBatch(ctx, r.k.engine, r.k.config.Patience.Store, stream, writes)
+		err := storeBatch(ctx, r.k.engine, r.k.config.Patience.Store, codec.States, writes)
 		if errors.Is(err, ErrConflict) {
-			continue // for example, the vehicle has reported or was forgotten
+			continue // a vehicle has reported or was forgotten
 		}
 		if err != nil {
 			return err
 		}
 		counts.Restored = len(writes)
-		r.count(kind, counts)
+		r.count("state", counts)
 		batch = again
 	}
 	return nil
 }
 
-// comparison is the result of comparing a record of the backup with the stored record.
+// comparison is the result of comparing a state of the backup with the stored state.
 type comparison struct {
-	write     *Write // restores the record; nil if it must not be restored
+	write     *Write // restores the state; nil if it must not be restored
 	forgotten bool   // it must not be restored because its vehicle is forgotten
 	err       error
 }
 
-// compare compares a record of the backup with the record of this service.
-func (r *restore) compare(ctx context.Context, stream string, rec Record) comparison {
-	if stream == codec.States {
-		return r.compareState(ctx, rec)
-	}
-	is, err := r.k.engine.Last(ctx, stream, rec.Subject)
-	if is.Seq != 0 || codec.IsNewer(err) {
-		return comparison{}
-	}
-	return comparison{write: &Write{rec.Subject, rec.Sealed, 0, true}, err: err}
-}
-
-// compareState is like compare, for a state. A state is restored if it is newer than the stored one
+// compare compares a state of the backup with the stored one. The state is restored if it is newer
 // and its vehicle is not forgotten.
-func (r *restore) compareState(ctx context.Context, rec Record) comparison {
+func (r *restore) compare(ctx context.Context, rec Record) comparison {
 	e := r.k.engine
 	id, _ := codec.VehicleOfState(rec.Subject)
 	s, err := codec.DecodeState(rec.Body)
@@ -595,7 +616,13 @@ func (r *restore) compareState(ctx context.Context, rec Record) comparison {
 	if is.Seq != 0 && codec.IsMarker(is.Body) {
 		// The stored record is a marker, so the vehicle was forgotten. Perhaps our feed has not
 		// delivered the tombstone yet.
-		if err := e.AwaitTombstones(ctx); err != nil || r.forgotten(id, s) {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		end, err := e.End(ctx, codec.Sources)
+		if err == nil {
+			err = r.k.srcFeed.Wait(ctx, end.Last)
+		}
+		if err != nil || r.forgotten(id, s) {
 			return comparison{forgotten: true, err: err}
 		}
 	} else if is.Seq != 0 {

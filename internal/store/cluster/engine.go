@@ -219,7 +219,7 @@ func (e *Engine) newFeed(stream string) *feed {
 }
 
 // Feed returns a feed of a stream. For SOURCES, which contains the tombstones, it also makes
-// AwaitTombstones wait for this feed.
+// awaitTombstone wait for this feed.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
 	f := e.newFeed(stream)
 	f.apply, f.newer = apply, true

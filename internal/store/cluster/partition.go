@@ -494,17 +494,6 @@ func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) err
 	return nil
 }
 
-// AwaitTombstones waits until this node has applied every tombstone that exists now.
-func (e *Engine) AwaitTombstones(ctx context.Context) error {
-	s, err := e.js.Stream(ctx, codec.Sources)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	return e.awaitTombstone(ctx, s.CachedInfo().State.LastSeq, 0)
-}
-
 // recall handles r, a record that the feed of STATES has delivered. It has an effect only if r is
 // the cursor of a partition that this process has taken. If r shows that Fence was called since
 // this process took the partition, or if a newer version wrote r, Next returns store.ErrRecalled

@@ -125,11 +125,6 @@ func (e *Engine) awaitFolded(ctx context.Context) bool {
 // received the state.
 func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
 
-// AwaitTombstones implements [store.Engine]: it waits until this process has all stored tombstones
-// in memory. It returns at once, because the engine reads the tombstones while it opens, and
-// applies each new one before [Engine.Store] returns.
-func (e *Engine) AwaitTombstones(context.Context) error { return nil }
-
 // loadAnswers passes the stored verdicts of every vehicle to answers.
 func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 	var loading sync.WaitGroup

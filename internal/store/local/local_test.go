@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -70,37 +69,6 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 		panic(err)
 	}
 	return x
-}
-
-func TestCommit_StoresStates(t *testing.T) {
-	ctx := testkit.Context(t)
-	fs := vfs.NewMem()
-	e := open(t, Config{FS: fs})
-	for i := range 100 {
-		x := sample(fmt.Sprintf("v%d", i%10), int64(1000*i+1000), 50)
-		testkit.NoError(t, e.Append(ctx, []vehicle.Sample{x}))
-	}
-	p := take(ctx, t, e, 0)
-	states := make(map[vehicle.ID]*vehicle.State)
-	var seq uint64
-	for n := 0; n < 100; {
-		last, samples, err := p.Next(ctx)
-		testkit.NoError(t, err)
-		seq = last
-		for _, x := range samples {
-			if states[x.Vehicle] == nil {
-				states[x.Vehicle] = new(vehicle.State)
-			}
-			*states[x.Vehicle] = vehicle.Observe(*states[x.Vehicle], x)
-			n++
-		}
-	}
-	testkit.NoError(t, p.Commit(ctx, seq, states))
-	r, err := e.Last(ctx, codec.States, codec.StateSubject(0, "v3"))
-	if err != nil || r.Seq == 0 {
-		t.Fatalf("the stored state of v3: got %+v, %v, want a record", r, err)
-	}
-	storeAll(ctx, t, e, codec.Tokens, record("token.a", "x"))
 }
 
 // TestRecallKeepsAnswers recalls a partition, so that its owner must take it again, after answers

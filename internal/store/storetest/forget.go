@@ -98,7 +98,7 @@ func forgetCutOff(t *testing.T, open Open) {
 	stone, err := json.Marshal(map[string]any{"vehicle": hash[:], "forgotten": time.Now()})
 	testkit.NoError(t, err)
 	storeRecord(t, n.Engine, codec.Sources, subject, stone)
-	testkit.NoError(t, n.AwaitTombstones(t.Context()))
+	testkit.Await(t, "the tombstone is known", func() bool { return n.Forgotten().Has(SecretVID) })
 	testkit.NoError(t, n.EraseDue(t.Context()))
 	if _, ok := n.StateOf(t, SecretVID); !ok {
 		t.Fatal("EraseDue completed a forget that is still in progress")

@@ -115,29 +115,57 @@ func racingUpdates(t *testing.T, e store.Engine) {
 	}
 }
 
-func sourcesChange(t *testing.T, e store.Engine) {
+// namesChange adds, rotates, removes and adds again a source and an operator on one node. It checks
+// that a node that starts later has the rotated secret, and then follows the changes.
+func namesChange(t *testing.T, e store.Engine) {
 	k, tables := RunKeeper(t, e, store.Config{})
-	gateway := access.Request{Kind: access.SourceKind, Name: "gateway-1", Vehicles: access.AllVehicles(), Strict: true}
-	s, key := create(t, k, gateway)
-	if g, err := tables.Sources.VerifyNamed("gateway-1", []byte(key), time.Now()); err != nil || !g.Strict {
-		t.Fatalf("VerifyNamed: got %+v, error %v; want a strict source", g, err)
+	verifySource := func(tables *access.Tables, key string) (*access.Grant, error) {
+		return tables.Sources.VerifyNamed("gateway-1", []byte(key), time.Now())
 	}
-	if err := k.Create(t.Context(), s); !errors.Is(err, access.ErrExists) {
-		t.Fatalf("adding the same name again: got %v, want %v", err, access.ErrExists)
+	verifyOperator := func(tables *access.Tables, key string) (*access.Grant, error) {
+		return tables.Operators.Verify([]byte(key), time.Now())
 	}
-	update(t, k, access.SourceKind, "gateway-1", end)
-	if _, err := k.Update(t.Context(), access.SourceKind, "gateway-1", end); !errors.Is(err, access.ErrNotFound) {
-		t.Fatalf("removing twice: got %v, want %v", err, access.ErrNotFound)
+	for _, c := range []struct {
+		access.Request
+		verify func(*access.Tables, string) (*access.Grant, error)
+	}{
+		{access.Request{
+			Kind: access.SourceKind, Name: "gateway-1", Vehicles: access.AllVehicles(), Strict: true,
+		}, verifySource},
+		{access.Request{Kind: access.OperatorKind, Name: "ada"}, verifyOperator},
+	} {
+		is := func(when string, tables *access.Tables, key string, want error) {
+			t.Helper()
+			g, err := c.verify(tables, key)
+			if !errors.Is(err, want) || err == nil && (g.Name != c.Name || g.Strict != c.Strict) {
+				t.Errorf("%s, %s: got %+v, error %v; want %v", c.Name, when, g, err, want)
+			}
+		}
+		stored, key := create(t, k, c.Request)
+		if err := k.Create(t.Context(), stored); !errors.Is(err, access.ErrExists) {
+			t.Errorf("adding %s twice: got %v, want %v", c.Name, err, access.ErrExists)
+		}
+		is("its key", tables, key, nil)
+		key2 := rotate(t, k, c.Kind, c.Name, 0)
+		is("the replaced key", tables, key, access.ErrReplaced)
+		_, other := RunKeeper(t, e, store.Config{})
+		is("the new key on another node", other, key2, nil)
+		if g, ok := other.Of(c.Kind).Get(c.Name); !ok || g.Rotated.IsZero() {
+			t.Errorf("%s on another node: got %+v, want that it was rotated", c.Name, g)
+		}
+		update(t, k, c.Kind, c.Name, end)
+		if _, err := k.Update(t.Context(), c.Kind, c.Name, end); !errors.Is(err, access.ErrNotFound) {
+			t.Errorf("removing %s twice: got %v, want %v", c.Name, err, access.ErrNotFound)
+		}
+		is("after the removal", tables, key2, access.ErrRevoked)
+		testkit.Await(t, "the removal is known", func() bool {
+			_, err := c.verify(other, key2)
+			return errors.Is(err, access.ErrRevoked)
+		})
+		_, key3 := create(t, k, c.Request)
+		is("the old key", tables, key2, access.ErrNotKnown)
+		is("the key of the same name", tables, key3, nil)
 	}
-	if _, err := tables.Sources.Verify([]byte(key), time.Now()); err == nil {
-		t.Fatal("the key of a removed source is still valid")
-	}
-	_, key2 := create(t, k, gateway)
-	if _, err := tables.Sources.Verify([]byte(key), time.Now()); !errors.Is(err, access.ErrNotKnown) {
-		t.Fatalf("the old key: got %v, want %v", err, access.ErrNotKnown)
-	}
-	_, err := tables.Sources.Verify([]byte(key2), time.Now())
-	testkit.NoError(t, err)
 }
 
 // secretsRotate rotates secrets on one node, and checks that another node accepts the new
