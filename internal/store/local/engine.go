@@ -86,6 +86,7 @@ type Engine struct {
 	failWrites   context.CancelCauseFunc
 	cut          context.Context // ends when Cut is called
 	cutOff       context.CancelFunc
+	halted       context.Context    // ends with writesFailed or cut; its cause is errWritesFailed or errClosed
 	stop         context.CancelFunc // ends the background goroutines
 	running      sync.WaitGroup
 	readers      atomic.Int64 // how many goroutines read the database
@@ -113,6 +114,10 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	}
 	e.writesFailed, e.failWrites = context.WithCancelCause(context.Background())
 	e.cut, e.cutOff = context.WithCancel(context.Background())
+	halted, halt := context.WithCancelCause(context.Background())
+	e.halted = halted
+	context.AfterFunc(e.writesFailed, func() { halt(errWritesFailed) })
+	context.AfterFunc(e.cut, func() { halt(errClosed) })
 	if e.dir, err = openDataDir(c.FS, c.DataDir, c.Partitions, c.Now().UnixNano()); err != nil {
 		return nil, err
 	}

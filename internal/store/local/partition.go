@@ -556,9 +556,7 @@ func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 	case s.asked <- r:
 	case <-ctx.Done():
 		return vehicle.State{}, false
-	case <-e.writesFailed.Done():
-		return vehicle.State{}, false
-	case <-e.cut.Done():
+	case <-e.halted.Done():
 		return vehicle.State{}, false
 	}
 	select {

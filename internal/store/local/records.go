@@ -58,10 +58,8 @@ func (s *stream) do(ctx context.Context, f func() error) error {
 	case s.jobs <- j:
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.e.writesFailed.Done():
-		return errWritesFailed
-	case <-s.e.cut.Done():
-		return errClosed
+	case <-s.e.halted.Done():
+		return context.Cause(s.e.halted)
 	}
 	select {
 	case err := <-j.done:

@@ -48,10 +48,8 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 		return w.Err()
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-e.writesFailed.Done():
-		return errWritesFailed
-	case <-e.cut.Done():
-		return errClosed
+	case <-e.halted.Done():
+		return context.Cause(e.halted)
 	}
 }
 
@@ -227,13 +225,14 @@ const timeBytes = 8
 
 // setGroup adds chunks of partition p to a batch, as one group under one key.
 func (e *Engine) setGroup(b *pebble.Batch, p int, seq uint64, now time.Time, parts []*engine.Chunk) (group, error) {
-	g := group{partition: p, seq: seq, stored: now}
-	packed := 0
+	g := group{partition: p, seq: seq, stored: now, samples: parts[0].Samples}
+	packed, samples := 0, 0
 	for _, c := range parts {
-		packed += len(c.Packed)
-		if len(parts) == 1 {
-			g.samples = c.Samples
-		} else {
+		packed, samples = packed+len(c.Packed), samples+c.Count
+	}
+	if len(parts) > 1 {
+		g.samples = make([]vehicle.Sample, 0, samples)
+		for _, c := range parts {
 			g.samples = append(g.samples, c.Samples...)
 		}
 	}
