@@ -337,7 +337,9 @@ func keyOf(r *http.Request) ([]byte, error) {
 // accepted, the status is 202 when all of them are on disk, and 503 if the store failed. If no
 // sample was accepted, the status is 403 or 400 (see HTTP).
 func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch) outcome {
-	if err := h.in.store(r.Context(), b); err != nil {
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	if err := h.in.store(ctx, b); err != nil {
 		return failUnavailable(w, errNotStored.text)
 	}
 	total := b.rejectedTotal()

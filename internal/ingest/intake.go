@@ -175,8 +175,8 @@ func (in *intake) note(source *access.Grant, why *refusal) {
 	source.NoteRefused(why.kind, cmp.Or(why.shown, why.text), in.Now())
 }
 
-// store stores the accepted samples of b, and counts accepted and refused ones. Nothing of b may be
-// acknowledged unless store returns nil. If storing fails, the accepted samples are counted as
+// store stores the accepted samples of b, and counts accepted and refused ones. The context must end
+// about storeTimeout from now. Nothing of b may be acknowledged unless store returns nil. If storing fails, the accepted samples are counted as
 // refused (errNotStored).
 func (in *intake) store(ctx context.Context, b *batch) error {
 	if b.first != nil {
@@ -202,8 +202,6 @@ func (in *intake) append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
 	err := in.Store.Append(ctx, samples)
 	switch {
 	case err == nil:

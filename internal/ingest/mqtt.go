@@ -10,6 +10,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -62,6 +63,8 @@ type MQTT struct {
 	// ctx ends when the time for a graceful shutdown is over.
 	ctx    context.Context
 	cancel context.CancelFunc
+	// storing is the newest context in which messages are stored (see storeContext).
+	storing atomic.Pointer[storeLimit]
 
 	mu        sync.Mutex // guards the fields below
 	closing   bool

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"context"
 	"sync"
 	"time"
 
@@ -108,7 +109,7 @@ func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
 		}
 	}
 	all.sort()
-	ctx, span := m.in.span(m.ctx, "MQTT PUBLISH", messages[0].since)
+	ctx, span := m.in.span(m.storeContext(), "MQTT PUBLISH", messages[0].since)
 	if err := m.in.store(ctx, all); err != nil {
 		endSpan(span, unavailable)
 		for _, p := range messages {
@@ -139,6 +140,26 @@ func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
 		_, _ = cl.Net.Conn.Write(acks.Bytes())
 	}
 	return true
+}
+
+// storeLimit is a context in which messages are stored.
+type storeLimit struct {
+	context.Context
+	began  time.Time
+	cancel context.CancelFunc // not needed, because the context's time passes
+}
+
+// storeContext returns a context that ends with m.ctx, and at the latest after storeTimeout, or up
+// to deadlineStep later. Calls within deadlineStep share a context, because creating and ending a
+// context takes three times as long as decoding a sample.
+func (m *MQTT) storeContext() context.Context {
+	now, l := time.Now(), m.storing.Load()
+	if l == nil || now.Sub(l.began) > deadlineStep {
+		ctx, cancel := context.WithTimeout(m.ctx, storeTimeout+deadlineStep)
+		l = &storeLimit{ctx, now, cancel}
+		m.storing.Store(l)
+	}
+	return l.Context
 }
 
 // disconnect closes the connection. An MQTT 5 client gets a DISCONNECT with code first.
