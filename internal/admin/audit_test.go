@@ -122,9 +122,9 @@ func TestFailureThatCannotBeAudited(t *testing.T) {
 	s := start(t)
 	s.store.Fail("Create token", errDisk)
 	s.store.Fail("Audit failed", errDisk)
-	if got := s.do(t, "POST", "/v1/tokens", `{"developer":"Ada","vehicles":"all"}`); got.status != 503 ||
-		got.header.Get("Retry-After") != "1" {
-		t.Errorf("%d %s", got.status, got.body)
+	got := s.want(t, "POST", "/v1/tokens", `{"developer":"Ada","vehicles":"all"}`, 503, "")
+	if got.header.Get("Retry-After") != "1" {
+		t.Errorf("%v", got.header)
 	}
 	if !strings.Contains(s.log.String(), "cannot write the failure of an operation to the audit") {
 		t.Error("the log does not say that the audit is incomplete")
@@ -134,9 +134,7 @@ func TestFailureThatCannotBeAudited(t *testing.T) {
 func TestAuditUnreadable(t *testing.T) {
 	s := start(t)
 	s.store.Fail("AuditPage", errDisk)
-	if got := s.do(t, "GET", "/v1/audit", ""); got.status != 503 || strings.Contains(got.body, "disk") {
-		t.Errorf("%d %s", got.status, got.body)
-	}
+	s.want(t, "GET", "/v1/audit", "", 503, "").lacks(t, "disk")
 }
 
 // TestAudit_Damaged checks the answer of a call that fails because a part of the store is damaged.
@@ -379,9 +377,7 @@ func TestAuditExport(t *testing.T) {
 		s.want(t, "GET", "/v1/audit?"+query, "", 400, says)
 	}
 	s.store.Fail("AuditPage", errDisk)
-	if a := s.do(t, "GET", "/v1/audit?format=csv", ""); a.status != 503 || strings.Contains(a.body, "disk") {
-		t.Errorf("%d %s", a.status, a.body)
-	}
+	s.want(t, "GET", "/v1/audit?format=csv", "", 503, "").lacks(t, "disk")
 }
 
 // TestAuditExportBreaksOff checks that the client gets an error if the store fails in the middle of

@@ -82,11 +82,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 		t.Errorf("without an audit: %q", did)
 	}
 	s.want(t, "POST", "/v1/restore", "{}", http.StatusUnsupportedMediaType, "")
-	if a := s.do(t, "POST", "/v1/restore", "x", func(r *http.Request) {
-		r.Header.Set("Authorization", "Bearer csa_no")
-	}); a.status != http.StatusUnauthorized {
-		t.Errorf("a wrong key: %d %s", a.status, a.body)
-	}
+	s.want(t, "POST", "/v1/restore", "x", http.StatusUnauthorized, "", header("Authorization", "Bearer csa_no"))
 }
 
 // TestBackupKeyOverTheWire checks that only the admin key can get the backup key, and that a

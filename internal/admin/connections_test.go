@@ -267,13 +267,11 @@ func TestHTTP2WithoutAPreface(t *testing.T) {
 // next line after these must report the number of dropped lines.
 func TestLogOfStrangers(t *testing.T) {
 	s := start(t)
-	wrong := func(r *http.Request) { r.Header.Set("Authorization", "Bearer wrong") }
+	wrong := header("Authorization", "Bearer wrong")
 	lines := func() int { return strings.Count(s.log.String(), `"level":"WARN"`) }
 	for range 50 {
 		s.clock.Advance(100 * time.Millisecond) // slow enough for the limit on wrong keys
-		if got := s.do(t, "GET", "/v1/tokens", "", wrong); got.status != http.StatusUnauthorized {
-			t.Fatalf("a wrong key: %d", got.status)
-		}
+		s.want(t, "GET", "/v1/tokens", "", http.StatusUnauthorized, "", wrong)
 	}
 	if n := lines(); n != 10 {
 		t.Errorf("50 wrong keys in 5 s made %d lines", n)

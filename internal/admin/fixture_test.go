@@ -164,13 +164,49 @@ func (s *service) do(t *testing.T, method, path, body string, change ...func(*ht
 	return answer{resp.StatusCode, resp.Header, string(text)}
 }
 
-// want sends a request with the admin key. It fails the test unless the response has the status and
-// contains the text says.
-func (s *service) want(t *testing.T, method, path, body string, status int, says string) {
+// want sends a request, like do. It fails the test unless the response has the status and contains
+// the text says.
+func (s *service) want(
+	t *testing.T, method, path, body string, status int, says string, change ...func(*http.Request),
+) answer {
 	t.Helper()
-	if got := s.do(t, method, path, body); got.status != status || !strings.Contains(got.body, says) {
+	got := s.do(t, method, path, body, change...)
+	if got.status != status || !strings.Contains(got.body, says) {
 		t.Errorf("%s %s %.100s: got %d %s, want %d with %q", method, path, body, got.status, got.body, status, says)
 	}
+	return got
+}
+
+// lacks fails the test if the response contains the text.
+func (a answer) lacks(t *testing.T, text string) {
+	t.Helper()
+	if strings.Contains(a.body, text) {
+		t.Errorf("got %d %s, want it without %q", a.status, a.body, text)
+	}
+}
+
+// wantSecret makes a POST request. The response must have the status, and its body must match the
+// regular expression, whose group is a new secret that the function verify accepts.
+func (s *service) wantSecret(
+	t *testing.T, verify func([]byte, time.Time) (*access.Grant, error), path, body string, status int, pattern string,
+) {
+	t.Helper()
+	got := s.want(t, "POST", path, body, status, "")
+	m := regexp.MustCompile("^" + pattern + "\n$").FindStringSubmatch(got.body)
+	if m == nil {
+		t.Fatalf("%s %s: got %s, want %s", path, body, got.body, pattern)
+	}
+	if _, err := verify([]byte(m[1]), noon); err != nil {
+		t.Errorf("the secret that was shown does not work: %v", err)
+	}
+	if h := got.header; h.Get("Content-Type") != "application/json" || h.Get("Cache-Control") != "no-store" {
+		t.Errorf("headers: %v", h)
+	}
+}
+
+// header returns a function for do that sets a header field of the request.
+func header(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(name, value) }
 }
 
 // refused fails the test unless err is the error of a call that was answered with the status, and

@@ -69,9 +69,7 @@ func TestReady_PerJob(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/readyz/", "/readyz/x", "/readyz/query/x"} {
-		if got := s.do(t, "GET", path, "", withoutKey); got.status != 404 {
-			t.Errorf("%s: %d %q", path, got.status, got.body)
-		}
+		s.want(t, "GET", path, "", 404, "", withoutKey)
 	}
 }
 
@@ -88,20 +86,15 @@ func TestGuard_WaitsForTheTables(t *testing.T) {
 	t.Parallel()
 	filled := make(chan struct{})
 	s := start(t, func(c *admin.Config) { c.Started = filled })
-	if got := s.do(t, "GET", "/readyz", "", withoutKey); got.status != 200 {
-		t.Errorf("readyz: %d %q", got.status, got.body)
-	}
+	s.want(t, "GET", "/readyz", "", 200, "", withoutKey)
 	for _, call := range []string{"POST /v1/tokens/x/revoke", "GET /v1/sources"} {
 		method, path, _ := strings.Cut(call, " ")
-		if got := s.do(t, method, path, ""); got.status != 503 || !strings.Contains(got.body, "try again") ||
-			got.header.Get("Retry-After") != "1" {
-			t.Errorf("%s: %d %q", call, got.status, got.body)
+		if got := s.want(t, method, path, "", 503, "try again"); got.header.Get("Retry-After") != "1" {
+			t.Errorf("%s: %v", call, got.header)
 		}
 	}
 	go close(filled)
-	if got := s.do(t, "POST", "/v1/tokens/x/revoke", ""); got.status != 404 {
-		t.Errorf("afterwards: %d %q", got.status, got.body)
-	}
+	s.want(t, "POST", "/v1/tokens/x/revoke", "", 404, "")
 }
 
 func TestMetrics_NeedNoKey(t *testing.T) {
@@ -125,9 +118,7 @@ func TestMetrics_NeedNoKey(t *testing.T) {
 		}
 	}
 	for _, private := range []string{tok.ID, "Ada", "nobody", "cst_"} {
-		if strings.Contains(got.body, private) {
-			t.Errorf("%q is in the metrics", private)
-		}
+		got.lacks(t, private)
 	}
 }
 
@@ -144,10 +135,7 @@ func TestMetricsKeepAScrapersPlace(t *testing.T) {
 	for range 16 {
 		greedy.Go(func() {
 			for range 20 {
-				if got := s.do(t, "GET", "/metrics", "", withoutKey); got.status != http.StatusOK ||
-					!strings.Contains(got.body, "\ngathered ") {
-					t.Errorf("one of many: %d", got.status)
-				}
+				s.want(t, "GET", "/metrics", "", http.StatusOK, "\ngathered ", withoutKey)
 			}
 		})
 	}
@@ -155,18 +143,16 @@ func TestMetricsKeepAScrapersPlace(t *testing.T) {
 	if n := gathered.Load(); n > 6 {
 		t.Errorf("320 requests in no time gathered the metrics %d times", n)
 	}
-	plain := func(r *http.Request) { r.Header.Set("Accept-Encoding", "identity") }
 	for range 3 {
 		s.clock.Advance(time.Second)
 		want := fmt.Sprintf("\ngathered %d\n", gathered.Load()+1)
-		if got := s.do(t, "GET", "/metrics", "", plain); got.status != http.StatusOK ||
-			!strings.Contains(got.body, want) || got.header.Get("Content-Encoding") != "" {
-			t.Errorf("after a second: %d, not with %q", got.status, want)
+		got := s.want(t, "GET", "/metrics", "", http.StatusOK, want, header("Accept-Encoding", "identity"))
+		if got.header.Get("Content-Encoding") != "" {
+			t.Errorf("not compressed: %v", got.header)
 		}
 	}
-	if got := s.do(t, "GET", "/metrics", "", func(r *http.Request) {
-		r.Header.Set("Accept-Encoding", "gzip")
-	}); got.header.Get("Content-Encoding") != "gzip" || !strings.HasPrefix(got.body, "\x1f\x8b") {
+	got := s.do(t, "GET", "/metrics", "", header("Accept-Encoding", "gzip"))
+	if got.header.Get("Content-Encoding") != "gzip" || !strings.HasPrefix(got.body, "\x1f\x8b") {
 		t.Errorf("compressed: %v", got.header)
 	}
 }
@@ -183,18 +169,15 @@ func (broken) Collect(c chan<- prometheus.Metric) {
 
 func TestMetricsWithABrokenCollector(t *testing.T) {
 	s := start(t, func(c *admin.Config) { c.Registry.MustRegister(broken{}) })
-	got := s.do(t, "GET", "/metrics", "")
-	if got.status != 200 || !strings.Contains(got.body, "carstate_build_info") ||
-		!strings.Contains(s.log.String(), "cannot be read") {
-		t.Errorf("%d, log %s", got.status, s.log.String())
+	s.want(t, "GET", "/metrics", "", 200, "carstate_build_info")
+	if !strings.Contains(s.log.String(), "cannot be read") {
+		t.Errorf("the log says %s", s.log)
 	}
 }
 
 func TestNoGathererNoMetrics(t *testing.T) {
 	s := start(t, func(c *admin.Config) { c.Gatherer, c.Registry = nil, nil })
-	if got := s.do(t, "GET", "/metrics", ""); got.status != 404 {
-		t.Errorf("%d", got.status)
-	}
+	s.want(t, "GET", "/metrics", "", 404, "")
 	s.issue(t)
 }
 
@@ -211,19 +194,13 @@ func TestProbesOnly(t *testing.T) {
 			t.Errorf("%s: %d %q", path, got.status, got.body)
 		}
 	}
-	if got := s.do(t, "GET", "/metrics", ""); got.status != 200 ||
-		!strings.Contains(got.body, `,version="v0-test"} 1`) {
-		t.Errorf("metrics: %d %q", got.status, got.body)
-	}
+	s.want(t, "GET", "/metrics", "", 200, `,version="v0-test"} 1`)
 	for _, call := range []string{"GET /", "GET /login", "POST /login", "GET /v1/tokens", "POST /v1/tokens",
 		"GET /v1/backup", "POST /v1/admin-key/rotate", "GET /v1"} {
 		method, path, _ := strings.Cut(call, " ")
-		for _, change := range []func(*http.Request){withoutKey, func(*http.Request) {}, func(r *http.Request) {
-			r.Header.Set("Authorization", "Bearer ")
-		}} {
-			if got := s.do(t, method, path, "", change); got.status != 404 {
-				t.Errorf("%s: %d %q", call, got.status, got.body)
-			}
+		for _, change := range []func(*http.Request){withoutKey, func(*http.Request) {},
+			header("Authorization", "Bearer ")} {
+			s.want(t, method, path, "", 404, "", change)
 		}
 	}
 }

@@ -62,14 +62,10 @@ func TestBadRequests(t *testing.T) {
 		{"GET", "/v1/sources/nobody", ``, 404, "no such source"},
 		{"DELETE", "/v1/sources/nobody", ``, 404, "no such source"},
 	} {
-		got := s.do(t, tt.method, tt.path, tt.body)
-		if got.status != tt.status || !strings.HasPrefix(got.body, `{"error":"`) ||
-			!strings.Contains(got.body, tt.says) {
-			t.Errorf("%s %s %.100s: %d %s", tt.method, tt.path, tt.body, got.status, got.body)
-		}
-		if strings.Contains(got.body, "oops") || strings.Contains(got.body, "because") ||
-			strings.Count(got.body, "\n") != 1 {
-			t.Errorf("the answer repeats the input, or has several lines: %s", got.body)
+		got := s.want(t, tt.method, tt.path, tt.body, tt.status, tt.says)
+		if !strings.HasPrefix(got.body, `{"error":"`) || strings.Contains(got.body, "oops") ||
+			strings.Contains(got.body, "because") || strings.Count(got.body, "\n") != 1 {
+			t.Errorf("no error, or the answer repeats the input, or has several lines: %s", got.body)
 		}
 	}
 	if did := s.store.Did(); len(did) != 0 {
@@ -89,46 +85,35 @@ func TestBody_MustBeJSON(t *testing.T) {
 		"": 415, "application/x-www-form-urlencoded": 415, "text/plain": 415, "application/jsonx": 415,
 		"application/json": 400, "Application/JSON; charset=utf-8": 400,
 	} {
-		got := s.do(t, "POST", "/v1/tokens", `{}`, func(r *http.Request) { r.Header.Set("Content-Type", value) })
-		if got.status != status {
-			t.Errorf("%q: %d %s", value, got.status, got.body)
-		}
+		s.want(t, "POST", "/v1/tokens", `{}`, status, "", header("Content-Type", value))
 	}
 }
 
 func TestWrongKeys(t *testing.T) {
 	s := start(t)
-	key := func(value string) func(*http.Request) {
-		return func(r *http.Request) { r.Header.Set("Authorization", value) }
-	}
+	key := func(value string) func(*http.Request) { return header("Authorization", value) }
 	another, _ := access.NewSecret(access.AdminKind)
 	token := s.issue(t).AccessToken
 	wrong := []string{"", "Bearer", "Bearer ", "Bearer " + another, "Bearer " + token, "Basic " + s.Key, s.Key,
 		"Bearer  " + s.Key, "Bearer " + s.Key + "x", "Bearer " + s.Key[:39]}
 	s.store.Did()
 	for _, value := range wrong {
-		got := s.do(t, "POST", "/v1/tokens", `{"developer":"Eve","vehicles":"all"}`, key(value))
+		got := s.want(t, "POST", "/v1/tokens", `{"developer":"Eve","vehicles":"all"}`, 401, "admin key", key(value))
 		challenge := `Bearer realm="carstate-admin"`
 		if strings.HasPrefix(value, "Bearer ") && value != "Bearer " {
 			challenge += `, error="invalid_token"`
 		}
-		if got.status != 401 || got.header.Get("WWW-Authenticate") != challenge ||
-			!strings.Contains(got.body, "admin key") {
-			t.Errorf("%d %s", got.status, got.body)
+		if got.header.Get("WWW-Authenticate") != challenge {
+			t.Errorf("%v", got.header)
 		}
 	}
 	// The ten wrong keys above have used up the limit, because the clock does not advance.
-	if got := s.do(t, "GET", "/v1/tokens", "", key("Bearer "+another)); got.status != 429 ||
-		got.header.Get("Retry-After") != "1" {
-		t.Errorf("the eleventh: %d %s", got.status, got.body)
+	if got := s.want(t, "GET", "/v1/tokens", "", 429, "", key("Bearer "+another)); got.header.Get("Retry-After") != "1" {
+		t.Errorf("the eleventh: %v", got.header)
 	}
-	if got := s.do(t, "GET", "/v1/tokens", "", key("bearer "+s.Key)); got.status != 200 {
-		t.Errorf("the right key: %d %s", got.status, got.body)
-	}
+	s.want(t, "GET", "/v1/tokens", "", 200, "", key("bearer "+s.Key))
 	s.clock.Advance(100 * time.Millisecond)
-	if got := s.do(t, "GET", "/v1/tokens", "", key("Bearer "+another)); got.status != 401 {
-		t.Errorf("a tenth of a second later: %d %s", got.status, got.body)
-	}
+	s.want(t, "GET", "/v1/tokens", "", 401, "", key("Bearer "+another))
 	if did := s.store.Did(); len(did) != 0 {
 		t.Errorf("a wrong key reached the keeper: %v", did)
 	}
@@ -158,11 +143,7 @@ func TestEveryCallNeedsTheKey(t *testing.T) {
 			calls++
 			for _, key := range []string{"", "Bearer " + token} {
 				s.clock.Advance(time.Second)
-				if got := s.do(t, m[1], path, "", func(r *http.Request) {
-					r.Header.Set("Authorization", key)
-				}); got.status != 401 {
-					t.Errorf("%s %s: %d", m[1], path, got.status)
-				}
+				s.want(t, m[1], path, "", 401, "", header("Authorization", key))
 			}
 		}
 	}
@@ -259,10 +240,7 @@ func TestOtherOrigins(t *testing.T) {
 		{"Sec-Fetch-Site", "none", 400},
 		{"Origin", s.URL, 400},
 	} {
-		got := s.do(t, "POST", "/v1/tokens", `{}`, func(r *http.Request) { r.Header.Set(tt.header, tt.value) })
-		if got.status != tt.status || !strings.HasPrefix(got.body, `{"error":"`) {
-			t.Errorf("%s: %s: %d %s", tt.header, tt.value, got.status, got.body)
-		}
+		s.want(t, "POST", "/v1/tokens", `{}`, tt.status, `{"error":"`, header(tt.header, tt.value))
 	}
 }
 
@@ -286,13 +264,7 @@ func TestOtherOriginsRead(t *testing.T) {
 		{"none", "navigate", "document", "/v1/tokens", 200},
 		{"cross-site", "cors", "empty", "/healthz", 200},
 	} {
-		got := s.do(t, "GET", tt.path, "", func(r *http.Request) {
-			r.Header.Set("Sec-Fetch-Site", tt.site)
-			r.Header.Set("Sec-Fetch-Mode", tt.mode)
-			r.Header.Set("Sec-Fetch-Dest", tt.dest)
-		})
-		if got.status != tt.status {
-			t.Errorf("%+v: %d", tt, got.status)
-		}
+		s.want(t, "GET", tt.path, "", tt.status, "", header("Sec-Fetch-Site", tt.site), header("Sec-Fetch-Mode", tt.mode),
+			header("Sec-Fetch-Dest", tt.dest))
 	}
 }

@@ -3,7 +3,6 @@ package admin_test
 import (
 	"errors"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -14,31 +13,17 @@ import (
 func TestRotateAnswersExactly(t *testing.T) {
 	s := start(t)
 	tok, src := s.issue(t), s.add(t, "gateway")
-	for _, tt := range []struct{ path, body, want string }{
-		{"/v1/tokens/" + tok.ID + "/rotate", `{"overlap_seconds":3600}`,
-			`^{"id":"` + tok.ID + `","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","expires_at":null,` +
-				`"earlier_until":\["2026-11-20T13:00:00Z"\]}\n$`},
-		{"/v1/tokens/" + tok.ID + "/rotate", `{"overlap_seconds":7200}`,
-			`^{"id":"` + tok.ID + `","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","expires_at":null,` +
-				`"earlier_until":\["2026-11-20T13:00:00Z","2026-11-20T14:00:00Z"\]}\n$`},
-		{"/v1/tokens/" + tok.ID + "/rotate", `{"overlap_seconds":0}`,
-			`^{"id":"` + tok.ID + `","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","expires_at":null,` +
-				`"earlier_until":\[\]}\n$`},
-		{"/v1/sources/gateway/rotate", ``,
-			`^{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","earlier_until":\["2026-11-21T12:00:00Z"\]}\n$`},
+	rotated := `{"id":"` + tok.ID + `","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada","expires_at":null,` +
+		`"earlier_until":\[`
+	for _, tt := range []struct{ body, until string }{
+		{`{"overlap_seconds":3600}`, `"2026-11-20T13:00:00Z"`},
+		{`{"overlap_seconds":7200}`, `"2026-11-20T13:00:00Z","2026-11-20T14:00:00Z"`},
+		{`{"overlap_seconds":0}`, ``},
 	} {
-		got := s.do(t, "POST", tt.path, tt.body)
-		m := regexp.MustCompile(tt.want).FindStringSubmatch(got.body)
-		if got.status != http.StatusOK || m == nil {
-			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
-			continue
-		}
-		_, tokErr := s.store.Tokens.Verify([]byte(m[1]), noon)
-		_, keyErr := s.store.Sources.Verify([]byte(m[1]), noon)
-		if tokErr != nil && keyErr != nil {
-			t.Errorf("the secret that was shown does not work: %v, %v", tokErr, keyErr)
-		}
+		s.wantSecret(t, s.store.Tokens.Verify, "/v1/tokens/"+tok.ID+"/rotate", tt.body, http.StatusOK, rotated+tt.until+`\]}`)
 	}
+	s.wantSecret(t, s.store.Sources.Verify, "/v1/sources/gateway/rotate", ``, http.StatusOK,
+		`{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","earlier_until":\["2026-11-21T12:00:00Z"\]}`)
 	events := s.store.Events()
 	if got, want := events[len(events)-1].Detail, "the old one stays valid for another 24 h"; got != want {
 		t.Errorf("in the audit: got %q, want %q", got, want)

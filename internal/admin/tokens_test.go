@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,35 +19,24 @@ func TestIssueAnswersExactly(t *testing.T) {
 		{
 			`{"developer":"Ada","operations":["throttle_system"],"vehicles":["B","A"],` +
 				`"expires_at":"2027-01-31T12:00:00+01:00","rate":"10/s"}`,
-			`^{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada",` +
+			`{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada",` +
 				`"operations":\["throttle_system"\],"vehicles":\["A","B"\],"expires_at":"2027-01-31T11:00:00Z",` +
-				`"rate":"10/s"}\n$`,
+				`"rate":"10/s"}`,
 		},
 		{
 			`{"developer":"Ada","vehicles":"all"}`,
-			`^{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada",` +
+			`{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada",` +
 				`"operations":\["car_driving_state","throttle_system"\],"vehicles":"all",` +
-				`"expires_at":"2027-02-18T12:00:00Z","rate":""}\n$`,
+				`"expires_at":"2027-02-18T12:00:00Z","rate":""}`,
 		},
 		{
 			`{"developer":"Ada","vehicles":[],"expires_at":null}`,
-			`^{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada",` +
+			`{"id":"cstid[0-9A-Za-z]{12}","access_token":"(cst_[0-9A-Za-z]{36})","developer":"Ada",` +
 				`"operations":\["car_driving_state","throttle_system"\],"vehicles":\[\],"expires_at":null,` +
-				`"rate":""}\n$`,
+				`"rate":""}`,
 		},
 	} {
-		got := s.do(t, "POST", "/v1/tokens", tt.body)
-		m := regexp.MustCompile(tt.want).FindStringSubmatch(got.body)
-		if got.status != http.StatusCreated || m == nil {
-			t.Errorf("%s: %d %s", tt.body, got.status, got.body)
-			continue
-		}
-		if _, err := s.store.Tokens.Verify([]byte(m[1]), noon); err != nil {
-			t.Errorf("the token that was shown does not work: %v", err)
-		}
-		if got.header.Get("Content-Type") != "application/json" || got.header.Get("Cache-Control") != "no-store" {
-			t.Errorf("headers: %v", got.header)
-		}
+		s.wantSecret(t, s.store.Tokens.Verify, "/v1/tokens", tt.body, http.StatusCreated, tt.want)
 	}
 }
 
@@ -94,9 +82,7 @@ func TestTokenListAndShow(t *testing.T) {
 	if raw.body != want {
 		t.Errorf("show:\n got %s\nwant %s", raw.body, want)
 	}
-	if strings.Contains(s.do(t, "GET", "/v1/tokens", "").body, `"vehicles"`) {
-		t.Error("the list shows whole lists of vehicles")
-	}
+	s.do(t, "GET", "/v1/tokens", "").lacks(t, `"vehicles"`)
 }
 
 func TestRevoke_IsFinal(t *testing.T) {

@@ -180,9 +180,7 @@ func TestVehiclesRefusesWhatThereIsNot(t *testing.T) {
 // and that NDJSON has one object per line.
 func TestVehiclesExport(t *testing.T) {
 	s, _ := listing(t)
-	accept := func(kind string) func(*http.Request) {
-		return func(r *http.Request) { r.Header.Set("Accept", kind) }
-	}
+	accept := func(kind string) func(*http.Request) { return header("Accept", kind) }
 	a := s.do(t, "GET", "/v1/vehicles?throttle=anomaly", "", accept("text/csv;q=1, */*"))
 	want := "Anomaly,answered,normal driving,1,2026-11-20T11:59:56Z,answered,anomaly,0,2026-11-20T11:59:56Z\n"
 	if a.header.Get("Content-Type") != "text/csv; charset=utf-8" ||
