@@ -156,28 +156,21 @@ func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 }
 
 // Between returns the SVG path around the area between the curves over and under, which have the
-// same X values. A point of over with Gap set ends the area and begins another. To keep the path
-// short, a point is left out if its X is less than column from that of the last drawn point.
-func Between(over, under []Point, column float64) string {
-	var b strings.Builder
-	for start := 0; start < len(over); {
-		kept := []int{start}
-		end := start + 1
-		for ; end < len(over) && !over[end].Gap; end++ {
-			if over[end].X-over[kept[len(kept)-1]].X >= column {
-				kept = append(kept, end)
-			}
+// same X values. A point of over with Gap set ends the area and begins another. The parameter column
+// keeps the path short, as in [Curve].
+func Between(over, under []Point, column float64) (path string) {
+	for len(over) > 0 {
+		end := 1
+		for end < len(over) && !over[end].Gap {
+			end++
 		}
-		letter := "M"
-		for _, i := range kept {
-			fmt.Fprintf(&b, "%s%.1f %.1f", letter, over[i].X, over[i].Y)
-			letter = "L"
+		ring := slices.Concat(over[:end], under[:end])
+		slices.Reverse(ring[end:])
+		for i := range ring {
+			ring[i].Gap = false
 		}
-		for _, i := range slices.Backward(kept) {
-			fmt.Fprintf(&b, "L%.1f %.1f", under[i].X, under[i].Y)
-		}
-		b.WriteString("Z")
-		start = end
+		path += Curve(ring, column) + "Z"
+		over, under = over[end:], under[end:]
 	}
-	return b.String()
+	return path
 }

@@ -64,6 +64,19 @@ func TestCurve_GapsAndColumns(t *testing.T) {
 	}
 }
 
+// TestBetween_EndsAtGaps checks that the area follows both curves, and that a gap divides it.
+func TestBetween_EndsAtGaps(t *testing.T) {
+	over := []Point{{X: 0, Y: 5}, {X: 0.2, Y: 1}, {X: 0.4, Y: 4}, {X: 3, Y: 6, Gap: true}, {X: 4, Y: 7}}
+	under := []Point{{X: 0, Y: 9}, {X: 0.2, Y: 9}, {X: 0.4, Y: 9}, {X: 3, Y: 8, Gap: true}, {X: 4, Y: 8}}
+	if got, want := Between(over, under, 0), "M0.0 5.0L0.2 1.0L0.4 4.0L0.4 9.0L0.2 9.0L0.0 9.0Z"+
+		"M3.0 6.0L4.0 7.0L4.0 8.0L3.0 8.0Z"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := Between(nil, nil, 1); got != "" {
+		t.Errorf("of no point: got %s", got)
+	}
+}
+
 func TestExtend_MergesEqualValues(t *testing.T) {
 	var spans []Span[int, string]
 	for _, p := range []struct {
