@@ -1,8 +1,8 @@
 package roadmap
 
 import (
-	"bufio"
 	"compress/gzip"
+	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"fmt"
 	"io"
@@ -128,35 +128,30 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 		defer func() { _ = packed.Close() }()               // an error means that the client has disconnected
 		to = packed
 	}
-	out := bufio.NewWriterSize(to, 32<<10)
-	if write(out, s, limit, way) == nil { // an error means that the client has disconnected
-		_ = out.Flush()
+	some := s.Worst[:min(len(s.Worst), limit)]
+	collection := struct {
+		Collection
+		Features features `json:"features"` // in place of those of the Collection
+	}{Collection{
+		Type: "FeatureCollection", At: s.At.UTC(), Known: s.Known, Truncated: s.Known > len(some), Way: way,
+	}, some}
+	if json.MarshalWrite(to, collection) == nil { // an error means that the client has disconnected
+		_, _ = to.Write([]byte("\n"))
 	}
 }
 
-// write writes a [Collection] as JSON, one feature at a time.
-func write(out *bufio.Writer, s Selection, limit int, way []string) error {
-	some := s.Worst[:min(len(s.Worst), limit)]
-	head, err := json.Marshal(Collection{
-		Type: "FeatureCollection", At: s.At.UTC(), Known: s.Known, Truncated: s.Known > len(some), Way: way,
-		Features: []Feature{},
-	})
-	if err != nil {
+// features are stretches that are written as GeoJSON Features, one at a time.
+type features []road.Condition
+
+// MarshalJSONTo writes the stretches as an array.
+func (f features) MarshalJSONTo(e *jsontext.Encoder) error {
+	if err := e.WriteToken(jsontext.BeginArray); err != nil {
 		return err
 	}
-	if _, err := out.Write(head[:len(head)-len("]}")]); err != nil {
-		return err
-	}
-	for i, c := range some {
-		if i > 0 {
-			if err := out.WriteByte(','); err != nil {
-				return err
-			}
-		}
-		if err := json.MarshalWrite(out, feature(c)); err != nil {
+	for _, c := range f {
+		if err := json.MarshalEncode(e, feature(c)); err != nil {
 			return err
 		}
 	}
-	_, err = out.WriteString("]}\n")
-	return err
+	return e.WriteToken(jsontext.EndArray)
 }
