@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,7 +186,7 @@ func (p *Operations) update(
 	if err := mayChange(by, kind); err != nil {
 		return access.Credential{}, err
 	}
-	if known, ok := p.cfg.Tables.Of(kind).Get(name); !ok || !known.Ended.IsZero() && !kind.Policy().Listed {
+	if _, ok := p.Holder(kind, name); !ok {
 		// A name without a record may be any text from a path, so it must not reach the audit.
 		return access.Credential{}, noRecord(kind.Policy().Noun)
 	}
@@ -195,6 +196,16 @@ func (p *Operations) update(
 		return err
 	})
 	return c, err
+}
+
+// Holder returns the holder of a credential that can be changed: the developer of a token, or the
+// name of a source or an operator. ok is false if there is no such credential.
+func (p *Operations) Holder(kind access.Kind, name string) (holder string, ok bool) {
+	known, ok := p.cfg.Tables.Of(kind).Get(name)
+	if !ok || !known.Ended.IsZero() && !kind.Policy().Listed {
+		return "", false
+	}
+	return cmp.Or(known.Developer, name), true
 }
 
 // errAdminOnly is the error for an operator's call that needs the admin key, such as adding an

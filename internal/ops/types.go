@@ -4,6 +4,7 @@ import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"net/http"
+	"slices"
 
 	"carstate/internal/access"
 	"carstate/internal/vehicle"
@@ -12,20 +13,12 @@ import (
 // VehicleList is a set of vehicles in JSON: "all" or a list of vids.
 type VehicleList struct{ access.Vehicles }
 
-// MarshalJSONTo writes the vids in ascending order, one at a time.
+// MarshalJSONTo writes the vids in ascending order.
 func (v VehicleList) MarshalJSONTo(e *jsontext.Encoder) error {
 	if v.All() {
 		return e.WriteToken(jsontext.String("all"))
 	}
-	if err := e.WriteToken(jsontext.BeginArray); err != nil {
-		return err
-	}
-	for id := range v.Sorted() {
-		if err := e.WriteToken(jsontext.String(string(id))); err != nil {
-			return err
-		}
-	}
-	return e.WriteToken(jsontext.EndArray)
+	return json.MarshalEncode(e, slices.Collect(v.Sorted()))
 }
 
 // UnmarshalJSONFrom reads what MarshalJSONTo writes. It accepts the vids in any order.

@@ -13,7 +13,6 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/inwords"
-	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
@@ -90,7 +89,7 @@ func (c *Console) create(
 // rotate returns the handler of the form that gives a credential a new secret.
 func (c *Console) rotate(kind access.Kind, title string, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
-		holder, ok := c.holder(kind, r.PathValue("name"))
+		holder, ok := c.Ops.Holder(kind, r.PathValue("name"))
 		if ends := !kind.Policy().Overlap || r.PostForm.Get("overlap") == "0"; ok && ends &&
 			!c.sure(w, s, r, endOldSecret.about(holder, kind)) {
 			return
@@ -123,7 +122,7 @@ func (c *Console) rotate(kind access.Kind, title string, show listing) handler {
 // credential: for NAME in ask, and for %s in notice.
 func (c *Console) end(kind access.Kind, ask question, notice string, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
-		if holder, ok := c.holder(kind, r.PathValue("name")); ok && !c.sure(w, s, r, ask.about(holder, kind)) {
+		if holder, ok := c.Ops.Holder(kind, r.PathValue("name")); ok && !c.sure(w, s, r, ask.about(holder, kind)) {
 			return
 		}
 		ended, err := c.Ops.End(r.Context(), s.who, kind, r.PathValue("name"))
@@ -174,7 +173,7 @@ func (c *Console) grant(kind access.Kind, show listing) handler {
 		case all && len(lists[0])+len(lists[1]) > 0:
 			err = errors.New("choose all vehicles, or list the vehicles to add and to remove")
 		case all || form.Has("only"):
-			if holder, ok := c.holder(kind, name); all && ok && !c.sure(w, s, r, grantAll[kind].about(holder, kind)) {
+			if holder, ok := c.Ops.Holder(kind, name); all && ok && !c.sure(w, s, r, grantAll[kind].about(holder, kind)) {
 				return
 			}
 			_, err = c.Ops.ChangeCredential(r.Context(), s.who, kind, name, access.Change{Vehicles: &vehicles})
@@ -230,20 +229,6 @@ func (c *Console) expiryOf(form url.Values) (time.Time, error) {
 		return time.Time{}, errors.New("choose when it expires")
 	}
 	return c.Now().Add(time.Duration(days) * 24 * time.Hour), nil
-}
-
-// holder returns the holder of the credential with this name: the developer of a token, or the name
-// itself for a source or an operator. ok is false if there is no such credential.
-func (c *Console) holder(kind access.Kind, name string) (holder string, ok bool) {
-	switch kind {
-	case access.TokenKind:
-		t, err := c.Ops.Token(name)
-		return t.Developer, err == nil
-	case access.SourceKind:
-		_, err := c.Ops.Source(name)
-		return name, err == nil
-	}
-	return name, slices.ContainsFunc(c.Ops.Operators(), func(o ops.OperatorSummary) bool { return o.Name == name })
 }
 
 // question has the texts of a page that asks for confirmation before an operation that cannot be

@@ -26,9 +26,9 @@ type FleetCounts struct {
 	// Unknown is the number of vehicles that never had a speed reading.
 	Stale, Unknown int
 
-	// ThrottleNormal and Anomaly are the numbers of vehicles in these throttle states. Vehicles
-	// with a stale throttle verdict are not counted.
-	ThrottleNormal, Anomaly int
+	// Anomaly is the number of vehicles with a throttle anomaly. Vehicles with a stale throttle
+	// verdict are not counted.
+	Anomaly int
 
 	// Ages holds the numbers of vehicles by the age of their newest verdict; see ageLimits.
 	Ages [7]int
@@ -61,12 +61,8 @@ func countFleet(f Fleet, now time.Time, maxAge time.Duration) FleetCounts {
 		default:
 			s.Unknown++
 		}
-		if a.Throttle.At(t, maxAge) == vehicle.Answered {
-			if a.Throttle.System == vehicle.ThrottleAnomaly {
-				s.Anomaly++
-			} else {
-				s.ThrottleNormal++
-			}
+		if a.Throttle.At(t, maxAge) == vehicle.Answered && a.Throttle.System == vehicle.ThrottleAnomaly {
+			s.Anomaly++
 		}
 		age, class := t.Sub(max(a.Driving.Time, a.Throttle.Time)), 0
 		for class < len(ageLimits) && age > ageLimits[class] {

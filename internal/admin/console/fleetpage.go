@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"carstate/internal/admin/throughput"
 	"carstate/internal/inwords"
 	"carstate/internal/store/codec"
+	"carstate/internal/vehicle"
 )
 
 // fewListed is the maximum number of vehicles in a list on the fleet page.
@@ -41,7 +43,8 @@ func (l listView) More() int { return max(0, l.Total-len(l.Rows)) }
 
 // listRow is one vehicle in a list.
 type listRow struct {
-	Watched
+	ID     vehicle.ID
+	Since  time.Time
 	Reason string
 }
 
@@ -51,17 +54,11 @@ type flowView struct {
 	Over             string
 	Samples, Queries float64 // per second
 	P99              string
-	Refused          []refusedKind
+	Refused          []throughput.Refusals
 	Streams          []streamBar
 	FeedAge          string // empty: unknown
 	Backlog          string // empty: unknown
 	Ready, Writable  string // why the node is not ready, or not writable; empty if it is
-}
-
-// refusedKind has the numbers of refusals of one kind, such as "sample", by reason.
-type refusedKind struct {
-	Kind    string
-	Reasons []throughput.Reason
 }
 
 // bar is one bar of a chart.
@@ -149,8 +146,8 @@ func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) li
 // on the list. If the state of the vehicle cannot be read at present, the row says so in place of
 // the reason. The result ok is false if the vehicle was forgotten just now, because then no page
 // may name it.
-func (c *Console) listRow(ctx context.Context, list string, x Watched) (row listRow, ok bool) {
-	s, ok, err := c.Ops.State(ctx, x.ID)
+func (c *Console) listRow(ctx context.Context, list string, x watched) (row listRow, ok bool) {
+	s, ok, err := c.Ops.State(ctx, x.id)
 	since, reason := s.Traffic.Changed, ""
 	switch {
 	case err != nil:
@@ -162,28 +159,17 @@ func (c *Console) listRow(ctx context.Context, list string, x Watched) (row list
 	default:
 		since, reason = s.ThrottleMemory.Alarm.Since, s.ExplainThrottle().Text
 	}
-	if x.Since.UnixMilli() == 0 {
-		// The time when the verdict began was not known when the vehicle was listed, so it is taken
-		// from the vehicle's state. For an anomaly that a trouble code has caused, the state does
-		// not contain this time either. The page then shows the time of the reading.
-		x.Since = x.Read
-		if since != 0 {
-			x.Since = since.Time()
-		}
-	}
-	return listRow{x, reason}, true
+	// If the time when the verdict began was not known when the vehicle was listed, it is taken from
+	// the vehicle's state. For an anomaly that a trouble code has caused, the state does not contain
+	// this time either. The page then shows the time of the reading.
+	return listRow{x.id, cmp.Or(x.since, since, x.read).Time(), reason}, true
 }
 
 func (c *Console) flow() flowView {
 	now, r := c.Monitor.flow()
 	v := flowView{
 		Known: r.Over > 0, Over: inwords.Duration(r.Over.Round(time.Second)), Samples: r.Samples, Queries: r.Queries,
-	}
-	for _, k := range []refusedKind{{"sample", r.SamplesRefused}, {"key", r.KeysRefused},
-		{"connection", r.ConnectionsRefused}, {"query", r.QueriesRefused}} {
-		if len(k.Reasons) > 0 {
-			v.Refused = append(v.Refused, k)
-		}
+		Refused: r.Refused,
 	}
 	switch {
 	case r.P99 == 0:

@@ -31,7 +31,7 @@ type Monitor struct {
 	cost    time.Duration        // duration of the latest count
 	figures []throughput.Figures // of the last minute, oldest first
 
-	jams, anomalies []Watched // as of listedAt
+	jams, anomalies []watched // as of listedAt
 	listedAt        time.Time
 }
 
@@ -142,7 +142,7 @@ func (m *Monitor) counts() FleetCounts {
 // lists returns the vehicles in a jam and the vehicles with an anomaly. In each list, the vehicle
 // whose verdict began last is first. The lists are at most countMaxAge old. The slices are shared
 // between callers and must not be changed.
-func (m *Monitor) lists() (jams, anomalies []Watched) {
+func (m *Monitor) lists() (jams, anomalies []watched) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()

@@ -36,9 +36,8 @@ func TestCountFleet(t *testing.T) {
 	put(7, vehicle.DrivingVerdict{}, good(8*24*time.Hour))
 	s := countFleet(table, noon, 5*time.Minute)
 	want := FleetCounts{
-		At: noon, Vehicles: 27, Normal: 2, Slow: 3, Jam: 4, NotDriving: 6, Stale: 5, Unknown: 7, ThrottleNormal: 5,
-		Anomaly: 4,
-		Ages:    [7]int{2, 3, 10, 5, 0, 0, 7},
+		At: noon, Vehicles: 27, Normal: 2, Slow: 3, Jam: 4, NotDriving: 6, Stale: 5, Unknown: 7, Anomaly: 4,
+		Ages: [7]int{2, 3, 10, 5, 0, 0, 7},
 	}
 	if s != want {
 		t.Errorf("%+v, want\n%+v", s, want)
@@ -87,7 +86,7 @@ func TestWatchlistIsBounded(t *testing.T) {
 		t.Errorf("%d are listed, one that has left: %t", len(w.jams), ok)
 	}
 	all := w.listed(w.jams, noon, 5*time.Minute)
-	if len(all) != maxWatched || all[maxWatched-1].ID != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
+	if len(all) != maxWatched || all[maxWatched-1].id != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
 		t.Errorf("%d are listed, and the last one is %+v", len(all), all[len(all)-1])
 	}
 	w.dropStale(noon.Add(time.Hour), 5*time.Minute)
@@ -114,7 +113,8 @@ func TestAnomalySince(t *testing.T) {
 		putState(w, "carA", s)
 	}
 	page := w.listed(w.anomalies, noon.Add(2*time.Minute), 5*time.Minute)
-	if len(page) != 1 || !page[0].Since.Equal(noon) || !page[0].Read.Equal(noon.Add(2*time.Minute)) {
+	if len(page) != 1 || page[0].since != vehicle.At(noon) ||
+		page[0].read != vehicle.At(noon.Add(2*time.Minute)) {
 		t.Errorf("got %+v, want one anomaly since %v", page, noon)
 	}
 }

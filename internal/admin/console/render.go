@@ -146,17 +146,16 @@ func pageNumber(r *http.Request) int {
 
 // paging is the navigation between the pages of a list.
 type paging struct {
-	From, To, Of       int // numbers of the first and last record shown, and of all records
-	Previous, Next     int // page numbers; 0: none
-	Number, PagesInAll int
-	Path               string // the page number is appended to it
+	From, To, Of   int // numbers of the first and last record shown, and of all records
+	Previous, Next int // page numbers; 0: none
+	PagesInAll     int
+	Path           string // the page number is appended to it
 }
 
 func newPaging(path string, number, size, of int) paging {
 	last := max(1, (of+size-1)/size)
 	number = min(number, last)
-	p := paging{From: (number-1)*size + 1, To: min(number*size, of), Of: of, Number: number, PagesInAll: last,
-		Path: path}
+	p := paging{From: (number-1)*size + 1, To: min(number*size, of), Of: of, PagesInAll: last, Path: path}
 	if number > 1 {
 		p.Previous = number - 1
 	}

@@ -23,14 +23,11 @@ type watchlist struct {
 	anomalies map[vehicle.ID]watched
 }
 
-// watched holds the time when a verdict began, and the time of the reading that it is based on.
-type watched struct{ since, read vehicle.UnixMilli }
-
-// Watched is one vehicle in the list of jams or of anomalies.
-type Watched struct {
-	ID    vehicle.ID
-	Since time.Time // the Unix epoch: unknown until the state is read
-	Read  time.Time // time of the reading that the verdict is based on
+// watched is one vehicle in the list of jams or of anomalies.
+type watched struct {
+	id    vehicle.ID
+	since vehicle.UnixMilli // when the verdict began; 0: unknown until the state is read
+	read  vehicle.UnixMilli // time of the reading that the verdict is based on
 }
 
 func newWatchlist() *watchlist {
@@ -55,47 +52,40 @@ func (w *watchlist) put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 			}
 		}
 	}
-	w.note(w.jams, id, jam, watched{jamSince, d.Time})
-	w.note(w.anomalies, id, anomaly, watched{anomalySince, t.Time})
+	w.note(w.jams, jam, watched{id, jamSince, d.Time})
+	w.note(w.anomalies, anomaly, watched{id, anomalySince, t.Time})
 }
 
-// note adds a vehicle with the times x to a list, or removes the vehicle from the list:
-//
-//   - If listed is true, note adds the vehicle, or replaces the times of a vehicle that is in the
-//     list. It adds no vehicle to a full list.
-//   - If listed is false, note removes the vehicle.
-//
-// The caller holds mu.
-func (w *watchlist) note(list map[vehicle.ID]watched, id vehicle.ID, listed bool, x watched) {
+// note adds the vehicle x to a list, or replaces its times if it is in the list. It adds no vehicle
+// to a full list. If listed is false, note removes the vehicle. The caller holds mu.
+func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 	if !listed {
-		if len(list) > 0 {
-			delete(list, id)
-		}
+		delete(list, x.id)
 		return
 	}
-	if _, known := list[id]; known || len(list) < maxWatched {
-		list[id] = x
+	if _, known := list[x.id]; known || len(list) < maxWatched {
+		list[x.id] = x
 	}
 }
 
 // listed returns the vehicles of a list, without those whose verdict is too old at the time now:
 // its reading is more than maxAge ago. If maxAge is 0, no verdict is too old. The vehicle whose
 // verdict began last is first.
-func (w *watchlist) listed(list map[vehicle.ID]watched, now time.Time, maxAge time.Duration) []Watched {
+func (w *watchlist) listed(list map[vehicle.ID]watched, now time.Time, maxAge time.Duration) []watched {
 	oldest := vehicle.UnixMilli(0)
 	if maxAge > 0 {
 		oldest = vehicle.At(now.Add(-maxAge))
 	}
 	w.mu.Lock()
-	all := make([]Watched, 0, len(list))
-	for id, x := range list {
+	all := make([]watched, 0, len(list))
+	for _, x := range list {
 		if x.read >= oldest {
-			all = append(all, Watched{id, x.since.Time(), x.read.Time()})
+			all = append(all, x)
 		}
 	}
 	w.mu.Unlock()
-	slices.SortFunc(all, func(a, b Watched) int {
-		return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.ID, b.ID))
+	slices.SortFunc(all, func(a, b watched) int {
+		return cmp.Or(cmp.Compare(b.since, a.since), cmp.Compare(a.id, b.id))
 	})
 	return all
 }

@@ -4,7 +4,6 @@ package throughput
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -18,19 +17,23 @@ import (
 // Figures are the values of this node's metrics at one time.
 type Figures struct {
 	At       time.Time
-	accepted float64            // samples
-	queries  float64            // car driving state and throttle system queries
-	samples  map[string]float64 // refused samples, by reason
-	refused  map[string]float64 // refused queries, by outcome
-	keys     map[string]float64 // refused keys of sources, by reason
-	conns    map[string]float64 // refused MQTT connections, by reason
-	buckets  []bucket           // histogram of query durations, shortest first
-	observed float64            // number of queries in the histogram
+	accepted float64              // samples
+	queries  float64              // car driving state and throttle system queries
+	refused  map[refusals]float64 // refused samples, keys of sources, MQTT connections, and queries
+	buckets  []bucket             // histogram of query durations, shortest first
+	observed float64              // number of queries in the histogram
 
 	FeedAge float64 // seconds; negative: unknown
 	Backlog float64 // seconds; negative: unknown
 	Streams map[string]Fill
 }
+
+// refusals are the refusals of one of the kinds, for one reason. The reason of a refused query is its
+// outcome.
+type refusals struct{ kind, reason string }
+
+// kinds are the kinds of refusals, in the order in which pages show them.
+var kinds = []string{"sample", "key", "connection", "query"}
 
 // bucket is one bucket of the cumulative histogram of query durations. The field count is the
 // number of queries that took at most as long as the field seconds.
@@ -49,8 +52,7 @@ var None = Figures{FeedAge: -1, Backlog: -1}
 // exist depends on the node's roles and engine. If a metric is missing, its figure is zero; but
 // FeedAge and Backlog are then -1, which means unknown.
 func Read(g prometheus.Gatherer, now time.Time) Figures {
-	f := Figures{At: now, samples: map[string]float64{}, refused: map[string]float64{}, keys: map[string]float64{},
-		conns: map[string]float64{}, Streams: map[string]Fill{}, FeedAge: -1, Backlog: -1}
+	f := Figures{At: now, refused: map[refusals]float64{}, Streams: map[string]Fill{}, FeedAge: -1, Backlog: -1}
 	families, _ := g.Gather() // with an error, Gather still returns the metrics that could be collected
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -80,20 +82,20 @@ func (f *Figures) take(name string, labels map[string]string, value float64) {
 	case ingest.MetricAccepted:
 		f.accepted += value
 	case ingest.MetricRefused:
-		f.samples[labels["reason"]] += value
+		f.refused[refusals{"sample", labels["reason"]}] += value
 	case ingest.MetricKeysRefused:
-		f.keys[labels["reason"]] += value
+		f.refused[refusals{"key", labels["reason"]}] += value
 	case ingest.MetricConnectionsRefused:
 		// A refused key is counted above. A connection without a login may be a health check.
 		if why := labels["reason"]; why != "credentials" && why != "no_connect" {
-			f.conns[why] += value
+			f.refused[refusals{"connection", why}] += value
 		}
 	case query.MetricQueries:
 		if labels["operation"] != "none" {
 			f.queries += value
 		}
 		if o := labels["outcome"]; !slices.Contains(answeredOutcomes, o) {
-			f.refused[o] += value
+			f.refused[refusals{"query", o}] += value
 		}
 	case store.MetricFeedAge:
 		f.FeedAge = max(f.FeedAge, value)
@@ -112,8 +114,13 @@ type Rates struct {
 	Samples, Queries float64       // per second
 	P99              float64       // seconds; 0: no queries
 	Beyond           bool          // P99 is beyond the last bucket; the value is then the bucket's bound
+	Refused          []Refusals    // the kinds that have refusals
+}
 
-	SamplesRefused, KeysRefused, ConnectionsRefused, QueriesRefused []Reason
+// Refusals are the refusals of one kind, the most frequent reason first.
+type Refusals struct {
+	Kind    string // "sample", "key" (of a source), "connection" (by MQTT) or "query"
+	Reasons []Reason
 }
 
 // Reason is the number of refusals for one reason.
@@ -134,25 +141,22 @@ func Between(old, now *Figures) Rates {
 		return max(0, n) / r.Over.Seconds()
 	}
 	r.Samples, r.Queries = each(now.accepted-old.accepted), each(now.queries-old.queries)
-	r.SamplesRefused = reasons(old.samples, now.samples, each)
-	r.KeysRefused = reasons(old.keys, now.keys, each)
-	r.ConnectionsRefused = reasons(old.conns, now.conns, each)
-	r.QueriesRefused = reasons(old.refused, now.refused, each)
-	r.P99, r.Beyond = quantile(.99, old.buckets, now.buckets, now.observed-old.observed)
-	return r
-}
-
-// reasons lists all reasons for which something was refused since the node started, the most
-// frequent first. The parameters old and now hold the numbers of refusals by reason, at two times.
-// The function each converts the increase between these times into a rate per second.
-func reasons(old, now map[string]float64, each func(float64) float64) (list []Reason) {
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		if n := now[name]; n > 0 {
-			list = append(list, Reason{name, n, each(n - old[name])})
+	for _, kind := range kinds {
+		k := Refusals{Kind: kind}
+		for of, n := range now.refused {
+			if of.kind == kind && n > 0 {
+				k.Reasons = append(k.Reasons, Reason{of.reason, n, each(n - old.refused[of])})
+			}
+		}
+		slices.SortFunc(k.Reasons, func(a, b Reason) int {
+			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
+		})
+		if k.Reasons != nil {
+			r.Refused = append(r.Refused, k)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Reason) int { return cmp.Compare(b.Count, a.Count) })
-	return list
+	r.P99, r.Beyond = quantile(.99, old.buckets, now.buckets, now.observed-old.observed)
+	return r
 }
 
 // quantile estimates the quantile q, from 0 to 1, of the query durations that were added to a

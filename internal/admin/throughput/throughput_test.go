@@ -1,6 +1,7 @@
 package throughput
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -62,18 +63,10 @@ func TestBetween(t *testing.T) {
 	if r.Samples != 12 || r.Queries != 5 || now.FeedAge != .5 || now.Streams["STATES"] != (Fill{10, 100}) {
 		t.Errorf("%+v, %+v", r, now)
 	}
-	if len(r.SamplesRefused) != 1 || r.SamplesRefused[0] != (Reason{"time", 40, 4}) {
-		t.Errorf("samples refused: %+v", r.SamplesRefused)
-	}
-	if len(r.KeysRefused) != 1 || r.KeysRefused[0] != (Reason{"unknown", 20, 2}) {
-		t.Errorf("got keys refused %+v, want 20 unknown", r.KeysRefused)
-	}
-	if len(r.ConnectionsRefused) != 1 || r.ConnectionsRefused[0] != (Reason{"share", 10, 1}) {
-		t.Errorf("got connections refused %+v, want 10 beyond the share", r.ConnectionsRefused)
-	}
-	if len(r.QueriesRefused) != 2 || r.QueriesRefused[0] != (Reason{"rate_limited", 7, 0}) ||
-		r.QueriesRefused[1] != (Reason{"not_found", 5, .5}) {
-		t.Errorf("queries refused: %+v", r.QueriesRefused)
+	if want := []Refusals{{"sample", []Reason{{"time", 40, 4}}}, {"key", []Reason{{"unknown", 20, 2}}},
+		{"connection", []Reason{{"share", 10, 1}}},
+		{"query", []Reason{{"rate_limited", 7, 0}, {"not_found", 5, .5}}}}; !reflect.DeepEqual(r.Refused, want) {
+		t.Errorf("refused: got %+v, want %+v", r.Refused, want)
 	}
 	if r.P99 != 2 || r.Beyond { // 98 of 100 took up to 1 s, 99 up to 2 s
 		t.Errorf("p99: %v", r.P99)
