@@ -14,8 +14,6 @@ import (
 	"carstate/internal/access"
 	"carstate/internal/admin"
 	"carstate/internal/admin/client"
-	"carstate/internal/ops"
-	"carstate/internal/ops/opstest"
 )
 
 // fails makes a call that must fail and returns the error's text, which must not contain a secret.
@@ -169,48 +167,34 @@ func TestClient_OverTLS(t *testing.T) {
 
 // busyServer starts a server with one call in progress, which lasts until the channel leave is
 // closed. The channel answered receives the call's error.
-func busyServer(
-	t *testing.T,
-) (server *admin.Server, c *client.Client, leave chan struct{}, answered, served chan error) {
+func busyServer(t *testing.T) (s *service, leave chan struct{}, answered chan error) {
 	t.Helper()
-	key, hash := access.NewSecret(access.AdminKind)
-	store := opstest.New()
-	entered, leave := make(chan struct{}), make(chan struct{})
-	store.Before = func(_ context.Context, method string) {
+	s = start(t)
+	entered, leave, answered := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	s.store.Before = func(_ context.Context, method string) {
 		if method == "Create source" {
 			close(entered)
 			<-leave
 		}
 	}
-	config := store.Config()
-	config.AdminKey = hash
-	server = admin.New(admin.Config{Ops: ops.New(config)})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	answered, served = make(chan error, 1), make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	c = &client.Client{URL: "http://" + l.Addr().String(), Key: key,
-		HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	go func() {
-		_, err := c.AddSource(context.Background(), access.Request{Name: "a", Vehicles: access.AllVehicles()})
+		_, err := s.AddSource(context.Background(), access.Request{Name: "a", Vehicles: access.AllVehicles()})
 		answered <- err
 	}()
 	<-entered
-	return server, c, leave, answered, served
+	return s, leave, answered
 }
 
 // TestShutdownWaits checks that, during a shutdown, a call in progress is answered and a new call
 // is not.
 func TestShutdownWaits(t *testing.T) {
-	server, c, leave, answered, served := busyServer(t)
+	s, leave, answered := busyServer(t)
 	stopped := make(chan error, 1)
-	go func() { stopped <- server.Shutdown(context.Background()) }()
-	if err := <-served; err != nil {
+	go func() { stopped <- s.server.Shutdown(context.Background()) }()
+	if err := <-s.served; err != nil {
 		t.Fatalf("serve: %v", err)
 	}
-	expect(t, fails(t, c, t.Context()), "no carstate answers")
+	expect(t, fails(t, s.Client, t.Context()), "no carstate answers")
 	close(leave)
 	if err := errors.Join(<-answered, <-stopped); err != nil {
 		t.Error(err)
@@ -220,14 +204,14 @@ func TestShutdownWaits(t *testing.T) {
 // TestShutdownGivesUp checks a shutdown whose context ends before the call in progress. The server
 // must close the connection, so that the caller gets an error.
 func TestShutdownGivesUp(t *testing.T) {
-	server, _, leave, answered, served := busyServer(t)
+	s, leave, answered := busyServer(t)
 	defer close(leave)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := server.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+	if err := s.server.Shutdown(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("shutdown: %v", err)
 	}
-	if err := <-served; err != nil {
+	if err := <-s.served; err != nil {
 		t.Errorf("serve: %v", err)
 	}
 	if err := <-answered; err == nil {

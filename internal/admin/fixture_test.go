@@ -40,6 +40,8 @@ type service struct {
 	log    *testkit.Buffer
 	clock  *testkit.Clock
 	passed *testkit.Buffer // the admin key, the headers of all requests, and the bodies of all responses
+	server *admin.Server
+	served chan error // receives the result of Serve, and is then closed
 }
 
 // errDisk is an error of the store whose text must not be shown to a caller.
@@ -86,16 +88,16 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 		Transport:     recorder{transport, s.passed},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	server, served := admin.New(cfg), make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	s.server, s.served = admin.New(cfg), make(chan error, 1)
+	go func() { s.served <- s.server.Serve(l); close(s.served) }()
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if err := server.Shutdown(ctx); err != nil {
+		if err := s.server.Shutdown(ctx); err != nil {
 			t.Errorf("shutdown: %v", err)
 		}
-		if err := <-served; err != nil {
+		if err := <-s.served; err != nil {
 			t.Errorf("serve: %v", err)
 		}
 		s.checkSecrets(t)
