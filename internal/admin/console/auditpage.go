@@ -72,7 +72,7 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 	if err != nil {
 		refusal := c.Ops.Explain("audit.list", err)
 		if err = refusal; refusal.Status != http.StatusBadRequest {
-			c.fail(w, s, refusal.Status, "Audit", refusal.Error())
+			c.fail(w, s, "Audit", err)
 			return
 		}
 	}
@@ -89,7 +89,7 @@ func (c *Console) findEvents(w http.ResponseWriter, r *http.Request, s *session)
 	if vid := strings.TrimSpace(r.PostForm.Get("vid")); vid != "" {
 		id, err := vehicle.ParseID(vid)
 		if err != nil {
-			c.fail(w, s, http.StatusBadRequest, "Audit", err.Error())
+			c.fail(w, s, "Audit", err)
 			return
 		}
 		form.Set("vehicle", c.Ops.VehicleMark(id))

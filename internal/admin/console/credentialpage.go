@@ -13,6 +13,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/inwords"
+	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
@@ -331,8 +332,8 @@ func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, kind 
 		return true
 	}
 	back := listOf(kind)
-	c.fail(w, s, http.StatusConflict, "Already done",
-		"this form was sent before, so nothing was done: go to "+strings.ToUpper(back[:1])+back[1:])
+	c.fail(w, s, "Already done", ops.Refuse(http.StatusConflict,
+		"this form was sent before, so nothing was done: go to %s", strings.ToUpper(back[:1])+back[1:]))
 	return false
 }
 

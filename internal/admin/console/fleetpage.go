@@ -84,10 +84,10 @@ func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, s *session) 
 	})
 }
 
-func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request) {
+func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request, s *session) {
 	hours := c.hours(r)
-	c.serveLive(w, r, func(ctx context.Context) (parts, error) {
-		v := c.fleetView(ctx, rootOf(r), hours)
+	c.serveLive(w, r, s, func(ctx context.Context) (parts, error) {
+		v := c.fleetView(ctx, s.root, hours)
 		return c.parts("fleet", v, "now", "chart", "jam", "anomaly", "flow", "refused", "ages", "engine")
 	})
 }

@@ -33,14 +33,11 @@ const unknownYet = "?unknown"
 // serveLive keeps a page up to date: it sends the changed parts of the page as server-sent events.
 // The function render returns all parts of the page. serveLive ends when the browser disconnects,
 // the session ends, the console is closed, or render returns errAnotherPage. It also ends after
-// streamLife; the browser then connects again. If there is no session, serveLive answers with the
-// status 401; if too many live pages are open, with 503.
-func (c *Console) serveLive(w http.ResponseWriter, r *http.Request, render func(context.Context) (parts, error)) {
-	s := c.sessions.of(r, false)
-	if s == nil {
-		http.Error(w, "log in first", http.StatusUnauthorized)
-		return
-	}
+// streamLife; the browser then connects again. If too many live pages are open, serveLive answers
+// with the status 503.
+func (c *Console) serveLive(
+	w http.ResponseWriter, r *http.Request, s *session, render func(context.Context) (parts, error),
+) {
 	if !c.streams.take(s) {
 		w.Header().Set("Retry-After", "60")
 		http.Error(w, "too many pages are open: close some", http.StatusServiceUnavailable)

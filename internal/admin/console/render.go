@@ -56,8 +56,8 @@ func (c *Console) showTo(w http.ResponseWriter, s *session, status int, name str
 	c.show(w, status, name, p)
 }
 
-// showForm is like showTo, for a page with a form. If the form was submitted and refused, the
-// parameter err says why. For a new form, err is nil.
+// showForm is like showTo, for a page with a form or a list. If the form was submitted or the list
+// was requested, and this was refused, the parameter err says why. Otherwise, err is nil.
 func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name string, p page) {
 	status := http.StatusOK
 	if err != nil {
@@ -67,8 +67,8 @@ func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name st
 }
 
 // fail answers with a page that says what went wrong.
-func (c *Console) fail(w http.ResponseWriter, s *session, status int, title, problem string) {
-	c.showTo(w, s, status, "failed", page{Title: title, Problem: problem})
+func (c *Console) fail(w http.ResponseWriter, s *session, title string, err error) {
+	c.showForm(w, s, err, "failed", page{Title: title})
 }
 
 // nothing answers a request for a page that does not exist.
@@ -82,12 +82,11 @@ func (c *Console) nothing(w http.ResponseWriter, _ *http.Request, s *session) {
 // parameter action is the name of the operation in the log.
 func (c *Console) export(w http.ResponseWriter, s *session, title, action, format string, serve func() error) {
 	if _, known := ops.ExportFormats[format]; !known {
-		c.fail(w, s, http.StatusBadRequest, title, "format is ndjson or csv")
+		c.fail(w, s, title, errors.New("format is ndjson or csv"))
 		return
 	}
 	if err := serve(); err != nil {
-		refusal := c.Ops.Explain(action, err)
-		c.fail(w, s, refusal.Status, title, refusal.Error())
+		c.fail(w, s, title, c.Ops.Explain(action, err))
 	}
 }
 

@@ -100,8 +100,8 @@ func (c *Console) roadsPage(w http.ResponseWriter, _ *http.Request, s *session) 
 	c.showTo(w, s, http.StatusOK, "roads", p)
 }
 
-func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request) {
-	c.serveLive(w, r, func(context.Context) (parts, error) {
+func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request, s *session) {
+	c.serveLive(w, r, s, func(context.Context) (parts, error) {
 		v := c.roadsView()
 		switch {
 		case v.Empty() != r.URL.Query().Has("unknown"): // the first stretches have become known
@@ -114,8 +114,8 @@ func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request) {
 }
 
 // stretches answers with the stretches of road that the map of all roads shows, as GeoJSON.
-func (c *Console) stretches(w http.ResponseWriter, r *http.Request) {
-	if c.roads == nil || c.sessions.of(r, false) == nil {
+func (c *Console) stretches(w http.ResponseWriter, r *http.Request, _ *session) {
+	if c.roads == nil {
 		c.noMap(w)
 		return
 	}
@@ -127,18 +127,18 @@ func (c *Console) stretches(w http.ResponseWriter, r *http.Request) {
 	roadmap.Serve(w, r, c.roads.Within(box, c.Now()), limit, nil)
 }
 
-// noMap answers a request for a map's data with the status 401. Its callers use it if there is no
-// session, no map, or no valid vid in the path. The script that draws the map then reloads the
-// page, so that the browser gets the login or a page without a map.
+// noMap answers a request for the data of a map that does not exist. The status is that of a request
+// without a session: the script that draws the map then reloads the page, so that the browser gets a
+// page without a map.
 func (c *Console) noMap(w http.ResponseWriter) {
-	http.Error(w, "log in first", http.StatusUnauthorized)
+	http.Error(w, "there is no map", http.StatusUnauthorized)
 }
 
 // vehicleStretches answers with the data of the map on a vehicle's page, as GeoJSON: the stretches
 // of road around the car, and which of them the car drove last.
-func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request) {
+func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request, _ *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
-	if c.roads == nil || c.sessions.of(r, false) == nil || err != nil {
+	if c.roads == nil || err != nil {
 		c.noMap(w)
 		return
 	}

@@ -14,6 +14,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/admin/roadmap"
+	"carstate/internal/ops"
 )
 
 // New returns a console.
@@ -69,8 +70,8 @@ func (c *Console) routes() *http.ServeMux {
 	form := func(path string, limit int64, done handler) {
 		page("POST "+path, func(w http.ResponseWriter, r *http.Request, s *session) {
 			if !parseForm(w, r, limit) {
-				c.fail(w, s, http.StatusRequestEntityTooLarge, "Not done", "the form is too long: for a list of more "+
-					"than about 40,000 vehicles, use the command line, --vehicles @FILE")
+				c.fail(w, s, "Not done", ops.Refuse(http.StatusRequestEntityTooLarge, "the form is too long: for a list "+
+					"of more than about 40,000 vehicles, use the command line, --vehicles @FILE"))
 				return
 			}
 			done(w, r, s)
@@ -114,12 +115,22 @@ func (c *Console) routes() *http.ServeMux {
 	form("/logout", smallForm, c.logout)
 	page(" ", c.nothing)
 	page(" /", c.nothing)
-	mux.HandleFunc("GET "+rootPattern+"/live/fleet", c.fleetLive)
-	mux.HandleFunc("GET "+rootPattern+"/live/vehicles/{vid}", c.vehicleLive)
-	mux.HandleFunc("GET "+rootPattern+"/live/roads", c.roadsLive)
-	mux.HandleFunc("GET "+rootPattern+"/vehicles/{vid}/hour", c.hour)
-	mux.HandleFunc("GET "+rootPattern+"/roads/stretches", c.stretches)
-	mux.HandleFunc("GET "+rootPattern+"/vehicles/{vid}/stretches", c.vehicleStretches)
+	// The scripts of pages make these requests, which do not keep a session alive.
+	script := func(path string, answer handler) {
+		mux.HandleFunc("GET "+rootPattern+path, func(w http.ResponseWriter, r *http.Request) {
+			if s := c.sessions.of(r, false); s != nil {
+				answer(w, r, s)
+				return
+			}
+			http.Error(w, "log in first", http.StatusUnauthorized)
+		})
+	}
+	script("/live/fleet", c.fleetLive)
+	script("/live/vehicles/{vid}", c.vehicleLive)
+	script("/live/roads", c.roadsLive)
+	script("/vehicles/{vid}/hour", c.hour)
+	script("/roads/stretches", c.stretches)
+	script("/vehicles/{vid}/stretches", c.vehicleStretches)
 	// All other paths do not begin with a session's root. They show the login. If this browser has
 	// a session, the login's script leads to it.
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { c.showLogin(w, r, http.StatusUnauthorized, "") })

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -58,8 +59,7 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 	}
 	v, err := c.vehicleView(r.Context(), id, new(*curve))
 	if err != nil {
-		refusal := c.Ops.Explain("vehicle.show", err)
-		c.fail(w, s, refusal.Status, "Vehicle", refusal.Error())
+		c.fail(w, s, "Vehicle", c.Ops.Explain("vehicle.show", err))
 		return
 	}
 	v.Tokens, v.MoreTokens = c.Ops.TokensThatSee(id, maxTokensThatSee)
@@ -81,14 +81,14 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 // vehicle, the live updates make the browser reload the page.
 const withWay = "?way"
 
-func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request) {
+func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	var past *curve
-	c.serveLive(w, r, func(ctx context.Context) (parts, error) {
+	c.serveLive(w, r, s, func(ctx context.Context) (parts, error) {
 		v, err := c.vehicleView(ctx, id, &past)
 		switch {
 		case err != nil:
@@ -158,13 +158,13 @@ func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 		c.nothing(w, r, s)
 		return
 	case r.PostForm.Get("vid") != string(id):
-		c.fail(w, s, http.StatusBadRequest, "Not forgotten",
-			"type the vehicle's vid into the form to confirm: go back and try again")
+		c.fail(w, s, "Not forgotten",
+			errors.New("type the vehicle's vid into the form to confirm: go back and try again"))
 		return
 	}
 	receipt, err := c.Ops.Forget(r.Context(), s.who, id)
 	if err != nil {
-		c.fail(w, s, statusOf(err), "Not forgotten", err.Error())
+		c.fail(w, s, "Not forgotten", err)
 		return
 	}
 	c.showTo(w, s, http.StatusOK, "forgotten",
@@ -185,11 +185,11 @@ func (c *Console) allow(w http.ResponseWriter, r *http.Request, s *session) {
 		return
 	}
 	if _, forgotten := c.Ops.Forgotten(id); !forgotten {
-		c.fail(w, s, http.StatusConflict, "Nothing to accept", "this vehicle is not forgotten")
+		c.fail(w, s, "Nothing to accept", ops.Refuse(http.StatusConflict, "this vehicle is not forgotten"))
 		return
 	}
 	if _, err := c.Ops.Allow(r.Context(), s.who, id); err != nil {
-		c.fail(w, s, statusOf(err), "Not accepted", err.Error())
+		c.fail(w, s, "Not accepted", err)
 		return
 	}
 	c.done(w, r, s, "/vehicles/"+string(id), "Telemetry of this vehicle is accepted again.")
