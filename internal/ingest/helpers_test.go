@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -110,34 +110,9 @@ func mistyped(key string) string {
 	return key[:len(key)-1] + last
 }
 
-// metric returns the value of a counter or gauge, or the count of a histogram, summed over all
-// metrics that have the labels. The parameter labels has names and values in turn.
 func (f *fixture) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
-	families, err := f.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	total := 0.0
-	for _, family := range families {
-		if family.GetName() != name {
-			continue
-		}
-	next:
-		for _, m := range family.GetMetric() {
-			have := make(map[string]string)
-			for _, l := range m.GetLabel() {
-				have[l.GetName()] = l.GetValue()
-			}
-			for i := 0; i < len(labels); i += 2 {
-				if have[labels[i]] != labels[i+1] {
-					continue next
-				}
-			}
-			total += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return total
+	return testkit.Metric(t, f.registry, name, labels...)
 }
 
 func (f *fixture) wantMetric(t *testing.T, wants float64, name string, labels ...string) {
@@ -145,16 +120,6 @@ func (f *fixture) wantMetric(t *testing.T, wants float64, name string, labels ..
 	if got := f.metric(t, name, labels...); got != wants {
 		t.Errorf("%s%q is %g, want %g", name, labels, got, wants)
 	}
-}
-
-// listen listens on a free port of the loopback interface.
-func listen(t testing.TB) net.Listener {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
 }
 
 // sampleLine returns a valid sample of the vehicle. Its time is s seconds after 04:00.

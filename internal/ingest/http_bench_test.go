@@ -3,9 +3,9 @@ package ingest
 import (
 	"bufio"
 	"io"
-	"net"
 	"net/http"
 	"testing"
+	"time"
 
 	"carstate/internal/access"
 )
@@ -16,12 +16,9 @@ func BenchmarkHTTPOneClient(b *testing.B) {
 	f := newFixture(b)
 	f.Store = slowStore(0)
 	_, key := f.add(b, "gateway", access.AllVehicles())
-	l := listen(b)
-	h := NewHTTP(f.Config)
-	done := make(chan error, 1)
-	go func() { done <- h.Serve(l) }()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
+	_, url := startHTTP(b, f)
+	conn := dialHTTP(b, url, "")
+	if err := conn.SetDeadline(time.Time{}); err != nil {
 		b.Fatal(err)
 	}
 	in := bufio.NewReader(conn)
@@ -39,9 +36,4 @@ func BenchmarkHTTPOneClient(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	_ = conn.Close()
-	if err := h.Shutdown(shutdownContext(b)); err != nil {
-		b.Error(err)
-	}
-	<-done
 }

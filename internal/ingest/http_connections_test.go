@@ -2,13 +2,13 @@ package ingest
 
 import (
 	"bufio"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,44 +25,26 @@ func TestHTTPConnectionsThatWaitMakeRoom(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 4
 	entered, proceed := make(chan struct{}, 1), make(chan struct{})
-	f.store.append = func(ctx context.Context) error {
-		entered <- struct{}{}
-		select {
-		case <-proceed:
-		case <-ctx.Done():
-		}
-		return nil
-	}
+	f.store.append = until(proceed, entered)
 	_, url := startHTTP(t, f)
-	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
-	dial := func(text string) net.Conn { return dialHTTP(t, address, text) }
-	head := "POST " + telemetryPath + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + f.key +
-		"\r\nContent-Type: application/json\r\nContent-Length: "
-	line := sampleLine("V1", 1, 50)
-	busy := dial(head + "99\r\n\r\n" + line + strings.Repeat(" ", 99-len(line)))
+	busy := dialHTTP(t, url, posting(f.key, sampleLine("V1", 1, 50)))
 	<-entered
 	ended := make(chan error, 100)
 	for i := range cap(ended) {
-		c := dial(pickText(i))
+		c := dialHTTP(t, url, pickText(i))
 		go func() {
 			_, err := io.Copy(io.Discard, c)
 			ended <- err
 		}()
 	}
 	for range cap(ended) - 3 {
-		var timeout net.Error
-		if err := <-ended; errors.As(err, &timeout) && timeout.Timeout() {
+		if err := <-ended; errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal("waiting connections beyond the limit are not closed")
 		}
 	}
-	wrong := dial("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	if resp, err := http.ReadResponse(bufio.NewReader(wrong), nil); err != nil || resp.StatusCode != http.StatusNotFound {
-		t.Errorf("a newer connection: got %v, %v; want 404", resp, err)
-	}
+	wantStatus(t, dialHTTP(t, url, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"), http.StatusNotFound)
 	close(proceed)
-	if resp, err := http.ReadResponse(bufio.NewReader(busy), nil); err != nil || resp.StatusCode != http.StatusAccepted {
-		t.Errorf("the request in progress: got %v, %v; want 202", resp, err)
-	}
+	wantStatus(t, busy, http.StatusAccepted)
 	f.wantMetric(t, 98, "carstate_ingest_connections_dropped_total")
 }
 
@@ -80,33 +62,29 @@ func TestHTTPStrangersMakeRoom(t *testing.T) {
 			f := newFixture(t)
 			const strangers = 7
 			f.MaxHTTPConnections = 1 + strangers
-			dial := func(address string) net.Conn { return dialHTTP(t, address, "") }
+			dial := func(url string) net.Conn { return dialHTTP(t, url, "") }
 			if useTLS {
-				var config *tls.Config
-				f.TLS, config = testTLS(t)
-				dial = func(address string) net.Conn { return tls.Client(dialHTTP(t, address, ""), config) }
+				config := f.useTLS(t)
+				dial = func(url string) net.Conn { return tls.Client(dialHTTP(t, url, ""), config) }
 			}
 			h, url := startHTTP(t, f)
-			address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
 			second := 0
-			send := func(c net.Conn) {
+			post := func(c net.Conn) {
 				t.Helper()
 				second++
-				if _, err := io.WriteString(c, posting(f.key, sampleLine("V1", second, 50))); err != nil {
-					t.Fatal(err)
-				}
+				send(t, c, posting(f.key, sampleLine("V1", second, 50)))
 				wantStatus(t, c, http.StatusAccepted)
 			}
-			honest := dial(address)
-			send(honest)
+			honest := dial(url)
+			post(honest)
 			for range strangers {
-				dialHTTP(t, address, "")
+				dialHTTP(t, url, "")
 			}
 			testkit.Await(t, "the strangers are there", func() bool { return h.guard.Count(netguard.Silent) == strangers })
 			for range strangers {
-				send(dial(address))
+				post(dial(url))
 			}
-			send(honest)
+			post(honest)
 		})
 	}
 }
@@ -117,11 +95,9 @@ func TestHTTPStrangersMakeRoom(t *testing.T) {
 func TestHTTPUnreadAnswersOfOneSource(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 8
-	var config *tls.Config
-	f.TLS, config = testTLS(t)
+	config := f.useTLS(t)
 	h, url := startHTTP(t, f)
 	_, key := f.add(t, "gateway", f.source.Vehicles)
-	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
 	http2 := config.Clone()
 	http2.NextProtos = []string{"h2"}
 	line := sampleLine("V1", 1, 50)
@@ -130,7 +106,7 @@ func TestHTTPUnreadAnswersOfOneSource(t *testing.T) {
 			"authorization", "Bearer "+f.key, "content-type", "application/json")) + http2Frame(0, 1, 1, line)
 	for range 2 * f.MaxHTTPConnections {
 		// The server may evict the connection at any time.
-		_, _ = io.WriteString(tls.Client(dialHTTP(t, address, ""), http2), unread)
+		_, _ = io.WriteString(tls.Client(dialHTTP(t, url, ""), http2), unread)
 	}
 	testkit.Await(t, "the source's share is used up", func() bool {
 		return h.slots.inUse() == 4 && f.metric(t, "carstate_samples_refused_total", "reason", "no_room") > 0
@@ -138,10 +114,8 @@ func TestHTTPUnreadAnswersOfOneSource(t *testing.T) {
 	http1 := config.Clone()
 	http1.NextProtos = []string{"http/1.1"}
 	for range 20 {
-		c := tls.Client(dialHTTP(t, address, ""), http1)
-		if _, err := io.WriteString(c, posting(key, sampleLine("V1", 2, 1))); err != nil {
-			t.Fatal(err)
-		}
+		c := tls.Client(dialHTTP(t, url, ""), http1)
+		send(t, c, posting(key, sampleLine("V1", 2, 1)))
 		wantStatus(t, c, http.StatusAccepted)
 		_ = c.Close()
 	}
@@ -166,34 +140,31 @@ func http2Headers(texts ...string) (encoded string) {
 }
 
 // wantCut opens one connection beyond the limit and waits until the server has closed it.
-func wantCut(t *testing.T, address string) {
+func wantCut(t *testing.T, url string) {
 	t.Helper()
-	c := dialHTTP(t, address, "")
-	var timeout net.Error
-	if _, err := io.Copy(io.Discard, c); errors.As(err, &timeout) && timeout.Timeout() {
+	c := dialHTTP(t, url, "")
+	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal("a connection beyond the limit is not closed")
 	}
 }
 
-// dialHTTP connects and sends text.
-func dialHTTP(t *testing.T, address, text string) net.Conn {
+// dialHTTP connects to the server of url and sends text.
+func dialHTTP(t testing.TB, url, text string) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", address)
-	if err == nil {
-		err = c.SetDeadline(time.Now().Add(20 * time.Second))
-	}
-	if err == nil {
-		_, err = io.WriteString(c, text)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+	c := testkit.Dial(t, strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath))
+	send(t, c, text)
 	return c
 }
 
+func send(t testing.TB, c net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // wantStatus reads one response and checks its status.
-func wantStatus(t *testing.T, c net.Conn, status int) {
+func wantStatus(t testing.TB, c net.Conn, status int) *http.Response {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
@@ -203,6 +174,7 @@ func wantStatus(t *testing.T, c net.Conn, status int) {
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != status {
 		t.Fatalf("got status %d, %v; want %d", resp.StatusCode, err, status)
 	}
+	return resp
 }
 
 // posting returns a request as sent over the connection.
@@ -219,16 +191,13 @@ func TestHTTPOverload_KeepsOpenConnections(t *testing.T) {
 	var over atomic.Bool
 	f.Overloaded = over.Load
 	_, url := startHTTP(t, f)
-	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
-	older := dialHTTP(t, address, posting(f.key, sampleLine("V1", 1, 50)))
+	older := dialHTTP(t, url, posting(f.key, sampleLine("V1", 1, 50)))
 	wantStatus(t, older, http.StatusAccepted)
 	over.Store(true)
 	for range 20 {
-		wantCut(t, address)
+		wantCut(t, url)
 	}
-	if _, err := io.WriteString(older, posting(f.key, sampleLine("V1", 2, 51))); err != nil {
-		t.Fatal(err)
-	}
+	send(t, older, posting(f.key, sampleLine("V1", 2, 51)))
 	wantStatus(t, older, http.StatusAccepted)
 	f.wantMetric(t, 20, "carstate_ingest_connections_dropped_total")
 }
@@ -246,14 +215,12 @@ func TestHTTPOverload_EndsForWaitingConnections(t *testing.T) {
 		return over.Load()
 	}
 	_, url := startHTTP(t, f)
-	c := dialHTTP(t, strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath), "")
+	c := dialHTTP(t, url, "")
 	<-asked
 	over.Store(false)
 	for _, now := range []bool{false, true} {
 		over.Store(now)
-		if _, err := io.WriteString(c, posting(f.key, sampleLine("V1", 1, 50))); err != nil {
-			t.Fatal(err)
-		}
+		send(t, c, posting(f.key, sampleLine("V1", 1, 50)))
 		wantStatus(t, c, http.StatusAccepted)
 	}
 }
@@ -263,17 +230,15 @@ func TestHTTPOverload_EndsForWaitingConnections(t *testing.T) {
 func TestHTTP2_KeepsConnectionWithRequests(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 1
-	var config *tls.Config
-	f.TLS, config = testTLS(t)
+	config := f.useTLS(t)
 	entered, proceed := make(chan struct{}, 1), make(chan struct{})
 	f.store.append = until(proceed, entered)
 	_, url := startHTTP(t, f)
-	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
 	client := &http.Client{Timeout: 20 * time.Second,
 		Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
 	defer client.CloseIdleConnections()
 	send := func(method string) (int, error) {
-		req, err := http.NewRequest(method, "https://"+address+telemetryPath, strings.NewReader(sampleLine("V1", 1, 1)))
+		req, err := http.NewRequest(method, strings.Replace(url, "http:", "https:", 1), strings.NewReader(sampleLine("V1", 1, 1)))
 		if err != nil {
 			return 0, err
 		}
@@ -302,7 +267,7 @@ func TestHTTP2_KeepsConnectionWithRequests(t *testing.T) {
 	if status, err := send(http.MethodPut); err != nil || status != http.StatusMethodNotAllowed {
 		t.Fatalf("PUT: got status %d, %v; want 405", status, err)
 	}
-	wantCut(t, address)
+	wantCut(t, url)
 	close(proceed)
 	if err := <-first; err != nil {
 		t.Error(err)
@@ -345,29 +310,22 @@ func TestHTTPEviction_AfterAcknowledgement(t *testing.T) {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			f := newFixture(t)
 			f.MaxHTTPConnections = 1
-			l := &held{Listener: listen(t), writes: make(chan struct{}, 1), release: make(chan struct{})}
-			h := NewHTTP(f.Config)
-			done := make(chan error, 1)
-			go func() { done <- h.Serve(l) }()
+			l := &held{Listener: testkit.Listen(t), writes: make(chan struct{}, 1), release: make(chan struct{})}
+			_, url := startHTTPOn(t, f, l)
 			key := f.key
 			if !stays {
 				key = mistyped(key)
 			}
-			address := l.Addr().String()
-			first := dialHTTP(t, address, posting(key, sampleLine("V1", 1, 50)))
+			first := dialHTTP(t, url, posting(key, sampleLine("V1", 1, 50)))
 			<-l.writes
 			if stays {
-				wantCut(t, address)
+				wantCut(t, url)
 				close(l.release)
 				wantStatus(t, first, status)
 			} else {
-				wantStatus(t, dialHTTP(t, address, posting(f.key, sampleLine("V1", 1, 50))), http.StatusAccepted)
+				wantStatus(t, dialHTTP(t, url, posting(f.key, sampleLine("V1", 1, 50))), http.StatusAccepted)
 				close(l.release)
 			}
-			if err := h.Shutdown(shutdownContext(t)); err != nil {
-				t.Error(err)
-			}
-			<-done
 		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -23,9 +22,13 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // startHTTP serves f on a free port until the test ends.
-func startHTTP(t *testing.T, f *fixture) (h *HTTP, url string) {
+func startHTTP(t testing.TB, f *fixture) (h *HTTP, url string) {
 	t.Helper()
-	l := listen(t)
+	return startHTTPOn(t, f, testkit.Listen(t))
+}
+
+func startHTTPOn(t testing.TB, f *fixture, l net.Listener) (h *HTTP, url string) {
+	t.Helper()
 	h = NewHTTP(f.Config)
 	done := make(chan error, 1)
 	go func() { done <- h.Serve(l) }()
@@ -90,6 +93,16 @@ func (r request) send(t *testing.T, url, key string) {
 			t.Errorf("%d answer: %s is %q, want %q", resp.StatusCode, name, got, value)
 		}
 	}
+}
+
+// start sends r in the background. The channel ended is closed after the response.
+func (r request) start(t *testing.T, url, key string) (ended chan struct{}) {
+	ended = make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.send(t, url, key)
+	}()
+	return ended
 }
 
 func headerLines(s string) map[string]string {
@@ -280,11 +293,7 @@ func TestHTTPRefusesTheNewestWhenFull(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	f.store.append = until(release, arrived)
 	_, url := startHTTP(t, f)
-	first := make(chan struct{})
-	go func() {
-		defer close(first)
-		request{body: sampleLine("V1", 1, 1), status: 202}.send(t, url, f.key)
-	}()
+	first := request{body: sampleLine("V1", 1, 1), status: 202}.start(t, url, f.key)
 	<-arrived
 	request{body: sampleLine("V1", 2, 2), status: 503, wants: "Retry-After: 1"}.send(t, url, f.key)
 	close(release)
@@ -297,11 +306,7 @@ func TestHTTPShutdownLetsARequestEnd(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	f.store.append = until(release, arrived)
 	h, url := startHTTP(t, f)
-	first := make(chan struct{})
-	go func() {
-		defer close(first)
-		request{body: sampleLine("V1", 1, 1), status: 202}.send(t, url, f.key)
-	}()
+	first := request{body: sampleLine("V1", 1, 1), status: 202}.start(t, url, f.key)
 	<-arrived
 	done := make(chan error, 1)
 	go func() { done <- h.Shutdown(shutdownContext(t)) }()
@@ -352,103 +357,40 @@ func TestHTTPShutdownEnds(t *testing.T) {
 // anything else about them is checked, and requests on older connections are served.
 func TestHTTPOverload(t *testing.T) {
 	f := newFixture(t)
-	_, key := f.add(t, "gateway", access.AllVehicles())
 	var over atomic.Bool
 	f.Overloaded = over.Load
 	_, url := startHTTP(t, f)
-	send := func(c *http.Client) (int, string, string) {
-		t.Helper()
-		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(sampleLine("Car1", 0, 50)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+key)
-		req.Header.Set("Content-Type", "application/x-ndjson")
-		resp, err := c.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, resp.Header.Get("Retry-After"), string(body)
-	}
-	client := func() *http.Client {
-		transport := &http.Transport{}
-		t.Cleanup(transport.CloseIdleConnections)
-		return &http.Client{Transport: transport}
-	}
-	older, newer := client(), client()
-	if status, _, body := send(older); status != http.StatusAccepted {
-		t.Fatalf("before the overload: got %d %s, want 202", status, body)
-	}
+	post := posting(f.key, sampleLine("V1", 1, 50))
+	older := dialHTTP(t, url, post)
+	wantStatus(t, older, http.StatusAccepted)
 	over.Store(true)
-	if status, later, body := send(newer); status != http.StatusServiceUnavailable || later != "1" ||
-		!strings.Contains(body, "overloaded") {
-		t.Errorf("the newer connection: got %d, Retry-After %q, %s; want 503, 1, overloaded", status, later, body)
+	answer, err := io.ReadAll(dialHTTP(t, url, post)) // the rejection closes the connection
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") ||
+		!strings.Contains(string(answer), "\r\nRetry-After: 1\r\n") || !strings.Contains(string(answer), "overloaded") {
+		t.Errorf("the newer connection: got %s, %v; want 503, Retry-After 1, overloaded", answer, err)
 	}
-	if status, _, body := send(older); status != http.StatusAccepted {
-		t.Errorf("the older connection: got %d %s, want 202", status, body)
-	}
+	send(t, older, post)
+	wantStatus(t, older, http.StatusAccepted)
 	over.Store(false)
-	// The rejection has closed the first connection of newer, so this request uses another
-	// connection.
-	if status, _, body := send(newer); status != http.StatusAccepted {
-		t.Errorf("after the overload: got %d %s, want 202", status, body)
-	}
+	wantStatus(t, dialHTTP(t, url, post), http.StatusAccepted)
 }
 
 // TestHTTPExcess checks that a response on a connection in excess says that the connection ends.
 // Other connections must stay open.
 func TestHTTPExcess(t *testing.T) {
 	f := newFixture(t)
-	_, key := f.add(t, "gateway", access.AllVehicles())
-	var excess atomic.Pointer[string]
-	f.Excess = func(c net.Conn) bool {
-		from := excess.Load()
-		return from != nil && *from == c.RemoteAddr().String()
-	}
+	var excess atomic.Value // a client's address
+	excess.Store("")
+	f.Excess = func(c net.Conn) bool { return c.RemoteAddr().String() == excess.Load() }
 	_, url := startHTTP(t, f)
-	send := func(on *http.Client) *http.Response {
-		t.Helper()
-		req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(sampleLine("Car1", 0, 50)))
-		if err != nil {
-			t.Fatal(err)
+	stays, goes := dialHTTP(t, url, ""), dialHTTP(t, url, "")
+	for round := range 2 {
+		for _, c := range []net.Conn{stays, goes} {
+			send(t, c, posting(f.key, sampleLine("V1", 1, 50)))
+			if ends := wantStatus(t, c, http.StatusAccepted).Close; ends != (round == 1 && c == goes) {
+				t.Errorf("round %d: the connection in excess: %t, ends: %t", round, c == goes, ends)
+			}
 		}
-		req.Header.Set("Authorization", "Bearer "+key)
-		req.Header.Set("Content-Type", "application/x-ndjson")
-		var from string
-		req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
-			GotConn: func(i httptrace.GotConnInfo) { from = i.Conn.LocalAddr().String() },
-		}))
-		resp, err := on.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusAccepted {
-			t.Fatalf("got %d", resp.StatusCode)
-		}
-		if on == http.DefaultClient {
-			excess.CompareAndSwap(nil, &from)
-		}
-		return resp
-	}
-	other := &http.Client{Transport: new(http.Transport)}
-	defer other.CloseIdleConnections()
-	if send(http.DefaultClient).Close || send(other).Close {
-		t.Error("a connection ends that is not one too many")
-	}
-	if send(other).Close {
-		t.Error("a connection ends where another is one too many")
-	}
-	if !send(http.DefaultClient).Close {
-		t.Error("the connection in excess does not end")
-	}
-	if send(http.DefaultClient).Close {
-		t.Error("the next connection ends, too")
+		excess.Store(goes.LocalAddr().String())
 	}
 }

@@ -3,13 +3,13 @@ package ingest
 import (
 	"fmt"
 	"maps"
-	"net"
 	"strings"
 	"testing"
 
 	"github.com/eclipse/paho.golang/paho"
 
 	"carstate/internal/access"
+	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
 )
 
@@ -150,25 +150,25 @@ func TestStrictSourceRefusesUnknownSignals(t *testing.T) {
 	}
 }
 
-// connectPaho logs in with a client library that implements MQTT 5.
-func (f *fixture) connectPaho(t *testing.T, addr, user, key string, p *paho.ConnectProperties) *paho.Client {
+// connectPaho logs in with a client library that implements MQTT 5, and asks for no limit of the
+// time between packets.
+func (f *fixture) connectPaho(t *testing.T, addr, user, key string, p *paho.ConnectProperties) (
+	*paho.Client, *paho.Connack,
+) {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := paho.NewClient(paho.ClientConfig{Conn: conn})
-	if _, err := client.Connect(shutdownContext(t), &paho.Connect{
-		ClientID: "gateway", CleanStart: true, KeepAlive: 30, Properties: p,
+	client := paho.NewClient(paho.ClientConfig{Conn: testkit.Dial(t, addr)})
+	ack, err := client.Connect(shutdownContext(t), &paho.Connect{
+		ClientID: "gateway", CleanStart: true, Properties: p,
 		Username: user, UsernameFlag: true, Password: []byte(key), PasswordFlag: true,
-	}); err != nil {
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = client.Disconnect(&paho.Disconnect{})
 		<-client.Done()
 	})
-	return client
+	return client, ack
 }
 
 // published publishes a message and returns the reason code and reason string of its PUBACK.
@@ -187,7 +187,7 @@ func published(t *testing.T, client *paho.Client, payload string) (code byte, re
 func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
-	client := f.connectPaho(t, addr, "car", f.key, nil)
+	client, _ := f.connectPaho(t, addr, "car", f.key, nil)
 	for payload, wants := range map[string]string{
 		signalsLine("Vehicle.Speed"):               "",
 		signalsLine("Vehicle.Sped", "x"):           "unknown signals: Vehicle.Sped (did you mean Vehicle.Speed?), x",
@@ -213,7 +213,7 @@ func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
 func TestMQTTWithoutProblemInformationHasNoReason(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
-	client := f.connectPaho(t, addr, "car", f.key, &paho.ConnectProperties{RequestProblemInfo: false})
+	client, _ := f.connectPaho(t, addr, "car", f.key, &paho.ConnectProperties{RequestProblemInfo: false})
 	if code, reason := published(t, client, signalsLine("Vehicle.Sped")); code != 0 || reason != "" {
 		t.Errorf("got code %#x, reason %q; want 0 and none", code, reason)
 	}
@@ -226,7 +226,7 @@ func TestMQTTReason_FitsMaximumPacketSize(t *testing.T) {
 	_, addr := startMQTT(t, f.Config)
 	payload, reasons := signalsLine(unknownNames(3)...), 0
 	for size := uint32(24); size < 64; size++ {
-		client := f.connectPaho(t, addr, "car", f.key,
+		client, _ := f.connectPaho(t, addr, "car", f.key,
 			&paho.ConnectProperties{MaximumPacketSize: &size, RequestProblemInfo: true})
 		code, reason := published(t, client, payload)
 		if reason != "" {
@@ -245,7 +245,7 @@ func TestMQTTStrictSourceRefusesUnknownSignals(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
 	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
-	client := f.connectPaho(t, addr, "slow", key, nil)
+	client, _ := f.connectPaho(t, addr, "slow", key, nil)
 	const wants = "Vehicle.Sped (did you mean Vehicle.Speed?)" + strictText
 	if code, reason := published(t, client, signalsLine("Vehicle.Speed", "Vehicle.Sped")); code != 0x99 ||
 		reason != wants {

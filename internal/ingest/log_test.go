@@ -2,12 +2,8 @@ package ingest
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -65,31 +61,13 @@ func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 func TestHTTPStalledBody(t *testing.T) {
 	f := newFixture(t)
 	f.grace = 50 * time.Millisecond
-	h := NewHTTP(f.Config)
-	l := listen(t)
-	done := make(chan error, 1)
-	go func() { done <- h.Serve(l) }()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	_, url := startHTTP(t, f)
 	line := sampleLine("V1", 1, 1) + "\n"
-	fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
-		"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", telemetryPath, f.key, 2*len(line), line)
+	conn := dialHTTP(t, url, strings.TrimSuffix(posting(f.key, line+line), line))
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") ||
 		!strings.Contains(string(answer), "Connection: close") {
 		t.Errorf("answer %q, %v", answer, err)
 	}
 	f.store.wants(t)
-	if err := h.Shutdown(shutdownContext(t)); err != nil {
-		t.Error(err)
-	}
-	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-		t.Errorf("serve: %v", err)
-	}
 }

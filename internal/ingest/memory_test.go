@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -91,9 +90,7 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 	for i := range clients {
 		c := dialRaw(t, addr, 5)
 		_, key := f.add(t, fmt.Sprint("gateway", i), f.source.Vehicles)
-		if code := c.connect(fmt.Sprint("gateway", i), key, "", 30); code != 0 {
-			t.Fatalf("CONNACK code %#x", code)
-		}
+		c.logIn(fmt.Sprint("gateway", i), key)
 		clients[i] = c
 		payload := strings.Repeat(codesLine(i, 200)+"\n", lines)
 		sending.Go(func() {
@@ -175,10 +172,7 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	f.MaxBytes = 32 * maxPacket
 	m, addr := startMQTT(t, f.Config)
 	_, key := f.add(t, "gateway", f.source.Vehicles)
-	other := dialRaw(t, addr, 5)
-	if code := other.connect("gateway", key, "", 30); code != 0 {
-		t.Fatalf("CONNACK code %#x", code)
-	}
+	other := dialRaw(t, addr, 5).logIn("gateway", key)
 	second := 0
 	served := func() {
 		t.Helper()
@@ -194,9 +188,7 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	for i := range 20 {
 		c := dialRaw(t, addr, 5)
 		c.id = fmt.Sprint("id", i) // a client with the same ID would take over the session
-		if code := c.connect("car", f.key, "", 30); code != 0 {
-			t.Fatalf("CONNACK code %#x", code)
-		}
+		c.logIn("car", f.key)
 		c.write(stalled[:30])
 		clients = append(clients, c)
 	}
@@ -231,10 +223,7 @@ func TestMQTTReceivingIsFull(t *testing.T) {
 	for i := range 14 {
 		name := fmt.Sprint("gateway", i)
 		_, key := f.add(t, name, f.source.Vehicles)
-		c := dialRaw(t, addr, 4)
-		if code := c.connect(name, key, "", 30); code != 0 {
-			t.Fatalf("CONNACK code %#x", code)
-		}
+		c := dialRaw(t, addr, 4).logIn(name, key)
 		c.write(p[:maxPacket/2])
 		clients = append(clients, c)
 	}
@@ -324,11 +313,7 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 	_, url := startHTTP(t, f)
 	large := strings.Repeat(codesLine(1, maxCodes)+"\n", 50) // 92 KB of memory
 	tooLarge := strings.Repeat(codesLine(2, maxCodes)+"\n", 500)
-	first := make(chan struct{})
-	go func() {
-		defer close(first)
-		request{body: large, status: 202}.send(t, url, f.key)
-	}()
+	first := request{body: large, status: 202}.start(t, url, f.key)
 	<-arrived
 	held := f.metric(t, "carstate_ingest_held_bytes", "protocol", "http")
 	if held < readerBytes+92_000 || held > readerBytes+92_000+2*reservationStep {
@@ -337,11 +322,7 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 	full := `{"error":"` + errOverQuota.text + `"}`
 	request{header: "Content-Encoding: gzip", body: zip(tooLarge), status: 503, answer: full,
 		wants: "Retry-After: 1"}.send(t, url, f.key)
-	second := make(chan struct{})
-	go func() {
-		defer close(second)
-		request{body: sampleLine("V1", 3, 3), status: 202}.send(t, url, f.key)
-	}()
+	second := request{body: sampleLine("V1", 3, 3), status: 202}.start(t, url, f.key)
 	<-arrived
 	close(release)
 	<-first
@@ -400,10 +381,9 @@ func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 		f := newFixture(t)
 		f.MaxBytes = requests * requestBytes
 		h, url := startHTTP(t, f)
-		address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
 		head := "POST " + telemetryPath + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + f.key +
 			"\r\nContent-Type: application/x-ndjson\r\nContent-Length: 8000000\r\n\r\n{"
-		stall(t, f, h, func() { dialHTTP(t, address, head) }, func(key string) int {
+		stall(t, f, h, func() { dialHTTP(t, url, head) }, func(key string) int {
 			status, err := post(t, http.DefaultClient, url, key, strings.NewReader(sampleLine("V1", 1, 1)))
 			return must(t, status, err)
 		})
@@ -411,8 +391,7 @@ func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 	t.Run("HTTP/2", func(t *testing.T) {
 		f := newFixture(t)
 		f.MaxBytes = requests * requestBytes
-		var config *tls.Config
-		f.TLS, config = testTLS(t)
+		config := f.useTLS(t)
 		h, url := startHTTP(t, f)
 		url = strings.Replace(url, "http:", "https:", 1)
 		client := func() *http.Client {
@@ -448,16 +427,15 @@ func TestHTTPConnectionsOfOneSource(t *testing.T) {
 	f.MaxHTTPConnections = 8
 	h, url := startHTTP(t, f)
 	_, key := f.add(t, "gateway", f.source.Vehicles)
-	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath)
 	stalled := strings.TrimSuffix(posting(f.key, sampleLine("V1", 1, 1)), "}")
 	for range 2 * f.MaxHTTPConnections {
-		dialHTTP(t, address, stalled)
+		dialHTTP(t, url, stalled)
 	}
 	testkit.Await(t, "the source's share is used up", func() bool {
 		return h.slots.inUse() == 4 && f.metric(t, "carstate_samples_refused_total", "reason", "no_room") > 0
 	})
 	for range 20 {
-		c := dialHTTP(t, address, posting(key, sampleLine("V1", 2, 1)))
+		c := dialHTTP(t, url, posting(key, sampleLine("V1", 2, 1)))
 		wantStatus(t, c, http.StatusAccepted)
 		_ = c.Close()
 	}

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"net"
 	"os/exec"
 	"strings"
@@ -95,18 +94,7 @@ func TestMQTT_PahoClient(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
 	ctx := shutdownContext(t)
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := paho.NewClient(paho.ClientConfig{Conn: conn})
-	ack, err := client.Connect(ctx, &paho.Connect{
-		ClientID: "gateway", CleanStart: true, KeepAlive: 0,
-		Username: "car", UsernameFlag: true, Password: []byte(f.key), PasswordFlag: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client, ack := f.connectPaho(t, addr, "car", f.key, nil)
 	p := ack.Properties
 	if p.TopicAliasMaximum == nil || *p.TopicAliasMaximum != maxAliases || p.MaximumQoS == nil || *p.MaximumQoS != 1 ||
 		p.MaximumPacketSize == nil || *p.MaximumPacketSize != maxPacket || p.ServerKeepAlive == nil ||
@@ -127,9 +115,5 @@ func TestMQTT_PahoClient(t *testing.T) {
 	if err == nil || r == nil || r.ReasonCode != 0x99 || !strings.Contains(r.Properties.ReasonString, "Vehicle.Speed") {
 		t.Errorf("a bad sample: %+v, %v", r, err)
 	}
-	if err := client.Disconnect(&paho.Disconnect{}); err != nil && !errors.Is(err, net.ErrClosed) {
-		t.Error(err)
-	}
-	<-client.Done()
 	f.store.wants(t, "V1 0", "V1 1")
 }

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
-	"time"
 
 	"carstate/internal/testkit"
 )
@@ -33,14 +33,7 @@ const (
 
 func dialRaw(t *testing.T, addr string, version byte) *rawClient {
 	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.SetDeadline(time.Now().Add(testkit.Patience)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+	c := testkit.Dial(t, addr)
 	return &rawClient{t, version, "id", c, bufio.NewReader(c)}
 }
 
@@ -96,6 +89,15 @@ func (c *rawClient) connect(user, password, willTopic string, keepAlive uint16) 
 		c.t.Fatalf("CONNECT was answered by %#x % x", first, body)
 	}
 	return body[1]
+}
+
+// logIn connects as a source, and checks that the server accepts it.
+func (c *rawClient) logIn(source, key string) *rawClient {
+	c.t.Helper()
+	if code := c.connect(source, key, "", 30); code != 0 {
+		c.t.Fatalf("CONNACK code %#x", code)
+	}
+	return c
 }
 
 // publish sends a message. flags are the low bits of the fixed header: 2 is QoS 1, 4 is QoS 2, 1 is
@@ -156,8 +158,7 @@ func (c *rawClient) wantClosed(code byte) {
 		}
 	}
 	first, body, err := c.tryRead()
-	var timeout net.Error
-	if err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Fatalf("the connection goes on: %#x % x, %v", first, body, err)
 	}
 }

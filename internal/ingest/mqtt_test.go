@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,7 +21,7 @@ import (
 // startMQTT serves c on a free port until the test ends.
 func startMQTT(t testing.TB, c Config) (m *MQTT, addr string) {
 	t.Helper()
-	l := listen(t)
+	l := testkit.Listen(t)
 	m = NewMQTT(c)
 	done := make(chan error, 1)
 	go func() { done <- m.Serve(l) }()
@@ -38,11 +39,7 @@ func startMQTT(t testing.TB, c Config) (m *MQTT, addr string) {
 // login connects with the fixture's source.
 func (f *fixture) login(t *testing.T, addr string, version byte) *rawClient {
 	t.Helper()
-	c := dialRaw(t, addr, version)
-	if code := c.connect("car", f.key, "", 30); code != 0 {
-		t.Fatalf("CONNACK code %#x", code)
-	}
-	return c
+	return dialRaw(t, addr, version).logIn("car", f.key)
 }
 
 // bothVersions runs a test under MQTT 3.1.1 and 5.
@@ -414,10 +411,7 @@ func TestMQTTClientIDsAreASourcesOwn(t *testing.T) {
 	_, otherKey := f.add(t, "other", access.AllVehicles())
 	_, addr := startMQTT(t, f.Config)
 	first := f.login(t, addr, 4)
-	second := dialRaw(t, addr, 4)
-	if code := second.connect("other", otherKey, "", 30); code != 0 {
-		t.Fatalf("CONNACK code %#x", code)
-	}
+	second := dialRaw(t, addr, 4).logIn("other", otherKey)
 	first.wantPong()
 	second.wantPong()
 	// A second client of the same source takes over the session.
@@ -532,11 +526,10 @@ func TestMQTTStrangersMakeRoom(t *testing.T) {
 			f := newFixture(t)
 			const strangers = 7
 			f.MaxConnections = 1 + strangers
-			var config *tls.Config
-			f.TLS, config = testTLS(t)
+			config := f.useTLS(t)
 			m, addr := startMQTT(t, f.Config)
 			if useTLS {
-				l := listen(t)
+				l := testkit.Listen(t)
 				addr = l.Addr().String()
 				go func() { _ = m.ServeTLS(l) }()
 			}
@@ -547,9 +540,7 @@ func TestMQTTStrangersMakeRoom(t *testing.T) {
 					c.conn = tls.Client(c.conn, config)
 					c.in = bufio.NewReader(c.conn)
 				}
-				if code := c.connect(source, key, "", 30); code != 0 {
-					t.Fatalf("CONNACK code %#x", code)
-				}
+				c.logIn(source, key)
 				return c
 			}
 			all := []*rawClient{login("first")}
@@ -589,8 +580,7 @@ func TestMQTTStrangers(t *testing.T) {
 		c.write(bytes)
 		for {
 			if _, _, err := c.tryRead(); err != nil {
-				var timeout net.Error
-				if errors.As(err, &timeout) && timeout.Timeout() {
+				if errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("%s: the connection stays open", name)
 				}
 				break
@@ -646,8 +636,7 @@ func TestMQTTShutdownEnds(t *testing.T) {
 	if err == nil && first == disconnectType && body[0] == 0x89 {
 		first, body, err = c.tryRead()
 	}
-	var timeout net.Error
-	if err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the connection goes on: %#x % x, %v", first, body, err)
 	}
 	f.store.wants(t)
@@ -670,8 +659,7 @@ func TestMQTTUnreadablePacket(t *testing.T) {
 		c.write(packet(0x82, []byte{0, 1, 0}, field("#"))) // a SUBSCRIBE without options
 		for err := error(nil); err == nil; {
 			_, _, err = c.tryRead()
-			var timeout net.Error
-			if errors.As(err, &timeout) && timeout.Timeout() {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Fatal("the connection stays open")
 			}
 		}

@@ -105,10 +105,7 @@ func TestHTTPRateCountsWhiteSpace(t *testing.T) {
 func TestMQTTSourceOverItsRate(t *testing.T) {
 	f, key, forward := rated(t)
 	_, addr := startMQTT(t, f.Config)
-	c := dialRaw(t, addr, 5)
-	if code := c.connect("slow", key, "", 30); code != 0 {
-		t.Fatalf("CONNACK code %#x", code)
-	}
+	c := dialRaw(t, addr, 5).logIn("slow", key)
 	three := sampleLine("V1", 1, 1) + "\n" + sampleLine("V1", 2, 2) + "\n" + sampleLine("V1", 3, 3)
 	for id, code := range []byte{0, 0, 0x97} { // the second exceeds the rate in part, so it takes samples in advance
 		c.publish(2, uint16(id+1), topicV1, three)
@@ -139,10 +136,7 @@ func TestMQTTOverTheRatePauses(t *testing.T) {
 			return c
 		}())
 		_, addr := startMQTT(t, f.Config)
-		c := dialRaw(t, addr, tt.version)
-		if code := c.connect("slow", key, "", 30); code != 0 {
-			t.Fatalf("CONNACK code %#x", code)
-		}
+		c := dialRaw(t, addr, tt.version).logIn("slow", key)
 		began := time.Now()
 		const messages = 70
 		for id := range uint16(messages) {
@@ -162,10 +156,7 @@ func TestMQTTOverTheRateForLong(t *testing.T) {
 	f, key, _ := rated(t)
 	_, addr := startMQTT(t, f.Config)
 	send := func(version byte) *rawClient {
-		c := dialRaw(t, addr, version)
-		if code := c.connect("slow", key, "", 30); code != 0 {
-			t.Fatalf("CONNACK code %#x", code)
-		}
+		c := dialRaw(t, addr, version).logIn("slow", key)
 		lines := ""
 		for i := range 12 {
 			lines += sampleLine("V1", i, 1) + "\n"

@@ -56,10 +56,7 @@ func TestLastRefusal_ByMQTT(t *testing.T) {
 			{"vehicles/NHeN4UqVsohGS55I7LBdh/telemetry", sampleLine("V1", 1, 1), access.NotAllowed, errNotAllowed.text},
 			{"vehicles", sampleLine("V1", 1, 1), access.BadTopic, errTopic.text},
 		} {
-			c := dialRaw(t, addr, version)
-			if code := c.connect("slow", key, "", 30); code != 0 {
-				t.Fatalf("CONNACK code %#x", code)
-			}
+			c := dialRaw(t, addr, version).logIn("slow", key)
 			c.publish(2, 1, tt.topic, tt.body)
 			testkit.Await(t, tt.text, func() bool {
 				s := f.seen(t)
@@ -121,10 +118,7 @@ func TestRefusedMessage_TooLarge(t *testing.T) {
 		f := newFixture(t)
 		_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles})
 		_, addr := startMQTT(t, f.Config)
-		c := dialRaw(t, addr, version)
-		if code := c.connect("slow", key, "", 30); code != 0 {
-			t.Fatalf("CONNACK code %#x", code)
-		}
+		c := dialRaw(t, addr, version).logIn("slow", key)
 		c.write([]byte{0x32, 0xff, 0xff, 0xff, 0x7f})
 		c.wantClosed(0x95)
 		if s := f.seen(t); s.Refused[access.OverLimit] != 1 || s.Text != errPacketTooLarge.text {
