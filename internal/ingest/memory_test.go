@@ -85,23 +85,13 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 	f.store.append = until(release, nil)
 	m, addr := startMQTT(t, f.Config)
 	const connections, messages, lines = 8, 60, 10
-	var sending sync.WaitGroup
-	clients := make([]*rawClient, connections)
-	for i := range clients {
-		c := dialRaw(t, addr, 5)
-		_, key := f.add(t, fmt.Sprint("gateway", i), f.source.Vehicles)
-		c.logIn(fmt.Sprint("gateway", i), key)
-		clients[i] = c
+	clients := make(map[*rawClient]<-chan error)
+	for i := range connections {
+		name := fmt.Sprint("gateway", i)
+		_, key := f.add(t, name, f.source.Vehicles)
+		c := dialRaw(t, addr, 5).logIn(name, key)
 		payload := strings.Repeat(codesLine(i, 200)+"\n", lines)
-		sending.Go(func() {
-			for id := range messages {
-				head := append(field(topicV1), 0, byte(id+1))
-				if _, err := c.conn.Write(packet(0x32, head, c.properties(), []byte(payload))); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
+		clients[c] = c.flood(messages, func(int) string { return payload })
 	}
 	testkit.Await(t, "every connection waits for memory", func() bool {
 		if held := f.metric(t, "carstate_ingest_held_bytes"); held > float64(f.MaxBytes) {
@@ -111,12 +101,12 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 	})
 	f.wantMetric(t, 0, "carstate_samples_accepted_total")
 	close(release)
-	for _, c := range clients {
-		for id := range uint16(messages) {
-			c.wantPuback(id+1, 0)
+	for c, sent := range clients {
+		c.wantPubacks(messages)
+		if err := <-sent; err != nil {
+			t.Error(err)
 		}
 	}
-	sending.Wait()
 	f.wantMetric(t, connections*messages*lines, "carstate_samples_accepted_total")
 	testkit.Await(t, "all memory is released", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }
@@ -130,17 +120,8 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 	m, addr := startMQTT(t, f.Config)
 	c := f.login(t, addr, 4)
 	const messages = 100
-	payload := []byte(strings.Repeat(codesLine(1, maxCodes)+"\n", 50)) // 92 KB of memory each
-	sent := make(chan error, 1)
-	go func() {
-		for id := range messages {
-			if _, err := c.conn.Write(packet(0x32, field(topicV1), []byte{0, byte(id + 1)}, payload)); err != nil {
-				sent <- err
-				return
-			}
-		}
-		sent <- nil
-	}()
+	payload := strings.Repeat(codesLine(1, maxCodes)+"\n", 50) // 92 KB of memory each
+	sent := c.flood(messages, func(int) string { return payload })
 	var q *queue
 	testkit.Await(t, "the queue is full", func() bool {
 		m.mu.Lock()
@@ -156,9 +137,7 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 		return q.bytes > maxQueued-100_000
 	})
 	close(release)
-	for id := range uint16(messages) {
-		c.wantPuback(id+1, 0)
-	}
+	c.wantPubacks(messages)
 	if err := <-sent; err != nil {
 		t.Error(err)
 	}
@@ -298,9 +277,7 @@ func TestMQTTKeepsNoPacket(t *testing.T) {
 		t.Errorf("%d KB are held for %d samples", grown/1000, messages)
 	}
 	close(release)
-	for id := range uint16(messages) {
-		c.wantPuback(id+1, 0)
-	}
+	c.wantPubacks(messages)
 }
 
 // TestHTTPMemoryIsBounded checks that a request is refused if the quota has too little memory for

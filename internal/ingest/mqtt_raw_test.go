@@ -111,6 +111,31 @@ func (c *rawClient) publish(flags byte, id uint16, topic, payload string, proper
 	c.write(packet(0x30|flags, head, c.properties(properties...), []byte(payload)))
 }
 
+// flood sends n messages with QoS 1 and the identifiers 1 to n in the background. The channel gets
+// the error, or nil.
+func (c *rawClient) flood(n int, payload func(id int) string) <-chan error {
+	sent := make(chan error, 1)
+	go func() {
+		for id := 1; id <= n; id++ {
+			head := append(field(topicV1), byte(id>>8), byte(id))
+			if _, err := c.conn.Write(packet(0x32, head, c.properties(), []byte(payload(id)))); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- nil
+	}()
+	return sent
+}
+
+// wantPubacks checks that the next n packets are the PUBACKs of the messages 1 to n.
+func (c *rawClient) wantPubacks(n int) {
+	c.t.Helper()
+	for id := range uint16(n) {
+		c.wantPuback(id+1, 0)
+	}
+}
+
 // read returns the first byte of the next packet and its body.
 func (c *rawClient) read() (first byte, body []byte) {
 	c.t.Helper()

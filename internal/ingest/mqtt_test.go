@@ -126,20 +126,8 @@ func TestMQTTManyAtOnce(t *testing.T) {
 		_, addr := startMQTT(t, f.Config)
 		c := f.login(t, addr, version)
 		const n = 10 * receiveMaximum
-		sent := make(chan error, 1)
-		go func() {
-			for id := range n {
-				head := append(field(topicV1), byte((id+1)>>8), byte(id+1))
-				if _, err := c.conn.Write(packet(0x32, head, c.properties(), []byte(sampleLine("V1", -n+id, 1)))); err != nil {
-					sent <- err
-					return
-				}
-			}
-			sent <- nil
-		}()
-		for id := range uint16(n) {
-			c.wantPuback(id+1, 0)
-		}
+		sent := c.flood(n, func(id int) string { return sampleLine("V1", id-n, 1) })
+		c.wantPubacks(n)
 		if err := <-sent; err != nil {
 			t.Error(err)
 		}
