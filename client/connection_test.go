@@ -118,7 +118,11 @@ func TestCertificate(t *testing.T) {
 	}))
 	dials := 0 // written by the listener's goroutine, read after Close
 	service.Config.ErrorLog = log.New(io.Discard, "", 0)
-	service.Listener = &counting{service.Listener, &dials}
+	service.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			dials++
+		}
+	}
 	service.StartTLS()
 	_, err := client.New(service.URL, token).CarDrivingState(t.Context(), "Car1")
 	if !errors.Is(err, client.ErrUnreachable) || !strings.Contains(err.Error(), "certificate") {
@@ -134,20 +138,6 @@ func TestCertificate(t *testing.T) {
 	if dials != 2 {
 		t.Errorf("got %d connections, want 2", dials)
 	}
-}
-
-// counting is a listener that counts the connections that it accepts.
-type counting struct {
-	net.Listener
-	n *int
-}
-
-func (l *counting) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err == nil {
-		*l.n++
-	}
-	return c, err
 }
 
 // TestBrokenConnections checks that a call is retried on a new connection when its connection

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -58,12 +59,8 @@ func failure(code int, headers ...string) step {
 // brokenBody answers with a body that ends too early.
 func brokenBody() (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(io.MultiReader(
-		strings.NewReader(jam[:20]), brokenReader{}))}, nil
+		strings.NewReader(jam[:20]), iotest.ErrReader(io.ErrUnexpectedEOF)))}, nil
 }
-
-type brokenReader struct{}
-
-func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 var (
 	refusedDial = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
