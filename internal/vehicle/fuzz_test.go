@@ -41,18 +41,7 @@ func FuzzObserve(f *testing.F) {
 				}
 				b = b[4:]
 			}
-			next := s
-			if changed := next.Fold(&x); changed != (next != s) {
-				t.Fatalf("Fold returned %v, and changed %+v to %+v", changed, s, next)
-			}
-			check(t, next)
-			if at < s.Time && next != s {
-				t.Fatalf("an older sample changed %+v to %+v", s, next)
-			}
-			if again := Observe(next, x); again != next {
-				t.Fatalf("the same sample again changed %+v to %+v", next, again)
-			}
-			s = next
+			s = fold(t, s, x)
 		}
 	})
 }

@@ -122,10 +122,27 @@ func genState(t *rapid.T) State {
 	at := UnixMilli(1_800_000_000_000)
 	for range rapid.IntRange(0, 12).Draw(t, "samples") {
 		at += UnixMilli(steps.Draw(t, "step"))
-		s = Observe(s, Sample{Vehicle: "car", Time: at, Readings: genReadings(t)})
-		check(t, s)
+		s = fold(t, s, Sample{Vehicle: "car", Time: at, Readings: genReadings(t)})
 	}
 	return s
+}
+
+// fold returns the state after a sample. It checks that the state is valid, that Fold reports
+// whether it changed, that an older sample changes nothing, and that the same sample again changes
+// nothing.
+func fold(t interface{ Fatalf(string, ...any) }, s State, x Sample) State {
+	next := s
+	if changed := next.Fold(&x); changed != (next != s) {
+		t.Fatalf("Fold returned %v, and changed %+v to %+v", changed, s, next)
+	}
+	check(t, next)
+	if x.Time < s.Time && next != s {
+		t.Fatalf("an older sample changed %+v to %+v", s, next)
+	}
+	if again := Observe(next, x); again != next {
+		t.Fatalf("the same sample again changed %+v to %+v", next, again)
+	}
+	return next
 }
 
 func genSample(t *rapid.T, s State) Sample {
@@ -133,17 +150,13 @@ func genSample(t *rapid.T, s State) Sample {
 	return Sample{Vehicle: "car", Time: at, Readings: genReadings(t)}
 }
 
-func TestSameSampleTwiceChangesNothing(t *testing.T) {
+// TestNewSample checks that a newer sample sets the time of the state, and the checks of fold.
+func TestNewSample(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)
 		x := genSample(t, s)
-		once := Observe(s, x)
-		check(t, once)
-		if twice := Observe(once, x); twice != once {
-			t.Fatalf("%+v became %+v", once, twice)
-		}
-		if !x.Empty() && once.Time != x.Time {
-			t.Fatalf("the state's time is %d after a sample of %d", once.Time, x.Time)
+		if s = fold(t, s, x); !x.Empty() && s.Time != x.Time {
+			t.Fatalf("the state's time is %d after a sample of %d", s.Time, x.Time)
 		}
 	})
 }
@@ -173,10 +186,7 @@ func TestOlderSampleChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genState(t)
 		older := s.Time - UnixMilli(rapid.Int64Range(1, math.MaxInt64/2).Draw(t, "older"))
-		x := Sample{Vehicle: "car", Time: older, Readings: genReadings(t)}
-		if got := Observe(s, x); got != s {
-			t.Fatalf("%+v became %+v", s, got)
-		}
+		fold(t, s, Sample{Vehicle: "car", Time: older, Readings: genReadings(t)})
 	})
 }
 
@@ -266,15 +276,7 @@ func TestHostileReadings(t *testing.T) {
 					rapid.SampledFrom([]uint32{0x7f800000, 0xff800000, 0x7fc00000, 0x7f7fffff, 0xff7fffff, 0x80000000}),
 				).Draw(t, "bits"))
 			}
-			next := Observe(s, x)
-			check(t, next)
-			if x.Time < s.Time && next != s {
-				t.Fatalf("an older sample changed the state")
-			}
-			if again := Observe(next, x); again != next {
-				t.Fatalf("the same sample again: %+v became %+v", next, again)
-			}
-			s = next
+			s = fold(t, s, x)
 		}
 	})
 }
