@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"reflect"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -131,10 +131,8 @@ func TestOpen_Unreadable(t *testing.T) {
 func TestDamagedGzip(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("time_s,v_Vehicle[km|h]\n")
-	for i := range 5000 {
-		text.WriteString(strings.Repeat("0", i%7)) // hard to compress evenly
-		text.WriteString(strconv.Itoa(i) + "." + strconv.Itoa(i*7919%10) + "," + strconv.Itoa(i%90) + "." +
-			strconv.Itoa(i*i%1000) + "\n")
+	for i := range 5000 { // the zeros make it hard to compress evenly
+		fmt.Fprintf(&text, "%s%d.%d,%d.%d\n", strings.Repeat("0", i%7), i, i*7919%10, i%90, i*i%1000)
 	}
 	whole := mustRead(t, text.String())
 	packed := zip(t, []byte(text.String()))
@@ -239,25 +237,19 @@ func TestClocks_BackAndAhead(t *testing.T) {
 // TestTimeNeverOverflows checks files that consist only of gaps, which add up to four years. The
 // time of the last row must be between longestDrive and twice as long.
 func TestTimeNeverOverflows(t *testing.T) {
-	for name, head := range map[string]string{"pyobd": "ts,rpm,speed\n",
-		"carOBD": "ENGINE_RUN_TINE (),VEHICLE_SPEED ()\n"} {
-		var b strings.Builder
-		b.WriteString(head)
+	for _, c := range []struct {
+		head, row string
+		begin, ms int // the first time, and milliseconds for each unit of time
+	}{
+		{"ts,rpm,speed\n", "%d,900,%d\n", 1_700_000_000_000, 1},
+		{"ENGINE_RUN_TINE (),VEHICLE_SPEED ()\n", "%d,%d,\n", 0, 1000},
+	} {
+		text := c.head
 		for i := range 3_000 {
-			ms := i % 2 * 86_000_000 // a day ahead and back again
-			if name == "pyobd" {
-				ms += 1_700_000_000_000
-			} else {
-				ms /= 1000
-			}
-			b.WriteString(strconv.Itoa(ms) + "," + strconv.Itoa(i%50) + ",1\n")
-		}
-		text := b.String()
-		if name == "carOBD" {
-			text = strings.ReplaceAll(text, ",1\n", ",\n")
+			text += fmt.Sprintf(c.row, c.begin+i%2*86_000_000/c.ms, i%50) // a day ahead and back again
 		}
 		if d := mustRead(t, text); d.Duration() < longestDrive || d.Duration() > 2*longestDrive {
-			t.Errorf("%s: %v long", name, d.Duration())
+			t.Errorf("%s: %v long", d.Format, d.Duration())
 		}
 	}
 }

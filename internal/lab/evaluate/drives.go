@@ -59,7 +59,7 @@ type evaluator struct {
 func (e *evaluator) row(start vehicle.UnixMilli, r *drivelog.Row) {
 	pause := false
 	if step := r.At - e.last; e.seen && step <= drivenGap {
-		e.result.States.add(e.verdict, step)
+		e.result.States.add(e.verdict, step.Seconds())
 		e.driven += step
 	} else if e.seen {
 		pause = true

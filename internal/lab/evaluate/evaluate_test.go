@@ -44,7 +44,7 @@ func TestEvaluator(t *testing.T) {
 	row(600*time.Second, 1, nil)                          // more than five minutes old: no verdict
 	row(610*time.Second, 0, codes(p2135))
 	r, tr := run("x", d)
-	if r.Seconds != 130 || r.States != (stateSeconds{None: 20, Normal: 110}) {
+	if r.Seconds != 130 || r.States != (stateSeconds{0: 20, vehicle.NormalDriving: 110}) {
 		t.Errorf("%v s driven, %+v", r.Seconds, r.States)
 	}
 	if want := [4]int{2, 1, 0, 0}; r.Confusion[0] != want {
@@ -63,7 +63,7 @@ func TestEvaluator(t *testing.T) {
 
 func TestWriteTables_Anomalies(t *testing.T) {
 	var e Drives
-	e.add(fileResult{File: "broken.csv", Seconds: 60, States: stateSeconds{Normal: 60},
+	e.add(fileResult{File: "broken.csv", Seconds: 60, States: stateSeconds{vehicle.NormalDriving: 60},
 		Anomalies: []anomaly{{At: 12.5, For: 3, Reason: "because"}}})
 	var b bytes.Buffer
 	if err := e.WriteTables(&b); err != nil ||

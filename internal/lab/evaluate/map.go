@@ -119,19 +119,13 @@ var mapMarks = [...]struct {
 	size   float64
 }{{"#cccccc", 2}, {"#3f9b5c", 3}, {"#e0a000", 4.5}, {"#c0281c", 6}}
 
-// plotMap returns an SVG page with a map of the places. North is at the top.
+// plotMap returns an SVG page with a map of the places. North is at the top. Places on both sides of
+// the date line are at the two ends of the map.
 func plotMap(title string, spots []spot) string {
 	south, north, west, east := 90.0, -90.0, 180.0, -180.0
-	// A map that contains the date line continues beyond 180 degrees.
-	eastern := func(degrees float64) float64 { return degrees }
-	if slices.ContainsFunc(spots, func(s spot) bool { return s.longitude > 90 }) &&
-		slices.ContainsFunc(spots, func(s spot) bool { return s.longitude < -90 }) {
-		eastern = func(degrees float64) float64 { return math.Mod(degrees+360, 360) }
-		west, east = 360, 0
-	}
 	for _, s := range spots {
 		south, north = min(south, s.latitude), max(north, s.latitude)
-		west, east = min(west, eastern(s.longitude)), max(east, eastern(s.longitude))
+		west, east = min(west, s.longitude), max(east, s.longitude)
 	}
 	// narrow is the length of a degree to the east divided by that of one to the north.
 	narrow := math.Cos((south + north) / 2 * math.Pi / 180)
@@ -155,7 +149,7 @@ func plotMap(title string, spots []spot) string {
 	}
 	drawn := make(map[point]bool)
 	for _, s := range spots {
-		at := point{margin + int((eastern(s.longitude)-west)*narrow*scale),
+		at := point{margin + int((s.longitude-west)*narrow*scale),
 			pageHeader + margin + int((north-s.latitude)*scale), s.state}
 		if !drawn[at] {
 			drawn[at] = true

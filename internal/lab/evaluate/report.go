@@ -1,6 +1,7 @@
 package evaluate
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -28,16 +29,15 @@ type fileResult struct {
 }
 
 // stateSeconds is the time driven in each state, in seconds. State 0 is no verdict.
-type stateSeconds struct {
-	None   float64 `json:"0"`
-	Normal float64 `json:"1"`
-	Slow   float64 `json:"2"`
-	Jam    float64 `json:"3"`
+type stateSeconds [4]float64
+
+func (s *stateSeconds) add(state vehicle.DrivingState, seconds float64) {
+	s[state] = milliseconds(s[state] + seconds)
 }
 
-func (s *stateSeconds) add(state vehicle.DrivingState, d time.Duration) {
-	sum := [...]*float64{&s.None, &s.Normal, &s.Slow, &s.Jam}[state]
-	*sum = milliseconds(*sum + d.Seconds())
+// MarshalJSON returns an object. Its names are the numbers of the states.
+func (s stateSeconds) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[int]float64{0: s[0], 1: s[1], 2: s[2], 3: s[3]})
 }
 
 // milliseconds rounds a time in seconds to whole milliseconds, so that a printed sum has few
@@ -68,10 +68,9 @@ func (e *Drives) add(r fileResult) {
 	e.Files = append(e.Files, r)
 	t := &e.Total
 	t.Seconds = milliseconds(t.Seconds + r.Seconds)
-	t.States.None = milliseconds(t.States.None + r.States.None)
-	t.States.Normal = milliseconds(t.States.Normal + r.States.Normal)
-	t.States.Slow = milliseconds(t.States.Slow + r.States.Slow)
-	t.States.Jam = milliseconds(t.States.Jam + r.States.Jam)
+	for state, seconds := range r.States {
+		t.States.add(vehicle.DrivingState(state), seconds)
+	}
 	t.Anomalies = append(t.Anomalies, r.Anomalies...)
 	if t.Anomalies == nil {
 		t.Anomalies = []anomaly{}
@@ -107,8 +106,8 @@ func (e *Drives) states(t *score.Tables) {
 			}
 			return fmt.Sprintf("%.1f %%", 100*seconds/r.Seconds)
 		}
-		t.Line("%s\t%.1f\t%s\t%s\t%s\t%s\t%d", name, r.Seconds/60, of(r.States.Normal), of(r.States.Slow),
-			of(r.States.Jam), of(r.States.None), len(r.Anomalies))
+		t.Line("%s\t%.1f\t%s\t%s\t%s\t%s\t%d", name, r.Seconds/60, of(r.States[vehicle.NormalDriving]),
+			of(r.States[vehicle.SlowDriving]), of(r.States[vehicle.TrafficJam]), of(r.States[0]), len(r.Anomalies))
 	}
 	for i := range e.Files {
 		row(access.Printable(e.Files[i].File), &e.Files[i])

@@ -1,6 +1,7 @@
 package score
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -8,31 +9,26 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Tables writes tables with aligned columns as text. After the first error it writes nothing more.
+// Tables writes tables with aligned columns as text.
 type Tables struct {
 	w   *tabwriter.Writer
-	err error
+	out *bufio.Writer // keeps the first error, and writes nothing more after it
 }
 
 // NewTables returns tables that are written to w.
-func NewTables(w io.Writer) *Tables { return &Tables{w: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)} }
+func NewTables(w io.Writer) *Tables {
+	out := bufio.NewWriter(w)
+	return &Tables{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), out}
+}
 
 // Line writes one row; a tab ends a cell.
-func (t *Tables) Line(format string, args ...any) {
-	if t.err == nil {
-		_, t.err = fmt.Fprintf(t.w, format+"\n", args...)
-	}
-}
+func (t *Tables) Line(format string, args ...any) { fmt.Fprintf(t.w, format+"\n", args...) }
 
 // Flush ends a table, so that the next one has columns of its own.
-func (t *Tables) Flush() {
-	if t.err == nil {
-		t.err = t.w.Flush()
-	}
-}
+func (t *Tables) Flush() { _ = t.w.Flush() } // Err returns its error
 
-// Err returns the first error.
-func (t *Tables) Err() error { return t.err }
+// Err writes what is left, and returns the first error.
+func (t *Tables) Err() error { return t.out.Flush() }
 
 var stateColumns = [...]string{"none", "normal", "slow", "jam"}
 
