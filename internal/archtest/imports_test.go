@@ -45,11 +45,10 @@ func goList(t *testing.T, args ...string) (all []listed) {
 var standardOnly = []string{"internal/vehicle", "client"}
 
 // testsMayImport lists the packages that tests of any package may import: those made for tests, the
-// local engine, the client of the admin API, the reader of recorded drives, on which the rules of
-// internal/vehicle are tested, and the road map, which learns from recorded fleets.
+// local engine, the client of the admin API, and the road map, which learns from recorded fleets.
 var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/store/local",
 	"internal/store/storetest", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess",
-	"internal/testkit", "internal/lab/drivelog", "internal/road", "internal/ops/opstest", "internal/admin/client"}
+	"internal/testkit", "internal/road", "internal/ops/opstest", "internal/admin/client"}
 
 const needsReason = `ARCHITECTURE.md must say under "## Dependencies" why it and not another`
 
