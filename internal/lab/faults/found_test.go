@@ -75,19 +75,6 @@ func (c class) floor() float64 {
 	return 0
 }
 
-// healthyExcursion returns how far, in percent, a healthy sensor may deviate for some seconds from
-// the value expected from the sensor that it is compared with, as measured on these drives. A fault
-// is observable from the first reading that it changes by more than that.
-func healthyExcursion(g vehicle.Signal) float64 {
-	switch g {
-	case vehicle.ThrottleActuator:
-		return 3
-	case vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE:
-		return 5
-	}
-	return 8
-}
-
 // outcome is the result of the rules for one fault.
 type outcome struct {
 	observable bool
@@ -99,6 +86,15 @@ type outcome struct {
 // watched is the time after the beginning of a fault in which the rules must find it.
 const watched = 15 * time.Minute
 
+// watch returns the state after healthy samples, and an injector that has watched them.
+func watch(samples []vehicle.Sample) (s vehicle.State, j Injector) {
+	for i := range samples {
+		s = vehicle.Observe(s, samples[i])
+		j.Watch(&samples[i].Readings)
+	}
+	return s, j
+}
+
 func try(s vehicle.State, j *Injector, rest []vehicle.Sample, watched time.Duration) (o outcome) {
 	begin, since, seen := rest[0].Time, vehicle.UnixMilli(0), time.Duration(0)
 	last := begin
@@ -108,7 +104,7 @@ func try(s vehicle.State, j *Injector, rest []vehicle.Sample, watched time.Durat
 			break
 		}
 		changed := j.Apply(&x.Readings)
-		if changed > healthyExcursion(j.fault.On) {
+		if changed > j.fault.Deviation() {
 			if !o.observable {
 				o.observable, since = true, x.Time
 			}
@@ -156,12 +152,7 @@ func TestInjectedFaultsAreFound(t *testing.T) {
 		}
 		for _, share := range at {
 			first := int(share * float64(len(d.samples)))
-			var s vehicle.State
-			var j Injector
-			for i := range first {
-				s = vehicle.Observe(s, d.samples[i])
-				j.Watch(&d.samples[i].Readings)
-			}
+			s, j := watch(d.samples[:first])
 			for _, f := range allFaults() {
 				if !has(f.On) || f.Kind == LimpHome && !has(vehicle.ThrottleActuator) {
 					continue

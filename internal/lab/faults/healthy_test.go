@@ -109,12 +109,7 @@ func TestInventedCars(t *testing.T) {
 					continue // there is no other sensor to compare the faulty sensor with
 				}
 				half := len(d.samples) / 2
-				s = vehicle.State{}
-				var j Injector
-				for i := range half {
-					s = vehicle.Observe(s, d.samples[i])
-					j.Watch(&d.samples[i].Readings)
-				}
+				s, j := watch(d.samples[:half])
 				within := 10 * time.Second
 				if every > 2*time.Second {
 					within = 40 * every

@@ -41,6 +41,19 @@ type Fault struct {
 	Seed uint64
 }
 
+// Deviation returns how far, in percent, the sensor with the fault may deviate for some seconds when
+// it is healthy: from the value expected from the sensor that it is compared with, as measured on
+// healthy drives. A fault is observable from the first reading that it changes by more than that.
+func (f Fault) Deviation() float64 {
+	switch {
+	case f.Kind >= StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:
+		return 8
+	case f.On == vehicle.ThrottleActuator:
+		return 3
+	}
+	return 5
+}
+
 // springs is the position in which springs hold the throttle plate while no motor moves it, in
 // percent above its closed position. The plate is open enough for the car to creep home.
 const springs = 6

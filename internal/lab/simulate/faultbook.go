@@ -31,7 +31,7 @@ type standingFault struct {
 	fault        faults.Fault
 	begun, until time.Duration
 	// observable is the time when the fault first changed a reading by at least the error that a
-	// healthy sensor may have (see deviation), so that the rules could find the fault. If the fault
+	// healthy sensor may have (see faults.Fault.Deviation), so that the rules could find the fault. If the fault
 	// has not changed a reading by so large an amount, observable is 0.
 	observable time.Duration
 	ended      time.Duration // 0: the fault lasts
@@ -80,22 +80,9 @@ func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) {
 		return
 	}
 	changed := c.injector.Apply(r)
-	if c.now.observable == 0 && changed >= deviation(c.now.fault) {
+	if c.now.observable == 0 && changed >= c.now.fault.Deviation() {
 		c.now.observable = at
 	}
-}
-
-// deviation returns the largest error that the readings of a healthy sensor may have for some
-// seconds, in percentage points. The sensor is of the kind that the fault f affects. A fault is
-// observable when it changes a reading by at least this error; docs/verdicts.md has the values.
-func deviation(f faults.Fault) float64 {
-	switch {
-	case f.Kind >= faults.StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:
-		return 8
-	case f.On == vehicle.ThrottleActuator:
-		return 3
-	}
-	return 5
 }
 
 // faultySensors are the sensors that may have a fault.
