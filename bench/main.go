@@ -24,6 +24,7 @@ import (
 	"carstate/bench/sample"
 	"carstate/bench/scale"
 	"carstate/bench/vehicle"
+	"carstate/internal/nodeprocess"
 )
 
 // part is one package of measurements.
@@ -94,7 +95,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	scratch := must.Get(os.MkdirTemp(*dir, "carstate-bench-"))
 	defer os.RemoveAll(scratch)
 	binary := filepath.Join(scratch, "carstate")
-	must.Do(gobench.Build(ctx, "..", "", binary))
+	must.Do(nodeprocess.Build(ctx, "..", "", binary))
 	version := gobench.Version(ctx)
 	for _, p := range parts {
 		if !slices.Contains(chosen, p.name) {

@@ -22,6 +22,7 @@ import (
 	"carstate/bench/gobench"
 	"carstate/bench/must"
 	"carstate/bench/report"
+	"carstate/internal/nodeprocess"
 	"carstate/torture/defects"
 	"carstate/torture/reliability"
 	"carstate/torture/row"
@@ -93,7 +94,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	scratch := must.Get(makeScratch(*dir))
 	defer os.RemoveAll(scratch)
 	binary := filepath.Join(scratch, "carstate")
-	must.Do(gobench.Build(ctx, "..", "", binary))
+	must.Do(nodeprocess.Build(ctx, "..", "", binary))
 	s := &session{program: must.Get(os.Executable()), scratch: scratch, seed: *seed, stderr: stderr}
 	machine, version := must.Get(report.Machine(scratch)), gobench.Version(ctx)
 	fmt.Fprintf(stderr, "seed %d\n", *seed)
@@ -117,7 +118,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 		if r.Tests != "" {
 			built = filepath.Join(scratch, "tests")
-			lack = gobench.Build(ctx, "..", r.Tests, built)
+			lack = nodeprocess.Build(ctx, "..", r.Tests, built)
 		}
 		if lack != nil {
 			done.Outcome.NotDone(lack)
@@ -163,7 +164,7 @@ func (s *session) control(ctx context.Context, r row.Row, c defects.Control, n i
 	defer os.RemoveAll(dir)
 	overlay, broken := must.Get(defects.Overlay(root, c.Defect, dir)), filepath.Join(dir, "carstate")
 	// The version names the defect, so that nobody mistakes the binary for a usable build.
-	must.Do(gobench.Build(ctx, root, r.Tests, broken, "-overlay", overlay, "-ldflags",
+	must.Do(nodeprocess.Build(ctx, root, r.Tests, broken, "-overlay", overlay, "-ldflags",
 		"-s -w -X main.version=broken-"+c.Defect))
 	if c.Count > 0 {
 		n = min(n, c.Count)

@@ -1,13 +1,10 @@
-// Package gobench runs the go command on carstate's packages: it builds the program and runs the Go
-// benchmarks, whose results it collects.
+// Package gobench runs the Go benchmarks of carstate's packages and collects their results.
 package gobench
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -34,23 +31,6 @@ func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) 
 		return nil, fmt.Errorf("%s has no benchmark %s", pkg, pattern)
 	}
 	return results, nil
-}
-
-// Build builds carstate as for a release, or the tests of a package. The parameter root is the
-// root of the repository.
-func Build(ctx context.Context, root, tests, to string, flags ...string) error {
-	args := []string{"build"}
-	if tests != "" {
-		args = []string{"test", "-c"}
-	}
-	args = append(append(args, "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", to), flags...)
-	cmd := exec.CommandContext(ctx, "go", append(args, cmp.Or(tests, "./cmd/carstate"))...)
-	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w: run it in the directory bench or torture\n%s", err, out)
-	}
-	return nil
 }
 
 // Version returns the version of the checkout, from its tags and its commit.

@@ -250,7 +250,7 @@ func operates(t *testing.T, nodes map[string]*process) {
 	t.Helper()
 	do := func(args ...string) string {
 		t.Helper()
-		cmd := exec.Command(command, args...)
+		cmd := exec.Command(plain, args...)
 		cmd.Env = append(nodes["admin"].env(),
 			"CARSTATE_INGEST_ADDR="+nodes["ingest"].Address(nodeprocess.Ingest),
 			"CARSTATE_QUERY_ADDR="+nodes["query"].Address(nodeprocess.Query))

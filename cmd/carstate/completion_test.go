@@ -49,7 +49,7 @@ func TestCompletionInEachShell(t *testing.T) {
 			script = "autoload -Uz compinit && compinit -u -D\n" + script
 		}
 		c := exec.CommandContext(t.Context(), shell, "-c", script)
-		c.Env = append(os.Environ(), "PATH="+filepath.Dir(command)+":"+os.Getenv("PATH"), "HOME="+t.TempDir())
+		c.Env = append(os.Environ(), "PATH="+filepath.Dir(plain)+":"+os.Getenv("PATH"), "HOME="+t.TempDir())
 		out, err := c.CombinedOutput()
 		if err != nil || string(out) != "rotate\nrevoke\n" && string(out) != "revoke\nrotate\n" {
 			t.Errorf("%s: %v: %q", shell, err, out)

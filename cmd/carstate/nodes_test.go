@@ -41,10 +41,7 @@ func (r *reporting) report(ctx context.Context, key string, nodes ...*process) {
 			}
 			r.failed.Add(1)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond):
-		}
+		pause(ctx, 50*time.Millisecond)
 	}
 }
 

@@ -421,9 +421,6 @@ func sendKnown(ctx context.Context, t *testing.T, e *cluster.Engine, r *truth, n
 				return
 			}
 		}
-		select { // limits the rate to that of a fleet
-		case <-ctx.Done():
-		case <-time.After(20 * time.Millisecond):
-		}
+		pause(ctx, 20*time.Millisecond) // the rate of a fleet
 	}
 }

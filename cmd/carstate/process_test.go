@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -25,23 +24,15 @@ const endAtOnce = "atexit_sleep_ms=0"
 // demoDrive is the recorded drive of the demo.
 const demoDrive = "../../internal/lab/demo/drive.csv.gz"
 
-// binary is the program, which all tests share. It is built with the race detector.
+// binary is the program, built with the race detector, which makes a race fail the test.
 var binary string
 
-// command runs the same program. It runs a command that starts no goroutine of its own without the
-// race detector, because the start of the program takes ten times as long with it.
-var command string
+// plain is the same program without the race detector, which starts ten times as fast. The tests
+// run most commands with it, and serve in the scripts, which send one request at a time. Its name
+// is carstate.
+var plain string
 
-// commandScript is the text of the file command. Its arguments are the program with the race
-// detector and the one without it.
-const commandScript = `#!/bin/sh
-case "$1" in
-serve | demo | replay | simulate | evaluate | backup | restore) exec %q "$@" ;;
-esac
-exec %q "$@"
-`
-
-var unraced = flag.Bool("unraced", false, "start a program without the race detector, which is faster")
+var unraced = flag.Bool("unraced", false, "start only programs without the race detector, which is faster")
 
 func TestMain(m *testing.M) {
 	if said := os.Getenv(ownerVariable); said != "" {
@@ -63,15 +54,13 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	binary = filepath.Join(dir, "carstate")
-	// The race detector makes a race in the program fail the test.
-	plain := filepath.Join(dir, "plain")
-	err = errors.Join(
-		goBuild("1", fmt.Sprintf("-race=%t", !*unraced), "-o", binary),
-		goBuild("0", "-trimpath", "-o", plain)) // as in `make build`: go has the packages in its cache
-	command = filepath.Join(dir, "commands", "carstate")
-	err = errors.Join(err, os.Mkdir(filepath.Dir(command), 0o755),
-		os.WriteFile(command, fmt.Appendf(nil, commandScript, binary, plain), 0o755))
+	plain = filepath.Join(dir, "carstate")
+	binary = plain
+	err = nodeprocess.Build(context.Background(), "../..", "", plain)
+	if err == nil && !*unraced {
+		binary = filepath.Join(dir, "carstate-race")
+		err = buildRaced(binary)
+	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "the program cannot be built: %v\n", err)
 		os.Exit(1)
@@ -82,15 +71,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// goBuild builds the program with the given flags. CGO_ENABLED is set to cgo.
-func goBuild(cgo string, flags ...string) error {
-	build := exec.Command("go", append([]string{"build"}, append(flags, ".")...)...)
-	build.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
-	out, err := build.CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w\n%s", err, out)
+// buildRaced builds the program with the race detector.
+func buildRaced(to string) error {
+	build := exec.Command("go", "build", "-race", "-ldflags", "-s -w", "-o", to)
+	build.Env = append(os.Environ(), "CGO_ENABLED=1")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
 	}
-	return err
+	return nil
 }
 
 // process is a running `carstate serve`.
@@ -178,7 +166,7 @@ func (p *process) env() []string {
 // carstate runs a command against the process and returns its output.
 func (p *process) carstate(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(command, args...)
+	cmd := exec.Command(plain, args...)
 	cmd.Env = p.env()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -76,6 +76,7 @@ func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 		running.Go(func() {
 			for ctx.Err() == nil {
 				l.queries[client].Add(1)
+				pause(ctx, 5*time.Millisecond)
 				first := ask.one(nil)
 				why := knows(first, token, "known")
 				if why == nil {
@@ -99,13 +100,19 @@ func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 				}
 				l.refused.Add(1)
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(10 * time.Millisecond):
-			}
+			pause(ctx, 10*time.Millisecond)
 		}
 	})
 	return l
+}
+
+// pause waits for d or until ctx ends. It limits the load, so that the processors have time for the
+// nodes.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }
 
 // seen waits until every client has finished the query that it was sending when a node was

@@ -33,8 +33,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("PATH", filepath.Dir(command)+string(filepath.ListSeparator)+env.Getenv("PATH"))
-			env.Setenv("GORACE", endAtOnce)
+			env.Setenv("PATH", filepath.Dir(plain)+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Values[processKey] = new(*process)
 			drive, err := filepath.Abs(demoDrive)
 			env.Setenv("DRIVE", drive)
@@ -54,7 +53,7 @@ func TestScripts(t *testing.T) {
 }
 
 func scriptServe(ts *testscript.TestScript, _ bool, args []string) {
-	p, err := startProcess(ts.MkAbs(args[0]), []string{"PATH=" + ts.Getenv("PATH")}, args[1:]...)
+	p, err := startProgram(plain, ts.MkAbs(args[0]), []string{"PATH=" + ts.Getenv("PATH")}, args[1:]...)
 	ts.Check(err)
 	ts.Defer(p.Kill)
 	for _, e := range p.env() {

@@ -45,8 +45,9 @@ func buildNext(t *testing.T) (program string) {
 		}
 	}
 	program = filepath.Join(dir, "carstate-next")
-	if err := goBuild("1", "-race", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program); err != nil {
-		t.Fatalf("the next version cannot be built: %v", err)
+	if err := nodeprocess.Build(t.Context(), "../..", "", program, "-overlay",
+		filepath.Join(dir, "overlay.json")); err != nil {
+		t.Fatal(err)
 	}
 	return program
 }

@@ -146,7 +146,7 @@ func (b *Browser) Complains(text string) {
 		if i >= 0 {
 			return
 		}
-		b.Eval(`""`) // lets the browser process events
+		b.pause()
 	}
 	b.t.Fatalf("the browser did not log %q, but %q", text, b.said())
 }
@@ -190,7 +190,7 @@ func (b *Browser) eval(expression string) (string, error) {
 func (b *Browser) Expect(expression, want string) {
 	b.t.Helper()
 	var got string
-	for end := time.Now().Add(patience); time.Now().Before(end) && b.ctx.Err() == nil; {
+	for end := time.Now().Add(patience); time.Now().Before(end) && b.ctx.Err() == nil; b.pause() {
 		value, err := b.eval(expression)
 		if err != nil {
 			value = err.Error()
@@ -211,6 +211,14 @@ func Axe(t *testing.T) string {
 		t.Fatalf("%v (make setup installs it)", err)
 	}
 	return string(script)
+}
+
+// pause leaves the processors to the browser and to the tested program between two looks at a page.
+func (b *Browser) pause() {
+	select {
+	case <-b.ctx.Done():
+	case <-time.After(10 * time.Millisecond):
+	}
 }
 
 // IsClean fails the test if axe-core finds a fault in the page as it

@@ -21,11 +21,13 @@ import (
 )
 
 // Build builds nats-server into the directory dir and returns the path of the binary. The version
-// is the one that a Go module requires. The parameter module is a directory of that module; "" is
+// is the one that a Go module requires. The flags are those of `make build`, so that go uses the
+// packages that it has compiled before. The parameter module is a directory of that module; "" is
 // the current directory.
 func Build(ctx context.Context, module, dir string) (string, error) {
 	binary := filepath.Join(dir, "nats-server")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/nats-io/nats-server/v2")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary,
+		"github.com/nats-io/nats-server/v2")
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -281,8 +280,8 @@ func newMatrix(t *testing.T) *matrix {
 	binary := *matrixBinary
 	if binary == "" {
 		binary = filepath.Join(t.TempDir(), "carstate")
-		if out, err := exec.Command("go", "build", "-o", binary, "carstate/cmd/carstate").CombinedOutput(); err != nil {
-			t.Fatalf("the program cannot be built: %v\n%s", err, out)
+		if err := nodeprocess.Build(t.Context(), "../..", "", binary); err != nil {
+			t.Fatal(err)
 		}
 	}
 	m := &matrix{used: make(map[string]int)}

@@ -22,7 +22,6 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/bench/gobench"
 	"carstate/bench/must"
 	"carstate/internal/access"
 	"carstate/internal/nodeprocess"
@@ -60,7 +59,7 @@ var wrong = regexp.MustCompile(`(?m)failed after \d+ tests: wrong: (.*)$`)
 // machine runs TestMatrix of internal/query, a randomized test, against the binary.
 func machine(ctx context.Context, a *row.Attempt) {
 	test, counts := filepath.Join(a.Dir, "query.test"), filepath.Join(a.Dir, "counts.json")
-	must.Do(gobench.Build(ctx, "..", "./internal/query", test))
+	must.Do(nodeprocess.Build(ctx, "..", "./internal/query", test))
 	cmd := exec.CommandContext(ctx, test, "-test.run=^TestMatrix$", "-test.timeout=0", "-rapid.nofailfile",
 		"-rapid.shrinktime=5s",
 		"-rapid.checks="+strconv.Itoa(max(1, a.Count/perCheck)), "-rapid.seed="+strconv.FormatUint(a.Seed, 10),
