@@ -50,16 +50,6 @@ type Timeouts struct {
 	Idle time.Duration
 }
 
-func (t Timeouts) withDefaults() Timeouts {
-	return Timeouts{
-		Try:   cmp.Or(t.Try, 4*time.Second),
-		Stall: cmp.Or(t.Stall, 10*time.Second),
-		Beat:  cmp.Or(t.Beat, time.Second),
-		Lease: cmp.Or(t.Lease, 6*time.Second),
-		Idle:  cmp.Or(t.Idle, 500*time.Millisecond),
-	}
-}
-
 // Limits of the package. internal/store/DESIGN.md says what happens when each limit is reached.
 const (
 	DefaultStatesBytes = 16 << 30
@@ -84,9 +74,13 @@ const (
 
 func (c Config) withDefaults() Config {
 	c.Config = c.Config.WithDefaults()
-	if c.StatesBytes == 0 {
-		c.StatesBytes = DefaultStatesBytes
+	c.StatesBytes = cmp.Or(c.StatesBytes, DefaultStatesBytes)
+	c.Timeouts = Timeouts{
+		Try:   cmp.Or(c.Timeouts.Try, 4*time.Second),
+		Stall: cmp.Or(c.Timeouts.Stall, 10*time.Second),
+		Beat:  cmp.Or(c.Timeouts.Beat, time.Second),
+		Lease: cmp.Or(c.Timeouts.Lease, 6*time.Second),
+		Idle:  cmp.Or(c.Timeouts.Idle, 500*time.Millisecond),
 	}
-	c.Timeouts = c.Timeouts.withDefaults()
 	return c
 }

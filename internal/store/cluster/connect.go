@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +21,8 @@ import (
 
 	"carstate/internal/lograte"
 	"carstate/internal/periodic"
+	"carstate/internal/store"
+	"carstate/internal/store/codec"
 	"carstate/internal/store/engine"
 )
 
@@ -230,31 +231,16 @@ const leastServer = "2.15.2"
 // greatestServer is the newest nats-server version that the tests ran against.
 const greatestServer = "2.15.2"
 
-// older reports whether version is lower than the parameter than. A suffix after a hyphen is
-// ignored. A version that cannot be parsed is older than any other.
+// older reports whether version is lower than the parameter than. A suffix is ignored. A version that cannot be parsed is older than any other.
 func older(version, than string) bool {
-	number := func(v string) (n [3]int, ok bool) {
-		v, _, _ = strings.Cut(strings.TrimPrefix(v, "v"), "-")
-		parts := strings.Split(v, ".")
-		if len(parts) != len(n) {
-			return n, false
-		}
-		for i, p := range parts {
-			var err error
-			if n[i], err = strconv.Atoi(p); err != nil || n[i] < 0 {
-				return n, false
-			}
-		}
-		return n, true
+	number := func(v string) ([]int, error) {
+		n := make([]int, 3)
+		_, err := fmt.Sscanf(strings.TrimPrefix(v, "v"), "%d.%d.%d", &n[0], &n[1], &n[2])
+		return n, err
 	}
-	a, ok := number(version)
+	a, err := number(version)
 	b, _ := number(than)
-	for i := range a {
-		if a[i] != b[i] {
-			return !ok || a[i] < b[i]
-		}
-	}
-	return !ok
+	return err != nil || slices.Compare(a, b) < 0
 }
 
 // checkServer returns an error if the servers are too old or do not offer JetStream.
@@ -376,6 +362,20 @@ func (c *conn) Cut() {
 // fail records the first failure after which only a restart helps, and sends it to the channel of
 // Failed.
 func (c *conn) fail(err error) { c.Fail(c.log, "the engine failed", err) }
+
+// isFinal reports whether reading again would result in the same err: a record is damaged or of
+// another version, or a stream was replaced. Unless the record is of a newer version, the engine
+// fails.
+func (c *conn) isFinal(err error) bool {
+	switch {
+	case codec.IsNewer(err):
+		return true
+	case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, store.ErrReplaced):
+		c.fail(err)
+		return true
+	}
+	return false
+}
 
 // full reports whether NATS refused a write because the stream is full.
 func full(err error) bool {

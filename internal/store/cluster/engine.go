@@ -33,9 +33,9 @@ type Engine struct {
 
 	committers []*committer
 	backlog    backlog
-	writes     map[string]*atomic.Bool // for each of watchedStreams: whether the last write failed
-	beats      map[string]*heartbeat
-	committing atomic.Int32 // number of commits of samples in flight
+	failing    atomic.Bool           // whether the last write of TELEMETRY failed
+	beats      map[string]*heartbeat // for each of fedStreams
+	committing atomic.Int32          // number of commits of samples in flight
 	metrics    *metrics
 
 	// forgotten is this node's table of tombstones. A store.RecordStore fills it from
@@ -108,18 +108,14 @@ func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.beats = make(map[string]*heartbeat)
-	e.writes = make(map[string]*atomic.Bool)
-	for _, name := range watchedStreams {
-		e.writes[name] = new(atomic.Bool)
-	}
-	e.backlog.init(e.partitions)
+	e.backlog.next, e.backlog.seen = make([]atomic.Uint64, e.partitions), make([]firstUnfolded, e.partitions)
 	for p := range e.partitions {
 		c := newCommitter(e, p)
 		e.committers = append(e.committers, c)
 		e.running.Go(func() { c.run(ctx) })
 	}
 	for _, name := range fedStreams {
-		b := newHeartbeat(e.conn, name, e.writes[name])
+		b := newHeartbeat(e.conn, name)
 		e.beats[name] = b
 		e.running.Go(func() { b.run(ctx) })
 	}
@@ -149,10 +145,6 @@ func (e *Engine) NodeID() string { return e.node.ID }
 // Partitions returns the number of partitions, which the first start fixed.
 func (e *Engine) Partitions() int { return e.partitions }
 
-// watchedStreams are the streams for which Writable checks whether the last write failed. Each of
-// them is written to all the time, so the failure of a stream is noticed soon.
-var watchedStreams = append([]string{codec.Telemetry}, fedStreams...)
-
 // Writable returns the reason why nothing can be stored at present, or nil. While nothing can be
 // stored, the engine itself tries to write. So the caller need not try; it can wait until Writable
 // returns nil.
@@ -160,9 +152,15 @@ func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
 	}
-	for _, name := range watchedStreams {
-		if e.writes[name].Load() {
-			return fmt.Errorf("the engine stores nothing in %s", name)
+	// TELEMETRY and the streams with heartbeats are written to all the time, so a failure is noticed
+	// soon.
+	const nothing = "the engine stores nothing in %s"
+	if e.failing.Load() {
+		return fmt.Errorf(nothing, codec.Telemetry)
+	}
+	for _, name := range fedStreams {
+		if e.beats[name].failing.Load() {
+			return fmt.Errorf(nothing, name)
 		}
 	}
 	return nil
@@ -174,10 +172,10 @@ func (e *Engine) Writable() error {
 // so none stored, while Writable returns an error. The empty commit is folded like any other, which
 // changes no state. For the other streams, the heartbeats show that writes work.
 func (e *Engine) tryTelemetry(ctx context.Context) {
-	failing, subject := e.writes[codec.Telemetry], codec.TelemetrySubject(0)
+	subject := codec.TelemetrySubject(0)
 	id := "" // the same for all tries, so that only one of them is stored
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
-		if !failing.Load() || e.committing.Load() > 0 { // a commit in progress shows by itself whether writes work
+		if !e.failing.Load() || e.committing.Load() > 0 { // a commit in progress shows by itself whether writes work
 			id = ""
 			continue
 		}
@@ -189,7 +187,7 @@ func (e *Engine) tryTelemetry(ctx context.Context) {
 			jetstream.WithExpectStream(codec.Telemetry))
 		cancel()
 		if err == nil || full(err) { // if the stream is full, Append returns an error for that
-			failing.Store(false)
+			e.failing.Store(false)
 		}
 	}
 }

@@ -78,13 +78,10 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	f.caughtUp = caughtUp
 	for {
 		err := f.follow(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return nil
-		case codec.IsNewer(err):
-			return err
-		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, store.ErrReplaced):
-			f.conn.fail(err)
+		}
+		if f.conn.isFinal(err) {
 			return err
 		}
 		f.conn.log.Info("resubscribing a feed; nothing is lost", "stream", f.stream, "error", err)
@@ -93,11 +90,6 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 		}
 	}
 }
-
-// errConsumerChanged means that the server lost the consumer and that the client library has made
-// another one. The library does not check whether the stream is still the same. So the feed
-// subscribes again, because each new subscription begins with a check of the stream.
-var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
 // follow subscribes to the stream once, and delivers records until the subscription fails.
 func (f *feed) follow(ctx context.Context) error {
@@ -138,16 +130,11 @@ func (f *feed) follow(ctx context.Context) error {
 	if pending == 0 {
 		f.goLive()
 	}
-	consumer := ""
 	for {
 		m, meta, err := f.next(ctx, sub)
 		if err != nil {
 			return err
 		}
-		if consumer != "" && meta.Consumer != consumer {
-			return errConsumerChanged
-		}
-		consumer = meta.Consumer
 		if meta.Sequence.Stream <= f.last {
 			// If a consumer breaks before its first record, the client library restarts at the
 			// beginning of the stream.
@@ -191,10 +178,10 @@ func (f *feed) take(r store.Record) (err error) {
 // next waits for a record, for at most Timeouts.Stall. If none arrives in that time, the
 // subscription is dead, because a live one always delivers something: stored records until the feed
 // has caught up, and then heartbeats or leases.
-func (f *feed) next(ctx context.Context, sub *nats.Subscription) (*nats.Msg, *nats.MsgMetadata, error) {
+func (f *feed) next(ctx context.Context, sub *subscription) (*nats.Msg, *nats.MsgMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.conn.config.Timeouts.Stall)
 	defer cancel()
-	return receive(ctx, sub)
+	return sub.receive(ctx)
 }
 
 // progress checks, after each record, whether the feed has caught up. The parameter pending is the
@@ -245,16 +232,16 @@ type heartbeat struct {
 	stream string
 	node   uint64 // identifies this node's heartbeats
 
-	failing *atomic.Bool // whether the last write failed
-	start   time.Time    // time from which the numbers below are measured (monotonic)
+	failing atomic.Bool // whether the last write failed
+	start   time.Time   // time from which the numbers below are measured (monotonic)
 	// returned is the time of the latest heartbeat that the feed has delivered, in ns after start.
 	// The copy of the stream is complete up to that time. 0 means that the feed has delivered no
 	// heartbeat yet.
 	returned atomic.Int64
 }
 
-func newHeartbeat(c *conn, stream string, failing *atomic.Bool) *heartbeat {
-	return &heartbeat{conn: c, stream: stream, failing: failing, node: rand.Uint64(), start: time.Now()}
+func newHeartbeat(c *conn, stream string) *heartbeat {
+	return &heartbeat{conn: c, stream: stream, node: rand.Uint64(), start: time.Now()}
 }
 
 func (h *heartbeat) run(ctx context.Context) {
@@ -299,9 +286,14 @@ func (h *heartbeat) age() (d time.Duration, ok bool) {
 	return time.Since(h.start) - time.Duration(r), r != 0
 }
 
-// subscribe subscribes to a stream by an ordered consumer, which it waits for at most as long as
-// the parameter wait.
-func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt) (*nats.Subscription, error) {
+// subscription is a subscription to a stream by an ordered consumer.
+type subscription struct {
+	*nats.Subscription
+	consumer string // name of the consumer; "" before the first message
+}
+
+// subscribe subscribes to a stream. It waits for the consumer at most as long as the parameter wait.
+func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt) (*subscription, error) {
 	js, err := c.nc.JetStream(nats.MaxWait(wait))
 	if err != nil {
 		return nil, err
@@ -313,13 +305,18 @@ func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt)
 	}
 	// The consumer's flow control bounds the pending messages. A limit of the client library would
 	// drop records instead.
-	return sub, sub.SetPendingLimits(-1, -1)
+	return &subscription{Subscription: sub}, sub.SetPendingLimits(-1, -1)
 }
 
 // readTelemetry subscribes to the commits of samples with the given subject, in order.
-func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*nats.Subscription, error) {
+func (c *conn) readTelemetry(subject string, opts ...nats.SubOpt) (*subscription, error) {
 	return c.subscribe(codec.Telemetry, requestTimeout, append(opts, nats.ConsumerFilterSubjects(subject))...)
 }
+
+// errConsumerChanged means that the server lost the consumer and that the client library has made
+// another one. The library does not check whether the stream is still the same. So the caller must
+// check the stream and subscribe again.
+var errConsumerChanged = errors.New("the NATS server lost the consumer")
 
 // receive waits for the next message of a subscription.
 func receive(ctx context.Context, sub *nats.Subscription) (*nats.Msg, *nats.MsgMetadata, error) {
@@ -329,4 +326,18 @@ func receive(ctx context.Context, sub *nats.Subscription) (*nats.Msg, *nats.MsgM
 	}
 	meta, err := m.Metadata()
 	return m, meta, err
+}
+
+// receive waits for the next message. If another consumer has sent it, the error is
+// errConsumerChanged.
+func (s *subscription) receive(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {
+	m, meta, err := receive(ctx, s.Subscription)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.consumer != "" && meta.Consumer != s.consumer {
+		return nil, nil, errConsumerChanged
+	}
+	s.consumer = meta.Consumer
+	return m, meta, nil
 }

@@ -216,6 +216,9 @@ func TestForgottenConsumers(t *testing.T) {
 			part = take(t, e, 0)
 		}
 	}
+	if !e.Folding()[0] {
+		t.Error("the partition does not count as folded by this process any more")
+	}
 }
 
 // TestLostAnswer checks that if the first response to a commit is lost, the commit is sent again

@@ -30,11 +30,9 @@ type Partition struct {
 	next   uint64    // sequence of the first commit that Next has not returned
 	stored time.Time // when the samples that Next last returned were stored
 
-	closed   atomic.Bool
-	sub      *nats.Subscription
-	consumer string // name of the consumer of sub; "" before its first message
+	closed atomic.Bool
+	sub    *subscription // nil while the partition is not read
 
-	fences   uint64          // the cursor's Fences when the partition was taken
 	recalled context.Context // ends when the partition must be taken again
 	recall   context.CancelFunc
 
@@ -80,7 +78,7 @@ func (e *Engine) Take(
 		e.noteNewer(codec.States, err)
 		return nil, fmt.Errorf("cannot take partition %d: %w", p, err)
 	}
-	t.next, t.fences = t.cursor.Next, t.cursor.Fences
+	t.next = t.cursor.Next
 	e.taken.Store(p, t)
 	return t, nil
 }
@@ -113,6 +111,17 @@ func (e *Engine) noteNewer(stream string, err error) {
 	if codec.IsNewer(err) {
 		e.config.Newer.Note(stream, err)
 	}
+}
+
+// undecodable returns the error for a record that cannot be decoded because of err. Unless a newer
+// version wrote the record, the engine fails.
+func (e *Engine) undecodable(stream string, seq uint64, err error) error {
+	e.noteNewer(stream, err)
+	err = fmt.Errorf("%s: record %d: %w", stream, seq, err)
+	if !codec.IsNewer(err) {
+		e.fail(err)
+	}
+	return err
 }
 
 // isCursorStale reports whether the cursor does not belong to the present stream TELEMETRY. There
@@ -149,12 +158,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		}
 	}
 	if err != nil {
-		t.e.noteNewer(codec.Telemetry, err)
-		err = fmt.Errorf("%s: record %d: %w", codec.Telemetry, seq, err)
-		if !codec.IsNewer(err) {
-			t.e.fail(err)
-		}
-		return 0, nil, err
+		return 0, nil, t.e.undecodable(codec.Telemetry, seq, err)
 	}
 	if t.e.config.Tracer != nil && len(m.Header) > 0 {
 		traced := traceHeader.Extract(context.Background(), propagation.HeaderCarrier(m.Header))
@@ -178,7 +182,7 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 		}
 		try, cancel := context.WithTimeout(ctx, t.e.config.Timeouts.Stall)
 		stop := context.AfterFunc(t.recalled, cancel)
-		m, meta, err := receive(try, t.sub)
+		m, meta, err := t.sub.receive(try)
 		silent := err != nil && try.Err() != nil
 		stop()
 		cancel()
@@ -193,6 +197,12 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 				return nil, 0, err
 			}
 			continue
+		case errors.Is(err, errConsumerChanged):
+			t.unsubscribe()
+			if err := t.checkSubscription(ctx); err != nil {
+				return nil, 0, err
+			}
+			continue
 		case err != nil:
 			// The client library also gives up a subscription if the stream is gone.
 			if replaced := t.checkSubscription(ctx); replaced != nil {
@@ -200,16 +210,6 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			}
 			return nil, 0, err
 		}
-		if t.consumer != "" && meta.Consumer != t.consumer {
-			// The server lost the consumer, and the client library has replaced it without checking
-			// the stream.
-			t.Close()
-			if err := t.checkSubscription(ctx); err != nil {
-				return nil, 0, err
-			}
-			continue
-		}
-		t.consumer = meta.Consumer
 		// If a consumer breaks before its first message, the client library restarts at the
 		// beginning of the stream. A folded message must not be folded again, because that would
 		// move the cursor back.
@@ -246,7 +246,7 @@ func (t *Partition) checkSubscription(ctx context.Context) error {
 		return nil
 	}
 	t.e.log.Warn("resubscribing to a partition", "partition", t.number, "waiting_since", m.Time)
-	t.Close()
+	t.unsubscribe()
 	return nil
 }
 
@@ -372,9 +372,13 @@ func (e *Engine) Folding() map[int]bool {
 // process takes it.
 func (t *Partition) Close() {
 	t.closed.Store(true)
+	t.unsubscribe()
+}
+
+func (t *Partition) unsubscribe() {
 	if t.sub != nil {
 		t.sub.Unsubscribe()
-		t.sub, t.consumer = nil, ""
+		t.sub = nil
 	}
 }
 
@@ -423,12 +427,7 @@ func (t *Partition) decode(records []store.Record, place map[vehicle.ID]int, put
 			s, err = codec.DecodeState(body)
 		}
 		if err != nil {
-			t.e.noteNewer(codec.States, err)
-			err = fmt.Errorf("%s: record %d: %w", codec.States, r.Seq, err)
-			if !codec.IsNewer(err) {
-				t.e.fail(err)
-			}
-			return err
+			return t.e.undecodable(codec.States, r.Seq, err)
 		}
 		put(i, s)
 	}
@@ -508,7 +507,7 @@ func (e *Engine) recall(r store.Record) {
 		return
 	}
 	var c cursor
-	if t := taken.(*Partition); r.Newer || json.Unmarshal(r.Body, &c) == nil && c.Fences != t.fences {
+	if t := taken.(*Partition); r.Newer || json.Unmarshal(r.Body, &c) == nil && c.Fences != t.cursor.Fences {
 		t.recall()
 	}
 }

@@ -24,10 +24,11 @@ func TestSilentSubscription(t *testing.T) {
 	storeSample(t, e, 1)
 	next(t, p)
 	p.Close()
-	var err error
-	if p.sub, err = e.nc.SubscribeSync("nobody.speaks.here"); err != nil {
+	silent, err := e.nc.SubscribeSync("nobody.speaks.here")
+	if err != nil {
 		t.Fatal(err)
 	}
+	p.sub = &subscription{Subscription: silent}
 	storeSample(t, e, 2)
 	if _, samples := next(t, p); samples[0].Time != 2 {
 		t.Fatalf("got %v", samples)

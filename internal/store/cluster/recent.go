@@ -73,7 +73,7 @@ func (e *Engine) window(
 	}
 	first = until
 	for range pending {
-		m, meta, err := receive(ctx, sub)
+		m, meta, err := receive(ctx, sub.Subscription)
 		if err != nil {
 			return 0, nil, err
 		}

@@ -19,34 +19,20 @@ import (
 )
 
 // Last reads the last record of a subject from the stream's leader. It never reads from a replica,
-// which may lag, except from ROADS: the account needs no right to ask the leader of that stream, and
-// each write that follows expects the sequence that was read. If there is no record, Last returns
-// the zero Record and nil.
+// which may lag. If there is no record, it returns the zero Record and nil.
 func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	var r store.Record
-	var err error
-	if stream == codec.Roads {
-		var records []store.Record
-		if records, _, err = c.directGet(ctx, stream, multiLast{[]string{subject}}); err == nil {
-			r = records[0]
-		}
-	} else {
-		var m *nats.RawStreamMsg
-		if m, err = c.legacy.GetLastMsg(stream, subject, nats.Context(ctx)); err == nil {
-			r = store.Record{Subject: subject, Seq: m.Sequence, Sealed: m.Data}
-		}
-	}
-	if errors.Is(err, nats.ErrMsgNotFound) || errors.Is(err, errNoRecords) {
+	m, err := c.legacy.GetLastMsg(stream, subject, nats.Context(ctx))
+	if errors.Is(err, nats.ErrMsgNotFound) {
 		return store.Record{}, nil
 	}
 	if err != nil {
 		// The error omits the subject, which may hold a vid.
 		return store.Record{}, fmt.Errorf("cannot read a record of %s from NATS: %w", stream, err)
 	}
-	r.Body, err = codec.Unseal(subject, r.Sealed)
-	return r, err
+	body, err := codec.Unseal(subject, m.Data)
+	return store.Record{Subject: subject, Body: body, Seq: m.Sequence, Sealed: m.Data}, err
 }
 
 const (
@@ -361,13 +347,10 @@ func (c *conn) scanTail(
 ) error {
 	for times := 1; ; {
 		records, end, err := c.readPage(ctx, stream, made, next, times)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return ctx.Err()
-		case codec.IsNewer(err):
-			return err
-		case errors.Is(err, codec.ErrDamaged), errors.Is(err, codec.ErrNewer), errors.Is(err, store.ErrReplaced):
-			c.fail(err)
+		}
+		if c.isFinal(err) {
 			return err
 		}
 		for _, r := range records {
@@ -474,7 +457,9 @@ func (c *conn) awaitRecords(
 func (c *conn) lastRecords(
 	ctx context.Context, stream string, subjects []string, since uint64,
 ) ([]store.Record, error) {
-	records, end, err := c.directGet(ctx, stream, multiLast{subjects})
+	records, end, err := c.directGet(ctx, stream, struct {
+		Last []string `json:"multi_last"`
+	}{subjects})
 	if errors.Is(err, errNoRecords) { // not even the record that always exists (a cursor or heartbeat)
 		return nil, errBehind
 	}
@@ -492,11 +477,6 @@ func (c *conn) lastRecords(
 		return nil, errBehind
 	}
 	return records, nil
-}
-
-// multiLast is a request for the last record of each subject.
-type multiLast struct {
-	Last []string `json:"multi_last"`
 }
 
 // page is a request for records of a stream: at most Batch records and Bytes bytes, beginning at

@@ -52,10 +52,6 @@ func (w firstUnfolded) isCurrent(cursor uint64, s *jetstream.StreamInfo) bool {
 
 const backlogEvery = 2 * time.Second
 
-func (b *backlog) init(partitions int) {
-	b.next, b.seen = make([]atomic.Uint64, partitions), make([]firstUnfolded, partitions)
-}
-
 func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
 
 // firstNeeded returns a sequence of TELEMETRY. Every commit of samples with a lower sequence is
@@ -233,7 +229,7 @@ func (e *Engine) firstSince(ctx context.Context, t time.Time) (uint64, error) {
 	if err != nil || pending == 0 {
 		return 0, err
 	}
-	_, meta, err := receive(ctx, sub)
+	_, meta, err := receive(ctx, sub.Subscription)
 	if err != nil {
 		return 0, fmt.Errorf("NATS does not say which telemetry is the oldest: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,7 +41,9 @@ const schemaKey = "carstate.schema"
 //     had no car for longest. An alarm is logged at 80 %.
 func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	lastValue := func(name string, bytes int64, d jetstream.DiscardPolicy, subjects ...string) jetstream.StreamConfig {
-		subjects = append(subjects, codec.HeartbeatSubject(name))
+		if slices.Contains(fedStreams, name) {
+			subjects = append(subjects, codec.HeartbeatSubject(name))
+		}
 		return jetstream.StreamConfig{
 			Name:               name,
 			Subjects:           subjects,
@@ -81,16 +84,7 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			DenyDelete:  true,
 			DenyPurge:   true,
 		},
-		{
-			Name:               codec.Roads,
-			Subjects:           []string{codec.RoadPrefix + "*"},
-			MaxMsgsPerSubject:  1,
-			MaxBytes:           recordBytes,
-			Discard:            jetstream.DiscardOld,
-			AllowDirect:        true,
-			AllowAtomicPublish: true,
-			Duplicates:         leastDuplicateWindow,
-		},
+		lastValue(codec.Roads, recordBytes, jetstream.DiscardOld, codec.RoadPrefix+"*"),
 	}
 	for i := range configs {
 		configs[i].Metadata = map[string]string{schemaKey: strconv.Itoa(codec.SchemaVersion)}
@@ -165,18 +159,14 @@ func (c Config) first(ctx context.Context, js jetstream.JetStream) (fixedNumbers
 			return fixedNumbers{}, err
 		}
 	}
+	replicas := 1
+	if strings.Contains(c.URLs, ",") {
+		replicas = clusterReplicas
+	}
 	return fixedNumbers{
 		partitions: cmp.Or(c.Partitions, was.partitions, defaultPartitions),
-		replicas:   cmp.Or(c.Replicas, was.replicas, c.firstReplicas()),
+		replicas:   cmp.Or(c.Replicas, was.replicas, replicas),
 	}, nil
-}
-
-// firstReplicas returns the number of replicas of new streams if none is configured.
-func (c Config) firstReplicas() int {
-	if strings.Contains(c.URLs, ",") {
-		return clusterReplicas
-	}
-	return 1
 }
 
 func (c Config) checkPartitions(stored int) error {
@@ -211,9 +201,7 @@ func ensureStream(
 		is, found := numbersOf(stored), stored.Name != ""
 		target := want
 		if found {
-			if target.replicas = c.Replicas; target.replicas == 0 {
-				target.replicas = is.replicas
-			}
+			target.replicas = cmp.Or(c.Replicas, is.replicas)
 			if target.replicas < is.replicas {
 				return fixedNumbers{}, configError{fmt.Errorf("the stream %s has %d copies, "+
 					"which --replicas %d would take from all nodes: leave --replicas out or set it to %d; "+

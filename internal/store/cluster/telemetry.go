@@ -197,7 +197,7 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 			jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
 		cancel()
 		if err == nil {
-			c.e.writes[codec.Telemetry].Store(false)
+			c.e.failing.Store(false)
 			return nil // stored by this try or an earlier one
 		}
 		_, answered := asAPIError(err)
@@ -211,7 +211,7 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 		case answered && !hasCode(err, duplicateInProcess): // NATS itself refuses the commit
 			return err
 		}
-		c.e.writes[codec.Telemetry].Store(true)
+		c.e.failing.Store(true)
 		if ctx.Err() != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"iter"
 	"net"
 	"net/url"
 	"slices"
@@ -13,7 +12,7 @@ import (
 // ValidURLs reports whether urls can be the value of [Config.URLs]. The check is necessary because
 // the client library of NATS accepts URLs with any scheme.
 func ValidURLs(urls string) bool {
-	for u := range eachURL(urls) {
+	for _, u := range splitURLs(urls) {
 		to, err := url.Parse(u)
 		if err != nil || to.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, to.Scheme) {
 			return false
@@ -28,7 +27,7 @@ func ValidURLs(urls string) bool {
 // pretend that the server does not use TLS, and then read the login or impersonate the server. If
 // the configuration contains no login, the result is false.
 func (c *Config) LoginInClear() bool {
-	for u := range eachURL(c.URLs) {
+	for _, u := range splitURLs(c.URLs) {
 		to, err := url.Parse(u)
 		if err != nil || to.Host == "" {
 			continue // the engine rejects it
@@ -42,17 +41,15 @@ func (c *Config) LoginInClear() bool {
 	return false
 }
 
-// eachURL yields the URLs of a comma-separated list. For an address without a scheme, the scheme is
-// nats.
-func eachURL(urls string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for u := range strings.SplitSeq(urls, ",") {
-			if u = strings.TrimSpace(u); !strings.Contains(u, "://") {
-				u = "nats://" + u
-			}
-			if !yield(u) {
-				return
-			}
+// splitURLs returns the URLs of a comma-separated list. For an address without a scheme, the scheme
+// is nats.
+func splitURLs(list string) []string {
+	urls := strings.Split(list, ",")
+	for i, u := range urls {
+		if u = strings.TrimSpace(u); !strings.Contains(u, "://") {
+			u = "nats://" + u
 		}
+		urls[i] = u
 	}
+	return urls
 }
