@@ -316,55 +316,40 @@ func TestRun_RestartsLoseNothing(t *testing.T) {
 	s.checkErrors(t)
 }
 
-// TestFailedCommits checks that after failed commits, the samples are folded again.
-func TestFailedCommits(t *testing.T) {
-	s, w := newSpy(), newWorld(t)
-	s.fail = 3
-	tab := follow(t, w.Engine)
-	d := w.deriver(s)
-	stop := start(t, d)
-	got := tab.wait(t, traffic(t, w.Engine, 2, 20, 20), last)
-	stop()
-	if s.fail != 0 {
-		t.Errorf("%d injected failures did not occur", s.fail)
-	}
-	equal(t, got, s.expected())
-	if d.Samples() == 0 {
-		t.Error("no sample was counted")
-	}
-}
-
-// TestMoreVehiclesThanCached checks that the states are correct if the fleet is far larger than the
-// cache, and that the states of evicted vehicles are read again.
-func TestMoreVehiclesThanCached(t *testing.T) {
-	testkit.Slow(t, "it folds more vehicles than the cache holds")
-	s, w := newSpy(), newWorld(t)
-	s.cached = 3
-	tab := follow(t, w.Engine)
-	d := w.deriver(s)
-	stop := start(t, d)
-	vehicles := traffic(t, w.Engine, 4, 200, 60)
-	got := tab.wait(t, vehicles, last)
-	stop()
-	equal(t, got, s.expected())
-	s.checkErrors(t)
-	if n := d.StatesRead(); n < 2*uint64(vehicles) {
-		t.Errorf("%d states were read for %d vehicles", n, vehicles)
-	}
-}
-
-// TestVehiclesAreReadOnce checks that if the cache holds all vehicles, the state of each vehicle is
-// read from the store once.
-func TestVehiclesAreReadOnce(t *testing.T) {
-	s, w := newSpy(), newWorld(t)
-	tab := follow(t, w.Engine)
-	d := w.deriver(s)
-	stop := start(t, d)
-	vehicles := traffic(t, w.Engine, 2, 50, 20)
-	tab.wait(t, vehicles, last)
-	stop()
-	if n := d.StatesRead(); n != uint64(vehicles) {
-		t.Errorf("%d states were read for %d vehicles, want each once", n, vehicles)
+// TestRun_StatesOfAllSamples checks that the states are those of all samples. After a failed commit,
+// the samples are folded again. If the fleet is far larger than the cache, the states of evicted
+// vehicles are read again. If the cache holds all vehicles, each state is read once.
+func TestRun_StatesOfAllSamples(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail, cached               int
+		writers, vehicles, batches int
+		isRead                     func(perVehicle float64) bool
+	}{
+		"failed commits":            {fail: 3, writers: 2, vehicles: 20, batches: 20},
+		"more vehicles than cached": {0, 3, 4, 200, 60, func(n float64) bool { return n >= 2 }},
+		"all vehicles are cached":   {0, 0, 2, 50, 20, func(n float64) bool { return n == 1 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.cached > 0 {
+				testkit.Slow(t, "it folds more vehicles than the cache holds")
+			}
+			s, w := newSpy(), newWorld(t)
+			s.fail, s.cached = c.fail, c.cached
+			tab := follow(t, w.Engine)
+			d := w.deriver(s)
+			stop := start(t, d)
+			vehicles := traffic(t, w.Engine, c.writers, c.vehicles, c.batches)
+			got := tab.wait(t, vehicles, last)
+			stop()
+			equal(t, got, s.expected())
+			s.checkErrors(t)
+			if s.fail != 0 || d.Samples() == 0 {
+				t.Errorf("%d injected failures did not occur, %d samples were counted", s.fail, d.Samples())
+			}
+			if n := float64(d.StatesRead()) / float64(vehicles); c.isRead != nil && !c.isRead(n) {
+				t.Errorf("the state of a vehicle was read %.2f times on average", n)
+			}
+		})
 	}
 }
 
