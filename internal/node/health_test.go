@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,58 +48,82 @@ func TestCanAnswer(t *testing.T) {
 	}
 }
 
-// TestReady_WithoutALeader checks nodes of a cluster that can store nothing. A node that ingests
-// must report that it is not ready for telemetry. All nodes must stay ready for their other work.
+// TestReady_WithoutALeader checks nodes of a cluster that can store nothing, for longer than a commit
+// waits. A node that ingests must report that it is not ready for telemetry. All nodes must stay
+// ready for their other work, and alive. Afterwards telemetry must be accepted again. The recovery
+// must need no request, because load balancers send none while the node reports that it is not
+// ready.
 func TestReady_WithoutALeader(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
-	node := func(roles ...string) (n *Node, page string) {
+	node := func(roles ...string) (*Node, *testkit.Buffer) {
 		c := configOf(t, roles...)
 		c.MaxFeedAge = time.Hour
 		c.Cluster.URLs, c.Store.Partitions = servers.URL(), 2
 		c.Store.Patience.Store = 2 * time.Second
 		c.Cluster.Timeouts = cluster.Timeouts{Try: time.Second, Stall: 2 * time.Second, Beat: 200 * time.Millisecond}
-		n = startNode(t, c)
-		return n, n.URL(AdminAddr)
+		return startLogged(t, c)
 	}
-	both, pageOfBoth := node(Query, Ingest)
-	answers, pageOfAnswers := node(Query)
-	folds, pageOfFolds := node(Derive)
-	expect := func(page string, want int, text string) {
+	all, log := node(Query, Ingest, Admin)
+	answers, _ := node(Query)
+	folds, _ := node(Derive)
+	expect := func(n *Node, path string, want int, text string) {
 		t.Helper()
-		if err := until(time.Minute, testkit.Says(page, want, `^`+text+`; feed age \d+\.\d s$`)); err != nil {
+		if err := until(time.Minute, testkit.Says(n.URL(AdminAddr)+path, want, text)); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, page := range []string{pageOfBoth + "/readyz", pageOfBoth + "/readyz/query", pageOfBoth + "/readyz/ingest",
-		pageOfAnswers + "/readyz", pageOfAnswers + "/readyz/query", pageOfFolds + "/readyz"} {
-		expect(page, http.StatusOK, "ready")
+	const ready, stuck = `^ready; feed age \d+\.\d s$`, `^the engine stores nothing in [A-Z]+; feed age \d+\.\d s$`
+	stillReady := func() {
+		t.Helper()
+		expect(all, "/readyz/query", http.StatusOK, ready)
+		expect(answers, "/readyz", http.StatusOK, ready)
+		expect(answers, "/readyz/query", http.StatusOK, ready)
+		expect(folds, "/readyz", http.StatusOK, ready)
 	}
-	for _, page := range []string{pageOfAnswers + "/readyz/ingest", pageOfFolds + "/readyz/query",
-		pageOfBoth + "/readyz/", pageOfBoth + "/readyz/admin"} {
-		if err := testkit.Says(page, http.StatusNotFound, "")(); err != nil {
-			t.Error(err)
-		}
-	}
-	servers.Stop()
-	for _, s := range []*Node{both, answers, folds} {
+	stillReady()
+	expect(answers, "/readyz/ingest", http.StatusNotFound, "")
+	expect(folds, "/readyz/query", http.StatusNotFound, "")
+	expect(all, "/readyz/", http.StatusNotFound, "")
+	expect(all, "/readyz/admin", http.StatusNotFound, "")
+	operator := operatorOf(t, all)
+	key := gateway(t, operator)
+	post := func() (int, error) { return testkit.Post(all.URL(IngestAddr), key, []string{"a", "b", "c"}) }
+	taken := func() {
+		t.Helper()
+		expect(all, "/readyz", http.StatusOK, ready)
+		expect(all, "/readyz/ingest", http.StatusOK, ready)
 		if err := until(time.Minute, func() error {
-			if s.engine.Writable() == nil {
-				return errors.New("it can store")
+			n, err := post()
+			if err == nil && n != 3 {
+				t.Fatalf("%d samples are accepted, want 3", n)
 			}
-			return nil
+			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	expect(pageOfBoth+"/readyz", http.StatusServiceUnavailable, "the engine stores nothing in [A-Z]+")
-	expect(pageOfBoth+"/readyz/ingest", http.StatusServiceUnavailable, "the engine stores nothing in [A-Z]+")
-	for _, page := range []string{pageOfBoth + "/readyz/query", pageOfAnswers + "/readyz",
-		pageOfAnswers + "/readyz/query", pageOfFolds + "/readyz"} {
-		expect(page, http.StatusOK, "ready")
+	for range 2 {
+		taken()
+		servers.Stop()
+		if _, err := post(); err == nil || !strings.Contains(err.Error(), "HTTP 503") {
+			t.Fatalf("without a cluster: %v", err)
+		}
+		for _, n := range []*Node{all, answers, folds} {
+			testkit.Await(t, "it can store nothing", func() bool { return n.engine.Writable() != nil })
+			expect(n, "/healthz", http.StatusOK, "")
+		}
+		expect(all, "/readyz", http.StatusServiceUnavailable, stuck)
+		expect(all, "/readyz/ingest", http.StatusServiceUnavailable, stuck)
+		stillReady()
+		servers.Start()
 	}
-	both.health.drain()
-	expect(pageOfBoth+"/readyz/query", http.StatusServiceUnavailable, "the node is ending")
+	taken()
+	all.health.drain()
+	expect(all, "/readyz/query", http.StatusServiceUnavailable, "^the node is ending;")
+	if log.Count(operator.Key) > 0 {
+		t.Error("the admin key is in the log")
+	}
 }
 
 // BenchmarkCanAnswer measures the cost of canAnswer, which each query calls.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -79,14 +80,21 @@ func operatorOf(t *testing.T, n *Node) *client.Client {
 	return &client.Client{URL: n.URL(AdminAddr), Key: key}
 }
 
-// gateway adds a source that may send for all vehicles, and returns its key.
-func gateway(t *testing.T, operator *client.Client) string {
+// gateway adds a source that may send for all vehicles, and returns its key. It tries again, because
+// with a short time limit, a slow write to the disk causes an error although the source was stored.
+func gateway(t *testing.T, operator *client.Client) (key string) {
 	t.Helper()
-	source, err := operator.AddSource(t.Context(), access.Request{Name: "gateway", Vehicles: access.AllVehicles()})
-	if err != nil {
+	tries := 0
+	if err := until(time.Minute, func() error {
+		tries++
+		s, err := operator.AddSource(t.Context(),
+			access.Request{Name: fmt.Sprint("gateway", tries), Vehicles: access.AllVehicles()})
+		key = s.Key
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
-	return source.Key
+	return key
 }
 
 // until calls ask until ask returns nil, for at most limit, and returns the last error.
