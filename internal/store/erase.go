@@ -189,19 +189,15 @@ func (k *RecordStore) erase(ctx context.Context) error {
 	return k.engine.Erased(ctx)
 }
 
-// partOf identifies one set record. A set record lists a part of the vehicles of a large grant.
-type partOf struct {
-	subject string
-	seq     uint64
-}
-
 // removeOrphans removes set records to which no credential refers. A set record lists a part of the
 // vehicles of a token or a source whose grant is too large for its own record. The method Scan of
 // the storage engine must return the records as of one moment. Otherwise, removeOrphans would also
 // remove the set records of a grant that is being stored.
 func (k *RecordStore) removeOrphans(ctx context.Context) error {
 	for stream, noun := range map[string]string{codec.Tokens: "token", codec.Sources: "source"} {
-		owners, parts := make(map[string]grantedRecord), make(map[partOf]string) // parts maps each part to the mark of its set
+		owners := make(map[string]grantedRecord)
+		var parts []Record
+		var marks []string // of the sets to which the parts belong
 		err := k.engine.Scan(ctx, stream, []string{noun + ".*", noun + "set.*.*"}, func(r Record) error {
 			kind, rest, _ := strings.Cut(r.Subject, ".")
 			if kind == noun {
@@ -213,18 +209,18 @@ func (k *RecordStore) removeOrphans(ctx context.Context) error {
 			if json.Unmarshal(r.Body, &part) != nil {
 				return codec.ErrDamaged
 			}
-			parts[partOf{r.Subject, r.Seq}] = part.Set
+			parts, marks = append(parts, Record{Subject: r.Subject, Seq: r.Seq}), append(marks, part.Set)
 			return nil
 		})
 		if err != nil {
 			return err
 		}
 		var orphans []Record
-		for p, mark := range parts {
-			_, rest, _ := strings.Cut(p.subject, ".")
+		for i, p := range parts {
+			_, rest, _ := strings.Cut(p.Subject, ".")
 			owner, _, _ := strings.Cut(rest, ".")
-			if g := owners[owner]; g.Set != mark || mark == "" {
-				orphans = append(orphans, Record{Subject: p.subject, Seq: p.seq})
+			if mark := marks[i]; mark == "" || mark != owners[owner].Set {
+				orphans = append(orphans, p)
 			}
 		}
 		if err := k.engine.Remove(ctx, stream, orphans); err != nil {

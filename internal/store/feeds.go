@@ -22,12 +22,6 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	tokenSets, sourceSets := sets{}, sets{}
 	k.tokenFeed = e.Feed(codec.Tokens, func(r Record) error { return k.apply(r, tokenSets) })
 	k.srcFeed = e.Feed(codec.Sources, func(r Record) error { return k.apply(r, sourceSets) })
-	k.registerMetrics()
-	return k
-}
-
-// registerMetrics registers the metrics of the record store.
-func (k *RecordStore) registerMetrics() {
 	k.roadsRefused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_roads_refused_total",
 		Help: "Stored profiles of roads, and messages of other nodes about roads, that were ignored because they " +
@@ -39,6 +33,7 @@ func (k *RecordStore) registerMetrics() {
 		Name: "carstate_forgotten_vehicles",
 		Help: "Forgotten vehicles, whose telemetry is refused.",
 	}, func() float64 { return float64(k.forgotten.Len()) }))
+	return k
 }
 
 // RunTokens maintains this node's table of tokens and their usage until the context ends. It calls

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,13 +44,13 @@ type Newer struct {
 
 	lacksStates, lacksKeys atomic.Bool // set for ever by LacksStates and loseKeys
 
-	mu  sync.Mutex // guards met
-	met []string   // streams, sorted
+	mu  sync.Mutex      // guards met
+	met map[string]bool // streams
 }
 
 // NewNewer returns a Newer for a process that has not met data of a newer version yet.
 func NewNewer(log *slog.Logger) *Newer {
-	n := &Newer{log: log, records: prometheus.NewCounterVec(prometheus.CounterOpts{
+	n := &Newer{log: log, met: make(map[string]bool), records: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_newer_records_total",
 		Help: "Reads of a record that a newer version wrote and this node cannot decode.",
 	}, []string{"stream"})}
@@ -70,10 +71,8 @@ func (n *Newer) Collect(ch chan<- prometheus.Metric) { n.records.Collect(ch) }
 func (n *Newer) Note(stream string, err error) {
 	n.records.WithLabelValues(stream).Inc()
 	n.mu.Lock()
-	i, met := slices.BinarySearch(n.met, stream)
-	if !met {
-		n.met = slices.Insert(n.met, i, stream)
-	}
+	met := n.met[stream]
+	n.met[stream] = true
 	n.mu.Unlock()
 	if !met {
 		n.log.Warn("a newer version of carstate wrote a record that this node cannot decode: upgrade this node; "+
@@ -86,7 +85,7 @@ func (n *Newer) Note(stream string, err error) {
 func (n *Newer) Streams() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.Clone(n.met)
+	return slices.Sorted(maps.Keys(n.met))
 }
 
 var (

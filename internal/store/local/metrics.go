@@ -29,18 +29,14 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 
 // measure updates the sizes of each stream and of the store.
 func (m *metrics) measure(e *Engine) {
+	fills := func(name string, letter byte, limit uint64) {
+		if bytes, err := e.diskUsage(span(letter)); err == nil { // the store can be read
+			m.Fills(name, bytes, limit)
+		}
+	}
 	for name, letter := range letters {
-		m.fills(e, name, letter, 0)
+		fills(name, letter, 0)
 	}
-	m.fills(e, codec.Telemetry, letterTelemetry, uint64(e.config.TelemetryBytes))
+	fills(codec.Telemetry, letterTelemetry, uint64(e.config.TelemetryBytes))
 	m.used.Set(float64(e.db.Metrics().DiskSpaceUsage()))
-}
-
-func (m *metrics) fills(e *Engine, name string, letter byte, limit uint64) {
-	from, to := span(letter)
-	bytes, err := e.diskUsage(from, to)
-	if err != nil {
-		return // the store cannot be read
-	}
-	m.Fills(name, bytes, limit)
 }

@@ -118,10 +118,10 @@ type Partition struct {
 
 	closed atomic.Bool
 
-	// s.ownership guards the three fields fenced, recalled and wake.
-	fenced   bool          // another owner has taken the partition, or it was released
-	recalled bool          // the owner's cached states are out of date
-	wake     chan struct{} // closed once fenced or recalled is set
+	// owned ends, under s.ownership, when the owner may not fold the partition any more. The cause is
+	// [store.ErrFenced] or [store.ErrRecalled].
+	owned context.Context
+	lose  context.CancelCauseFunc
 }
 
 // Take implements [store.Engine]: it makes owner the owner of partition n.
@@ -136,7 +136,8 @@ func (e *Engine) Take(
 		}
 	}
 	s := e.partitions[n]
-	t := &Partition{s: s, wake: make(chan struct{})}
+	t := &Partition{s: s}
+	t.owned, t.lose = context.WithCancelCause(context.Background())
 	err := s.changeOwner(ctx, func() error {
 		if !free(s.owner) {
 			return store.ErrHeld
@@ -167,8 +168,7 @@ func (s *partitionState) changeOwner(ctx context.Context, change func() error) e
 // caller has locked ownership.
 func (s *partitionState) fence() {
 	if s.taken != nil {
-		s.taken.fenced = true
-		s.taken.wakeUp()
+		s.taken.lose(store.ErrFenced)
 	}
 }
 
@@ -178,16 +178,6 @@ func (s *partitionState) resetQueue(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue, s.queued, s.reading = nil, 0, on
-}
-
-// wakeUp makes a waiting call of Next return, after t.fenced or t.recalled was set. The caller has
-// locked ownership.
-func (t *Partition) wakeUp() {
-	select {
-	case <-t.wake:
-	default:
-		close(t.wake)
-	}
 }
 
 // check returns the reason why t may not fold the partition any more, or nil.
@@ -200,11 +190,8 @@ func (t *Partition) check() error {
 // lost returns the reason why t may not fold the partition any more, or nil, as check does. The
 // caller has locked ownership.
 func (t *Partition) lost() error {
-	switch {
-	case t.fenced:
-		return fmt.Errorf("partition %d: %w", t.s.number, store.ErrFenced)
-	case t.recalled:
-		return fmt.Errorf("partition %d: %w", t.s.number, store.ErrRecalled)
+	if cause := context.Cause(t.owned); cause != nil {
+		return fmt.Errorf("partition %d: %w", t.s.number, cause)
 	}
 	return nil
 }
@@ -251,8 +238,7 @@ func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 // changed. If nobody has taken the partition, recall does nothing. The caller has locked ownership.
 func (s *partitionState) recall() {
 	if s.taken != nil {
-		s.taken.recalled = true
-		s.taken.wakeUp()
+		s.taken.lose(store.ErrRecalled)
 	}
 }
 
@@ -353,7 +339,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 			return 0, nil, r
 		case <-s.settle:
 			return 0, nil, store.ErrSettle
-		case <-t.wake:
+		case <-t.owned.Done():
 		case <-ctx.Done():
 			return 0, nil, ctx.Err()
 		}

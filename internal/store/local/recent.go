@@ -16,15 +16,12 @@ import (
 // is stored by partition and not by vehicle, so Recent reads the telemetry of the whole partition,
 // newest first. It stops when it has found at least as many samples as the parameter most says, or
 // when the context ends, which is no error.
-func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Recent, error) {
-	found, err := e.recent(ctx, id, most)
-	if err != nil {
-		err = fmt.Errorf("cannot read the retained telemetry: %w", err)
-	}
-	return found, err
-}
-
-func (e *Engine) recent(ctx context.Context, id vehicle.ID, most int) (found store.Recent, err error) {
+func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found store.Recent, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("cannot read the retained telemetry: %w", err)
+		}
+	}()
 	found.Since = e.now()
 	since := func(t time.Time) {
 		if t.Before(found.Since) {

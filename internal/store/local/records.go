@@ -35,10 +35,6 @@ type job struct {
 	done chan error
 }
 
-func newStream(e *Engine, name string) *stream {
-	return &stream{e: e, name: name, letter: letters[name], jobs: make(chan job)}
-}
-
 func (s *stream) run(ctx context.Context) {
 	for {
 		select {
@@ -313,7 +309,7 @@ func (e *Engine) End(_ context.Context, name string) (store.End, error) {
 func (e *Engine) loadEnds() error {
 	e.streams = make(map[string]*stream)
 	for name, letter := range letters {
-		s := newStream(e, name)
+		s := &stream{e: e, name: name, letter: letter, jobs: make(chan job)}
 		last, err := e.number(endKey(letter), "the last sequence of "+name)
 		if err != nil {
 			return err
