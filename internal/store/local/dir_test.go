@@ -56,84 +56,66 @@ func tree(t *testing.T, dir string) string {
 	return b.String()
 }
 
-func writeFile(t *testing.T, name, text string) {
-	t.Helper()
-	testkit.NoError(t, os.WriteFile(name, []byte(text), 0o600))
-}
-
 // TestDataDirRefused checks that a directory that cannot be used is refused with a one-line error
 // and remains unchanged.
 func TestDataDirRefused(t *testing.T) {
 	t.Parallel()
-	foreign := func(t *testing.T, more ...string) string {
-		dir := t.TempDir()
-		for _, name := range append(more, "thesis.tex") {
-			writeFile(t, filepath.Join(dir, name), "do not lose this")
-		}
-		return dir
-	}
-	identityOf := func(text string) func(*testing.T, string) string {
-		return func(t *testing.T, dir string) string {
-			writeFile(t, filepath.Join(dir, identityFile), text)
-			return dir
-		}
-	}
-	without := func(pattern string) func(*testing.T, string) string {
-		return func(t *testing.T, dir string) string {
-			names, err := filepath.Glob(filepath.Join(dir, storeDir, pattern))
-			if err != nil || len(names) == 0 {
-				t.Fatalf("files like %s: got %q, %v", pattern, names, err)
-			}
+	write := func(text string, names ...string) func(dir string) error {
+		return func(dir string) (err error) {
 			for _, name := range names {
-				testkit.NoError(t, os.Remove(name))
+				name = filepath.Join(dir, name)
+				err = errors.Join(err, os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600))
 			}
-			return dir
+			return err
 		}
 	}
-	changed := func(change func(dir string) error) func(*testing.T, string) string {
-		return func(t *testing.T, dir string) string {
-			testkit.NoError(t, change(dir))
-			return dir
+	chmod := func(mode os.FileMode) func(dir string) error {
+		return func(dir string) error { return os.Chmod(dir, mode) }
+	}
+	removeLog := func(dir string) error {
+		names, err := filepath.Glob(filepath.Join(dir, storeDir, "*.log"))
+		if len(names) == 0 {
+			t.Error("got no log to remove")
 		}
+		for _, name := range names {
+			err = errors.Join(err, os.Remove(name))
+		}
+		return err
 	}
-	below := func(names ...string) func(*testing.T, string) string {
-		return func(_ *testing.T, dir string) string { return filepath.Join(append([]string{dir}, names...)...) }
+	linkLock := func(dir string) error {
+		lock := filepath.Join(dir, lockFile)
+		return errors.Join(os.Remove(lock), os.Symlink("elsewhere", lock))
 	}
-	cases := map[string]struct {
-		spoil func(t *testing.T, dir string) string // returns the directory to open
+	none := func(string) error { return nil }
+	const thesis = "do not lose this"
+	type refusal struct {
+		spoil func(dir string) error
+		open  string // directory to open, below the spoiled one
 		want  string
-	}{
-		"a foreign directory": {func(t *testing.T, _ string) string { return foreign(t) },
-			"not carstate's"},
-		"a foreign directory with a lock": {func(t *testing.T, _ string) string { return foreign(t, lockFile) },
-			"not carstate's"},
-		"a corrupt identity":           {identityOf(`{"format":4,"par`), "damaged"},
-		"an identity without a format": {identityOf(`{}`), "damaged"},
-		"an identity without a sum":    {identityOf(`{"format":4,"partitions":4,"ready":true}`), "damaged"},
-		"a newer format":               {identityOf(`{"format":5,"partitions":4,"ready":true}`), "newer carstate"},
-		"an older format":              {identityOf(`{"format":3,"partitions":4,"ready":true}`), "older carstate"},
-		"no log":                       {without("*.log"), "the write-ahead log is missing"},
-		"below a file":                 {below(identityFile, "data"), "not a directory"},
-		"a file":                       {below(identityFile), "not a directory"},
-		"a file system that refuses": {func(*testing.T, string) string { return "/proc/carstate-data" },
-			"cannot be created"},
-		"a directory that refuses": {func(*testing.T, string) string { return "/proc/self/fdinfo" },
-			"not carstate's"},
-		"a directory that others change": {changed(func(dir string) error { return os.Chmod(dir, 0o777) }),
-			"can be changed by other users"},
-		"a directory like /tmp": {changed(func(dir string) error { return os.Chmod(dir, 0o777|os.ModeSticky) }),
-			"can be changed by other users"},
-		"a lock that is a link": {changed(func(dir string) error {
-			return errors.Join(os.Remove(filepath.Join(dir, lockFile)),
-				os.Symlink("elsewhere", filepath.Join(dir, lockFile)))
-		}), "lock is not a file"},
+	}
+	cases := map[string]refusal{
+		"a foreign directory":             {write(thesis, "dir/thesis.tex"), "dir", "not carstate's"},
+		"a foreign directory with a lock": {write(thesis, "dir/thesis.tex", "dir/lock"), "dir", "not carstate's"},
+		"a corrupt identity":              {write(`{"format":4,"par`, identityFile), "", "damaged"},
+		"an identity without a format":    {write(`{}`, identityFile), "", "damaged"},
+		"an identity without a sum": {
+			write(`{"format":4,"partitions":4,"ready":true}`, identityFile), "", "damaged"},
+		"a newer format": {
+			write(`{"format":5,"partitions":4,"ready":true}`, identityFile), "", "newer carstate"},
+		"an older format": {
+			write(`{"format":3,"partitions":4,"ready":true}`, identityFile), "", "older carstate"},
+		"no log":                         {removeLog, "", "the write-ahead log is missing"},
+		"below a file":                   {none, identityFile + "/data", "not a directory"},
+		"a file":                         {none, identityFile, "not a directory"},
+		"a file system that refuses":     {none, "/proc/carstate-data", "cannot be created"},
+		"a directory that refuses":       {none, "/proc/self/fdinfo", "not carstate's"},
+		"a directory that others change": {chmod(0o777), "", "can be changed by other users"},
+		"a directory like /tmp":          {chmod(0o777 | os.ModeSticky), "", "can be changed by other users"},
+		"a lock that is a link":          {linkLock, "", "lock is not a file"},
 	}
 	if os.Getuid() == 0 {
-		cases["a directory of another user"] = struct {
-			spoil func(t *testing.T, dir string) string
-			want  string
-		}{changed(func(dir string) error { return os.Chown(dir, nobody, nobody) }),
-			"belongs to another user (uid 65534)"}
+		chown := func(dir string) error { return os.Chown(dir, nobody, nobody) }
+		cases["a directory of another user"] = refusal{chown, "", "belongs to another user (uid 65534)"}
 	}
 	whole := filled(t)
 	for name, c := range cases {
@@ -141,7 +123,10 @@ func TestDataDirRefused(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			testkit.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
-			dir = c.spoil(t, dir)
+			testkit.NoError(t, c.spoil(dir))
+			if dir = filepath.Join(dir, c.open); filepath.IsAbs(c.open) {
+				dir = c.open
+			}
 			before := tree(t, dir)
 			for range 2 {
 				refused(t, Config{DataDir: dir}, c.want)
