@@ -21,7 +21,7 @@ import (
 func TestBadBackups(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{})
+	k := runRecordStore(t, e, Config{})
 	create(t, k, tokenFor(access.VehicleSet(tooMany()...)))
 	e.putState(t, "Car1", 1000)
 	good := backupOf(t, k)
@@ -105,7 +105,7 @@ func TestBadBackups(t *testing.T) {
 	}
 	cases["without its set"] = bad{backupWith(t, key, rest...), backupfile.ErrTorn}
 
-	target, _ := runRecordStore(t, newMemory(t), Config{DataDir: t.TempDir()})
+	target := runRecordStore(t, newMemory(t), Config{DataDir: t.TempDir()})
 	for name, c := range cases {
 		audited := func(access.BackupInfo, func() error) error {
 			t.Errorf("%s: Restore audited a bad backup", name)

@@ -30,7 +30,7 @@ func mustForget(t *testing.T, k *RecordStore, id vehicle.ID) access.ForgetReceip
 func TestForgetDuringRestore(t *testing.T) {
 	t.Parallel()
 	a, e := newMemory(t), newMemory(t)
-	k, _ := runRecordStore(t, e, Config{})
+	k := runRecordStore(t, e, Config{})
 	r := &restore{k: k, counts: make(map[string]access.RestoreCount)}
 	rec := a.putState(t, secretVID, 1000)
 	c := r.compare(t.Context(), rec)
@@ -54,7 +54,7 @@ func TestForgetDuringRestore(t *testing.T) {
 func TestRestoreOverMarker(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{})
+	k := runRecordStore(t, e, Config{})
 	rec := e.putState(t, secretVID, 1000)
 	// Imitate a node whose feed has not delivered the stored tombstone yet.
 	ctx, cancel := context.WithCancel(t.Context())
@@ -85,7 +85,7 @@ func TestEraseWithoutTombstone(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(time.Now())
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{Now: clock.Now})
+	k := runRecordStore(t, e, Config{Now: clock.Now})
 	mustForget(t, k, secretVID)
 	stone, _ := e.forgotten.Find(secretVID)
 	testkit.NoError(t, k.noteQuiet(t.Context(), []access.Tombstone{stone}, clock.Now()))
@@ -123,7 +123,7 @@ func TestEraseDue_RemovesMarkerWhenDue(t *testing.T) {
 	began := time.Now()
 	clock := testkit.NewClock(began)
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{Now: clock.Now})
+	k := runRecordStore(t, e, Config{Now: clock.Now})
 	e.putState(t, secretVID, 1000)
 	mustForget(t, k, secretVID)
 	for _, step := range []struct {
@@ -168,7 +168,7 @@ func TestEraseAfterTelemetry(t *testing.T) {
 	began := time.Now()
 	clock := testkit.NewClock(began)
 	e := &telling{memory: newMemory(t)}
-	k, _ := runRecordStore(t, e, Config{Now: clock.Now})
+	k := runRecordStore(t, e, Config{Now: clock.Now})
 	r := mustForget(t, k, secretVID)
 	want := r.ForgottenAt.Add(DefaultRetention + 10*time.Minute + 5*time.Minute + time.Hour)
 	if r.ErasedBy == nil || !r.ErasedBy.Equal(want) {
@@ -201,7 +201,7 @@ func TestStateThatCameBack(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(time.Now())
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{Now: clock.Now})
+	k := runRecordStore(t, e, Config{Now: clock.Now})
 	e.putState(t, secretVID, 1000)
 	mustForget(t, k, secretVID)
 	testkit.NoError(t, k.noteErased(t.Context(), e.forgotten.All(), clock.Now()))
@@ -229,7 +229,7 @@ func TestStateThatCameBack(t *testing.T) {
 func TestRestoreBatch_Duplicates(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{})
+	k := runRecordStore(t, e, Config{})
 	r := &restore{k: k, counts: make(map[string]access.RestoreCount)}
 	var batch []Record
 	for _, at := range []int64{2000, 3000, 1000, 3000} {
@@ -250,7 +250,7 @@ func TestRestoreBatch_Duplicates(t *testing.T) {
 // contain such a record either.
 func TestUpdate_EmptiesReplacedLists(t *testing.T) {
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{})
+	k := runRecordStore(t, e, Config{})
 	many := tooMany()
 	create(t, k, access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.VehicleSet(many...)})
 	grant := func(v access.Vehicles) {

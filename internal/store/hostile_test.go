@@ -106,7 +106,7 @@ func hostile() map[string]struct {
 // the kind of record and the reason, in one line.
 func TestHostileRecordsAreRefused(t *testing.T) {
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{DataDir: t.TempDir()})
+	k := runRecordStore(t, e, Config{DataDir: t.TempDir()})
 	key, err := k.BackupKey(t.Context())
 	testkit.NoError(t, err)
 	records := hostile()
@@ -167,7 +167,7 @@ func TestHostileBackupHeaderIsRefused(t *testing.T) {
 // valid by itself, never leaves more tombstone keys than a node may use to hash each vid.
 func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{DataDir: t.TempDir()})
+	k := runRecordStore(t, e, Config{DataDir: t.TempDir()})
 	restore := func(from, n int) error {
 		var r vidKeysRecord
 		for i := range n {

@@ -188,10 +188,10 @@ func (f *memoryFeed) Wait(ctx context.Context, _ uint64) error {
 	}
 }
 
-// runRecordStore runs a record store until the test ends or stop is called.
-func runRecordStore(t testing.TB, e Engine, c Config) (k *RecordStore, stop func()) {
+// runRecordStore runs a record store until the test ends.
+func runRecordStore(t testing.TB, e Engine, c Config) *RecordStore {
 	t.Helper()
-	k = NewRecordStore(e, c, new(access.Tables))
+	k := NewRecordStore(e, c, new(access.Tables))
 	ctx, cancel := context.WithCancel(context.Background())
 	var running, ready sync.WaitGroup
 	ready.Add(2)
@@ -202,10 +202,9 @@ func runRecordStore(t testing.TB, e Engine, c Config) (k *RecordStore, stop func
 			}
 		})
 	}
-	stop = func() { cancel(); running.Wait() }
-	t.Cleanup(stop)
+	t.Cleanup(func() { cancel(); running.Wait() })
 	ready.Wait()
-	return k, stop
+	return k
 }
 
 // speed returns a state of a moving vehicle.

@@ -45,7 +45,7 @@ func issueOn(t *testing.T, k *RecordStore) *access.Grant {
 // token was called since the last call of storeUsage.
 func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{})
+	k := runRecordStore(t, e, Config{})
 	var grants []*access.Grant
 	for range usageBatch + 10 {
 		grants = append(grants, issueOn(t, k))
@@ -86,7 +86,7 @@ func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 // in which all nodes shared one record, must be tolerated.
 func TestUsageOfNodesThatAreGone(t *testing.T) {
 	e := newMemory(t)
-	k, _ := runRecordStore(t, e, Config{})
+	k := runRecordStore(t, e, Config{})
 	g := issueOn(t, k)
 	now := time.Now().UTC().Truncate(time.Second)
 	put := func(node string, r usageRecord) {
@@ -124,7 +124,7 @@ func TestUsageOfNewerVersionStays(t *testing.T) {
 	for name, r := range map[string]Record{"schema": {Newer: true}, "record": {Body: newer}} {
 		t.Run(name, func(t *testing.T) {
 			e := newMemory(t)
-			k, _ := runRecordStore(t, e, Config{})
+			k := runRecordStore(t, e, Config{})
 			g, other := issueOn(t, k), issueOn(t, k)
 			r.Subject = "tokenuse." + g.Name + "." + e.NodeID()
 			testkit.NoError(t, k.apply(r, sets{}))

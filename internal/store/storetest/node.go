@@ -72,18 +72,12 @@ func (n *Node) put(id vehicle.ID, s *vehicle.State) {
 	}
 }
 
-// Answer returns the state of a vehicle in the node's own table, which follows the stored states.
-func (n *Node) Answer(id vehicle.ID) (s vehicle.State, ok bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	s, ok = n.table[id]
-	return s, ok
-}
-
 // Knows reports whether the node's own table, which follows the stored states, has a state of a
 // vehicle.
 func (n *Node) Knows(id vehicle.ID) bool {
-	_, ok := n.Answer(id)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.table[id]
 	return ok
 }
 
@@ -151,9 +145,7 @@ func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
 // Token issues a token for the vehicles v, and stores it.
 func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
 	t.Helper()
-	tok, _ := create(t, n.RecordStore, access.Request{
-		Kind: access.TokenKind, Developer: "Ada", Operations: access.AllOperations, Vehicles: v,
-	})
+	tok, _ := Issue(t, n.RecordStore, v)
 	return tok
 }
 

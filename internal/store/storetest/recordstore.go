@@ -45,7 +45,7 @@ func grants(ids ...vehicle.ID) func(*access.Credential) error {
 }
 
 // Issue issues a new token, stores it, and returns it together with its secret.
-func Issue(t *testing.T, k *store.RecordStore, v access.Vehicles) (access.Credential, string) {
+func Issue(t testing.TB, k *store.RecordStore, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
 	return create(t, k, access.Request{Kind: access.TokenKind,
 		Developer: "Ada", Operations: access.AllOperations, Vehicles: v,

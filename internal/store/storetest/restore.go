@@ -94,18 +94,13 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	if len(b.Tables.Tokens.All()) != 4 {
 		t.Errorf("got %d tokens, want 4", len(b.Tables.Tokens.All()))
 	}
-	for _, want := range a.Tables.Tokens.All() {
-		got, ok := b.Tables.Tokens.Get(want.Name)
-		if !ok || got.Hash != want.Hash || got.Vehicles.Len() != want.Vehicles.Len() ||
-			got.Vehicles.All() != want.Vehicles.All() || got.Ended.IsZero() != want.Ended.IsZero() {
-			t.Errorf("token %s: got %+v, want %+v", want.Name, got, want)
-		}
-	}
-	for _, want := range a.Tables.Sources.All() {
-		got, ok := b.Tables.Sources.Get(want.Name)
-		if !ok || got.Hash != want.Hash || got.Vehicles.Len() != want.Vehicles.Len() ||
-			got.Ended.IsZero() != want.Ended.IsZero() {
-			t.Errorf("source %s: got %+v, want %+v", want.Name, got, want)
+	for _, kind := range []access.Kind{access.TokenKind, access.SourceKind} {
+		for _, want := range a.Tables.Of(kind).All() {
+			got, ok := b.Tables.Of(kind).Get(want.Name)
+			if !ok || got.Hash != want.Hash || got.Vehicles.Len() != want.Vehicles.Len() ||
+				got.Vehicles.All() != want.Vehicles.All() || got.Ended.IsZero() != want.Ended.IsZero() {
+				t.Errorf("%s %s: got %+v, want %+v", kind, want.Name, got, want)
+			}
 		}
 	}
 	if !b.Forgotten().Has(cars[0]) {
