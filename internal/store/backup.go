@@ -32,7 +32,7 @@ var backedUp = []struct {
 	subjects []string
 }{
 	{codec.Sources, []string{codec.VIDKeysSubject, "tombstone.*", "source.*", "sourceset.*.*", "operator.*"}},
-	{codec.Tokens, []string{"token.*", "tokenset.*.*", "tokenuse.*", "tokenuse.*.*"}},
+	{codec.Tokens, []string{"token.*", "tokenset.*.*", "tokenuse.*.*"}},
 	{codec.States, []string{"state.*.*"}},
 }
 
@@ -125,12 +125,12 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 	}
 }
 
-// namesOf maps each kind of record to the minimum and the maximum number of names in its subject. A
-// subject identifies a record; it consists of the kind and the names, separated by dots. For
-// example, state.3.VID has the kind state and two names.
-var namesOf = map[string]struct{ least, most int }{
-	codec.VIDKeysSubject: {0, 0}, "tombstone": {1, 1}, "source": {1, 1}, "operator": {1, 1}, "token": {1, 1},
-	"sourceset": {2, 2}, "tokenset": {2, 2}, "tokenuse": {1, 2}, "state": {2, 2}, "road": {1, 1},
+// namesOf maps each kind of record to the number of names in its subject. A subject identifies a
+// record; it consists of the kind and the names, separated by dots. For example, state.3.VID has the
+// kind state and two names.
+var namesOf = map[string]int{
+	codec.VIDKeysSubject: 0, "tombstone": 1, "source": 1, "operator": 1, "token": 1, "road": 1,
+	"sourceset": 2, "tokenset": 2, "tokenuse": 2, "state": 2,
 }
 
 // nameLetters are the characters that a name in a subject may contain.
@@ -150,11 +150,7 @@ func validNames(kind, rest string) bool {
 			return false
 		}
 	}
-	n := namesOf[kind]
-	if len(names) < n.least || len(names) > n.most {
-		return false
-	}
-	return kind != "state" || vehicle.CheckID(names[1]) == nil
+	return len(names) == namesOf[kind] && (kind != "state" || vehicle.CheckID(names[1]) == nil)
 }
 
 // setsSeen counts the set records that were read so far for one credential. A set record lists a

@@ -111,11 +111,11 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 	testkit.NoError(t, err)
 	records := hostile()
 	usage := records["a rate that is none"]
-	usage.subject, usage.says, usage.body = "tokenuse.cstidHOSTILE00000", "usage: at most", usageRecord{
+	usage.subject, usage.says, usage.body = "tokenuse.cstidHOSTILE00000.NODE", "usage: at most", usageRecord{
 		Days: make([]dayRecord, maxUsageDays+1),
 	}
 	records["many days"] = usage
-	usage.subject, usage.says, usage.body = "tokenuse.eve", "usage: a token's ID", usageRecord{}
+	usage.subject, usage.says, usage.body = "tokenuse.eve.NODE", "usage: a token's ID", usageRecord{}
 	records["usage of no token"] = usage
 	for name, r := range records {
 		w := write(t, r.subject, r.body)

@@ -17,8 +17,7 @@ import (
 )
 
 // The usage of a token is stored in records tokenuse.ID.NODE. Each node stores its own part, so
-// that no two nodes write the same record, and every node adds up all parts. A record named
-// tokenuse.ID is of an earlier version, which did not have parts, and contains only the last use.
+// that no two nodes write the same record, and every node adds up all parts.
 
 // usageVersion is the version of [usageRecord]. A record of a later version is skipped, because
 // usage is only displayed and should not prevent a start.
@@ -26,7 +25,7 @@ const usageVersion = 1
 
 // usageRecord is the stored form of one node's counts of the calls made with one token.
 type usageRecord struct {
-	Version     int            `json:"v"` // 0: written before there were parts
+	Version     int            `json:"v"`
 	Stored      time.Time      `json:"stored,omitzero"`
 	LastUsed    time.Time      `json:"last_used,omitzero"`
 	LastRefused time.Time      `json:"last_refused,omitzero"`
@@ -121,7 +120,7 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 		if k.usage.isLoaded() {
 			return nil // written by this process: the table has it already
 		}
-	} else if by != "" {
+	} else {
 		k.usage.mu.Lock()
 		k.usage.parts[usagePart{id, by}] = partStored{r.Stored, is.Seq}
 		k.usage.mu.Unlock()

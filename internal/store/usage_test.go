@@ -82,8 +82,7 @@ func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 }
 
 // TestUsageOfNodesThatAreGone checks that the usage records of nodes that no longer exist are
-// dropped, but the last use of the token is preserved. Records of newer versions, and of versions
-// in which all nodes shared one record, must be tolerated.
+// dropped, but the last use of the token is preserved. Records of newer versions must be tolerated.
 func TestUsageOfNodesThatAreGone(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{})
@@ -95,7 +94,6 @@ func TestUsageOfNodesThatAreGone(t *testing.T) {
 	}
 	used := now.Add(-40 * 24 * time.Hour)
 	calls := access.Usage{Days: []access.DayCalls{{Day: access.DayOf(now), Calls: access.Calls{{5}}}}, LastUsed: used}
-	put("", usageRecord{LastUsed: used.Add(-time.Hour)})
 	put(".GONE", packUsage(calls, now.Add(-usageIdle-time.Minute)))
 	put(".THERE", packUsage(calls, now.Add(-usageIdle+time.Minute)))
 	put(".NEWER", usageRecord{Version: usageVersion + 1, LastUsed: now})
@@ -104,7 +102,7 @@ func TestUsageOfNodesThatAreGone(t *testing.T) {
 	}
 	k.pruneUsage(t.Context())
 	for node, there := range map[string]bool{
-		"": true, ".GONE": false, ".THERE": true, ".NEWER": true, "." + e.NodeID(): true,
+		".GONE": false, ".THERE": true, ".NEWER": true, "." + e.NodeID(): true,
 	} {
 		r, err := e.Last(t.Context(), codec.Tokens, "tokenuse."+g.Name+node)
 		if err != nil || (r.Seq != 0) != there {
