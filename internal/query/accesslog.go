@@ -33,9 +33,9 @@ type AccessLogConfig struct {
 }
 
 // AccessLog writes one line per request. The goroutine that answers a request only puts a record
-// into a ring, without a lock. A background goroutine formats the records and writes the lines. If
-// requests arrive faster than lines can be written, lines are dropped and counted, so an answer
-// never waits for a disk.
+// into a queue. A background goroutine formats the records and writes the lines. If requests arrive
+// faster than lines can be written, lines are dropped and counted, so an answer never waits for a
+// disk.
 //
 // A line contains no text copied from the request. If the client's address comes from
 // X-Forwarded-For, it is parsed and written in standard form. A line identifies the token by its
@@ -43,7 +43,7 @@ type AccessLogConfig struct {
 type AccessLog struct {
 	config AccessLogConfig
 	seed   maphash.Seed
-	ring   ring
+	queue  chan record
 	lost   prometheus.Counter
 
 	reopen  atomic.Bool // Reopen was called
@@ -56,8 +56,12 @@ type AccessLog struct {
 	stopped chan struct{}
 }
 
-// logEvery is the interval at which the records in the ring are formatted and written.
-const logEvery = 50 * time.Millisecond
+// The records in the queue are formatted and written at the interval logEvery. The capacity of the
+// queue, queueSize, is enough for the records of one interval at 300,000 requests per second.
+const (
+	logEvery  = 50 * time.Millisecond
+	queueSize = 1 << 14
+)
 
 // OpenAccessLog returns an access log. It opens the file, if one is configured, and starts a
 // goroutine that writes the log until [AccessLog.Close]. If the file cannot be opened, it returns
@@ -84,14 +88,13 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 // the given writer.
 func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	a := &AccessLog{
-		config: c, seed: maphash.MakeSeed(), sink: sink{to: to},
+		config: c, seed: maphash.MakeSeed(), queue: make(chan record, queueSize), sink: sink{to: to},
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "carstate_access_log_lines_dropped_total",
 			Help: "Requests missing from the access log because it could not be written fast enough.",
 		}),
 		stopped: make(chan struct{}),
 	}
-	a.ring.init()
 	a.out = bufio.NewWriterSize(&a.sink, 64<<10)
 	if c.Registry != nil {
 		c.Registry.MustRegister(a.lost)
@@ -124,7 +127,7 @@ func (a *AccessLog) Close() error {
 // rotation, which has renamed the old file. Reopen returns at once and may be called at any time.
 func (a *AccessLog) Reopen() { a.reopen.Store(true) }
 
-// run writes the records in the ring, once every logEvery, until Close. It also opens the file
+// run writes the records in the queue, once every logEvery, until Close. It also opens the file
 // again after Reopen.
 func (a *AccessLog) run(ctx context.Context) {
 	defer close(a.stopped)
@@ -155,12 +158,12 @@ func (a *AccessLog) openAgain() {
 	a.config.Log.Info("reopened the access log")
 }
 
-// drain writes all records in the ring.
+// drain writes all records in the queue.
 func (a *AccessLog) drain() {
-	var r record
 	lines := 0
 	a.sink.lines = 0
-	for a.ring.take(&r) {
+	for len(a.queue) > 0 { // only this goroutine receives
+		r := <-a.queue
 		if lines == 0 && a.sink.torn {
 			_ = a.out.WriteByte('\n') // ends the line that a full disk cut short
 		}
@@ -222,8 +225,8 @@ type record struct {
 	outcome   outcome
 }
 
-// logAnswer puts a record of an answer into the ring. If the ring is full, it drops the record and
-// counts it as lost. It takes no lock and does not allocate.
+// logAnswer puts a record of an answer into the queue. If the queue is full, it drops the record and
+// counts it as lost. It does not allocate.
 func (a *AccessLog) logAnswer(r *request, w *response, from netip.Addr, at time.Time, took time.Duration) {
 	e := record{
 		at: at, took: took, from: from, id: w.id, token: w.token,
@@ -239,7 +242,9 @@ func (a *AccessLog) logAnswer(r *request, w *response, from netip.Addr, at time.
 	if e.hasVid {
 		e.vehicle = maphash.Bytes(a.seed, w.vid)
 	}
-	if !a.ring.put(&e) {
+	select {
+	case a.queue <- e:
+	default:
 		a.lost.Inc()
 	}
 }
@@ -310,61 +315,4 @@ func (f *fields) quote() {
 	if f.json {
 		f.b = append(f.b, '"')
 	}
-}
-
-// ring is a bounded queue with many writers and one reader, without locks. Position p of the queue
-// is stored in slot p modulo ringSlots. The field turn of that slot says what may happen next. If
-// turn is p, the slot is free: a writer may fill the slot, and then sets turn to p+1. If turn is
-// p+1, the slot holds a record: the reader may take the record, and then sets turn to p+ringSlots,
-// the next position that is stored in this slot.
-type ring struct {
-	slots []slot
-	next  atomic.Uint64 // the position of the next record that is put
-	read  uint64        // the position of the next record to take; only the reader uses it
-}
-
-type slot struct {
-	turn atomic.Uint64
-	record
-}
-
-// ringSlots is the capacity of a ring, enough for the records of one interval logEvery at 300,000
-// requests per second. It is a power of two.
-const ringSlots = 1 << 14
-
-func (r *ring) init() {
-	r.slots = make([]slot, ringSlots)
-	for i := range r.slots {
-		r.slots[i].turn.Store(uint64(i))
-	}
-}
-
-// put adds a record. It reports false if the ring is full.
-func (r *ring) put(e *record) bool {
-	for {
-		at := r.next.Load()
-		s := &r.slots[at%ringSlots]
-		turn := s.turn.Load()
-		if turn == at {
-			if r.next.CompareAndSwap(at, at+1) {
-				s.record = *e
-				s.turn.Store(at + 1)
-				return true
-			}
-		} else if turn < at {
-			return false
-		}
-	}
-}
-
-// take removes the oldest record and stores it in e. It reports false if there is none.
-func (r *ring) take(e *record) bool {
-	s := &r.slots[r.read%ringSlots]
-	if s.turn.Load() != r.read+1 {
-		return false
-	}
-	*e = s.record
-	s.turn.Store(r.read + ringSlots)
-	r.read++
-	return true
 }

@@ -201,7 +201,7 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	log := openLogFor(t, AccessLogConfig{Out: disk, Registry: reg})
 	w := response{status: 200, vid: []byte("CarJam")}
 	r := get(drivingPath)
-	const many = 3 * ringSlots
+	const many = 3 * queueSize
 	var writers sync.WaitGroup
 	for range 3 {
 		writers.Go(func() {
@@ -242,7 +242,7 @@ func (n *narrow) Write(p []byte) (int, error) {
 func TestAccessLogOnAFullDisk(t *testing.T) {
 	disk := &narrow{room: 450}
 	reg := prometheus.NewRegistry()
-	// Only the test reads the ring, which buffers the lines.
+	// Only the test reads the queue.
 	log := newAccessLog(AccessLogConfig{Out: disk, Log: slog.New(slog.DiscardHandler), Registry: reg}, disk)
 	w := response{status: 200, vid: []byte("CarJam")}
 	r := get(drivingPath)
