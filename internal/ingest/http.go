@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -71,8 +70,10 @@ func NewHTTP(c Config) *HTTP {
 		WriteTimeout:      90 * time.Second, // from the head on: reading, storing and responding
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ConnContext:       h.connContext,
-		ErrorLog:          slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			return context.WithValue(ctx, httpConnKey{}, new(httpConn))
+		},
+		ErrorLog: slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
 	}
 	h.guard.Attach(h.server)
 	return h
@@ -116,8 +117,6 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 
 // httpConn is what the server remembers of a connection from one request to the next.
 type httpConn struct {
-	fromOverload atomic.Bool // accepted during an overload; cleared when a request finds no overload
-
 	mu       sync.Mutex  // guards the fields below
 	requests int         // requests in progress
 	slot     reservation // taken while requests > 0
@@ -127,28 +126,6 @@ type httpConn struct {
 type httpConnKey struct{}
 
 func connOf(request context.Context) *httpConn { return request.Value(httpConnKey{}).(*httpConn) }
-
-// connContext returns ctx with the httpConn of a connection that was just accepted. The httpConn
-// notes whether the connection was accepted during an overload.
-func (h *HTTP) connContext(ctx context.Context, _ net.Conn) context.Context {
-	c := new(httpConn)
-	c.fromOverload.Store(h.in.Overloaded())
-	return context.WithValue(ctx, httpConnKey{}, c)
-}
-
-// isShed reports whether a request on the connection c is rejected because c was accepted during an
-// overload that still lasts. When isShed finds that the overload has ended, it records this, and no
-// later request on c is rejected for this reason.
-func (h *HTTP) isShed(c *httpConn) bool {
-	if !c.fromOverload.Load() {
-		return false
-	}
-	if h.in.Overloaded() {
-		return true
-	}
-	c.fromOverload.Store(false)
-	return false
-}
 
 // beginRequest counts a request of the source as in progress on the connection, and returns true.
 // The first such request takes one connection from slots, the quota of connections with requests in
@@ -182,7 +159,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	// The order of the checks is: load, path, method, key, format, readiness, size, rate,
 	// connections, memory. The body is read only after all of them.
 	c := connOf(r.Context())
-	if h.isShed(c) {
+	if netguard.ConnOf(r.Context()).Overloaded() {
 		w.Header().Set("Connection", "close")
 		return failUnavailable(w, "the service is overloaded")
 	}

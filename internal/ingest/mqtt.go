@@ -55,6 +55,7 @@ type MQTT struct {
 	guard   *netguard.Guard
 	server  *mqtt.Server
 	start   sync.Once
+	end     sync.Once
 	refused *prometheus.CounterVec // connections, by reason
 	// unhandled limits the number of log lines about packets on which the MQTT library panics,
 	// because a client could send such packets without end.
@@ -71,7 +72,6 @@ type MQTT struct {
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
 	work      sync.WaitGroup // counts conns; increased under mu and only while closing is false
-	ended     chan struct{}  // closed when the first Shutdown has finished
 }
 
 // NewMQTT returns an MQTT server for telemetry. It serves nothing until [MQTT.Serve] is called.
@@ -80,7 +80,6 @@ func NewMQTT(c Config) *MQTT {
 		in:        newIntake(c, "mqtt"),
 		listeners: make(map[net.Listener]struct{}),
 		conns:     make(map[*conn]struct{}),
-		ended:     make(chan struct{}),
 	}
 	m.quotas = newPacketQuotas(m.in.MaxBytes, m.in.grace)
 	m.slots = newQuota(m.in.MaxConnections)
@@ -222,9 +221,13 @@ func (m *MQTT) serve(c *conn) {
 // Shutdown stops listening, stores and acknowledges the messages that have arrived, and closes
 // every connection. If ctx ends first, it closes the connections at once and returns the error of
 // ctx. A second call waits until the first has finished, and returns nil.
-func (m *MQTT) Shutdown(ctx context.Context) error {
+func (m *MQTT) Shutdown(ctx context.Context) (err error) {
+	m.end.Do(func() { err = m.shutdown(ctx) })
+	return err
+}
+
+func (m *MQTT) shutdown(ctx context.Context) error {
 	m.mu.Lock()
-	already := m.closing
 	m.closing = true
 	for l := range m.listeners {
 		_ = l.Close()
@@ -233,12 +236,6 @@ func (m *MQTT) Shutdown(ctx context.Context) error {
 		c.stopReading()
 	}
 	m.mu.Unlock()
-	if already {
-		<-m.ended
-		return nil
-	}
-	defer close(m.ended)
-
 	done := make(chan struct{})
 	go func() {
 		m.work.Wait()

@@ -72,8 +72,8 @@ type Config struct {
 	// kernel's own limit applies, which is up to 4 MiB per connection.
 	SendBuffer int
 	// Full reports whether a newer connection would be refused anyway, for example during an
-	// overload. While it returns true, no connection is evicted to admit a newer one. If nil,
-	// eviction is always allowed.
+	// overload (see [Conn.Overloaded]). While it returns true, no connection is evicted to admit a
+	// newer one. It is called for each connection. If nil, eviction is always allowed.
 	Full func() bool
 	// Dropped is called for each connection that is closed because there are too many. If nil,
 	// nothing is called.
@@ -147,16 +147,15 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 	}
 	c.client = Client(c.peer)
 	c.since.Store(time.Now().UnixNano())
+	full := g.c.Full()
+	c.overloaded.Store(full)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ending {
 		return nil
 	}
 	if len(g.open) >= g.c.Max {
-		room := false
-		if !g.c.Full() {
-			room = g.evict()
-		}
+		room := !full && g.evict()
 		c.crowded = !room
 		if !room && len(g.open) >= g.c.Max+g.c.Spare {
 			g.c.Dropped()
@@ -298,6 +297,8 @@ type Conn struct {
 	client  netip.Prefix
 	crowded bool // used by the owner's goroutine only
 
+	overloaded atomic.Bool // accepted while Config.Full returned true; cleared when Overloaded finds that it does not
+
 	use   atomic.Int32
 	since atomic.Int64 // when it was accepted or last began to send, in Unix nanoseconds
 	http  inHTTP
@@ -337,6 +338,15 @@ func (c *Conn) Crowded() bool {
 	defer g.mu.Unlock()
 	c.crowded = len(g.open) > g.c.Max && (g.c.Full() || !g.evict())
 	return c.crowded
+}
+
+// Overloaded reports whether the connection was accepted while [Config].Full returned true, and Full
+// still returns true. If not, no later call returns true either.
+func (c *Conn) Overloaded() bool {
+	if c.overloaded.Load() && !c.guard.c.Full() {
+		c.overloaded.Store(false)
+	}
+	return c.overloaded.Load()
 }
 
 // Become changes the use of the connection to u and returns true. If the connection was evicted,

@@ -41,7 +41,6 @@ type conversation struct {
 	wire net.Conn // c, or TLS over it
 	peer netip.Addr
 
-	busy    bool // the server was overloaded when the connection was accepted
 	counted bool // a request is counted as in progress
 	lingers bool // close discards input for a while, so that the last answer arrives
 
@@ -55,11 +54,10 @@ type conversation struct {
 	sendUntil time.Time
 }
 
-// serveConn answers the requests of a connection until the client or the server ends it,
-// and then closes it. busy is set if the server was overloaded when it accepted the
-// connection.
-func (s *Server) serveConn(c *netguard.Conn, busy bool) {
-	v := &conversation{s: s, c: c, wire: c, peer: c.Peer(), busy: busy}
+// serveConn answers the requests of a connection until the client or the server ends it, and then
+// closes it.
+func (s *Server) serveConn(c *netguard.Conn) {
+	v := &conversation{s: s, c: c, wire: c, peer: c.Peer()}
 	defer func() {
 		if p := recover(); p != nil {
 			s.report(p)
@@ -111,10 +109,10 @@ func (v *conversation) close() {
 // accepted during an overload, and the overload still lasts; or the connection was accepted beyond
 // MaxConnections, and too many connections are still open.
 func (v *conversation) rejection() *failure {
-	if v.busy = v.busy && v.s.config.Overloaded(); v.busy {
+	switch {
+	case v.c.Overloaded():
 		return failBusy
-	}
-	if v.c.Crowded() {
+	case v.c.Crowded():
 		return failCrowded
 	}
 	return nil

@@ -165,8 +165,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		c, err := l.Accept()
 		switch {
 		case err == nil:
-			busy := s.config.Overloaded()
-			s.conversations.Go(func() { s.serveConn(c.(*netguard.Conn), busy) })
+			s.conversations.Go(func() { s.serveConn(c.(*netguard.Conn)) })
 		case s.ending.Load():
 			return nil
 		default:
