@@ -78,14 +78,19 @@ func (g *Grant) secrets() map[Hash]heldSecret {
 	return all
 }
 
+// lock locks mu. The first call also makes the maps, so that the zero value can be used.
+func (t *Credentials) lock() {
+	t.mu.Lock()
+	if t.byName == nil {
+		t.byName, t.unread, t.usages = make(map[string]*Grant), make(map[string]struct{}), make(map[string]*usage)
+	}
+}
+
 // Put adds a record, or replaces an older record of the same name. The table also keeps credentials
 // that were revoked or removed; their secrets are refused with [ErrRevoked].
 func (t *Credentials) Put(c Credential) {
-	t.mu.Lock()
+	t.lock()
 	defer t.mu.Unlock()
-	if t.byName == nil {
-		t.byName = make(map[string]*Grant)
-	}
 	delete(t.unread, c.Name)
 	t.hasUnread.Store(len(t.unread) > 0)
 	old := t.byName[c.Name]
@@ -111,11 +116,8 @@ func (t *Credentials) Put(c Credential) {
 // The credential may have been revoked, or may have a new secret that this node does not know.
 // While the table has such a record, the lookup of any unknown secret returns [ErrUnread].
 func (t *Credentials) Lose(name string) {
-	t.mu.Lock()
+	t.lock()
 	defer t.mu.Unlock()
-	if t.unread == nil {
-		t.unread = make(map[string]struct{})
-	}
 	t.unread[name] = struct{}{}
 	t.hasUnread.Store(true)
 	if old := t.byName[name]; old != nil {
@@ -135,9 +137,6 @@ func (t *Tables) Unread() bool { return t.Tokens.hasUnread.Load() || t.Sources.h
 func (t *Credentials) usage(id string) *usage {
 	u := t.usages[id]
 	if u == nil {
-		if t.usages == nil {
-			t.usages = make(map[string]*usage)
-		}
 		u = new(usage)
 		t.usages[id] = u
 	}
@@ -149,7 +148,7 @@ func (t *Credentials) usage(id string) *usage {
 // during the start, because after the start the node's counters already contain all usage that it
 // stores.
 func (t *Credentials) NoteUsage(id, node string, stored Usage) {
-	t.mu.Lock()
+	t.lock()
 	defer t.mu.Unlock()
 	u := t.usage(id)
 	if u.stored == nil {
@@ -167,7 +166,7 @@ func (t *Credentials) NoteUsage(id, node string, stored Usage) {
 // ForgetUsage removes from this table the calls that the given node has stored for a token. The
 // times of the token's last use and last refusal are kept.
 func (t *Credentials) ForgetUsage(id, node string) {
-	t.mu.Lock()
+	t.lock()
 	defer t.mu.Unlock()
 	delete(t.usage(id).stored, node)
 }
@@ -176,7 +175,7 @@ func (t *Credentials) ForgetUsage(id, node string) {
 // has counted since it started. It leaves out days after now, and a last use or refusal on such a
 // day, because such days come from a clock that was fast.
 func (t *Credentials) Usage(id string, now time.Time) Usage {
-	t.mu.Lock()
+	t.lock()
 	defer t.mu.Unlock()
 	u := t.usage(id)
 	today := DayOf(now)
@@ -193,7 +192,7 @@ func (t *Credentials) Usage(id string, now time.Time) Usage {
 // earlier runs. This is the part that the node stores. The parameter node is the name of this node.
 // Up to maxFutureDays days after now are included, because this node's clock may be slow.
 func (t *Credentials) UsageOn(node, id string, now time.Time) Usage {
-	t.mu.Lock()
+	t.lock()
 	defer t.mu.Unlock()
 	u := t.usage(id)
 	last := DayOf(now) + maxFutureDays // the clock may be slow, so some future days are kept
@@ -298,7 +297,7 @@ func (t *Operators) Verify(key []byte, now time.Time) (*Grant, error) {
 
 // Get returns a credential by its name, even if it was revoked or removed.
 func (t *Credentials) Get(name string) (*Grant, bool) {
-	t.mu.Lock()
+	t.lock()
 	defer t.mu.Unlock()
 	g, ok := t.byName[name]
 	return g, ok
@@ -306,7 +305,7 @@ func (t *Credentials) Get(name string) (*Grant, bool) {
 
 // All returns all credentials, oldest first, including revoked and removed ones.
 func (t *Credentials) All() []*Grant {
-	t.mu.Lock()
+	t.lock()
 	defer t.mu.Unlock()
 	return slices.SortedFunc(maps.Values(t.byName), func(a, b *Grant) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
@@ -347,7 +346,7 @@ func digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789"
 
 // Len returns the number of credentials, including revoked, removed and expired ones.
 func (t *Credentials) Len() int {
-	t.mu.Lock()
+	t.lock()
 	defer t.mu.Unlock()
 	return len(t.byName)
 }
@@ -355,7 +354,7 @@ func (t *Credentials) Len() int {
 // Expiring returns the number of credentials that are valid at time now, but no longer at time
 // then.
 func (t *Credentials) Expiring(now, then time.Time) (n int) {
-	t.mu.Lock()
+	t.lock()
 	defer t.mu.Unlock()
 	for _, g := range t.byName {
 		if g.Usable(now) == nil && g.Usable(then) != nil {

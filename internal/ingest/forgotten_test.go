@@ -47,8 +47,7 @@ func TestMQTTRefusesVehicles(t *testing.T) {
 			bothVersions(t, func(t *testing.T, version byte) {
 				f := newFixture(t)
 				c.refuse(&f.Config)
-				_, addr := startMQTT(t, f.Config)
-				car := f.login(t, addr, version)
+				_, car := startMQTTClient(t, f, version)
 				const topicV2 = "vehicles/V2/telemetry"
 				car.publish(0, 0, topicV2, sampleLine("V2", 1, 1)) // only counted
 				car.publish(2, 1, topicV1, sampleLine("V1", 1, 1))

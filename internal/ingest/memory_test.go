@@ -117,8 +117,7 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
 	f.store.append = until(release, nil)
-	m, addr := startMQTT(t, f.Config)
-	c := f.login(t, addr, 4)
+	m, c := startMQTTClient(t, f, 4)
 	const messages = 100
 	payload := strings.Repeat(codesLine(1, maxCodes)+"\n", 50) // 92 KB of memory each
 	sent := c.flood(messages, func(int) string { return payload })
@@ -232,8 +231,7 @@ func TestMQTTSlowPacket(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				f := newFixture(t)
 				f.grace = 20 * time.Millisecond
-				m, addr := startMQTT(t, f.Config)
-				c := f.login(t, addr, version)
+				m, c := startMQTTClient(t, f, version)
 				c.write(p)
 				c.wantClosed(0x83)
 				f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "too_slow")
@@ -246,8 +244,7 @@ func TestMQTTSlowPacket(t *testing.T) {
 // TestMQTTLargePacketOfAnotherType checks that a large packet other than a PUBLISH is refused.
 func TestMQTTLargePacketOfAnotherType(t *testing.T) {
 	f := newFixture(t)
-	_, addr := startMQTT(t, f.Config)
-	c := f.login(t, addr, 4)
+	_, c := startMQTTClient(t, f, 4)
 	c.write([]byte{0x82, 0x81, 0x80, 0x01}) // SUBSCRIBE, 16 KiB and one byte
 	c.wantClosed(0)
 }
@@ -258,8 +255,7 @@ func TestMQTTKeepsNoPacket(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
 	f.store.append = until(release, nil)
-	_, addr := startMQTT(t, f.Config)
-	c := f.login(t, addr, 5)
+	_, c := startMQTTClient(t, f, 5)
 	const messages = 60
 	payload := strings.Repeat(strings.Repeat(" ", 60_000)+"\n", 8) + sampleLine("V1", 1, 1)
 	heap := func() int {

@@ -42,6 +42,13 @@ func (f *fixture) login(t *testing.T, addr string, version byte) *rawClient {
 	return dialRaw(t, addr, version).logIn("car", f.key)
 }
 
+// startMQTTClient serves f until the test ends, and connects with the fixture's source.
+func startMQTTClient(t *testing.T, f *fixture, version byte) (*MQTT, *rawClient) {
+	t.Helper()
+	m, addr := startMQTT(t, f.Config)
+	return m, f.login(t, addr, version)
+}
+
 // bothVersions runs a test under MQTT 3.1.1 and 5.
 func bothVersions(t *testing.T, test func(t *testing.T, version byte)) {
 	t.Run("3.1.1", func(t *testing.T) { test(t, 4) })
@@ -53,8 +60,7 @@ const topicV1 = "vehicles/V1/telemetry"
 func TestMQTTAcknowledgesWhatIsStored(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
-		_, addr := startMQTT(t, f.Config)
-		c := f.login(t, addr, version)
+		_, c := startMQTTClient(t, f, version)
 		c.publish(2, 7, topicV1, sampleLine("V1", 1, 1))
 		c.wantPuback(7, 0)
 		c.publish(2, 8, "vehicles/V2/telemetry", `{"time":1795147200000,"signals":{"Vehicle.Speed":2}}`)
@@ -82,8 +88,7 @@ func TestMQTTAcknowledgesNothingBefore(t *testing.T) {
 			close(arrived)
 			return <-release
 		}
-		_, addr := startMQTT(t, f.Config)
-		c := f.login(t, addr, version)
+		_, c := startMQTTClient(t, f, version)
 		c.publish(2, 7, topicV1, sampleLine("V1", 1, 1))
 		<-arrived
 		release <- errDisk
@@ -99,8 +104,7 @@ func TestMQTTPipelining(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}, 10), make(chan struct{})
 	f.store.append = until(release, arrived)
-	_, addr := startMQTT(t, f.Config)
-	c := f.login(t, addr, 5)
+	_, c := startMQTTClient(t, f, 5)
 	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
 	<-arrived
 	c.publish(2, 2, topicV1, sampleLine("V1", 5, 2)) // has a later time than the next
@@ -123,8 +127,7 @@ func TestMQTTPipelining(t *testing.T) {
 func TestMQTTManyAtOnce(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
-		_, addr := startMQTT(t, f.Config)
-		c := f.login(t, addr, version)
+		_, c := startMQTTClient(t, f, version)
 		const n = 10 * receiveMaximum
 		sent := c.flood(n, func(id int) string { return sampleLine("V1", id-n, 1) })
 		c.wantPubacks(n)
@@ -152,8 +155,7 @@ func TestMQTTStoresNothingAfterAFailure(t *testing.T) {
 		<-release
 		return errDisk
 	}
-	m, addr := startMQTT(t, f.Config)
-	c := f.login(t, addr, 5)
+	m, c := startMQTTClient(t, f, 5)
 	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
 	<-arrived
 	c.publish(2, 2, topicV1, sampleLine("V1", 2, 2))
@@ -173,8 +175,7 @@ func TestMQTTStoresWhatALeavingClientSent(t *testing.T) {
 		f := newFixture(t)
 		arrived, release := make(chan struct{}), make(chan struct{})
 		f.store.append = until(release, arrived)
-		m, addr := startMQTT(t, f.Config)
-		c := f.login(t, addr, version)
+		m, c := startMQTTClient(t, f, version)
 		c.publish(0, 0, topicV1, sampleLine("V1", 1, 1))
 		c.write([]byte{disconnectType, 0})
 		<-arrived
@@ -220,8 +221,7 @@ func TestMQTTRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bothVersions(t, func(t *testing.T, version byte) {
 				f := newFixture(t)
-				_, addr := startMQTT(t, f.Config)
-				c := f.login(t, addr, version)
+				_, c := startMQTTClient(t, f, version)
 				c.publish(r.flags, 7, r.topic, r.payload)
 				if version == 5 && r.puback != 0 {
 					c.wantPuback(7, r.puback)
@@ -243,8 +243,7 @@ func TestMQTTRefuses(t *testing.T) {
 func TestMQTTDropsABadPayloadWithQoS0(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
-		_, addr := startMQTT(t, f.Config)
-		c := f.login(t, addr, version)
+		_, c := startMQTTClient(t, f, version)
 		c.publish(0, 0, topicV1, "hello")
 		c.wantPong()
 		f.store.wants(t)
@@ -254,8 +253,7 @@ func TestMQTTDropsABadPayloadWithQoS0(t *testing.T) {
 
 func TestMQTTTopicAliases(t *testing.T) {
 	f := newFixture(t)
-	_, addr := startMQTT(t, f.Config)
-	c := f.login(t, addr, 5)
+	_, c := startMQTTClient(t, f, 5)
 	const aliasProperty = 0x23
 	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1), aliasProperty, 0, 1)
 	c.wantPuback(1, 0)
@@ -313,8 +311,7 @@ func TestMQTTConnectNeedsASource(t *testing.T) {
 func TestMQTTChecksTheSourceAtEachMessage(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
-		_, addr := startMQTT(t, f.Config)
-		c := f.login(t, addr, version)
+		_, c := startMQTTClient(t, f, version)
 		c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
 		c.wantPuback(1, 0)
 		f.remove(f.source)
@@ -355,8 +352,7 @@ func TestMQTTReadOnlyEndsConnections(t *testing.T) {
 func TestMQTTRefusesSubscriptions(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
-		_, addr := startMQTT(t, f.Config)
-		c := f.login(t, addr, version)
+		_, c := startMQTTClient(t, f, version)
 		wants := byte(0x87)
 		if version == 4 {
 			wants = 0x80
@@ -609,8 +605,7 @@ func TestMQTTShutdownEnds(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	m, addr := startMQTT(t, f.Config)
-	c := f.login(t, addr, 5)
+	m, c := startMQTTClient(t, f, 5)
 	c.publish(2, 7, topicV1, sampleLine("V1", 1, 1))
 	<-arrived
 	ctx, cancel := context.WithCancel(context.Background())

@@ -3,6 +3,7 @@ package query
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,6 +27,13 @@ func get(target string) *request {
 		version: []byte("HTTP/1.1"),
 		headers: []byte("Host: localhost:8080\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n\r\n"),
 	}
+}
+
+// about answers a question about a vehicle at the time now, with the secret of a token.
+func (a *answerer) about(path, vid, secret string, now time.Time) *response {
+	w := new(response)
+	a.answer(get(path+"?vid="+vid+"&access_token="+secret), now, w)
+	return w
 }
 
 // text returns everything that a client sees of an answer, except the request's ID.
@@ -121,13 +129,10 @@ func TestNotGrantedIsUnknown(t *testing.T) {
 		system := vehicle.ThrottleSystem(rapid.IntRange(0, 1).Draw(t, "system"))
 		known.Throttle = vehicle.ThrottleVerdict{System: system, Time: made}
 		path := rapid.SampledFrom([]string{drivingPath, throttlePath}).Draw(t, "path")
-		target := path + "?access_token=" + f.secrets["NONE"] + "&vid=Probe"
-
-		var there, gone response
 		f.Fleet.Put("Probe", known)
-		a.answer(get(target), noon, &there)
+		there := a.about(path, "Probe", f.secrets["NONE"], noon)
 		f.Fleet.Delete("Probe")
-		a.answer(get(target), noon, &gone)
+		gone := a.about(path, "Probe", f.secrets["NONE"], noon)
 		if there.text() != gone.text() {
 			t.Fatalf("there:\n%s\ngone:\n%s", there.text(), gone.text())
 		}
@@ -141,19 +146,14 @@ func TestLastModifiedIsNeverAfterDate(t *testing.T) {
 	f := newFixture(t)
 	f.MaxAge = 0
 	a := f.answerer()
-	target := drivingPath + "?access_token=" + f.secrets["TOKEN"] + "&vid=Probe"
-	var w response
 	rapid.Check(t, func(t *rapid.T) {
 		now := noon.Add(time.Duration(rapid.Int64Range(0, 3e9).Draw(t, "now")))
 		made := vehicle.At(now.Add(time.Duration(rapid.Int64Range(-40e3, 40e3).Draw(t, "ahead ms")) * time.Millisecond))
 		f.Fleet.Put("Probe", fleet.Answer{Driving: vehicle.DrivingVerdict{State: vehicle.NormalDriving, Time: made}})
-		a.answer(get(target), now, &w)
-		date, err := http.ParseTime(w.header("Date"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		modified, err := http.ParseTime(w.header("Last-Modified"))
-		if err != nil {
+		w := a.about(drivingPath, "Probe", f.secrets["TOKEN"], now)
+		date, err1 := http.ParseTime(w.header("Date"))
+		modified, err2 := http.ParseTime(w.header("Last-Modified"))
+		if err := errors.Join(err1, err2); err != nil {
 			t.Fatal(err)
 		}
 		if modified.After(date) || !modified.Equal(made.Time().Truncate(time.Second)) && !modified.Equal(date) {
@@ -192,9 +192,8 @@ func TestRequestIDs(t *testing.T) {
 func TestAnswer_RecordsLastUse(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
-	var w response
-	a.answer(get(drivingPath+"?vid=CarJam&access_token="+f.secrets["TOKEN"]), noon, &w)
-	a.answer(get(drivingPath+"?vid=CarJam&access_token="+f.secrets["EXPIRED"]), noon, &w)
+	a.about(drivingPath, "CarJam", f.secrets["TOKEN"], noon)
+	a.about(drivingPath, "CarJam", f.secrets["EXPIRED"], noon)
 	for _, g := range f.Tokens.List() {
 		if used := !g.LastUsed(noon).IsZero(); used != (g.Developer == "TOKEN") {
 			t.Errorf("%s: used is %t", g.Developer, used)

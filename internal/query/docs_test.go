@@ -138,9 +138,7 @@ func TestSandboxTableIsTrue(t *testing.T) {
 	cell := func(path, vid string) string {
 		var values []string
 		for minute := range 6 {
-			var w response
-			a.answer(get(path+"?access_token="+f.secrets["SANDBOX"]+"&vid="+vid),
-				noon.Add(time.Duration(minute)*time.Minute), &w)
+			w := a.about(path, vid, f.secrets["SANDBOX"], noon.Add(time.Duration(minute)*time.Minute))
 			if w.status != 200 {
 				if w.header("Retry-After") == "" {
 					t.Errorf("%s: %d without Retry-After", vid, w.status)

@@ -239,8 +239,7 @@ func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 			if strings.HasPrefix(vid, "Sandbox") {
 				secret = f.secrets["SANDBOX"]
 			}
-			var w response
-			a.answer(get(path+"?access_token="+secret+"&vid="+vid), noon, &w)
+			w := a.about(path, vid, secret, noon)
 			if got := sorted(t, w.body); !bytes.Equal(got, want) {
 				t.Errorf("%s, %s: the answer is %s, the example %s", path, name, got, want)
 			}

@@ -21,8 +21,7 @@ func TestSandboxCycle(t *testing.T) {
 	a := f.answerer()
 	value := regexp.MustCompile(`(?:state|system)":"(.)"`)
 	at := func(path string, now time.Time) string {
-		var w response
-		a.answer(get(path+"?vid=SandboxCycle&access_token="+f.secrets["SANDBOX"]), now, &w)
+		w := a.about(path, "SandboxCycle", f.secrets["SANDBOX"], now)
 		if w.status != 200 || w.header("Last-Modified") != w.header("Date") {
 			t.Fatalf("%d, %s, %s", w.status, w.header("Last-Modified"), w.header("Date"))
 		}
@@ -66,8 +65,7 @@ func TestSandboxTable(t *testing.T) {
 			t.Errorf("%s is not reserved", vid)
 		}
 		for i, path := range []string{drivingPath, throttlePath} {
-			var w response
-			a.answer(get(path+"?vid="+vid+"&access_token="+f.secrets["SANDBOX"]), noon, &w)
+			w := a.about(path, vid, f.secrets["SANDBOX"], noon)
 			got := string(w.body)
 			told := regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(cells[i+1], -1)
 			if len(told) == 0 {
@@ -100,9 +98,7 @@ func TestSandboxIsCountedApart(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := newMetrics(reg)
 	for _, vid := range []string{access.SandboxUnavailable, access.SandboxRateLimited, access.SandboxJam} {
-		var w response
-		a.answer(get(drivingPath+"?vid="+vid+"&access_token="+f.secrets["SANDBOX"]), noon, &w)
-		m.observe(&w, 0)
+		m.observe(a.about(drivingPath, vid, f.secrets["SANDBOX"], noon), 0)
 	}
 	for o := range outcomeCount {
 		want := 0.0
@@ -120,10 +116,7 @@ func TestSandboxIsCountedApart(t *testing.T) {
 func TestUsageIsCounted(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
-	ask := func(token, path, vid string) {
-		var w response
-		a.answer(get(path+"?vid="+vid+"&access_token="+f.secrets[token]), noon, &w)
-	}
+	ask := func(token, path, vid string) { a.about(path, vid, f.secrets[token], noon) }
 	ask("TOKEN", drivingPath, "CarJam")
 	ask("TOKEN", throttlePath, "CarOld")
 	ask("TOKEN", throttlePath, "Nobody")
