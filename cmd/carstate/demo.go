@@ -77,25 +77,19 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	if err := printDemo(w, n, f, token, fleet); err != nil {
 		return err
 	}
-	if c.Fleet == 0 {
-		return untilAsked(ctx, n)
-	}
 	driving, park := context.WithCancel(ctx)
 	var roads sync.WaitGroup
-	roads.Go(func() {
-		if err := service.Drive(driving, fleet); err != nil {
-			fmt.Fprintf(w.err, "carstate: the simulated fleet stopped: %s\n", access.OneLine(err))
-		}
-	})
+	if c.Fleet > 0 {
+		roads.Go(func() {
+			if err := service.Drive(driving, fleet); err != nil {
+				fmt.Fprintf(w.err, "carstate: the simulated fleet stopped: %s\n", access.OneLine(err))
+			}
+		})
+	}
 	defer roads.Wait()
 	defer park()
-	return untilAsked(ctx, n)
-}
-
-// untilAsked waits until a signal ends the demo or the node fails. After a signal, which ends ctx,
-// the node keeps serving for the duration of the flag --drain. If the node fails, untilAsked
-// returns its error at once.
-func untilAsked(ctx context.Context, n *node.Node) error {
+	// The demo ends at once if the node fails. After a signal, which ends ctx, the node keeps serving
+	// for the duration of the flag --drain.
 	if err := n.Wait(ctx); err != nil {
 		return err
 	}

@@ -24,10 +24,6 @@ type reloader struct {
 	running map[string]string // the settings in use, by the names of their flags
 }
 
-func (c *serveCommand) reloader(n *node.Node, log *slog.Logger, given *kong.Context) reloader {
-	return reloader{node: n, log: log, args: given.Args, running: c.settings.Values(given)}
-}
-
 // reload reads the settings again and applies those that can change without a restart. It logs the
 // names of the settings that it changed, and the names of the changed settings that take effect
 // only after a restart. If any setting is wrong, reload changes nothing and logs the error.

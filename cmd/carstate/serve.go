@@ -62,7 +62,7 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	if c.has(node.Admin) {
 		log.Info("the console is open", "url", n.URL(node.AdminAddr)+"/", "key", ops.KeyFile(c.DataDir))
 	}
-	settings := c.reloader(n, log, given)
+	settings := reloader{node: n, log: log, args: given.Args, running: c.settings.Values(given)}
 	go func() {
 		for range hangups {
 			settings.reload()
