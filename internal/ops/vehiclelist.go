@@ -343,14 +343,8 @@ type cursors struct{ cipher.AEAD }
 func newCursors() cursors {
 	var key [16]byte
 	rand.Read(key[:])
-	block, err := aes.NewCipher(key[:])
-	if err != nil {
-		panic(err) // cannot happen: the key has the right length
-	}
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		panic(err) // cannot happen: the block is AES
-	}
+	block, _ := aes.NewCipher(key[:])              // the key has the right length, so there is no error
+	aead, _ := cipher.NewGCMWithRandomNonce(block) // the block is AES, so there is no error
 	return cursors{aead}
 }
 

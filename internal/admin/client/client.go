@@ -205,8 +205,7 @@ func (c *Client) RotateAdminKey(ctx context.Context) (wire.RotatedAdminKey, erro
 }
 
 func rotateBody(overlap time.Duration) wire.RotateRequest {
-	seconds := int64(overlap / time.Second)
-	return wire.RotateRequest{OverlapSeconds: &seconds}
+	return wire.RotateRequest{OverlapSeconds: new(int64(overlap / time.Second))}
 }
 
 // SearchAudit returns a page of the audit. The parameter query holds the URL parameters of GET

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -44,9 +46,9 @@ func TestNotFound_IsNoAlert(t *testing.T) {
 func TestTokenForm(t *testing.T) {
 	f := newFixture(t)
 	f.logIn(f.key)
-	ok := []string{"developer", " Ada <b>Lovelace</b> ", "operation", "car_driving_state", "operation",
-		"throttle_system", "scope", "list", "vehicles", "A, B\r\nC", "days", "30", "rate", "10/s", "mark", "1"}
-	a := f.post("/tokens", ok...)
+	form := url.Values{"developer": {" Ada <b>Lovelace</b> "}, "operation": {"car_driving_state", "throttle_system"},
+		"scope": {"list"}, "vehicles": {"A, B\r\nC"}, "days": {"30"}, "rate": {"10/s"}, "mark": {"1"}}
+	a := f.read(f.browser.PostForm(f.at("/tokens"), form))
 	f.want(a, http.StatusCreated, "cst_", "Ada &lt;b&gt;Lovelace&lt;/b&gt;",
 		"curl -G http://127.0.0.1:8080/api/ic/if_dt_tflow_car_driving_state")
 	list := f.store.Tokens.All()
@@ -75,16 +77,10 @@ func TestTokenForm(t *testing.T) {
 		"a bad letter":  {"developer", "A\x00da", "printable"},
 		"not even UTF8": {"developer", "A\xff", "a developer&#39;s name"},
 	} {
-		fields := append([]string{}, ok...)
-		for i := 0; i < len(fields); i += 2 {
-			if fields[i] == c.field {
-				fields[i+1] = c.value
-			}
-			if fields[i] == "mark" {
-				fields[i+1] = what
-			}
-		}
-		a := f.post("/tokens", fields...)
+		wrong := maps.Clone(form)
+		wrong.Set(c.field, c.value)
+		wrong.Set("mark", what)
+		a := f.read(f.browser.PostForm(f.at("/tokens"), wrong))
 		f.want(a, http.StatusBadRequest, c.says, `role="alert"`)
 		if c.field != "developer" {
 			f.want(a, http.StatusBadRequest, `value=" Ada &lt;b&gt;Lovelace&lt;/b&gt; "`)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"carstate/internal/ingest"
 	"carstate/internal/query"
@@ -17,22 +18,21 @@ import (
 func TestBetween(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	registry := prometheus.NewPedanticRegistry()
-	accepted := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricAccepted, Help: "x"},
-		[]string{"protocol"})
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricRefused, Help: "x"},
-		[]string{"protocol", "reason"})
-	keys := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricKeysRefused, Help: "x"},
-		[]string{"protocol", "reason"})
-	connections := prometheus.NewCounterVec(prometheus.CounterOpts{Name: ingest.MetricConnectionsRefused, Help: "x"},
-		[]string{"protocol", "reason"})
-	queries := prometheus.NewCounterVec(prometheus.CounterOpts{Name: query.MetricQueries, Help: "x"},
-		[]string{"operation", "outcome"})
-	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: query.MetricDuration, Help: "x",
+	auto := promauto.With(registry)
+	counter := func(name string, labels ...string) *prometheus.CounterVec {
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: "x"}, labels)
+	}
+	gauge := func(name string) *prometheus.GaugeVec {
+		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: "x"}, []string{"stream"})
+	}
+	accepted := counter(ingest.MetricAccepted, "protocol")
+	refused := counter(ingest.MetricRefused, "protocol", "reason")
+	keys := counter(ingest.MetricKeysRefused, "protocol", "reason")
+	connections := counter(ingest.MetricConnectionsRefused, "protocol", "reason")
+	queries := counter(query.MetricQueries, "operation", "outcome")
+	duration := auto.NewHistogramVec(prometheus.HistogramOpts{Name: query.MetricDuration, Help: "x",
 		Buckets: []float64{1, 2, 4}}, []string{"operation"})
-	bytes := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricBytes, Help: "x"}, []string{"stream"})
-	limit := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricLimit, Help: "x"}, []string{"stream"})
-	age := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: store.MetricFeedAge, Help: "x"}, []string{"stream"})
-	registry.MustRegister(accepted, refused, keys, connections, queries, duration, bytes, limit, age)
+	bytes, limit, age := gauge(store.MetricBytes), gauge(store.MetricLimit), gauge(store.MetricFeedAge)
 
 	if f := Read(registry, noon); f.FeedAge >= 0 || len(f.buckets) != 0 {
 		t.Errorf("of an idle node: %+v", f)
