@@ -264,9 +264,10 @@ func oldUntil(until []time.Time) string {
 	return fmt.Sprintf("The old one is valid until %s.", day(&last, ""))
 }
 
-// printJSON writes v to w as indented JSON, and nothing else.
+// printJSON writes v to w as indented JSON, and nothing else. The names of a map are in ascending
+// order.
 func printJSON(w io.Writer, v any) error {
-	text, err := json.Marshal(v, jsontext.WithIndent("  "))
+	text, err := json.Marshal(v, jsontext.WithIndent("  "), json.Deterministic(true))
 	if err != nil {
 		return err
 	}

@@ -91,12 +91,12 @@ func writeError(w http.ResponseWriter, r *ops.Refusal) int {
 	return r.Status
 }
 
-// writeJSON writes a response with v as its JSON body. It ignores errors, because an error means
-// that the client has disconnected.
+// writeJSON writes a response with v as its JSON body. The names of a map are in ascending order. It
+// ignores errors, because an error means that the client has disconnected.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	if json.MarshalWrite(w, v) == nil {
+	if json.MarshalWrite(w, v, json.Deterministic(true)) == nil {
 		w.Write([]byte("\n"))
 	}
 }

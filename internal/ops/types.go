@@ -140,11 +140,6 @@ func (c *CallCounts) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 // name. Entries with the count zero are left out.
 type NamedCounts map[string]int64
 
-// MarshalJSONTo writes the names in ascending order.
-func (r NamedCounts) MarshalJSONTo(e *jsontext.Encoder) error {
-	return json.MarshalEncode(e, map[string]int64(r), json.Deterministic(true))
-}
-
 // Total returns the sum of the counts.
 func (r NamedCounts) Total() (n int64) {
 	for _, of := range r {
