@@ -53,14 +53,13 @@ type Console struct {
 	roads    *roadmap.Reader // nil if Roads is nil
 	sessions sessions
 	attempts attempts
-	streams  streams
 	scans    chan struct{} // one element for each curve that is being read
 	strips   chan struct{} // one element for each strip that is being made
 	wrong    prometheus.Counter
 	mux      *http.ServeMux
 
-	closing chan struct{} // closed by Close
-	close   func()
+	closing context.Context // ended by close
+	close   context.CancelFunc
 }
 
 // pages holds the templates of the pages, by name.

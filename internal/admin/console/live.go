@@ -38,12 +38,12 @@ const unknownYet = "?unknown"
 func (c *Console) serveLive(
 	w http.ResponseWriter, r *http.Request, s *session, render func(context.Context) (parts, error),
 ) {
-	if !c.streams.take(s) {
+	if !c.sessions.takeStream(s) {
 		w.Header().Set("Retry-After", "60")
 		http.Error(w, "too many pages are open: close some", http.StatusServiceUnavailable)
 		return
 	}
-	defer c.streams.give(s)
+	defer c.sessions.giveStream(s)
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
 	out := &eventWriter{w: w, rc: http.NewResponseController(w), said: c.Now()}
@@ -81,7 +81,7 @@ func (c *Console) serveLive(
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.closing:
+		case <-c.closing.Done():
 			return
 		case <-tick.C:
 		}

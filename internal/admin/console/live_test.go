@@ -201,7 +201,7 @@ func TestLive_HeadHoldsNoStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if n := f.console.streams.count(); n != 0 {
+	if n := f.console.sessions.countStreams(); n != 0 {
 		t.Errorf("%g streams are open", n)
 	}
 }
@@ -234,20 +234,20 @@ func TestLiveIsBounded(t *testing.T) {
 		t.Error("no Retry-After")
 	}
 	open[0].Body.Close()
-	for f.console.streams.count() == maxOwnStreams {
+	for f.console.sessions.countStreams() == maxOwnStreams {
 		runtime.Gosched() // the server notices it at its next write
 		f.report(vehicle.ID(fmt.Sprintf("car%d", f.monitor.counts().Vehicles)), jammed(time.Minute))
 		f.clock.Advance(2 * countMaxAge)
 	}
 	next(t, scanner(f.stream("/live/fleet")), "now")
 
-	var s streams
+	var s sessions
 	for range maxStreams {
-		if !s.take(new(session)) {
+		if !s.takeStream(new(session)) {
 			t.Fatal("refused below the limit")
 		}
 	}
-	if s.take(new(session)) {
+	if s.takeStream(new(session)) {
 		t.Error("there is no limit for all sessions together")
 	}
 }

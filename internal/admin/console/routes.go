@@ -2,11 +2,11 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"hash/maphash"
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,9 +24,8 @@ func New(cfg Config) *Console {
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.LiveEvery = cmp.Or(cfg.LiveEvery, 2*time.Second)
-	c := &Console{Config: cfg, closing: make(chan struct{}),
-		scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}
-	c.close = sync.OnceFunc(func() { close(c.closing) })
+	c := &Console{Config: cfg, scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}
+	c.closing, c.close = context.WithCancel(context.Background())
 	c.sessions = sessions{ops: cfg.Ops, known: cfg.Known, now: cfg.Now, secure: cfg.Secure}
 	c.attempts.seed = maphash.MakeSeed()
 	c.pages = c.parsePages()
@@ -43,7 +42,7 @@ func New(cfg Config) *Console {
 	}, c.sessions.count)
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_console_live_pages", Help: "Pages of the console that are being kept up to date.",
-	}, c.streams.count)
+	}, c.sessions.countStreams)
 	return c
 }
 

@@ -37,7 +37,7 @@ type session struct {
 
 	seen    time.Time // guarded by sessions.mu
 	notice  string    // for the next page; guarded by sessions.mu
-	streams int       // guarded by streams.mu
+	streams int       // live pages; guarded by sessions.mu
 }
 
 // sessions holds the sessions of this node. They are lost when the process ends.
@@ -47,9 +47,10 @@ type sessions struct {
 	now    func() time.Time
 	secure bool // the listener uses TLS
 
-	mu   sync.Mutex // guards all, sent, and the fields seen and notice of sessions
-	all  map[access.Hash]*session
-	sent []access.Hash // hashes of the marks of submitted forms, of all sessions
+	mu      sync.Mutex // guards the fields below, and the fields seen, notice and streams of sessions
+	all     map[access.Hash]*session
+	sent    []access.Hash // hashes of the marks of submitted forms, of all sessions
+	streams int           // live pages of all sessions
 }
 
 // The cookie and the paths of a session. All pages of a session have paths that begin with a random
@@ -233,32 +234,29 @@ func (s *sessions) count() float64 {
 	return n
 }
 
-// streams counts the live pages: responses that stay open to keep a page in a browser up to date.
-type streams struct {
-	mu   sync.Mutex // guards open and the field streams of sessions
-	open int
-}
-
-func (s *streams) take(n *session) bool {
+// takeStream counts a live page of a session: a response that stays open to keep a page in a browser
+// up to date. It returns false if too many are open. giveStream counts the end of the response.
+func (s *sessions) takeStream(n *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open >= maxStreams || n.streams >= maxOwnStreams {
+	if s.streams >= maxStreams || n.streams >= maxOwnStreams {
 		return false
 	}
-	s.open++
+	s.streams++
 	n.streams++
 	return true
 }
 
-func (s *streams) give(n *session) {
+func (s *sessions) giveStream(n *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open--
+	s.streams--
 	n.streams--
 }
 
-func (s *streams) count() float64 {
+// countStreams returns the number of live pages.
+func (s *sessions) countStreams() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return float64(s.open)
+	return float64(s.streams)
 }
