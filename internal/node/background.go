@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -43,7 +44,11 @@ func (n *Node) startBackground() {
 		if !n.config.needsStates() {
 			return n.cluster.FollowCursors(ctx, n.health.caughtUp)
 		}
-		return n.engine.FollowStates(ctx, n.answers.PutState, n.health.caughtUp)
+		return n.engine.FollowStates(ctx, n.answers.PutState, func() {
+			// Filling the tables leaves garbage: a fifth of the memory with a million vehicles.
+			debug.FreeOSMemory()
+			n.health.caughtUp()
+		})
 	})
 	// Vehicles that are silent for 30 days leave the fleet table; their states stay in the store.
 	// After a crash, these vehicles are in the table again until the first expiry, an hour after
