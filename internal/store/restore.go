@@ -361,14 +361,13 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (added bool,
 // parameter at is the time of the forget. If the vehicle is already forgotten, or was allowed again
 // at the time at or later, bury changes nothing and returns false.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (added bool, err error) {
-	errKept := errors.New("kept")
 	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
 		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
-			return t, errKept
+			return t, errKeepOwn
 		}
 		return access.Tombstone{Vehicle: hash, Forgotten: at}, nil
 	})
-	if errors.Is(err, errKept) {
+	if errors.Is(err, errKeepOwn) {
 		return false, nil
 	}
 	return err == nil, err

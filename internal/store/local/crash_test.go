@@ -70,13 +70,16 @@ func workSample(seed uint64, v, n int) vehicle.Sample {
 	return sample(string(workID(v)), int64(n+1)*1000, 120*r.Float64())
 }
 
-// foldsOf returns the states of vehicle v: element n is the state after n of its samples.
-func foldsOf(seed uint64, v int) []vehicle.State {
-	states := make([]vehicle.State, 1, workSamples+1)
-	for n := range workSamples {
-		states = append(states, vehicle.Observe(states[n], workSample(seed, v, n)))
+// allFolds returns the states of each vehicle: element n is the state after n of its samples.
+func allFolds(seed uint64) *[workVehicles][]vehicle.State {
+	var folds [workVehicles][]vehicle.State
+	for v := range folds {
+		folds[v] = make([]vehicle.State, 1, workSamples+1)
+		for n := range workSamples {
+			folds[v] = append(folds[v], vehicle.Observe(folds[v][n], workSample(seed, v, n)))
+		}
 	}
-	return states
+	return &folds
 }
 
 // open opens the engine of the workload. Every second seed has two partitions.

@@ -31,14 +31,6 @@ var (
 	damages    = flag.Int("damages", 1500, "damages of TestDamage")
 )
 
-func allFolds(seed uint64) *[workVehicles][]vehicle.State {
-	var folds [workVehicles][]vehicle.State
-	for v := range folds {
-		folds[v] = foldsOf(seed, v)
-	}
-	return &folds
-}
-
 func firstSeed(t *testing.T) uint64 {
 	first := *seed
 	if first == 0 {
