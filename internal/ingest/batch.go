@@ -92,7 +92,6 @@ var readers = sync.Pool{New: func() any {
 // samples are accepted, and the memory that it may use.
 type origin struct {
 	source    *access.Grant         // the sender
-	vehicles  access.Vehicles       // the vehicles that the source may write for
 	topic     vehicle.ID            // the vehicle that the MQTT topic names, or empty
 	forgotten func(vehicle.ID) bool // whether a vehicle's samples are refused; if nil, none are
 	admit     func(vehicle.ID) bool // whether a vehicle is known or may be added; if nil, all are
@@ -199,13 +198,13 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	rd.dec.ignored.resetCounts()
 	x, err := rd.dec.Sample(line, o.topic, o.latest)
-	if err == nil && !o.vehicles.Include(x.Vehicle) {
+	if err == nil && !o.source.Vehicles.Include(x.Vehicle) {
 		err = errNotAllowed
 	}
 	if err == nil && o.forgotten != nil && o.forgotten(x.Vehicle) {
 		err = errForgotten
 	}
-	if err == nil && rd.dec.ignored.count > 0 && o.source != nil && o.source.Strict {
+	if err == nil && rd.dec.ignored.count > 0 && o.source.Strict {
 		err = rd.dec.ignored.refusal()
 	}
 	b.ignored.add(&rd.dec.ignored)

@@ -15,7 +15,8 @@ import (
 
 func testReader() *reader { return readers.New().(*reader) }
 
-var anyone = origin{vehicles: access.AllVehicles(), latest: testLatest}
+var anyone = origin{source: &access.Grant{Credential: access.Credential{Vehicles: access.AllVehicles()}},
+	latest: testLatest}
 
 func rejectedLines(b *batch) (lines []int) {
 	for _, r := range b.rejected {
@@ -189,7 +190,7 @@ func BenchmarkBatch(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		got, err := rd.lineBatch(bytes.NewReader(body), origin{vehicles: access.AllVehicles(), latest: testLatest})
+		got, err := rd.lineBatch(bytes.NewReader(body), anyone)
 		if err != nil || got.accepted != 10_000 {
 			b.Fatal(got, err)
 		}

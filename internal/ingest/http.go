@@ -161,7 +161,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	c := connOf(r.Context())
 	if netguard.ConnOf(r.Context()).Overloaded() {
 		w.Header().Set("Connection", "close")
-		return failUnavailable(w, "the service is overloaded")
+		return failUnavailable(w, "the service is overloaded", unavailable)
 	}
 	if h.in.Excess(netguard.ConnOf(r.Context())) {
 		w.Header().Set("Connection", "close")
@@ -238,8 +238,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 // failNoRoom responds to a request for which a quota, or the source's share of it, is used up.
 func (h *HTTP) failNoRoom(w http.ResponseWriter, source *access.Grant) outcome {
 	h.in.refuse(source, errOverQuota, 1)
-	failUnavailable(w, errOverQuota.text)
-	return noRoom
+	return failUnavailable(w, errOverQuota.text, noRoom)
 }
 
 // chargedBytes is a number of bytes of a body, after decompression. For the rate limit of its
@@ -256,10 +255,9 @@ const readOnly = "this node is read-only for maintenance: send the same again la
 // failNotReady responds while the node does not accept telemetry.
 func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 	if h.in.ReadOnly() {
-		failUnavailable(w, readOnly)
-		return readOnlyNow
+		return failUnavailable(w, readOnly, readOnlyNow)
 	}
-	return failUnavailable(w, notYet)
+	return failUnavailable(w, notYet, unavailable)
 }
 
 // challenge is the value of WWW-Authenticate in a response to a request without a key. If the
@@ -317,7 +315,7 @@ func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch)
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	if err := h.in.store(ctx, b); err != nil {
-		return failUnavailable(w, errNotStored.text)
+		return failUnavailable(w, errNotStored.text, unavailable)
 	}
 	total := b.rejectedTotal()
 	if b.accepted == 0 && total == 0 {

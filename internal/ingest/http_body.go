@@ -200,10 +200,11 @@ func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int
 // leader elects one within a few seconds. A sender that gets 503 again waits for another second.
 const retryAfter = 1
 
-func failUnavailable(w http.ResponseWriter, text string) outcome {
+// failUnavailable responds with status 503 to a request that ended with the outcome o.
+func failUnavailable(w http.ResponseWriter, text string, o outcome) outcome {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 	fail(w, http.StatusServiceUnavailable, text)
-	return unavailable
+	return o
 }
 
 func fail(w http.ResponseWriter, status int, text string) outcome {

@@ -53,6 +53,7 @@ type request struct {
 	status int
 	answer string // the expected body; if empty, any
 	wants  string // expected headers, as "Name: value" lines
+	reason string // if not empty, the request counts as one sample that was refused for this reason
 }
 
 func (r request) send(t *testing.T, url, key string) {
@@ -147,6 +148,8 @@ func TestHTTPAccepts(t *testing.T) {
 	f.wantMetric(t, 8, "carstate_ingest_request_duration_seconds", "outcome", "stored")
 }
 
+// TestHTTPRefuses checks how requests are refused, and that a request with a valid key that is
+// refused before its samples are read counts as one refused sample of its source.
 func TestHTTPRefuses(t *testing.T) {
 	f := newFixture(t)
 	removed, removedKey := f.add(t, "gone", access.AllVehicles())
@@ -157,6 +160,7 @@ func TestHTTPRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, url := startHTTP(t, f)
+	g, _ := f.Sources.Get("car")
 	good := sampleLine("V1", 1, 1)
 	const challenge = `WWW-Authenticate: Bearer realm="carstate-ingest"`
 	const invalid = challenge + `, error="invalid_token"`
@@ -168,7 +172,7 @@ func TestHTTPRefuses(t *testing.T) {
 		{path: "/v1/%74elemetry", body: good, status: 404},
 		{path: "/v1/../v1/telemetry", body: good, status: 404},
 		{method: "GET", status: 405, wants: "Allow: POST"},
-		{method: "PUT", body: good, status: 405, wants: "Allow: POST"},
+		{method: "PUT", body: good, status: 405, wants: "Allow: POST", reason: "method"},
 
 		{header: "Authorization:", body: good, status: 401, wants: challenge},
 		{header: "Authorization: Basic Y2FyOng=", body: good, status: 401, wants: challenge},
@@ -181,15 +185,15 @@ func TestHTTPRefuses(t *testing.T) {
 				`telemetry takes a source's key, which begins with css_"}`},
 
 		{header: "Content-Type:", body: good, status: 415, wants: formats},
-		{header: "Content-Type: text/plain", body: good, status: 415, wants: formats},
+		{header: "Content-Type: text/plain", body: good, status: 415, wants: formats, reason: "content_type"},
 		{header: "Content-Type: application/json; charset=latin1", body: good, status: 415},
 		{header: "Content-Type: application/json; profile=x", body: good, status: 415},
 		{header: "Content-Type: application/json; charset=utf-8; x=y", body: good, status: 415},
-		{header: "Content-Encoding: br", body: good, status: 415, wants: formats},
+		{header: "Content-Encoding: br", body: good, status: 415, wants: formats, reason: "content_type"},
 		{header: "Content-Encoding: gzip, gzip", body: zip(zip(good)), status: 415},
 
-		{body: "", status: 400, answer: `{"error":"the body has no sample"}`},
-		{body: "\n \n", status: 400},
+		{body: "", status: 400, answer: `{"error":"the body has no sample"}`, reason: "empty"},
+		{body: "\n \n", status: 400, reason: "empty"},
 		{body: "x", status: 400,
 			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"the line is not valid JSON from byte 1 on"}]}`},
 		{body: positionLine(44.5, 180.25), status: 400,
@@ -199,19 +203,29 @@ func TestHTTPRefuses(t *testing.T) {
 			wants: challenge + `, error="insufficient_scope"`},
 		{body: sampleLine("V9", 1, 1) + "\nx", status: 400},
 		{header: "Content-Type: application/json", body: good + "\n" + good, status: 400},
-		{header: "Content-Encoding: gzip", body: good, status: 400},
-		{header: "Content-Encoding: gzip", body: zip(good)[:40], status: 400},
+		{header: "Content-Encoding: gzip", body: good, status: 400, reason: "unreadable"},
+		{header: "Content-Encoding: gzip", body: zip(good)[:40], status: 400, reason: "unreadable"},
 
-		{body: strings.Repeat(" \n", MaxBody/2) + good, status: 413,
+		{body: strings.Repeat(" \n", MaxBody/2) + good, status: 413, reason: "over_limit",
 			answer: `{"error":"the body is larger than 8 MiB after decompression"}`},
 		{header: "Content-Encoding: gzip", body: zip(strings.Repeat(" \n", MaxBody)), status: 413},
 		{header: "Content-Encoding: gzip\nContent-Type: application/json", body: zip(strings.Repeat(" ", MaxBody)),
 			status: 413},
-		{body: strings.Repeat(good+"\n", MaxSamples+1), status: 413},
+		{body: strings.Repeat(good+"\n", MaxSamples+1), status: 413, reason: "over_limit"},
 		{body: good + "\n" + strings.Repeat("x", MaxSample+1), status: 413,
 			answer: `{"error":"a sample is larger than 64 KiB"}`},
 	} {
+		before, counted := g.Seen(), f.metric(t, MetricRefused)
 		r.send(t, url, f.key)
+		if r.reason == "" {
+			continue
+		}
+		f.wantMetric(t, counted+1, MetricRefused)
+		s := g.Seen()
+		if s.Reason.String() != r.reason || s.Text == "" || s.Refused[s.Reason] != before.Refused[s.Reason]+1 {
+			t.Errorf("%d %s: got the last refusal %v: %q, %d of them; want one more of %s", r.status, r.header,
+				s.Reason, s.Text, s.Refused[s.Reason], r.reason)
+		}
 	}
 	f.store.wants(t)
 	f.wantMetric(t, 0, "carstate_samples_accepted_total")

@@ -73,7 +73,7 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 func TestIgnoredNamesAreOfOneBatch(t *testing.T) {
 	rd := testReader()
 	for _, line := range []string{signalsLine("x"), signalsLine("y")} {
-		b, err := rd.messageBatch([]byte(line+"\n"+line), origin{vehicles: access.AllVehicles(), latest: testLatest})
+		b, err := rd.messageBatch([]byte(line+"\n"+line), anyone)
 		if err != nil || b.ignored.count != 2 || len(b.ignored.names) != 1 || !strings.Contains(line, b.ignored.names[0]) {
 			t.Errorf("%s: got %+v, %v; want two signals of one name", line, b.ignored, err)
 		}
@@ -109,7 +109,7 @@ func TestIgnoredNamesOfJoinedBatches(t *testing.T) {
 	var all batch
 	for _, lines := range []string{signalsLine("y", "x"), signalsLine("x") + "\n" + signalsLine("x"),
 		signalsLine(unknownNames(10)...)} {
-		b, err := rd.messageBatch([]byte(lines), origin{vehicles: access.AllVehicles(), latest: testLatest})
+		b, err := rd.messageBatch([]byte(lines), anyone)
 		if err != nil {
 			t.Fatal(err)
 		}

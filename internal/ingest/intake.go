@@ -108,7 +108,7 @@ func (in *intake) gauge(inUse func() int) {
 // topic is the vehicle that an MQTT topic names, or empty if there is no topic.
 func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	return origin{
-		source: s, vehicles: s.Vehicles, topic: topic,
+		source: s, topic: topic,
 		forgotten: in.Forgotten, admit: in.Admit, latest: vehicle.At(in.Now().Add(MaxAhead)),
 	}
 }

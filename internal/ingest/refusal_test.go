@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 
 	"carstate/internal/access"
@@ -64,37 +63,6 @@ func TestLastRefusal_ByMQTT(t *testing.T) {
 			})
 		}
 	})
-}
-
-// TestRefusedRequest_CountsForItsSource checks that a request with a valid key that is refused
-// before its samples are read counts as one refused sample of its source.
-func TestRefusedRequest_CountsForItsSource(t *testing.T) {
-	good := sampleLine("V1", 1, 1)
-	for name, tt := range map[string]struct {
-		request
-		reason access.Refusal
-	}{
-		"content type":     {request{header: "Content-Type: text/plain", body: good, status: 415}, access.ContentType},
-		"content encoding": {request{header: "Content-Encoding: br", body: good, status: 415}, access.ContentType},
-		"no gzip":          {request{header: "Content-Encoding: gzip", body: good, status: 400}, access.Unreadable},
-		"half a gzip":      {request{header: "Content-Encoding: gzip", body: zip(good)[:40], status: 400}, access.Unreadable},
-		"empty":            {request{status: 400}, access.Empty},
-		"white space":      {request{body: "\n \n", status: 400}, access.Empty},
-		"method":           {request{method: http.MethodPut, body: good, status: 405}, access.Method},
-		"length":           {request{body: strings.Repeat(" ", MaxBody+1), status: 413}, access.OverLimit},
-		"too many":         {request{body: strings.Repeat(good+"\n", MaxSamples+1), status: 413}, access.OverLimit},
-	} {
-		f := newFixture(t)
-		_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles})
-		_, url := startHTTP(t, f)
-		tt.send(t, url, key)
-		s := f.seen(t)
-		if s.Refused[tt.reason] != 1 || s.Reason != tt.reason || s.Text == "" {
-			t.Errorf("%s: got %d refused, last %v: %q; want 1, %v", name, s.Refused[tt.reason], s.Reason, s.Text, tt.reason)
-		}
-		f.wantMetric(t, 1, MetricRefused, "protocol", "http")
-		f.wantMetric(t, 1, MetricRefused, "reason", tt.reason.String())
-	}
 }
 
 // TestRefusedRequest_WrongMethodWithoutKey checks that a valid key changes nothing in the answer to
