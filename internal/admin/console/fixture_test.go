@@ -70,6 +70,14 @@ func newFixture(t *testing.T, changes ...func(*Config)) *fixture {
 	return newFixtureOn(t, func(*ops.Config) {}, changes...)
 }
 
+// loggedIn is like newFixture, and logs the browser in with the admin key.
+func loggedIn(t *testing.T, changes ...func(*Config)) *fixture {
+	t.Helper()
+	f := newFixture(t, changes...)
+	f.logIn(f.key)
+	return f
+}
+
 // newFixtureOn is like newFixture. The parameter change may modify the configuration of the
 // operations.
 func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*Config)) *fixture {

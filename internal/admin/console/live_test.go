@@ -56,8 +56,7 @@ func scanner(resp *http.Response) *bufio.Scanner {
 // TestLiveFleet checks that the first event contains all parts of the page, and that the following
 // events contain only the changed parts.
 func TestLiveFleet(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	resp := f.stream("/live/fleet")
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%d %v", resp.StatusCode, resp.Header)
@@ -122,8 +121,7 @@ func TestLiveVehicle(t *testing.T) {
 // TestLive_EndsWithSessionAndConsole checks that the stream ends when the session ends, and when
 // the console is closed.
 func TestLive_EndsWithSessionAndConsole(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	lines := scanner(f.stream("/live/fleet"))
 	next(t, lines, "now")
 	f.clock.Advance(sessionLife)
@@ -148,8 +146,7 @@ func TestLive_EndsWithSessionAndConsole(t *testing.T) {
 // TestLiveOfAVehicleThatAppears checks that the browser must reload the page when a vehicle appears
 // or is forgotten, because another page is then shown at the URL.
 func TestLiveOfAVehicleThatAppears(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	from := func(page answer) string {
 		_, path, _ := strings.Cut(page.body, `data-live-from="`)
 		path, _, _ = strings.Cut(path, `"`)
@@ -184,8 +181,7 @@ func TestLiveOfAVehicleThatAppears(t *testing.T) {
 // TestLive_HeadHoldsNoStream checks that a HEAD request gets only the header, and does not count as
 // an open stream.
 func TestLive_HeadHoldsNoStream(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	for range maxOwnStreams + 1 {
 		resp, err := f.browser.Head(f.at("/live/fleet"))
 		if err != nil {
@@ -209,8 +205,7 @@ func TestLive_HeadHoldsNoStream(t *testing.T) {
 // TestLiveDoesNotKeepASessionAlive checks that an open page does not restart the session's idle
 // timeout.
 func TestLiveDoesNotKeepASessionAlive(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	f.clock.Advance(sessionIdle - time.Second)
 	next(t, scanner(f.stream("/live/fleet")), "now")
 	f.clock.Advance(time.Second)
@@ -220,8 +215,7 @@ func TestLiveDoesNotKeepASessionAlive(t *testing.T) {
 // TestLiveIsBounded checks that the number of streams is limited per session and in total, and that
 // a stream that ends makes place for another one.
 func TestLiveIsBounded(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	var open []*http.Response
 	for range maxOwnStreams {
 		resp := f.stream("/live/fleet")

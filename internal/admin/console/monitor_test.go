@@ -143,8 +143,7 @@ func TestMonitor_KeepsADay(t *testing.T) {
 func TestFleetPage_RefusedKeys(t *testing.T) {
 	keys := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "carstate_ingest_keys_refused_total", Help: "x"},
 		[]string{"reason"})
-	f := newFixture(t, func(c *Config) { c.Registry.MustRegister(keys) })
-	f.logIn(f.key)
+	f := loggedIn(t, func(c *Config) { c.Registry.MustRegister(keys) })
 	const none = "No sample, no source's key and no query was refused"
 	f.want(f.get("/"), http.StatusOK, none)
 	keys.WithLabelValues("unknown").Add(3)
@@ -242,8 +241,7 @@ func BenchmarkWatchlistPut(b *testing.B) {
 // TestEngine_HidesWhatIsNotMeasured checks that the fleet page has no row for a metric that the
 // engine does not have, and none for a stream whose size is not known.
 func TestEngine_HidesWhatIsNotMeasured(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	of := func(name string) *prometheus.GaugeVec {
 		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: "x"}, []string{"stream"})
 		f.console.Registry.(*prometheus.Registry).MustRegister(g)

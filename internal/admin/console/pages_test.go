@@ -33,8 +33,7 @@ func TestFooter_NamesVersionAndDocs(t *testing.T) {
 // TestNotFound_IsNoAlert checks that the answer to a path without a page has no alert, because
 // nothing was refused.
 func TestNotFound_IsNoAlert(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	for _, a := range []answer{f.get("/nothing"), f.post("/vehicles/a-b/allow"), f.post("/vehicles/a-b/forget")} {
 		f.want(a, http.StatusNotFound, "There is nothing here", "The navigation above has all pages.")
 		f.lacks("got an alert, want none", a, `role="alert"`)
@@ -44,8 +43,7 @@ func TestNotFound_IsNoAlert(t *testing.T) {
 // TestTokenForm checks all fields of the form. After an error, the page must show the problem, and
 // the contents of the form as they were typed.
 func TestTokenForm(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	form := url.Values{"developer": {" Ada <b>Lovelace</b> "}, "operation": {"car_driving_state", "throttle_system"},
 		"scope": {"list"}, "vehicles": {"A, B\r\nC"}, "days": {"30"}, "rate": {"10/s"}, "mark": {"1"}}
 	a := f.read(f.browser.PostForm(f.at("/tokens"), form))
@@ -111,8 +109,7 @@ func TestTokenForm(t *testing.T) {
 // TestTokenOperations checks the rotation and the revocation of an existing token and of an unknown
 // one, and an operation that fails.
 func TestTokenOperations(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	tok, _ := f.create(access.Request{Vehicles: access.AllVehicles(), Expires: noon.Add(48 * time.Hour)})
 	f.want(f.get("/tokens"), http.StatusOK, "expiring", "1 token expires", "in 2 d", "never")
 	f.want(f.post("/tokens/"+tok.Name+"/rotate", "mark", "1", "overlap", "24"), http.StatusCreated, "cst_",
@@ -151,8 +148,7 @@ func TestTokenOperations(t *testing.T) {
 // TestTokenIsEdited checks that vehicles, rate and expiry can be changed on the token's page, and
 // that errors are explained. Replacing a list by all vehicles must need a confirmation.
 func TestTokenIsEdited(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	tok, secret := f.create(access.Request{Vehicles: access.VehicleSet("A", "B"),
 		Rate: access.Rate{Calls: 5, Window: time.Second}})
 	page := "/tokens/" + tok.Name
@@ -229,8 +225,7 @@ func TestTokenIsEdited(t *testing.T) {
 // TestLongLists checks that long lists are divided into pages, and that any page number in a
 // request is answered.
 func TestLongLists(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	for i := range 60 {
 		f.create(access.Request{Kind: access.SourceKind, Name: fmt.Sprintf("gateway-%02d", i),
 			Vehicles: access.AllVehicles()})
@@ -250,8 +245,7 @@ func TestLongLists(t *testing.T) {
 // TestJamList_LatestFirst checks that the fleet page shows the vehicles in a jam with the reason,
 // the latest first, and that the page of vehicles lists all of them, page by page.
 func TestJamList_LatestFirst(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	for i := range 30 {
 		f.report(vehicle.ID(fmt.Sprintf("car%02d", i)), jammed(time.Duration(i+1)*time.Minute))
 	}
@@ -298,8 +292,7 @@ func TestJamList_LatestFirst(t *testing.T) {
 // TestVehiclesPageRefuses checks that an invalid query is explained, and that all vehicles are
 // listed below the explanation.
 func TestVehiclesPageRefuses(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	f.want(f.get("/vehicles"), http.StatusOK, "No vehicle has reported yet.")
 	f.report("carA", jammed(time.Minute))
 	for path, says := range map[string]string{
@@ -325,8 +318,7 @@ func TestVehiclesPageRefuses(t *testing.T) {
 // TestListsAfterAStart checks that a vehicle is listed even if only its verdicts were loaded at the
 // start, without its state. The page must then read the start of its jam from the stored state.
 func TestListsAfterAStart(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	jam, now := jammed(7*time.Minute), vehicle.At(noon)
 	f.states["carA"], f.states["carB"] = jam, vehicle.State{Time: now}
 	f.monitor.Put("carA", jam.Driving(), vehicle.ThrottleVerdict{}, nil)
@@ -346,8 +338,7 @@ func TestListsAfterAStart(t *testing.T) {
 // TestVehicle_Pages checks the pages of a known vehicle, of an unknown vehicle, and of an invalid
 // vid.
 func TestVehicle_Pages(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	f.report("carA", jammed(time.Minute))
 	f.want(f.get("/vehicles/carA"), http.StatusOK, "Traffic jam", "(3)", "raffic jam: ", "driving/traffic",
 		"No token sees this vehicle", "Vehicle.Speed", "no reading of a throttle plate")
@@ -387,8 +378,7 @@ func TestVehicle_Pages(t *testing.T) {
 
 // TestForgetIsUndone checks that the page of a forgotten vehicle accepts its telemetry again, once.
 func TestForgetIsUndone(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	f.want(f.post("/vehicles/typo/allow"), http.StatusConflict, "this vehicle is not forgotten")
 	f.want(f.post("/vehicles/typo/forget", "vid", "typo"), http.StatusOK, "Forgotten")
 	a := f.get("/vehicles/typo")
@@ -532,8 +522,7 @@ func TestAuditIsSearched(t *testing.T) {
 // TestHeaders_RestrictThePage checks that the headers restrict what a page may do, and what other
 // sites may do with the page.
 func TestHeaders_RestrictThePage(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	for _, path := range []string{"/", "/login", "/assets/console.css", "/assets/console.js", "/assets/roads.js",
 		"/assets/icon.svg", "/nothing"} {
 		h := f.get(path).header
@@ -555,8 +544,7 @@ func TestHeaders_RestrictThePage(t *testing.T) {
 // TestTokenChoice checks that tokens are found by name and ID, filtered and sorted. An empty result
 // must link to all tokens.
 func TestTokenChoice(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	f.create(access.Request{Developer: "Zoe Zimmermann", Expires: noon.Add(10 * 24 * time.Hour)})
 	ada, _ := f.create(access.Request{Developer: "Ada"})
 	bob, _ := f.create(access.Request{Developer: "Bob <b>", Expires: noon.Add(100 * 24 * time.Hour)})

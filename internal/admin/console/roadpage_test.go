@@ -94,8 +94,7 @@ func noPlace(t *testing.T, where, text string) {
 
 // TestRoads_NotKept checks that a node without a map of the roads says so.
 func TestRoads_NotKept(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	f.want(f.get("/roads"), http.StatusOK, "This node keeps no roads")
 	f.want(f.get("/roads/stretches"), http.StatusUnauthorized, "")
 	f.want(f.get("/vehicles/car1/stretches"), http.StatusUnauthorized, "")
@@ -107,8 +106,7 @@ func TestRoads_NotKept(t *testing.T) {
 // drive, too, and that the page contains no position.
 func TestVehicleWay(t *testing.T) {
 	m := new(road.Map)
-	f := newFixture(t, func(c *Config) { c.Roads = m })
-	f.logIn(f.key)
+	f := loggedIn(t, func(c *Config) { c.Roads = m })
 	states := jam(m)
 	f.report("car1", states["car1"])
 	a := f.get("/vehicles/car1")

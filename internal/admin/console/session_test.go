@@ -186,8 +186,7 @@ func TestWrongKeyThenRight(t *testing.T) {
 // TestSessionEnds checks that a session ends after an hour without a request, after twelve hours in
 // any case, at the logout, and when its key becomes invalid.
 func TestSessionEnds(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	for range 11 {
 		f.clock.Advance(59 * time.Minute)
 		f.want(f.get("/tokens"), http.StatusOK)
@@ -301,8 +300,7 @@ func twoDigits(i int) string {
 // TestForm_IsTakenOnce checks that a form that creates a secret creates only one, even if it is
 // submitted several times.
 func TestForm_IsTakenOnce(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	for _, form := range [][]string{
 		{"/tokens", "developer", "Ada", "operation", "throttle_system", "scope", "all", "days", "90"},
 		{"/sources", "name", "gateway-1", "scope", "all"},

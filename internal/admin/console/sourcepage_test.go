@@ -12,8 +12,7 @@ import (
 // TestSources_AddRotateRemove adds a source, checks that the page shows when it was last seen and
 // why it was refused, rotates its key, and removes it.
 func TestSources_AddRotateRemove(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	f.want(f.get("/sources"), http.StatusOK, "There is no source yet")
 	for what, c := range map[string][]string{
 		"a source&#39;s name":              {"name", "a b", "scope", "all"},
@@ -65,8 +64,7 @@ func TestSources_AddRotateRemove(t *testing.T) {
 // TestSourceIsEdited checks that the rate and the strictness can be changed separately on the
 // source's page.
 func TestSourceIsEdited(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	f.create(access.Request{Kind: access.SourceKind, Name: "gateway", Vehicles: access.AllVehicles(), Strict: true})
 	f.want(f.get("/sources"), http.StatusOK, f.roots[f.browser]+`/sources/gateway">gateway</a>`)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "<h1>gateway</h1>", `name="strict" value="yes" checked`,
@@ -116,8 +114,7 @@ func TestSourceIsEdited(t *testing.T) {
 
 // TestListsAreSorted checks that sources and operators are sorted and searched like tokens.
 func TestListsAreSorted(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	by := access.Actor{Name: "x", Admin: true}
 	for _, name := range []string{"beta", "Alpha", "gamma"} {
 		f.create(access.Request{Kind: access.SourceKind, Name: name, Vehicles: access.AllVehicles()})
@@ -171,8 +168,7 @@ func TestListsAreSorted(t *testing.T) {
 
 // TestOperators checks that only a session of the admin key sees the forms that change operators.
 func TestOperators(t *testing.T) {
-	f := newFixture(t)
-	f.logIn(f.key)
+	f := loggedIn(t)
 	f.want(f.get("/operators"), http.StatusOK, "no operator but the holder of the admin key", "Replace the admin key")
 	f.want(f.post("/operators", "name", "admin", "mark", "1"), http.StatusBadRequest, "choose another")
 	a := f.post("/operators", "name", "ada", "mark", "2")

@@ -32,13 +32,12 @@ func TestStripSaysTheLastHour(t *testing.T) {
 	var samples []vehicle.Sample
 	var fails error
 	since, reads := noon.Add(-time.Hour), 0
-	f := newFixture(t, func(c *Config) {
+	f := loggedIn(t, func(c *Config) {
 		c.Recent = func(context.Context, vehicle.ID, int) ([]vehicle.Sample, time.Time, bool, error) {
 			reads++
 			return samples, since, true, fails
 		}
 	})
-	f.logIn(f.key)
 	f.report("carA", jammed(time.Minute))
 	f.want(f.get("/vehicles"), http.StatusOK, `data-hour="/vehicles/carA/hour"`, "Last hour")
 	f.want(f.get("/"), http.StatusOK, `data-hour="/vehicles/carA/hour"`, "the last hour")
