@@ -72,19 +72,11 @@ func TestOwnerOf_SixteenPartitionsEach(t *testing.T) {
 func TestOwnerOf_Pinned(t *testing.T) {
 	three := []string{"AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB", "CCCCCCCCCCCCCCCC"}
 	got := ""
-	counts := map[string]int{}
 	for p := range 64 {
-		o := ownerOf(p, three)
-		counts[o]++
-		got += o[:1]
+		got += ownerOf(p, three)[:1]
 	}
 	const want = "ABABABCACABBCCBBBCAABABCCAAABAAACBBBACBCCCABABCABCBACCCBCBAAACCA"
 	if got != want {
 		t.Errorf("got owners\n%s, want\n%s", got, want)
-	}
-	for m, n := range counts {
-		if n < 12 {
-			t.Errorf("%s has %d of 64 partitions", m, n)
-		}
 	}
 }

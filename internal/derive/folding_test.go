@@ -267,12 +267,9 @@ func TestFits_CountsVehicles(t *testing.T) {
 // began is the time at which the fake clock of synctest starts.
 var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// run folds a scripted partition for the time span on the fake clock, without a checkpoint
-// interval.
-func run(t *testing.T, part *script, span time.Duration) { runEvery(t, part, 0, span) }
-
-// runEvery is like run, with a checkpoint interval.
-func runEvery(t *testing.T, part *script, checkpoint, span time.Duration) {
+// run folds a scripted partition for the time span on the fake clock. If checkpoint is 0, folding
+// waits for each commit.
+func run(t *testing.T, part *script, checkpoint, span time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), span)
 	defer cancel()
 	New(Config{
@@ -285,7 +282,7 @@ func runEvery(t *testing.T, part *script, checkpoint, span time.Duration) {
 func TestIdleRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{next: cars(0, silence)}
-		run(t, part, 3*renewAfter+time.Second)
+		run(t, part, 0, 3*renewAfter+time.Second)
 		if len(part.commits) != 3 || part.commits[2] != (commit{after: 3 * renewAfter}) {
 			t.Fatalf("got commits %+v, want one every minute", part.commits)
 		}
@@ -297,7 +294,7 @@ func TestIdleRenews(t *testing.T) {
 func TestCommit_AnnouncedSamplesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{waiting: true, next: cars(1, silence)}
-		run(t, part, time.Second)
+		run(t, part, 0, time.Second)
 		if len(part.commits) != 1 || part.commits[0] != (commit{minLinger, 1, 1}) {
 			t.Fatalf("got commits %+v, want one after %v", part.commits, minLinger)
 		}
@@ -309,7 +306,7 @@ func TestCommit_AnnouncedSamplesLate(t *testing.T) {
 func TestCheckpoint_CommitsAtShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{next: cars(1, silence)}
-		runEvery(t, part, time.Minute, time.Second)
+		run(t, part, time.Minute, time.Second)
 		if len(part.commits) != 1 || part.commits[0] != (commit{time.Second, 1, 1}) || part.stored["car1"].Time != 1 {
 			t.Fatalf("got commits %+v, want one at the end", part.commits)
 		}
@@ -334,7 +331,7 @@ func TestCheckpoint_CommitsAllAtShutdown(t *testing.T) {
 			}
 			return seq, samples, nil
 		}
-		runEvery(t, part, time.Minute, time.Minute+time.Second)
+		run(t, part, time.Minute, time.Minute+time.Second)
 		last := part.commits[len(part.commits)-1]
 		if last.seq != 2 || part.stored["car0"].Time != 2 || last.after < time.Minute+1500*time.Millisecond {
 			t.Fatalf("last commit %+v, want one with the cursor at 2; all: %+v", last, part.commits)
@@ -352,7 +349,7 @@ func TestCheckpoint_CommitsAtShutdownInBacklog(t *testing.T) {
 			seq++
 			return seq, []vehicle.Sample{sampleOf("carA", vehicle.UnixMilli(seq))}, nil
 		}}
-		runEvery(t, part, time.Minute, time.Second)
+		run(t, part, time.Minute, time.Second)
 		if n := len(part.commits); n != 1 || part.commits[0].seq != seq-1 || part.commits[0].after > 1100*time.Millisecond {
 			t.Fatalf("got commits %+v after %d samples, want one at the end, without the last sample", part.commits, seq)
 		}
@@ -373,7 +370,7 @@ func TestStateRequest_AnsweredFromMemory(t *testing.T) {
 			asked = asked[1:]
 			return &store.StateRequest{Vehicle: id, Reply: func(s *vehicle.State) { got = append(got, s) }}
 		})}
-		runEvery(t, part, time.Minute, time.Second)
+		run(t, part, time.Minute, time.Second)
 		if len(got) != 2 || got[0] == nil || got[0].Time == 0 || got[1] != nil {
 			t.Errorf("states: got %+v, want that of the car and nil", got)
 		}
@@ -413,7 +410,7 @@ func TestCheckpointInSlices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 2 * sliceStates
 		part := &script{next: cars(n, silence)}
-		runEvery(t, part, time.Minute, 2*time.Minute-time.Second)
+		run(t, part, time.Minute, 2*time.Minute-time.Second)
 		want := []commit{{time.Minute, 0, sliceStates}, {75 * time.Second, 1, sliceStates}}
 		if !slices.Equal(part.commits, want) || len(part.stored) != n {
 			t.Fatalf("got commits %+v, want %+v", part.commits, want)
@@ -436,7 +433,7 @@ func TestFoldsDuringCheckpoint(t *testing.T) {
 				return 0, nil, ctx.Err()
 			}
 		}
-		runEvery(t, part, 10*time.Second, 100*time.Second+time.Millisecond)
+		run(t, part, 10*time.Second, 100*time.Second+time.Millisecond)
 		if at != 100 || part.reads != 1 {
 			t.Errorf("%d samples in 100 s, %d states read; want 100 and 1", at, part.reads)
 		}
@@ -462,7 +459,7 @@ func TestSettleDuringCheckpoint(t *testing.T) {
 			asked = true
 			return store.ErrSettle
 		})}
-		runEvery(t, part, time.Minute, time.Minute+time.Second)
+		run(t, part, time.Minute, time.Minute+time.Second)
 		last := part.commits[len(part.commits)-1]
 		if !asked || len(part.stored) != n || last.seq == 0 || last.after != time.Minute {
 			t.Fatalf("asked: %v; %d states stored, want %d; commits %+v", asked, len(part.stored), n, part.commits)
@@ -482,34 +479,30 @@ func TestCommit_VehicleNeverSilent(t *testing.T) {
 		{20 * time.Millisecond, 45 * time.Millisecond},
 		{time.Second, time.Second + maxLinger + 5*time.Millisecond},
 	} {
-		t.Run(c.takes.String(), func(t *testing.T) { neverSilent(t, c.takes, c.most) })
+		synctest.Test(t, func(t *testing.T) {
+			part := &script{waiting: true, takes: c.takes}
+			seq := uint64(0)
+			part.next = func(ctx context.Context) (uint64, []vehicle.Sample, error) {
+				select {
+				case <-ctx.Done():
+					return 0, nil, ctx.Err()
+				case <-time.After(time.Millisecond):
+					seq++
+					return seq, []vehicle.Sample{sampleOf("carA", vehicle.UnixMilli(seq))}, nil
+				}
+			}
+			run(t, part, 0, 10*time.Second)
+			n := len(part.commits)
+			if n < 5 {
+				t.Fatalf("commits of %v: %d in 10 s, want at least 5", c.takes, n)
+			}
+			for i := 2; i < n; i++ { // the states waited for the duration of the previous commit
+				if d := part.commits[i].after - part.commits[i-1].after; d < c.takes || d > c.most {
+					t.Fatalf("commit %d came %v after the previous one, want %v to %v", i, d, c.takes, c.most)
+				}
+			}
+		})
 	}
-}
-
-func neverSilent(t *testing.T, takes, most time.Duration) {
-	synctest.Test(t, func(t *testing.T) {
-		part := &script{waiting: true, takes: takes}
-		seq := uint64(0)
-		part.next = func(ctx context.Context) (uint64, []vehicle.Sample, error) {
-			select {
-			case <-ctx.Done():
-				return 0, nil, ctx.Err()
-			case <-time.After(time.Millisecond):
-				seq++
-				return seq, []vehicle.Sample{sampleOf("carA", vehicle.UnixMilli(seq))}, nil
-			}
-		}
-		run(t, part, 10*time.Second)
-		n := len(part.commits)
-		if n < 5 {
-			t.Fatalf("%d commits in 10 s, want at least 5", n)
-		}
-		for i := 2; i < n; i++ { // the states waited for the duration of the previous commit
-			if d := part.commits[i].after - part.commits[i-1].after; d < takes || d > most {
-				t.Fatalf("commit %d came %v after the previous one, want %v to %v", i, d, takes, most)
-			}
-		}
-	})
 }
 
 // BenchmarkLoad reads the states of the vehicles of one commit. No state is in memory.
@@ -542,37 +535,6 @@ func BenchmarkLoad(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/vehicles, "µs/state")
 }
-
-// BenchmarkObserve folds samples of vehicles that are all in memory.
-func BenchmarkObserve(b *testing.B) {
-	const vehicles = 999
-	part, f := new(script), newFolding((*vehicle.State).Fold, vehicles, vehicles)
-	seq := uint64(0)
-	for b.Loop() {
-		seq++
-		var samples []vehicle.Sample
-		for v := range vehicles {
-			samples = append(samples, sampleOf(benchIDs[v], vehicle.UnixMilli(seq)))
-		}
-		if _, err := f.load(b.Context(), part, samples); err != nil {
-			b.Fatal(err)
-		}
-		f.apply(seq, part.Stored(), samples)
-		stored, states := f.begin()
-		if err := part.Commit(b.Context(), stored, states); err != nil {
-			b.Fatal(err)
-		}
-		f.finish()
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/vehicles, "ns/sample")
-}
-
-var benchIDs = func() (ids [999]vehicle.ID) {
-	for v := range ids {
-		ids[v] = vehicle.ID(fmt.Sprintf("car%d", v))
-	}
-	return ids
-}()
 
 // BenchmarkCacheMemory fills a cache and reports the memory for each vehicle.
 func BenchmarkCacheMemory(b *testing.B) {
