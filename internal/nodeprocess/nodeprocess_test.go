@@ -13,7 +13,7 @@ func TestUsageOfThisProcess(t *testing.T) {
 	if bytes, err := ResidentOf(pid); err != nil || bytes < 1<<20 {
 		t.Errorf("resident memory: got %d bytes, %v; want 1 MiB or more", bytes, err)
 	}
-	for n := 0; n < 1e8; n++ { // takes at least a tick of processor time
+	for range int(1e8) { // takes at least a tick of processor time
 		if cpu, err := CPUOf(pid); err != nil {
 			t.Fatal(err)
 		} else if cpu > 0 {

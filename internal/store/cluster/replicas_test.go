@@ -100,9 +100,7 @@ func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
 // loss of a second server would stop all writes.
 func aLostServerShows(t *testing.T, c *clustertest.Cluster) {
 	registry := prometheus.NewPedanticRegistry()
-	config := Config{Partitions: 1, URLs: c.URLs(), Replicas: 3}
-	config.Registry = registry
-	open(t, config)
+	open(t, Config{URLs: c.URLs(), Replicas: 3, Registry: registry})
 	missing := func(want float64) func() bool {
 		return func() bool {
 			families, err := registry.Gather()
@@ -126,21 +124,6 @@ func aLostServerShows(t *testing.T, c *clustertest.Cluster) {
 	testkit.Await(t, "each stream lacks a copy", missing(1))
 	lost.Start()
 	testkit.Await(t, "all streams have all copies again", missing(0))
-}
-
-// TestNothingToChange checks that a node sends no update of a stream if the stream needs no change.
-// Such an update could undo a change by another node.
-func TestNothingToChange(t *testing.T) {
-	t.Parallel()
-	url := "nats://a:secret@" + clustertest.StartProcess(t, `jetstream {}
-		accounts { A { jetstream: enabled, users: [
-			{user: a, password: secret, permissions: { publish: { deny: "$JS.API.STREAM.UPDATE.*" } } }
-		] } }`).Addr
-	for range 2 {
-		open(t, Config{URLs: url})
-	}
-	refused(t, Config{URLs: url, StatesBytes: 1 << 30},
-		"lacks a right: Publish to $JS.API.STREAM.UPDATE.STATES")
 }
 
 func TestFirstStartsAtOnce_OneServer(t *testing.T) {

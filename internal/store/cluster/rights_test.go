@@ -311,7 +311,8 @@ func TestEachRightIsProbed(t *testing.T) {
 }
 
 // TestRightsToChangeStreams_TakenAway checks that once the streams exist, a node works without the
-// permissions to create and change them. An attacker with such a node's login cannot shorten the
+// permissions to create and change them: it sends no update of a stream that needs no change, which
+// could undo a change by another node. An attacker with such a node's login cannot shorten the
 // audit. With the permissions of deploy/nats, an attacker can.
 func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 	t.Parallel()
@@ -349,6 +350,8 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 			}
 		}
 	}
+	refused(t, Config{URLs: "nats://later:secret@" + addr, StatesBytes: 1 << 30},
+		"lacks a right: Publish to $JS.API.STREAM.UPDATE.STATES")
 }
 
 // TestGreatestServer checks that the constant greatestServer is the version in go.mod, which is the
