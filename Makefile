@@ -21,8 +21,13 @@ ARGS      ?=
 # All modules that have packages; those in tools have none.
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
 
-LINT := go tool -modfile=$(CURDIR)/tools/lint/go.mod
-GOTESTSUM := go tool -modfile=$(CURDIR)/tools/test/go.mod gotestsum
+# The environment of `make build`. The tests without the race detector and lint have it, too, so that
+# go compiles each package once for all of them.
+SHIPPED := CGO_ENABLED=0 GOFLAGS='$(strip $(GOFLAGS) -trimpath -buildvcs=false)'
+
+LINT := $(SHIPPED) go tool -modfile=$(CURDIR)/tools/lint/go.mod
+# Runs the command that follows, which prints the results of tests as JSON.
+GOTESTSUM := $(SHIPPED) go tool -modfile=$(CURDIR)/tools/test/go.mod gotestsum --raw-command --
 # The output format of gotestsum. It prints failures again at the end.
 export GOTESTSUM_FORMAT ?= standard-quiet
 
@@ -32,7 +37,7 @@ help: ## list these commands
 
 .PHONY: build
 build: ## build the static binary bin/carstate
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false \
+	$(SHIPPED) go build \
 		-ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o $(BINARY) ./cmd/carstate
 
 .PHONY: sbom
@@ -89,23 +94,28 @@ UNRACEDTESTS := PowerCuts DiskFull Damage LogDamage MixedFleetShowsEveryVerdict 
 UNRACEDDIRS := internal/store/local internal/lab/simulate internal/lab/drivelog internal/admin/roadmap internal/road
 space := $(subst ,, )
 
-# Most tests wait for processes that they have started, so more tests run in parallel than there are
-# processors.
+# Most tests wait for processes that they have started, so more tests and packages run in parallel
+# than there are processors. The slowest packages start first. Of the other modules, which have the
+# tools of the developers, the tests run without the race detector. The flag -vet=off saves a pass
+# over all packages that `make lint` makes in any case.
+FIRST := carstate/cmd/carstate carstate/internal/store/cluster
 .PHONY: test
 test: setup ## install what the tests need, then run all tests; with the race detector where code is concurrent
 	@set -e; for m in $(MODULES); do \
 		cd $(CURDIR)/$$m; \
-		raced=./...; \
-		if [ $$m = . ]; then \
-			echo "go test $(UNRACED)"; \
-			$(GOTESTSUM) -- -timeout 5m $(TESTFLAGS) $(UNRACED:%=./%); \
-			echo "go test of what the race detector would slow down most"; \
-			$(GOTESTSUM) -- -timeout 5m -run '^Test($(subst $(space),|,$(UNRACEDTESTS)))$$' \
-				$(TESTFLAGS) $(UNRACEDDIRS:%=./%); \
-			raced=$$(go list ./... | grep -vxF $(UNRACED:%=-e carstate/%)); \
+		if [ $$m != . ]; then \
+			echo "go test in $$m"; \
+			$(GOTESTSUM) go test -json -vet=off -timeout 10m $(TESTFLAGS) ./...; \
+			continue; \
 		fi; \
-		echo "go test -race in $$m"; \
-		CGO_ENABLED=1 $(GOTESTSUM) -- -race -parallel 6 -timeout 30m $(TESTFLAGS) $$raced; \
+		echo "go test $(UNRACED)"; \
+		$(GOTESTSUM) go test -json -vet=off -timeout 5m $(TESTFLAGS) $(UNRACED:%=./%); \
+		echo "go test of what the race detector would slow down most"; \
+		$(GOTESTSUM) go test -json -vet=off -timeout 5m -run '^Test($(subst $(space),|,$(UNRACEDTESTS)))$$' \
+			$(TESTFLAGS) $(UNRACEDDIRS:%=./%); \
+		echo "go test -race"; \
+		$(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' go test -json -vet=off -race -p 3 -parallel 6 \
+			-timeout 30m $(TESTFLAGS) $(FIRST) $$(go list ./... | grep -vxF $(UNRACED:%=-e carstate/%) $(FIRST:%=-e %)); \
 	done
 
 .PHONY: setup
@@ -118,8 +128,8 @@ lint: ## gofmt, go vet, go fix, staticcheck, errcheck, deadcode, govulncheck
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:" $$unformatted >&2; exit 1; fi
 	@set -e; for m in $(MODULES); do \
 		echo "lint $$m"; cd $(CURDIR)/$$m; \
-		go vet ./...; \
-		go fix -diff ./... || { echo 'outdated idioms, run: go fix ./...' >&2; exit 1; }; \
+		$(SHIPPED) go vet ./...; \
+		$(SHIPPED) go fix -diff ./... || { echo 'outdated idioms, run: go fix ./...' >&2; exit 1; }; \
 		$(LINT) staticcheck ./...; \
 		$(LINT) errcheck -ignoretests -exclude $(CURDIR)/tools/lint/errcheck.txt ./...; \
 		dead=$$($(LINT) deadcode -test ./... && $(LINT) deadcode ./... | sed -E '/^[^:]*(test|testkit|process)\//d'); \
