@@ -3,6 +3,7 @@ package ingest
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -54,15 +55,15 @@ type conn struct {
 	publish func(first byte, body []byte) error
 	silence time.Duration // how long the client may send nothing; set at the login
 
-	writeUntil atomic.Int64 // the deadline for writing, in Unix nanoseconds
-	greeted    atomic.Bool  // something was sent to the client
-	ending     atomic.Bool
-	endOnce    sync.Once
-	ended      chan struct{} // closed when ending is set, to wake goroutines that wait for memory
+	writeUntil atomic.Int64    // the deadline for writing, in Unix nanoseconds
+	greeted    atomic.Bool     // something was sent to the client
+	open       context.Context // ends with the connection, to wake goroutines that wait for memory
+	end        context.CancelFunc
 }
 
 func newConn(nc net.Conn, r *packetQuotas) *conn {
-	c := &conn{Conn: nc, quotas: r, in: bufio.NewReaderSize(nc, readBuffer), ended: make(chan struct{})}
+	c := &conn{Conn: nc, quotas: r, in: bufio.NewReaderSize(nc, readBuffer)}
+	c.open, c.end = context.WithCancel(context.Background())
 	c.queue.changed = sync.NewCond(&c.queue.mu)
 	c.pace.of = nc
 	c.receiving.of, c.finishing.of, c.processing.of = r.receiving, r.finishing, r.processing
@@ -91,7 +92,7 @@ func (c *conn) begin(timeout time.Duration) error {
 	if err := c.Conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
-	if c.ending.Load() {
+	if c.open.Err() != nil {
 		return errEnding
 	}
 	first, err := c.in.ReadByte()
@@ -158,7 +159,7 @@ func (c *conn) read(p []byte) (n int, err error) {
 }
 
 func (c *conn) readMore(p []byte) (int, error) {
-	if c.ending.Load() {
+	if c.open.Err() != nil {
 		return 0, errEnding
 	}
 	n, err := c.in.Read(p)
@@ -174,7 +175,7 @@ func (c *conn) readMore(p []byte) (int, error) {
 // asSlow returns errSlow if err means that the deadline for the rest of a packet has passed.
 // Otherwise it returns err.
 func (c *conn) asSlow(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) && !c.ending.Load() {
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.open.Err() == nil {
 		return errSlow
 	}
 	return err
@@ -227,7 +228,7 @@ func (c *conn) awaitPacket() error {
 			}
 		}
 	}
-	if c.ending.Load() { // the new deadline may have replaced the one that stopReading has set
+	if c.open.Err() != nil { // the new deadline may have replaced the one that stopReading has set
 		return errEnding
 	}
 	return nil
@@ -241,7 +242,7 @@ func (c *conn) beginPace() error {
 	if err := c.pace.begin(time.Now(), c.quotas.grace); err != nil {
 		return err
 	}
-	if c.ending.Load() { // the new deadline may have replaced the one that stopReading has set
+	if c.open.Err() != nil { // the new deadline may have replaced the one that stopReading has set
 		return errEnding
 	}
 	return nil
@@ -273,7 +274,7 @@ func (c *conn) readPublish(first byte) error {
 			return err
 		}
 	}
-	if !c.processing.reserveWait(processingBytes(whole), c.ended) {
+	if !c.processing.reserveWait(processingBytes(whole), c.open.Done()) {
 		return errEnding
 	}
 	return c.publish(first, p)
@@ -289,11 +290,11 @@ func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
 	case c.receiving.bytes == 0: // it may wait, since it holds no memory
-		return larger, c.receiving.reserveWait(larger, c.ended)
+		return larger, c.receiving.reserveWait(larger, c.open.Done())
 	case c.receiving.reserve(larger):
 		return larger, true
 	}
-	return whole, c.finishing.reserveWait(whole-c.receiving.bytes, c.ended)
+	return whole, c.finishing.reserveWait(whole-c.receiving.bytes, c.open.Done())
 }
 
 // releaseMemory returns the memory of the present packet to the quotas.
@@ -317,7 +318,7 @@ func (c *conn) pause(d time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-c.ended:
+	case <-c.open.Done():
 		return false
 	}
 }
@@ -355,7 +356,7 @@ func (c *conn) NetConn() net.Conn { return c.Conn }
 
 // stopReading makes Read fail, so that the connection ends after its messages are acknowledged.
 // stopReading sets a read deadline in the past. The goroutine that reads may replace that deadline
-// before its next read, so it also checks the field ending.
+// before its next read, so it also checks whether open has ended.
 func (c *conn) stopReading() {
 	c.end()
 	_ = c.SetReadDeadline(time.Unix(1, 0))
@@ -365,11 +366,6 @@ func (c *conn) stopReading() {
 func (c *conn) Close() error {
 	c.end()
 	return c.Conn.Close()
-}
-
-func (c *conn) end() {
-	c.ending.Store(true)
-	c.endOnce.Do(func() { close(c.ended) })
 }
 
 var _ io.ReadWriteCloser = (*conn)(nil)
