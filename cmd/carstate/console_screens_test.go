@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"carstate/internal/browsertest"
 	"carstate/internal/periodic"
-	"carstate/internal/testkit"
 )
 
 // TestConsoleScreensOfTheDemo takes the screenshots that need many cars, from `carstate demo` after
@@ -21,22 +19,10 @@ func TestConsoleScreensOfTheDemo(t *testing.T) {
 	if !*updateScreens {
 		t.Skip("it takes minutes for screenshots and tests nothing else: make screens")
 	}
-	startsPrograms(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	stdout, stderr, ended := runDemo(ctx, t)
-	var console []string
-	if err := until(testkit.Patience, func() error {
-		line := regexp.MustCompile(`Console: (\S+)/ opens with the key in (\S+)`)
-		if console = line.FindStringSubmatch(stdout.String()); console == nil {
-			return errors.New("the demo is not up")
-		}
-		return nil
-	}); err != nil {
-		t.Fatalf("%v\n%s%s", err, stdout, stderr)
-	}
+	d := startDemo(t, plain)
+	console := regexp.MustCompile(`Console: (\S+)/ opens with the key in (\S+)`).FindStringSubmatch(d.stdout.String())
 	key := strings.TrimSpace(readFile(t, console[2]))
-	waiting, done := context.WithTimeout(ctx, 15*time.Minute)
+	waiting, done := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer done()
 	for range periodic.NowAndEvery(waiting, 10*time.Second) {
 		page, err := fleetPage(console[1], key)
@@ -72,8 +58,5 @@ func TestConsoleScreensOfTheDemo(t *testing.T) {
 			`e.getBoundingClientRect().bottom > innerHeight))`, "true")
 		b.Look("../../docs/screens/console-" + screen.name + ".png")
 	}
-	cancel()
-	if code := <-ended; code != exitOK {
-		t.Errorf("the demo ended with %d: %s", code, stderr)
-	}
+	d.end(t)
 }

@@ -81,7 +81,7 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	var roads sync.WaitGroup
 	if c.Fleet > 0 {
 		roads.Go(func() {
-			if err := service.Drive(driving, fleet); err != nil {
+			if err := service.Drive(driving, fleet); err != nil && driving.Err() == nil {
 				fmt.Fprintf(w.err, "carstate: the simulated fleet stopped: %s\n", access.OneLine(err))
 			}
 		})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,41 +19,78 @@ import (
 	"carstate/internal/testkit"
 )
 
-// runDemo starts `carstate demo`, with its files in a directory of the test. The channel ended
-// receives the exit code.
-func runDemo(ctx context.Context, t *testing.T) (stdout, stderr *testkit.Buffer, ended <-chan int) {
-	t.Helper()
-	t.Setenv("TMPDIR", t.TempDir())
-	stdout, stderr = new(testkit.Buffer), new(testkit.Buffer)
-	exited := make(chan int, 1)
-	go func() { exited <- run(ctx, []string{"demo"}, stdout, stderr) }()
-	return stdout, stderr, exited
+// demoProcess is a running `carstate demo`.
+type demoProcess struct {
+	cmd            *exec.Cmd
+	stdout, stderr testkit.Buffer
+	ended          chan struct{} // closed when the process has ended
 }
 
-// TestDemo_PrintedCommandsWork checks the answers to the curl commands that the demo prints. It
-// runs the demo as `make run` does, while another program uses the default query port.
-func TestDemo_PrintedCommandsWork(t *testing.T) {
+// startDemo starts the demo, with its files in a directory of the test, and waits until it is up.
+func startDemo(t *testing.T, program string, flags ...string) *demoProcess {
+	t.Helper()
 	startsPrograms(t)
+	d := &demoProcess{cmd: exec.Command(program, append([]string{"demo"}, flags...)...), ended: make(chan struct{})}
+	d.cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	d.cmd.Stdout, d.cmd.Stderr = &d.stdout, &d.stderr
+	if err := d.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = d.cmd.Wait(); close(d.ended) }() // the result is in ProcessState
+	t.Cleanup(func() {
+		_ = d.cmd.Process.Kill() // fails if the process has already ended
+		<-d.ended
+		if t.Failed() {
+			t.Logf("the demo said:\n%s%s", &d.stdout, &d.stderr)
+		}
+	})
+	testkit.Await(t, "the demo is up", func() bool {
+		select {
+		case <-d.ended:
+			t.Fatal("the demo ended")
+		default:
+		}
+		return d.stdout.Count("End with Ctrl-C") > 0
+	})
+	return d
+}
+
+// end ends the demo with Ctrl-C. It must have complained of nothing, and leave no file behind.
+func (d *demoProcess) end(t *testing.T) {
+	t.Helper()
+	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-d.ended
+	// The warning that the demo took long to end is normal on a busy machine.
+	complaints := slices.DeleteFunc(slices.Collect(strings.Lines(d.stderr.String())), func(line string) bool {
+		return strings.Contains(line, "background work did not end in time")
+	})
+	if code := d.cmd.ProcessState.ExitCode(); code != exitOK || len(complaints) > 0 {
+		t.Errorf("the demo ended with %d: %s", code, complaints)
+	}
+	tmp, _ := strings.CutPrefix(d.cmd.Env[len(d.cmd.Env)-1], "TMPDIR=")
+	if left, err := os.ReadDir(tmp); err != nil || len(left) != 0 {
+		t.Errorf("the demo left %d entries behind: %v", len(left), err)
+	}
+}
+
+// TestDemo checks the demo as `make run` starts it, while another program uses the default query
+// port: the answers to the curl commands that it prints, and the simulated fleet, which the printed
+// token may query. Within a minute, some cars of the fleet must be in a jam, some slow and some
+// driving normally, and at least one must have a throttle anomaly.
+func TestDemo(t *testing.T) {
+	t.Parallel()
 	if l, err := net.Listen("tcp", defaults().QueryAddr); err == nil {
 		defer l.Close() // if that fails, another process already uses the port
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	stdout, stderr, ended := runDemo(ctx, t)
-	if err := until(testkit.Patience, func() error {
-		if !strings.Contains(stdout.String(), "End with Ctrl-C") {
-			return errors.New("the demo is not up")
-		}
-		return nil
-	}); err != nil {
-		t.Fatalf("%v\n%s%s", err, stdout, stderr)
-	}
+	d := startDemo(t, plain)
 	want := []string{
 		`{"code":200,"msg":"success","data":{"vid":"NHeN4UqVsohGS55I7LBdh","status":1,"vehicle_runing_state":"3"}}`,
 		`{"code":200,"msg":"success","data":{"vid":"NHeN4UqVsohGS55I7LBdh","status":1,"throttle_system":"1"}}`,
 	}
 	var got []string
-	for line := range strings.Lines(stdout.String()) {
+	for line := range strings.Lines(d.stdout.String()) {
 		if strings.HasPrefix(line, "curl ") {
 			out, err := exec.Command("sh", "-c", line).Output()
 			if err != nil {
@@ -65,62 +102,22 @@ func TestDemo_PrintedCommandsWork(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Fatalf("the pasted lines answered %q", got)
 	}
-	if s := complaints(stderr); s != "" {
-		t.Errorf("the demo complained: %s", s)
+	if d.stdout.Count("600 simulated cars are on their way too, from vid SIM00000 to SIM00599") == 0 {
+		t.Error("the demo does not tell of its fleet")
 	}
-	cancel()
-	if code := <-ended; code != exitOK {
-		t.Errorf("the demo ended with %d: %s", code, stderr)
-	}
-	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
-		t.Errorf("the demo left %d entries behind: %v", len(left), err)
-	}
-}
-
-// complaints returns what the demo wrote to standard error. It leaves out the warning that the demo
-// took long to end, which is normal on a busy machine.
-func complaints(stderr *testkit.Buffer) string {
-	return strings.Join(slices.DeleteFunc(slices.Collect(strings.Lines(stderr.String())), func(line string) bool {
-		return strings.Contains(line, "background work did not end in time")
-	}), "")
-}
-
-// TestDemoFleet checks that the demo simulates a fleet, and that the printed token may query it.
-// Within a minute, some of its cars must be in a jam, some slow and some driving normally, and at
-// least one must have a throttle anomaly. The fleet must end with the demo.
-func TestDemoFleet(t *testing.T) {
-	startsPrograms(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	stdout, stderr, ended := runDemo(ctx, t)
-	var developer *client.Client
-	if err := until(testkit.Patience, func() error {
-		line := regexp.MustCompile(`(?m)^curl -G (\S+)/api/\S+ -d access_token=(\S+)`).FindStringSubmatch(stdout.String())
-		if line == nil {
-			return errors.New("the demo is not up")
-		}
-		developer = client.New(line[1], line[2], client.WithPatience(0))
-		return nil
-	}); err != nil {
-		t.Fatalf("%v\n%s%s", err, stdout, stderr)
-	}
-	if !strings.Contains(stdout.String(), "600 simulated cars are on their way too, from vid SIM00000 to SIM00599") {
-		t.Errorf("the demo does not tell of its fleet: %s", stdout)
-	}
+	line := regexp.MustCompile(`(?m)^curl -G (\S+)/api/\S+ -d access_token=(\S+)`).FindStringSubmatch(d.stdout.String())
+	developer := client.New(line[1], line[2], client.WithPatience(0))
 	if err := until(testkit.Patience, func() error {
 		driving, throttle := make(map[client.DrivingState]int), make(map[client.ThrottleState]int)
 		for i := range 600 {
 			vid := fmt.Sprintf("SIM%05d", i)
-			d, err := developer.CarDrivingState(ctx, vid)
-			if err != nil {
+			driven, err1 := developer.CarDrivingState(t.Context(), vid)
+			system, err2 := developer.ThrottleSystem(t.Context(), vid)
+			if err := errors.Join(err1, err2); err != nil {
 				return err
 			}
-			a, err := developer.ThrottleSystem(ctx, vid)
-			if err != nil {
-				return err
-			}
-			driving[d.State]++
-			throttle[a.System]++
+			driving[driven.State]++
+			throttle[system.System]++
 		}
 		if min(driving[client.TrafficJam], driving[client.SlowDriving], driving[client.NormalDriving]) == 0 ||
 			throttle[client.ThrottleAnomaly] == 0 || throttle[client.ThrottleNormal] < 450 {
@@ -128,15 +125,21 @@ func TestDemoFleet(t *testing.T) {
 		}
 		return nil
 	}); err != nil {
-		t.Fatalf("%v\n%s%s", err, stdout, stderr)
+		t.Fatal(err)
 	}
-	cancel()
-	if code := <-ended; code != exitOK || complaints(stderr) != "" {
-		t.Errorf("the demo ended with %d: %s", code, stderr)
+	d.end(t)
+}
+
+// TestSIGHUPDoesNotEndTheDemo checks that the demo survives SIGHUP, like the service. It runs with
+// the race detector.
+func TestSIGHUPDoesNotEndTheDemo(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t, binary, "--fleet", "20", "--mqtt-addr", "", "--query-addr", "127.0.0.1:0",
+		"--ingest-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
+	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
 	}
-	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
-		t.Errorf("the demo left %d entries behind: %v", len(left), err)
-	}
+	d.end(t)
 }
 
 // TestExternalNATS_SurvivesRestart checks that a service on an external NATS server answers about

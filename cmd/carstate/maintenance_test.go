@@ -130,37 +130,6 @@ func TestSIGHUPWhileItStarts(t *testing.T) {
 	testkit.Await(t, "the signal is taken", func() bool { return said.Count("reloaded the settings") == 1 })
 }
 
-// TestSIGHUPDoesNotEndTheDemo checks that the demo survives SIGHUP, like the service.
-func TestSIGHUPDoesNotEndTheDemo(t *testing.T) {
-	startsPrograms(t)
-	cmd := exec.Command(binary, "demo", "--fleet", "0", "--mqtt-addr", "")
-	for _, flag := range []string{"query", "ingest", "admin"} {
-		cmd.Args = append(cmd.Args, "--"+flag+"-addr", "127.0.0.1:0")
-	}
-	out := new(testkit.Buffer)
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // fails if the process has already ended
-	testkit.Await(t, "the demo is up", func() bool { return out.Count("curl") > 0 })
-	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
-		select {
-		case err := <-ended:
-			t.Fatalf("it ended: %v: %s", err, out)
-		default:
-		}
-		if err := cmd.Process.Signal(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := <-ended; err != nil {
-		t.Errorf("it ended with %v: %s", err, out)
-	}
-}
-
 // TestReadOnlyRefusesTelemetryAlone checks that queries and operators' changes continue while a
 // node is read-only.
 func TestReadOnlyRefusesTelemetryAlone(t *testing.T) {
