@@ -24,8 +24,8 @@ func within(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
-// audited carries out an operation and writes it to the audit, like auditedAtLength, but gives do a
-// time limit of storeTimeout.
+// audited carries out an operation and writes it to the audit, like auditedAtLength, but the
+// context of do ends after storeTimeout.
 func (p *Operations) audited(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
@@ -35,7 +35,8 @@ func (p *Operations) audited(
 // auditedAtLength writes the event e to the audit with the outcome "intended", and then carries out
 // the operation by calling do, without a time limit. If the event cannot be written, do is not
 // called. If do returns an error, auditedAtLength writes the event again, with the outcome
-// "failed". The result is nil, or a [Refusal] that says what failed.
+// "failed"; if this second event cannot be written, that is only logged. The result is nil, or a
+// [Refusal] that says what failed.
 func (p *Operations) auditedAtLength(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
@@ -70,7 +71,8 @@ var Actions = []string{
 }
 
 // Change changes a setting of this node only, such as its log level, by calling do, and records the
-// change in the audit. The new setting is not stored.
+// change in the audit. The new setting is not stored. If the audit cannot be written, Change does
+// not call do and returns a [Refusal].
 func (p *Operations) Change(ctx context.Context, by access.Actor, action, detail string, do func()) error {
 	return p.audited(ctx, by, access.Event{Action: action, Object: "node", Detail: detail},
 		func(context.Context) error {
@@ -102,7 +104,8 @@ var errDamaged = Refuse(http.StatusServiceUnavailable,
 	"the part of the stored data that this needs is damaged: docs/operations.md says what to do (When the store is "+
 		"damaged)")
 
-// noRecord returns the refusal of an action such as "token.show" on something that does not exist.
+// noRecord returns the refusal of an action on something that does not exist. The parameter action
+// is an action of the audit, such as "vehicle.allow", or only its kind, such as "token".
 func noRecord(action string) *Refusal {
 	noun, _, _ := strings.Cut(action, ".")
 	if noun == "vehicle" {
@@ -112,8 +115,9 @@ func noRecord(action string) *Refusal {
 }
 
 // Explain returns the [Refusal] to show to the caller of an operation that failed with err: a
-// Refusal in err's chain, or else a text for the kind of error. Explain logs err, unless err is
-// itself a Refusal, [access.ErrNotFound], [access.ErrExists] or [access.ErrDamaged].
+// Refusal in err's chain, or else a text for the kind of error. Explain logs err, except in three
+// cases: err is itself a Refusal; err wraps no Refusal, but [access.ErrNotFound] or
+// [access.ErrExists]; or err wraps [access.ErrDamaged], which the store has logged.
 func (p *Operations) Explain(action string, err error) *Refusal {
 	if errors.Is(err, access.ErrDamaged) { // the store has logged it once
 		return errDamaged

@@ -64,7 +64,9 @@ func (p *Operations) VehicleMark(id vehicle.ID) string {
 	return p.cfg.Forgotten.Hash(id).String()[:markDigits]
 }
 
-// AskedAudit parses the URL parameters of a search of the audit.
+// AskedAudit parses the URL parameters of a search of the audit. A parameter without a value is
+// ignored. Every error is a [Refusal]. The parameter "format" is refused, too: a caller that
+// accepts it must remove it from v.
 func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	for name, values := range v {
 		text := values[0]
@@ -113,9 +115,9 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 }
 
 // ParseTime returns the time that a text gives: a time such as 2026-11-20T12:00:00Z, or a day in
-// UTC such as 2026-11-20. A time without a zone, as forms of a browser send it, is in UTC. For a
-// day, the result is the start of that day plus the parameter day, which is 24 hours if the caller
-// wants the end of the day.
+// UTC such as 2026-11-20. Any other text is an error. A time without a zone, as forms of a browser
+// send it, is in UTC. For a day, the result is the start of that day plus the parameter day, which
+// is 24 hours if the caller wants the end of the day.
 func ParseTime(text string, day time.Duration) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -161,7 +163,8 @@ func (q AuditQuery) all() bool {
 
 // Audit returns a page of the audit. For a query with a filter, it reads at most about 50,000
 // events, for about two seconds. So such a page may have fewer events than the query's Limit, or
-// none, although older events match; the page at Older then continues the search.
+// none, although older events match; the page at Older then continues the search. If the audit
+// cannot be read, Audit returns no events and an error that wraps a [Refusal].
 func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page AuditPage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

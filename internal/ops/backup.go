@@ -18,7 +18,7 @@ import (
 func backupFile(dir string) string { return filepath.Join(dir, "last-backup") }
 
 // LastBackup returns the time of the last backup that the node with this data directory has made.
-// It is zero if there was none.
+// If there was none, or the directory cannot be read, it returns the zero time.
 func LastBackup(dir string) time.Time {
 	info, err := os.Stat(backupFile(dir))
 	if err != nil {
@@ -103,7 +103,9 @@ const maxReceipts = 100_000
 // Bury forgets again the vehicles of old forget receipts, for example after a restore of an older
 // backup. It omits vehicles that were allowed again after the receipt. It returns the number of
 // vehicles that are forgotten now and were not before. If there is no receipt, there are more than
-// maxReceipts, or one is invalid, Bury changes nothing and returns a [Refusal].
+// maxReceipts, or one is invalid, Bury changes nothing and returns a [Refusal]. If the store fails,
+// the error is a Refusal, too; some of the vehicles may then be forgotten, and the call may be
+// repeated.
 func (p *Operations) Bury(
 	ctx context.Context, by access.Actor, receipts []access.ForgetReceipt,
 ) (buried int, err error) {

@@ -19,7 +19,8 @@ import (
 // Create creates a token, a source or an operator. It returns the record and the secret, which the
 // caller shows once. If a parameter is invalid, if one of the vehicles that the credential is to
 // cover is forgotten, or if the name is taken, Create stores nothing and returns an error. To
-// create an operator, the caller must have presented the admin key.
+// create an operator, the caller must have presented the admin key. Every error is a [Refusal].
+// After an error of the store, the record may be stored all the same, but its secret is lost.
 func (p *Operations) Create(
 	ctx context.Context, by access.Actor, r access.Request,
 ) (access.Credential, string, error) {
@@ -57,10 +58,12 @@ func (p *Operations) Create(
 }
 
 // Rotate gives a credential a new secret. It returns the changed record and the new secret, which
-// the caller shows once. The replaced secret stays valid for the time overlap, if the kind of
-// credential allows that. If two callers rotate a credential at the same time, both succeed: the
-// second rotation replaces the secret that the first caller has just received, and that secret
-// stays valid for the overlap that the second caller gave.
+// the caller shows once. The replaced secret stays valid for the time overlap, which is from 0 to
+// [access.MaxOverlap]; if the kind of credential allows no overlap, the replaced secret ends at
+// once. If two callers rotate a credential at the same time, both succeed: the second rotation
+// replaces the secret that the first caller has just received, and that secret stays valid for the
+// overlap that the second caller gave. Every error is a [Refusal]; see [access.Credential.Rotate]
+// for what cannot be rotated.
 func (p *Operations) Rotate(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, overlap time.Duration,
 ) (access.Credential, string, error) {
@@ -87,7 +90,8 @@ func (p *Operations) Rotate(
 
 // End revokes or removes a credential and returns the changed record. For an operator, it also ends
 // the sessions that were opened with the operator's key. Ending a credential again changes nothing
-// and returns the same record.
+// and returns the same record. If there is no such credential, or only the holder of the admin key
+// may end it, the error is a [Refusal].
 func (p *Operations) End(
 	ctx context.Context, by access.Actor, kind access.Kind, name string,
 ) (access.Credential, error) {
@@ -103,7 +107,11 @@ func (p *Operations) End(
 	})
 }
 
-// GrantToken adds vehicles to a token's grant and removes others from it.
+// GrantToken adds vehicles to a token's grant, removes others from it, and returns the changed
+// record. It returns a [Refusal] and changes nothing if add and remove are both empty or have a
+// vehicle in common, if a vehicle in add is forgotten, or if the token does not exist, has expired
+// or was revoked. It also refuses to remove vehicles from a token that covers all vehicles, and to
+// add any but the reserved vehicles to a sandbox token.
 func (p *Operations) GrantToken(
 	ctx context.Context, by access.Actor, id string, add, remove []vehicle.ID,
 ) (access.Credential, error) {
@@ -138,8 +146,8 @@ func (p *Operations) GrantToken(
 }
 
 // ChangeCredential changes a token or a source and returns the changed record. A nil field of the
-// Change leaves the value as it is. If all fields are nil, or a new value is invalid,
-// ChangeCredential returns a [Refusal].
+// Change leaves the value as it is. If all fields are nil, a new value is invalid, or the
+// credential was revoked or removed, ChangeCredential changes nothing and returns a [Refusal].
 func (p *Operations) ChangeCredential(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, to access.Change,
 ) (access.Credential, error) {
@@ -198,8 +206,9 @@ func (p *Operations) update(
 	return c, err
 }
 
-// Holder returns the holder of a credential that can be changed: the developer of a token, or the
-// name of a source or an operator. ok is false if there is no such credential.
+// Holder returns the holder of a credential: the developer of a token, even of a revoked one, or
+// the name of a source or an operator. If there is no such credential, or if it is a removed source
+// or operator, ok is false.
 func (p *Operations) Holder(kind access.Kind, name string) (holder string, ok bool) {
 	known, ok := p.cfg.Tables.Of(kind).Get(name)
 	if !ok || !known.Ended.IsZero() && !kind.Policy().Listed {

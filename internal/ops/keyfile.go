@@ -22,8 +22,9 @@ const keyFile = "admin.key"
 func KeyFile(dir string) string { return filepath.Join(dir, keyFile) }
 
 // LoadOrCreateKey returns the admin key in the data directory, and creates one if there is none.
-// Only the service calls it. The directory must exist. When LoadOrCreateKey returns, the key is
-// durable.
+// Only the service calls it. The directory must exist. When LoadOrCreateKey returns without an
+// error, the key is durable. If there is a key file that cannot be used (see [CheckKey]),
+// LoadOrCreateKey returns an error and does not replace the file.
 func LoadOrCreateKey(dir string) (secret string, err error) {
 	secret, err = readOwnKey(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -38,7 +39,8 @@ func LoadOrCreateKey(dir string) (secret string, err error) {
 }
 
 // LoadKey returns the admin key in the data directory. Only commands that call a running service
-// use it. It never creates a key.
+// use it. It never creates a key. If there is no key file, or if the file is not a regular file
+// without rights for other users that holds an admin key, LoadKey returns an error.
 func LoadKey(dir string) (secret string, err error) {
 	secret, _, err = readKey(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,8 +53,9 @@ func LoadKey(dir string) (secret string, err error) {
 	return secret, err
 }
 
-// CheckKey returns an error if the data directory holds a key that cannot be used. It returns nil
-// if there is no key or the directory cannot be read.
+// CheckKey returns an error if the key file in the data directory cannot be used: the file is a
+// link, gives rights to other users, belongs to another user, or holds no admin key. It returns nil
+// if there is no key file or the directory cannot be read.
 func CheckKey(dir string) error {
 	if _, err := os.Lstat(KeyFile(dir)); err != nil {
 		return nil

@@ -10,7 +10,9 @@ import (
 const stallTimeout = time.Minute
 
 // Moving is a reader and writer for a connection's long transfers. Each Read or Write first extends
-// the connection's deadline, so there is no limit to the time of a transfer that makes progress.
+// the connection's deadline to stallTimeout from now, so there is no limit to the time of a
+// transfer that makes progress. A Read or Write that waits longer than that for the other side
+// fails.
 type Moving struct {
 	W io.Writer
 	R io.Reader

@@ -28,7 +28,8 @@ type Config struct {
 	// vehicle is forgotten.
 	Forgotten *access.Forgotten
 
-	// State reads the stored state of a vehicle.
+	// State reads the newest state of a vehicle, even if it is not stored yet. If the vehicle has
+	// no state, ok is false.
 	State func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error)
 	// MaxAge is the maximum age of a reading. A verdict that is based on an older reading is stale.
 	MaxAge time.Duration

@@ -47,7 +47,8 @@ func (p *Operations) Tokens() []TokenSummary {
 	return all
 }
 
-// Token returns one token.
+// Token returns one token, even a revoked one. If there is no token with this ID, the error is a
+// [Refusal].
 func (p *Operations) Token(id string) (TokenRecord, error) {
 	g, ok := p.cfg.Tables.Tokens.Get(id)
 	if !ok {
@@ -145,7 +146,7 @@ type SourceRecord struct {
 	Vehicles     VehicleList `json:"vehicles"`
 }
 
-// Sources returns the sources that were not removed, by name.
+// Sources returns the sources that were not removed, sorted by name.
 func (p *Operations) Sources() []SourceSummary {
 	all := []SourceSummary{}
 	for _, s := range p.cfg.Tables.Sources.List() {
@@ -214,7 +215,7 @@ type OperatorSummary struct {
 	RemovedAt *time.Time `json:"removed_at"` // null: not removed
 }
 
-// Operators returns the operators that were not removed, by name.
+// Operators returns the operators that were not removed, sorted by name.
 func (p *Operations) Operators() []OperatorSummary {
 	all := []OperatorSummary{}
 	for _, o := range p.cfg.Tables.Operators.List() {
@@ -228,12 +229,14 @@ func (p *Operations) OperatorSummary(o access.Credential) OperatorSummary {
 	return OperatorSummary{Name: o.Name, CreatedAt: o.Created, RotatedAt: orNil(o.Rotated), RemovedAt: orNil(o.Ended)}
 }
 
-// State returns "active", "expired" or "revoked".
+// State returns the token's state at the time now: "active", "expired" or "revoked". A revoked
+// token is "revoked" even if it has also expired.
 func (t TokenSummary) State(now time.Time) string {
 	return stateAt(now, t.ExpiresAt, t.RevokedAt, "revoked")
 }
 
-// State returns "active", "expired" or "removed".
+// State returns the source's state at the time now: "active", "expired" or "removed". A removed
+// source is "removed" even if it has also expired.
 func (s SourceSummary) State(now time.Time) string {
 	return stateAt(now, s.ExpiresAt, s.RemovedAt, "removed")
 }

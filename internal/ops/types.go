@@ -42,7 +42,8 @@ func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// VIDs is a list of vids in JSON. Each vid is checked as it is read.
+// VIDs is a list of vids in JSON. Each vid is checked as it is read, by [vehicle.ParseReportingID].
+// If one is invalid, the error is a [Refusal].
 type VIDs []vehicle.ID
 
 func (v *VIDs) UnmarshalJSONFrom(d *jsontext.Decoder) error {
@@ -136,8 +137,8 @@ func (c *CallCounts) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// NamedCounts holds the number of refused samples for each reason, or of ignored signals for each
-// name. Entries with the count zero are left out.
+// NamedCounts holds numbers of refused samples by the reason, of refused uses of a source's keys by
+// the reason, or of ignored signals by their names. Entries with the count zero are left out.
 type NamedCounts map[string]int64
 
 // Total returns the sum of the counts.

@@ -20,7 +20,8 @@ var ExportFormats = map[string]string{"ndjson": "application/x-ndjson", "csv": "
 
 // FormatAsked returns the format that a request wants, from its URL parameter "format" or, without
 // this parameter, from its Accept header. The result is a key of [ExportFormats], or "" if the
-// request wants one page as JSON. If the parameter has another value, the error is a [Refusal].
+// request wants one page as JSON. If the parameter has another value or is given twice, the error
+// is a [Refusal].
 func FormatAsked(r *http.Request) (string, error) {
 	if formats := r.URL.Query()["format"]; len(formats) > 0 {
 		if _, known := ExportFormats[formats[0]]; !known && formats[0] != "json" || len(formats) != 1 {
@@ -49,7 +50,8 @@ type exported[T any] struct {
 
 // serve answers with the list as a file in the given format, a key of ExportFormats. If each
 // returns a [Refusal] before the first row, serve sends nothing and returns this error. If the
-// export fails otherwise, serve closes the connection, by a panic with [http.ErrAbortHandler].
+// export fails otherwise, serve closes the connection, by a panic with [http.ErrAbortHandler], so
+// that the client notices that the file is incomplete.
 func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) error {
 	out := bufio.NewWriterSize(Moving{W: w, C: http.NewResponseController(w)}, 32<<10)
 	lines := csv.NewWriter(out)
@@ -96,8 +98,10 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 }
 
 // ServeVehicles answers with all vehicles that match a query, as a file in one of ExportFormats. At
-// any time, it holds only about a thousandth of all vids in memory. If it returns an error, it has
-// sent nothing.
+// any time, it holds only about a thousandth of all vids in memory. The query must not set Sort,
+// Limit or Cursor. If the query is refused, the error is a [Refusal], and nothing has been sent. If
+// the export fails otherwise, ServeVehicles closes the connection, by a panic with
+// [http.ErrAbortHandler].
 func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q VehicleQuery, format string) error {
 	return exported[ListedVehicle]{
 		name: "vehicles",
@@ -112,7 +116,9 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 
 // ServeAudit answers with all audit events that match a query, newest first, as a file in one of
 // ExportFormats. It holds one page in memory at a time. The query must not set Limit or Before. If
-// ServeAudit returns an error, it has sent nothing.
+// the query is refused, or the audit cannot be read before the first event is sent, the error is or
+// wraps a [Refusal], and nothing has been sent. If the export fails otherwise, ServeAudit closes
+// the connection, by a panic with [http.ErrAbortHandler].
 func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQuery, format string) error {
 	if q.Limit != 0 || q.Before != 0 {
 		return Refuse(http.StatusBadRequest, "an export contains every matching event: leave out limit and before")

@@ -101,7 +101,8 @@ func (q *VehicleQuery) texts() map[string]*string {
 	}
 }
 
-// AskedVehicles parses the URL parameters of a list of vehicles.
+// AskedVehicles parses the URL parameters of a list of vehicles, except "format", which it ignores.
+// Every error is a [Refusal].
 func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 	texts := q.texts()
 	for name, values := range v {
@@ -124,7 +125,7 @@ func AskedVehicles(v url.Values) (q VehicleQuery, err error) {
 	return q, q.Check()
 }
 
-// Values returns the URL parameters for the query.
+// Values returns the URL parameters for the query. Fields with the zero value are left out.
 func (q VehicleQuery) Values() url.Values {
 	v := url.Values{}
 	for name, text := range q.texts() {
@@ -138,7 +139,8 @@ func (q VehicleQuery) Values() url.Values {
 	return v
 }
 
-// Check returns an error if a field of the query has an invalid value.
+// Check returns an error, which is a [Refusal], if a field of the query has an invalid value, or if
+// both Driving and Reason are set.
 func (q VehicleQuery) Check() error {
 	for _, f := range []struct {
 		name, value string
@@ -227,7 +229,9 @@ func (q VehicleQuery) rank(
 
 // Vehicles returns a page of the vehicles that match a query. Each page is computed when it is
 // requested. So a car that reports between the requests for two pages may be on both pages or on
-// neither.
+// neither. While maxWalks other calls are in progress, Vehicles waits; if ctx ends, it returns the
+// error of ctx. If the query is invalid, or this node cannot list vehicles at present, the error is
+// a [Refusal].
 func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage, error) {
 	if err := p.mayList(q); err != nil {
 		return VehiclePage{}, err
@@ -267,7 +271,8 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 
 // EachVehicle calls do with every vehicle that matches a query, in no particular order. If do
 // returns an error, EachVehicle stops and returns this error. The query must not set Sort, Limit or
-// Cursor; otherwise the error is a [Refusal].
+// Cursor. If it does or is otherwise invalid, or if this node cannot list vehicles at present, the
+// error is a [Refusal], and do is not called.
 func (p *Operations) EachVehicle(ctx context.Context, q VehicleQuery, do func(ListedVehicle) error) error {
 	if err := p.mayList(q); err != nil {
 		return err

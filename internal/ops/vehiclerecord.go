@@ -104,7 +104,7 @@ func (p *Operations) State(ctx context.Context, id vehicle.ID) (s vehicle.State,
 
 // Vehicle returns the record of a vehicle and its newest state. If the newest state is not stored
 // yet, it is taken from memory. If the vehicle has no state, the error is a [Refusal] with the
-// status 404.
+// status 404. If the state cannot be read, the error wraps a Refusal with the status 503.
 func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, vehicle.State, error) {
 	s, ok, err := p.cfg.State(ctx, id)
 	switch {

@@ -10,13 +10,15 @@ import (
 )
 
 // Forget deletes everything about a vehicle and refuses its telemetry from then on. It returns the
-// receipt, which reports what was deleted. The audit identifies the vehicle by its hash, because no
-// stored record may contain its vid.
+// receipt, which reports what was deleted. If the vehicle is already forgotten, Forget does the
+// same again. The audit identifies the vehicle by its hash, because no stored record may contain
+// its vid. Every error is a [Refusal].
 func (p *Operations) Forget(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	return p.onVehicle(ctx, by, "vehicle.forget", id, p.cfg.Store.Forget)
 }
 
-// Allow accepts telemetry of a forgotten vehicle again.
+// Allow accepts telemetry of a forgotten vehicle again, and returns the receipt of the vehicle. If
+// the vehicle is not forgotten, the error is a [Refusal] with the status 404.
 func (p *Operations) Allow(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !p.cfg.Forgotten.Has(id) {
 		return access.ForgetReceipt{}, noRecord("vehicle.allow")
@@ -44,8 +46,8 @@ func (p *Operations) onVehicle(
 	return receipt, err
 }
 
-// checkGrantable returns an error if one of the vehicles is forgotten: a grant would store its vid
-// again.
+// checkGrantable returns an error, which is a [Refusal], if one of the vehicles is forgotten: a
+// grant would store its vid again.
 func (p *Operations) checkGrantable(ids ...vehicle.ID) error {
 	for i, id := range ids {
 		if p.cfg.Forgotten.Has(id) {
