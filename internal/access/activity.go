@@ -94,9 +94,9 @@ const MaxIgnoredNames = 8
 // was last refused. A longer text is cut.
 const MaxRefusalText = 200
 
-// update calls change with the activity of a source, without its field LastSeen. The first call
-// creates the activity. A token's usage has the same type, but a token sends no telemetry, so it
-// needs no memory for an activity.
+// update calls change with the activity of a source, under the lock mu. In this activity, the field
+// LastSeen is not set. The first call creates the activity. A token's usage has the same type, but
+// a token sends no telemetry, so it needs no memory for an activity.
 func (u *usage) update(change func(*SourceActivity)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -73,7 +73,8 @@ var policies = map[Kind]Policy{
 	OperatorKind: {Noun: "operator", Begin: "add", End: "remove", AdminOnly: true},
 }
 
-// Policy returns the rules for credentials of the kind.
+// Policy returns the rules for credentials of the kind. For a kind that no credential has, such as
+// [AdminKind], it returns the zero Policy.
 func (k Kind) Policy() Policy { return policies[k] }
 
 // DefaultTokenLife is the lifetime of a token for which no expiry is given.
@@ -136,8 +137,8 @@ type Change struct {
 
 // Change applies a change at time now. A credential that has expired becomes valid again if the
 // change sets a later expiry. For a revoked or removed credential, Change returns [ErrRevoked] and
-// changes nothing. After any other error, a part of the change may already be applied, and c must
-// be discarded.
+// changes nothing. If a new value is invalid, or the new expiry is not later than now, Change
+// returns another error. A part of the change may then already be applied, and c must be discarded.
 func (c *Credential) Change(to Change, now time.Time) error {
 	if !c.Ended.IsZero() {
 		return ErrRevoked

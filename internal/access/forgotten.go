@@ -25,7 +25,7 @@ func (h VehicleHash) String() string { return hex.EncodeToString(h[:]) }
 // whole hash would be too long.
 func (h VehicleHash) Short() string { return h.String()[:16] }
 
-// ParseVehicleHash parses the output of [VehicleHash.String].
+// ParseVehicleHash parses the output of [VehicleHash.String]. Any other text is an error.
 func ParseVehicleHash(s string) (h VehicleHash, err error) {
 	if len(s) == 2*len(h) {
 		if _, err := hex.Decode(h[:], []byte(s)); err == nil {
@@ -118,8 +118,9 @@ func (k *Hasher) Sum(text string) [sha256.Size]byte {
 	return h.sum
 }
 
-// SetKeys sets the keys under which vids are hashed. The first key is this installation's own. The
-// others are the keys of other installations whose backups were restored here.
+// SetKeys sets the keys under which vids are hashed, in place of those of an earlier call. The
+// first key is this installation's own. The others are the keys of other installations whose
+// backups were restored here.
 func (f *Forgotten) SetKeys(keys ...[]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +142,8 @@ func (f *Forgotten) Put(t Tombstone) {
 }
 
 // Hash returns the keyed hash by which this installation identifies a vehicle in tombstones and in
-// the audit. [Forgotten.SetKeys] must have been called before.
+// the audit. [Forgotten.SetKeys] must have been called before with at least one key; otherwise Hash
+// panics.
 func (f *Forgotten) Hash(id vehicle.ID) VehicleHash {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

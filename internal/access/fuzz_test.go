@@ -7,8 +7,9 @@ import (
 
 var kinds = []Kind{TokenKind, SandboxKind, SourceKind, OperatorKind, AdminKind, BackupKind}
 
-// FuzzSecrets checks that each text that Check accepts has the form of a secret, and that Redact
-// leaves no secret in any text.
+// FuzzSecrets checks that each text that Check accepts has the length and the prefix of a secret,
+// and that HoldsSecret finds no secret in what Redact returns. It also checks that the String of a
+// parsed rate is the text that was parsed, unless the number in the text begins with 0 or +.
 func FuzzSecrets(f *testing.F) {
 	for _, k := range kinds {
 		f.Add(string(k) + strings.Repeat("0", 36))

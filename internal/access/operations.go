@@ -24,7 +24,7 @@ var operationNames = []string{"car_driving_state", "throttle_system"}
 // Has reports whether o contains every operation in op.
 func (o Operations) Has(op Operations) bool { return o&op == op }
 
-// Names returns the names of the operations in the set.
+// Names returns the names of the operations in the set, in the order of the constants.
 func (o Operations) Names() []string {
 	var names []string
 	for i, name := range operationNames {
@@ -35,7 +35,8 @@ func (o Operations) Names() []string {
 	return names
 }
 
-// ParseOperations parses names of operations. An empty list is an error.
+// ParseOperations returns the set of the operations with these names. An empty list and an unknown
+// name are errors.
 func ParseOperations(names []string) (Operations, error) {
 	var o Operations
 	for _, n := range names {

@@ -10,6 +10,7 @@ import (
 
 // Rate limits the calls of a token, or the samples of a source. It allows a burst of at most Calls.
 // Used calls become available again at an even rate, Calls per Window. The zero Rate is no limit.
+// [ParseRate] gives the valid values.
 type Rate struct {
 	Calls  int64
 	Window time.Duration
@@ -26,7 +27,8 @@ var rateUnits = []struct {
 	{"s", time.Second}, {"min", time.Minute}, {"h", time.Hour},
 }
 
-// ParseRate parses N/s, N/min or N/h. The empty string is no limit.
+// ParseRate parses N/s, N/min or N/h, where N is a whole number from 1 to maxCalls. The empty
+// string is no limit. Any other text is an error.
 func ParseRate(s string) (Rate, error) {
 	if s == "" {
 		return Rate{}, nil

@@ -202,8 +202,8 @@ func TestBudget_PeekUsesNothing(t *testing.T) {
 }
 
 // TestBudgetBatch checks that a batch is allowed if at least one call is available, because its
-// other calls are taken in advance. Over a long time, the budget allows no more calls than the
-// rate.
+// other calls are taken in advance, and that no call is available until the calls taken in advance
+// are refilled. After the clock was set back, they are forgiven.
 func TestBudgetBatch(t *testing.T) {
 	var b access.Budget
 	r := access.Rate{Calls: 10, Window: 10 * time.Second}

@@ -120,8 +120,8 @@ func newTokenID() string { return tokenID + string(appendRandom(nil, idLength)) 
 // make a text look like a secret.
 var mostOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z]{20}")
 
-// HoldsSecret reports whether a text contains something that looks like a secret or most of one. It
-// finds secrets that were entered into a wrong field.
+// HoldsSecret reports whether a text contains a secret or most of one: a prefix such as cst_ and at
+// least 20 base62 characters after it. It finds secrets that were entered into a wrong field.
 func HoldsSecret(s string) bool { return mostOfSecret.MatchString(s) }
 
 // errNameIsSecret is the error for a name that contains a secret. Such a name is refused because
@@ -132,9 +132,9 @@ var errNameIsSecret = errors.New("this looks like a token or a key: a name must 
 // one of these characters, because another secret may follow without a separator.
 var partOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z_]+")
 
-// Redact replaces every run of characters in s that looks like a secret by a mark such as "CST…".
-// It is for texts of unknown origin, such as an error from a library. A prefix such as cst_ without
-// random characters is not replaced, because it is no secret.
+// Redact replaces each prefix such as cst_ in s, together with the letters, digits and underscores
+// after it, by a mark such as "CST…". It is for texts of unknown origin, such as an error from a
+// library. A prefix with no such character after it is not replaced, because it is no secret.
 func Redact(s string) string {
 	return partOfSecret.ReplaceAllStringFunc(s, func(run string) string {
 		kind, _, _ := strings.Cut(run, "_")
@@ -142,8 +142,9 @@ func Redact(s string) string {
 	})
 }
 
-// RedactLogins replaces the login in each URL of a comma-separated list by asterisks. If it cannot
-// parse one of the URLs, it replaces the whole list.
+// RedactLogins replaces the login (user and password) in each URL of a comma-separated list by
+// asterisks. A URL with a login also loses its query and fragment. If RedactLogins cannot parse one
+// of the URLs, or one has no host, it replaces the whole list.
 func RedactLogins(urls string) string {
 	const hidden = "****"
 	all := strings.Split(urls, ",")

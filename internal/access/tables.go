@@ -253,7 +253,8 @@ func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 
 // Verify is like [Tokens.Verify], for the key of a source. If the key is or was the key of a
 // source, Verify also sets the time of the last use, or of the last refusal, in the counters of
-// that source to the parameter now. If key looks like an access token, the error is [ErrIsToken].
+// that source to the parameter now. If key begins with the prefix of an access token, the error is
+// [ErrIsToken].
 func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	g, err := t.verify(SourceKind, key, now)
 	if err == ErrMalformed && (bytes.HasPrefix(key, []byte(TokenKind)) || bytes.HasPrefix(key, []byte(SandboxKind))) {
@@ -295,7 +296,8 @@ func (t *Operators) Verify(key []byte, now time.Time) (*Grant, error) {
 	return t.verify(OperatorKind, key, now)
 }
 
-// Get returns a credential by its name, even if it was revoked or removed.
+// Get returns a credential by its name, even if it was revoked or removed. If there is none of this
+// name, or its record cannot be read (see [Credentials.Lose]), Get returns nil and false.
 func (t *Credentials) Get(name string) (*Grant, bool) {
 	t.lock()
 	defer t.mu.Unlock()
@@ -320,7 +322,8 @@ func (t *Credentials) List() []*Grant {
 	return list
 }
 
-// compareNames compares two names. Digits that follow one another count as one number.
+// compareNames compares two names, with a result as of [cmp.Compare]. Digits that follow one
+// another count as one number. Two names that differ only in leading zeros are compared as text.
 func compareNames(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
@@ -351,8 +354,8 @@ func (t *Credentials) Len() int {
 	return len(t.byName)
 }
 
-// Expiring returns the number of credentials that are valid at time now, but no longer at time
-// then.
+// Expiring returns the number of credentials that are valid at time now, but no longer at the later
+// time then.
 func (t *Credentials) Expiring(now, then time.Time) (n int) {
 	t.lock()
 	defer t.mu.Unlock()

@@ -95,7 +95,8 @@ func (u *Usage) Since(day int64) (sum Calls) {
 	return sum
 }
 
-// Merge adds the usage that another node has counted.
+// Merge adds other, the usage that another node has counted. It sums the calls of each day, and
+// keeps the later time of use and the later refusal.
 func (u *Usage) Merge(other Usage) {
 	for i := range other.Days {
 		u.addDay(other.Days[i].Day, &other.Days[i].Calls)

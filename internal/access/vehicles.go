@@ -51,7 +51,8 @@ func (v Vehicles) IncludeBytes(vid []byte) bool {
 	return ok || v.all
 }
 
-// Sorted yields the vehicles in the set in ascending order.
+// Sorted yields the vehicles in the set in ascending order. If v covers all vehicles, it yields
+// none.
 func (v Vehicles) Sorted() iter.Seq[vehicle.ID] {
 	return slices.Values(slices.Sorted(maps.Keys(v.set)))
 }
