@@ -102,6 +102,13 @@ func TestReloadChangesWhatCanChange(t *testing.T) {
 	if err := says(p, "/readyz", http.StatusOK, "ready")(); err != nil {
 		t.Error(err)
 	}
+	if a, err := p.ask(drivingPath, p.issue(t), "NobodyKnowsMe"); err != nil || a.HTTP != http.StatusOK {
+		t.Errorf("after SIGHUP: got %+v, %v, want HTTP 200", a, err)
+	}
+	p.stop(t)
+	if p.log.Count(`"msg":"ending","reason":"terminated signal received"`) != 1 {
+		t.Errorf("it ended before it was asked to:\n%s", p.log)
+	}
 }
 
 // TestSIGHUPWhileItStarts checks that SIGHUP does not end a node that is still starting.

@@ -226,7 +226,7 @@ func (b *Browser) pause() {
 func (b *Browser) IsClean(axe string) {
 	b.t.Helper()
 	b.Run(chromedp.Evaluate[chromedp.Void](axe))
-	if v := b.Eval(`axe.run().then(r => r.violations.map(v => v.id + ": " + v.help + "\n" +
+	if v := b.Eval(`axe.run({resultTypes: ["violations"]}).then(r => r.violations.map(v => v.id + ": " + v.help + "\n" +
 		v.nodes.map(n => "  " + n.target + " " + n.failureSummary).join("\n")).join("\n"))`); v != "" {
 		b.t.Errorf("axe finds\n%s", v)
 	}
