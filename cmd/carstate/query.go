@@ -41,22 +41,34 @@ type (
 
 // Run queries how the vehicle drives.
 func (c *queryDriving) Run(ctx context.Context, w streams) error {
-	service, err := c.service()
-	if err != nil {
-		return err
-	}
-	a, err := service.CarDrivingState(ctx, c.VID)
-	return c.print(w, a.Answer, a, err)
+	return c.ask(w, func(service *client.Client) (client.Answer, fmt.Stringer, error) {
+		a, err := service.CarDrivingState(ctx, c.VID)
+		return a.Answer, a, err
+	})
 }
 
 // Run queries whether the vehicle's throttle system is healthy.
 func (c *queryThrottle) Run(ctx context.Context, w streams) error {
-	service, err := c.service()
+	return c.ask(w, func(service *client.Client) (client.Answer, fmt.Stringer, error) {
+		a, err := service.ThrottleSystem(ctx, c.VID)
+		return a.Answer, a, err
+	})
+}
+
+// ask calls query with a client of the service, and prints the result (see print). If query takes
+// more than a second, ask says that it waits, because the client retries silently.
+func (f *queryFlags) ask(w streams, query func(*client.Client) (client.Answer, fmt.Stringer, error)) error {
+	service, err := f.service()
 	if err != nil {
 		return err
 	}
-	a, err := service.ThrottleSystem(ctx, c.VID)
-	return c.print(w, a.Answer, a, err)
+	waits := time.AfterFunc(time.Second, func() {
+		fmt.Fprintf(w.err, "carstate: waiting for the service, up to %s: it cannot be reached, is busy, or the token "+
+			"is over its rate\n", queryPatience)
+	})
+	a, line, err := query(service)
+	waits.Stop()
+	return f.print(w, a, line, err)
 }
 
 // queryPatience is the time for which a query is retried if the service cannot be reached or asks

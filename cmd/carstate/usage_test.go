@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -290,5 +293,27 @@ func TestTrustedProxies(t *testing.T) {
 	got, ok := netaddr.ParseNetworks(f.TrustedProxies)
 	if want := "[10.0.0.0/8 fd00::/8 192.0.2.7/32 2001:db8::1/128]"; !ok || fmt.Sprint(got) != want {
 		t.Errorf("%v, %v; want %s", got, ok, want)
+	}
+}
+
+// TestQuery_SaysThatItWaits queries a service that asks for a later retry. The command must say
+// that it waits, and end with code 130 when it is interrupted.
+func TestQuery_SaysThatItWaits(t *testing.T) {
+	t.Parallel()
+	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "9")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer busy.Close()
+	ctx, interrupt := context.WithCancel(t.Context())
+	var stdout, stderr testkit.Buffer
+	ended := make(chan int)
+	go func() {
+		ended <- run(ctx, []string{"query", "car-driving-state", "X", "--token", "T", "--url", busy.URL}, &stdout, &stderr)
+	}()
+	testkit.Await(t, "a line says that the command waits", func() bool { return stderr.Count("waiting for the service") > 0 })
+	interrupt()
+	if code := <-ended; code != exitStopped {
+		t.Errorf("exit code %d, want %d; stderr: %s", code, exitStopped, &stderr)
 	}
 }
