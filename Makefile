@@ -90,8 +90,10 @@ UNRACED := internal/archtest internal/vehicle internal/lab/evaluate internal/lab
 # Tests of other packages that run without the race detector, and where they are. Those that call
 # testkit.Unraced run only so; the others run with the race detector, too, where they do less.
 UNRACEDTESTS := PowerCuts DiskFull Damage LogDamage MixedFleetShowsEveryVerdict FaultBook RecordedDrives ManyStretches \
-	OnlyEverJammed NoiseMovesNoStandingCar ObserveAllocatesNothing Roadworks ClockRollsOver StandingCars
-UNRACEDDIRS := internal/store/local internal/lab/simulate internal/lab/drivelog internal/admin/roadmap internal/road
+	OnlyEverJammed NoiseMovesNoStandingCar ObserveAllocatesNothing Roadworks ClockRollsOver StandingCars \
+	Usage_WrongArguments
+UNRACEDDIRS := cmd/carstate internal/store/local internal/lab/simulate internal/lab/drivelog internal/admin/roadmap \
+	internal/road
 space := $(subst ,, )
 
 # Most tests wait for processes that they have started, so more tests and packages run in parallel

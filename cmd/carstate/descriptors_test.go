@@ -21,7 +21,7 @@ import (
 // telemetry, the store and the probes need. At the start, the log must say which limits were scaled
 // down.
 func TestStrangersLeaveDescriptors(t *testing.T) {
-	testkit.Slow(t, "it starts a process")
+	startsPrograms(t)
 	const files = 900
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,23 +48,14 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	flag.Parse()
-	if testing.Short() {
-		os.Exit(m.Run()) // no test starts the program then
-	}
 	dir, err := os.MkdirTemp("", "carstate-test-")
 	if err != nil {
 		panic(err)
 	}
 	plain = filepath.Join(dir, "carstate")
 	binary = plain
-	err = nodeprocess.Build(context.Background(), "../..", "", plain)
-	if err == nil && !*unraced {
+	if !*unraced {
 		binary = filepath.Join(dir, "carstate-race")
-		err = buildRaced(binary)
-	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "the program cannot be built: %v\n", err)
-		os.Exit(1)
 	}
 	code := m.Run()
 	os.RemoveAll(dir)
@@ -71,15 +63,18 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// buildRaced builds the program with the race detector.
-func buildRaced(to string) error {
-	build := exec.Command("go", "build", "-race", "-ldflags", "-s -w", "-o", to)
+// build builds the programs for all tests. The first test that starts one of them calls it.
+var build = sync.OnceValue(func() error {
+	if err := nodeprocess.Build(context.Background(), "../..", "", plain); err != nil || *unraced {
+		return err
+	}
+	build := exec.Command("go", "build", "-race", "-ldflags", "-s -w", "-o", binary)
 	build.Env = append(os.Environ(), "CGO_ENABLED=1")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil
-}
+})
 
 // process is a running `carstate serve`.
 type process struct {
@@ -88,10 +83,14 @@ type process struct {
 	began time.Time // when it became ready
 }
 
-// startsPrograms skips a test in `make check`, because `make check` builds no program.
+// startsPrograms skips a test in `make check`, because `make check` builds no program. Otherwise, it
+// builds the programs, unless another test has built them.
 func startsPrograms(t *testing.T) {
 	t.Helper()
 	testkit.Slow(t, "it starts carstate or other programs")
+	if err := build(); err != nil {
+		t.Fatalf("the program cannot be built: %v", err)
+	}
 }
 
 // start runs `carstate serve` on free ports and waits until it is ready.

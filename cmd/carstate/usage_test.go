@@ -19,6 +19,7 @@ import (
 // TestUsage_WrongArguments checks commands with wrong arguments. They must exit with code 2 (serve
 // with code 78) and print one line that says what to do, before they open anything.
 func TestUsage_WrongArguments(t *testing.T) {
+	testkit.Unraced(t)
 	dir := t.TempDir()
 	for _, args := range []string{
 		"frobnicate",
