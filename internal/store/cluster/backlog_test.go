@@ -32,7 +32,8 @@ func trim(t *testing.T, e *Engine) {
 	}
 }
 
-// forgetful returns an engine whose Trim removes all folded telemetry at once.
+// forgetful returns an engine with a retention of 1 ms, so that its trim removes all folded
+// telemetry.
 func forgetful(t *testing.T, url string, partitions int) *Engine {
 	t.Helper()
 	return open(t, Config{Retention: time.Millisecond, Partitions: partitions, URLs: url})
@@ -54,7 +55,8 @@ func series(from int64, n int) []vehicle.Sample {
 	return batch
 }
 
-// foldAll reads partition 0 up to the sample with the time upTo, and commits the cursor.
+// foldAll takes partition 0 and reads it up to the sample with the time upTo. It then commits the
+// cursor after that sample, without states.
 func foldAll(t *testing.T, e *Engine, upTo int64) {
 	t.Helper()
 	p := take(t, e, 0)
@@ -106,7 +108,8 @@ func TestBacklogByBytes(t *testing.T) {
 }
 
 // TestTelemetryFull checks that if TELEMETRY fills up between two measurements of the backlog,
-// samples are refused with the same error as for a large backlog.
+// samples are refused with the same error as for a large backlog. Every acknowledged sample must be
+// stored. After the samples are folded and removed, samples must be accepted again.
 func TestTelemetryFull(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 10

@@ -30,8 +30,9 @@ func refused(t *testing.T, c Config, want string) error {
 	return err
 }
 
-// TestUnfitCluster checks that a cluster that lacks something is refused at the start, with an
-// error of one line that says what to do.
+// TestUnfitCluster checks that Open refuses a cluster without JetStream, an account without
+// JetStream, and a cluster with too few servers for the replicas. The error must be one line that
+// says what to do.
 func TestUnfitCluster(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -58,8 +59,10 @@ func TestUnfitCluster(t *testing.T) {
 	}
 }
 
-// TestOldServer checks that a server older than 2.15.2 is refused. A real old server would need a
-// Go module of its own, so the test uses a fake server that reports an old version.
+// TestOldServer checks that a server older than 2.15.2, or with a version that cannot be parsed, is
+// refused. For every other server, Open must log its version, and warn if it is newer than the
+// tested versions. A real old server would need a Go module of its own, so the test uses a fake
+// server that reports an old version.
 func TestOldServer(t *testing.T) {
 	t.Parallel()
 	for version, old := range map[string]bool{
@@ -122,7 +125,8 @@ func deadAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// pretend starts a fake server that reports a version and answers no requests.
+// pretend starts a fake server that reports a version and answers pings. At the first request, it
+// closes the connection.
 func pretend(t *testing.T, version string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

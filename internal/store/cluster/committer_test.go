@@ -15,8 +15,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// commits reads partition 0 until it has n samples, and returns the samples of each commit as one
-// slice.
+// commits reads partition 0 until it has at least n samples, and returns the samples of each commit
+// as one slice.
 func commits(t *testing.T, e *Engine, n int) (all [][]vehicle.Sample) {
 	t.Helper()
 	p := take(t, e, 0)
@@ -40,7 +40,8 @@ func TestLoneSample(t *testing.T) {
 	}
 }
 
-// TestSharedCommits checks that samples that arrive at the same time share commits.
+// TestSharedCommits checks that samples that arrive at the same time share commits. There must be
+// at most a quarter as many commits as samples.
 func TestSharedCommits(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
@@ -131,8 +132,9 @@ func TestLargeBatches(t *testing.T) {
 	}
 }
 
-// TestCommitFitsPayload computes the size of the largest commit and checks that it is below the
-// payload limit.
+// TestCommitFitsPayload computes the size of the largest commit and checks that it is at least 4
+// KiB below the payload limit, which leaves room for headers. A sample that exceeds
+// engine.MaxSampleBytes must be refused.
 func TestCommitFitsPayload(t *testing.T) {
 	t.Parallel()
 	if worst := engine.ChunkBytes + engine.MaxSampleBytes + codec.SealBytes; worst > payloadBytes-(4<<10) {
@@ -267,7 +269,7 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 }
 
 // TestAppendAroundClose checks that Close ends every waiting Append, and that an Append after Close
-// fails.
+// fails, each with errClosed.
 func TestAppendAroundClose(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})

@@ -18,9 +18,9 @@ type Config struct {
 	// CredsFile is the file of the NATS credentials for URLs. If empty, the login is the one in
 	// URLs.
 	CredsFile string
-	// Replicas is the number of replicas of each stream. An existing stream is never changed to
-	// fewer replicas. 0 leaves existing streams unchanged; a new stream then gets 1 replica, or 3
-	// if there are several URLs.
+	// Replicas is the number of replicas of each stream. If an existing stream has more replicas,
+	// Open returns an error. 0 leaves existing streams unchanged; a new stream then gets 1 replica,
+	// or 3 if there are several URLs.
 	Replicas int
 
 	// StatesBytes is the maximum size of STATES in bytes. 0 means [DefaultStatesBytes].

@@ -20,8 +20,8 @@ import (
 
 func BenchmarkBackup(b *testing.B) { storetest.Backups(b, servers()) }
 
-// TestConformance_OneServer runs the suite of storetest on one NATS server, with an account for each
-// store.
+// TestConformance_OneServer runs the suite of storetest on one NATS server, with an account for
+// each store.
 func TestConformance_OneServer(t *testing.T) {
 	t.Parallel()
 	storetest.RunShort(t, servers())

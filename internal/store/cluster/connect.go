@@ -58,7 +58,9 @@ type conn struct {
 // limit for each kind of warning, which all partitions share.
 type warned struct{ fold, commit, backlog, limits lograte.Warning }
 
-// connect connects to the cluster.
+// connect connects to the cluster. If no server accepts the connection, it returns an error (see
+// unreachable). If the connection is lost later, the client library tries to reconnect until it
+// succeeds or the connection is closed.
 func (c *conn) connect() (err error) {
 	opts := append(c.login(),
 		nats.MaxReconnects(-1),
@@ -97,9 +99,9 @@ func (c *conn) login() []nats.Option {
 	return opts
 }
 
-// ErrConfig marks, for errors.Is, an error of the configuration: a file that it names cannot be used,
-// or it contradicts the streams that other nodes use. A new start with the same configuration fails
-// in the same way.
+// ErrConfig marks, for errors.Is, an error of the configuration: a file that it names cannot be
+// used, or it contradicts the streams that other nodes use. A new start with the same configuration
+// fails in the same way.
 var ErrConfig = errors.New("wrong configuration")
 
 type configError struct{ error }
@@ -108,7 +110,8 @@ func (e configError) Unwrap() error        { return e.error }
 func (e configError) Is(target error) bool { return target == ErrConfig }
 
 // unreachable returns the error to report when an attempt to connect has failed with err. The text
-// says what the operator can do.
+// says what the operator can do. If the cause is a file that the configuration names, the error is
+// an ErrConfig.
 func unreachable(err error) error {
 	// The addresses may contain a password, so the error must not repeat them.
 	malformed, isMalformed := errors.AsType[*url.Error](err)
@@ -231,7 +234,8 @@ const leastServer = "2.15.2"
 // greatestServer is the newest nats-server version that the tests ran against.
 const greatestServer = "2.15.2"
 
-// older reports whether version is lower than the parameter than. A suffix is ignored. A version that cannot be parsed is older than any other.
+// older reports whether the first version is lower than the version in the parameter than. It
+// ignores a suffix. A version that cannot be parsed counts as older than any other.
 func older(version, than string) bool {
 	number := func(v string) ([]int, error) {
 		n := make([]int, 3)
@@ -243,7 +247,9 @@ func older(version, than string) bool {
 	return err != nil || slices.Compare(a, b) < 0
 }
 
-// checkServer returns an error if the servers are too old or do not offer JetStream.
+// checkServer returns an error if a server is too old, or if the cluster does not offer JetStream
+// or does not answer within setupTimeout. It also logs the server's version, as a warning if that
+// version is newer than greatestServer.
 func (c *conn) checkServer(ctx context.Context) error {
 	if err := cmp.Or(checkVersion(c.nc), c.checkVersions()); err != nil {
 		return err
@@ -284,13 +290,13 @@ func isNoLeader(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) || hasCode(err, unavailable)
 }
 
-// setupTimeout is how long a request during Open is repeated.
+// setupTimeout is the maximum time for which a request during Open is repeated.
 const setupTimeout = 30 * time.Second
 
-// patiently repeats the request ask until it is answered, for setupTimeout at most, and returns the
-// error of the last try. Servers refuse or drop requests while they elect a leader: of the cluster,
-// of a new stream, or of a stream whose number of replicas is being changed. ask must be
-// idempotent.
+// patiently calls ask until the error is nil or is not explained by a missing leader (see
+// isNoLeader), or until the context ends or setupTimeout has passed. It returns the result of the
+// last call. Servers refuse or drop requests while they elect a leader: of the cluster, of a new
+// stream, or of a stream whose number of replicas is being changed. ask must be idempotent.
 func patiently(ctx context.Context, ask func(ctx context.Context) error) error {
 	const try, rest = 2 * time.Second, 100 * time.Millisecond
 	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
@@ -398,8 +404,8 @@ const (
 	storeFailed = 10077
 	// An earlier write with the same message id is still being processed.
 	duplicateInProcess = 10158
-	// The sequence of a subject's last record is not known yet, because the stream's leader is still
-	// processing another write of the subject.
+	// The sequence of a subject's last record is not known yet, because the stream's leader is
+	// still processing another write of the subject.
 	writeInProgress = 10164
 )
 

@@ -33,7 +33,8 @@ type cursor struct {
 }
 
 // readCursor returns the cursor of a partition and its revision, which is the sequence of its
-// record in STATES. Both are zero if the partition was never folded.
+// record in STATES. Both are zero if the partition has no cursor record, because no node has ever
+// taken or fenced it.
 func (c *conn) readCursor(ctx context.Context, p int) (is cursor, rev uint64, err error) {
 	r, err := c.Last(ctx, codec.States, codec.CursorSubject(p))
 	if err == nil {
@@ -52,8 +53,8 @@ func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	return c, nil
 }
 
-// write returns a write that replaces the cursor of partition p. The write fails if the stored
-// cursor does not have the revision rev any more.
+// write returns a write that replaces the cursor of partition p. The write fails with
+// [store.ErrConflict] if the stored cursor does not have the revision rev any more.
 func (c cursor) write(p int, rev uint64) store.Write {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -64,11 +65,12 @@ func (c cursor) write(p int, rev uint64) store.Write {
 	return store.Write{Subject: subject, Record: record, Expect: rev, Expected: true}
 }
 
-// readCursors returns the cursors of all partitions. It sends a few requests, which any server may
-// answer. A partition without a cursor has the zero value. If a newer version wrote a cursor, only
-// the field newer of the result is set. The result includes every write of this process, but may
-// lack the latest write of another node. In that case, some samples that the other node has folded
-// seem not to be folded.
+// readCursors returns the cursors of all partitions. It sends one request for each [store.MaxLoad]
+// partitions, which any server may answer, and repeats it until an answer is complete. If the
+// context ends first, or if a cursor cannot be decoded, it returns an error. A partition without a
+// cursor has the zero value. If a newer version wrote a cursor, only the field newer of the result
+// is set. The result includes every write of this process, but may lack the latest write of another
+// node. In that case, some samples that the other node has folded seem not to be folded.
 func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error) {
 	cursors := make([]cursor, partitions)
 	subjects := make([]string, partitions)

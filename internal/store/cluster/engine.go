@@ -48,9 +48,11 @@ type Engine struct {
 	running sync.WaitGroup
 }
 
-// Open connects to the cluster that the configuration names. At the first start, it creates the
-// streams. If Open returns an error, no goroutine is left running. Open panics if [Config.URLs] is
-// empty.
+// Open connects to the cluster that the configuration names. It creates missing streams, and
+// updates streams that differ from the configuration. It returns an error if a permission is
+// missing, or if NATS does not answer within setupTimeout. The end of ctx cancels Open, and has no
+// effect on an open engine. If Open returns an error, no goroutine is left running. Open panics if
+// [Config.URLs] is empty.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if c.URLs == "" {
 		panic("cluster: a configuration without URLs")
@@ -130,7 +132,7 @@ func (e *Engine) start() {
 
 // Close stops the goroutines and then closes the connection. If an Append still waits for its
 // samples to be stored, it returns an error, so the samples are not acknowledged. They may be
-// stored nevertheless.
+// stored nevertheless. Close always returns nil.
 func (e *Engine) Close() error {
 	e.stop()
 	e.running.Wait()
@@ -152,8 +154,8 @@ func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
 	}
-	// TELEMETRY and the streams with heartbeats are written to all the time, so a failure is noticed
-	// soon.
+	// TELEMETRY and the streams with heartbeats are written to all the time, so a failure is
+	// noticed soon.
 	const nothing = "the engine stores nothing in %s"
 	if e.failing.Load() {
 		return fmt.Errorf(nothing, codec.Telemetry)
@@ -168,7 +170,7 @@ func (e *Engine) Writable() error {
 
 // tryTelemetry tries to store a commit without samples, once per Timeouts.Beat, after a commit of
 // samples has failed. When such a try succeeds, Writable returns nil again. These tries are
-// necessary because only a stored commit proves that writes work, and no samples are accepted, and
+// necessary, because only a stored commit proves that writes work, and no samples are accepted, and
 // so none stored, while Writable returns an error. The empty commit is folded like any other, which
 // changes no state. For the other streams, the heartbeats show that writes work.
 func (e *Engine) tryTelemetry(ctx context.Context) {
@@ -193,7 +195,8 @@ func (e *Engine) tryTelemetry(ctx context.Context) {
 }
 
 // Fed returns the time up to which this node's copies of the streams that it follows (fedStreams)
-// are complete. ok is false until every feed has caught up. Fed neither blocks nor allocates.
+// are complete. at is the oldest such time of the streams. ok is false until the feed of each
+// stream has delivered a heartbeat of this node. Fed neither blocks nor allocates.
 func (e *Engine) Fed() (at time.Time, ok bool) {
 	for _, name := range fedStreams {
 		h := e.beats[name]
@@ -216,7 +219,8 @@ func (e *Engine) newFeed(stream string) *feed {
 	return f
 }
 
-// Feed returns a feed of a stream. For SOURCES, which contains the tombstones, it also makes
+// Feed returns a feed of a stream, which calls apply with each record, also with one of a newer
+// version (see [feed.Run]). For SOURCES, which contains the tombstones, it also makes
 // awaitTombstone wait for this feed.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
 	f := e.newFeed(stream)
@@ -227,9 +231,11 @@ func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed 
 	return f
 }
 
-// FollowStates calls put for the stored state of every vehicle and then for every change, until the
-// context ends. The zero state means that the vehicle is forgotten. FollowStates calls caughtUp
-// once, after it has called put for all states that were stored at the start.
+// FollowStates calls put for the stored state of every vehicle and then for every change. It
+// returns nil when the context ends, and an error if a record is damaged or the stream was
+// replaced. It omits a state that a newer version wrote. The zero state means that the vehicle is
+// forgotten. FollowStates calls caughtUp once, after it has called put for all states that were
+// stored at the start.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error {
 	return e.followStates(ctx, e.newFeed(codec.States), put, caughtUp)
 }
@@ -284,7 +290,8 @@ func (e *Engine) followStates(
 }
 
 // AwaitState waits until FollowStates has applied the record of STATES with sequence seq. It
-// returns at once if FollowStates was never called.
+// returns at once if FollowStates was never called. If the context ends first, it returns the error
+// of the context.
 func (e *Engine) AwaitState(ctx context.Context, seq uint64) error {
 	f := e.statesFeed.Load()
 	if f == nil {

@@ -31,7 +31,7 @@ type feed struct {
 	stream   string
 	filters  []string                 // subjects to follow
 	newer    bool                     // accept records of a newer version; if false, they end the feed
-	apply    func(store.Record) error // an error means that the store cannot be trusted
+	apply    func(store.Record) error // a final error (isFinal) ends the feed; after another, r comes again
 	caughtUp func()                   // called once, after all records that existed at the start
 
 	last  uint64    // sequence of the newest applied record
@@ -72,8 +72,9 @@ const (
 
 // Run follows the stream until the context ends, and then returns nil. It calls apply with the
 // stream's records, and caughtUp once, after the records that existed at the start. It returns an
-// error if the store is damaged, if the stream was replaced, or if f.newer is false and a record of
-// a newer version of carstate arrives.
+// error if a record is damaged, if the stream was replaced, or if f.newer is false and a record of
+// a newer version of carstate arrives. After any other error, it subscribes again, and continues
+// with the first record that was not applied.
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	f.caughtUp = caughtUp
 	for {
@@ -91,7 +92,8 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	}
 }
 
-// follow subscribes to the stream once, and delivers records until the subscription fails.
+// follow subscribes to the stream once, and delivers records until the subscription fails or the
+// context ends. It then returns the error, which is never nil.
 func (f *feed) follow(ctx context.Context) error {
 	info, err := f.conn.js.Stream(ctx, f.stream)
 	if err != nil {
@@ -216,7 +218,8 @@ func (f *feed) goLive() {
 	}
 }
 
-// readFrom returns the creation time of the stream from which the feed has read.
+// readFrom returns the creation time of the stream from which the feed has read, or the zero time
+// if the feed has never looked up the stream.
 func (f *feed) readFrom() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -250,7 +253,8 @@ func (h *heartbeat) run(ctx context.Context) {
 	}
 }
 
-// beat writes one heartbeat.
+// beat writes one heartbeat. It gives up after Timeouts.Try, and stores in failing whether the
+// write failed.
 func (h *heartbeat) beat(ctx context.Context) {
 	try, cancel := context.WithTimeout(ctx, h.conn.config.Timeouts.Try)
 	defer cancel()
@@ -292,7 +296,8 @@ type subscription struct {
 	consumer string // name of the consumer; "" before the first message
 }
 
-// subscribe subscribes to a stream. It waits for the consumer at most as long as the parameter wait.
+// subscribe subscribes to a stream. If NATS does not create the consumer within the time wait,
+// subscribe returns an error.
 func (c *conn) subscribe(stream string, wait time.Duration, opts ...nats.SubOpt) (*subscription, error) {
 	js, err := c.nc.JetStream(nats.MaxWait(wait))
 	if err != nil {

@@ -26,7 +26,8 @@ func lastState(t *testing.T, e *Engine) uint64 {
 	return info.State.LastSeq
 }
 
-// forgetConsumers deletes a stream's consumers on the server.
+// forgetConsumers deletes a stream's consumers on the server, and returns the number of those that
+// it has deleted.
 func forgetConsumers(ctx context.Context, e *Engine, stream string) (n int) {
 	s, err := e.js.Stream(ctx, stream)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// node is a node as the service runs it.
+// node is a running node: a [storetest.Node], which runs the parts of the service that use an
+// engine, and the engine.
 type node struct {
 	*storetest.Node
 	cluster *Engine
@@ -33,7 +34,8 @@ func startNode(t *testing.T, c Config) node {
 }
 
 // TestForgetOnEveryNode checks that if one of two nodes forgets a vehicle, it is forgotten on both
-// nodes. Neither a fold in progress on the other node nor waiting samples may bring it back.
+// nodes. Neither a fold in progress on the other node nor waiting samples may bring it back. After
+// the vehicle is allowed again, only samples that are stored later may count.
 func TestForgetOnEveryNode(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
@@ -118,7 +120,8 @@ func TestForgetOnEveryNode(t *testing.T) {
 
 // TestForgetWithoutStoredState forgets a vehicle without a stored state. This happens when STATES
 // is full: it then drops the record of the vehicle that has been silent for the longest time, while
-// every node's table still has the vehicle's answer.
+// every node's table still has the vehicle's answer. The receipt must count no removed state, and
+// the node must not answer for the vehicle any more.
 func TestForgetWithoutStoredState(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()

@@ -21,15 +21,16 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// withPassword returns the configuration of a server that accepts one user.
+// withPassword returns the configuration of a server that accepts one user, "a", with the given
+// password.
 func withPassword(password string) string {
 	return fmt.Sprintf(`jetstream { sync_interval: always }
 accounts { A { jetstream: enabled, users: [ { user: a, password: %q } ] } }
 `, password)
 }
 
-// TestRefusedLogins checks that a login is retried while a server refuses it, and succeeds
-// once the server accepts it. The refusal is logged once and not at every try.
+// TestRefusedLogins checks that a login is retried while a server refuses it, and succeeds once the
+// server accepts it. The refusal must be logged, but not at every try.
 func TestRefusedLogins(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartProcess(t, withPassword("right"))

@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 // tests are all tests of the package.
 type tests struct{ *testing.M }
 
-// Run runs the tests. Then it ends the servers, before [goleak.VerifyTestMain] looks for goroutines.
+// Run runs the tests. Then it ends the servers, before [goleak.VerifyTestMain] looks for
+// goroutines.
 func (m tests) Run() int {
 	defer clustertest.End()
 	return m.M.Run()
@@ -46,8 +47,9 @@ var (
 	slowStore = store.Patience{Store: 50 * time.Second}
 )
 
-// onServer adds the URL of an empty account to a configuration without URLs, and sets a long
-// Timeouts.Try, because the machine may be busy. Tests of a failing write set a Try of their own.
+// onServer adds the URL of an empty account to a configuration without URLs. It then also sets
+// Timeouts.Try to a minute, unless it is set, because the machine may be busy. A configuration with
+// URLs remains unchanged. Tests of a failing write set a Try of their own.
 func onServer(t testing.TB, c Config) Config {
 	t.Helper()
 	if c.URLs == "" {
@@ -132,7 +134,7 @@ func storeSampleOf(t testing.TB, e *Engine, vid string, at int64) {
 }
 
 // FeedAge returns the maximum age of this node's copies of the streams that it follows
-// (fedStreams). Until every feed has caught up, it returns an error.
+// (fedStreams). It returns an error until the feed of each has delivered a heartbeat of this node.
 func (e *Engine) FeedAge() (time.Duration, error) {
 	worst := time.Duration(0)
 	for _, name := range fedStreams {
@@ -145,7 +147,8 @@ func (e *Engine) FeedAge() (time.Duration, error) {
 	return worst, nil
 }
 
-// healthy reports whether an engine can store, and its copies are current.
+// healthy reports whether an engine can store, and its node's copies of the streams that it follows
+// (see FeedAge) are less than a second old.
 func healthy(e *Engine) bool {
 	age, err := e.FeedAge()
 	return err == nil && age < time.Second && e.Writable() == nil

@@ -35,7 +35,7 @@ func newMetrics(
 }
 
 // feedAges exports, as metrics, the ages of this node's copies of the streams that it follows. The
-// copy of a stream has no age until its feed has caught up.
+// copy of a stream has no age until its feed has delivered a heartbeat of this node.
 type feedAges map[string]*heartbeat
 
 var feedAge = prometheus.NewDesc(store.MetricFeedAge,

@@ -46,7 +46,7 @@ func (l *Leases) Renew(ctx context.Context, name string, beat uint64, leaving bo
 	return err
 }
 
-// Remove removes the lease of a node that has been dead for long.
+// Remove removes the lease of the node with the given name. It is no error if there is none.
 func (l *Leases) Remove(ctx context.Context, name string) error {
 	s, err := l.conn.js.Stream(ctx, codec.States)
 	if err != nil {
@@ -55,8 +55,10 @@ func (l *Leases) Remove(ctx context.Context, name string) error {
 	return s.Purge(ctx, jetstream.WithPurgeSubject(codec.MemberSubject(name)))
 }
 
-// Follow calls put for every existing lease and then for every renewal, until the context
-// ends.
+// Follow calls put for every existing lease and then for every renewal. It returns nil when the
+// context ends, and an error if a lease is damaged or the stream STATES was replaced. The lease of
+// a node of a newer version cannot be decoded. For such a lease, beat is the sequence of its
+// record, and leaving is false.
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
 	f := newFeed(l.conn, codec.States)
 	f.filters, f.newer = []string{codec.MemberSubject("*")}, true
@@ -102,7 +104,8 @@ func (e *Engine) ShareRoads(evidence []byte) error {
 }
 
 // ListenRoads calls take with the road evidence that other nodes send, or with the error if it
-// cannot be decoded. It does so until stop is called.
+// cannot be decoded. It does so until stop is called. If the connection is closed for good,
+// ListenRoads only logs a warning, and never calls take.
 func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()) {
 	own := sharedSubject(e.node.ID)
 	sub, err := e.nc.Subscribe(sharedSubject("*"), func(m *nats.Msg) {

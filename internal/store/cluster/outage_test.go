@@ -374,7 +374,8 @@ func newWire(t *testing.T, url string) *wire {
 }
 
 // pass copies what one side sends to the other side, or to the writer dropped while drop is true.
-// The first reads are always copied to the other side.
+// The results of the first n reads, where n is the parameter first, are always copied to the other
+// side.
 func pass(to io.Writer, from io.Reader, first int, drop *atomic.Bool, dropped io.Writer) {
 	buf := make([]byte, 64<<10)
 	for reads := 0; ; reads++ {

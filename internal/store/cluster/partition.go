@@ -42,7 +42,8 @@ type Partition struct {
 // Take makes owner the owner of partition p. From then on no earlier owner can commit. Take first
 // calls free with the name of the present owner, or with "" if the partition was never folded or
 // was released. The function free reports whether the partition may be taken. If free returns
-// false, Take returns an error that wraps [store.ErrHeld].
+// false, Take returns an error that wraps [store.ErrHeld]. Take retries conflicts and lost
+// responses as [store.Change] does.
 func (e *Engine) Take(
 	ctx context.Context, p int, owner string, free func(holder string) bool,
 ) (store.Partition, error) {
@@ -136,7 +137,11 @@ func (t *Partition) isCursorStale(s jetstream.Stream) bool {
 
 // Next waits for the next commit of samples to fold into states. After the samples are folded, the
 // caller passes seq, the sequence of that commit, to [Partition.Commit]. samples may be empty:
-// tryTelemetry stores empty commits, and samples of forgotten vehicles are omitted.
+// tryTelemetry stores empty commits, and samples of forgotten vehicles are omitted. If the context
+// ends first, the error is that of the context. It is [store.ErrRecalled] if this process must take
+// the partition again, and [store.ErrReplaced] if TELEMETRY was re-created or has lost its newest
+// commits. If a newer version wrote the commit, or a tombstone of one of its vehicles,
+// codec.IsNewer reports true for the error.
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	m, seq, err := t.nextMessage(ctx)
 	if err != nil {
@@ -274,11 +279,13 @@ func (e *Engine) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
 	return vehicle.State{}, false
 }
 
-// Commit stores states, at most [store.MaxStates], and sets the cursor, so that all samples up to
-// sequence seq count as folded. It retries until it succeeds or the context ends. It returns
-// [store.ErrFenced] if another node turns out to own the partition, and [store.ErrRecalled] if this
-// process must take the partition again, because Fence was called. With seq 0 and no states, Commit
-// only stores the cursor once more, which shows whether this process still owns the partition.
+// Commit stores states and sets the cursor, so that all samples up to sequence seq count as folded.
+// More than [store.MaxStates] states are an error. Commit retries until it succeeds or the context
+// ends. In the latter case it returns an error, and the states may be stored nevertheless. It
+// returns [store.ErrFenced] if another node turns out to own the partition, and [store.ErrRecalled]
+// if this process must take the partition again, because Fence was called. With seq 0 and no
+// states, Commit only stores the cursor once more, which shows whether this process still owns the
+// partition.
 //
 // If there are more states than one atomic batch can hold, they are stored in several batches. Each
 // batch ends with the cursor, so that a node that has lost the partition is fenced out. Only the
@@ -317,7 +324,8 @@ func (t *Partition) stateWrite(id vehicle.ID, s *vehicle.State) store.Write {
 	return store.Write{Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, s))}
 }
 
-// commitBatch stores states, at most store.BatchStates, together with the cursor t.cursor.
+// commitBatch stores states, at most store.BatchStates, together with the cursor t.cursor. It
+// retries and fails like Commit.
 func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error {
 	for {
 		rev, err := t.e.Store(ctx, codec.States, append(states, t.cursor.write(t.number, t.rev)))
@@ -388,8 +396,10 @@ const loadTimeout = 4 * requestTimeout
 // Load calls put for the stored state of each vehicle that has one, with the vehicle's index in
 // ids. One request asks for the states of all ids, and any server may answer it. Load accepts the
 // answer if the server's copy of STATES has the cursor record that this process stored last, and
-// thus everything that was committed before the partition was taken. Otherwise Load repeats the
-// request.
+// thus everything that was committed before the partition was taken. Otherwise, or if no server
+// answers, Load repeats the request until the context ends or loadTimeout has passed, and then
+// returns an error. More than [store.MaxLoad] ids are an error. If a state cannot be decoded, Load
+// returns an error; put may have been called for other states by then.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
@@ -467,7 +477,8 @@ func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 // the creation time, in Unix ns, of the SOURCES stream to which seq refers; 0 means the current
 // one. If that stream was replaced, or has lost the record, the record will never arrive, so
 // awaitTombstone does not wait for it. If this node's tombstones were read from another SOURCES
-// stream than the current one, the error is [store.ErrReplaced].
+// stream than the current one, the error is [store.ErrReplaced]. awaitTombstone also returns an
+// error if the engine has failed, or if the context ends first.
 func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) error {
 	if err := e.Alive(); err != nil {
 		return err // the tables are copies of streams that no longer exist

@@ -11,9 +11,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestPartitionsAreFixed checks that the number of partitions is fixed when the streams are created,
-// also if only TELEMETRY is created again, because the stored states must be found in their
-// partitions.
+// TestPartitionsAreFixed checks that the number of partitions is fixed when the streams are
+// created, also if only TELEMETRY is created again, because the stored states must be found in
+// their partitions.
 func TestPartitionsAreFixed(t *testing.T) {
 	t.Parallel()
 	url := clustertest.Account(t)
@@ -87,8 +87,9 @@ func TestForeignStream(t *testing.T) {
 }
 
 // TestExternalRefused checks that a cluster that accepts only small messages is refused at the
-// start, not at the first large commit. A cluster that cannot be reached must be refused, too. The
-// error must not repeat the address, which may contain a password.
+// start, not at the first large commit. A cluster that cannot be reached, and a server without TLS
+// for a URL that begins with tls://, must be refused, too. The error must not contain the password
+// of a URL.
 func TestExternalRefused(t *testing.T) {
 	t.Parallel()
 	withPassword := "nats://me:secret@" + deadAddr(t)

@@ -19,7 +19,8 @@ import (
 )
 
 // Last reads the last record of a subject from the stream's leader. It never reads from a replica,
-// which may lag. If there is no record, it returns the zero Record and nil.
+// which may lag. If there is no record, it returns the zero Record and nil. If the record cannot be
+// decoded, it returns the record without a Body, and an error.
 func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -48,7 +49,8 @@ const (
 // ScanFrom calls do with the records of a stream whose sequence is at least from. Any server may
 // answer. If the answering server lags behind, the newest records are missing; the caller gets them
 // in a later call, to which it passes the result next as from. The result damaged is the number of
-// records that could not be decoded or for which do returned an error.
+// records that could not be decoded or for which do returned an error other than [store.ErrStop].
+// That error ends the scan and is returned.
 func (c *conn) ScanFrom(
 	ctx context.Context, stream string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -84,7 +86,8 @@ func (c *conn) ScanFrom(
 
 // Before returns at most limit records of a stream, newest first, with sequences below the
 // parameter before. If before is 0, it begins at the end of the stream. The result older is the
-// value of before for the next page; it is 0 if there is no next page.
+// value of before for the next page; it is 0 if there is no next page. A record of a newer version
+// has no Body; its field Stored is set. A damaged record is an error.
 func (c *conn) Before(
 	ctx context.Context, stream string, before uint64, limit int,
 ) (records []store.Record, older uint64, err error) {
@@ -195,7 +198,9 @@ func (c *conn) TrimTo(context.Context, uint64) (gone bool, err error) { return t
 // [store.ErrConflict] means that the subject's last record did not have the expected sequence. It
 // can also mean that at every try another write of the subject was still in progress, perhaps an
 // earlier write of the same caller. If NATS does not answer, it is unknown whether the writes were
-// stored; the caller must read the record or try again.
+// stored; the caller must read the record or try again. More than [store.MaxBatch] writes are an
+// error. Store tries again only while NATS is processing another write of the subject, for
+// Timeouts.Try at most.
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
@@ -224,8 +229,9 @@ const inProgressBackoff = 50 * time.Millisecond
 // message contains the id of the batch and the number of the message in the batch. The last message
 // commits the batch, and the server answers it.
 //
-// The server drops batches if a stream has more than 50 open ones, so a node opens only a few. This
-// costs no speed, because the server processes the batches of a stream one at a time.
+// The server drops batches if a stream has more than 50 open ones, so a node opens at most
+// openBatches. storeOnce waits until it may open another, or until the context ends. This costs no
+// speed, because the server processes the batches of a stream one at a time.
 func (c *conn) storeOnce(ctx context.Context, stream string, writes []store.Write) (uint64, error) {
 	if len(writes) > 1 {
 		select {
@@ -291,7 +297,9 @@ func conflict(err error) bool { return hasCode(err, wrongLastSequence, writeInPr
 
 // Scan calls do with the last record of each subject that matches one of the patterns. Writers may
 // run concurrently. For a subject that changes during the scan, do receives the newer record,
-// either in addition to the older one or instead of it.
+// either in addition to the older one or instead of it. An error of do ends the scan and is
+// returned. While NATS is unavailable, Scan retries until the context ends, and then returns the
+// error of the context.
 func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -341,7 +349,8 @@ const (
 // scanTail calls do with all records from sequence next up to the end of the stream. It completes a
 // Scan. While the Scan reads, a record may be replaced and missed; scanTail delivers the
 // replacement. made is the creation time of the stream that the Scan has read. scanTail retries
-// while NATS is unavailable.
+// while NATS is unavailable, until the context ends, and then returns the error of the context. An
+// error of do ends scanTail and is returned.
 func (c *conn) scanTail(
 	ctx context.Context, stream string, made time.Time, next uint64, do func(store.Record) error,
 ) error {
@@ -428,8 +437,10 @@ var errInvalidResponse = errors.New("invalid response from NATS")
 // may lack records that were committed.
 var errBehind = errors.New("a server of the cluster lags behind")
 
-// awaitRecords calls lastRecords again and again, until a server answers whose copy of the stream
-// has reached the sequence since, or until the context ends.
+// awaitRecords repeats the request of lastRecords until it succeeds or the context ends. It
+// succeeds when a server answers whose copy of the stream contains all records up to the sequence
+// in the parameter since. If the context ends first, the error contains the last error of
+// lastRecords.
 func (c *conn) awaitRecords(
 	ctx context.Context, stream string, subjects []string, since uint64,
 ) ([]store.Record, error) {
@@ -452,8 +463,9 @@ func (c *conn) awaitRecords(
 }
 
 // lastRecords asks any server for the last record of each subject. At least one of these records
-// must exist. All records are as of a single moment. If the server's copy of the stream had not
-// reached the sequence since at that moment, the error is errBehind.
+// must exist. All records are as of a single moment. If the server's copy of the stream did not
+// contain all records up to the sequence in the parameter since at that moment, the error is
+// errBehind.
 func (c *conn) lastRecords(
 	ctx context.Context, stream string, subjects []string, since uint64,
 ) ([]store.Record, error) {
@@ -494,7 +506,8 @@ type page struct {
 // arrive one by one, each with the sequence of the previous record. After the last record, a
 // message with status 204 arrives. If a record is missing, the error is errGap; without this check,
 // a vehicle whose record was lost would be treated as a new vehicle. If the server has none of the
-// requested records, the error is errNoRecords.
+// requested records, the error is errNoRecords. If no answer arrives within requestTimeout, the
+// error is context.DeadlineExceeded.
 func (c *conn) directGet(
 	ctx context.Context, stream string, question any,
 ) (records []store.Record, end nats.Header, err error) {

@@ -134,8 +134,8 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 			want = is
 		}
 	}
-	// If the cluster has changed its leader since the requests above, their answers may be invalid,
-	// so check again.
+	// If the cluster has changed its leader since the requests above, their answers may be invalid.
+	// So check that TELEMETRY still exists and has the number of partitions that they returned.
 	stored, err := storedStream(ctx, js, codec.Telemetry)
 	if err == nil && numbersOf(stored).partitions != want.partitions {
 		err = fmt.Errorf("the stream %s was replaced during the start: start again", codec.Telemetry)
@@ -177,8 +177,10 @@ func (c Config) checkPartitions(stored int) error {
 	return nil
 }
 
-// A stream that another node has just created may not be visible at once. So the lookup is tried
-// ensureTries times, with a pause of ensureEvery.
+// ensureStream tries up to ensureTries times to look up a stream and to create or update it.
+// Another node may create or remove the stream between these two requests, and a stream that it has
+// just created may not be visible at once. After each attempt that fails because of another node,
+// ensureStream pauses for ensureEvery.
 const (
 	ensureTries = 50
 	ensureEvery = 100 * time.Millisecond
@@ -187,7 +189,8 @@ const (
 // ensureStream creates or updates the stream codec.Streams[i], and returns its numbers of
 // partitions and replicas. If this node's configuration has fewer replicas than the stream,
 // ensureStream returns an error, because the setting of one node must not reduce the replicas for
-// all nodes.
+// all nodes. If ensureTries attempts have failed because of other nodes, it returns the error of
+// the last one.
 func ensureStream(
 	ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers,
 ) (fixedNumbers, error) {
@@ -332,7 +335,8 @@ const noRecord = `{"seq":4611686018427387904}`
 // if the account lacks one. The requests change nothing: each write expects to be stored in a
 // stream that does not exist, and each removal names a message, a subject or a consumer that does
 // not exist. probeRights does not check the permissions to create or change streams, because an
-// operator may revoke them once the streams exist.
+// operator may revoke them once the streams exist. If several requests fail, the error is that of
+// one of them.
 func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig) error {
 	var asking sync.WaitGroup
 	var failed error

@@ -26,7 +26,9 @@ var errClosed = errors.New("the engine is closed")
 // Append stores samples and returns nil once all of them are on disk. Samples of one vehicle keep
 // their order. Append is safe for concurrent use. It stores all samples that wait for the same
 // partition together. The error is [store.ErrBacklog] if too much telemetry is not folded yet or
-// the stream is full, and [store.ErrOverloaded] if too many samples wait to be stored.
+// the stream is full, and [store.ErrOverloaded] if too many samples wait to be stored. After Close,
+// it is errClosed. If the context ends first, the error is that of the context, and the samples may
+// be stored nevertheless.
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
@@ -101,7 +103,8 @@ func (c *committer) enqueue(k engine.Chunk) {
 	}
 }
 
-// run stores the queued chunks until the context ends. One commit is in flight at a time.
+// run stores the queued chunks until the context ends, and then rejects those that still wait (see
+// close). One commit is in flight at a time.
 func (c *committer) run(ctx context.Context) {
 	var record []byte
 	for {
@@ -182,9 +185,11 @@ func (c *committer) take() (batch []engine.Chunk, samples int) {
 }
 
 // store sends one commit of samples until NATS confirms that the commit is on disk, for
-// Patience.Store at most. After a time-out, it is unknown whether the commit was stored. So the
-// same bytes are sent again with the same message id, by which NATS recognizes a duplicate. If the
-// stream is full, the error is [store.ErrBacklog].
+// Patience.Store at most, and then returns the error of the last try. An error by which NATS
+// refuses the commit is returned at once. After a time-out, it is unknown whether the commit was
+// stored. So the same bytes are sent again with the same message id, by which NATS recognizes a
+// duplicate. If the stream is full, the error is [store.ErrBacklog]. If the context is canceled
+// first, the error is errClosed.
 func (c *committer) store(ctx context.Context, record []byte, header nats.Header) error {
 	ctx, cancel := context.WithTimeout(ctx, c.e.config.Patience.Store)
 	defer cancel()
@@ -223,7 +228,7 @@ func (c *committer) store(ctx context.Context, record []byte, header nats.Header
 	}
 }
 
-// close rejects the waiting chunks and all chunks that are queued later.
+// close rejects, with errClosed, the waiting chunks and all chunks that are queued later.
 func (c *committer) close() {
 	c.mu.Lock()
 	waiting := c.waiting

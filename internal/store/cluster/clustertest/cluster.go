@@ -48,7 +48,8 @@ type Setup struct{ Args, Env []string }
 // connections of other nodes.
 type Configure func(t testing.TB, dir string, i int, clients, routes []string) Setup
 
-// startTimeout is the maximum time for the start of a cluster on a busy machine.
+// startTimeout is the maximum time to wait until a server, or a cluster, serves. It suffices on a
+// busy machine.
 const startTimeout = time.Minute
 
 // StartCluster starts a cluster that syncs every write. The cluster is killed when the test ends.
@@ -250,8 +251,9 @@ func (c *Cluster) try(f func(ctx context.Context, js jetstream.JetStream) error)
 	}
 }
 
-// tryEach sends requests to each node until the cluster's leader answers one. It waits at most
-// startTimeout per node.
+// tryEach waits, for one node after the other, until the node answers that a stream does not exist.
+// This answer shows that the cluster has a leader. If a node does not answer so within
+// startTimeout, tryEach returns the error of its last request.
 func (c *Cluster) tryEach() error {
 	for _, n := range c.Nodes {
 		one := &Cluster{t: c.t, url: c.url, opts: c.opts, Nodes: []*Node{n}}
