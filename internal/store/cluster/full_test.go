@@ -37,7 +37,7 @@ func TestTokensFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := 0; !full(err); n++ {
-		subject := fmt.Sprintf("tokenuse.filler%d", n)
+		subject := fmt.Sprintf("tokenuse.filler.%d", n)
 		if _, err = e.js.Publish(ctx, subject, codec.Seal(subject, []byte("\x00{}"))); err != nil && !full(err) {
 			t.Fatal(err)
 		}

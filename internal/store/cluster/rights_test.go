@@ -165,16 +165,11 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	if r, err := n.Recent(ctx, storetest.SecretVID, 10); err != nil || len(r.Samples) != 1 {
 		t.Errorf("the readings of a vehicle: %+v, %v", r, err)
 	}
-	usage := func(of string) {
-		t.Helper()
-		subject := "tokenuse." + of
-		record := store.Write{Subject: subject, Record: codec.Seal(subject, []byte("\x00{}"))}
-		seq, err := n.Store(ctx, codec.Tokens, []store.Write{record})
-		must(err)
-		must(n.Remove(ctx, codec.Tokens, []store.Record{{Subject: subject, Seq: seq}}))
-	}
-	usage(tokens[0] + ".GONE")
-	usage(tokens[0]) // the subject that an older version used, in which nodes shared a record
+	usage := "tokenuse." + tokens[0] + ".GONE"
+	record := store.Write{Subject: usage, Record: codec.Seal(usage, []byte("\x00{}"))}
+	seq, err := n.Store(ctx, codec.Tokens, []store.Write{record})
+	must(err)
+	must(n.Remove(ctx, codec.Tokens, []store.Record{{Subject: usage, Seq: seq}}))
 	g, _ := n.Tables.Tokens.Get(tokens[0])
 	g.Count(access.CarDrivingState, access.Answered, config.Now())
 	ended, cancel := context.WithCancel(ctx)

@@ -71,8 +71,7 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			MaxConsumers: consumersOf(m.partitions),
 		},
 		lastValue(codec.States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*", "member.*"),
-		lastValue(codec.Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*",
-			"tokenuse.*.*"),
+		lastValue(codec.Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*.*"),
 		lastValue(codec.Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*",
 			"tombstone.*", codec.VIDKeysSubject, codec.BackupKeySubject),
 		{
