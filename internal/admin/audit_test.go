@@ -17,7 +17,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// changes returns the calls that change something.
+// changes returns calls that change something, by the actions that the audit must have for them. A
+// test makes one of them, because a call may prevent another from succeeding.
 func changes(t *testing.T, s *service) map[string]func(context.Context) error {
 	tok, src := s.issue(t).ID, s.add(t, "old").Name
 	if _, err := s.Forget(t.Context(), "F"); err != nil {

@@ -19,8 +19,8 @@ const (
 )
 
 // takeBackup sends a backup as the response. If the backup is refused before it begins, takeBackup
-// returns the error. If it fails after that, takeBackup closes the connection, so that the client
-// notices that the backup is incomplete.
+// returns the error. If it fails after that, takeBackup closes the connection, by a panic with
+// [http.ErrAbortHandler], so that the client notices that the backup is incomplete.
 func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", wire.BackupType)
 	n, err := s.ops.Backup(r.Context(), caller(r), ops.Moving{W: w, C: http.NewResponseController(w)}, s.cfg.Version)
@@ -36,7 +36,9 @@ func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 }
 
 // restore restores the backup in the request body. It answers with lines of JSON that report the
-// progress. The last line has the report on the restore, or an error.
+// progress. The last line has the report on the restore, or an error. If the restore fails before
+// the first line is sent, restore returns the error instead. A client that disconnects does not end
+// the restore.
 func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	if t := r.Header.Get("Content-Type"); t != wire.BackupType {
 		return ops.Refuse(http.StatusUnsupportedMediaType, "the body must be a backup: Content-Type: "+wire.BackupType)

@@ -48,7 +48,8 @@ func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *h
 
 // call is like [Server.handle], for an API call whose request and response have JSON bodies. The
 // handler decodes the request body into In, calls do, and encodes the Out that do returns as the
-// response body. If the body cannot be decoded into In, do is not called.
+// response body. If the body cannot be decoded into In, do is not called, and the response has the
+// error of readBody.
 func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
 	e := s.handle(name, status, func(w http.ResponseWriter, r *http.Request) error {
 		in, err := readBody[In](w, r)
@@ -65,9 +66,10 @@ func call[In, Out any](s *Server, name string, status int, do func(*http.Request
 	return e
 }
 
-// readBody decodes the request body, while the body arrives, and returns it as an In. It refuses
-// unknown and repeated members, and anything after the JSON value. An empty body is treated as an
-// object without members, so the result is the zero value. Every error is a refusal with an HTTP
+// readBody decodes the request body, while the body arrives, and returns it as an In. The body must
+// have the type application/json and at most maxBody bytes. readBody refuses unknown and repeated
+// members, the nulls of noNulls, and anything after the JSON value. If the request has no body, the
+// result is the zero value, as for an object without members. Every error is a refusal with an HTTP
 // status.
 func readBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
 	if r.ContentLength == 0 {

@@ -16,7 +16,8 @@ import (
 	"carstate/internal/admin/client"
 )
 
-// fails makes a call that must fail and returns the error's text, which must not contain a secret.
+// fails makes a call that must fail and returns the error's text, which must be one line without
+// the client's key.
 func fails(t *testing.T, c *client.Client, ctx context.Context) string {
 	t.Helper()
 	_, err := c.Tokens(ctx)

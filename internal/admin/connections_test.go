@@ -81,9 +81,9 @@ func (c conn) answered() bool {
 
 const healthz = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-// TestTooManyConnections checks that clients of the listener use a bounded number of file
-// descriptors. Clients that send nothing, half a request or no further request must not keep other
-// clients out, and a request in progress must be answered.
+// TestTooManyConnections checks that at most 512 connections, the default of MaxConnections, are
+// open at the same time. Clients that send nothing, half a request or no further request must not
+// keep other clients out, and a request in progress must be answered.
 func TestTooManyConnections(t *testing.T) {
 	entered := make(chan struct{}, 1)
 	s, ask, goOn := startBusy(t, entered)

@@ -23,8 +23,9 @@ func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedT
 }
 
 // tokenRequest converts the body of a request for a new token into the parameters of [access.New].
-// For members that were left out, it sets the defaults. It returns an error if the vehicles were
-// left out, or if a member is invalid.
+// For members that were left out, it sets the defaults: all operations, no rate limit, and the
+// lifetime [access.DefaultTokenLife]. It returns an error if the vehicles were left out for a token
+// that is not a sandbox token, or if a member is invalid.
 func (s *Server) tokenRequest(in wire.TokenRequest) (access.Request, error) {
 	kind := access.TokenKind
 	switch {
@@ -94,6 +95,7 @@ func (s *Server) changeSource(r *http.Request, in wire.SourceChange) (ops.Source
 }
 
 // changeOf converts the body of a request that changes a token or a source into an [access.Change].
+// If the rate in the body is invalid, it returns an error with the status 400.
 func changeOf(in wire.SourceChange) (access.Change, error) {
 	to := access.Change{Strict: in.Strict}
 	if in.Vehicles != nil {

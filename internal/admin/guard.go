@@ -59,7 +59,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// started waits up to startPatience for the tables to be filled, and reports whether they are.
+// started waits for the tables to be filled, for at most startPatience or until ctx ends, and
+// reports whether they are filled.
 func (s *Server) started(ctx context.Context) bool {
 	if s.cfg.Started == nil {
 		return true

@@ -52,7 +52,8 @@ func (s *Server) copies() (text string) {
 	return text
 }
 
-// oneLine formats an error for a probe's log: one line without secrets, at most 400 bytes.
+// oneLine formats an error for a probe's log: one line without secrets. Of a text of more than 400
+// bytes, only the first 400 are kept, followed by an ellipsis.
 func oneLine(err error) string {
 	const long = 400
 	text := access.OneLine(err)
@@ -78,7 +79,7 @@ type metricsText struct {
 }
 
 // showMetrics returns the handler of /metrics. If a collector fails, the other metrics are still
-// shown.
+// shown. If the collection takes longer than 10 seconds, the status is 503.
 func (s *Server) showMetrics() http.Handler {
 	return &metricsText{now: s.cfg.Now, kept: make(map[string]*keptAnswer),
 		gather: promhttp.HandlerFor(s.cfg.Gatherer, promhttp.HandlerOpts{

@@ -117,7 +117,8 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 	}
 }
 
-// methods holds the handlers of one path, by method. HEAD uses the handler of GET.
+// methods holds the handlers of one path, by method. HEAD uses the handler of GET. A request with
+// another method gets the status 405.
 type methods map[string]http.Handler
 
 func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {

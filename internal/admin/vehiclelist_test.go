@@ -17,7 +17,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// listing starts a service with one car of each kind, and twenty cars in a jam.
+// listing starts a service with one car for each outcome that lists distinguish, and twenty cars in
+// a jam.
 func listing(t *testing.T) (*service, opstest.Fleet) {
 	t.Helper()
 	table := opstest.NewFleet()
