@@ -130,8 +130,8 @@ type Reason struct {
 	Rate  float64 // per second, between the two readings
 }
 
-// Between returns the rates between two readings of the metrics of one process. If the second
-// reading is not later than the first, Over and all rates per second are 0.
+// Between returns the rates between two readings of the metrics of one process. If the reading now
+// is not later than the reading old, Over and all rates per second are 0.
 func Between(old, now *Figures) Rates {
 	r := Rates{Over: max(0, now.At.Sub(old.At))}
 	each := func(n float64) float64 {
@@ -160,10 +160,10 @@ func Between(old, now *Figures) Rates {
 }
 
 // quantile estimates the quantile q, from 0 to 1, of the query durations that were added to a
-// histogram between the readings old and now of its buckets. The parameter total is the number of
-// these durations; if it is 0, the result is 0. As in Prometheus, durations are assumed to be
-// uniform within a bucket. If the quantile is above the last bucket's bound, quantile returns this
-// bound, and beyond is true.
+// histogram between the readings old and now of its buckets. The result is in seconds. The
+// parameter total is the number of these durations; if it is 0, the result is 0. As in Prometheus,
+// durations are assumed to be uniform within a bucket. If the quantile is above the last bucket's
+// bound, quantile returns this bound, and beyond is true.
 func quantile(q float64, old, now []bucket, total float64) (seconds float64, beyond bool) {
 	if len(now) == 0 || total <= 0 {
 		return 0, false

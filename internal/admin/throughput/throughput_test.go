@@ -13,8 +13,8 @@ import (
 	"carstate/internal/store"
 )
 
-// TestBetween reads the metrics of a node twice, and checks the rates between the
-// two readings.
+// TestBetween reads the metrics of a node twice, and checks the rates between the two readings, and
+// the sizes and ages in the second reading.
 func TestBetween(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	registry := prometheus.NewPedanticRegistry()
