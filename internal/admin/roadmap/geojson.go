@@ -116,7 +116,7 @@ func round(x, parts float64) float64 { return math.Round(x*parts) / parts }
 
 // Serve answers a request with a [Collection] of the worst stretches of a selection, at most limit
 // of them. The parameter way has the names of the stretches that a car drove last; if it is nil,
-// the Collection has no way.
+// the Collection has no way. An error means that the client has disconnected, and is ignored.
 func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way []string) {
 	w.Header().Set("Content-Type", "application/geo+json")
 	w.Header().Set("Vary", "Accept-Encoding")

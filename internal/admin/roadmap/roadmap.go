@@ -56,7 +56,8 @@ func (r *Reader) All(now time.Time) Selection {
 	return r.whole
 }
 
-// Within returns the selection of stretches in a box.
+// Within returns the selection of stretches in a box. For the box of all of the earth, it returns
+// what [Reader.All] returns; for any other box, it reads the map.
 func (r *Reader) Within(box road.Box, now time.Time) Selection {
 	if box == world {
 		return r.All(now)

@@ -20,7 +20,7 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// served returns the response to a query.
+// served returns the response to a request whose URL has the given query.
 func served(t *testing.T, r *Reader, query string, way []string) Collection {
 	t.Helper()
 	q, err := url.ParseQuery(query)
@@ -44,8 +44,8 @@ func served(t *testing.T, r *Reader, query string, way []string) Collection {
 }
 
 // jammedStreet returns a map with a street to the east. Its free-flow speed is 50 km/h, and its
-// traffic now moves at 10 km/h. Beside it, a second street goes north, has no jam, and ends before
-// the first street.
+// traffic now moves at 10 km/h. A second street begins about 2 km north of it, goes north, and has
+// no jam.
 func jammedStreet() *road.Map {
 	m := new(road.Map)
 	east := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
@@ -145,7 +145,8 @@ func TestReader_HidesStretchesWithFewCars(t *testing.T) {
 	}
 }
 
-// TestManyStretches checks that the worst stretches are shown if there are more than the limit.
+// TestManyStretches checks that the worst stretches are shown if there are more than the limit, and
+// that the selection of all stretches is cached for keepFor.
 func TestManyStretches(t *testing.T) {
 	testkit.Slow(t, "it draws a hundred thousand stretches")
 	testkit.Unraced(t)
