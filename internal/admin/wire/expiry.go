@@ -39,7 +39,8 @@ func (x Expiry) MarshalJSONTo(e *jsontext.Encoder) error {
 	return json.MarshalEncode(e, x.at)
 }
 
-// UnmarshalJSONFrom reads what MarshalJSONTo writes.
+// UnmarshalJSONFrom reads what MarshalJSONTo writes. For any other value, the error is an
+// [ops.Refusal].
 func (x *Expiry) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	t, err := d.ReadToken()
 	if err != nil {
