@@ -12,8 +12,9 @@ import (
 )
 
 // AuditPages yields the pages of the audit, the newest events first. It ends after limit events, or
-// after all if limit is 0. The parameter query holds filters as for SearchAudit. If a page cannot
-// be read, AuditPages yields the error in place of the page, and ends.
+// after all if limit is 0. The parameter query holds filters as for SearchAudit; it must not be
+// nil, and is not changed. If a page cannot be read, AuditPages yields the error in place of the
+// page, and ends.
 func (c *Client) AuditPages(ctx context.Context, query url.Values, limit int) iter.Seq2[wire.EventList, error] {
 	return func(yield func(wire.EventList, error) bool) {
 		query := maps.Clone(query)

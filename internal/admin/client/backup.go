@@ -12,20 +12,24 @@ import (
 	"carstate/internal/admin/wire"
 )
 
-// Backup writes a backup of the service to w.
+// Backup writes a backup of the service to w. If the service fails or the connection ends before
+// the end of the backup, Backup returns an error; w then has a part of the backup.
 func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 	return c.download(ctx, w, "/v1/backup", wire.BackupType,
 		"the backup is incomplete: see the service's log")
 }
 
-// BackupKey returns the key with which the service authenticates its backups.
+// BackupKey returns the key with which the service authenticates its backups. The Client must have
+// the admin key.
 func (c *Client) BackupKey(ctx context.Context) (wire.BackupKey, error) {
 	return send[wire.BackupKey](ctx, c, http.MethodPost, "/v1/backup-key", nil)
 }
 
 // Restore merges a backup into the service, and returns the service's report on the restore. The
 // parameter trust says which backups the service accepts. While the service restores, Restore calls
-// progress with two numbers: how many records are done, and how many there are in all.
+// progress with two numbers: how many records are done, and how many there are in all. If ctx ends
+// or the connection is lost, Restore returns an error, although the service may continue the
+// restore. A restore that stopped halfway may be repeated.
 func (c *Client) Restore(
 	ctx context.Context, backup io.Reader, trust access.BackupTrust, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
@@ -72,7 +76,7 @@ func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wir
 
 // download writes the response of a GET call to w. The parameter kind is the media type that the
 // response must have. If the response is cut off, download returns an error with the text brokeOff.
-// An error of w is returned as it is.
+// An error of w is returned as it is. If ctx ends, download returns the error of ctx.
 func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff string) error {
 	resp, err := c.do(ctx, http.MethodGet, path, nil, nil, true)
 	if err != nil {

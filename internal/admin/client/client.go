@@ -52,7 +52,7 @@ func (c *Client) Tokens(ctx context.Context) ([]ops.TokenSummary, error) {
 	return list.Tokens, err
 }
 
-// Token returns one token.
+// Token returns the token with this ID, even if it was revoked.
 func (c *Client) Token(ctx context.Context, id string) (ops.TokenRecord, error) {
 	return send[ops.TokenRecord](ctx, c, http.MethodGet, "/v1/tokens/"+url.PathEscape(id), nil)
 }
@@ -69,6 +69,7 @@ func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicl
 }
 
 // ChangeToken changes the token with this ID. A nil field of the Change leaves the value as it is.
+// The field Strict is ignored, because only sources have it.
 func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (ops.TokenSummary, error) {
 	body := changeBody(to)
 	return send[ops.TokenSummary](ctx, c, http.MethodPatch, "/v1/tokens/"+url.PathEscape(id), wire.TokenChange{
@@ -96,8 +97,9 @@ func changeBody(to access.Change) wire.SourceChange {
 	return body
 }
 
-// RotateToken gives a token a new secret. The old secret stays valid for the time overlap, which is
-// rounded down to whole seconds. Only this response contains the new secret.
+// RotateToken gives a token a new secret. The old secret stays valid for the time overlap, from 0
+// to [access.MaxOverlap], which is rounded down to whole seconds. Only this response contains the
+// new secret.
 func (c *Client) RotateToken(ctx context.Context, id string, overlap time.Duration) (wire.RotatedToken, error) {
 	return send[wire.RotatedToken](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/rotate",
 		rotateBody(overlap))
@@ -111,13 +113,13 @@ func (c *Client) AddSource(ctx context.Context, r access.Request) (wire.AddedSou
 	})
 }
 
-// Sources returns the sources that were not removed, by name.
+// Sources returns the sources that were not removed, sorted by name.
 func (c *Client) Sources(ctx context.Context) ([]ops.SourceSummary, error) {
 	list, err := send[wire.SourceList](ctx, c, http.MethodGet, "/v1/sources", nil)
 	return list.Sources, err
 }
 
-// Source returns one source, even a removed one.
+// Source returns the source with this name, even if it was removed and its name was not used again.
 func (c *Client) Source(ctx context.Context, name string) (ops.SourceRecord, error) {
 	return send[ops.SourceRecord](ctx, c, http.MethodGet, "/v1/sources/"+url.PathEscape(name), nil)
 }
@@ -127,12 +129,15 @@ func (c *Client) RemoveSource(ctx context.Context, name string) (ops.SourceSumma
 	return send[ops.SourceSummary](ctx, c, http.MethodDelete, "/v1/sources/"+url.PathEscape(name), nil)
 }
 
-// Vehicles returns a page of vehicles.
+// Vehicles returns the page of the list of vehicles that q asks for.
 func (c *Client) Vehicles(ctx context.Context, q ops.VehicleQuery) (ops.VehiclePage, error) {
 	return send[ops.VehiclePage](ctx, c, http.MethodGet, "/v1/vehicles?"+q.Values().Encode(), nil)
 }
 
-// Export writes a complete list (/v1/vehicles or /v1/audit) in one of [ops.ExportFormats].
+// Export writes a complete list to w. The parameter list is the path of the list, /v1/vehicles or
+// /v1/audit, and format is a key of [ops.ExportFormats], which Export sets in query. The other
+// parameters in query are filters. If the export breaks off, Export returns an error; w then has a
+// part of the list.
 func (c *Client) Export(ctx context.Context, w io.Writer, list string, query url.Values, format string) error {
 	query.Set("format", format)
 	return c.download(ctx, w, list+"?"+query.Encode(), ops.ExportFormats[format],
@@ -182,7 +187,7 @@ func (c *Client) AddOperator(ctx context.Context, name string) (wire.OperatorKey
 	return send[wire.OperatorKey](ctx, c, http.MethodPost, "/v1/operators", wire.OperatorRequest{Name: name})
 }
 
-// Operators returns the operators that were not removed, by name.
+// Operators returns the operators that were not removed, sorted by name.
 func (c *Client) Operators(ctx context.Context) ([]ops.OperatorSummary, error) {
 	list, err := send[wire.OperatorList](ctx, c, http.MethodGet, "/v1/operators", nil)
 	return list.Operators, err
@@ -215,7 +220,8 @@ func (c *Client) SearchAudit(ctx context.Context, query url.Values) (wire.EventL
 }
 
 // send makes an API call with body as its JSON body, and returns the decoded JSON response. If body
-// is nil, the request has no body.
+// is nil, the request has no body. If the Client has no key, send makes no call and returns an
+// error.
 func send[Out any](ctx context.Context, c *Client, method, path string, body any) (out Out, err error) {
 	where := shown(c.URL)
 	if c.Key == "" {
@@ -241,10 +247,10 @@ func send[Out any](ctx context.Context, c *Client, method, path string, body any
 	return out, nil
 }
 
-// do makes an API call and returns the response. If the status of the response is not a success, it
-// returns an error. The parameter header has further header fields of the request. If patient is
-// true, the call has no time limit; the caller sets it if the request or the response may be very
-// long.
+// do makes an API call and returns the response, whose body the caller must close. If the status of
+// the response is not a success (2xx), or if there is no response, it returns an error. The
+// parameter header has further header fields of the request. If patient is true, only ctx limits
+// the time of the call; the caller sets it if the request or the response may be very long.
 func (c *Client) do(
 	ctx context.Context, method, path string, body io.Reader, header http.Header, patient bool,
 ) (*http.Response, error) {

@@ -13,7 +13,8 @@ import (
 	"carstate/internal/ops"
 )
 
-// ReadKey returns the operator's key or the admin key in a file.
+// ReadKey returns the operator's key or the admin key in a file. If the file cannot be read or
+// holds anything else, ReadKey returns an error.
 func ReadKey(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -28,7 +29,8 @@ func ReadKey(file string) (string, error) {
 }
 
 // ReadBackupKey reads from a file the key that authenticates the backups of a service. If file is
-// "-", it reads standard input.
+// "-", it reads standard input. If the file cannot be read or holds anything else, ReadBackupKey
+// returns an error.
 func ReadBackupKey(file string) (key string, err error) {
 	in := os.Stdin
 	if file != "-" {
@@ -50,8 +52,8 @@ func ReadBackupKey(file string) (key string, err error) {
 }
 
 // ReadReceipts reads receipts of forgotten vehicles from files that `carstate forget --json` has
-// written. A file may hold several receipts, one JSON value after the other. A file without a
-// receipt is an error.
+// written. A file may hold several receipts, one JSON value after the other. A file that cannot be
+// read, a file without a receipt and a value that is not a receipt are errors.
 func ReadReceipts(files []string) (all []access.ForgetReceipt, err error) {
 	for _, name := range files {
 		f, err := os.Open(name)

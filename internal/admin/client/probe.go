@@ -9,8 +9,8 @@ import (
 )
 
 // Probe requests /healthz of the node if live is true, and otherwise /readyz. It needs no key. It
-// returns the first line of the response, or an error if the node is not healthy (/healthz) or not
-// ready (/readyz).
+// returns the first line of the response. If the node does not answer, is not healthy (/healthz) or
+// is not ready (/readyz), it returns an error.
 func (c *Client) Probe(ctx context.Context, live bool) (line string, err error) {
 	path, want := "/readyz", "ready"
 	if live {

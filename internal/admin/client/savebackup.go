@@ -12,10 +12,10 @@ import (
 
 // SaveBackup writes a backup of the service to the file with the given name. It first writes a
 // temporary file and calls verify with that file. If verify returns nil, SaveBackup gives the file
-// the final name, and returns once the name is synced to the disk. Otherwise it removes the file
-// and returns an error. It replaces an existing file only if replace is true; otherwise the error
-// is [fs.ErrExist]. The bytes of the backup are also written to the parameter meter, which shows
-// the progress.
+// the final name, and returns once the name is synced to the disk. If a step before that fails, it
+// removes the temporary file and returns an error. It replaces an existing file only if replace is
+// true; otherwise the error is [fs.ErrExist]. The bytes of the backup are also written to the
+// parameter meter, which shows the progress.
 func (c *Client) SaveBackup(
 	ctx context.Context, name string, replace bool, meter io.Writer, verify func(io.Reader) error,
 ) error {

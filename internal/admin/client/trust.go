@@ -10,8 +10,8 @@ import (
 )
 
 // Trusting returns the TLS settings of a client that trusts the system's certificates and, in
-// addition, the certificate in caFile. If caFile is "", the client trusts only the system's
-// certificates.
+// addition, the certificate in caFile. If the file cannot be read or holds no PEM certificate,
+// Trusting returns an error. If caFile is "", the client trusts only the system's certificates.
 func Trusting(caFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile == "" {
@@ -34,8 +34,9 @@ func Trusting(caFile string) (*tls.Config, error) {
 // no timeout. It is long enough for a call with a list of a million vehicles.
 const clientTimeout = 2 * time.Minute
 
-// HTTPClient returns an HTTP client with the given TLS settings. It ignores the environment's
-// proxies and follows no redirect, so that a key or a token is sent only to the service.
+// HTTPClient returns an HTTP client with the given TLS settings and the timeout clientTimeout. It
+// ignores the environment's proxies and follows no redirect, so that a key or a token is sent only
+// to the service.
 func HTTPClient(trust *tls.Config) *http.Client {
 	return &http.Client{
 		Timeout:       clientTimeout,
