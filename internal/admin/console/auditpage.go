@@ -80,7 +80,8 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 }
 
 // findEvents redirects to the page with the events that a form selects. In the URL of that page,
-// the beginning of the vehicle's hash replaces the vid, because proxies and browsers store URLs.
+// the beginning of the vehicle's hash replaces the vid, because proxies and browsers store URLs. If
+// the vid is invalid, findEvents answers with an error page.
 func (c *Console) findEvents(w http.ResponseWriter, r *http.Request, s *session) {
 	form := url.Values{}
 	for _, name := range auditFields {

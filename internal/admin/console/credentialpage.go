@@ -61,6 +61,8 @@ func credentials[S any](
 }
 
 // create returns the handler of the form that creates a credential, which the function parse reads.
+// After the operation, the handler shows the new secret. If the form or the operation is refused,
+// it answers with show.
 func (c *Console) create(
 	kind access.Kind, title string, parse func(url.Values) (access.Request, error), show listing,
 ) handler {
@@ -87,7 +89,9 @@ func (c *Console) create(
 	}
 }
 
-// rotate returns the handler of the form that gives a credential a new secret.
+// rotate returns the handler of the form that gives a credential a new secret. The handler first
+// asks for confirmation if the old secret ends at once. After the operation it shows the new
+// secret. If the form or the operation is refused, it answers with show.
 func (c *Console) rotate(kind access.Kind, title string, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		holder, ok := c.Ops.Holder(kind, r.PathValue("name"))
@@ -120,7 +124,8 @@ func (c *Console) rotate(kind access.Kind, title string, show listing) handler {
 // end returns the handler of the form that revokes or removes a credential. The handler first shows
 // the question ask on a page that asks for confirmation. After the operation it shows the text
 // notice, on the page that lists the credentials. In both texts it inserts the holder of the
-// credential: for NAME in ask, and for %s in notice.
+// credential: for NAME in ask, and for %s in notice. If the operation is refused, the handler
+// answers with show.
 func (c *Console) end(kind access.Kind, ask question, notice string, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		if holder, ok := c.Ops.Holder(kind, r.PathValue("name")); ok && !c.sure(w, s, r, ask.about(holder, kind)) {
@@ -135,7 +140,8 @@ func (c *Console) end(kind access.Kind, ask question, notice string, show listin
 	}
 }
 
-// change returns the handler of the form that changes a token or a source, except its vehicles.
+// change returns the handler of the form that changes a token or a source, except its vehicles. If
+// the form or the operation is refused, the handler answers with show.
 func (c *Console) change(kind access.Kind, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		to, err := c.changeOf(r.PostForm)
@@ -152,7 +158,7 @@ func (c *Console) change(kind access.Kind, show listing) handler {
 
 // grant returns the handler of the form that changes the vehicles of a token or a source. The form
 // selects all vehicles or gives a list of them. For a token, it can also give vehicles to add and
-// vehicles to remove.
+// vehicles to remove. If the form or the operation is refused, the handler answers with show.
 func (c *Console) grant(kind access.Kind, show listing) handler {
 	return func(w http.ResponseWriter, r *http.Request, s *session) {
 		form := r.PostForm
@@ -220,7 +226,8 @@ func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 }
 
 // expiryOf returns the time at which a token or a source will expire: as many days from now as the
-// form says, 1 to 3,650. If the form says "never", expiryOf returns the zero time.
+// form says, 1 to 3,650. If the form says "never", expiryOf returns the zero time. Any other text
+// is an error.
 func (c *Console) expiryOf(form url.Values) (time.Time, error) {
 	if form.Get("days") == "never" {
 		return time.Time{}, nil
@@ -326,7 +333,7 @@ func (c *Console) showSecret(w http.ResponseWriter, s *session, title string, of
 }
 
 // once reports whether a form is submitted for the first time. If not, it answers the request with
-// an error.
+// an error page with the status 409.
 func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, kind access.Kind) bool {
 	if c.sessions.first(r.PostForm.Get("mark")) {
 		return true
@@ -337,7 +344,8 @@ func (c *Console) once(w http.ResponseWriter, r *http.Request, s *session, kind 
 	return false
 }
 
-// overlapOf parses the number of hours for which a replaced secret stays valid.
+// overlapOf returns the time for which a replaced secret stays valid. The form gives it as a number
+// of hours, from 0 to [access.MaxOverlap]. Any other text is an error.
 func overlapOf(form url.Values) (time.Duration, error) {
 	hours, err := strconv.Atoi(form.Get("overlap"))
 	d := time.Duration(hours) * time.Hour

@@ -11,7 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Limits of the curves of vehicles.
+// Limits of the curves of vehicles. A scan reads the retained samples of one vehicle, to draw its
+// curve or its strip.
 const (
 	maxScans  = 2 // concurrent scans
 	maxStrips = 1 // concurrent scans for strips
@@ -49,8 +50,9 @@ func classOf(v vehicle.DrivingVerdict) string {
 }
 
 // note adds one point to the curve: the newest speed in the state s, with its driving verdict. If
-// the state has no speed, or none that is newer than the last point, note adds nothing. It also
-// updates the curve of the throttle sensors.
+// the state has no speed, or none that is newer than the last point, note adds nothing. If there
+// are more than maxPoints points, it drops the oldest quarter of them. It also updates the curve of
+// the throttle sensors.
 func (k *curve) note(s *vehicle.State) {
 	k.throttle.note(s)
 	speed := s.Latest[vehicle.Speed]
@@ -113,7 +115,8 @@ var classNames = map[string]string{
 // the verdict did not change.
 const maxSpells = 12
 
-// view returns the last hour of the curve, up to its newest reading, as the page shows it.
+// view returns the last hour of the curve, up to its newest reading, as the page shows it. If this
+// hour has fewer than two points, the view has nothing to draw.
 func (k *curve) view() curveView {
 	v := curveView{Throttle: k.throttle.view(), Since: k.since, All: k.all, Failed: k.failed,
 		Damaged: k.damaged, Busy: k.busy, Nothing: !k.all && !k.since.Before(k.begun)}

@@ -131,8 +131,9 @@ func TestCurveGapsAndBounds(t *testing.T) {
 	}
 }
 
-// FuzzForms checks that every form is either accepted, or refused in one line that does not repeat
-// the form.
+// FuzzForms checks that a text of vids is either parsed into a list with at least one vehicle, or
+// refused in one line. It also checks that localPath returns only paths on this server, without
+// characters that end a path or separate its parts, except slashes.
 func FuzzForms(f *testing.F) {
 	f.Add("A, B\nC", "/tokens")
 	f.Add("a-b\x00", "//evil")

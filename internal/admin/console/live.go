@@ -32,7 +32,8 @@ const unknownYet = "?unknown"
 
 // serveLive keeps a page up to date: it sends the changed parts of the page as server-sent events.
 // The function render returns all parts of the page. serveLive ends when the browser disconnects,
-// the session ends, the console is closed, or render returns errAnotherPage. It also ends after
+// the session ends, the console is closed, or render returns errAnotherPage. Any other error of
+// render is logged, and the page is rendered again after LiveEvery. serveLive also ends after
 // streamLife; the browser then connects again. If too many live pages are open, serveLive answers
 // with the status 503.
 func (c *Console) serveLive(

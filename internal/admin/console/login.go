@@ -8,7 +8,8 @@ import (
 	"carstate/internal/access"
 )
 
-// showLogin answers with the login page in place of the requested page.
+// showLogin answers with the login page, in place of the requested page, and with the given status.
+// The text problem says why a login failed; if it is "", the page shows no problem.
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
 	next := localPath(r.PostForm.Get("next")) // not empty after a login with a wrong key
 	if page := strings.TrimPrefix(r.URL.Path, rootOf(r)); r.Method == http.MethodGet && page != "/login" {

@@ -115,7 +115,8 @@ func (m *Monitor) readMetrics() {
 	}
 }
 
-// flow returns the latest metrics and the rates over the last minute.
+// flow returns the latest metrics and the rates over the last minute. Before the metrics are first
+// read, it returns throughput.None and no rates.
 func (m *Monitor) flow() (now throughput.Figures, r throughput.Rates) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -44,8 +44,8 @@ func TestCountFleet(t *testing.T) {
 	}
 }
 
-// TestMonitor_RestsAfterASlowCount checks that a fleet that takes long to count is not counted
-// again for every reader.
+// TestMonitor_RestsAfterASlowCount checks that the fleet is counted again once the latest count is
+// a second old or, if that count took longer than 50 ms, once it is 20 times as old as it took.
 func TestMonitor_RestsAfterASlowCount(t *testing.T) {
 	c := testkit.NewClock(noon)
 	m := NewMonitor(fleet.New(), prometheus.NewRegistry(), time.Minute, c.Now)

@@ -42,14 +42,15 @@ func (c choice) operators(all []ops.OperatorSummary) []ops.OperatorSummary {
 	return all
 }
 
-// operatorRequest parses the form of a new operator.
+// operatorRequest parses the form of a new operator. The error is always nil, because package ops
+// checks the name.
 func operatorRequest(form url.Values) (access.Request, error) {
 	return access.Request{Kind: access.OperatorKind, Name: strings.TrimSpace(form.Get("name"))}, nil
 }
 
 // rotateAdminKey replaces the admin key, after the caller has confirmed it. Only a caller who has
-// logged in with the admin key may do this. The operation also ends the caller's session, because
-// the key of the session is no longer valid.
+// logged in with the admin key may do this; for any other caller, the page says so. The operation
+// also ends the caller's session, because the key of the session is no longer valid.
 func (c *Console) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
 	if s.who.Admin && !c.sure(w, s, r, replaceKey) {
 		return

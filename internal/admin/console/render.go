@@ -32,7 +32,8 @@ type page struct {
 	DocsURL string // the documentation of the queries
 }
 
-// show answers with the page of this name and the data p.
+// show answers with the page of this name and the data p. If the page cannot be rendered, the
+// status is 500, and the reason is logged.
 func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
 	p.Version, p.Program, p.DocsURL = assetVersion, c.Version, c.DocsURL
 	var b bytes.Buffer
@@ -57,7 +58,8 @@ func (c *Console) showTo(w http.ResponseWriter, s *session, status int, name str
 }
 
 // showForm is like showTo, for a page with a form or a list. If the form was submitted or the list
-// was requested, and this was refused, the parameter err says why. Otherwise, err is nil.
+// was requested, and this was refused, the parameter err says why, and the status is that of
+// statusOf. Otherwise, err is nil, and the status is 200.
 func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name string, p page) {
 	status := http.StatusOK
 	if err != nil {
@@ -66,7 +68,8 @@ func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name st
 	c.showTo(w, s, status, name, p)
 }
 
-// fail answers with a page that says what went wrong.
+// fail answers with a page that says what went wrong: the text of err. The status is that of
+// statusOf.
 func (c *Console) fail(w http.ResponseWriter, s *session, title string, err error) {
 	c.showForm(w, s, err, "failed", page{Title: title})
 }
@@ -134,7 +137,8 @@ func refill(form url.Values) url.Values {
 	return again
 }
 
-// pageNumber returns the requested page of a list, counting from 1.
+// pageNumber returns the requested page of a list, counting from 1. If the URL gives no page, or
+// none from 1 to 1,000,000, the result is 1.
 func pageNumber(r *http.Request) int {
 	n, err := strconv.Atoi(r.URL.Query().Get("page"))
 	if err != nil || n < 1 || n > 1_000_000 {

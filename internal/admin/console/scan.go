@@ -16,8 +16,9 @@ const (
 )
 
 // curve makes the curve of a vehicle by calling scan. At most maxScans of these calls run at the
-// same time; the others wait. If the wait takes longer than scanTime, curve returns an empty curve
-// with the field busy set.
+// same time; the others wait. The wait and the scan together take at most scanTime. If the wait
+// takes longer than that, or ctx ends during the wait, curve returns an empty curve with the field
+// busy set.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()

@@ -87,7 +87,8 @@ func rootOf(r *http.Request) string {
 	return ""
 }
 
-// at returns the path of a page in this session.
+// at returns the path of a page in this session. The parameter page is the path of the page without
+// the session's root, such as "/tokens".
 func (n *session) at(page string) string { return n.root + strings.TrimSuffix(page, "/") }
 
 // begin starts a session, sets its cookie, and returns the session. It first ends the sessions that

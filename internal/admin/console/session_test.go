@@ -225,8 +225,8 @@ func TestSessionEnds(t *testing.T) {
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 }
 
-// TestSessionsAreBounded checks that one operator cannot end another operator's sessions, and that
-// the sessions that were not used for the longest time end first.
+// TestSessionsAreBounded checks that an operator who logs in more than maxOwn times ends only his
+// own sessions, and that the sessions that were not used for the longest time end first.
 func TestSessionsAreBounded(t *testing.T) {
 	f := newFixture(t)
 	ada, key, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, noon)

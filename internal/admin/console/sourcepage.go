@@ -58,7 +58,9 @@ func (c *Console) showSources(w http.ResponseWriter, r *http.Request, s *session
 	c.showForm(w, s, err, "sources", page{Title: "Sources", Section: "sources", Data: v})
 }
 
-// showSource answers with the page of the source whose name is in the path.
+// showSource answers with the page of the source whose name is in the path. If there is no such
+// source, it answers with the list of sources and the problem. The parameters problem and form are
+// those of a listing.
 func (c *Console) showSource(w http.ResponseWriter, r *http.Request, s *session, problem error, form url.Values) {
 	source, err := c.Ops.Source(r.PathValue("name"))
 	if err != nil {

@@ -30,7 +30,8 @@ type stripView struct {
 }
 
 // hour answers with the strip of a vehicle, the small chart of its last hour, as HTML. The browser
-// puts the strip into the list. If the vehicle has no state, the body is empty.
+// puts the strip into the list. If the vehicle has no state, the body is empty. If the vid is
+// invalid or the state cannot be read, the body is one line with the reason.
 func (c *Console) hour(w http.ResponseWriter, r *http.Request, _ *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {
@@ -47,7 +48,9 @@ func (c *Console) hour(w http.ResponseWriter, r *http.Request, _ *session) {
 	_, _ = w.Write([]byte(html)) // the client may have disconnected
 }
 
-// strip returns the strip of a vehicle as HTML, or "" if the vehicle has no state.
+// strip returns the strip of a vehicle as HTML, or "" if the vehicle has no state. If the wait for
+// other strips takes longer than stripWait, or ctx ends during the wait, the strip only says that
+// the samples were not read. If the state cannot be read, strip returns an error.
 func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	waiting, cancel := context.WithTimeout(ctx, stripWait)
 	defer cancel()

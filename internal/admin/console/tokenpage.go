@@ -81,7 +81,9 @@ func (c *Console) showTokens(w http.ResponseWriter, r *http.Request, s *session,
 	c.showForm(w, s, err, "tokens", page{Title: "Tokens", Section: "tokens", Data: v})
 }
 
-// showToken answers with the page of the token whose ID is in the path.
+// showToken answers with the page of the token whose ID is in the path. If there is no such token,
+// it answers with the list of tokens and the problem. The parameters problem and form are those of
+// a listing.
 func (c *Console) showToken(w http.ResponseWriter, r *http.Request, s *session, problem error, form url.Values) {
 	token, err := c.Ops.Token(r.PathValue("name"))
 	if err != nil {
@@ -95,8 +97,9 @@ func (c *Console) showToken(w http.ResponseWriter, r *http.Request, s *session, 
 // expiring is a token or a source.
 type expiring interface{ State(now time.Time) string }
 
-// stateOf returns the state of a token or a source: "active", "expiring", "expired" or "revoked". A
-// credential is expiring if it will expire within expiringSoon.
+// stateOf returns the state of a token or a source at the time now: "active", "expiring", "expired"
+// or, for a token, "revoked", for a source, "removed". A credential is expiring if it will expire
+// within expiringSoon.
 func stateOf(credential expiring, now time.Time) string {
 	state := credential.State(now)
 	if state == "active" && credential.State(now.Add(expiringSoon)) != state {

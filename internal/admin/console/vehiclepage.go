@@ -104,9 +104,11 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request, s *session
 	})
 }
 
-// vehicleView returns the data of the page of a vehicle. The parameter past points to the curve that
-// the open page shows; it is nil for a new page. If that curve does not suit the vehicle's state,
-// vehicleView reads the retained samples and replaces it. Otherwise, it adds the newest readings.
+// vehicleView returns the data of the page of a vehicle. If the vehicle has no state, the field
+// Known is false, and the error is nil. The parameter past points to the curve that the open page
+// shows; it is nil for a new page. If that curve does not show the right sensors for the vehicle's
+// state (see [curve.shows]), vehicleView reads the retained samples and replaces it. Otherwise, it
+// adds the newest readings.
 func (c *Console) vehicleView(ctx context.Context, id vehicle.ID, past **curve) (vehicleView, error) {
 	v := vehicleView{VID: id}
 	record, s, err := c.Ops.Vehicle(ctx, id)
@@ -150,7 +152,7 @@ var outcomeWords = map[string]string{
 }
 
 // forget handles the form by which an operator forgets a vehicle. The operator must have typed the
-// vid into the form as a confirmation.
+// vid into the form as a confirmation; otherwise nothing is forgotten.
 func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 	switch {
