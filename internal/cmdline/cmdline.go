@@ -34,7 +34,8 @@ func Texts(text string) kong.Option {
 }
 
 // Sections splits a text into sections and returns them by name. Each section begins after a line
-// "## NAME" and ends before the next such line. White space at its ends is removed.
+// "## NAME" and ends before the next such line. White space at its ends is removed. Text before the
+// first section has the name "".
 func Sections(text string) map[string]string {
 	sections := make(map[string]string)
 	for section := range strings.SplitSeq("\n"+text, "\n## ") {

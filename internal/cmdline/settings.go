@@ -39,11 +39,12 @@ type setting struct {
 const maxConfigFile = 1 << 20
 
 // LoadSettings returns the settings of the selected command. It reads the configuration file that
-// the flag fileFlag names, and checks each setting in the file against the flags of the command. It
-// then registers the settings with the parser. If the flag names no file, LoadSettings only returns
-// settings without values from a file. If the file cannot be read or a line is wrong, it returns an
-// error. LoadSettings must be called by the command's method BeforeResolve, because the parser
-// looks for values after that. The flags in except, which select an action, are not settings.
+// the flag fileFlag names, and checks each setting in the file against the flags of the command,
+// which must have fileFlag. It then registers the settings with the parser. If the flag names no
+// file, LoadSettings only returns settings without values from a file. If the file cannot be read
+// or a line is wrong, it returns an error. LoadSettings must be called by the command's method
+// BeforeResolve, because the parser looks for values after that. The flags in except, which select
+// an action, are not settings.
 func LoadSettings(given *kong.Context, fileFlag string, except []string) (Settings, error) {
 	s := Settings{except: except}
 	command := given.Selected()

@@ -66,8 +66,10 @@ func TestUnknownSetting(t *testing.T) {
 	}
 }
 
-// FuzzConfigFile checks that any file is either parsed or rejected with an error of one line. The
-// error must give the number of the wrong line and quote nothing of it.
+// FuzzConfigFile checks that any file is either parsed or rejected with an error that begins with
+// the number of the wrong line. So that it cannot repeat much of the file, the error has at most
+// 100 bytes and no control characters. A name and its value must come from the line whose number
+// the setting has.
 func FuzzConfigFile(f *testing.F) {
 	f.Add("max-age = 5m\n# why\n\nroles=query,ingest")
 	f.Add("a = b\r\na = c")
