@@ -77,7 +77,7 @@ func (p *Progress) Add(n int) {
 func (p *Progress) Done() int { return p.done }
 
 // End finishes the progress bar, so that other text can be written to the terminal. If complete is
-// false, the bar keeps its last value.
+// false, the bar keeps its last value. If there is no bar, End does nothing.
 func (p *Progress) End(complete bool) {
 	if p.bar == nil {
 		return
