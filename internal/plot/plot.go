@@ -49,7 +49,7 @@ func NewScale(low, high, from, to float64, log bool) Scale {
 }
 
 // At returns the position of a value on the axis. A value beyond an end of the scale has a position
-// beyond that end.
+// beyond that end, and so has a value of 0 or less on a logarithmic scale.
 func (s *Scale) At(v float64) float64 {
 	if s.log {
 		v = math.Log10(max(v, math.SmallestNonzeroFloat64))
@@ -61,7 +61,7 @@ func (s *Scale) At(v float64) float64 {
 func (s *Scale) Top() float64 { return s.Ticks[len(s.Ticks)-1] }
 
 // roundStep returns the smallest number that is at least v and is 1, 2, 3 or 5 times a power of
-// ten.
+// ten. The parameter v must be above 0.
 func roundStep(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, n := range []float64{1, 2, 3, 5} {
