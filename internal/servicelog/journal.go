@@ -18,7 +18,8 @@ var levelOf = regexp.MustCompile(`\blevel"?[=:]"?(DEBUG|INFO|WARN|ERROR)`)
 var priorities = map[string]string{"DEBUG": "<7>", "INFO": "<6>", "WARN": "<4>", "ERROR": "<3>"}
 
 // Write writes one log line after the prefix for its priority, such as "<6>". Each call must have
-// exactly one line, as the calls of slog's handlers do.
+// exactly one line, as the calls of slog's handlers do. A line without a level in its first 100
+// bytes gets the priority of INFO.
 func (j journal) Write(line []byte) (int, error) {
 	priority := priorities["INFO"]
 	if m := levelOf.FindSubmatch(line[:min(len(line), 100)]); m != nil {
