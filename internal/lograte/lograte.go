@@ -26,8 +26,9 @@ type Warning struct {
 	suppressed int // lines left out since the last line
 }
 
-// Log logs the warning. If the limit is reached, Log only counts the warning. If warnings were left
-// out since the previous line, the logged line contains their number (times_since_last_line).
+// Log logs the warning at level WARN. If the limit is reached, Log only counts the warning. If
+// warnings were left out since the previous line, the logged line contains their number
+// (times_since_last_line).
 func (w *Warning) Log(log *slog.Logger, text string, args ...any) {
 	w.mu.Lock()
 	now := time.Now()
