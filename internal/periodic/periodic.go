@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Every returns an iterator for a loop whose body runs after each interval d until ctx ends. If the
-// loop body takes longer than d, the ticks that it misses are dropped.
+// Every returns an iterator for a loop whose body runs after each interval d until ctx ends. The
+// interval must be above 0. If the loop body takes longer than d, the ticks that it misses are
+// dropped.
 func Every(ctx context.Context, d time.Duration) func(yield func() bool) {
 	return func(yield func() bool) {
 		tick := time.NewTicker(d)
