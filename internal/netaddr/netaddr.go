@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// Valid reports whether s has the form host:port with a number as the port. The host may be empty.
+// Valid reports whether s has the form host:port with a number from 0 to 65535 as the port. The
+// host may be empty, and is not checked.
 func Valid(s string) bool {
 	_, port, err := net.SplitHostPort(s)
 	if err != nil {
