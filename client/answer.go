@@ -101,7 +101,8 @@ var statuses = map[Status]string{Fail: "fail", Succeed: "succeed"}
 // Unknown reports whether the status is not one of the constants.
 func (s Status) Unknown() bool { return statuses[s] == "" }
 
-// String returns the name of the status.
+// String returns the name of the status, such as "succeed". For an unknown status, it returns the
+// text that the service sent, in quotes after the words "unknown status".
 func (s Status) String() string { return nameOf(s, statuses, "status") }
 
 // DrivingState is how a vehicle drives. It is one of the constants of this type, or any other text
@@ -123,7 +124,8 @@ var drivingStates = map[DrivingState]string{
 // the service sent.
 func (s DrivingState) Unknown() bool { return drivingStates[s] == "" }
 
-// String returns the name of the state.
+// String returns the name of the state, such as "traffic jam". For an unknown state, it returns the
+// text that the service sent, in quotes after the words "unknown driving state".
 func (s DrivingState) String() string { return nameOf(s, drivingStates, "driving state") }
 
 // ThrottleState is the state of a throttle system. It is one of the constants of this type, or any
@@ -142,7 +144,8 @@ var throttleStates = map[ThrottleState]string{ThrottleAnomaly: "throttle anomaly
 // the service sent.
 func (s ThrottleState) Unknown() bool { return throttleStates[s] == "" }
 
-// String returns the name of the state.
+// String returns the name of the state, such as "throttle normal". For an unknown state, it returns
+// the text that the service sent, in quotes after the words "unknown throttle state".
 func (s ThrottleState) String() string { return nameOf(s, throttleStates, "throttle state") }
 
 // Reason is why there is no answer. It is one of the constants of this type, or any other text that
@@ -165,7 +168,8 @@ var reasons = map[Reason]string{
 	ReasonNotDriving: "the vehicle is not driving (not_driving)",
 }
 
-// String returns an explanation of the reason.
+// String returns an explanation of the reason. For a reason that is not one of the constants, it
+// returns the text that the service sent, in quotes after the words "unknown reason".
 func (r Reason) String() string { return nameOf(r, reasons, "reason") }
 
 // nameOf returns the name of a value from the map names. If the map does not contain the value,
@@ -178,7 +182,8 @@ func nameOf[T ~string](value T, names map[T]string, kind string) string {
 }
 
 // quote returns a text from the service in quotes, with escapes for all characters that are not
-// printable ASCII, so that it is safe for a terminal. It first shortens the text to 64 bytes.
+// printable ASCII, so that it is safe for a terminal. Of a text of more than 64 bytes, it returns
+// only the first 64, and an ellipsis after the quotes.
 func quote(s string) string {
 	const most = 64
 	if len(s) > most {

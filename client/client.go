@@ -28,7 +28,8 @@ type Client struct {
 type Option func(*Client)
 
 // WithHTTPClient makes the client send its requests through a copy of h, for example to have other
-// certificates, a proxy or another timeout. Redirects are never followed, whatever h says.
+// certificates, a proxy or another timeout. If h has no Timeout, only the context limits the time
+// of an attempt. Redirects are never followed, whatever h says.
 func WithHTTPClient(h *http.Client) Option {
 	return func(c *Client) {
 		own := *h
@@ -104,8 +105,10 @@ const (
 )
 
 // CarDrivingState asks whether the vehicle drives normally, slowly, or is in a traffic jam. vid is
-// the vehicle's id: letters and digits. If the service has no answer about the vehicle, the error
-// is nil, and [Answer.Answered] returns false. Every error is an [*Error].
+// the vehicle's id, 1 to 256 letters and digits; the service refuses any other text, with
+// [ErrInvalidRequest]. If the service has no answer about the vehicle, the error is nil, and
+// [Answer.Answered] returns false. If ctx ends before there is an answer, the error matches the
+// error of ctx. Every error is an [*Error].
 func (c *Client) CarDrivingState(ctx context.Context, vid string) (DrivingAnswer, error) {
 	r, err := c.ask(ctx, drivingPath, vid)
 	if err != nil {
@@ -115,8 +118,10 @@ func (c *Client) CarDrivingState(ctx context.Context, vid string) (DrivingAnswer
 }
 
 // ThrottleSystem asks whether the throttle system of the vehicle is normal or has an anomaly. vid
-// is the vehicle's id: letters and digits. If the service has no answer about the vehicle, the
-// error is nil, and [Answer.Answered] returns false. Every error is an [*Error].
+// is the vehicle's id, 1 to 256 letters and digits; the service refuses any other text, with
+// [ErrInvalidRequest]. If the service has no answer about the vehicle, the error is nil, and
+// [Answer.Answered] returns false. If ctx ends before there is an answer, the error matches the
+// error of ctx. Every error is an [*Error].
 func (c *Client) ThrottleSystem(ctx context.Context, vid string) (ThrottleAnswer, error) {
 	r, err := c.ask(ctx, throttlePath, vid)
 	if err != nil {
@@ -167,7 +172,8 @@ const (
 // ask sends a query, and sends it again after an error that may be transient. It returns the parsed
 // answer of the first attempt that succeeds. It returns the last error, always an [*Error], if
 // another attempt cannot help, if maxTries attempts have failed, or if the next attempt would begin
-// too late: after the time set by [WithPatience], or after the deadline of ctx.
+// too late: after the time set by [WithPatience], or after the deadline of ctx. If ctx ends during
+// a wait, ask returns the last error at once, which then also matches the error of ctx.
 func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	if c.base == "" {
 		return nil, &Error{
@@ -214,7 +220,8 @@ func (e *Error) delay(try int) (wait, spread time.Duration) {
 	return 0, 0
 }
 
-// once sends a query once and returns the parsed answer.
+// once sends a query once and returns the parsed answer. If there is no valid answer with at most
+// maxBody bytes, it returns an error.
 func (c *Client) once(ctx context.Context, path, vid string) (*result, *Error) {
 	query := url.Values{"access_token": {c.token()}, "vid": {vid}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path+"?"+query.Encode(), nil)

@@ -87,9 +87,9 @@ func isBroken(err error) bool {
 	return ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// oneLine returns a text from the service or a library as one line of printable characters,
-// shortened to 500 bytes. It first removes all other characters, because they may hide the token.
-// Then it calls redact, which removes the token. It shortens the text last, because redact would
+// oneLine returns a text from the service or a library as one line of printable characters. It
+// first removes all other characters, because they may hide the token. Then it calls redact, which
+// removes the token. Last, it cuts a text of more than 500 bytes and adds an ellipsis; redact would
 // not find a token that was cut off.
 func oneLine(s string, redact func(string) string) string {
 	const most = 500

@@ -171,8 +171,8 @@ func TestRetries_WhenAndHowOften(t *testing.T) {
 	}
 }
 
-// TestJitter_SpreadsRetries checks that clients that were refused at the same time do not retry at
-// the same time.
+// TestJitter_SpreadsRetries checks that 50 clients that were refused at the same time retry at 45
+// or more different times.
 func TestJitter_SpreadsRetries(t *testing.T) {
 	for name, first := range map[string]step{
 		"429": failure(429, "Retry-After: 20"), "connection": breaks(refusedDial), "gateway": says(502, ""),
