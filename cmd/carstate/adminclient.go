@@ -166,7 +166,8 @@ type sureFlag struct {
 // asks reports whether the command asks for confirmation: only on a terminal, and without --yes.
 func (f sureFlag) asks() bool { return !f.Yes && term.Terminal(os.Stdin) != nil }
 
-// sure asks the user at a terminal a question, and returns an error unless the answer is yes.
+// sure asks the user at a terminal a question. It returns an error if the answer is not yes, or if
+// ctx ends first. If the command does not ask (see asks), sure returns nil.
 func (f sureFlag) sure(ctx context.Context, w streams, format string, args ...any) error {
 	if !f.asks() {
 		return nil
@@ -174,8 +175,8 @@ func (f sureFlag) sure(ctx context.Context, w streams, format string, args ...an
 	return term.Confirm(ctx, os.Stdin, w.err, fmt.Sprintf(format, args...))
 }
 
-// parseVehicles parses the value of a flag that selects vehicles: "all", a list of vehicle ids
-// "VID,VID", or "@FILE", the name of a file with one vehicle id on each line.
+// parseVehicles parses the value of a flag that selects vehicles: "all", or a list as for
+// parseVIDs. Any other value is an error.
 func parseVehicles(s string) (access.Vehicles, error) {
 	if s == "all" {
 		return access.AllVehicles(), nil
@@ -188,7 +189,8 @@ func parseVehicles(s string) (access.Vehicles, error) {
 }
 
 // parseVIDs parses a list of vehicle ids: "VID,VID", or "@FILE", the name of a file with one
-// vehicle id on each line.
+// vehicle id on each line. Empty lines of the file are skipped. If the file cannot be read, an id
+// is invalid, or there is no id, parseVIDs returns an error.
 func parseVIDs(s string) ([]vehicle.ID, error) {
 	where, parts := "vehicle", strings.Split(s, ",")
 	if name, ok := strings.CutPrefix(s, "@"); ok {
@@ -218,7 +220,7 @@ func parseVIDs(s string) ([]vehicle.ID, error) {
 
 // lifetime parses the value of --expires: "never", a number of days such as 90d, or a duration such
 // as 12h. It returns the time of expiry, which is now plus that duration. For "never", it returns
-// the zero time.
+// the zero time. Any other value, and one that is not above 0, is an error.
 func lifetime(s string, now time.Time) (time.Time, error) {
 	if s == "never" {
 		return time.Time{}, nil
@@ -232,7 +234,7 @@ func lifetime(s string, now time.Time) (time.Time, error) {
 
 // overlap parses the value of --overlap, and returns the time for which a replaced secret stays
 // valid, 0 to 90 days. The value is a number of days such as 7d, or a duration in whole seconds
-// such as 24h.
+// such as 24h. Any other value is an error.
 func overlap(s string) (time.Duration, error) {
 	d, ok := span(s)
 	if !ok || access.CheckOverlap(d) != nil || d%time.Second != 0 {
@@ -243,7 +245,7 @@ func overlap(s string) (time.Duration, error) {
 }
 
 // span parses a number of days such as 90d, at most 36,500 days, or a duration such as 12h, and
-// returns it as a duration. The result ok is false if s is neither. A duration may be negative.
+// returns it as a duration. Both may be negative. The result ok is false if s is neither.
 func span(s string) (d time.Duration, ok bool) {
 	var days int
 	if n, err := fmt.Sscanf(s, "%dd", &days); err == nil && n == 1 && fmt.Sprintf("%dd", days) == s {

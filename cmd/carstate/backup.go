@@ -27,7 +27,9 @@ type backupCommand struct {
 	JSON   bool   `name:"json" help:"Print the content of the backup as one JSON value and nothing else."`
 }
 
-// Run writes a backup to a file. With --verify, Run takes no backup, but checks an existing file.
+// Run writes a backup to a file. If the file exists, it is replaced only with --force. If the name
+// is that of a directory, the file is created there, with a name that contains the time. With
+// --verify, Run takes no backup, but checks an existing file.
 func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if c.Verify {
 		return c.verify(w)
@@ -93,7 +95,8 @@ type restoreCommand struct {
 	JSON            bool     `name:"json" help:"Print the result as one JSON value and nothing else."`
 }
 
-// Run restores a backup.
+// Run restores a backup. It first checks the whole file. If receipts of forgotten vehicles are
+// given, it forgets these vehicles before the restore.
 func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	admin, err := c.client()
 	if err != nil {

@@ -171,7 +171,8 @@ func (f *serveFlags) has(role string) bool {
 }
 
 // syncInterval parses the value of --sync-interval, a duration of at least 1 ms, or "always". For
-// "always" it returns 0, which means that data is synced to the disk before it is acknowledged.
+// "always" it returns 0, which means that data is synced to the disk before it is acknowledged. Any
+// other value is an error.
 func (f *serveFlags) syncInterval() (time.Duration, error) {
 	if f.SyncInterval == "always" {
 		return 0, nil
@@ -183,8 +184,10 @@ func (f *serveFlags) syncInterval() (time.Duration, error) {
 	return d, nil
 }
 
-// node returns the configuration of a node from these flags, or an error if the flags are wrong or
-// do not suit the data directory. The parameter log is the node's logger, and level is its level.
+// node returns the configuration of a node from these flags. It returns an error if the flags are
+// wrong, if the data directory has a format that this version cannot read or another number of
+// partitions, or if it holds the records of one machine although --nats is given without
+// --nats-fresh. The parameter log is the node's logger, and level is its level.
 func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, error) {
 	if err := f.validate(); err != nil {
 		return node.Config{}, err

@@ -29,7 +29,8 @@ type demoCommand struct {
 	nodeFlags
 }
 
-// Run runs the demo until a signal ends it.
+// Run runs the demo until a signal ends it. If the demo cannot start, or its node fails, Run
+// returns an error.
 func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	f := &serveFlags{storeFlags{DataDir: c.DataDir}, c.nodeFlags}
 	fleet := demo.Fleet(c.Fleet, c.WithoutPositions)

@@ -18,7 +18,8 @@ type healthCommand struct {
 	Timeout   time.Duration `default:"5s" help:"How long to wait for the answer, such as 5s (${default})."`
 }
 
-// Run requests the probe once. It prints the first line of the response, or returns it as an error.
+// Run requests the probe once. It prints the first line of the response if the node is healthy or
+// ready. Otherwise, and if there is no response within --timeout, it returns an error.
 func (c *healthCommand) Run(ctx context.Context, w streams) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()

@@ -16,6 +16,7 @@ type helpCommand struct {
 }
 
 // Run prints the help of a command and ends the program, as the flag --help of that command does.
+// If there is no such command, Run returns a usage error.
 func (c *helpCommand) Run(given *kong.Context) error {
 	_, err := given.Kong.Parse(append(slices.Clone(c.Command), "--help"))
 	if errors.Is(err, syscall.EPIPE) {

@@ -75,8 +75,8 @@ func (f *queryFlags) ask(w streams, query func(*client.Client) (client.Answer, f
 // for a retry. It is short, because a person at a terminal waits.
 const queryPatience = 10 * time.Second
 
-// service returns a client of the service that the flags select. It returns an error if there is no
-// token.
+// service returns a client of the service that the flags select. If there is no token, or the
+// certificate of --ca cannot be used, it returns an error.
 func (f *queryFlags) service() (*client.Client, error) {
 	if f.Token == "" {
 		return nil, usageError("there is no access token: set CARSTATE_TOKEN, or give --token (`carstate token " +

@@ -56,7 +56,7 @@ func (r *reloader) reload() {
 
 // readAgain reads the settings of serve again, as at the start: from the command line args, the
 // environment and the configuration file. It returns the configuration of the node, and each
-// setting as text, by the name of its flag.
+// setting as text, by the name of its flag. If a setting is wrong, it returns an error.
 func readAgain(args []string) (node.Config, map[string]string, error) {
 	var cmds commands
 	parser, err := kong.New(&cmds, kong.Name("carstate"), kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"), settings,

@@ -51,8 +51,9 @@ type commands struct {
 // parser panics with this value, and the function run recovers from the panic.
 type exited int
 
-// run runs one command line and returns the exit code. It writes an error to stderr in one line. If
-// a flag or an argument is wrong, it adds a second line that says how to get help.
+// run runs one command line and returns the exit code, one of the constants such as exitOK. It
+// writes an error to stderr in one line. If a flag or an argument is wrong, it adds a second line
+// that says how to get help. Without arguments, it runs the command help.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -32,7 +32,9 @@ func (c *serveCommand) BeforeResolve(given *kong.Context) (err error) {
 	return err
 }
 
-// Run runs a node until a signal ends it.
+// Run runs a node until a signal ends it; then the error is nil, unless the node cannot end in
+// order. If the node cannot start or fails, Run returns the error. With --check, Run only checks
+// the settings and runs no node.
 func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) error {
 	if c.Check {
 		return c.check(w, given)

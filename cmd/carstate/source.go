@@ -84,7 +84,8 @@ func unknownSignals(strict bool) string {
 	return "ignored"
 }
 
-// lastRefused returns a text that says when and why a sample of a source was last refused.
+// lastRefused returns a text that says when and why the key or a sample of a source was last
+// refused. If neither ever was, it returns "-".
 func lastRefused(s ops.SourceActivity) string {
 	if s.LastRefusedAt == nil {
 		return "-"
