@@ -65,8 +65,9 @@ func main() {
 	}
 }
 
-// run implements the command. It measures the parts that args name, prints the results to
-// stdout and reports progress on stderr.
+// run implements the command, with the flags in args. It measures the chosen parts, prints the
+// results to stdout and reports progress on stderr. After each part, it saves the documents. If a
+// part fails, run returns the error and measures no further part.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	defer must.Catch(&err)
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)

@@ -14,9 +14,10 @@ import (
 // the output of `go test`, without the prefix "Benchmark" and the number of processors.
 type Results map[string]map[string][]float64
 
-// Run runs the benchmarks of a package that match pattern. The parameter pkg is the package's
-// directory in carstate's module, and rounds is the number of times that each benchmark runs. The
-// current directory is that of the bench.
+// Run runs the benchmarks of a package whose names match the regular expression pattern. The
+// parameter pkg is the package's directory in carstate's module, and rounds is the number of times
+// that each benchmark runs. The current directory must be bench, which is beside that module's
+// packages. It is an error if `go test` fails, or if no benchmark matches.
 func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) {
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-count", strconv.Itoa(rounds),
 		"-timeout", "1h", "./"+pkg)
@@ -33,7 +34,8 @@ func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) 
 	return results, nil
 }
 
-// Version returns the version of the checkout, from its tags and its commit.
+// Version returns the version of the checkout, from its tags and its commit, or "unknown" if git
+// fails.
 func Version(ctx context.Context) string {
 	described, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output()
 	if err != nil {
@@ -43,7 +45,7 @@ func Version(ctx context.Context) string {
 }
 
 // parse reads the result lines of `go test`: name, number of iterations, and then pairs of a value
-// and its unit.
+// and its unit. It ignores all other lines.
 func parse(out string) Results {
 	results := make(Results)
 	for line := range strings.Lines(out) {

@@ -2,8 +2,9 @@
 // depth of calls, as [testing.T.Fatal] ends a test. Nothing can be done about such an error but to
 // clean up and report it, so the functions in between need not return it.
 //
-// [Do], [Get] and [Fail] may be called only in a goroutine in which a function has deferred [Catch],
-// or in [Caught]. Functions that retry, or whose errors are expected, return them as usual.
+// [Do], [Get] and [Fail] may be called only in a goroutine in which a function has deferred
+// [Catch], or in [Caught]. Functions that retry, or whose errors are expected, return their errors
+// as results.
 package must
 
 import (
@@ -14,7 +15,7 @@ import (
 // failure is the value with which the functions of this package panic.
 type failure struct{ err error }
 
-// Do ends the measurement with the errors that are not nil, if there are any.
+// Do ends the measurement if any of the errors is not nil. If there are several, they are joined.
 func Do(errs ...error) {
 	if err := errors.Join(errs...); err != nil {
 		if len(errs) == 1 {
@@ -39,8 +40,8 @@ func Get2[T, U any](v T, w U, err error) (T, U) {
 	return v, w
 }
 
-// Caught calls f and returns the error with which f has ended. A goroutine that uses this package
-// needs it, because it must not end with a panic.
+// Caught calls f and returns the error with which a call of Do, Get or Fail has ended f, or nil. A
+// goroutine that uses this package needs it, because it must not end with a panic.
 func Caught(f func()) (err error) {
 	defer Catch(&err)
 	f()
@@ -48,8 +49,8 @@ func Caught(f func()) (err error) {
 }
 
 // Catch sets the result of a function to the error with which a call of Do, Get or Fail has ended
-// it. The function must defer its clean-up before it defers Catch. Deferred calls run in reverse
-// order, so the clean-up then runs after Catch and sees the error.
+// it. Any other panic continues. The function must defer its clean-up before it defers Catch.
+// Deferred calls run in reverse order, so the clean-up then runs after Catch and sees the error.
 func Catch(err *error) {
 	switch f := recover().(type) {
 	case nil:

@@ -15,9 +15,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// carstatePeer starts the binary that users run, with all its features on: hashed tokens, expiry,
-// grants, a rate limit on the token, metrics, request ids, and freshness. Its vehicles are added
-// through its own listener for telemetry.
+// carstatePeer returns a function that starts the binary that users run, with all its features on:
+// hashed tokens, expiry, grants, a rate limit on the token, metrics, request ids, and freshness,
+// and with the access log if accessLog is true. The vehicles are added through the listener for
+// telemetry.
 func carstatePeer(accessLog bool) func(context.Context, *field, string) *peer {
 	return func(ctx context.Context, f *field, name string) *peer {
 		dir := filepath.Join(f.Dir, "carstate")
@@ -57,7 +58,8 @@ func carstatePeer(accessLog bool) func(context.Context, *field, string) *peer {
 const freshFor = 2 * time.Minute
 
 // reportAll sends a reading of every vehicle, so that all vehicles are fresh. It waits until the
-// answers about the first and the last vehicle include their new readings.
+// answers about the first and the last vehicle include their new readings, which must take at most
+// 30 seconds for each.
 func reportAll(ctx context.Context, n *nodeprocess.Node, key, token string, ids []vehicle.ID) {
 	var b strings.Builder
 	since := time.Now()

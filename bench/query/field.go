@@ -20,7 +20,7 @@ type field struct {
 	started []*peer // they are stopped by stopAll
 }
 
-// add adds a peer that is starting.
+// add adds a peer to those that stopAll stops, and returns it.
 func (f *field) add(p *peer) *peer {
 	f.started = append(f.started, p)
 	return p
@@ -45,7 +45,8 @@ type peer struct {
 	before func(context.Context)
 }
 
-// startSelf runs this program as a server, which prints its address.
+// startSelf starts this program as a server, with the arguments args after "self", and waits until
+// the server has printed its address.
 func (f *field) startSelf(ctx context.Context, name, targets string, args ...string) *peer {
 	r := launch(ctx, name, f.core, f.Dir, append([]string{f.self, "self"}, args...)...)
 	p := f.add(&peer{name: name, targets: targets, pid: r.cmd.Process.Pid, stop: r.stop})

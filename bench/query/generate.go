@@ -29,8 +29,9 @@ type generated struct {
 // connections is the number of connections that the generator keeps open.
 const connections = 64
 
-// generateMain runs the generator as a program of its own. It polls without a pause, which keeps
-// its core busy, so that neither timers nor a scheduler delay a request.
+// generateMain runs the generator as a program of its own. It prints the result as JSON. It polls
+// without a pause, which keeps its core busy, so that neither timers nor a scheduler delay a
+// request.
 func generateMain(args []string, stdout io.Writer) {
 	flags := flag.NewFlagSet("generate", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")
@@ -56,9 +57,10 @@ type wire struct {
 	buf  [16 << 10]byte
 }
 
-// generate sends requests at the given rate and at even intervals, each over an idle connection,
-// and waits for all answers. If rate is 0, it sends the next request over a connection as soon as
-// the previous request is answered.
+// generate sends requests to addr in turn, rate per second at even intervals, each over an idle
+// connection, and waits for all answers. If rate is 0, it sends the next request over a connection
+// as soon as the previous request is answered. It is an error if an answer is not 200, if the
+// server closes a connection, or if answers are missing 10 seconds after twice the time during.
 func generate(addr string, requests [][]byte, rate float64, during time.Duration) (r generated, err error) {
 	defer must.Catch(&err)
 	if len(requests) == 0 {
@@ -137,7 +139,8 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 	return r, nil
 }
 
-// read reads what has arrived and reports whether it is a complete answer.
+// read reads the bytes that have arrived and reports whether the answer is complete. It ends the
+// measurement if the server has closed the connection, or if the answer is not 200.
 func (w *wire) read() bool {
 	n, err := syscall.Read(w.fd, w.buf[len(w.in):])
 	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR) {
@@ -158,7 +161,8 @@ func (w *wire) read() bool {
 	return len(body) >= contentLength(head)
 }
 
-// contentLength returns the value of the Content-Length header.
+// contentLength returns the value of the header Content-Length. It ends the measurement if there is
+// none.
 func contentLength(head []byte) (n int) {
 	for line := range bytes.SplitSeq(head, []byte("\r\n")) {
 		if name, value, ok := bytes.Cut(line, []byte(":")); ok && bytes.EqualFold(name, []byte("content-length")) {

@@ -12,8 +12,8 @@ import (
 	"carstate/bench/must"
 )
 
-// starters start the peers, in the order in which the result tables list them. The peers
-// answer requests soon after.
+// starters start the peers, in the order in which the result tables list them. When such a function
+// returns, the peer may not answer requests yet.
 var starters = []struct {
 	name  string
 	start func(context.Context, *field, string) *peer
@@ -32,7 +32,9 @@ var nginxText string
 
 var nginxConfig = template.Must(template.New("").Parse(nginxText))
 
-// nginxPeer starts nginx with `return`, or with lua and shared dicts.
+// nginxPeer returns a function that starts nginx. If kind is "return", nginx answers every request
+// with its directive `return`. If kind is "lua", it looks up token and vehicle with lua, in shared
+// dicts.
 func nginxPeer(kind string) func(context.Context, *field, string) *peer {
 	return func(ctx context.Context, f *field, name string) *peer {
 		if _, err := os.Stat("/usr/lib/nginx/modules/ngx_http_lua_module.so"); err != nil {

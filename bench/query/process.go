@@ -23,7 +23,9 @@ type process struct {
 	reader *bufio.Reader // its standard output
 }
 
-// launch starts a program on one core. The program ends with ctx.
+// launch starts the program argv[0] with the arguments that follow, on one core and in the
+// directory dir. When ctx ends, the program receives SIGTERM, and is killed if it still runs six
+// seconds later.
 func launch(ctx context.Context, name string, core int, dir string, argv ...string) *process {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -53,7 +55,8 @@ func begin(c *exec.Cmd) error {
 	return c.Start()
 }
 
-// line reads the next line of the program's standard output.
+// line reads the next line of the program's standard output. It ends the measurement if the program
+// has ended.
 func (p *process) line() string {
 	s, err := p.reader.ReadString('\n')
 	if err != nil {
@@ -80,8 +83,8 @@ func freePort() int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// cores returns two cores that this process may use: one for the server and one for the
-// generator.
+// cores returns two cores that this process may use: one for the server and one for the generator.
+// It ends the measurement if there are fewer.
 func cores() (server, generator int) {
 	var found []int
 	for core := 0; core < 1024 && len(found) < 2; core++ {

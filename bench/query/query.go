@@ -45,7 +45,7 @@ func Run(ctx context.Context, p *report.Part) error {
 // vehiclesKnown is how many vehicles the peers know in the comparison.
 const vehiclesKnown = 1000
 
-// newField writes the files from which all peers are filled.
+// newField chooses the cores, and writes the files from which all peers are filled.
 func newField(p *report.Part) *field {
 	f := &field{Part: p, self: must.Get(os.Executable()), tokens: filepath.Join(p.Dir, "tokens"),
 		vehicles: filepath.Join(p.Dir, "vehicles"), targets: filepath.Join(p.Dir, "targets")}
@@ -75,7 +75,7 @@ func (f *field) runLength() time.Duration {
 	return 4 * time.Second
 }
 
-// measure runs the generator against a server once.
+// measure runs the generator against a server once, in a closed loop.
 func (f *field) measure(ctx context.Context, p *peer) cost {
 	if p.before != nil {
 		p.before(ctx)
@@ -90,8 +90,8 @@ func (f *field) measure(ctx context.Context, p *peer) cost {
 	}
 }
 
-// rounds measures all peers in turn, in each round, so that other load on the machine affects all of
-// them equally.
+// rounds measures all peers in turn, in each round, so that other load on the machine affects all
+// of them equally. The result has the costs of each peer by round, in the order of f.started.
 func (f *field) rounds(ctx context.Context) [][]cost {
 	all := make([][]cost, len(f.started))
 	for round := range f.Rounds {
@@ -141,7 +141,8 @@ func over(one, other []cost) []float64 {
 }
 
 // latencies measures the latencies of each peer at half of the rate that the peer can answer. The
-// requests are sent at even intervals.
+// requests are sent at even intervals. A peer other than carstate that fails three times gets no
+// figure.
 func (f *field) latencies(ctx context.Context, all [][]cost) {
 	for i, p := range f.started {
 		capacity := report.Median(pick(all[i], func(c cost) float64 { return c.rate }))
@@ -170,7 +171,8 @@ func (f *field) latencies(ctx context.Context, all [][]cost) {
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// runGenerator runs the generator on its core.
+// runGenerator runs the generator on its core, as a process that calls generate with the given rate
+// and duration.
 func (f *field) runGenerator(ctx context.Context, p *peer, rate float64, during time.Duration) (l generated) {
 	g := launch(ctx, "the generator", f.generator, f.Dir, f.self, "self", "generate",
 		"-addr", p.addr, "-targets", p.targets, "-rate", fmt.Sprint(rate), "-seconds", fmt.Sprint(during.Seconds()))
@@ -200,7 +202,7 @@ func (p *peer) check(ctx context.Context) error {
 	return nil
 }
 
-// pick returns one number of every round.
+// pick returns the number that the function of takes from the costs of each round.
 func pick(costs []cost, of func(cost) float64) []float64 {
 	v := make([]float64, len(costs))
 	for i, c := range costs {

@@ -8,7 +8,7 @@ import (
 	"carstate/bench/report"
 )
 
-// size is the content of a table.
+// size is the number of vehicles and of tokens in a table.
 type size struct{ vehicles, tokens int }
 
 func (s size) String() string {

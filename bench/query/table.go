@@ -70,8 +70,9 @@ func tableMain(args []string, stdout io.Writer) {
 	must.Do(carstate.New(c).Serve(l)) // until a signal ends the process
 }
 
-// spread is the number of different requests that a generator sends in turn. Their vehicles are
-// spread over all vehicles, so that the needed data does not fit into the processor's caches.
+// spread is the number of requests in a file of targets, which a generator sends in turn. Their
+// vehicles are spread over all vehicles, so that with many vehicles the needed data does not fit
+// into the processor's caches. If there are fewer vehicles and tokens than that, requests repeat.
 const spread = 100_000
 
 func writeTargets(file string, tokens []string, vehicles int) {

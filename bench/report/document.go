@@ -71,7 +71,9 @@ func (d *Document) Replace(run Run, p *Part) {
 	d.Plots = append(slices.DeleteFunc(d.Plots, func(p Plot) bool { return p.Part == run.Part }), p.Plots...)
 }
 
-// Save writes the results, the pages and the plots into a directory of documents.
+// Save writes the results, the pages and the plots into a directory of documents. It writes the
+// page on scale only if that part was measured. If a file cannot be written, Save still writes the
+// others, and returns all errors.
 func (d *Document) Save(docs string) error {
 	if err := os.MkdirAll(filepath.Join(docs, plotDir), 0o755); err != nil {
 		return err
@@ -107,7 +109,8 @@ func (d *Document) Print(w io.Writer, part string) error {
 //go:embed *.md.tmpl
 var pages embed.FS
 
-// render executes the template of a page.
+// render executes the template name, with funcs added to the functions of all pages, and wraps the
+// lines of the result.
 func (d *Document) render(name string, data any, funcs template.FuncMap) (string, error) {
 	t := template.New(name).Funcs(template.FuncMap{
 		"num":   number,
@@ -167,7 +170,8 @@ func (d *Document) figure(part, subject, name string) *Figure {
 	return nil
 }
 
-// aims counts the page's aims, and those of them that were met.
+// aims counts the aims of the page on performance, and those of them that were met. The aims of the
+// part scale are not among them.
 func (d *Document) aims() (n struct{ Met, All int }) {
 	for _, f := range d.Figures {
 		if f.Part != scalePart && f.Met != nil {
@@ -187,7 +191,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Verdict says whether the aim was met. It is "" if there is no aim.
+// Verdict says in Markdown whether the aim was met: "yes" or "**no**". It is "" if there is no aim.
 func (f *Figure) Verdict() string {
 	switch {
 	case f.Met == nil:
@@ -279,7 +283,7 @@ func (d *Document) section(part string) section {
 	return s
 }
 
-// meanings returns the remarks of figures.
+// meanings returns each remark of the figures once. Empty remarks are left out.
 func meanings(figures []*Figure) (all []meaning) {
 	var different []meaning
 	subjects, remarks := make(map[meaning][]string), make(map[string]int)

@@ -19,7 +19,8 @@ func (f *Figure) Number() string {
 }
 
 // number formats a value with three significant digits. If the value has more than three digits
-// before the point, it shows all of them.
+// before the point, it shows all of them, and no digits after it. An integer has no digits after
+// the point.
 func number(v float64) string {
 	a := math.Abs(v)
 	switch {
@@ -35,7 +36,8 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// Thousands puts commas into the digits of an integer.
+// Thousands puts commas between the thousands of s, which must be an integer in decimal digits,
+// with or without a minus sign.
 func Thousands(s string) string {
 	sign := ""
 	if s[0] == '-' {
@@ -68,7 +70,9 @@ func Count[N int | float64](n N) string {
 	return number(short) + prefix
 }
 
-// quantity formats a value with its unit. It returns a dash for infinity and NaN.
+// quantity formats a value with its unit. Bytes have a prefix such as k or M, and times of 120 s or
+// more are in minutes. The unit "n" is a plain number: it is rounded up, and has no unit. Any other
+// value below 0.01 becomes "< 0.01". For infinity and NaN, quantity returns a dash.
 func quantity(v float64, unit string) string {
 	switch {
 	case math.IsInf(v, 0) || math.IsNaN(v):

@@ -12,7 +12,7 @@ import (
 )
 
 // Machine describes this machine in one line: the processor, the cores, the kernel, the version of
-// Go, and how long the disk that holds the directory dir takes to sync a write of 4 KiB.
+// Go, and the median time in which the disk that holds the directory dir syncs a write of 4 KiB.
 func Machine(dir string) (string, error) {
 	model := runtime.GOARCH
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -59,8 +59,8 @@ func Fsyncs(dir string, times int) (took []float64, err error) {
 	return took, nil
 }
 
-// DirSize returns the size of all files of a directory. Files may vanish while it reads the
-// directory.
+// DirSize returns the size of all files of a directory, in bytes. A file that vanishes while
+// DirSize reads the directory is left out, and a directory that does not exist has the size 0.
 func DirSize(dir string) (size int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

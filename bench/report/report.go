@@ -65,7 +65,8 @@ func (p *Part) Add(subject, name, unit, remark string, rounds ...float64) float6
 	return p.AtMost(0, subject, name, unit, remark, rounds...)
 }
 
-// AtMost adds a figure whose aim is a value of at most the parameter most; 0 means no aim.
+// AtMost is like Add, but the figure has an aim: a median of at most the parameter most. If most is
+// 0, there is no aim.
 func (p *Part) AtMost(most float64, subject, name, unit, remark string, rounds ...float64) float64 {
 	f := Figure{Subject: subject, Name: name, Unit: unit, Remark: remark, Value: Median(rounds)}
 	if most > 0 {
@@ -74,7 +75,8 @@ func (p *Part) AtMost(most float64, subject, name, unit, remark string, rounds .
 	return p.add(f, rounds)
 }
 
-// AtLeast adds a figure whose aim is a value of at least the parameter least; 0 means no aim.
+// AtLeast is like Add, but the figure has an aim: a median of at least the parameter least. If
+// least is 0, there is no aim.
 func (p *Part) AtLeast(least float64, subject, name, unit, remark string, rounds ...float64) float64 {
 	f := Figure{Subject: subject, Name: name, Unit: unit, Remark: remark, Value: Median(rounds)}
 	if least > 0 {
@@ -112,7 +114,7 @@ func Median(values []float64) float64 {
 }
 
 // Quantile returns the q-quantile of values: the smallest value that is greater than or equal to a
-// share q of them. It returns 0 if there are no values.
+// share q of them, with 0 < q ≤ 1. It returns 0 if there are no values.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0

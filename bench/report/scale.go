@@ -67,7 +67,8 @@ func (l *lookup) find(part, subject, name string) *Figure {
 	return &Figure{Value: math.NaN()}
 }
 
-// costsOf calculates the costs from the figures.
+// costsOf calculates the costs from the figures. If a figure is missing, its costs are NaN, and l
+// has its name.
 func costsOf(l *lookup) *costs {
 	at := func(subject, name string) float64 { return l.find(scalePart, subject, name).Value }
 	million := func(name string) float64 { return l.find("restart", "1 M vehicles", name).Value }
@@ -164,8 +165,8 @@ func (n need) StoreEach() float64 {
 	return n.FirstStore
 }
 
-// Nodes is the number of nodes that share the work. It is infinite if following the feed of states
-// alone needs all cores that a node may use (nodeCores).
+// Nodes is the number of nodes that share the work, at least two. It is infinite if following the
+// feed of states alone needs all cores that a node may use (nodeCores).
 func (n need) Nodes() float64 {
 	room := nodeCores - n.FeedCores()
 	if room <= 0 {
@@ -176,7 +177,7 @@ func (n need) Nodes() float64 {
 
 // NodeMemory is the memory of a node with the role query. ServerMemory and ServerDisk are the
 // memory and disk space of each NATS server. AloneCores, AloneMemory and AloneDisk are the cores,
-// memory and disk space of one machine with its own store.
+// memory and disk space of one machine with its own store. Memory and disk space are in bytes.
 func (n need) NodeMemory() float64   { return n.Cars*n.Table + cachedBytes }
 func (n need) ServerMemory() float64 { return n.Cars*n.Server + min(blocksBytes, n.ServerDisk()) }
 func (n need) ServerDisk() float64   { return 3*n.Cars*n.State + min(n.Hour(), n.TelemetryLimit) }
@@ -206,8 +207,9 @@ func (n need) Single() need { return need{n.costs, n.Cars / n.Singles(), n.Inter
 func (n need) Hour() float64 { return n.Samples() * 3600 * n.Sample }
 
 // NodeNetwork is the number of bytes per second that a node with all roles receives: its feed and
-// its part of the telemetry. ServerIn and ServerOut are the averages of three servers; the leader
-// of the stream STATES sends more than the average.
+// its part of the telemetry. ServerIn and ServerOut are the bytes per second that a NATS server
+// receives and sends, on average over three servers; the leader of the stream STATES sends more
+// than the average.
 func (n need) NodeNetwork() float64 { return n.Samples() * (n.Wire + bodyBytes/n.Nodes()) }
 func (n need) ServerIn() float64    { return n.Samples() * (n.Telemetry + n.Between) / 3 }
 func (n need) ServerOut() float64   { return n.Samples() * (n.Between + n.Nodes()*n.Wire) / 3 }
@@ -219,8 +221,9 @@ func (n need) Partitions() float64 {
 	return math.Exp2(math.Ceil(math.Log2(max(n.Samples()/partitionSamples, nodePartitions*n.Nodes()))))
 }
 
-// Chosen is the same fleet at the shortest reporting interval at which one set of streams can serve
-// the fleet and keep a reserve. If nil, there is no such interval.
+// Chosen is the same fleet at the shortest reporting interval, from ten seconds to half an hour, at
+// which one set of streams can serve the fleet and keep a reserve, which is half of most limits. If
+// nil, there is no such interval.
 func (n need) Chosen() *need {
 	for _, n.Interval = range []float64{10, 20, 30, 60, 120, 180, 300, 600, 900, 1800} {
 		if n.LeaderCores() <= streamInUse && n.FeedCores() <= nodeCores/2 && n.Samples() <= n.FeedRate/2 &&
@@ -265,19 +268,19 @@ type bucketed struct {
 // that answer for its bucket.
 func (b bucketed) Storing() float64 { return b.StoreCores() + 2*cores(b.Send, b.Samples()) }
 
-// DiskOfServer is the disk space of each server, with three copies of all data.
+// DiskOfServer is the disk space of each server in bytes, with three copies of all data.
 func (b bucketed) DiskOfServer() float64 {
 	return 3 * (3*b.Cars*b.State + min(b.Hour(), b.Buckets*b.TelemetryLimit)) / b.Servers
 }
 
-// MemoryOfServer is the memory of each server: for its part of the index of all states, and for the
-// blocks of stored data that it keeps in memory.
+// MemoryOfServer is the memory of each server in bytes: for its part of the index of all states,
+// and for the blocks of stored data that it keeps in memory.
 func (b bucketed) MemoryOfServer() float64 {
 	return 3*b.Cars*b.Server/b.Servers + min(blocksBytes, b.DiskOfServer())
 }
 
 // scalePage renders the page on fleets of all sizes. The result is "" until the part scale was
-// measured.
+// measured. If figures of other parts are missing, the page lists these instead.
 func (d *Document) scalePage() (string, error) {
 	if d.run(scalePart) == nil {
 		return "", nil

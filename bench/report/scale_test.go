@@ -100,7 +100,10 @@ func TestWhatFleetsNeed(t *testing.T) {
 	}
 }
 
-// TestPlan_TablesFollowTheRule checks the rule about partitions against the tables of the page.
+// TestPlan_TablesFollowTheRule checks the plans for 1, 10 and 100 million cars, which the page has
+// in tables: no partition has more than partitionSamples samples a second, each derive node has at
+// least nodePartitions partitions, and neither the leader of a stream nor a query node uses more
+// than its share of cores.
 func TestPlan_TablesFollowTheRule(t *testing.T) {
 	for _, cars := range []float64{1e6, 1e7, 1e8} {
 		n := need{model(), cars, sampleEvery}

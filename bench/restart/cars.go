@@ -29,10 +29,12 @@ type Cars struct {
 	next    atomic.Int64 // the car that reports next
 }
 
-// Drive sends samples of a number of cars at a fixed rate, regardless of the speed of the node's
-// answers, and returns when all samples are acknowledged. The time of a sample is the time at which
-// it was due. If perSecond is 0, a few connections send instead, each as soon as its previous
-// request is answered.
+// Drive sends a number of samples, of the cars 0 to cars-1 in turn and perSecond of them a second,
+// and returns when all are acknowledged. The rate does not depend on the speed of the node's
+// answers, as long as fewer than atOnce requests wait for one. The time of a sample is the time at
+// which it was due. If perSecond is 0, a few connections send instead, each as soon as its previous
+// request is answered. If a request is not accepted, Drive stops and returns the error; if ctx
+// ends, it returns the cause.
 func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -85,8 +85,9 @@ func (m *measurement) size(ctx context.Context, n int) {
 	}
 }
 
-// steadyRate is the rate of samples at which a node is killed that keeps pace: about half of what
-// it can fold if it must read each state from the engine.
+// steadyRate is the rate of samples, per second, at which a node is killed that folds them as fast
+// as they arrive. It is about half of the rate at which a node can fold if it must read each state
+// from the engine.
 const steadyRate = 8000
 
 // starts measures three kinds of start: after an orderly end, after kill -9 while samples arrive
@@ -192,7 +193,7 @@ func (m *measurement) cars(ctx context.Context, p *process) *Cars {
 	return &Cars{Node: p.Node, Key: must.Get(p.AddSource(ctx, fmt.Sprintf("cars%d", m.sources))), PerBody: 500}
 }
 
-// folded lets n cars report and waits until all their samples are folded.
+// folded lets n cars report and waits, for startLimit at most, until all their samples are folded.
 func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, samples int) {
 	const name = "carstate_samples_folded_total"
 	before := must.Get(p.Metrics(ctx))
@@ -201,9 +202,9 @@ func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, sample
 		func(now nodeprocess.Metrics) bool { return now[name]-before[name] >= float64(samples) }))
 }
 
-// drained waits until a process has folded the backlog of samples that an earlier
-// process left. It waits until the backlog has been empty for longer than the interval
-// at which the process measures the backlog.
+// drained waits until a process has folded the backlog of samples that an earlier process left. It
+// waits until the backlog has been empty for longer than the interval at which the process measures
+// the backlog. If that takes longer than startLimit, the measurement ends with an error.
 func drained(ctx context.Context, p *process) {
 	const looks = 2500 * time.Millisecond
 	last, since := -1.0, time.Now()
@@ -215,8 +216,8 @@ func drained(ctx context.Context, p *process) {
 	}))
 }
 
-// settled waits until a process has compacted its store, which is so when it has used less than a
-// tenth of a processor for two seconds.
+// settled waits, without a time limit of its own, until a process has compacted its store, which is
+// so when it has used less than a tenth of a processor for two seconds.
 func settled(ctx context.Context, p *process) {
 	const lasting = 2 * time.Second
 	for used := lasting; used > lasting/10; {
@@ -233,8 +234,8 @@ type process struct {
 	cpu   time.Duration // CPU time used until then
 }
 
-// startLimit is the time limit of a start. A start with 10 million vehicles takes less than a
-// minute.
+// startLimit is the time limit of a start, and of every wait for samples to be folded. A start with
+// 10 million vehicles takes less than a minute.
 const startLimit = 10 * time.Minute
 
 // run runs the program on the store, waits until it is ready, and calls f. Then it kills the program,

@@ -71,7 +71,7 @@ func openLocal(ctx context.Context, dir string) store.Engine {
 }
 
 // fill takes the ownership of all partitions of an engine and calls put with a store to be filled.
-// Then it closes the engine.
+// Then it stores the states that still wait, and closes the engine.
 func fill(ctx context.Context, e store.Engine, put func(*filled)) {
 	defer func() { must.Do(e.Close()) }()
 	s := &filled{states: templates(time.Now())}
@@ -109,8 +109,9 @@ func Fill(ctx context.Context, e store.Engine, n int) {
 	})
 }
 
-// overwrite stores new states of the n vehicles in a store. Half of the updates concern only about
-// √n vehicles. It returns the largest size of the store on disk during the updates.
+// overwrite makes a number of updates, each of which stores a new state of one of the n vehicles of
+// a store. Half of the updates concern only about √n vehicles. The result is the largest of about a
+// hundred measurements of the store's size on disk, in bytes, during the updates.
 func overwrite(ctx context.Context, dir string, n, updates int) (most int64) {
 	random := rand.New(rand.NewPCG(1, 2))
 	fill(ctx, openLocal(ctx, dir), func(s *filled) {

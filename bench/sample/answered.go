@@ -17,7 +17,7 @@ type lone struct {
 	commit float64 // samples per group commit
 }
 
-// runLone sends one sample per request at a fixed rate.
+// runLone sends one sample per request, perSecond samples a second of 1,000 cars in turn.
 func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Duration) lone {
 	const atOnce, cars = 64, 1000
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
@@ -110,7 +110,8 @@ func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.D
 	return l
 }
 
-// askUntil queries a vehicle until the time in the answer is the parameter at.
+// askUntil queries a vehicle until the time in the answer is the parameter at. It ends the
+// measurement if that takes longer than a minute, or if an answer is not 200.
 func askUntil(ctx context.Context, c *fasthttp.HostClient, n *node, vid string, at time.Time) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)

@@ -34,7 +34,7 @@ func newSender(addr, key string, connections int) *sender {
 	}
 }
 
-// post sends a body and returns once it is acknowledged.
+// post sends a body and returns once it is acknowledged. Any other answer ends the measurement.
 func (s *sender) post(body []byte) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
@@ -68,9 +68,9 @@ func floodBodies(cars, perCar int) []*body {
 	return bodies
 }
 
-// send sends bodies over a number of connections, and returns how many samples were acknowledged.
-// Each connection sends the next body when the previous one is answered. All samples of a car use
-// the same connection.
+// send sends bodies over a number of connections, again and again until the time lasting has
+// passed, and returns how many samples were acknowledged. Each connection sends the next body when
+// the previous one is answered. All samples of a car use the same connection.
 func (s *sender) send(ctx context.Context, bodies []*body, connections int, lasting time.Duration) int {
 	start := time.Now()
 	var sent atomic.Int64
@@ -94,7 +94,8 @@ func (s *sender) send(ctx context.Context, bodies []*body, connections int, last
 	return int(sent.Load())
 }
 
-// runFlood sends bodies to a node for a while and waits until all samples are folded.
+// runFlood sends bodies to a node for the time lasting and waits, for two minutes at most, until
+// all samples are folded.
 func runFlood(ctx context.Context, n *node, bodies []*body, connections int, lasting time.Duration) flood {
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, connections)
 	defer s.client.CloseIdleConnections()

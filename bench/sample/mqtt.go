@@ -24,7 +24,8 @@ type car struct {
 // source is the source whose key a car uses.
 type source struct{ name, key string }
 
-// dial connects a car and prepares a packet with one sample at QoS 1.
+// dial connects a car and prepares a packet with one sample at QoS 1. It ends the measurement if
+// the car is refused.
 func dial(ctx context.Context, addr string, as source, number int) *car {
 	var d net.Dialer
 	conn := must.Get(d.DialContext(ctx, "tcp", addr))
@@ -50,7 +51,8 @@ func dial(ctx context.Context, addr string, as source, number int) *car {
 	return c
 }
 
-// send publishes one sample and returns once it is acknowledged.
+// send publishes one sample and returns once it is acknowledged. Any other answer ends the
+// measurement.
 func (c *car) send(at time.Time) {
 	c.body.stamp(at)
 	must.Get(c.conn.Write(c.publish))
@@ -68,8 +70,8 @@ type connected struct {
 	memory float64       // bytes of the node per connection, before the first sample
 }
 
-// runMQTT connects a number of cars. Each sends its next sample when the previous one is
-// acknowledged.
+// runMQTT connects a number of cars, which use the sources in turn. For the time lasting, each car
+// sends its next sample when the previous one is acknowledged.
 func runMQTT(ctx context.Context, n *node, sources []source, number int, lasting time.Duration) connected {
 	before := must.Get(n.Resident())
 	cars := make([]*car, number)

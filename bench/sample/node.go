@@ -38,7 +38,7 @@ func (b *run) onNode(ctx context.Context, name string, flags []string, f func(*n
 	must.Do(p.Stop())
 }
 
-// since returns the growth of a counter.
+// since returns by how much the counter with the given name has grown from before to after.
 func since(before, after nodeprocess.Metrics, name string) float64 {
 	return after[name] - before[name]
 }
@@ -61,9 +61,11 @@ func (l *latencies) quantile(part float64) float64 {
 	return report.Quantile(l.took, part)
 }
 
-// openLoop calls f perSecond times a second, regardless of how long f takes. f receives the number
-// of the call and the time at which it was due. If earlier calls delay a call, the duration that f
-// measures from that time includes the delay. At most atOnce calls are in progress.
+// openLoop calls f perSecond times a second for the time lasting, regardless of how long f takes. f
+// receives the number of the call and the time at which it was due. If earlier calls delay a call,
+// the duration that f measures from that time includes the delay. At most atOnce calls are in
+// progress. If a call fails, or if the calls take over a minute longer than they should, the
+// measurement ends with an error.
 func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.Duration,
 	f func(i int, due time.Time)) {
 	ctx, cancel := context.WithTimeout(ctx, lasting+time.Minute)
@@ -100,7 +102,8 @@ func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.D
 	})
 }
 
-// together runs f in n goroutines and waits for all. If any of them fails, the measurement ends.
+// together calls f(0) to f(n-1) in a goroutine each and waits for all. If any call has failed, the
+// measurement then ends with its error.
 func together(n int, f func(i int)) {
 	var running sync.WaitGroup
 	errs := make(chan error, n)

@@ -70,8 +70,9 @@ func (f *follower) measure(l *lags) {
 	f.lags = l
 }
 
-// seen returns how many states the table has received during the measurement in progress. It does
-// not count states of samples that were sent before the measurement.
+// seen returns how many states the table has received since measure was called with a collector,
+// which must have happened. States of samples that were sent before the measurement are not
+// counted.
 func (f *follower) seen() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,7 +112,8 @@ func (b *bench) newRig(c cluster.Config) *rig {
 	return r
 }
 
-// start starts nodes, one for each of the given roles.
+// start starts one node for each entry of the parameter roles, which maps the node's name in the
+// figures to its roles, and waits until they are ready.
 func (r *rig) start(ctx context.Context, roles map[string]string) {
 	for name, these := range roles {
 		r.b.nodes++
@@ -127,13 +129,14 @@ func (r *rig) start(ctx context.Context, roles map[string]string) {
 	}
 }
 
-// source adds the source through which the cars report.
+// source adds the source through which the cars report, and notes how many samples were folded
+// before.
 func (r *rig) source(ctx context.Context) {
 	r.cars.Key = must.Get(r.cars.Node.AddSource(ctx, "gateway"))
 	r.folded0 = must.Get(r.derive.Metrics(ctx))["carstate_samples_folded_total"]
 }
 
-// drained waits until all samples that were sent are folded.
+// drained waits, for startLimit at most, until all samples that were sent are folded.
 func (r *rig) drained(ctx context.Context) {
 	want := r.folded0 + float64(r.cars.Sent.Load())
 	must.Get(r.derive.AwaitMetrics(ctx, startLimit,

@@ -54,7 +54,8 @@ func (b *bench) onNodes(ctx context.Context, c cluster.Config, cars int, rate fl
 	do(r, f)
 }
 
-// sliced measures the slice.
+// sliced measures the slice in this order: at rest, with the cars' first reports, at the full rate,
+// with more feeds, at lower rates, and with a backlog. At last it measures the sizes of records.
 func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate float64) {
 	b.Add("slice", "cars", "",
 		fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts, fleetCars/1_000_000), float64(cars))
@@ -98,7 +99,8 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 	b.records(ctx, r)
 }
 
-// load lets the cars report at a rate and waits until all samples are folded. Each sample results
+// load lets the cars report at a rate, in samples per second, and waits until all samples are
+// folded. It returns the amounts used in that time, and the ages of the states. Each sample results
 // in one stored state, because the next sample of the same car is seconds later.
 func (b *bench) load(ctx context.Context, r *rig, f *follower, cars int, rate float64, samples int) (counters, *lags) {
 	l := newLags()

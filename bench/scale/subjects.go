@@ -56,7 +56,8 @@ func (b *bench) subjects(ctx context.Context) {
 }
 
 // feed measures a feed that delivers the stream from its beginning. Each node reads such a feed
-// after its start.
+// after its start. The parameter at is the index of the server that holds the stream, and n the
+// number of vehicles, all of which the feed must deliver.
 func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) {
 	before := b.servers.work(ctx)
 	self, began := must.Get(nodeprocess.CPUOf(os.Getpid())), time.Now()
@@ -91,7 +92,8 @@ func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) {
 		after[fmt.Sprint("memory of server ", at)]/float64(n))
 }
 
-// stream returns the information of the servers about a stream.
+// stream returns the information of the servers about a stream. It ends the measurement if there is
+// none within five seconds.
 func (b *bench) stream(ctx context.Context, name string) *jetstream.StreamInfo {
 	nc := must.Get(nats.Connect(b.servers.URLs()))
 	defer nc.Close()
