@@ -20,8 +20,10 @@ const (
 	container = "../docker"
 )
 
-// TestDockerfile checks that the image contains only the program and no system, and that it does
-// not run the program as root.
+// TestDockerfile checks that BuildKit's parser and linter find no fault in the Dockerfile, that the
+// images that it builds on are named by their digests, and that each of its two images (carstate
+// and the NATS server) contains only the program and no system, and does not run the program as
+// root.
 func TestDockerfile(t *testing.T) {
 	file, err := os.Open(container + "/Dockerfile")
 	if err != nil {
@@ -99,8 +101,8 @@ func checkCopies(t *testing.T, stage instructions.Stage) {
 	}
 }
 
-// TestDockerignore_AdmitsOnlyTheBuild checks that .dockerignore admits everything that the build
-// copies, and nothing else.
+// TestDockerignore_AdmitsOnlyTheBuild checks that every file that .dockerignore admits exists, and
+// that it leaves out all others.
 func TestDockerignore_AdmitsOnlyTheBuild(t *testing.T) {
 	text, err := os.ReadFile(container + "/Dockerfile.dockerignore")
 	if err != nil {
@@ -118,7 +120,7 @@ func TestDockerignore_AdmitsOnlyTheBuild(t *testing.T) {
 	}
 }
 
-// compose loads the file like `docker compose`.
+// compose loads compose.yaml as `docker compose` does, with env (NAME=VALUE) as the environment.
 func compose(t *testing.T, env ...string) (*types.Project, error) {
 	t.Helper()
 	o, err := cli.NewProjectOptions([]string{container + "/compose.yaml"},
@@ -131,7 +133,8 @@ func compose(t *testing.T, env ...string) (*types.Project, error) {
 
 // TestCompose_ThreeServers checks that there are three NATS servers with the configuration in
 // deploy/nats, that none of them is reachable from outside, and that carstate uses all three and
-// publishes its ports on loopback only.
+// publishes its ports on loopback only. No service may have more rights than it needs, and without
+// NATS_PASSWORD the file must be refused.
 func TestCompose_ThreeServers(t *testing.T) {
 	if _, err := compose(t); err == nil || !strings.Contains(err.Error(), "NATS_PASSWORD") {
 		t.Errorf("without a password: %v", err)

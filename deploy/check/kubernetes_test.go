@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests decodes a file of manifests into the types of Kubernetes. A field that the type does
-// not have, or that appears twice, is an error.
+// manifests decodes a file of manifests into the types of Kubernetes, and returns pointers to them
+// by kind. A field that the type does not have, or that appears twice, is an error.
 func manifests(t *testing.T, name string) (byKind map[string]any) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../kubernetes", name))
@@ -44,7 +44,8 @@ func manifests(t *testing.T, name string) (byKind map[string]any) {
 	return byKind
 }
 
-// selects reports whether a selector matches the labels of a pod template.
+// selects reports whether a selector matches the labels of a pod template. An empty selector
+// matches none.
 func selects(selector, labels map[string]string) bool {
 	for k, v := range selector {
 		if labels[k] != v {
@@ -58,7 +59,8 @@ func selects(selector, labels map[string]string) bool {
 var byDigest = regexp.MustCompile(`^[a-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)+@sha256:[0-9a-f]{64}$`)
 
 // checkPod checks that the pod has no more rights than it needs, that probes and mounts refer to
-// existing ports and volumes, and that the listeners use the ports of the container.
+// existing ports and volumes, and that the listeners use the ports of the container. The parameter
+// volumes has the names of volumes that are defined outside of the pod template.
 func checkPod(t *testing.T, p *corev1.PodTemplateSpec, service *corev1.Service, volumes []string) {
 	t.Helper()
 	c := p.Spec.Containers[0]
@@ -110,7 +112,8 @@ func checkPod(t *testing.T, p *corev1.PodTemplateSpec, service *corev1.Service, 
 	}
 }
 
-// TestKubernetesOneNode checks a StatefulSet of one pod with its own volume.
+// TestKubernetesOneNode checks that one-node.yaml is a StatefulSet of one pod with its own volume,
+// and the pod's Service.
 func TestKubernetesOneNode(t *testing.T) {
 	m := manifests(t, "one-node.yaml")
 	if kinds := slices.Sorted(maps.Keys(m)); !slices.Equal(kinds, []string{"Service", "StatefulSet"}) {
@@ -124,8 +127,9 @@ func TestKubernetesOneNode(t *testing.T) {
 	checkPod(t, &set.Spec.Template, service, []string{set.Spec.VolumeClaimTemplates[0].Name})
 }
 
-// TestKubernetesCluster checks a Deployment whose pods are not all evicted at the same time, and
-// whose password is in a Secret.
+// TestKubernetesCluster checks that cluster.yaml is a Deployment of at least two pods, its Service,
+// and a budget with which the pods are not all evicted at the same time. The password of NATS must
+// be in a Secret.
 func TestKubernetesCluster(t *testing.T) {
 	m := manifests(t, "cluster.yaml")
 	if kinds := slices.Sorted(maps.Keys(m)); !slices.Equal(kinds,

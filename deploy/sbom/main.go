@@ -30,7 +30,8 @@ func main() {
 	}
 }
 
-// write writes a document about the binary in a file.
+// write writes to w the document about the Go binary in a file, with the given version and commit.
+// It is an error if the file is not a Go binary.
 func write(w io.Writer, file, version, commit string) error {
 	info, err := buildinfo.ReadFile(file)
 	if err != nil {
@@ -61,7 +62,8 @@ func write(w io.Writer, file, version, commit string) error {
 }
 
 // module describes a Go module. Its checksum is the one in go.sum. CycloneDX has no name for the
-// algorithm of that checksum, so the checksum is a property.
+// algorithm of that checksum, so the checksum is a property. If sum is "", there is no such
+// property.
 func module(path, version, sum string) cdx.Component {
 	purl := "pkg:golang/" + strings.ToLower(path) + "@" + url.QueryEscape(version)
 	c := cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: purl}
@@ -71,8 +73,8 @@ func module(path, version, sum string) cdx.Component {
 	return c
 }
 
-// properties returns the commit, and the build settings that determine the bytes that the linker
-// writes.
+// properties returns the commit, the Go version, and the build settings that determine the bytes
+// that the linker writes. The settings of version control are left out, because they do not.
 func properties(info *debug.BuildInfo, commit string) *[]cdx.Property {
 	all := []cdx.Property{{Name: "go:commit", Value: commit}, {Name: "go:version", Value: info.GoVersion}}
 	for _, s := range info.Settings {
