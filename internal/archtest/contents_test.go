@@ -12,8 +12,8 @@ var sections = regexp.MustCompile(`(?m)^## +(.+)$`)
 // reader does not search them by section.
 var noContents = map[string]bool{"CHANGELOG.md": true, "README.md": true}
 
-// TestContentsLists checks that each long document has, at its head, a link to each of its
-// sections.
+// TestContentsLists checks that each document of more than a hundred lines, except those in
+// noContents, has at its head a link to each of its sections.
 func TestContentsLists(t *testing.T) {
 	for _, name := range documents(t) {
 		text := read(t, name)

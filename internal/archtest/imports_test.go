@@ -26,7 +26,8 @@ type listed struct {
 	XTestImports []string
 }
 
-// goList returns packages as the go command lists them.
+// goList returns the packages that `go list` lists at the root of the repository. The parameter
+// args has further flags and patterns of packages.
 func goList(t *testing.T, args ...string) (all []listed) {
 	t.Helper()
 	out := output(t, "go", append([]string{"list", "-json"}, args...)...)
@@ -40,20 +41,22 @@ func goList(t *testing.T, args ...string) (all []listed) {
 	return all
 }
 
-// standardOnly lists the packages that must build from the standard library alone, so that anyone
-// can read or reuse them.
+// standardOnly lists the packages that must import no package of another module, only the standard
+// library and what the table permits, so that anyone can read or reuse them.
 var standardOnly = []string{"internal/vehicle", "client"}
 
-// testsMayImport lists the packages that tests of any package may import: those made for tests, the
-// local engine, the client of the admin API, and the road map, which learns from recorded fleets.
+// testsMayImport lists the packages of ours that tests of any package may import, besides those
+// that the package itself may import: those made for tests, the local engine, the client of the
+// admin API, and the road map, which learns from recorded fleets.
 var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/store/local",
 	"internal/store/storetest", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess",
 	"internal/testkit", "internal/road", "internal/ops/opstest", "internal/admin/client"}
 
 const needsReason = `ARCHITECTURE.md must say under "## Dependencies" why it and not another`
 
-// TestImports_AsInArchitecture checks the imports of the tree against the tables of
-// ARCHITECTURE.md.
+// TestImports_AsInArchitecture checks the imports of the tree against ARCHITECTURE.md. Each package
+// must have a row in the table "Packages" and import only those of our packages that the row
+// permits, and each imported module must be in the list "Dependencies".
 func TestImports_AsInArchitecture(t *testing.T) {
 	rules, byPath, ours := readRules(t), map[string]listed{}, 0
 	for _, l := range goList(t, "-deps", "./...") {

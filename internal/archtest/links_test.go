@@ -19,7 +19,7 @@ var (
 var generated = map[string]bool{"docs/performance.md": true}
 
 // TestLinks_LeadSomewhere checks that the target of every link between the documents exists, and
-// that the documents and files that they name exist.
+// that the documents and files that they name exist. Links to web sites are not checked.
 func TestLinks_LeadSomewhere(t *testing.T) {
 	followed := 0
 	for _, name := range documents(t) {

@@ -55,7 +55,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// documents returns the documents for readers of the whole repository.
+// documents returns the documents for readers of the whole repository: the Markdown files at its
+// root and in docs.
 func documents(t *testing.T) []string {
 	t.Helper()
 	names := trackedFiles(t, ":(glob)*.md", ":(glob)docs/*.md")

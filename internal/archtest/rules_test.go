@@ -83,7 +83,8 @@ func items(text string) (all []string) {
 	return all
 }
 
-// section returns the text between the heading "## name" and the next heading of that level.
+// section returns the text between the heading "## name" and the next heading of that level, or ""
+// if there is no such heading.
 func section(doc, name string) string {
 	_, after, _ := strings.Cut("\n"+doc, "\n## "+name+"\n")
 	text, _, _ := strings.Cut(after, "\n## ")

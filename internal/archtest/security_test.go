@@ -19,8 +19,8 @@ var (
 	rowName    = regexp.MustCompile(`\nvar (?:Row|[A-Z][a-z]+) = row\.Row\{\s[^{}]*?\bName:\s+"([a-z]+)"`)
 )
 
-// TestSecurity_NamesExistingTests checks SECURITY.md against the tree. Every item of its list must
-// name tests, and every test and torture row that it names must exist.
+// TestSecurity_NamesExistingTests checks SECURITY.md against the tree. Every item of its list (API1
+// to API10) must name tests, and every test and torture row that it names must exist.
 func TestSecurity_NamesExistingTests(t *testing.T) {
 	doc, rows := read(t, "SECURITY.md"), tortureRows(t)
 	have := slices.Concat(slices.Collect(maps.Values(testFunctions(t)))...)

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// makefileList returns the words of a variable of the Makefile.
+// makefileList returns the words of a variable of the Makefile. It fails the test if there is no
+// such variable.
 func makefileList(t *testing.T, name string) []string {
 	t.Helper()
 	line := regexp.MustCompile(`(?m)^` + name + ` := (.+)$`).FindStringSubmatch(

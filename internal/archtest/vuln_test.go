@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestVulnerabilityCheck checks that, without vulnerability data, scripts/vuln.sh fails with one
-// line that says what to do, and that a skipped check is named in the output.
+// TestVulnerabilityCheck checks that scripts/vuln.sh fails with one line that says what to do if
+// there is no vulnerability data, or if VULN has an unknown value, and that a skipped check is
+// named in the output.
 func TestVulnerabilityCheck(t *testing.T) {
 	empty := t.TempDir()
 	for _, c := range []struct {
