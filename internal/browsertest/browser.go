@@ -44,7 +44,8 @@ type Browser struct {
 // patience is the maximum time of every wait for the browser. It is long enough for a busy machine.
 const patience = testkit.Patience
 
-// Open opens a browser tab for the pages below the URL base and closes it when the test ends.
+// Open opens a browser tab for the pages below the URL base, and closes it when the test ends, or
+// after five minutes. In `make check`, it skips the test. Without Chromium, it fails the test.
 func Open(t *testing.T, base string) *Browser {
 	t.Helper()
 	testkit.Slow(t, "it starts a browser")
@@ -80,7 +81,8 @@ func Open(t *testing.T, base string) *Browser {
 }
 
 // hear records an event that the browser reports: either an error in the browser's log, or a
-// request, with its address and its header Referer.
+// request, with its address and its header Referer. That an answer has an error status is not
+// recorded, because tests provoke such answers.
 func (b *Browser) hear(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,8 +134,9 @@ func (b *Browser) said() []string {
 	return slices.Clone(b.complaints)
 }
 
-// Complains waits until the browser has logged an expected error: one that contains text. It
-// removes this error from the list of errors for which StayedHere fails the test.
+// Complains waits until the browser has logged an expected error: one that contains text. If that
+// takes longer than patience, the test fails. Complains removes this error from the list of errors
+// for which StayedHere fails the test.
 func (b *Browser) Complains(text string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end) && b.ctx.Err() == nil; {
@@ -156,8 +159,9 @@ func (b *Browser) Press(keys string) {
 	b.Run(chromedp.KeyEvent(keys))
 }
 
-// TabTo presses the Tab key until the wanted element has the focus. The parameter where is a
-// JavaScript expression that is true when that element has the focus.
+// TabTo presses the Tab key until the wanted element has the focus. It fails the test if 80 presses
+// are not enough. The parameter where is a JavaScript expression that is true when that element has
+// the focus.
 func (b *Browser) TabTo(where string) {
 	b.t.Helper()
 	for range 80 {
@@ -185,8 +189,9 @@ func (b *Browser) eval(expression string) (string, error) {
 	return fmt.Sprint(value), err
 }
 
-// Expect waits until a JavaScript expression has the value want. During the wait the expression may
-// fail, for example because the page is being loaded.
+// Expect waits until a JavaScript expression has the value want, as Eval returns it. If that takes
+// longer than patience, the test fails. During the wait the expression may fail, for example
+// because the page is being loaded.
 func (b *Browser) Expect(expression, want string) {
 	b.t.Helper()
 	var got string
@@ -202,7 +207,8 @@ func (b *Browser) Expect(expression, want string) {
 	b.t.Fatalf("%s: got\n%q, want\n%q; the browser logged %q", expression, got, want, b.said())
 }
 
-// Axe returns the script of axe-core, a checker of accessibility.
+// Axe returns the script of axe-core, a checker of accessibility. It fails the test if axe-core is
+// not installed. In `make check`, it skips the test.
 func Axe(t *testing.T) string {
 	t.Helper()
 	testkit.Slow(t, "it needs axe-core, for a browser")
@@ -232,8 +238,8 @@ func (b *Browser) IsClean(axe string) {
 	}
 }
 
-// StayedHere fails the test if the browser has logged an error, or has sent a request to a server
-// other than the tested one.
+// StayedHere fails the test if the browser has logged an error, except those for which Complains
+// has waited, or has sent a request to a server other than the tested one.
 func (b *Browser) StayedHere() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -272,7 +278,8 @@ func (b *Browser) Fit(limit int64) {
 // maxPicture is the maximum size of a screenshot in the documents, in bytes.
 const maxPicture = 400_000
 
-// Look saves a screenshot of the page to a file.
+// Look saves a screenshot of the visible part of the page to a file, as PNG. It fails the test if
+// the picture is larger than maxPicture.
 func (b *Browser) Look(file string) {
 	b.t.Helper()
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
