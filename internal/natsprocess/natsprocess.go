@@ -66,10 +66,12 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Kill kills the process and waits until it has ended.
+// Kill kills the process and waits until it has ended. If the server is not running, Kill does
+// nothing.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Stop ends the server with SIGTERM, as an operator would, and waits until it has ended.
+// Stop ends the server with SIGTERM, as an operator would, and waits until it has ended, without a
+// time limit. If the server is not running, Stop does nothing.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 
 func (s *Server) end(g syscall.Signal) {
@@ -82,7 +84,7 @@ func (s *Server) end(g syscall.Signal) {
 }
 
 // Pause suspends the process until Resume is called. To other machines, the server then looks like
-// a frozen machine.
+// a frozen machine. Pause, Resume and Reload return an error if the server is not running.
 func (s *Server) Pause() error { return s.signal(syscall.SIGSTOP) }
 
 // Resume continues a process that Pause has suspended.
