@@ -53,8 +53,9 @@ func (n *Node) Ready(ctx context.Context) error {
 	return err
 }
 
-// AwaitReady waits until the node is ready, but not longer than limit. If the process ends during
-// the wait, AwaitReady returns an [EndedError].
+// AwaitReady waits until the node is ready, but not longer than limit, and returns an error if it
+// is still not ready. If the process ends during the wait, AwaitReady returns an [EndedError], and
+// if ctx ends, its cause.
 func (n *Node) AwaitReady(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -72,7 +73,8 @@ func (n *Node) AwaitReady(ctx context.Context, limit time.Duration) error {
 	return err
 }
 
-// Get sends a GET request to a listener and reads the response, up to 64 MiB.
+// Get sends a GET request to a listener and reads the response, up to 64 MiB. A response of any
+// status is no error.
 func (n *Node) Get(ctx context.Context, listener, path string) (status int, text []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL(listener)+path, nil)
 	if err != nil {
@@ -131,7 +133,8 @@ func (n *Node) IssueToken(ctx context.Context, developer string) (wire.IssuedTok
 		Vehicles: access.AllVehicles()})
 }
 
-// Post sends NDJSON to the ingest listener and returns the response.
+// Post sends NDJSON to the ingest listener, with the key of a source, and returns the response. A
+// refusal is a response, and no error.
 func (n *Node) Post(ctx context.Context, key, lines string) (status int, text []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.URL(Ingest)+"/v1/telemetry", strings.NewReader(lines))
 	if err != nil {
@@ -203,8 +206,9 @@ func (n *Node) AskWith(ctx context.Context, path, token, vid string, header http
 	return a, nil
 }
 
-// AwaitAnswer waits until a vehicle has a new driving verdict: one that is based on a sample from
-// the time since or later. The times are compared in whole seconds.
+// AwaitAnswer waits until a vehicle has a new driving verdict: one that is based on a sample whose
+// time is that of the parameter since, or later. The times are compared in whole seconds. If the
+// limit passes or ctx ends first, AwaitAnswer returns an error with the last answer.
 func (n *Node) AwaitAnswer(ctx context.Context, limit time.Duration, token, vid string, since time.Time) error {
 	return Until(ctx, limit, func(ctx context.Context) error {
 		a, err := n.Ask(ctx, DrivingPath, token, vid)

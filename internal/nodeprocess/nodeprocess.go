@@ -70,7 +70,9 @@ type Node struct {
 const listenLimit = 10 * time.Minute
 
 // Start starts a node and waits until its listeners accept connections. The node need not be ready
-// when Start returns; [StartReady] and [Node.AwaitReady] wait for that.
+// when Start returns; [StartReady] and [Node.AwaitReady] wait for that. If the process ends before,
+// Start returns an [EndedError]. If ctx ends before, or if listenLimit passes, Start kills the
+// process and returns an error. Later, ctx has no effect on the node.
 func Start(ctx context.Context, o Options) (*Node, error) {
 	args := append(slices.Clone(o.Wrap), o.Binary, "serve", "--data-dir", o.Dir, "--log-format", "json", "--drain", "0s")
 	for _, flag := range []string{Query, Ingest, MQTT, Admin} {
@@ -113,7 +115,8 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 	return nil, fmt.Errorf("%w; last log line: %s", err, n.log.lastLine())
 }
 
-// StartReady starts a node and waits until it is ready, but not longer than limit.
+// StartReady starts a node and waits until it is ready, but after it listens not longer than limit.
+// If the node does not become ready, StartReady kills it and returns an error.
 func StartReady(ctx context.Context, o Options, limit time.Duration) (*Node, error) {
 	n, err := Start(ctx, o)
 	if err != nil {
@@ -182,7 +185,8 @@ func eachLine(r io.Reader, take func(line []byte)) {
 	}
 }
 
-// Address returns the address on which a listener listens, such as 127.0.0.1:4711.
+// Address returns the address on which a listener listens, such as 127.0.0.1:4711, or "" if the
+// node has no such listener.
 func (n *Node) Address(listener string) string { return n.address[listener] }
 
 // URL returns the base URL of a listener.

@@ -93,7 +93,7 @@ func (n *Node) Metrics(ctx context.Context) (Metrics, error) {
 }
 
 // AwaitMetrics reads the node's metrics repeatedly until wanted returns true for them, and returns
-// these metrics.
+// these metrics. If the limit passes or ctx ends first, it returns an error.
 func (n *Node) AwaitMetrics(ctx context.Context, limit time.Duration, wanted func(Metrics) bool) (
 	m Metrics, err error,
 ) {
