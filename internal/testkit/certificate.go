@@ -15,15 +15,17 @@ import (
 	"time"
 )
 
-// Certificate writes a self-signed certificate for 127.0.0.1 that is valid for one hour, and its
-// key, to files. The result roots is a pool that contains the certificate.
+// Certificate writes a self-signed certificate for 127.0.0.1 that expires in a month, and its key,
+// to files that are removed when the test ends. The result roots is a pool that contains the
+// certificate.
 func Certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	return CertificateUntil(t, time.Now().AddDate(0, 1, 0))
 }
 
 // CertificateUntil writes a self-signed certificate for 127.0.0.1 that expires at the time end, and
-// its key, to files. The result roots is a pool that contains the certificate.
+// its key, to files that are removed when the test ends. The result roots is a pool that contains
+// the certificate.
 func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	certFile, keyFile, roots, err := WriteCertificate(t.TempDir(), end)

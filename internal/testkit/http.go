@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// Get requests url and returns the status code and the text of the response.
+// Get requests url and returns the status code and the text of the response, without white space
+// around it. A response of any status is no error.
 func Get(url string) (code int, text string, err error) {
 	resp, err := http.Get(url)
 	if err != nil {
@@ -24,7 +25,8 @@ func Get(url string) (code int, text string, err error) {
 }
 
 // Says returns a function that requests url and checks the response. The function returns an error
-// if the response has another status code than code, or a text that does not match pattern.
+// if there is no response, if its status code is not code, or if its text does not match the
+// regular expression pattern.
 func Says(url string, code int, pattern string) func() error {
 	has := regexp.MustCompile(pattern)
 	return func() error {
@@ -36,11 +38,13 @@ func Says(url string, code int, pattern string) func() error {
 	}
 }
 
-// ErrRefused is returned by Post and PostLines if the status of the response is not 202 (Accepted).
+// ErrRefused is wrapped by the error of Post and PostLines if the status of the response is not 202
+// (Accepted).
 var ErrRefused = errors.New("refused")
 
-// Post sends one sample of each vehicle in vids to the ingest listener at the URL ingest, and
-// returns how many samples were accepted. The parameter key is the key of the sending source.
+// Post sends one sample of each vehicle in vids, with the present time, to the ingest listener at
+// the URL ingest, and returns how many samples were accepted. The parameter key is the key of the
+// sending source.
 func Post(ingest, key string, vids []string) (int, error) {
 	var body bytes.Buffer
 	for _, vid := range vids {

@@ -17,8 +17,8 @@ func Listen(t testing.TB) net.Listener {
 	return l
 }
 
-// Dial connects to a listener until the test ends. No wait for the connection may take longer than
-// [Patience].
+// Dial connects to a listener until the test ends. All reads and writes of the connection fail once
+// [Patience] has passed since Dial.
 func Dial(t testing.TB, address string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)

@@ -14,8 +14,9 @@ import (
 var oneRecord = regexp.MustCompile(`^time=\S+ level=(DEBUG|INFO|WARN|ERROR) msg=(\S+|"([^"\\]|\\.)*")( ` +
 	`[\w.]+=([^\s"]*|"([^"\\]|\\.)*"))*$`)
 
-// CheckLog checks that every line is a complete record and has no characters that control a
-// terminal.
+// CheckLog checks that text is UTF-8, and that each of its lines is a complete record and has no
+// characters that control a terminal. The records are JSON if format is "json", and otherwise as
+// slog's text handler writes them.
 func CheckLog(t *testing.T, format, text string) {
 	t.Helper()
 	if !utf8.ValidString(text) {

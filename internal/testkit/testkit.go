@@ -159,7 +159,8 @@ func RecordedDrives(tested string) string {
 	return dir
 }
 
-// root returns the relative path to the directory that holds go.mod, or "." if there is none.
+// root returns the relative path to the nearest directory that holds go.mod, among the current one
+// and its four parents, or "." if there is none.
 func root() string {
 	for up := "."; up != "./../../../../.."; up += "/.." {
 		if _, err := os.Stat(filepath.Join(up, "go.mod")); err == nil {
