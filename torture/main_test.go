@@ -29,7 +29,8 @@ func TestRun_RefusesBadArguments(t *testing.T) {
 	}
 }
 
-// TestRows_Complete checks that every row has all fields that the document needs.
+// TestRows_Complete checks that every row has all fields that the document needs and a name of its
+// own, that the rows are in order, and that each control has patterns that are specific enough.
 func TestRows_Complete(t *testing.T) {
 	var names []string
 	for i, r := range rows {

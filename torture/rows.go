@@ -67,7 +67,8 @@ func choose(names string) ([]row.Row, error) {
 	return slices.DeleteFunc(slices.Clone(rows), func(r row.Row) bool { return !slices.Contains(wanted, r.Name) }), nil
 }
 
-// counts parses the sizes of rows on the command line, such as "kill=1000,power=200".
+// counts parses the sizes of rows on the command line, such as "kill=1000,power=200", into a map by
+// name. It is an error if a row does not exist or a size is less than 1.
 func counts(text string) (map[string]int, error) {
 	given := make(map[string]int)
 	for pair := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' }) {

@@ -68,7 +68,9 @@ type session struct {
 	stderr  io.Writer
 }
 
-// run implements the command. It reports progress on stderr.
+// run implements the command. It prints a line for each row to stdout, reports progress on stderr,
+// and saves the document after each row. The error names the rows that had findings, could not be
+// completed, or did not catch a control.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	defer must.Catch(&err)
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
@@ -157,7 +159,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return nil
 }
 
-// control reports whether a row catches a build with a deliberate defect.
+// control builds carstate, or the tests that the row runs, with a defect, runs the row against that
+// build, and returns whether the row caught it. n is the size of the row without the defect.
 func (s *session) control(ctx context.Context, r row.Row, c defects.Control, n int) reliability.Control {
 	root, dir := must.Get(filepath.Abs("..")), filepath.Join(s.scratch, c.Defect)
 	must.Do(os.Mkdir(dir, 0o700))
@@ -195,7 +198,8 @@ func limitOf(r row.Row, n int) time.Duration {
 }
 
 // do runs one attempt in a new process, so that the memory or a defect of one attempt does not
-// affect the next. It ends the process after the limit.
+// affect the next. After the limit, it sends the process SIGTERM, and two minutes later kills it;
+// the outcome then says so. If the process fails, the outcome has its error.
 func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Outcome) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

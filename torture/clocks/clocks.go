@@ -90,17 +90,19 @@ func (t *trial) start(ctx context.Context) {
 	}, time.Minute))
 }
 
-// between is the range of a day's calls. The field least leaves out those that were not answered or
+// between is the range in which the node's count of a day's calls must be. The field most counts
+// all calls that may count for the day. The field least leaves out those that were not answered or
 // made at midnight, because they may count for another day or not at all.
 type between struct{ least, most int64 }
 
-// day returns the number of a day in UTC.
+// day returns the number of a day in UTC; day 0 is 1 January 1970.
 func day(at time.Time) int64 { return at.Unix() / (24 * 60 * 60) }
 
 // now returns the node's time.
 func (t *trial) now() time.Time { return time.Now().Add(t.wall) }
 
-// jump sets the node's clock, and waits until the node is ready again.
+// jump sets how far the node's clocks are ahead, in whole seconds, and waits until the node is
+// ready again, for a minute at most.
 func (t *trial) jump(ctx context.Context, wall, mono time.Duration) {
 	t.wall, t.mono = wall.Truncate(time.Second), mono.Truncate(time.Second)
 	t.jumps++
@@ -108,7 +110,8 @@ func (t *trial) jump(ctx context.Context, wall, mono time.Duration) {
 	must.Do(t.node.AwaitReady(ctx, time.Minute))
 }
 
-// ends are times around which number formats overflow.
+// ends are times around which seconds since 1970 overflow 32 bits, signed (2038) and unsigned
+// (2106), and a time far in the future.
 var ends = []time.Time{
 	time.Date(2038, 1, 19, 3, 14, 6, 0, time.UTC), time.Date(2038, 1, 19, 3, 14, 9, 0, time.UTC),
 	time.Date(2106, 2, 7, 6, 28, 14, 0, time.UTC), time.Date(2106, 2, 7, 6, 28, 17, 0, time.UTC),
@@ -130,7 +133,8 @@ func (t *trial) next() time.Duration {
 	}[t.rng.IntN(8)]
 }
 
-// sequence is one sequence of jumps with new tokens and a new car.
+// sequence makes sequence n of jumps, with new tokens and a new car, and lets the scene check the
+// node after each jump.
 func (t *trial) sequence(ctx context.Context, n int) {
 	t.jump(ctx, 0, 0)
 	s := t.newScene(ctx, n)
@@ -146,7 +150,8 @@ func (t *trial) sequence(ctx context.Context, n int) {
 	}
 }
 
-// monotonic lets the monotonic clock jump ahead, and checks that the node soon works again.
+// monotonic lets the monotonic clock jump ahead three times, and checks that each time the node
+// works again (see awaitWorking) and still knows a car that reported before.
 func (t *trial) monotonic(ctx context.Context) {
 	const once = "ONCE" // a car that reports only once, so that no later report restores it
 	t.awaitWorking(ctx, once)
@@ -170,7 +175,8 @@ func (t *trial) monotonic(ctx context.Context) {
 	}
 }
 
-// awaitWorking waits until the node answers a query about a car that has just reported.
+// awaitWorking lets a car report until the node answers a query about it. If that takes longer than
+// two minutes, the row ends with an error.
 func (t *trial) awaitWorking(ctx context.Context, vid string) {
 	must.Do(nodeprocess.Until(ctx, 2*time.Minute, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -194,7 +200,9 @@ func (t *trial) known(ctx context.Context, vid string) error {
 	return err
 }
 
-// counted restarts the node at the true time and checks the node's count of today's calls.
+// counted restarts the node at the true time, and checks that the node's count of today's calls
+// with the token steady survives the restart. The count must be at least the number of calls that
+// were answered today, and at most the number of all of today's calls (see between).
 func (t *trial) counted(ctx context.Context) {
 	t.jump(ctx, 0, t.mono)
 	must.Do(t.node.Stop())
@@ -231,7 +239,8 @@ const (
 	slack   = time.Minute      // how far in the future a verdict may be before it is stale
 )
 
-// scene holds the tokens and the car of one sequence of clock jumps.
+// scene holds the tokens and the car of one sequence of clock jumps. Its methods check the node at
+// the time of the clock.
 type scene struct {
 	*trial
 	expiring  []expiring
@@ -268,12 +277,14 @@ func (t *trial) newScene(ctx context.Context, n int) *scene {
 	return s
 }
 
-// soon returns a random time of ten minutes or more.
+// soon returns a random duration of ten minutes or more, but less than ten minutes plus the
+// parameter most.
 func (t *trial) soon(most time.Duration) time.Duration {
 	return 10*time.Minute + time.Duration(t.rng.Int64N(int64(most)))
 }
 
-// answered is an answer, and the node's times before and after it.
+// answered is an answer, with its headers Date and Retry-After (0 if there is none), and the node's
+// times before and after it.
 type answered struct {
 	nodeprocess.Answer
 	date          time.Time
@@ -281,7 +292,8 @@ type answered struct {
 	before, after time.Time
 }
 
-// ask queries a car.
+// ask queries a car. The parameter caller is the address from which the query seems to come
+// (X-Forwarded-For); if it is "", the header is not sent.
 func (t *trial) ask(ctx context.Context, vid, token, caller string) (a answered, err error) {
 	header := make(http.Header)
 	if caller != "" {
@@ -315,17 +327,20 @@ func (t *trial) wrong(format string, args ...any) {
 	t.a.Wrong("the clock ahead by %s: %s", t.wall, fmt.Sprintf(format, args...))
 }
 
-// post lets a car report. taken reports whether the node accepts the sample.
+// post lets a car report a sample of the time at. The result taken reports whether the node accepts
+// the sample. A refusal is no error.
 func (t *trial) post(ctx context.Context, vid string, at time.Time) (taken bool, status int, err error) {
 	status, text, err := t.node.Post(ctx, t.source, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid,
 		at.UnixMilli()))
 	return status == http.StatusAccepted && !strings.Contains(string(text), `"accepted":0`), status, err
 }
 
-// ends queries with the secrets that expire. Each must be valid exactly until its end.
+// ends queries with the secrets that expire. Each must be valid exactly until its end, and refused
+// with 401 from then on.
 func (s *scene) ends(ctx context.Context) {
 	for _, x := range s.expiring {
-		// Any other address than the scene's own would soon have too many refusals.
+		// The node limits the refusals of each client address, so each scene uses an
+		// address of its own.
 		a := must.Get(s.ask(ctx, s.vid, x.token, s.home))
 		if a.HTTP == http.StatusServiceUnavailable && s.mono > 0 {
 			continue // the node has lost contact with its store
@@ -342,7 +357,8 @@ func (s *scene) ends(ctx context.Context) {
 	}
 }
 
-// report queries the car, lets it report, and queries again.
+// report queries the car, lets it report, and queries again. A sample too far in the future must be
+// refused, one of now accepted, and the answer must include the accepted sample within 30 seconds.
 func (s *scene) report(ctx context.Context) {
 	a := must.Get(s.ask(ctx, s.vid, s.steady, ""))
 	if why := s.honest(a); why != "" {
@@ -389,7 +405,11 @@ func (s *scene) report(ctx context.Context) {
 	must.Do(err)
 }
 
-// honest returns what is wrong with an answer, or "": its age must be true, and fresh enough.
+// honest returns what is wrong with an answer about the scene's car, or "". If the car's newest
+// sample is at most maxAge old, there must be a verdict, and Last-Modified must be the time of the
+// sample. If the sample is older, or more than slack in the future, there must be none, for the
+// reason "stale". If the sample is less than slack in the future, both are right. A car that never
+// reported must have no verdict.
 func (s *scene) honest(a answered) string {
 	fresh := a.HTTP == http.StatusOK && a.Reason == ""
 	youngest, oldest := a.before.Sub(s.heard), a.after.Sub(s.heard)
@@ -461,7 +481,8 @@ func (s *scene) limited(ctx context.Context) {
 	}
 }
 
-// guess sends wrong tokens from one address until the node asks the caller to wait, and waits.
+// guess sends wrong tokens from one address until the node asks the caller to wait, and waits. It
+// is a finding if the node does not ask for that within one more guess than the constant guesses.
 func (s *scene) guess(ctx context.Context) {
 	if s.caller == "" {
 		return

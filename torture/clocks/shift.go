@@ -42,7 +42,8 @@ var code = []byte{
 
 const wholeCode = 48 // including the offsets
 
-// start is the field Begin of [nodeprocess.Options]. The program's clocks can then be set.
+// start is the field Begin of [nodeprocess.Options]: it starts the program so that its clocks can
+// be set. If they cannot, it kills the program and returns an error.
 func (s *shifted) start(cmd *exec.Cmd) error {
 	runtime.LockOSThread() // ptrace is bound to a thread
 	defer runtime.UnlockOSThread()
@@ -86,7 +87,8 @@ func (s *shifted) patch() {
 	s.offsets = begin + at + uint64(len(code))
 }
 
-// clockGettime returns the offset of the function in the vDSO.
+// clockGettime returns the offset of the function in an image of the vDSO. It fails (see package
+// must) if there is no such function, or if it has too few bytes to be replaced.
 func clockGettime(image []byte) uint64 {
 	f := must.Get(elf.NewFile(bytes.NewReader(image)))
 	symbols := must.Get(f.DynamicSymbols())
@@ -101,7 +103,7 @@ func clockGettime(image []byte) uint64 {
 	return s.Value
 }
 
-// set sets how far the process's clocks are ahead of the machine's.
+// set sets how far the process's clocks are ahead of the machine's, in whole seconds.
 func (s *shifted) set(wall, monotonic time.Duration) {
 	mem := must.Get(os.OpenFile(fmt.Sprintf("/proc/%d/mem", s.pid), os.O_WRONLY, 0))
 	defer mem.Close()

@@ -55,7 +55,8 @@ type Control struct {
 	Count int // maximum size of the attempt; 0: as without a defect
 }
 
-// Controls returns the controls of a row, in the given order of their defects.
+// Controls returns one control of a row for each named defect, in the same order. It panics if
+// there is no patch for a defect.
 func Controls(row string, defects ...string) (all []Control) {
 	for _, defect := range defects {
 		text, err := patches.ReadFile(defect + ".patch")
@@ -83,7 +84,8 @@ func Controls(row string, defects ...string) (all []Control) {
 	return all
 }
 
-// CaughtBy reports whether a finding proves that the control was caught.
+// CaughtBy reports whether a finding proves that the control was caught: whether it matches one of
+// the patterns in By.
 func (c *Control) CaughtBy(finding string) bool {
 	return slices.ContainsFunc(c.By, func(wanted string) bool {
 		pattern := strings.ReplaceAll(regexp.QuoteMeta(wanted), `\*`, `.*`)
@@ -93,7 +95,8 @@ func (c *Control) CaughtBy(finding string) bool {
 
 // Overlay writes patched copies of the files that a defect changes into the directory dir, and
 // returns the name of a file in dir for `go build -overlay`. root is the root of the repository.
-// root and dir are absolute paths.
+// root and dir are absolute paths. It is an error if the patch does not exist or does not fit the
+// files.
 func Overlay(root, defect, dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "torture", "defects", defect+".patch"))
 	if err != nil {

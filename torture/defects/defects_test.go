@@ -88,7 +88,8 @@ type round struct {
 	patches, packages []string
 }
 
-// compiled compiles packages and returns a hash of each result.
+// compiled compiles packages with the file overlay, or without one if it is "", and returns a hash
+// of each result by import path.
 func compiled(t *testing.T, root, overlay string, packages []string) map[string]string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go",
@@ -108,7 +109,8 @@ func compiled(t *testing.T, root, overlay string, packages []string) map[string]
 	return ids
 }
 
-// follow updates the file names in a patch whose lines have moved to other files.
+// follow updates the file names in a patch whose lines have moved to other files. It fails the test
+// if the lines of a hunk are not in exactly one file.
 func follow(t *testing.T, root, name string) {
 	t.Helper()
 	text := read(t, name)

@@ -66,7 +66,8 @@ var Damage = row.Row{
 }
 
 // running returns the function Run of a row that runs one of the engine's tests. The parameter
-// count is the name of that test's flag for the number of repetitions.
+// count is the name of that test's flag for the number of repetitions. The row ends with an error
+// if the test fails or makes too few repetitions, unless a finding explains that.
 func running(test, count string) func(context.Context, *row.Attempt) {
 	return func(ctx context.Context, a *row.Attempt) {
 		cmd := exec.CommandContext(ctx, a.Binary, "-test.v", "-test.timeout", "0", "-test.run", "^"+test+"$",
@@ -99,7 +100,9 @@ var (
 	crash    = regexp.MustCompile(`^(?:panic|fatal error): .+`)
 )
 
-// evaluate evaluates a line of output, and returns the number of repetitions that it reports.
+// evaluate evaluates a line of the test's output. If the line says how many repetitions were made,
+// evaluate returns their number, otherwise 0. Any other logged line is a finding, except the one
+// with the seed; so is a panic.
 func evaluate(a *row.Attempt, line string) (done int) {
 	if crash.MatchString(line) {
 		a.Wrong("the engine ends its process: %s", line)

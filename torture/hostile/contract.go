@@ -237,7 +237,8 @@ func (c *contract) record(t *token, operation, vid string) outcome {
 
 var vehicleID = regexp.MustCompile(`^[0-9A-Za-z]+$`)
 
-// onlyToken returns the token of a query with exactly one token, otherwise "".
+// onlyToken returns the token of a query with exactly one token. If there is another number, or if
+// the token is malformed, it returns "".
 func onlyToken(query string) (secret string) {
 	tokens := 0
 	for pair := range strings.SplitSeq(query, "&") {
@@ -266,7 +267,8 @@ var (
 	refusal    = regexp.MustCompile(`^\{"code":([0-9]+),"msg":"([a-z_]+): ([ !#-\[\]-~]+)","data":null\}$`)
 )
 
-// readAnswer parses one answer at the beginning of got. e says whether the answer has a body.
+// readAnswer parses one answer at the beginning of got. e says whether the answer has a body. It is
+// an error if the answer is cut off or malformed, has no Content-Length, or has a header twice.
 func readAnswer(got []byte, e *expected) (*answer, error) {
 	if !statusLine.Match(got) {
 		return nil, errors.New("invalid status line")
@@ -431,7 +433,7 @@ func (e *expected) match(a *answer) (*outcome, string) {
 	return nil, wrong
 }
 
-// shown returns the beginning of b for a finding, with secrets removed.
+// shown returns the beginning of b, quoted, for a finding, with secrets removed.
 func shown(b []byte) string {
 	const most = 240
 	text := access.Redact(string(b))
@@ -448,7 +450,9 @@ const (
 	messages    = "different texts of refusals"
 )
 
-// note counts an answer, and returns what is wrong in comparison with earlier ones, or "".
+// note counts an answer in all, and returns what is wrong with it in comparison with earlier
+// answers, or "": it must not have the X-Request-Id of another, and the refusals must have at most
+// maxMessages different texts.
 func note(all *row.Tally, a *answer) string {
 	all.Add(fmt.Sprintf("answers %d", a.status), 1)
 	if all.Add(a.header.Get("X-Request-Id"), 1) > 1 {

@@ -89,7 +89,8 @@ func run(ctx context.Context, a *row.Attempt) {
 	a.AtMost("log", float64(w.log.bytes)/(1<<20), "MiB", 1)
 }
 
-// share scales n in proportion to the size of this attempt, but to no less than least.
+// share scales n in proportion to the size of this attempt: to n at a count of fullCount or more,
+// and to no less than the parameter least.
 func share(a *row.Attempt, n, least int) int {
 	return max(least, min(n, n*a.Count/fullCount))
 }
@@ -105,7 +106,8 @@ type world struct {
 	strange []string // texts that are no tokens
 }
 
-// issueTokens issues tokens of all kinds.
+// issueTokens issues tokens for both operations, for one of them, and for one vehicle, and tokens
+// that are revoked or expire. It also invents texts that are no tokens.
 func (w *world) issueTokens(ctx context.Context) {
 	for _, x := range []struct {
 		operations    access.Operations
@@ -141,7 +143,8 @@ func (w *world) issueTokens(ctx context.Context) {
 	w.log.secrets(unknown, source, operator)
 }
 
-// driveCars sends samples that lead to every kind of answer, and waits for all answers.
+// driveCars sends samples that lead to every kind of answer, and waits for all answers, and until
+// the tokens that end are refused. If that takes longer than a minute, the row ends with an error.
 func (w *world) driveCars(ctx context.Context) {
 	now := time.Now().Add(-5 * time.Second).Truncate(time.Millisecond)
 	var lines strings.Builder

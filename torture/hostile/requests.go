@@ -41,7 +41,7 @@ type exchange struct {
 	err   error
 }
 
-// dialFrom connects from an address of this machine.
+// dialFrom connects to an address from an IP address of this machine, within patience.
 func dialFrom(ctx context.Context, from, to string) (net.Conn, error) {
 	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	return d.DialContext(ctx, "tcp", to)
@@ -54,7 +54,8 @@ func timedOut(err error) bool {
 }
 
 // talk sends the stream in pieces over a new connection, closes the sending side of the connection,
-// and reads until the server closes it.
+// and reads until the server closes it. If the server does not within patience, the field err of
+// the result is set.
 func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (x exchange) {
 	c, err := dialFrom(ctx, from, to)
 	if err != nil {
@@ -83,7 +84,8 @@ func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (
 	return x
 }
 
-// send writes the stream in pieces of random sizes, sometimes with pauses in between.
+// send writes the stream in up to 20 pieces of random sizes, sometimes with pauses of up to 2 ms in
+// between.
 func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	pieces := []int{1, 1, 1, 2, 3, 20}[rng.IntN(6)]
 	pauses := rng.IntN(8) == 0
@@ -102,7 +104,8 @@ func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	return nil
 }
 
-// requests sends hostile requests to a query listener, and checks the answers against the contract.
+// requests sends hostile requests to a query listener until it has received as many right answers
+// as the attempt's count, and checks the answers against the contract.
 func requests(ctx context.Context, w *world) {
 	a, address, total := w.attempt, w.Address(nodeprocess.Query), w.attempt.Count
 	var left, resets atomic.Int64
@@ -158,12 +161,13 @@ func requests(ctx context.Context, w *world) {
 	}
 }
 
-// addressOf returns a local address for a talker, a different one for each n.
+// addressOf returns a loopback address for a talker, a different one for each n below 1.25 million.
 func addressOf(worker, n int) string {
 	return fmt.Sprintf("127.%d.%d.%d", 16+worker+talkers*(n/62500%20), n/250%250, 1+n%250)
 }
 
-// readDocument reads a page of the documentation, plain and compressed.
+// readDocument reads a page of the documentation, plain and compressed by gzip. It ends the row if
+// the page cannot be read.
 func readDocument(url string) document {
 	d := make(document)
 	for _, encoding := range []string{"", "gzip"} {
@@ -257,7 +261,8 @@ func (w *world) behind(ctx context.Context, program, args string) {
 	must.Do(ctx.Err())
 }
 
-// refused returns how many queries the node has refused, for a reason or ("") for any.
+// refused returns how many queries the node has refused so far. It counts the metrics whose labels
+// contain the parameter reason; "" counts all.
 func (w *world) refused(ctx context.Context, reason string) (sum float64) {
 	for name, n := range must.Get(w.Metrics(ctx)) {
 		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, reason) &&
@@ -268,7 +273,8 @@ func (w *world) refused(ctx context.Context, reason string) (sum float64) {
 	return sum
 }
 
-// startProxy starts a proxy and waits until it listens. In its arguments, DIR is its directory.
+// startProxy starts a proxy and waits, for ten seconds at most, until it listens. In its arguments,
+// DIR is its directory. The function stop ends the proxy.
 func (w *world) startProxy(ctx context.Context, program, args string) (address string, stop func()) {
 	dir := filepath.Join(w.attempt.Dir, program)
 	must.Do(os.Mkdir(dir, 0o755))

@@ -174,7 +174,9 @@ func (p *probe) under(ctx context.Context, windows, connections, processor int, 
 	return p99, held
 }
 
-// settle waits until the node has closed the attackers' descriptors.
+// settle waits until the node has closed the attackers' descriptors: until it has at most 40 more
+// open than atRest, which is their number before. It is a finding if that takes longer than a
+// minute.
 func (w *world) settle(ctx context.Context, atRest int) {
 	const slack = 40 // connections of honest clients
 	err := nodeprocess.Until(ctx, time.Minute, func(context.Context) error {
@@ -191,7 +193,7 @@ func (w *world) settle(ctx context.Context, atRest int) {
 }
 
 // dawdle opens connections that send a head byte by byte, in part, or not at all. Each must be
-// closed in time, with status 408 after more than two bytes.
+// closed within 20 seconds (the service's limit is 5), with status 408 after more than two bytes.
 func dawdle(ctx context.Context, w *world) {
 	const headTimeout, slack = 5 * time.Second, 15 * time.Second
 	a := w.attempt

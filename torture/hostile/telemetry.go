@@ -33,7 +33,9 @@ const (
 // honest is the layout of the cars that report during the attack.
 var honest = writers.Layout{HTTP: 2, MQTT: 20, Cars: 2}
 
-// telemetry attacks the listeners for telemetry while honest cars report.
+// telemetry attacks the listeners for telemetry while honest cars report. Afterwards, the samples
+// of each honest car must be acknowledged again within patience, all that were acknowledged must be
+// folded, and the memory and the descriptors of the node must not have grown beyond their limits.
 func telemetry(ctx context.Context, w *world) {
 	a := w.attempt
 	var own []vehicle.ID
@@ -90,8 +92,9 @@ func telemetry(ctx context.Context, w *world) {
 	w.settle(ctx, filesAtRest)
 }
 
-// checkFolded waits until all acknowledged samples are folded, and checks that no sample of a
-// victim (a vehicle for which no source may send) was accepted.
+// checkFolded waits until the newest acknowledged sample of each honest car is folded, which may
+// take 20 seconds for each, and checks that no sample of a victim (a vehicle for which no source
+// may send) was accepted.
 func (w *world) checkFolded(ctx context.Context, fleet *writers.Fleet) {
 	newest := fleet.Newest()
 	for _, vid := range honest.All() {
@@ -114,7 +117,7 @@ func (w *world) checkFolded(ctx context.Context, fleet *writers.Fleet) {
 	}
 }
 
-// hostility lists what is counted of hostile cars. Each must happen.
+// hostility lists what is counted of hostile cars. It is a finding if one of the counts is 0.
 var hostility = []string{connected, accepted, stored, denied, uploads, taken, refusedUploads}
 
 const (
@@ -192,7 +195,8 @@ func (h *hostileCar) upload() (stream []byte, mayAccept bool) {
 var refusals = map[int]bool{400: true, 401: true, 403: true, 404: true, 405: true, 408: true, 413: true, 414: true,
 	415: true, 417: true, 431: true, 501: true, 505: true}
 
-// checkUpload counts the answers to an upload, and returns what is wrong with them, or "".
+// checkUpload counts the answers to an upload, and returns what is wrong with them, or "". Status
+// 202 is allowed only if mayAccept is true.
 func checkUpload(got []byte, mayAccept bool, met *row.Tally) string {
 	for in := bufio.NewReader(bytes.NewReader(got)); ; {
 		resp, err := http.ReadResponse(in, nil)
@@ -213,7 +217,8 @@ func checkUpload(got []byte, mayAccept bool, met *row.Tally) string {
 }
 
 // crowd opens many MQTT connections at the same time. Each sends nothing, or a part of a packet, or
-// a wrong key. The listener must close all of them within the time limit for a CONNECT.
+// a wrong key. The listener must close all of them within the time limit for a CONNECT, which is 10
+// seconds; 20 more are tolerated on a busy machine.
 func (w *world) crowd(ctx context.Context, n int) {
 	const connectTimeout, slack = 10 * time.Second, 20 * time.Second
 	a := w.attempt
@@ -263,7 +268,8 @@ func (w *world) crowd(ctx context.Context, n int) {
 	a.None("of them were accepted with a wrong key", int(letIn.Load()))
 }
 
-// hold keeps up to n connections open at the HTTP listener for telemetry.
+// hold keeps up to n connections open at the HTTP listener for telemetry until ctx ends. A
+// connection that the node closes is replaced.
 func (w *world) hold(ctx context.Context, n int) {
 	var all sync.WaitGroup
 	for i := range n {
@@ -351,7 +357,7 @@ func (h *hostileCar) connection(met *row.Tally) *sent {
 	return s
 }
 
-// spoilLogin changes one part of a CONNECT.
+// spoilLogin changes one part of a CONNECT, and records in s if the credentials are then wrong.
 func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
 	switch h.IntN(7) {
 	case 0:
@@ -372,7 +378,8 @@ func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
 	}
 }
 
-// packet returns one packet, and records whether the server may acknowledge it.
+// packet returns one packet, chosen at random, and records in s.good if the server may acknowledge
+// it.
 func (h *hostileCar) packet(s *sent) []byte {
 	id, own := uint16(1+h.IntN(65535)), ownCar(h.IntN(10))
 	publish := func(topic, payload string) []byte {
@@ -413,7 +420,7 @@ func (h *hostileCar) packet(s *sent) []byte {
 	}
 }
 
-// check returns what is wrong with the server's packets, or "".
+// check returns what is wrong with the server's packets, or "". No packet at all is right.
 func (s *sent) check(got []byte) string {
 	for in, first := bytes.NewReader(got), true; ; first = false {
 		kind, err := in.ReadByte()

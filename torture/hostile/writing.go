@@ -61,7 +61,7 @@ type writer struct {
 	name    string // letters and digits, unique among writers
 }
 
-// from returns a text of the list with a name.
+// from returns a random text of the list with a name, which must exist.
 func (w *writer) from(name string) string {
 	return pick(w, attacks[slices.IndexFunc(attacks, func(l list) bool { return l.name == name })].texts...)
 }
@@ -71,7 +71,7 @@ func pick[T any](w *writer, list ...T) T { return list[w.IntN(len(list))] }
 // chance returns true with probability 1/n.
 func (w *writer) chance(n int) bool { return w.IntN(n) == 0 }
 
-// nobody returns a vehicle that does not exist and was never queried before.
+// nobody returns the id of a vehicle that does not exist and was never queried before.
 func (w *writer) nobody() string {
 	w.serial++
 	return "N" + w.name + "x" + strconv.Itoa(w.serial)
@@ -129,7 +129,8 @@ func (w *writer) encoded(s string) string {
 var spoilers = lists("spoil ")
 
 // spoil changes one part of a request (see spoilers), or makes its request line or its head about
-// as long as a limit allows.
+// as long as a limit allows, or longer. If the chosen pattern matches nothing, the request remains
+// as it is.
 func (w *writer) spoil(request string) string {
 	if w.chance(10) {
 		n := pick(w, 4096, maxLine, maxLine, maxHead, maxHead, maxHead, maxHead+1024, 20000, 40000) + w.IntN(5) - 2
@@ -146,7 +147,8 @@ func (w *writer) spoil(request string) string {
 	return request[:at[0]] + strings.ReplaceAll(pick(w, s.texts...), "@@", request[at[0]:at[1]]) + request[at[1]:]
 }
 
-// mutate changes random bytes.
+// mutate changes b at one to four random places: it replaces, inserts, removes or repeats bytes. It
+// may reuse the memory of b.
 func (w *writer) mutate(b []byte) []byte {
 	for range 1 + w.IntN(4) {
 		if len(b) == 0 {
@@ -249,5 +251,5 @@ func question(path string, t *token, vid string) string {
 	return "GET " + path + "?access_token=" + t.secret + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
 }
 
-// long returns a text that is too long for most fields.
+// long returns a text of n bytes, for fields whose length is limited.
 func long(n int) string { return strings.Repeat("x", n) }

@@ -108,6 +108,7 @@ func (t *torture) live(ctx context.Context, moment int) {
 }
 
 // loadAndKill puts the node under load and kills the node at a random moment within the given time.
+// It is a finding if the node ends by itself before.
 func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, within time.Duration) {
 	var loading sync.WaitGroup
 	loading.Go(func() { t.load.Run(ctx, n) })
@@ -121,7 +122,8 @@ func (t *torture) loadAndKill(ctx context.Context, n *nodeprocess.Node, within t
 	loading.Wait()
 }
 
-// start starts the node and waits until it is ready.
+// start starts the node and waits until it is ready. If it does not become ready, that is a
+// finding, and the row ends.
 func (t *torture) start(ctx context.Context) *nodeprocess.Node {
 	n := must.Get(t.load.Start(ctx, t.options))
 	t.usual = time.Since(n.Began())

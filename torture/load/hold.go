@@ -55,8 +55,10 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 	return n, nil
 }
 
-// Hold waits until the node shows what was acknowledged before the call, and then calls look. It is
-// a finding if the node does not show it in time, or ends by itself.
+// Hold waits until the answers of the node include everything that was acknowledged before the
+// call, and then calls look. It is a finding if that takes longer than settleLimit allows, or if
+// the node ends by itself. In these cases, and if look ends with an error, the row ends with the
+// error.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node)) {
 	err := l.settle(ctx, n)
 	settled := err == nil
@@ -76,7 +78,8 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.
 	must.Do(err)
 }
 
-// End reports what was done, checks that each operation happened, and stops the node.
+// End reports what was done, checks that each operation happened (see MustHaveHappened), and stops
+// the node. It is a finding if the node does not stop in order.
 func (l *Load) End(n *nodeprocess.Node) {
 	l.a.Figure("vehicles in the journal", float64(len(l.journal.all())), "")
 	l.a.Figure("vehicles forgotten", float64(len(l.journal.forgotten)), "")
@@ -100,7 +103,8 @@ func (l *Load) NoteAcknowledged(vid string, at int64) { l.journal.acknowledge([]
 func (l *Load) Vehicles() []string { return l.journal.all() }
 
 // HoldVehicles waits for everything acknowledged before the call, and then queries the vehicles.
-// The state of each must be at least as new as its newest acknowledged sample.
+// The state of each must be at least as new as its newest acknowledged sample. It is a finding if
+// vids is empty.
 func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) {
 	if len(vids) == 0 {
 		l.a.Wrong("no sample of any vehicle was acknowledged, so the row proves nothing about them")
@@ -141,7 +145,8 @@ func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 }
 
 // ask queries a vehicle and checks the answer against the parameter was, which is what the journal
-// knew before the query. It reports whether the node answered.
+// knew before the query. If settled is true, the answer must include everything that was
+// acknowledged before the query. The result reports whether the node answered.
 func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car, settled bool) bool {
 	a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid)
 	if ctx.Err() != nil {
@@ -165,7 +170,10 @@ var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
 // settle waits until everything that was acknowledged before the call must be visible: until an
 // answer includes a new sample of barrierCar, twice. Once is not enough, because groups of samples
-// are folded one after the other, but the states of one group become visible in any order.
+// are folded one after the other, but the states of one group become visible in any order. It
+// returns an error if the node ends, gives an answer that is never allowed, or does not show the
+// sample within settleLimit. If the node's last answer lacked the sample, the error wraps
+// errNotSeen.
 func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 	for range 2 {
 		sent := int64(0)
@@ -232,7 +240,8 @@ func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) {
 }
 
 // checkCars queries vehicles, several at a time, and compares each answer with the result of the
-// function before, which is what the journal knows of the vehicle.
+// function before, which is what the journal knows of the vehicle. A query without an answer is
+// repeated until the node or ctx ends.
 func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string, before func(vid string) car) {
 	var asking sync.WaitGroup
 	const askers = 4
@@ -251,7 +260,8 @@ func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string
 	asking.Wait()
 }
 
-// checkOperations checks the newest acknowledged operations of each kind, and some stored states.
+// checkOperations checks the newest acknowledged operations of each kind, someSecrets at most, and
+// the stored states of someRecords random vehicles.
 func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node) {
 	for _, r := range l.journal.newest(someSecrets) {
 		l.checkRecord(ctx, node, &r)
@@ -268,7 +278,9 @@ func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node) {
 	}
 }
 
-// checkRecord uses the secret of a token or a source, and checks whether the node accepts it.
+// checkRecord uses the secret of a token or a source. The node must refuse it if the token was
+// revoked or the source removed, and otherwise accept it, but not for another vehicle than the
+// token's.
 func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *record) {
 	if r.source {
 		// An empty object is not a sample: a valid key receives 400, and any other 401.
@@ -317,7 +329,8 @@ func (l *Load) checkState(ctx context.Context, c *client.Client, vid string, was
 	}
 }
 
-// checkLists compares all tokens and sources of the journal with the node's lists.
+// checkLists compares all tokens and sources of the journal with the node's lists, and checks that
+// the audit has the issue of each token.
 func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) {
 	c := must.Get(n.AdminClient())
 	listed := make(map[record]bool)

@@ -168,7 +168,8 @@ func lines(samples []sample) string {
 	return b.String()
 }
 
-// MustHaveHappened reports what was acknowledged. A kind that never was is a finding.
+// MustHaveHappened reports what was acknowledged: telemetry by each protocol, and operations. A
+// kind that never was is a finding, except the removal of sources.
 func (l *Load) MustHaveHappened() {
 	l.journal.mu.Lock()
 	n := make(map[group]int)
@@ -202,7 +203,8 @@ type journal struct {
 	forgotten []string
 }
 
-// finding is an error in an answer, or "". If lost, something acknowledged is missing.
+// finding is what is wrong with an answer; text is "" if nothing is. If lost is true, something
+// acknowledged is missing.
 type finding struct {
 	text string
 	lost bool
@@ -215,6 +217,8 @@ type car struct {
 	acknowledged int64 // time of the newest sample that was acknowledged; 0: none
 	seen         int64 // time of the newest sample that an answer included
 	// unsure means that an operator requested to forget the vehicle, and the result is unknown.
+	// forgotten means that it was confirmed, and lost that a loss was reported, so that the
+	// vehicle is not checked again.
 	unsure, forgotten, lost bool
 }
 
@@ -272,7 +276,8 @@ func (j *journal) acknowledge(samples []sample) {
 	}
 }
 
-// before returns what is known about a vehicle. It is called before the vehicle is queried.
+// before returns what is known about a vehicle; the result is zero if nothing is. It is called
+// before the vehicle is queried.
 func (j *journal) before(vid string) car {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -283,7 +288,8 @@ func (j *journal) before(vid string) car {
 }
 
 // check compares an answer with the parameter was, which is what the journal knew before the query.
-// settled means that everything acknowledged before the query must be visible.
+// settled means that everything acknowledged before the query must be visible. If the answer is
+// right, the journal notes the sample that it includes.
 func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool) finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -329,7 +335,8 @@ func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool)
 func clock(s int64) string { return time.Unix(s, 0).UTC().Format(time.TimeOnly) }
 
 // pick returns the newest acknowledged vehicles with a single sample, and random vehicles of all
-// kinds. The parameters newest and any are the maximum numbers of the two groups.
+// kinds. The parameters newest and any are the maximum numbers of the two groups. A vehicle may be
+// in both, or twice in the second.
 func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -348,7 +355,7 @@ func (j *journal) all() []string {
 	return slices.Concat(j.one, j.many)
 }
 
-// watched returns up to n vehicles that report repeatedly.
+// watched returns up to n vehicles that report repeatedly, the earliest ones.
 func (j *journal) watched(n int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -358,7 +365,8 @@ func (j *journal) watched(n int) []string {
 // group is a kind of records: of tokens or of sources, and whether they are revoked or removed.
 type group struct{ source, gone bool }
 
-// newest returns copies of the n newest records of each group, the newest first.
+// newest returns copies of the n newest records of each group, the newest first, without those
+// whose state is unsure.
 func (j *journal) newest(n int) (found []record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -372,7 +380,7 @@ func (j *journal) newest(n int) (found []record) {
 	return found
 }
 
-// post sends telemetry by HTTP until ctx ends.
+// post sends telemetry by HTTP until ctx ends. An answer that is never allowed is a finding.
 func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	for ctx.Err() == nil {
 		samples := f.batch()
@@ -387,8 +395,8 @@ func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	}
 }
 
-// postOne sends samples and reports whether they were acknowledged. It returns an error if the node
-// gave an answer that is never allowed.
+// postOne sends samples and reports whether they were acknowledged. It returns an error only if the
+// node gave an answer that is never allowed. No answer and status 503 are allowed.
 func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
 	l.journal.offer(samples)
 	l.a.Offered(len(samples))
@@ -416,6 +424,7 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 }
 
 // publish sends telemetry by MQTT until ctx ends, over one connection at a time for several fleets.
+// If the connection ends, publish opens another one.
 func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fleets []*fleet) {
 	for ctx.Err() == nil {
 		client, err := Dial(ctx, n, "fleet", l.key, fmt.Sprintf("gateway%d", number))
@@ -442,7 +451,9 @@ func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fle
 	}
 }
 
-// publishOne publishes samples and reports whether the connection is still usable.
+// publishOne publishes samples, which are of one vehicle, and reports whether they were
+// acknowledged, so that the connection is still usable. A refusal is a finding, unless the
+// connection has ended.
 func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample) bool {
 	l.journal.offer(samples)
 	l.a.Offered(len(samples))
@@ -471,7 +482,8 @@ type Refusal byte
 
 func (r Refusal) Error() string { return fmt.Sprintf("the node refuses, with reason 0x%02x", byte(r)) }
 
-// Dial connects to a node with the key of a source.
+// Dial connects to a node with the key of a source, and id as the client's id. If the node refuses,
+// the error is a [Refusal].
 func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Client, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", n.Address(nodeprocess.MQTT))
 	if err != nil {
@@ -499,7 +511,8 @@ func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Cl
 	return c, nil
 }
 
-// Send publishes samples and waits for the acknowledgement, or the end of the connection.
+// Send publishes samples of a vehicle and waits for the acknowledgement. If the node refuses the
+// message, the error is a [Refusal]; if the connection ends, it is the cause of Ended.
 func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
 	resp, err := c.client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + vid + "/telemetry", Payload: samples})
 	if cause := context.Cause(c.Ended); err != nil && cause != nil {
@@ -522,7 +535,8 @@ type Sender struct {
 	client *Client           // nil: not connected
 }
 
-// Send publishes samples of a vehicle. An error closes the connection.
+// Send publishes samples of a vehicle, and waits for the acknowledgement. If there is no connection
+// to the node, it opens one. If Send fails, it closes the connection.
 func (s *Sender) Send(ctx context.Context, node *nodeprocess.Node, vid string, samples []byte) (err error) {
 	if s.node != node {
 		s.Close()
@@ -572,7 +586,8 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	}
 }
 
-// operation returns the next operation, chosen at random.
+// operation chooses the next operation at random, and returns a function that carries it out and
+// records it in the journal if it was acknowledged.
 func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 	j := l.journal
 	j.mu.Lock()
@@ -637,7 +652,8 @@ func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 	}
 }
 
-// done calls note, with the journal locked, if the operation was acknowledged.
+// done calls note, with the journal locked, if err, the result of an operation, is nil. It returns
+// err.
 func (l *Load) done(err error, note func()) error {
 	if err != nil {
 		return err

@@ -56,7 +56,9 @@ func run(ctx context.Context, a *row.Attempt) {
 // wrong matches a finding in the output of the test.
 var wrong = regexp.MustCompile(`(?m)failed after \d+ tests: wrong: (.*)$`)
 
-// machine runs TestMatrix of internal/query, a randomized test, against the binary.
+// machine runs TestMatrix of internal/query, a randomized test, against the binary. A wrong answer
+// that the test finds is a finding; if the test fails for another reason, the row ends with an
+// error.
 func machine(ctx context.Context, a *row.Attempt) {
 	test, counts := filepath.Join(a.Dir, "query.test"), filepath.Join(a.Dir, "counts.json")
 	must.Do(nodeprocess.Build(ctx, "..", "./internal/query", test))
@@ -111,7 +113,8 @@ const (
 	sorts
 )
 
-// timing measures whether an answer's time distinguishes a vehicle that is not granted from none.
+// timing measures whether an answer's time distinguishes a vehicle that the token does not cover
+// from a granted one that does not exist.
 func timing(ctx context.Context, a *row.Attempt) {
 	node := must.Get(a.Start(ctx))
 	defer node.Kill()
@@ -171,7 +174,8 @@ func timing(ctx context.Context, a *row.Attempt) {
 	must.Do(node.Stop())
 }
 
-// exchange sends a batch of queries and returns the time per answer in microseconds.
+// exchange sends a batch of queries and returns the time per answer in microseconds. It ends the
+// row if the answers take longer than a minute.
 func exchange(c net.Conn, questions, buf []byte) float64 {
 	must.Do(c.SetDeadline(time.Now().Add(time.Minute)))
 	began := time.Now()
@@ -185,9 +189,10 @@ func exchange(c net.Conn, questions, buf []byte) float64 {
 	return float64(time.Since(began).Nanoseconds()) / 1000 / batch
 }
 
-// paired compares two series that were measured alternately. The results are the median of the
-// differences a[i]-b[i], and the upper limit of its distance from zero with 99 % confidence. It
-// follows from the order of the differences, so no distribution is assumed.
+// paired compares two series of the same length, which must not be 0, that were measured
+// alternately. The results are the median of the differences a[i]-b[i], and the upper limit of its
+// distance from zero with 99 % confidence. It follows from the order of the differences, so no
+// distribution is assumed.
 func paired(a, b []float64) (difference, bound float64) {
 	d := make([]float64, len(a))
 	for i := range d {

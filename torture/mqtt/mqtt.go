@@ -12,7 +12,7 @@ func Text(s string) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...)
 }
 
-// Packet returns a packet of its first byte, the length of the rest, and the parts.
+// Packet returns a packet that consists of the first byte, the length of the rest, and the parts.
 func Packet(first byte, parts ...[]byte) []byte {
 	body := bytes.Join(parts, nil)
 	return append(binary.AppendUvarint([]byte{first}, uint64(len(body))), body...)

@@ -38,7 +38,8 @@ type natsCluster struct {
 	js      jetstream.JetStream
 }
 
-// start starts the servers. Every server has a copy of all data, and every write is synced.
+// start starts the servers. Every server has a copy of all data, and every write is synced. It
+// waits until the cluster answers, for a minute at most.
 func (c *natsCluster) start(ctx context.Context, dir string) {
 	binary := must.Get(natsprocess.Build(ctx, "..", dir))
 	var routes []string
@@ -81,7 +82,8 @@ func (c *natsCluster) urls() string {
 // streams are the streams of carstate.
 var streams = []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads}
 
-// look returns the cluster's state of a stream.
+// look returns the cluster's state of a stream. It returns an error if the stream has no leader, or
+// if no server answers within two seconds.
 func (c *natsCluster) look(ctx context.Context, name string) (*jetstream.ClusterInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -123,7 +125,8 @@ func (c *natsCluster) whole(ctx context.Context) error {
 	return nil
 }
 
-// leader waits until a stream has a leader, and returns its server.
+// leader waits, for settleWithin at most, until a stream has a leader, and returns the index of its
+// server.
 func (c *natsCluster) leader(ctx context.Context, name string) (server int) {
 	must.Do(nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
 		info, err := c.look(ctx, name)

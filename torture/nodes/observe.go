@@ -175,7 +175,9 @@ func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 	return max(longest, 0), ok
 }
 
-// compare compares the acknowledged readings with what is stored and answered at the end.
+// compare checks the service at the end: each node must answer with the newest acknowledged reading
+// of each car or a newer one, every acknowledged reading must be stored, and the stored state of
+// each car must be the fold of its stored readings.
 func (s *system) compare(ctx context.Context) {
 	acked := s.load.Newest()
 	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })
@@ -306,7 +308,8 @@ const (
 	revokers    = 4
 )
 
-// revoke measures for how long revoked tokens are still accepted by some node.
+// revoke revokes a number of tokens (see revocations), several at a time, and returns for each of
+// them for how long some node still accepted it.
 func (s *system) revoke(ctx context.Context) []time.Duration {
 	took, errs := make([]time.Duration, revocations), make([]error, revokers)
 	var revoking sync.WaitGroup
@@ -325,7 +328,9 @@ func (s *system) revoke(ctx context.Context) []time.Duration {
 	return took
 }
 
-// revokeOne revokes a token, and returns the time until all nodes refuse it.
+// revokeOne issues a token at the node with the index at, revokes it at the next node, and returns
+// the time until all nodes refuse it. It is a finding if that takes longer than settleWithin for a
+// node.
 func (s *system) revokeOne(ctx context.Context, at int) time.Duration {
 	revoker := must.Get(s.nodes[(at+1)%len(s.nodes)].AdminClient())
 	var t wire.IssuedToken

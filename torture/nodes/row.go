@@ -123,7 +123,8 @@ var promised = []struct {
 	{"the longest query, but to a node that is stopped or just woke up", 2},
 }
 
-// report compares the durations with their limits. A duration that was not measured misses its.
+// report compares the durations with their limits. A limit whose duration was not measured is
+// missed.
 func (m measured) report(a *row.Attempt) {
 	others := maps.Clone(m)
 	for _, p := range promised {
@@ -175,7 +176,8 @@ type system struct {
 	running  sync.WaitGroup // goroutines of the queries, and of follow and watch
 }
 
-// startNode starts a node, again if it exits because the servers have not elected a leader yet.
+// startNode starts a node. If the node exits, because the servers have not elected a leader yet,
+// startNode starts it again, until startWithin has passed.
 func (s *system) startNode(ctx context.Context, name string, flags ...string) (n *nodeprocess.Node) {
 	o := nodeprocess.Options{Binary: s.a.Binary, Dir: filepath.Join(s.a.Dir, name)}
 	must.Do(os.Mkdir(o.Dir, 0o700))
@@ -259,11 +261,11 @@ const (
 	settleWithin = 90 * time.Second
 )
 
-// disturb carries out all disturbances, and returns early if ctx ends. Each kind occurs once before
-// any kind occurs again. The first is of the kind killed: limits are promised for that kind only,
-// so it must be measured even if there is only one disturbance. Every other disturbance is lasting:
-// it hits the leader of a stream until writes and verdicts resume. The others hit any server for
-// seconds.
+// disturb carries out all disturbances. If ctx ends, the row ends with the error of ctx. Each kind
+// occurs once before any kind occurs again. The first is of the kind killed: limits are promised
+// for that kind only, so it must be measured even if there is only one disturbance. Every other
+// disturbance is lasting: it hits the leader of a stream until writes and verdicts resume. The
+// others hit any server for seconds.
 func (s *system) disturb(ctx context.Context) {
 	rnd := s.a.Rand(1)
 	var order []kind
@@ -292,7 +294,8 @@ func (s *system) disturb(ctx context.Context) {
 	}
 }
 
-// strike disables one server and brings it back.
+// strike disables one server in the way t, and brings it back: if lasting, after the service works
+// without it, and otherwise after a random time of up to about six seconds.
 func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting bool, server int) {
 	s.load.Begin(time.Now())
 	s.watch.begin()
@@ -313,11 +316,11 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting boo
 	}
 }
 
-// outlast waits until the service works without the struck server: every stream has a leader,
-// samples are acknowledged, and every car has a new verdict. It measures the time from the end of
-// the writers' longest wait for an acknowledgement until every car had a newer verdict. That time
-// does not begin at the strike, because samples may still be acknowledged until the nodes notice
-// that they cannot store states.
+// outlast waits, for outageWithin at most in each of two steps, until the service works without the
+// struck server: every stream has a leader, samples are acknowledged, and every car has a new
+// verdict. It measures the time from the end of the writers' longest wait for an acknowledgement
+// until every car had a newer verdict. That time does not begin at the strike, because samples may
+// still be acknowledged until the nodes notice that they cannot store states.
 func (s *system) outlast(ctx context.Context, when string, struck time.Time, of string) {
 	var led time.Time
 	s.promise(ctx, outageWithin, when, func() error {
@@ -335,7 +338,8 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, of 
 }
 
 // settle waits until the system has recovered: new samples are acknowledged and folded, all nodes
-// are ready and have up-to-date copies of the states, and no server is missing.
+// are ready and have up-to-date copies of the states, and no server is missing. It is a finding if
+// that takes longer than settleWithin.
 func (s *system) settle(ctx context.Context, when string) {
 	since := time.Now()
 	s.promise(ctx, settleWithin, when, func() error {
@@ -363,7 +367,8 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand) {
 	s.asking.frozen[i].Store(false)
 }
 
-// taken signals a node that folds, and returns the time until its partitions are taken.
+// taken signals a node that folds, and returns the time until its partitions are taken: until every
+// car has a new verdict. It is a finding if that takes longer than outageWithin.
 func (s *system) taken(ctx context.Context, n *nodeprocess.Node, signal syscall.Signal, when string) time.Duration {
 	must.Do(n.Signal(signal))
 	at := time.Now() // only now, since the node may have folded samples until the signal
@@ -371,7 +376,7 @@ func (s *system) taken(ctx context.Context, n *nodeprocess.Node, signal syscall.
 	return time.Since(at)
 }
 
-// owner returns a random node that has partitions.
+// owner returns the index of a random node that has partitions. It ends the row if there is none.
 func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int) {
 	for _, node = range rnd.Perm(len(s.nodes)) {
 		if must.Get(s.nodes[node].Metrics(ctx))["carstate_fold_partitions"] > 0 {
@@ -437,7 +442,8 @@ func (s *system) together(ctx context.Context) {
 }
 
 // startFolder starts a node that only folds, and waits until it does. Its name decides which
-// partitions it gets: if none, startFolder tries another name.
+// partitions it gets: if none, startFolder tries another name. If 20 names get none, the row ends
+// with an error.
 func (s *system) startFolder(ctx context.Context) {
 	for range 20 {
 		s.folders++

@@ -116,7 +116,9 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Proces
 	a.None("samples of the other source that failed, "+t.name, p.failed)
 }
 
-// compare compares the delays of the other source before a flood with those during it.
+// compare compares the delays of the other source before a flood with those during it, in up to
+// rounds attempts; the best one counts. It is a finding if the p99 during the flood is more than
+// twice that before.
 func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe) {
 	var ratios, during []float64 // of the best round, by protocol
 	atOnce := 0
@@ -165,7 +167,8 @@ type flood struct {
 	held   atomic.Int64 // number of those in progress
 }
 
-// stall sends the beginning of request i, calls begun, and waits until the request has ended.
+// stall sends the beginning of request i, calls begun, and waits until the request or ctx has
+// ended. If the request cannot be sent, stall does not call begun.
 type stall func(ctx context.Context, t *target, i int, begun func()) error
 
 const (
@@ -206,7 +209,8 @@ func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	}
 }
 
-// await waits until three quarters of a flood are in progress.
+// await waits until three quarters of a flood are in progress. It returns an error if that takes
+// longer than 30 seconds.
 func (f *flood) await(ctx context.Context) error {
 	return nodeprocess.Until(ctx, 30*time.Second, func(context.Context) error {
 		if n := f.held.Load(); int(n) < f.count*3/4 {
@@ -228,7 +232,8 @@ func overHTTP1(ctx context.Context, t *target, _ int, begun func()) error {
 	return untilClosed(ctx, t.Address(nodeprocess.Ingest), []byte(begin), begun)
 }
 
-// head returns the head of a request of telemetry.
+// head returns the head of a request of telemetry, with a source's key, the content type kind and
+// the content length.
 func head(key, kind string, length int) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\n"+
 		"Content-Length: %d\r\n\r\n", telemetryPath, key, kind, length)
@@ -243,7 +248,8 @@ func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
 
 var stalledPublish = mqtt.Publish(4, 2, 1, "vehicles/Stolen/telemetry", string(make([]byte, 1<<20-100)))[:40]
 
-// untilClosed connects, sends what, calls begun, and waits until the connection is closed.
+// untilClosed connects, sends the bytes in the parameter what, calls begun, and waits until the
+// connection is closed, by the server or because ctx ends.
 func untilClosed(ctx context.Context, address string, what []byte, begun func()) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -344,8 +350,9 @@ func newProbe(a *row.Attempt, t *target, key string) *probe {
 	return p
 }
 
-// measure sends for a number of windows of one second, over new connections. For each protocol, it
-// returns the median of the windows' 99th percentiles.
+// measure sends for a number of windows of one second, over new connections. For each protocol, in
+// the order of protocols, it returns the median of the windows' 99th percentiles of the delays. The
+// parameter during describes the load for findings; a sample that fails is one.
 func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []time.Duration) {
 	p99 = make([]time.Duration, len(protocols))
 	var all sync.WaitGroup

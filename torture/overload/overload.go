@@ -76,7 +76,8 @@ type node struct {
 	processor *row.Processors
 }
 
-// run starts the node and overloads it.
+// run starts the node, prepares its users, limits it to its quota, and calls do, which overloads
+// it.
 func (n *node) run(ctx context.Context) {
 	n.options = nodeprocess.Options{Binary: n.a.Binary, Dir: filepath.Join(n.a.Dir, n.what), Flags: load.Flags}
 	n.quota = must.Get(newQuota(fmt.Sprintf("carstate-torture-%s-%d", n.what, os.Getpid()), n.thousandths))
@@ -181,7 +182,8 @@ func (m measured) part(q *quota) float64 { return m.cpu.Seconds() / m.during.Sec
 // cost returns the node's CPU time per good answer in seconds, including its other work.
 func (m measured) cost() float64 { return m.cpu.Seconds() / float64(max(1, m.good)) }
 
-// offer sends requests in an open loop, and measures the CPU time that the node uses for them.
+// offer sends requests in an open loop, at a rate in requests per second for the time warm+during.
+// It returns the results of the second part, during, and the CPU time that the node used in it.
 func (n *node) offer(ctx context.Context, rate float64, warm, during time.Duration) measured {
 	var spent [2]time.Duration
 	var errs [2]error
@@ -213,7 +215,8 @@ func (p *point) median(of func(measured) float64) float64 {
 	return row.Percentile(all, 0.5)
 }
 
-// curve measures the answer rate at each offered rate.
+// curve measures the answer rate at each of the rates, and the recovery after an overload. A
+// request that takes longer than the parameter normal is slow.
 func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration) {
 	peaks := row.Watch(ctx, n.process)
 	defer peaks()
@@ -283,7 +286,7 @@ func (n *node) report(points []point, resident int64) {
 	n.a.AtMost(n.what+": resident memory at most", float64(resident)/(1<<20), "MiB", maxResident)
 }
 
-// check reports an answer that was wrong.
+// check reports an answer that was wrong as a finding, if there was one.
 func (n *node) check(name string, r result) {
 	if r.wrong != nil {
 		n.a.Wrong("%s%v", name, r.wrong)
@@ -326,7 +329,8 @@ type quota struct {
 // period, which must be much longer.
 const period = 100_000
 
-// newQuota creates a control group of processes that may use the given thousandths of a core.
+// newQuota creates a control group of processes that may together use the given thousandths of a
+// core. It returns an error if this machine does not permit that.
 func newQuota(name string, thousandths int) (*quota, error) {
 	allowed, every := strconv.Itoa(period*thousandths/1000), strconv.Itoa(period)
 	root, limits := "/sys/fs/cgroup", map[string]string{"cpu.max": allowed + " " + every}

@@ -73,7 +73,8 @@ type result struct {
 // sent returns the number of requests that were sent or tried.
 func (r *result) sent() int { return r.due - r.unsent }
 
-// p returns a percentile of the time that good answers took, from when each request was due.
+// p returns the quantile q, from 0 to 1, of the time that good answers took, from when each request
+// was due. If there were no good answers, it returns 0.
 func (r *result) p(q float64) time.Duration {
 	var took []time.Duration
 	for _, o := range r.all {
@@ -100,9 +101,9 @@ type user struct {
 	out   []byte
 }
 
-// openLoop sends requests at a constant rate for the time before+during, regardless of the answers.
-// It returns the outcomes of the requests that were due in the second part, during. Then it ends
-// all users.
+// openLoop sends requests at a constant rate, in requests per second, for the time before+during,
+// regardless of the answers. It returns the outcomes of the requests that were due in the second
+// part, during. Then it ends all users.
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin, to := time.Now(), netip.MustParseAddrPort(c.addr)
 	c.begin(begin.Add(before), begin.Add(before+during))
@@ -145,7 +146,7 @@ func (c *users) openLoop(ctx context.Context, rate float64, before, during time.
 }
 
 // closedLoop lets users send one request after the other for the time before+during. It returns the
-// outcomes of the requests that were sent in the second part, during.
+// outcomes of the requests that were sent in the second part, during. Then the users disconnect.
 func (c *users) closedLoop(ctx context.Context, users int, before, during time.Duration) result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -299,7 +300,10 @@ func (u *user) serve(due time.Time) {
 	}
 }
 
-// ask returns status 200 if the answer is correct, and whether the connection can be used again.
+// ask sends the next request, over a new connection if the user has none, and waits until patience
+// after due for the answer. The status is 200 if the answer is correct, 503 if it is a refusal with
+// Retry-After, and otherwise the answer's status with a minus sign. The result again reports
+// whether the connection can be used again. An error means that there was no complete answer.
 func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	deadline := due.Add(patience)
 	if u.conn == nil {
@@ -352,7 +356,9 @@ const (
 	behind  = 1024
 )
 
-// newcomerDone makes a newcomer with a connection a user. Otherwise its request was not sent.
+// newcomerDone makes a newcomer with a connection a user, who sends the request. If there are
+// maxConnected users or if this machine could not connect, the request counts as unsent. If the
+// kernel did not accept the connection at once, it counts as dropped.
 func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,7 +21,8 @@ type Parts struct {
 	Number           int // of the processor in One; -1 if there is only one and all sets are equal
 }
 
-// Split divides the processors that a process may use.
+// Split divides the processors that a process may use. It ends the row if they cannot be
+// determined.
 func Split(pid int) (p Parts) {
 	if err := unix.SchedGetaffinity(pid, &p.All); err != nil {
 		must.Fail("cannot determine which processors a process may use: %w", err)
@@ -39,7 +40,8 @@ func Split(pid int) (p Parts) {
 	return p
 }
 
-// Confine restricts all threads of a process. The Go runtime adapts within a second.
+// Confine restricts all threads of a process to a set of processors. The Go runtime adapts within a
+// second. If the process has ended, Confine does nothing; any other failure ends the row.
 func Confine(pid int, to *Processors) {
 	for {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

@@ -67,7 +67,9 @@ type Conn struct {
 	in   *bufio.Reader
 }
 
-// Ask sends a request. An error, or an answer that announces it, closes the connection.
+// Ask sends the bytes of a request and returns the status and the body of the answer, which must
+// come within Limit. An answer of any status is no error. After an error, or an answer that says
+// that the connection ends with it, Ask closes the connection.
 func (c *Conn) Ask(ctx context.Context, request string) (status int, body string, err error) {
 	closes := true // until an answer was received
 	defer func() {

@@ -182,7 +182,8 @@ func (a *Attempt) None(name string, n int) { a.Aimed(name, float64(n), "", "0", 
 // Rand returns random numbers that follow from the seed. Each use of them has its own number.
 func (a *Attempt) Rand(use int) *rand.Rand { return rand.New(rand.NewPCG(a.Seed, uint64(use))) }
 
-// Start starts the node of the attempt and waits until it is ready.
+// Start starts the node of the attempt, with its data in the directory data of Dir, and waits until
+// it is ready, for a minute at most.
 func (a *Attempt) Start(ctx context.Context, flags ...string) (*nodeprocess.Node, error) {
 	return nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
 		Flags: flags}, time.Minute)
@@ -228,7 +229,8 @@ func Pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Every calls do with pauses of d, until ctx ends or stop is called, which waits for the last call.
+// Every calls do in a goroutine, at once and then after pauses of d, until ctx ends or stop is
+// called. The function stop waits until the last call has returned.
 func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -243,7 +245,8 @@ func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	}
 }
 
-// Median calls read twenty times a second until stop, which returns the median, or 0.
+// Median calls read twenty times a second until stop is called, which returns the median of the
+// results. Calls that fail are left out. If none succeeded, stop returns 0.
 func Median(ctx context.Context, read func() (int, error)) (stop func() int) {
 	var all []int
 	end := Every(ctx, 50*time.Millisecond, func() {
@@ -257,7 +260,8 @@ func Median(ctx context.Context, read func() (int, error)) (stop func() int) {
 	}
 }
 
-// Percentile sorts values and returns their quantile q, or 0 if there are none.
+// Percentile sorts all and returns the quantile q, from 0 to 1, of these values, or the zero value
+// if there are none.
 func Percentile[T cmp.Ordered](all []T, q float64) (at T) {
 	if len(all) == 0 {
 		return at
@@ -266,7 +270,8 @@ func Percentile[T cmp.Ordered](all []T, q float64) (at T) {
 	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
-// Watch samples a node's descriptors and memory until peaks, which returns the maxima.
+// Watch reads a node's number of descriptors and its resident memory in bytes, ten times a second,
+// until peaks is called, which returns the maxima.
 func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, memory int64)) {
 	var files int
 	var memory int64
@@ -283,14 +288,16 @@ func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, m
 	}
 }
 
-// Feed sends good telemetry, as NDJSON, which a node must accept for the row to continue.
+// Feed sends good telemetry, as NDJSON, to a node. If the node does not accept it, the row ends
+// with an error.
 func Feed(ctx context.Context, n *nodeprocess.Node, key, lines string) {
 	if status, text := must.Get2(n.Post(ctx, key, lines)); status != http.StatusAccepted {
 		must.Fail("telemetry was not accepted: %d %s", status, text)
 	}
 }
 
-// Lines returns the lines of a file, with \r, \n and \x replaced as in Go's string literals.
+// Lines returns the lines of a file, with escapes such as \r, \n and \x00 replaced as in Go's
+// string literals. An escape that Go does not know ends the row.
 func Lines(files embed.FS, name string) (all []string) {
 	text := must.Get(files.ReadFile(name))
 	for line := range strings.Lines(string(text)) {

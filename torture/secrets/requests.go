@@ -104,8 +104,11 @@ func (c connect) packets(version byte, fill func(string) string) string {
 // patience is the time limit for an answer.
 const patience = 30 * time.Second
 
-// send sends bytes to a listener and searches the answer, which ends when the connection closes or
-// enough returns true. If neither will happen, send closes its sending side.
+// send sends text to a listener, searches the answer for secrets, and returns the answer. The
+// answer ends when the connection closes, or when the function enough returns true for it. If
+// enough is nil and text does not request that the connection be closed, send closes its sending
+// side. If the answer does not end within patience, the row ends with an error. The parameter place
+// says in a finding where a secret was.
 func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte) {
 	var d net.Dialer
 	c := must.Get(d.DialContext(ctx, "tcp", r.node.Address(listener)))
@@ -345,7 +348,8 @@ func writeFiles(dir, secret string) {
 }
 
 // typed runs one command line in dir, and searches its output for secrets. as is the template of
-// the line. If a command does not end, typed stops it, and searches the output so far.
+// the line. If a command does not end within 4 seconds, typed kills it, and searches the output so
+// far. A command that fails is no error; one that cannot be started is.
 func (r *round) typed(ctx context.Context, dir, as, line string) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
@@ -378,7 +382,8 @@ func (r *round) typed(ctx context.Context, dir, as, line string) error {
 	return nil
 }
 
-// forget forgets the vehicle, and searches the confirmation that the service returns.
+// forget forgets a vehicle that never reported and the round's vehicle, and searches the receipts
+// that the service returns.
 func (r *round) forget(ctx context.Context) {
 	for _, vid := range []string{"NEVERSEEN1", r.vid} {
 		receipt := must.Get(r.admin.Forget(ctx, vehicle.ID(vid)))

@@ -140,7 +140,8 @@ func (r *round) newSecret(what, text string) string {
 	return text
 }
 
-// look searches a text that the service wrote. The parameter place says where the service wrote it.
+// look searches a text that the service wrote for the canaries in sets. Each one found is a
+// finding. The parameter place says where the service wrote the text.
 func (r *round) look(place string, text []byte, sets ...*canaries) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,7 +229,7 @@ func (r *round) issue(ctx context.Context) {
 	}
 }
 
-// text returns the secret that has the description what.
+// text returns the secret that has the description what, which must exist.
 func (r *round) text(what string) string {
 	return r.cards[slices.IndexFunc(r.cards, func(c card) bool { return c.what == what })].text
 }
@@ -290,7 +291,8 @@ func (r *round) succeeded(what string) {
 	r.done = append(r.done, strings.Join(words, " ")+" ")
 }
 
-// mustSucceed lists commands and forms. One that always fails may not reach the code to test.
+// mustSucceed lists commands and forms. It is a finding if one of them never succeeded, because one
+// that always fails may not reach the code to test.
 var mustSucceed = []string{
 	"token list", "source list", "operator list", "explain", "token issue", "query car-driving-state",
 	"query throttle-system", "replay", "simulate", "backup",
@@ -379,7 +381,9 @@ func (c *canaries) find(text []byte) (found []form) {
 	return found
 }
 
-// searchTree searches all files of a directory except leftOut, and returns their size.
+// searchTree searches all files of a directory and their names, except the files in leftOut (paths
+// relative to dir). It calls tell for each canary found, and returns the size of the searched files
+// in bytes.
 func (c *canaries) searchTree(dir string, leftOut []string, tell func(file string, f form)) (bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

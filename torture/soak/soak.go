@@ -69,7 +69,7 @@ type series struct {
 }
 
 // limits are the limits of each quantity. floor is the growth over the second half of the run that
-// chance can cause, and most the maximum, or 0.
+// chance can cause, and most the maximum; 0 means that there is none.
 var limits = []struct {
 	name, unit string
 	floor      float64
@@ -84,7 +84,8 @@ var limits = []struct {
 // anHour is the growth per hour, as a fraction of the median, that is allowed besides the floor.
 const anHour = 0.01
 
-// watch measures each quantity (see limits) every sampleEvery, until ctx ends.
+// watch measures each quantity (see limits) every sampleEvery, until ctx ends. If the node ends
+// before, the row ends with an error.
 func watch(ctx context.Context, n *nodeprocess.Node) *series {
 	s := &series{of: make(map[string][]float64)}
 	tick := time.NewTicker(sampleEvery)
@@ -176,7 +177,8 @@ func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *tr
 	return t
 }
 
-// run makes the traffic until ctx ends or an operation fails.
+// run makes the traffic until ctx ends or an operation fails, and returns the error of that
+// operation. If ctx has ended, it returns nil.
 func (t *traffic) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -264,7 +266,8 @@ func get(ctx context.Context, c *http.Client, url string) {
 	done(c.Do(req))
 }
 
-// done reads an answer, whose status must be 200. The error does not contain the URL.
+// done reads the answer to a request, whose error is err. If there is no complete answer with
+// status 200, the row ends with an error, which does not contain the query of the URL.
 func done(resp *http.Response, err error) {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -280,7 +283,8 @@ func done(resp *http.Response, err error) {
 	}
 }
 
-// operations performs operations of an operator.
+// operations issues a token, rotates and revokes it, and checks each time how a query with it is
+// answered. Then it requests the lists of an operator.
 func (t *traffic) operations(ctx context.Context, i int) {
 	token := must.Get(t.admin.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()}))
@@ -294,7 +298,8 @@ func (t *traffic) operations(ctx context.Context, i int) {
 }
 
 // expect waits until the node answers a query with the given token by the given status. The node
-// learns of an operator's changes by its feed, so its answer may change only after a moment.
+// learns of an operator's changes by its feed, so its answer may change only after a moment. If the
+// answer does not change within ten seconds, the row ends with an error.
 func (t *traffic) expect(ctx context.Context, token string, status int) {
 	must.Do(nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
 		r, err := t.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))
@@ -305,7 +310,7 @@ func (t *traffic) expect(ctx context.Context, token string, status int) {
 	}))
 }
 
-// console logs in and requests the pages.
+// console logs in to the console and requests its pages, each of which must be answered with 200.
 func (t *traffic) console(ctx context.Context, i int) {
 	jar := must.Get(cookiejar.New(nil))
 	transport := &http.Transport{}
@@ -341,7 +346,8 @@ func (t *traffic) drive(ctx context.Context, vid string) {
 // group, so the cost of a check does not grow during the run.
 const parts = 10
 
-// hold compares the newest acknowledged samples of a part of the cars, a different part each time.
+// hold checks that the node's answers include the newest acknowledged samples of a part of the
+// cars, a different part each time.
 func (t *traffic) hold(ctx context.Context, i int) {
 	all := t.held.Vehicles()
 	t.look(ctx, all[i%parts*len(all)/parts:(i%parts+1)*len(all)/parts])

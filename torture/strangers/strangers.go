@@ -60,7 +60,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	k.checkAfterwards(ctx, a)
 }
 
-// size returns the node's memory and its number of metric series.
+// size returns the node's resident memory in bytes and its number of metric series.
 func (k *known) size(ctx context.Context) (memory int64, series int) {
 	m := must.Get(k.node.Metrics(ctx))
 	return must.Get(k.node.Resident()), len(m)
@@ -233,7 +233,8 @@ const (
 	crowdSize = 10_000
 )
 
-// each calls do for every step-th stranger, in several goroutines, until one call fails.
+// each calls do for every step-th stranger, in several goroutines. If a call fails, each begins no
+// further ones, and ends the row with the error.
 func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context, i int)) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -253,7 +254,8 @@ func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context,
 	}
 }
 
-// dial connects from a loopback address of stranger i, for a minute at most.
+// dial connects from a loopback address of stranger i. After a minute, all reads and writes of the
+// connection fail.
 func (v *visit) dial(ctx context.Context, i int) net.Conn {
 	d := net.Dialer{Timeout: 10 * time.Second,
 		LocalAddr: &net.TCPAddr{IP: net.IPv4(127, byte(1+i>>16&0x3f), byte(i>>8), byte(i))}}
@@ -286,7 +288,8 @@ func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 	must.Do(<-sent)
 }
 
-// listen checks the answers to n strangers, and reports the first wrong one.
+// listen checks the answers to n strangers, and reports the first wrong one. If an answer is
+// missing, it ends the row with an error.
 func (v *visit) listen(in *bufio.Reader, d endpoint, first, n int) {
 	reported := false
 	for i := range n {
@@ -342,7 +345,7 @@ func fill(ctx context.Context, n *nodeprocess.Node) *known {
 	return k
 }
 
-// answers waits until each of the two vehicles has an answer.
+// answers waits until each of the two vehicles has an answer, for a minute at most each.
 func (k *known) answers(ctx context.Context) error {
 	for _, vid := range []string{ownCar, otherCar} {
 		if err := k.node.AwaitAnswer(ctx, time.Minute, k.right, vid, time.Time{}); err != nil {
@@ -352,7 +355,8 @@ func (k *known) answers(ctx context.Context) error {
 	return nil
 }
 
-// checkAfterwards checks that the node still distinguishes tokens, and limits wrong ones.
+// checkAfterwards checks that the node still accepts the valid token and the admin key, and limits
+// wrong tokens: of 200 from one address, 100 must be answered with 401, and the others with 429.
 func (k *known) checkAfterwards(ctx context.Context, a *row.Attempt) {
 	const tries = 200 // 100 of them are answered with 401
 	status := make(map[int]int)

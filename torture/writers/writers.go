@@ -69,7 +69,8 @@ type Fleet struct {
 	over    time.Time // end of the longest wait
 }
 
-// Start starts the writers of a source. They report until ctx ends.
+// Start starts the writers of a source, which use its key. They report until ctx ends. Begin is
+// called with the present time.
 func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, source, key string, l Layout) *Fleet {
 	f := &Fleet{
 		Layout: l, a: a, nodes: nodes, source: source, key: key, acked: make(map[vehicle.ID][]vehicle.UnixMilli),
@@ -151,7 +152,7 @@ func (f *Fleet) write(ctx context.Context, w int) {
 	}
 }
 
-// Reading returns the sample of a car for the time at.
+// Reading returns the sample of car n of writer w for the time at, in Unix milliseconds.
 func Reading(w, n int, at int64, rnd *rand.Rand) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: Car(w, n), Time: vehicle.UnixMilli(at)}
 	wave := 0.5 + 0.5*math.Sin(float64(at)/3000+float64(n))
@@ -177,7 +178,8 @@ func (f *Fleet) Newest() map[vehicle.ID]vehicle.UnixMilli {
 	return at
 }
 
-// Acknowledged returns the times of all acknowledged readings of a car, in ascending order.
+// Acknowledged returns the times of all acknowledged readings of a car, in ascending order. The
+// caller must not change the slice.
 func (f *Fleet) Acknowledged(id vehicle.ID) []vehicle.UnixMilli {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -202,7 +204,8 @@ func (f *Fleet) Begin(now time.Time) {
 	f.longest, f.over = 0, now
 }
 
-// Flowing returns an error until a batch of every writer sent after since is acknowledged.
+// Flowing returns an error until, of every writer, a batch is acknowledged that was first sent
+// after the time in the parameter since.
 func (f *Fleet) Flowing(since time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -229,7 +232,9 @@ func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	return longest, over
 }
 
-// post sends a batch to a node by HTTP. n is the number of samples acknowledged.
+// post sends a batch to a node by HTTP. n is the number of samples acknowledged, which is 0 or all.
+// The result refused reports whether the node answered with 503. Any other answer than 202 for all
+// samples is a finding.
 func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool,
 	err error) {
 	var lines []byte
