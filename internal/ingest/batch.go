@@ -26,7 +26,7 @@ type rejection struct {
 // batch is the decoded content of one HTTP request or MQTT message, or of several messages that are
 // stored together.
 type batch struct {
-	samples  []vehicle.Sample // accepted samples with at least one reading, ordered by time
+	samples  []vehicle.Sample // accepted samples with at least one reading; sort orders those of each vehicle
 	accepted int              // accepted samples, those without a reading included
 	rejected []rejection      // the first maxRejections
 	refused  [access.SampleRefusals]int

@@ -130,5 +130,6 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// storeTimeout is how long one call of [Store.Append] may take. After that time its context ends.
+// storeTimeout is how long one call of [Store.Append] may take. After that time, and for MQTT up to
+// deadlineStep later, its context ends.
 const storeTimeout = 15 * time.Second

@@ -173,7 +173,8 @@ func (d *Decoder) time(latest vehicle.UnixMilli) (vehicle.UnixMilli, error) {
 }
 
 // text reads a JSON string. The result is valid only until the next read. If the next value is not
-// a string, it returns the given refusal, wrong.
+// a string, it returns the given refusal, wrong. If the JSON is invalid, it returns a *refusal that
+// says so.
 func (d *Decoder) text(wrong *refusal) ([]byte, error) {
 	if err := d.expect(jsontext.KindString, wrong); err != nil {
 		return nil, err

@@ -156,8 +156,9 @@ func TestTroubleCodesAreTheSamplesOwn(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks any input. An accepted sample must have a valid vid and a possible time, and
-// must be the same after a round trip through AppendJSON. Every error must be a refusal.
+// FuzzDecode checks any input. An accepted sample must have a valid vid and a time from earliest to
+// testLatest, and must be the same after a round trip through AppendJSON. Every error must be a
+// refusal.
 func FuzzDecode(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in))

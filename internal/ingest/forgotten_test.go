@@ -8,7 +8,7 @@ import (
 
 // TestForgottenIsRefused checks that samples of a forgotten vehicle are refused with a reason of
 // their own, and that other samples of the batch are accepted. A source that may not write for the
-// vehicle must get the usual reason.
+// vehicle must get that as the reason, so that it does not learn that the vehicle was forgotten.
 func TestForgottenIsRefused(t *testing.T) {
 	f := newFixture(t)
 	gone := true

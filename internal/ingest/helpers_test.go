@@ -139,7 +139,7 @@ func codesLine(s, n int) string {
 	return fmt.Sprintf(`{"vid":"V1","time":%d,"signals":{"Vehicle.OBD.DTCList":[%s]}}`, 1795147200000+s*1000, codes)
 }
 
-// shutdownContext returns a context with enough time for a graceful shutdown.
+// shutdownContext returns a context that ends after 10 s, which is enough for a graceful shutdown.
 func shutdownContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	t.Cleanup(cancel)

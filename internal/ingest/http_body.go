@@ -146,7 +146,9 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// failUnreadable responds to a request whose body was refused as a whole or could not be read.
+// failUnreadable responds to a request whose body was refused as a whole or could not be read,
+// which err says. The status is 413 for a body that exceeds a limit, 408 for a body that arrived
+// too slowly, and otherwise 400. After 408 and 400 it closes the connection.
 func (h *HTTP) failUnreadable(w http.ResponseWriter, source *access.Grant, err error) outcome {
 	if whole, ok := errors.AsType[*refusal](err); ok {
 		return h.refuse(w, http.StatusRequestEntityTooLarge, source, whole, 1)

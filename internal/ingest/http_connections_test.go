@@ -89,9 +89,9 @@ func TestHTTPStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// TestHTTPUnreadAnswersOfOneSource checks that a source whose clients do not read their answers holds
-// at most half of the connections, so that requests of another source are served. The clients use
-// HTTP/2 with a window of 0 bytes, in which no body of an answer can be sent.
+// TestHTTPUnreadAnswersOfOneSource checks that a source whose clients do not read their answers
+// holds at most half of the connections, so that requests of another source are served. The clients
+// use HTTP/2 with a window of 0 bytes, in which no body of an answer can be sent.
 func TestHTTPUnreadAnswersOfOneSource(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 8
@@ -127,8 +127,8 @@ func http2Frame(kind, flags, stream byte, payload string) string {
 	return string([]byte{byte(n >> 16), byte(n >> 8), byte(n), kind, flags, 0, 0, 0, stream}) + payload
 }
 
-// http2Headers encodes names and values, each shorter than 127 bytes, without compression (RFC 7541,
-// 6.2.2).
+// http2Headers encodes names and values, each shorter than 127 bytes, without compression (RFC
+// 7541, 6.2.2).
 func http2Headers(texts ...string) (encoded string) {
 	for i, text := range texts {
 		if i%2 == 0 {

@@ -333,7 +333,7 @@ func TestHTTPShutdownLetsARequestEnd(t *testing.T) {
 }
 
 // TestHTTPShutdownEnds checks that a shutdown whose context has ended cuts off the requests in
-// progress.
+// progress. Shutdown must return the error of the context, and no sample may be acknowledged.
 func TestHTTPShutdownEnds(t *testing.T) {
 	f := newFixture(t)
 	arrived := make(chan struct{})
@@ -389,8 +389,8 @@ func TestHTTPOverload(t *testing.T) {
 	wantStatus(t, dialHTTP(t, url, post), http.StatusAccepted)
 }
 
-// TestHTTPExcess checks that a response on a connection in excess says that the connection ends.
-// Other connections must stay open.
+// TestHTTPExcess checks a connection that Config.Excess reports as one that must be closed. The
+// response to its next request must say that the connection ends. Other connections must stay open.
 func TestHTTPExcess(t *testing.T) {
 	f := newFixture(t)
 	var excess atomic.Value // a client's address

@@ -151,7 +151,7 @@ func TestStrictSourceRefusesUnknownSignals(t *testing.T) {
 }
 
 // connectPaho logs in with a client library that implements MQTT 5, and asks for no limit of the
-// time between packets.
+// time between packets (a keep-alive time of 0).
 func (f *fixture) connectPaho(t *testing.T, addr, user, key string, p *paho.ConnectProperties) (
 	*paho.Client, *paho.Connack,
 ) {
@@ -220,7 +220,7 @@ func TestMQTTWithoutProblemInformationHasNoReason(t *testing.T) {
 }
 
 // TestMQTTReason_FitsMaximumPacketSize checks that the reason is left out of a PUBACK that would be
-// larger than the client accepts. The library does not send such a PUBACK.
+// larger than the client accepts. MQTT forbids a server to send such a packet.
 func TestMQTTReason_FitsMaximumPacketSize(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)

@@ -175,9 +175,9 @@ func (in *intake) note(source *access.Grant, why *refusal) {
 	source.NoteRefused(why.kind, cmp.Or(why.shown, why.text), in.Now())
 }
 
-// store stores the accepted samples of b, and counts accepted and refused ones. The context must end
-// about storeTimeout from now. Nothing of b may be acknowledged unless store returns nil. If storing fails, the accepted samples are counted as
-// refused (errNotStored).
+// store stores the accepted samples of b, and counts accepted and refused ones. The context must
+// end about storeTimeout from now. Nothing of b may be acknowledged unless store returns nil. If
+// storing fails, the accepted samples are counted as refused (errNotStored).
 func (in *intake) store(ctx context.Context, b *batch) error {
 	if b.first != nil {
 		in.countRefused(b)

@@ -56,8 +56,8 @@ func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	}
 }
 
-// TestHTTPStalledBody checks that a client that stops in the middle of its body gets a response
-// that says so, and that nothing of the body is stored.
+// TestHTTPStalledBody checks that a client that stops in the middle of its body gets 408 and the
+// end of the connection, and that nothing of the body is stored.
 func TestHTTPStalledBody(t *testing.T) {
 	f := newFixture(t)
 	f.grace = 50 * time.Millisecond

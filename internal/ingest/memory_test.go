@@ -29,7 +29,8 @@ func worst(n int) map[string]string {
 }
 
 // until returns a function for the field append of a memory store. The function sends to arrived,
-// if that is not nil, and then blocks until release is closed.
+// if that is not nil, and then blocks until release is closed, and returns nil. If the context ends
+// first, it returns the error of the context.
 func until(release <-chan struct{}, arrived chan<- struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if arrived != nil {
@@ -422,7 +423,8 @@ func (d *lastDeadline) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// TestPace_DeadlineMovesWithBytes checks that the deadline moves as bytes arrive, up to a limit.
+// TestPace_DeadlineMovesWithBytes checks that the deadline moves by a millisecond for each byte,
+// whenever 1,000 bytes have arrived, but not beyond a minute after the start.
 func TestPace_DeadlineMovesWithBytes(t *testing.T) {
 	var deadline lastDeadline
 	p := pace{of: &deadline}

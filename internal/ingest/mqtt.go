@@ -166,7 +166,8 @@ func (m *MQTT) serveGuarded(l net.Listener) error {
 	}
 }
 
-// accept starts serving nc, unless the server is shutting down or has too many connections.
+// accept starts serving nc, unless the server is shutting down or has too many connections. In
+// these two cases, it closes nc.
 func (m *MQTT) accept(nc net.Conn) {
 	c := newConn(nc, m.quotas)
 	m.mu.Lock()

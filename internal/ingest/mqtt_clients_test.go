@@ -14,7 +14,7 @@ import (
 )
 
 // mosquitto runs one of Debian's Mosquitto clients. It returns the client's output and whether it
-// succeeded.
+// succeeded. If the client is not installed, or does not end within 20 s, the test fails.
 func mosquitto(t *testing.T, name, addr string, args ...string) (output string, ok bool) {
 	t.Helper()
 	testkit.Slow(t, "it starts mosquitto_pub and mosquitto_sub")

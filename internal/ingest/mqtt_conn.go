@@ -29,7 +29,8 @@ const (
 // memory where the MQTT library does not. When a packet announces its length, the library allocates
 // that length at once, and several times that length while it decodes the packet. So conn reads a
 // PUBLISH itself, as far as the quotas have memory for it (see [packetQuotas]), and passes it to
-// the function publish. Through Read, the library gets only packets of other types, which are small.
+// the function publish. Through Read, the library gets only packets of other types, which are
+// small.
 type conn struct {
 	net.Conn
 	quotas *packetQuotas
@@ -132,9 +133,10 @@ func (c *conn) readLength(first byte, limit int) error {
 	return errTooLarge
 }
 
-// Read reads bytes of packets other than PUBLISH from the client, at most up to the end of a packet.
-// It processes each PUBLISH that arrives before them. Before it returns an error, it waits until all
-// messages are acknowledged, because the library closes the connection at once after an error.
+// Read reads bytes of packets other than PUBLISH from the client, at most up to the end of a
+// packet. It processes each PUBLISH that arrives before them. Before it returns an error, it waits
+// until all messages are acknowledged, because the library closes the connection at once after an
+// error.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.read(p)
 	if err != nil {
@@ -347,8 +349,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// SetDeadline does nothing. The library calls it before it reads a packet, but awaitPacket and Write
-// set the deadlines.
+// SetDeadline does nothing. The library calls it before it reads a packet, but awaitPacket and
+// Write set the deadlines.
 func (c *conn) SetDeadline(time.Time) error { return nil }
 
 // NetConn returns the underlying connection.

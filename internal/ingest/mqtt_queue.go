@@ -71,7 +71,8 @@ func (m *MQTT) enqueue(cl *mqtt.Client, c *conn, p pending) {
 	}
 }
 
-// drainQueue stores and acknowledges messages until the queue is empty.
+// drainQueue stores and acknowledges messages until the queue is empty. After messages that could
+// not be stored, it drops all later ones without an acknowledgement.
 func (m *MQTT) drainQueue(cl *mqtt.Client, q *queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -44,6 +44,6 @@ func (r *packetQuotas) inUse() int {
 
 // processingBytes returns the maximum memory, in bytes, that a PUBLISH of n bytes needs from its
 // arrival to its acknowledgement: messageBytes + n + 9 n. The parts are the message itself, the
-// packet, which takes no memory of receiving if it is small, and the samples or user properties that
-// are decoded from it. TestProcessingBytes verifies the sum with the most expensive messages.
+// packet, which takes no memory of receiving if it is small, and the samples or user properties
+// that are decoded from it. TestProcessingBytes verifies the sum with the most expensive messages.
 func processingBytes(n int) int { return messageBytes + 10*n }

@@ -128,7 +128,8 @@ func (c *rawClient) flood(n int, payload func(id int) string) <-chan error {
 	return sent
 }
 
-// wantPubacks checks that the next n packets are the PUBACKs of the messages 1 to n.
+// wantPubacks checks that the next n packets are the PUBACKs of the messages 1 to n, each with code
+// 0.
 func (c *rawClient) wantPubacks(n int) {
 	c.t.Helper()
 	for id := range uint16(n) {

@@ -78,8 +78,8 @@ func TestMQTTAcknowledgesWhatIsStored(t *testing.T) {
 	})
 }
 
-// TestMQTTAcknowledgesNothingBefore checks that no acknowledgement is sent before the store has
-// returned.
+// TestMQTTAcknowledgesNothingBefore checks that a message gets no acknowledgement if the store
+// fails. The connection must be closed instead, under MQTT 5 with code 0x89.
 func TestMQTTAcknowledgesNothingBefore(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -122,8 +122,8 @@ func TestMQTTPipelining(t *testing.T) {
 	f.store.wants(t, "V1 1", "V1 5", "V1 2")
 }
 
-// TestMQTTManyAtOnce checks that a client that exceeds the receive maximum is slowed down, and that
-// no message is lost.
+// TestMQTTManyAtOnce checks that every message of a client that exceeds the receive maximum is
+// stored and acknowledged, in the order of the messages.
 func TestMQTTManyAtOnce(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)

@@ -14,7 +14,8 @@ import (
 // result. FuzzQuick verifies this.
 
 // maxUnknown is the maximum number of ignored members of an object whose names the fast parser
-// (quick) remembers, to find duplicates. If an object has more, the general parser decodes the line.
+// (quick) remembers, to find duplicates. If an object has more, the general parser decodes the
+// line.
 const maxUnknown = 16
 
 // quick is a fast parser for lines as most programs write them: ASCII without escapes, each member

@@ -58,9 +58,12 @@ func (q *quota) tryAcquireLocked(source string, n int) bool {
 
 // acquire waits until n bytes are free and within the source's share, and takes them. If n exceeds
 // the size of the whole quota, acquire waits for the whole quota and takes it. The result got is
-// how many bytes acquire took. If stop was closed first, got is 0 and ok is false. Sources with
-// waiting calls are served in turn, so that small calls cannot starve a large one, and the calls of
-// one source cannot starve those of another.
+// how many bytes acquire took. acquire looks at stop only while it waits. If stop is closed during
+// that time, got is 0 and ok is false.
+//
+// Sources with waiting calls are served in turn, so the calls of one source cannot starve those of
+// another. While a call within its source's share waits for free bytes, no other call is served, so
+// small calls cannot starve a large one.
 func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok bool) {
 	n = min(n, q.size)
 	q.mu.Lock()
@@ -177,8 +180,9 @@ func (r *reservation) reserve(n int) bool {
 	return true
 }
 
-// reserveWait waits until n more bytes are free, enlarges r by them, and returns true. If stop was
-// closed first, it returns false and r is unchanged.
+// reserveWait waits until the quota grants n more bytes, enlarges r by them, and returns true. If n
+// exceeds the size of the whole quota, it enlarges r by that size. If stop is closed while it
+// waits, it returns false and r is unchanged (see acquire).
 func (r *reservation) reserveWait(n int, stop <-chan struct{}) bool {
 	got, ok := r.of.acquire(r.source, n, stop)
 	r.bytes += got

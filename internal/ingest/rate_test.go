@@ -150,8 +150,9 @@ func TestMQTTOverTheRatePauses(t *testing.T) {
 	}
 }
 
-// TestMQTTOverTheRateForLong checks that a connection is closed if its source's rate allows no
-// samples for a long time, and that a shutdown ends a pause.
+// TestMQTTOverTheRateForLong checks messages that cannot be refused, and that would have to wait
+// longer than maxPause for the rate of their source. Each must count as one refused sample, and its
+// connection must be closed.
 func TestMQTTOverTheRateForLong(t *testing.T) {
 	f, key, _ := rated(t)
 	_, addr := startMQTT(t, f.Config)
