@@ -147,7 +147,7 @@ func Hold(request context.Context) { change(request, func(h *inHTTP) { h.holds++
 func Release(request context.Context) { change(request, func(h *inHTTP) { h.holds-- }) }
 
 // HoldUntilAnswered prevents the eviction of a request's connection until its answer has been
-// written.
+// written. If the client has gone already, it does nothing.
 func HoldUntilAnswered(request context.Context) {
 	change(request, func(h *inHTTP) { h.answer = h.answer || h.active }) // not active if the client has gone
 }

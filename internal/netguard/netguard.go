@@ -1,8 +1,9 @@
 // Package netguard limits the open connections of a listener, in the same way on every listener. If
 // a new connection arrives at the limit, the package evicts (closes) an open one to admit it,
-// unless no open connection may be closed. It also limits how much the kernel buffers for a client
-// that does not read. The Accept of its listeners continues after a lack of file descriptors. It
-// must never evict a connection that its owner holds ([Held]).
+// unless no open connection may be closed. In that case it closes the new connection, except for as
+// many as [Config].Spare says. It also limits how much the kernel buffers for a client that does
+// not read. The Accept of its listeners continues after a lack of file descriptors. It must never
+// evict a connection that its owner holds ([Held]).
 package netguard
 
 import (
@@ -340,8 +341,8 @@ func (c *Conn) Crowded() bool {
 	return c.crowded
 }
 
-// Overloaded reports whether the connection was accepted while [Config].Full returned true, and Full
-// still returns true. If not, no later call returns true either.
+// Overloaded reports whether the connection was accepted while [Config].Full returned true, and
+// Full still returns true. If not, no later call returns true either.
 func (c *Conn) Overloaded() bool {
 	if c.overloaded.Load() && !c.guard.c.Full() {
 		c.overloaded.Store(false)
@@ -422,9 +423,9 @@ type listener struct {
 }
 
 // Accept returns the next connection for which there is room; it closes connections without room.
-// After a transient error it tries again, with backoff. If the process has no more file
-// descriptors, it also evicts a connection. It returns any other error, and [net.ErrClosed] if the
-// listener was closed during a backoff.
+// After a transient error it tries again, after a pause that grows from 5 ms to 1 s. If the process
+// has no more file descriptors, it also evicts a connection. It returns any other error, and
+// [net.ErrClosed] if the listener was closed during a backoff.
 func (l *listener) Accept() (net.Conn, error) {
 	var pause time.Duration
 	for {

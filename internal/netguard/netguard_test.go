@@ -169,8 +169,8 @@ func TestEvict_WakesReaderAndWriter(t *testing.T) {
 	}
 }
 
-// TestSendBuffer checks that the kernel buffers a limited number of bytes for a client that does
-// not read.
+// TestSendBuffer checks that with a SendBuffer of 64 KiB, the kernel buffers at most 1 MiB for a
+// client that does not read.
 func TestSendBuffer(t *testing.T) {
 	_, dial := open(t, Config{Max: 10, SendBuffer: 64 << 10})
 	_, c := dial()
@@ -318,7 +318,8 @@ func TestHoldUntilAnswered(t *testing.T) {
 	wants(Idle, "without a client")
 }
 
-// TestFit_ScalesToDescriptors checks that limits are scaled down to the number of file descriptors.
+// TestFit_ScalesToDescriptors checks that limits are scaled down to the number of file descriptors,
+// but not below 16.
 func TestFit_ScalesToDescriptors(t *testing.T) {
 	a, b := 16_000, 4_000
 	if fit(20_000, []*int{&a, &b}) || a != 16_000 {
