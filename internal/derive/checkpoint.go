@@ -48,9 +48,10 @@ type checkpoints struct {
 func (c *checkpoints) holdTime() time.Duration { return max(c.lingers, c.every) }
 
 // checkpoint starts to store the folded states, if there are any, and returns at once. If the
-// previous checkpoint is still in progress, checkpoint does not start another; if many states wait,
-// it makes the one in progress skip its pauses. If the previous checkpoint has failed, checkpoint
-// returns its error. If the field every is 0, checkpoint returns only once the states are stored.
+// previous checkpoint is still in progress, checkpoint does not start another; if the states that
+// wait are more than half of the maximum (folding.maxTouched), it makes the one in progress skip
+// its pauses. If the previous checkpoint has failed, checkpoint returns its error. If the field
+// every is 0, checkpoint returns only once the states are stored.
 func (c *checkpoints) checkpoint(ctx context.Context) error {
 	if c.every == 0 {
 		return c.commit(ctx)
@@ -93,7 +94,7 @@ func (c *checkpoints) checkpointNow(ctx context.Context) error {
 
 // makeRoom waits until the checkpoint in progress is stored, and then starts a checkpoint of all
 // folded states. Afterwards folding.touched, the map of vehicles with states to store, is empty, so
-// other vehicles can be folded.
+// other vehicles can be folded. If storing fails, or ctx ends first, makeRoom returns the error.
 func (c *checkpoints) makeRoom(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil {
 		return err
@@ -139,7 +140,8 @@ func (c *checkpoints) finish(err error) error {
 }
 
 // settle waits until the checkpoint in progress is stored, and makes it skip its pauses. If there
-// is no checkpoint in progress, settle returns at once.
+// is no checkpoint in progress, settle returns nil at once. If storing fails, it returns the error.
+// If ctx ends first, it returns the error of ctx, and the checkpoint stays in progress.
 func (c *checkpoints) settle(ctx context.Context) error {
 	if c.done == nil {
 		return nil
@@ -153,7 +155,8 @@ func (c *checkpoints) settle(ctx context.Context) error {
 	}
 }
 
-// commit stores all folded states, and returns once they are stored.
+// commit stores all folded states, and returns once they are stored. If storing fails, or ctx ends
+// first, it returns the error.
 func (c *checkpoints) commit(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil || c.f.seq == 0 {
 		return err
@@ -174,7 +177,8 @@ func (c *checkpoints) commit(ctx context.Context) error {
 	return nil
 }
 
-// renew stores the cursor again, unchanged.
+// renew stores the cursor again, unchanged. It first waits until the checkpoint in progress is
+// stored.
 func (c *checkpoints) renew(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil {
 		return err

@@ -112,8 +112,9 @@ func (s *spy) expected() map[vehicle.ID]vehicle.State {
 	return states
 }
 
-// checkErrors checks that nothing has failed except by the end of its context. The last state may be
-// seen before its commit has returned.
+// checkErrors checks that nothing has failed except by the end of its context. That error is
+// permitted, because a test may stop a deriver when it sees the last state, before the commit of
+// this state has returned.
 func (s *spy) checkErrors(t *testing.T) {
 	t.Helper()
 	for _, err := range s.errs {
@@ -123,7 +124,8 @@ func (s *spy) checkErrors(t *testing.T) {
 	}
 }
 
-// world is a real engine with a function that takes its partitions.
+// world is a real engine, and the function by which a deriver takes ownership of a partition of the
+// engine. Tests may replace this function.
 type world struct {
 	*local.Engine
 	take func(ctx context.Context, p int) (store.Partition, error)
@@ -160,7 +162,7 @@ func (w world) deriver(s *spy) *Deriver {
 	})
 }
 
-// start runs a deriver until stop is called.
+// start runs a deriver until stop is called. stop returns once the deriver has ended.
 func start(t *testing.T, d *Deriver) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -200,7 +202,8 @@ func follow(t *testing.T, e *local.Engine) *table {
 	return tab
 }
 
-// wait returns a copy of the table once it has n vehicles whose states have reached the time at.
+// wait waits until exactly n vehicles in the table have a state whose time is at, and returns a
+// copy of the table.
 func (tab *table) wait(t *testing.T, n int, at vehicle.UnixMilli) (copied map[vehicle.ID]vehicle.State) {
 	t.Helper()
 	testkit.Await(t, fmt.Sprintf("%d vehicles have a state of %d", n, at), func() bool {
@@ -316,9 +319,9 @@ func TestRun_RestartsLoseNothing(t *testing.T) {
 	s.checkErrors(t)
 }
 
-// TestRun_StatesOfAllSamples checks that the states are those of all samples. After a failed commit,
-// the samples are folded again. If the fleet is far larger than the cache, the states of evicted
-// vehicles are read again. If the cache holds all vehicles, each state is read once.
+// TestRun_StatesOfAllSamples checks that the states are those of all samples. After a failed
+// commit, the samples are folded again. If the fleet is far larger than the cache, the states of
+// evicted vehicles are read again. If the cache holds all vehicles, each state is read once.
 func TestRun_StatesOfAllSamples(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail, cached               int

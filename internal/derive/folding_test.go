@@ -289,8 +289,8 @@ func TestIdleRenews(t *testing.T) {
 	})
 }
 
-// TestCommit_AnnouncedSamplesLate checks that states do not wait long for more samples if Waiting
-// returns true but no sample comes.
+// TestCommit_AnnouncedSamplesLate checks that states wait only for minLinger if Waiting returns
+// true but no sample comes.
 func TestCommit_AnnouncedSamplesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{waiting: true, next: cars(1, silence)}
@@ -339,8 +339,8 @@ func TestCheckpoint_CommitsAllAtShutdown(t *testing.T) {
 	})
 }
 
-// TestCheckpoint_CommitsAtShutdownInBacklog checks that the folded states are stored when the context
-// ends while more samples wait to be folded, as after a time of overload.
+// TestCheckpoint_CommitsAtShutdownInBacklog checks that the folded states are stored when the
+// context ends while more samples wait to be folded, as after a time of overload.
 func TestCheckpoint_CommitsAtShutdownInBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seq := uint64(0)

@@ -23,10 +23,10 @@ type Leases interface {
 	// Renew stores this node's lease. The parameter beat is a number that increases with each
 	// renewal, and leaving says that the node is about to end.
 	Renew(ctx context.Context, name string, beat uint64, leaving bool) error
-	// Follow calls put for every stored lease and then for every renewal, until the context
-	// ends.
+	// Follow calls put for every stored lease and then for every renewal. It returns nil when the
+	// context ends, and an error if it cannot continue.
 	Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error
-	// Remove deletes a lease.
+	// Remove deletes the lease of the node with the given name.
 	Remove(ctx context.Context, name string) error
 }
 
@@ -101,7 +101,9 @@ const (
 )
 
 // Run renews this node's lease and follows the leases of other nodes until the context ends. Then
-// it stores a last lease, which says that this node leaves.
+// it stores a last lease, which says that this node leaves. If the leases cannot be followed any
+// more, Run goes on renewing, and returns the error of [Leases].Follow after the context has ended.
+// Otherwise it returns nil.
 func (m *Members) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer m.leave()
