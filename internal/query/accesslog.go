@@ -225,8 +225,8 @@ type record struct {
 	outcome   outcome
 }
 
-// logAnswer puts a record of an answer into the queue. If the queue is full, it drops the record and
-// counts it as lost. It does not allocate.
+// logAnswer puts a record of an answer into the queue. If the queue is full, it drops the record
+// and counts it as lost. It does not allocate.
 func (a *AccessLog) logAnswer(r *request, w *response, from netip.Addr, at time.Time, took time.Duration) {
 	e := record{
 		at: at, took: took, from: from, id: w.id, token: w.token,

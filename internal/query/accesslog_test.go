@@ -110,7 +110,8 @@ func TestAccessLog_Lines(t *testing.T) {
 	}
 }
 
-// TestNothingReachesTheAccessLog checks that the access log contains no part of hostile requests.
+// TestNothingReachesTheAccessLog checks that the lines of the access log about hostile requests
+// contain neither the token nor the vehicle, and have the form of every other line.
 func TestNothingReachesTheAccessLog(t *testing.T) {
 	f := newFixture(t)
 	tok := f.secrets["TOKEN"]

@@ -162,9 +162,9 @@ func TestLastModifiedIsNeverAfterDate(t *testing.T) {
 	})
 }
 
-// TestRequestIDs checks that IDs are unique, and that a client cannot see from two of its own IDs how
-// many requests came between them. Consecutive IDs must be as different as random ones, which agree
-// in one digit of sixteen; at most twice as many equal digits are accepted.
+// TestRequestIDs checks that IDs are unique, and that a client cannot see from two of its own IDs
+// how many requests came between them. Consecutive IDs must be as different as random ones, which
+// agree in one digit of sixteen; at most twice as many equal digits are accepted.
 func TestRequestIDs(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()

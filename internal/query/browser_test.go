@@ -87,8 +87,8 @@ func TestPageInABrowser(t *testing.T) {
 	}
 }
 
-// TestPage_ShowsErrors checks what the page shows after requests that are refused, and after
-// requests that get no answer.
+// TestPage_ShowsErrors checks what the page shows after a query: the error if the request is
+// refused, the reason if there is no verdict, and otherwise the verdict and its age.
 func TestPage_ShowsErrors(t *testing.T) {
 	f := newFixture(t)
 	r := start(t, f.Config)
@@ -164,7 +164,9 @@ func TestReferenceInABrowser(t *testing.T) {
 	b.StayedHere()
 }
 
-// keepsNothing checks that the page has stored nothing and does not show the token.
+// keepsNothing checks that the page has stored nothing in the browser and that its address has no
+// query. It also checks that the page does not show the token, except in the curl command of the
+// reference page.
 func keepsNothing(t *testing.T, b *browsertest.Browser, token string) {
 	t.Helper()
 	b.Expect(`JSON.stringify([localStorage.length, sessionStorage.length, document.cookie, location.search])`,

@@ -378,9 +378,9 @@ func (v *conversation) sendDocument(e *exchange) bool {
 	return err == nil
 }
 
-// send writes answers to the connection and reports whether it wrote all of them. While its answer
-// is written, a request no longer counts as in progress. Otherwise clients that do not read could
-// use up MaxInFlight, and all other clients would get 503.
+// send writes answers to the connection, within Config.WriteTimeout, and reports whether it wrote
+// all of them. While its answer is written, a request no longer counts as in progress. Otherwise
+// clients that do not read could use up MaxInFlight, and all other clients would get 503.
 func (v *conversation) send(b []byte) bool {
 	v.endRequest()
 	if len(b) == 0 {

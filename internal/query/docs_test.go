@@ -175,7 +175,9 @@ func TestSandboxTableIsTrue(t *testing.T) {
 	}
 }
 
-// program returns a function that runs the sample with a token and returns its output.
+// program returns a function that runs the sample with a token and returns its output, or an error
+// if the sample fails. If the language is not installed, or the sample prints the token, the test
+// fails.
 func (s sampleDoc) program(t *testing.T) func(secret string) (string, error) {
 	t.Helper()
 	command, dir := map[string][]string{

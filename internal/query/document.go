@@ -17,8 +17,8 @@ type document struct {
 // documents maps the paths of the public documentation to their documents.
 type documents map[string]*document
 
-// documentTimeout is the time that sending a document may take. The largest document has 400 KB,
-// and a reader may have a slow connection.
+// documentTimeout is the maximum time for sending a document, unless Config.WriteTimeout is longer.
+// The largest document has 400 KB, and a reader may have a slow connection.
 const documentTimeout = 30 * time.Second
 
 // writeDocument writes the answer with d. If d is nil, the answer is 404; if the method is not GET

@@ -117,7 +117,8 @@ func (f *fixture) issue(t testing.TB, name string, r access.Request) access.Cred
 	return tok
 }
 
-// rotate gives a token another secret. The old one is valid for one more minute.
+// rotate gives a token another secret at the time at. The old one is valid for a minute after that
+// time.
 func (f *fixture) rotate(t testing.TB, tok access.Credential, at time.Time) {
 	t.Helper()
 	_, hash := access.NewSecret(access.TokenKind)

@@ -344,7 +344,8 @@ func (m *matrix) addNobody(t *testing.T, id string) {
 	}
 }
 
-// newCar sends a sample of a car of the given kind, and waits until the node knows the car.
+// newCar sends a sample of a new car of the given kind, and waits until the node knows the car. For
+// a kind that never reports, it sends nothing.
 func (m *matrix) newCar(t rapid.TB, kind int) car {
 	m.made++
 	k := carKinds[kind]
@@ -659,7 +660,8 @@ type wire struct {
 	in   *bufio.Reader
 }
 
-// ask sends a request and returns the whole answer, with its length checked and replaced.
+// ask sends a request and returns the whole answer, with the letter L in place of the number in
+// Content-Length. It reads a body of that number of bytes, or no body if head is set.
 func (w *wire) ask(request string, head bool) (string, error) {
 	if err := w.conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return "", err

@@ -73,8 +73,9 @@ func validEscapes(b []byte) bool {
 }
 
 // decode returns a parameter's name or value in decoded form. In the encoded text, every '%' must
-// begin a percent-encoded byte. If the text has neither '%' nor '+', decode returns the slice encoded
-// itself. Otherwise it appends the decoded text to *scratch and returns this part of *scratch.
+// begin a percent-encoded byte. If the text has neither '%' nor '+', decode returns the slice
+// encoded itself. Otherwise it appends the decoded text to *scratch and returns this part of
+// *scratch.
 func decode(encoded []byte, scratch *[]byte) []byte {
 	if bytes.IndexByte(encoded, '%') < 0 && bytes.IndexByte(encoded, '+') < 0 {
 		return encoded

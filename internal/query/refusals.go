@@ -16,9 +16,9 @@ const (
 	refusedWindow = time.Minute
 )
 
-// Refused tokens are remembered for up to maxRefusalLogs addresses. An address takes about 850 bytes.
-// At the maximum, a new address takes the place of another one: of searchedLogs random addresses, the
-// one from which no token was refused for the longest time.
+// Refused tokens are remembered for up to maxRefusalLogs addresses. An address takes about 850
+// bytes. At the maximum, a new address takes the place of another one: of searchedLogs random
+// addresses, the one from which no token was refused for the longest time.
 const (
 	maxRefusalLogs = 4096
 	searchedLogs   = 8
@@ -78,8 +78,8 @@ func (l *refusalLog) wait(at time.Duration) time.Duration {
 	return 0
 }
 
-// logOf returns the log of the address or prefix from. If there is none, logOf adds an empty log; if
-// there are too many, it first removes one. The caller holds mu.
+// logOf returns the log of the address or prefix from. If there is none, logOf adds an empty log;
+// if there are too many, it first removes one. The caller holds mu.
 func (r *refusals) logOf(from netip.Prefix) *refusalLog {
 	l := r.logs[from]
 	if l != nil {

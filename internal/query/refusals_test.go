@@ -93,8 +93,8 @@ func TestRefusalsWithAClockThatGoesBack(t *testing.T) {
 	}
 }
 
-// TestRefusalsProperty checks that no minute has more refusals than allowed, and that a client that
-// waits as long as it was asked to is not asked to wait again.
+// TestRefusalsProperty checks that no minute has more refusals than refusedTokens, and that a
+// client that waits as long as it was asked to is not asked to wait again.
 func TestRefusalsProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRefusals()

@@ -73,7 +73,8 @@ func (w *response) set(name, value string) {
 	w.setFrom(name, start)
 }
 
-// replace changes the value of a header that was added before.
+// replace changes the value of a header that was added before. If there is no header of that name,
+// it does nothing.
 func (w *response) replace(name, value string) {
 	for i := range w.headers {
 		if w.headers[i].name == name {

@@ -176,7 +176,8 @@ func (s *Server) Serve(ln net.Listener) error {
 
 // Shutdown stops accepting connections, lets requests in progress finish, and closes each
 // connection when it is idle. If ctx ends before all connections are closed, Shutdown closes the
-// remaining ones and returns the error of ctx.
+// remaining ones and returns the error of ctx. Otherwise it returns the error of closing the
+// listener, or nil.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.ending.Store(true)
