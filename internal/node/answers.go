@@ -28,8 +28,8 @@ func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 	}
 }
 
-// Put replaces the verdicts of a vehicle in the tables. Only package local, the storage engine for a
-// single machine, calls Put, and only while the engine opens. After that, changes arrive by
+// Put replaces the verdicts of a vehicle in the tables. Only package local, the storage engine for
+// a single machine, calls Put, and only while the engine opens. After that, changes arrive by
 // PutState.
 func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	a.update(id, d, t, nil)

@@ -135,7 +135,8 @@ func (n *Node) background(f func() error) {
 // about a second.
 const roadsWithin = 30 * time.Second
 
-// awaitRoads waits until the map of roads is loaded, for at most roadsWithin.
+// awaitRoads waits until the map of roads is loaded or ctx ends. After roadsWithin it logs a
+// warning and waits no longer.
 func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 	select {
 	case <-loaded:

@@ -48,11 +48,11 @@ func TestCanAnswer(t *testing.T) {
 	}
 }
 
-// TestReady_WithoutALeader checks nodes of a cluster that can store nothing, for longer than a commit
-// waits. A node that ingests must report that it is not ready for telemetry. All nodes must stay
-// ready for their other work, and alive. Afterwards telemetry must be accepted again. The recovery
-// must need no request, because load balancers send none while the node reports that it is not
-// ready.
+// TestReady_WithoutALeader checks nodes of a cluster that can store nothing, for longer than a
+// commit waits. A node that ingests must report that it is not ready for telemetry. All nodes must
+// stay ready for their other work, and alive. Afterwards telemetry must be accepted again. The
+// recovery must need no request, because load balancers send none while the node reports that it is
+// not ready.
 func TestReady_WithoutALeader(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)

@@ -80,8 +80,9 @@ func operatorOf(t *testing.T, n *Node) *client.Client {
 	return &client.Client{URL: n.URL(AdminAddr), Key: key}
 }
 
-// gateway adds a source that may send for all vehicles, and returns its key. It tries again, because
-// with a short time limit, a slow write to the disk causes an error although the source was stored.
+// gateway adds a source that may send for all vehicles, and returns its key. It tries for up to a
+// minute, because with a short time limit, a slow write to the disk causes an error although the
+// source was stored.
 func gateway(t *testing.T, operator *client.Client) (key string) {
 	t.Helper()
 	tries := 0

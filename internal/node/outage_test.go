@@ -11,7 +11,8 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestEndsWhileOpening checks that a node can end while its engine is still being opened.
+// TestEndsWhileOpening checks that a node whose context has ended gives up within 5 s to open its
+// engine, although the servers of NATS never answer.
 func TestEndsWhileOpening(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and never sends a byte

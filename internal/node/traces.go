@@ -88,7 +88,8 @@ type quietExporter struct {
 	failing atomic.Bool
 }
 
-// ExportSpans implements [sdktrace.SpanExporter].
+// ExportSpans implements [sdktrace.SpanExporter]. It always returns nil, because it logs the error
+// itself.
 func (q *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := q.SpanExporter.ExportSpans(ctx, spans)
 	switch {
