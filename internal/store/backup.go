@@ -80,7 +80,8 @@ const maxVersion = 100
 // number of records of each kind. The field Authenticated of the description is true if the backup
 // was made with one of the given backup keys; without keys it is false. CheckBackup returns an
 // error if any byte was changed, if a record cannot be decoded, or if a record has contents that no
-// carstate service can have written. [RecordStore.BadBackup] is true for such an error.
+// carstate service can have written. [RecordStore.BadBackup] is true for such an error. CheckBackup
+// also returns an error if r cannot be read. After an error, the description is incomplete.
 func CheckBackup(r io.Reader, keys ...string) (access.BackupInfo, error) {
 	info, _, err := checkBackup(r, keys...)
 	return info, err
@@ -126,8 +127,8 @@ func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [
 }
 
 // namesOf maps each kind of record to the number of names in its subject. A subject identifies a
-// record; it consists of the kind and the names, separated by dots. For example, state.3.VID has the
-// kind state and two names.
+// record; it consists of the kind and the names, separated by dots. For example, state.3.VID has
+// the kind state and two names.
 var namesOf = map[string]int{
 	codec.VIDKeysSubject: 0, "tombstone": 1, "source": 1, "operator": 1, "token": 1, "road": 1,
 	"sourceset": 2, "tokenset": 2, "tokenuse": 2, "state": 2,

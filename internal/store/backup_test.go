@@ -16,8 +16,10 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestBadBackups checks that a file that is damaged, is not a backup, or comes from a newer version
-// is refused and changes nothing.
+// TestBadBackups checks that Restore refuses a file that is damaged, is not a backup, has another
+// format or version, contains a record at an invalid subject, or lacks a set record of a grant. For
+// each file, Restore must return the expected error, and must neither audit nor restore anything. A
+// good backup must change nothing either if the restore cannot be audited.
 func TestBadBackups(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)

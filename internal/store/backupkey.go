@@ -16,8 +16,8 @@ type backupKeyRecord struct {
 	Key string `json:"key"`
 }
 
-// BackupKey returns the key with which this service authenticates its backups. The first call
-// creates the key.
+// BackupKey returns the key with which this service authenticates its backups. If no key is stored
+// yet, BackupKey creates and stores one. If the stored key is invalid, it returns an error.
 func (k *RecordStore) BackupKey(ctx context.Context) (string, error) {
 	fresh, _ := access.NewSecret(access.BackupKind)
 	r := backupKeyRecord{fresh}

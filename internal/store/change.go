@@ -30,8 +30,8 @@ const changePause = 5 * time.Millisecond
 //     pass [Patience.Store]. After this time, Change returns [ErrConflict] for a conflict. For a
 //     missing response, it returns the engine's error, and it is unknown whether the writes were
 //     stored.
-//   - Change returns any other error at once, including an error of the function change. It also
-//     returns at once if ctx ends.
+//   - Change returns any other error at once, including an error of the function change. If ctx
+//     ends, Change also returns an error at once, although the writes may be stored.
 func Change(
 	ctx context.Context, r Records, patience time.Duration, stream, subject string,
 	change func(is Record) ([]Write, error),
@@ -84,11 +84,12 @@ func Change(
 // bodyOf returns the body of the sealed record in w.
 func bodyOf(w Write) []byte { return w.Record[1 : len(w.Record)-crc32.Size] }
 
-// storeBatch stores all writes or none, as [Records.Store] does. If no response of the storage
-// engine arrives, storeBatch repeats the writes until a response arrives or ctx ends. If the writes
-// were stored although the response was lost, the repeated writes have a conflict, because the
-// records now have new sequences. After other errors, except [ErrConflict], storeBatch retries until
-// the time patience has passed or ctx ends, and then returns the last error.
+// storeBatch stores all writes or none, as [Records.Store] does. It returns [ErrConflict] at once.
+// If no response of the storage engine arrives, storeBatch repeats the writes until a response
+// arrives or ctx ends. If the writes were stored although the response was lost, the repeated
+// writes have a conflict, because the records now have new sequences. After other errors,
+// storeBatch retries until the time patience has passed or ctx ends. When it stops retrying, it
+// returns the last error of Records.Store.
 func storeBatch(ctx context.Context, r Records, patience time.Duration, stream string, writes []Write) error {
 	if len(writes) == 0 {
 		return nil

@@ -37,7 +37,7 @@ type Config struct {
 // Patience configures how long the store waits. A zero field means the default. Tests use
 // shorter times.
 type Patience struct {
-	// Store is how long a write of a record or of samples is retried. 0 means 20 s.
+	// Store is how long a write of a record or of samples is retried before it fails. 0 means 20 s.
 	Store time.Duration
 	// Markers is the minimum time for which a deletion marker, an empty record in place of the
 	// state of a forgotten vehicle, stays in the stream STATES. The marker must stay so long that a

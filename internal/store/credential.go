@@ -37,8 +37,9 @@ type earlierRecord struct {
 	Until time.Time `json:"until"`
 }
 
-// Create stores a new credential. It returns [access.ErrExists] if the name is in use. The name of
-// a removed source or operator may be used again; the name of a revoked token may not.
+// Create stores a new credential. If the name is in use, it returns [access.ErrExists] and stores
+// nothing. The name of a removed source or operator may be used again; the name of a revoked token
+// may not.
 func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	subject := subjectOf(c.Kind, c.Name)
 	tried := false

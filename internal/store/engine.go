@@ -77,7 +77,7 @@ type Records interface {
 	// there is no next page.
 	Before(ctx context.Context, stream string, before uint64, limit int) (records []Record, older uint64, err error)
 	// Remove removes the given records, which it identifies by Subject and Seq. If a record was
-	// replaced after it was read, Remove does not remove its successor.
+	// replaced after it was read, Remove does not remove its successor and returns no error for it.
 	Remove(ctx context.Context, stream string, records []Record) error
 	// End returns the sequence of a stream's newest record and the creation time of the stream.
 	End(ctx context.Context, stream string) (End, error)
@@ -120,9 +120,9 @@ type Engine interface {
 	// context ends first, the result has the samples that were read so far, and the error is nil.
 	Recent(ctx context.Context, id vehicle.ID, most int) (Recent, error)
 	// Trim removes telemetry that is both folded into states and older than the retention. If the
-	// stored telemetry nearly reaches its maximum size, Trim also removes the oldest folded
-	// telemetry. Trim runs until the context ends or the engine fails. Nodes with the role derive
-	// run it.
+	// stored telemetry exceeds 80 % of its maximum size (Config.TelemetryBytes), Trim also removes
+	// the oldest folded telemetry, down to 60 %. Trim runs until the context ends or the engine
+	// fails. Nodes with the role derive run it.
 	Trim(ctx context.Context)
 
 	// Partitions returns the number of partitions, which is fixed at the first start.
@@ -133,7 +133,7 @@ type Engine interface {
 	// function free reports whether the partition may be taken. If free returns false, Take changes
 	// nothing and returns [ErrHeld].
 	Take(ctx context.Context, p int, owner string, free func(holder string) bool) (Partition, error)
-	// Release gives up partition p if owner owns it.
+	// Release gives up partition p if owner owns it. Otherwise, it changes nothing and returns nil.
 	Release(ctx context.Context, p int, owner string) error
 	// Folding returns the numbers of the partitions that this process has taken and not closed,
 	// each with the value true. In a cluster, it does not ask the NATS servers, so another process
@@ -147,10 +147,12 @@ type Engine interface {
 	// FollowStates calls put with the stored state of each vehicle and then with every change,
 	// until the context ends; then it returns nil. A zero state means that the vehicle was
 	// forgotten. The function put must neither change the state nor keep the pointer. FollowStates
-	// calls caughtUp once, after put has received all states that were stored at the start.
+	// calls caughtUp once, after put has received all states that were stored at the start. If a
+	// state is damaged, FollowStates returns an error, the engine fails (see Failed), or both.
 	FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error
 	// AwaitState waits until the function put of FollowStates has received all states up to
-	// sequence seq of the stream STATES. If FollowStates does not run, AwaitState returns at once.
+	// sequence seq of the stream STATES, and then returns nil. If ctx ends first, it returns an
+	// error. If FollowStates was never called, AwaitState returns nil at once.
 	AwaitState(ctx context.Context, seq uint64) error
 
 	// Settle waits until all folded states that are published to queries are also stored. (An
@@ -203,13 +205,15 @@ type Engine interface {
 // with one exception: if the engine publishes states that are not stored yet (see Answer), Commit
 // may run concurrently with the other methods.
 type Partition interface {
-	// Load reads the stored states of at most MaxLoad vehicles. For each vehicle that has a state,
-	// it calls put with the state and the vehicle's index in ids. Calls of put may be concurrent.
+	// Load reads the stored states of at most MaxLoad vehicles; more are an error. For each vehicle
+	// that has a state, it calls put with the state and the vehicle's index in ids. Calls of put
+	// may be concurrent. If ctx ends first, Load returns an error.
 	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error
 	// Next waits for stored samples that are not folded into states yet, and returns the oldest
 	// group of them. A group was stored together. The result seq is its sequence: the caller folds
 	// the samples, and then passes seq to Commit. The slice may be empty, for example because the
-	// samples of forgotten vehicles are left out.
+	// samples of forgotten vehicles are left out. If ctx ends first, Next returns an error. If the
+	// caller no longer owns the partition, the error is [ErrFenced] or [ErrRecalled].
 	//
 	// Two errors are requests to the caller: [ErrSettle] asks it to commit the folded states, and a
 	// [*StateRequest] asks it for one state. The caller fulfills the request, and then calls Next
@@ -229,8 +233,9 @@ type Partition interface {
 	// moves beyond a sample whose state is not stored. If seq is 0, the cursor keeps its value. If
 	// seq is 0 and states is empty, Commit only verifies that the caller owns the partition.
 	//
-	// Commit returns nil once all states are stored. It retries until it succeeds, the context
-	// ends, or the partition is lost. A lost partition is reported by [ErrFenced] or [ErrRecalled].
+	// Commit returns nil once all states are stored. While the store cannot write, Commit waits or
+	// retries until ctx ends, and then returns an error. If the caller no longer owns the
+	// partition, Commit returns [ErrFenced] or [ErrRecalled].
 	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error
 	// Close stops reading samples. This process remains the owner of the partition until Release is
 	// called or another process takes the partition.

@@ -148,9 +148,10 @@ func (k *RecordStore) noteErased(ctx context.Context, tombstones []access.Tombst
 	)
 }
 
-// updateTombstones applies the function change to the given tombstones and stores the results. If a
-// vehicle was forgotten once more after its tombstone was read, or if the tombstone no longer
-// exists, updateTombstones skips it.
+// updateTombstones applies the function change to the given tombstones and stores the results, one
+// by one. If a vehicle was forgotten once more after its tombstone was read, or if the tombstone no
+// longer exists, updateTombstones leaves it unchanged. At the first error of storing one,
+// updateTombstones returns the error; the tombstones before are then changed.
 func (k *RecordStore) updateTombstones(
 	ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone),
 ) error {

@@ -36,8 +36,9 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	return k
 }
 
-// RunTokens maintains this node's table of tokens and their usage until the context ends. It calls
-// caughtUp once the table holds all stored tokens.
+// RunTokens maintains this node's table of tokens and their usage until the context ends, and then
+// returns nil. It calls caughtUp once the table holds all stored tokens. If a record is damaged, it
+// fails as [Feed.Run] does. RunTokens may be called only once.
 func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
 	return k.tokenFeed.Run(ctx, func() {
 		close(k.usage.loaded)
@@ -46,13 +47,16 @@ func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
 }
 
 // RunSources maintains this node's tables of sources, operators and tombstones until the context
-// ends. It calls caughtUp once the tables hold all stored sources, operators and tombstones.
+// ends, and then returns nil. It calls caughtUp once the tables hold all stored sources, operators
+// and tombstones. If a record is damaged, it fails as [Feed.Run] does.
 func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
 	return k.srcFeed.Run(ctx, caughtUp)
 }
 
 // apply updates this node's tables with a record from the feed of the stream TOKENS or SOURCES. The
 // parameter large collects the set records of that stream, which list the vehicles of large grants.
+// If the record is damaged, the error matches [codec.ErrDamaged], and the tables are unchanged. A
+// record of an unknown kind is ignored.
 func (k *RecordStore) apply(r Record, large sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
 	if r.Newer {

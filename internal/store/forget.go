@@ -57,7 +57,7 @@ const (
 var errVIDKeys = fmt.Errorf("at most %d installations can have tombstone keys here", maxVIDKeys)
 
 // LoadVIDKeys passes to f the keys with which this installation hashes vehicle ids (vids). If no
-// key is stored yet, LoadVIDKeys creates one.
+// key is stored yet, LoadVIDKeys creates and stores one.
 func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	key := make([]byte, vidKeyBytes)
 	rand.Read(key)
@@ -77,7 +77,8 @@ func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 }
 
 // LoadForgotten passes to f the keys with which this installation hashes vehicle ids, as
-// LoadVIDKeys does, and all stored tombstones.
+// LoadVIDKeys does, and all stored tombstones. It returns an error at the first tombstone that
+// cannot be decoded.
 func LoadForgotten(ctx context.Context, r Records, f *access.Forgotten) error {
 	if err := LoadVIDKeys(ctx, r, f); err != nil {
 		return err
@@ -135,7 +136,8 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 //
 // Telemetry that is already stored is not folded, and is removed later by Erase. When Forget
 // returns no error, the tables of this node contain no data of the vehicle. The tables of other
-// nodes follow within the latency of their feeds.
+// nodes follow within the latency of their feeds. If Forget fails after it has stored the
+// tombstone, EraseDue completes the forget; the caller may also call Forget again.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
 	k.engine.Settle(ctx) // so that the receipt counts a state that is not stored yet
@@ -254,7 +256,8 @@ var errNoTombstone = errors.New("the tombstone was lost, because its stream was 
 // in the stream SOURCES. It calls the function change with the tombstone that is stored now, and
 // stores the tombstone that change returns. If none is stored now, change receives a tombstone
 // whose times are all zero. If change then returns a tombstone without the time Forgotten,
-// putTombstone stores nothing and returns errNoTombstone.
+// putTombstone stores nothing and returns errNoTombstone. If change returns an error, putTombstone
+// stores nothing and returns that error.
 func (k *RecordStore) putTombstone(
 	ctx context.Context, hash access.VehicleHash,
 	change func(access.Tombstone) (access.Tombstone, error),
@@ -300,11 +303,12 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n 
 }
 
 // storeMarker replaces the state of a vehicle by a marker, which is an empty record, and returns
-// once this node's feed has delivered the marker. The caller must have fenced partition p, so that
-// nothing else writes the state. The result replaced is the number of states replaced, 0 or 1. A
-// marker is stored even if no state is stored, for two reasons. First, a state that was dropped
-// from a full stream may still be in a node's memory, and the node must learn of the forget.
-// Second, the marker prevents a restore in progress from storing a state.
+// once this node's feed has delivered the marker. If the feed does not deliver it within
+// requestTimeout, the marker stays stored, and storeMarker returns an error. The caller must have
+// fenced partition p, so that nothing else writes the state. The result replaced is the number of
+// states replaced, 0 or 1. A marker is stored even if no state is stored, for two reasons. First, a
+// state that was dropped from a full stream may still be in a node's memory, and the node must
+// learn of the forget. Second, the marker prevents a restore in progress from storing a state.
 func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := codec.StateSubject(p, id)
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.States, subject, func(is Record) ([]Write, error) {

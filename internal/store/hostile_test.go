@@ -102,8 +102,9 @@ func hostile() map[string]struct {
 }
 
 // TestHostileRecordsAreRefused checks records that are intact and authentic but that no service
-// writes. A restore must refuse each of them, and each must prevent a start. The error must name
-// the kind of record and the reason, in one line.
+// writes. A restore must refuse each of them, and each must prevent a start, except a record of
+// usage, which a start skips. The error must name the kind of record and the reason, in one line,
+// without any content of the record.
 func TestHostileRecordsAreRefused(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{DataDir: t.TempDir()})
@@ -149,8 +150,8 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 	}
 }
 
-// TestHostileBackupHeaderIsRefused checks that a version string with unprintable characters is
-// refused, because the version is displayed.
+// TestHostileBackupHeaderIsRefused checks that a backup is refused if its version string contains
+// unprintable characters or is longer than maxVersion, because the version is displayed.
 func TestHostileBackupHeaderIsRefused(t *testing.T) {
 	for _, version := range []string{hostileText, strings.Repeat("v", maxVersion+1)} {
 		var file bytes.Buffer

@@ -207,7 +207,8 @@ func runRecordStore(t testing.TB, e Engine, c Config) *RecordStore {
 	return k
 }
 
-// speed returns a state of a moving vehicle.
+// speed returns the state of a vehicle that has sent one sample, with a speed of 50 km/h, at the
+// time at, in Unix ms.
 func speed(id vehicle.ID, at int64) vehicle.State {
 	x := vehicle.Sample{Vehicle: id, Time: vehicle.UnixMilli(at)}
 	if err := x.Set(vehicle.Speed, 50); err != nil {
@@ -216,7 +217,7 @@ func speed(id vehicle.ID, at int64) vehicle.State {
 	return vehicle.Observe(vehicle.State{}, x)
 }
 
-// stateWrite returns the write of a state of a moving vehicle in partition 0.
+// stateWrite returns the write of the state that speed returns, in partition 0.
 func stateWrite(id vehicle.ID, at int64) Write {
 	subject, s := codec.StateSubject(0, id), speed(id, at)
 	return Write{Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, &s))}
@@ -230,7 +231,7 @@ func (m *memory) put(t testing.TB, stream string, writes ...Write) (seq uint64) 
 	return seq
 }
 
-// putState stores a state, as a fold does.
+// putState stores the state that speed returns, and returns its record.
 func (m *memory) putState(t testing.TB, id vehicle.ID, at int64) Record {
 	t.Helper()
 	w := stateWrite(id, at)
@@ -246,7 +247,7 @@ func write(t testing.TB, subject string, v any) Write {
 	return Write{Subject: subject, Record: record}
 }
 
-// create makes a new credential and stores it.
+// create makes a new credential, with the present time as its creation time, and stores it.
 func create(t testing.TB, k *RecordStore, r access.Request) access.Credential {
 	t.Helper()
 	c, _, err := access.New(r, time.Now())
@@ -270,7 +271,7 @@ func tooMany() (ids []vehicle.ID) {
 	return ids
 }
 
-// backupOf takes a backup.
+// backupOf returns the bytes of a backup of k.
 func backupOf(t testing.TB, k *RecordStore) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -291,7 +292,7 @@ func backupWith(t testing.TB, key string, records ...Write) []byte {
 	return b.Bytes()
 }
 
-// stateOf returns the stored state of a vehicle.
+// stateOf returns the stored state of a vehicle, and false if there is none.
 func (m *memory) stateOf(t testing.TB, id vehicle.ID) (vehicle.State, bool) {
 	t.Helper()
 	s, ok, err := State(t.Context(), m, id)

@@ -277,7 +277,8 @@ func (r *restore) recordDone(progress func(done, total int)) {
 	progress(r.done, r.info.Records)
 }
 
-// eachRecord calls do for every record of the file.
+// eachRecord calls do for every record of the file, in order. If do returns an error, eachRecord
+// ends and returns that error.
 func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string) error) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -359,7 +360,7 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (added bool,
 
 // bury stores a tombstone under the hash of a vehicle whose vid is not known, and returns true. The
 // parameter at is the time of the forget. If the vehicle is already forgotten, or was allowed again
-// at the time at or later, bury changes nothing and returns false.
+// at the time at or later, bury changes nothing and returns false and no error.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (added bool, err error) {
 	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
 		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
@@ -376,8 +377,11 @@ func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time
 // Bury forgets vehicles again, for example after a restore from an older backup. The parameter
 // receipts has the records of earlier forgets that operators have kept. Bury skips a vehicle that
 // is already forgotten or that was allowed after the forget. It returns the number of vehicles that
-// it forgot. If a receipt is invalid, Bury returns an error, and the vehicles of the receipts
-// before it are already forgotten.
+// it forgot.
+//
+// Bury ends at the first receipt that is invalid or whose tombstone cannot be stored, and returns
+// an error. The vehicles of the receipts before it are then forgotten, so their telemetry is
+// refused, but their states and grants are removed only later, by EraseDue.
 func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
 	for _, r := range receipts {
 		hash, err := access.ParseVehicleHash(r.Vehicle)
@@ -401,8 +405,9 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 	return buried, k.removeForgotten(ctx)
 }
 
-// removeForgotten removes the states and grants of all forgotten vehicles. It scans all states,
-// because only the hashes of the forgotten vehicles' ids are known.
+// removeForgotten removes the states and grants of all forgotten vehicles, and records this in
+// their tombstones. It scans all states, because only the hashes of the forgotten vehicles' ids are
+// known. After an error, EraseDue calls it again.
 func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	before := k.forgotten.All()
 	if err := k.fenceAll(ctx); err != nil { // from now on, a node can fold only after it has received these tombstones
@@ -514,8 +519,9 @@ func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record)
 	return r.restoreMissing(ctx, kind, batch)
 }
 
-// restoreMissing stores those records of a batch unchanged that this service lacks. It does not read
-// the stored records. If one of them exists, it tries to store each record of the batch alone.
+// restoreMissing stores those records of a batch unchanged that this service lacks. It does not
+// read the stored records. If storing the batch shows that one of them exists, restoreMissing tries
+// to store each record of the batch alone, and counts those that exist as kept.
 func (r *restore) restoreMissing(ctx context.Context, kind string, batch []Record) error {
 	writes := make([]Write, len(batch))
 	for i, rec := range batch {
@@ -595,8 +601,8 @@ type comparison struct {
 	err       error
 }
 
-// compare compares a state of the backup with the stored one. The state is restored if it is newer
-// and its vehicle is not forgotten.
+// compare compares a state of the backup with the stored one. The state is to be restored if its
+// vehicle is not forgotten, and if no state of the vehicle is stored or the stored one is older.
 func (r *restore) compare(ctx context.Context, rec Record) comparison {
 	e := r.k.engine
 	id, _ := codec.VehicleOfState(rec.Subject)

@@ -69,12 +69,14 @@ type roadStore struct {
 }
 
 // KeepRoads maintains a node's map of roads until the context ends. First it loads the stored
-// profiles and calls loaded. Then, at the interval Patience.Roads, it adds the profiles that other
-// nodes have stored. In a cluster, it also adds the evidence of other nodes' cars as it arrives.
+// profiles and calls loaded. If the profiles cannot be read, it retries every half second; if the
+// context ends before it succeeds, it calls loaded all the same. Then, at the interval
+// Patience.Roads, it adds the profiles that other nodes have stored. In a cluster, it also adds the
+// evidence of other nodes' cars as it arrives. Errors are logged, not returned.
 //
-// The parameter folds says whether this node is a derive node. A derive node also sends the evidence
-// of its own cars to the other nodes. In addition, it stores the profiles that have changed in its
-// partitions, at the same interval and when the context ends.
+// The parameter folds says whether this node is a derive node. A derive node also sends the
+// evidence of its own cars to the other nodes. In addition, it stores the profiles that have
+// changed in its partitions, at the same interval and when the context ends.
 func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, loaded func()) {
 	(&roadStore{
 		RecordStore: k, m: m, next: 1, owned: make(map[int]bool), unsaved: make(map[road.Tile][]byte),
@@ -128,7 +130,7 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 }
 
 // load adds to the map the profiles that were stored in ROADS since the last call, and reports
-// whether it succeeded.
+// whether ROADS could be read. A damaged profile is logged and skipped.
 func (k *roadStore) load(ctx context.Context) bool {
 	next, damaged, err := k.readRoads(ctx, k.next, func(tile road.Tile, r Record) error {
 		if r.Newer {
@@ -209,6 +211,7 @@ func (k *roadStore) store(ctx context.Context) {
 }
 
 // share sends what this node's cars show of the present traffic (evidence) to the other nodes.
+// Evidence that cannot be sent is lost.
 func (k *roadStore) share(to RoadSharing) {
 	for _, evidence := range k.m.Drain(shareBytes) {
 		if err := to.ShareRoads(evidence); err != nil {
@@ -218,7 +221,7 @@ func (k *roadStore) share(to RoadSharing) {
 }
 
 // listen adds the evidence of other nodes' cars (what they show of the present traffic) to the map.
-// It returns the function stop, which ends this.
+// Invalid evidence is counted and dropped. Listening continues until the caller calls stop.
 func (k *roadStore) listen(to RoadSharing) (stop func()) {
 	return to.ListenRoads(func(evidence []byte, err error) {
 		if err == nil {

@@ -102,7 +102,8 @@ func (u *usageState) isLoaded() bool {
 
 // applyUsage adds a usage record from the feed to this node's table of tokens. The parameter rest
 // is the end of the record's subject: the token's id, a dot, and the name of the node that has
-// counted.
+// counted the calls. Usage that no service can have written is skipped. If the record is damaged in
+// another way, the error is [codec.ErrDamaged].
 func (k *RecordStore) applyUsage(rest string, is Record) error {
 	r, err := decodeUsage(is.Body)
 	if _, ok := errors.AsType[unfit](err); ok {
@@ -129,9 +130,9 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 	return nil
 }
 
-// applyNewerUsage handles a usage record that a newer version of carstate has written. The parameter
-// rest is the token's id, a dot, and the name of the node that has counted the calls. If the record
-// is this node's own, this node never overwrites it from then on.
+// applyNewerUsage handles a usage record that a newer version of carstate has written. The
+// parameter rest is the token's id, a dot, and the name of the node that has counted the calls. If
+// the record is this node's own, this node never overwrites it from then on.
 func (k *RecordStore) applyNewerUsage(rest string) {
 	if id, by, _ := strings.Cut(rest, "."); by == k.engine.NodeID() {
 		k.usage.mu.Lock()
@@ -141,8 +142,9 @@ func (k *RecordStore) applyNewerUsage(rest string) {
 }
 
 // KeepUsage stores this node's counts of the calls made with each token, once a minute and when the
-// context ends. If the process is killed, the calls since the last store are lost from the counts.
-// This loss affects only displays of usage.
+// context ends. It begins when the table holds all stored usage; if the context ends before, it
+// stores nothing. If the process is killed, the calls since the last store are lost from the
+// counts. This loss affects only displays of usage.
 func (k *RecordStore) KeepUsage(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -161,7 +163,8 @@ func (k *RecordStore) KeepUsage(ctx context.Context) {
 	k.storeUsage()
 }
 
-// storeUsage stores the usage of every token that was called since its usage was last stored.
+// storeUsage stores the usage of every token that was called since its usage was last stored. It
+// logs a failure; the usage that was not stored is stored by the next call.
 func (k *RecordStore) storeUsage() {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
@@ -201,7 +204,8 @@ func (k *RecordStore) usageWrite(id string) (Write, error) {
 
 // pruneUsage drops the usage records of other nodes that have not changed for usageIdle. Most of
 // those nodes no longer exist. The times of a token's last use and last refusal are displayed for
-// ever, so pruneUsage first copies these times to this node's own record.
+// ever, so pruneUsage first copies these times to this node's own record. After the first failure
+// it logs the error and stops, and the next call continues.
 func (k *RecordStore) pruneUsage(ctx context.Context) {
 	idle := make(map[usagePart]uint64)
 	k.usage.mu.Lock()
@@ -264,7 +268,8 @@ func packUsage(u access.Usage, now time.Time) usageRecord {
 // maxUsageDays is the maximum number of days in a valid usage record, more than any node stores.
 const maxUsageDays = 2 * access.UsageDays
 
-// decodeUsage decodes the record of a token's usage.
+// decodeUsage decodes the record of a token's usage. If body is not such a record, the error is
+// [codec.ErrDamaged]; if it has too many days or a negative number of calls, the error is unfit.
 func decodeUsage(body []byte) (r usageRecord, err error) {
 	if json.Unmarshal(body, &r) != nil {
 		return r, codec.ErrDamaged

@@ -41,8 +41,8 @@ func issueOn(t *testing.T, k *RecordStore) *access.Grant {
 	return g
 }
 
-// TestUsageIsStoredOnlyWhenItChanged checks that storeUsage stores the usage of a token only if the
-// token was called since the last call of storeUsage.
+// TestUsageIsStoredOnlyWhenItChanged checks that storeUsage stores the usage of each token that was
+// called since the last call of storeUsage, in more than one batch, and of no other token.
 func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{})
@@ -81,8 +81,9 @@ func TestUsageIsStoredOnlyWhenItChanged(t *testing.T) {
 	}
 }
 
-// TestUsageOfNodesThatAreGone checks that the usage records of nodes that no longer exist are
-// dropped, but the last use of the token is preserved. Records of newer versions must be tolerated.
+// TestUsageOfNodesThatAreGone checks that pruneUsage drops the usage record of a node that has not
+// changed for usageIdle, with its calls, but preserves the last use of the token. A more recent
+// record and the record of a newer version must stay.
 func TestUsageOfNodesThatAreGone(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{})

@@ -242,7 +242,8 @@ func (s sets) complete(owner string) bool {
 }
 
 // apply adds a set record, which lists a part of the vehicles of a credential. Its subject ends in
-// the name of the credential, a dot, and the number of the part.
+// the name of the credential, a dot, and the number of the part. If the number or the record is
+// invalid, apply returns an error that matches [codec.ErrDamaged], and adds nothing.
 func (s sets) apply(r Record) error {
 	prefix, rest, _ := strings.Cut(r.Subject, "set.")
 	name, number, _ := strings.Cut(rest, ".")
