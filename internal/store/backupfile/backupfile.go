@@ -54,7 +54,8 @@ var (
 		"give the key that `carstate operator backup-key` printed there (--backup-key-file)")
 )
 
-// Header is the first record of a backup.
+// Header is the first record of a backup: the version of carstate that wrote the backup, the time
+// at which the backup was begun, and the number of partitions of the service.
 type Header struct {
 	Version    string    `json:"version"`
 	Began      time.Time `json:"began"`
@@ -83,7 +84,8 @@ func NewWriter(w io.Writer, h Header, key string) (*Writer, error) {
 	return b, b.Add(headerSubject, codec.Seal(headerSubject, append([]byte{0}, text...)))
 }
 
-// Add writes a sealed record with its subject.
+// Add writes a sealed record with its subject. If Add returns an error, the backup is incomplete
+// and must be discarded.
 func (b *Writer) Add(subject string, sealed []byte) error {
 	head := binary.AppendUvarint(make([]byte, 8, 16), uint64(len(subject)))
 	sum := crc32.Checksum(head[8:], codec.Castagnoli)
@@ -144,7 +146,7 @@ type Reader struct {
 
 // Open reads the beginning of a backup. It returns a Reader for the records after the header, and
 // the header. The error is [ErrForeign], [ErrOlder], [ErrNewer] or [ErrTorn] if the backup cannot
-// be used.
+// be used. If r fails while Open reads the header, the error wraps that of r.
 func Open(r io.Reader) (*Reader, Header, error) {
 	h := sha256.New()
 	b := &Reader{r: bufio.NewReaderSize(r, 64<<10), hash: h}
@@ -174,7 +176,8 @@ func Open(r io.Reader) (*Reader, Header, error) {
 
 // Next returns the next record, which is valid until the next call. After the last record, Next
 // returns io.EOF if the file is complete and undamaged. It returns [ErrTorn] if the file is cut off
-// or damaged, and [ErrNewer] if another version of carstate wrote the record.
+// or damaged, and [ErrNewer] if another version of carstate wrote the record. If the file cannot be
+// read, the error wraps that of the underlying reader.
 func (b *Reader) Next() (Record, error) {
 	var head [8]byte
 	if err := b.read(head[:]); err != nil {
@@ -225,7 +228,8 @@ func (b *Reader) read(p []byte) error {
 	return fmt.Errorf("the backup cannot be read: %w", err)
 }
 
-// end verifies the hash at the end of the file, and checks that only the MAC follows the hash.
+// end verifies the hash at the end of the file, and checks that only the MAC follows the hash. It
+// returns io.EOF if this is so, and otherwise an error as Next does.
 func (b *Reader) end() error {
 	want := b.hash.Sum(nil)
 	last := make([]byte, 2*sha256.Size)
