@@ -45,8 +45,8 @@ func AppendSample(b []byte, x *vehicle.Sample) []byte {
 
 // DecodeSamples calls yield for each sample in body, which consists of packed samples one after the
 // other. The samples do not share memory with body. At the first sample that cannot be decoded, it
-// returns [ErrNewer] if the sample has a signal that this version does not know, and otherwise
-// [ErrDamaged].
+// ends, and returns [ErrNewer] if the sample has a signal that this version does not know, and
+// otherwise [ErrDamaged]. The samples before were passed to yield.
 func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	r := reader{b: body}
 	var last vehicle.ID // shared, because most samples are followed by one of the same vehicle

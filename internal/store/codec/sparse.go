@@ -36,7 +36,8 @@ func appendSparse[T any](b []byte, l *layout[T], v *T) []byte {
 	return b[:kept]
 }
 
-// readSparse reads from r a value that appendSparse has written, and unpacks it into v.
+// readSparse reads from r a value that appendSparse has written, and unpacks it into v. If r is too
+// short, r.short is set, and v must not be used.
 func readSparse[T any](r *reader, l *layout[T], v *T) {
 	groups := l.groups()
 	bits := r.bytes((groups + 7) / 8)
