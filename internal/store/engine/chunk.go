@@ -37,8 +37,10 @@ type Chunk struct {
 	Waiter    *Waiter
 }
 
-// Pack packs samples into chunks by partition. The result bytes is the total packed size. If keep
-// is true, the chunks contain the unpacked samples too.
+// Pack packs samples into chunks by partition, and keeps the order of the samples of each
+// partition. The result bytes is the total packed size. If keep is true, the chunks contain the
+// unpacked samples too, and may share the memory of samples. If a sample is larger than
+// MaxSampleBytes, Pack returns [ErrTooLarge] and no chunks.
 func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, bytes int, err error) {
 	open := make([]int, partitions) // by partition: index of its last chunk, plus one
 	for i := range samples {
@@ -91,7 +93,8 @@ func NewWaiter(ctx context.Context, t trace.Tracer, chunks []Chunk) *Waiter {
 	return w
 }
 
-// Finish records the result of one chunk: nil if the chunk was stored, else the error.
+// Finish records the result of one chunk: nil if the chunk was stored, else the error. It must be
+// called once for each chunk.
 func (w *Waiter) Finish(err error) {
 	if err != nil {
 		w.err.CompareAndSwap(nil, &err)
@@ -104,5 +107,5 @@ func (w *Waiter) Finish(err error) {
 // Done returns a channel that is closed once every chunk is finished.
 func (w *Waiter) Done() <-chan struct{} { return w.done }
 
-// Err returns the first error with which a chunk finished, or nil.
+// Err returns the first error with which a chunk finished, or nil if no chunk has failed so far.
 func (w *Waiter) Err() error { return errorAt(&w.err) }

@@ -20,8 +20,8 @@ import (
 // parent, and the others are links.
 const maxTraced = 64
 
-// CommitSpan starts the span of a group commit that stores the given chunks. If t is nil or no chunk
-// belongs to a request that is sampled for tracing, CommitSpan returns ctx and a nil span.
+// CommitSpan starts the span of a group commit that stores the given chunks. If t is nil or no
+// chunk belongs to a request that is sampled for tracing, CommitSpan returns ctx and a nil span.
 func CommitSpan(ctx context.Context, t trace.Tracer, chunks []Chunk, samples int) (context.Context, trace.Span) {
 	if t == nil {
 		return ctx, nil
@@ -74,7 +74,7 @@ type tracedCommit struct {
 }
 
 // Note records that the partition has read the group commit at sequence seq, whose span is s. If s
-// is not sampled for tracing, Note does nothing.
+// is not sampled for tracing, or maxTraced commits are waiting for their fold, Note does nothing.
 func (f *FoldSpans) Note(seq uint64, s trace.SpanContext) {
 	if !s.IsSampled() {
 		return
@@ -87,7 +87,8 @@ func (f *FoldSpans) Note(seq uint64, s trace.SpanContext) {
 }
 
 // Folded writes the span of a fold whose states were just stored. The fold includes all group
-// commits up to sequence seq.
+// commits up to sequence seq. The parameter states is the number of states. If t is nil, or Note
+// has recorded none of these commits, Folded writes no span.
 func (f *FoldSpans) Folded(ctx context.Context, t trace.Tracer, partition int, seq uint64, states int) {
 	f.mu.Lock()
 	n := 0
