@@ -87,7 +87,8 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle
 	return nil
 }
 
-// putAll calls put for every stored state.
+// putAll calls put for every stored state, except those of forgotten vehicles. It ends at the first
+// damaged state and returns an error; the engine then fails.
 func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, *vehicle.State)) error {
 	from, to := span(letters[codec.States])
 	return e.own().scan(ctx, from, to, func(r store.Record) error {
@@ -125,7 +126,8 @@ func (e *Engine) awaitFolded(ctx context.Context) bool {
 // received the state.
 func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
 
-// loadAnswers passes the stored verdicts of every vehicle to answers.
+// loadAnswers passes the stored verdicts of every vehicle, except forgotten ones, to answers. The
+// calls of Put are concurrent.
 func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 	var loading sync.WaitGroup
 	var errs [loaders]error

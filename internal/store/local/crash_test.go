@@ -95,7 +95,7 @@ func (w *workload) open(ctx context.Context, fs vfs.FS) (err error) {
 // commit of telemetry, so the telemetry soon becomes so old that it is trimmed.
 func (w *workload) tick() time.Time { return time.Unix(w.ticks.Add(1), 0) }
 
-// promised returns what the engine has acknowledged and answered so far.
+// promised returns what the engine has received, acknowledged and answered so far.
 func (w *workload) promised() (p promises) {
 	p.shown = w.shown()
 	w.mu.Lock()
@@ -112,8 +112,8 @@ func (w *workload) shown() (times [workVehicles]vehicle.UnixMilli) {
 	return times
 }
 
-// run appends samples, folds, and updates the counter record. It returns when everything is done,
-// the context ends, or the engine refuses a write.
+// run appends samples, folds, and updates the counter record. It returns nil when everything is
+// done, and an error if the context ends before or the engine refuses a write.
 func (w *workload) run(ctx context.Context) error {
 	folds, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -214,7 +214,8 @@ func (w *workload) await(do func() error) error {
 }
 
 // fold keeps w.answers up to date and folds all partitions, until the context ends or a partition
-// cannot be folded. It calls ready when the node would become ready.
+// cannot be folded, and returns the reason. It calls ready when the node would become ready. The
+// parameter stream selects the random numbers of foldPartition.
 func (w *workload) fold(ctx context.Context, stream uint64, ready func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var folding sync.WaitGroup
@@ -295,7 +296,8 @@ func small(fs vfs.FS) Config {
 }
 
 // check opens the engine of a workload with a seed, and compares the data that it holds with what
-// was promised.
+// was promised. It returns an error if the engine does not open, or if the data differs. The
+// parameter folds is the result of allFolds.
 func check(
 	ctx context.Context, fs vfs.FS, seed uint64, folds *[workVehicles][]vehicle.State, p promises,
 ) error {
@@ -306,7 +308,8 @@ func check(
 	return errors.Join(w.compare(ctx, folds, p), w.e.Close())
 }
 
-// compare folds what is not folded, and compares the data of the engine with what was promised.
+// compare folds what is not folded, and compares the data of the engine with what was promised. It
+// returns an error that describes the first difference, or nil.
 func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.State, p promises) (err error) {
 	folding, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -361,8 +364,8 @@ func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.S
 
 // TestPowerCuts checks that after a power cut a store holds all data that it has acknowledged, and
 // that no vehicle's answer has gone back in event time when the node becomes ready. It simulates a
-// power cut before every sync of a workload. Data that was not synced is lost in full, in part, or
-// not at all.
+// power cut before every sync of a workload, or with the race detector before every 30th. Data that
+// was not synced is lost in full, in part, or not at all.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -381,8 +384,8 @@ func TestPowerCuts(t *testing.T) {
 	t.Logf("done %d power cuts", done.Load())
 }
 
-// cutSyncs runs the workload of a seed, and cuts the power before its syncs: before all of them if the
-// parameter every is 1, before each second one if it is 2. It adds the number of cuts to done.
+// cutSyncs runs the workload of a seed, and cuts the power before its syncs: before all of them if
+// the parameter every is 1, before each second one if it is 2. It adds the number of cuts to done.
 func cutSyncs(ctx context.Context, t *testing.T, seed uint64, every int64, done *atomic.Int64) {
 	folds := allFolds(seed)
 	mem := vfs.NewCrashableMem()

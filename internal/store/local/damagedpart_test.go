@@ -211,8 +211,8 @@ func TestTrim_DamagedPart(t *testing.T) {
 	}
 }
 
-// TestOpen_DamagedPart checks that a flipped bit in the tables of AUDIT or of telemetry does not keep
-// a store from opening.
+// TestOpen_DamagedPart checks that a flipped bit in the tables of AUDIT or of telemetry does not
+// keep a store from opening.
 func TestOpen_DamagedPart(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

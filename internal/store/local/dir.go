@@ -149,8 +149,8 @@ func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDi
 	return d, d.checkPartitions(partitions)
 }
 
-// checkPartitions returns an error if the directory has another number of partitions than wanted. If
-// wanted is 0, or the directory is new, it returns nil.
+// checkPartitions returns an error if the directory has another number of partitions than wanted.
+// If wanted is 0, or the directory is new, it returns nil.
 func (d *dataDir) checkPartitions(wanted int) error {
 	if wanted == 0 || d.Format == 0 || wanted == d.Partitions {
 		return nil
@@ -180,8 +180,8 @@ func (formatError) Is(target error) bool { return target == ErrFormat }
 // CheckFormat returns an [ErrFormat] if this version cannot open the data directory dir, because
 // another program or another version of carstate wrote it, or because it has another number of
 // partitions than the parameter partitions; 0 means any number. If CheckFormat cannot read the
-// directory, it returns another error. It changes nothing, and a service may be using the directory.
-// If the directory is absent or empty, CheckFormat returns nil.
+// directory, it returns another error. It changes nothing, and a service may be using the
+// directory. If the directory is absent or empty, CheckFormat returns nil.
 func CheckFormat(dir string, partitions int) (err error) {
 	d := &dataDir{fs: vfs.Default, path: dir}
 	if d.identity, err = d.identify(); err != nil {
@@ -369,7 +369,8 @@ func (d *dataDir) save() error {
 }
 
 // change calls do with the identity of the directory, and then saves the identity in carstate.json.
-// It is safe for concurrent use.
+// If saving fails, it returns an error, and the changed identity stays in memory. It is safe for
+// concurrent use.
 func (d *dataDir) change(do func(*identity)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -381,7 +382,8 @@ func (d *dataDir) change(do func(*identity)) error {
 // needs for a few records, so that the store can write again after probe has succeeded.
 const probeBytes = 1 << 20
 
-// probe returns nil if it can write and sync a file in the directory. It removes the file again.
+// probe writes and syncs a file of probeBytes in the directory, and removes the file again. It
+// returns the error of writing, or nil.
 func (d *dataDir) probe() error {
 	name := d.name("probe")
 	defer func() { _ = d.fs.Remove(name) }() // the file was needed only for this test

@@ -56,8 +56,8 @@ func tree(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// TestDataDirRefused checks that a directory that cannot be used is refused with a one-line error
-// and remains unchanged.
+// TestDataDirRefused checks that Open refuses a directory that cannot be used, at the first and at
+// a second attempt, with one line that gives the reason. The directory must remain unchanged.
 func TestDataDirRefused(t *testing.T) {
 	t.Parallel()
 	write := func(text string, names ...string) func(dir string) error {
@@ -180,7 +180,8 @@ func TestMain(m *testing.M) {
 // nobody is the id of a user without the rights of root, for which file permissions apply.
 const nobody = 65534
 
-// openAsNobody drops the rights of root, opens an engine and closes it.
+// openAsNobody opens an engine and closes it. If the process runs as root, it first becomes a
+// process of the user nobody, for good.
 func openAsNobody(dir string) error {
 	if os.Getuid() == 0 {
 		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
@@ -275,8 +276,8 @@ func child(t *testing.T, dir string) *exec.Cmd {
 	return c
 }
 
-// TestFilesArePrivate checks that other users cannot read the stored files, whatever the
-// umask.
+// TestFilesArePrivate checks that the mode of every stored file that is not empty gives no rights
+// to the group and to other users.
 func TestFilesArePrivate(t *testing.T) {
 	t.Parallel()
 	dir := filled(t)

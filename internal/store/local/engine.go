@@ -389,7 +389,8 @@ func (e *Engine) commit(b *pebble.Batch) error {
 	return err
 }
 
-// syncNowAndThen syncs the acknowledged data to disk, once per SyncInterval.
+// syncNowAndThen syncs the acknowledged data to disk, once per SyncInterval, until the context
+// ends. An interval in which nothing was acknowledged has no sync.
 func (e *Engine) syncNowAndThen(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.SyncInterval) {
 		if e.unsynced.Swap(false) {
@@ -412,7 +413,9 @@ func (e *Engine) watch(ctx context.Context) {
 }
 
 // Close stops the goroutines, then flushes and closes the database, and then releases the
-// directory. Samples whose Append has not returned are not acknowledged.
+// directory. Samples whose Append has not returned are not acknowledged. After a fatal error of
+// Pebble, or if a read takes longer than readersWithin, Close does not close the database but only
+// releases the directory; the next start then treats the engine as not closed (see Unclean).
 func (e *Engine) Close() error {
 	e.Cut()
 	e.stop()
@@ -438,7 +441,8 @@ const flushWithin = 2 * time.Second
 // process exits.
 const closeWithin = flushWithin + 20*time.Second
 
-// flush writes all records to tables, if the disk accepts them within flushWithin.
+// flush writes all records to tables. If this takes longer than flushWithin, flush logs this and
+// returns nil, because the records that are not in tables are in the log.
 func (e *Engine) flush() error {
 	flushed, err := e.db.AsyncFlush()
 	if err != nil {

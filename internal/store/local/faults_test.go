@@ -112,8 +112,10 @@ func TestDiskFull(t *testing.T) {
 	t.Logf("done %d full disks", filled)
 }
 
-// fillDisk runs a workload whose disk is full from the write number at on. It returns how many
-// writes the workload tried, and whether the disk was ever full.
+// fillDisk runs a workload whose disk is full from the write number at on, then makes room again
+// and checks the data. It returns how many writes the workload tried, and whether the disk was ever
+// full. The error is not nil if the workload hangs, if it fails without a full disk, or if the next
+// start does not find all promised data.
 func fillDisk(
 	ctx context.Context, seed uint64, at int64, folds *[workVehicles][]vehicle.State,
 ) (writes int64, full bool, err error) {
@@ -253,7 +255,7 @@ func TestEngine_RoomForLogOnly(t *testing.T) {
 
 // TestDamage changes a byte, truncates a file or removes a file, in the store of a closed engine or
 // of a killed process. It checks that either a start or a reader reports the damage, or all
-// promised data is still there.
+// promised data is still there. At least a tenth of the damages must be reported.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -309,8 +311,9 @@ func TestDamage(t *testing.T) {
 	t.Logf("done %d damages: %d of them refused", n/100*100, refused)
 }
 
-// damageFile damages one file and describes the damage. Of the logs, it removes only the newest,
-// because a start after a kill does not notice that an older log is missing.
+// damageFile damages one file, which r selects, and returns a description of the damage. Of the
+// logs, it removes only the newest, because a start after a kill does not notice that an older log
+// is missing.
 func damageFile(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string) {
 	t.Helper()
 	names, err := fs.List("/data/store")
@@ -345,10 +348,10 @@ func damageFile(t *testing.T, fs *vfs.MemFS, r *rand.Rand) (what string) {
 	return what
 }
 
-// TestLogDamage flips a bit in the log of a killed process. Between acknowledged records,
-// the log contains large batches that were not synced. A start must either report damage, or
-// find all acknowledged records. Only the last acknowledged record may be missing, because
-// no later record says that it was synced.
+// TestLogDamage flips a bit in the log of a killed process. Between acknowledged records, the log
+// contains large batches that were not synced. A start must either report damage, or find all
+// acknowledged records. Only the last acknowledged record may be missing, because no later record
+// says that it was synced. At least half of the starts must report damage.
 func TestLogDamage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

@@ -15,9 +15,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestOpen_NewerStoreFormat raises the format version of Pebble's files, once to a version that this
-// Pebble knows and once to one that it does not know. Both must be refused as the directory of a newer
-// carstate, and nothing must change.
+// TestOpen_NewerStoreFormat raises the format version of Pebble's files, once to a version that
+// this Pebble knows and once to one that it does not know. Both must be refused as the directory of
+// a newer carstate, and nothing must change.
 func TestOpen_NewerStoreFormat(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

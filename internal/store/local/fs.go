@@ -67,7 +67,7 @@ type haltingFS struct {
 const tableBackoff = time.Second
 
 // awaitBackoff waits until the time tableBackoff has passed since the latest error of writing a
-// table.
+// table, or until Cut is called.
 func (fs *haltingFS) awaitBackoff() {
 	_ = periodic.Pause(fs.cut, tableBackoff-time.Since(time.Unix(0, fs.refused.Load()))) // the engine closes
 }
@@ -85,8 +85,8 @@ func (fs *haltingFS) noteResult(err error) error {
 const logFiles vfs.DiskWriteCategory = "pebble-wal"
 
 // halt blocks its goroutine until the process ends, if err is not nil, because Pebble would end the
-// process at once if it got an error of the write-ahead log. The goroutine may hold locks of Pebble.
-// So another call that uses the store, even a read, may block until the process ends, too.
+// process at once if it got an error of the write-ahead log. The goroutine may hold locks of
+// Pebble. So another call that uses the store, even a read, may block until the process ends, too.
 func (fs *haltingFS) halt(err error) {
 	if err != nil {
 		fs.failWrites(err)

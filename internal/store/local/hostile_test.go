@@ -74,7 +74,8 @@ func (a *answers) Get(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVe
 	return s.Driving(), s.Throttle()
 }
 
-// openWithAnswers opens an engine and follows its states.
+// openWithAnswers opens an engine and follows its states. It returns the engine and its table of
+// answers once FollowStates has caught up.
 func openWithAnswers(t *testing.T) (*Engine, *answers) {
 	a := new(answers)
 	e := open(t, Config{Answers: a})
@@ -84,7 +85,8 @@ func openWithAnswers(t *testing.T) (*Engine, *answers) {
 	return e, a
 }
 
-// restoreState stores a state of the vehicle v, in the same way as a restore.
+// restoreState stores a state of the vehicle v with the event time ms, in Unix ms, in the same way
+// as a restore.
 func restoreState(ctx context.Context, t *testing.T, e *Engine, ms int64) {
 	t.Helper()
 	storeState(ctx, t, e, vehicle.Observe(vehicle.State{}, sample("v", ms, 10)))
@@ -285,8 +287,9 @@ func TestErasedDuringScan(t *testing.T) {
 	}
 }
 
-// TestOpenWithoutRoom checks a store whose tables cannot be written. Open must report the reason in
-// one line, must not call the store damaged, and must succeed once tables can be written.
+// TestOpenWithoutRoom checks a store whose tables cannot be written, because the disk is full, no
+// file descriptor is free, or the device reports an I/O error. Open must return an error of one
+// line that does not call the store damaged, and must succeed once tables can be written.
 func TestOpenWithoutRoom(t *testing.T) {
 	for name, errno := range map[string]error{
 		"full": syscall.ENOSPC, "descriptors": syscall.EMFILE, "input and output": syscall.EIO,
@@ -317,8 +320,9 @@ func TestOpenWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestNoDescriptors checks that a read that fails for lack of a free file descriptor is not
-// reported as damage.
+// TestNoDescriptors checks that a read that fails for lack of a free file descriptor returns an
+// error that is not one of damage, and does not end the engine. It also checks that a closed engine
+// refuses to read.
 func TestNoDescriptors(t *testing.T) {
 	ctx := testkit.Context(t)
 	var none atomic.Bool

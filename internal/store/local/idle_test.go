@@ -14,8 +14,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestIdle_SyncsNothing checks that an engine whose samples are folded and stored neither writes nor
-// syncs a file for 20 minutes, after the retention has run.
+// TestIdle_SyncsNothing checks that an engine whose samples are folded and stored neither writes
+// nor syncs a file for 20 minutes, after the retention has run.
 func TestIdle_SyncsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int64

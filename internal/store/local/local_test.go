@@ -146,8 +146,8 @@ func TestSettle_StoresFoldedStates(t *testing.T) {
 	testkit.NoError(t, <-folding)
 }
 
-// TestState_NotStoredYet checks that State returns the newest state of a vehicle, which the owner of
-// its partition has in memory, and the stored state once the owner has none.
+// TestState_NotStoredYet checks that State returns the newest state of a vehicle, which the owner
+// of its partition has in memory, and the stored state once the owner has none.
 func TestState_NotStoredYet(t *testing.T) {
 	ctx := testkit.Context(t)
 	e := open(t, Config{})

@@ -135,8 +135,9 @@ func TestLogFlip_Killed(t *testing.T) {
 	}
 }
 
-// checkSalvaged salvages a directory whose log has a flipped bit at byte at, and checks that at most
-// one of n tokens is lost.
+// checkSalvaged salvages a directory whose log has a flipped bit at byte at, and checks that at
+// most one of n tokens is lost. If one is lost, the result must also count one damaged log, unless
+// noNote says that the directory has no note of synced bytes.
 func checkSalvaged(ctx context.Context, t *testing.T, fs *vfs.MemFS, at, n int, noNote bool) {
 	t.Helper()
 	found, err := Salvage(ctx, fs, "/data", "/good")

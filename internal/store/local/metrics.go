@@ -27,7 +27,8 @@ func newMetrics(r prometheus.Registerer, e *Engine) *metrics {
 	return m
 }
 
-// measure updates the sizes of each stream and of the store.
+// measure updates the sizes of each stream and of the store. If the size of a stream cannot be
+// read, its last value is kept.
 func (m *metrics) measure(e *Engine) {
 	fills := func(name string, letter byte, limit uint64) {
 		if bytes, err := e.diskUsage(span(letter)); err == nil { // the store can be read

@@ -92,8 +92,9 @@ func (s *partitionState) stored() uint64 {
 	return s.last
 }
 
-// deliver receives a new group of samples, which is on disk. It adds the group to the queue if the
-// queue has room, and wakes a waiting Next.
+// deliver receives a new group of samples, which is on disk, and wakes a waiting Next. It adds the
+// group to the queue if an owner reads from the queue, the queue has room, and no group between the
+// queue's last one and this one is missing. Otherwise, Next later reads the group from the disk.
 func (s *partitionState) deliver(g group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +119,8 @@ type Partition struct {
 
 	closed atomic.Bool
 
-	// owned ends, under s.ownership, when the owner may not fold the partition any more. The cause is
-	// [store.ErrFenced] or [store.ErrRecalled].
+	// owned ends, under s.ownership, when the owner may not fold the partition any more. The cause
+	// is [store.ErrFenced] or [store.ErrRecalled].
 	owned context.Context
 	lose  context.CancelCauseFunc
 }

@@ -82,7 +82,8 @@ func (r reader) iterator(from, to []byte) (it iterator, err error) {
 // open is like the method iterator, but has the type of a [damage.NewIterator].
 func (r reader) open(from, to []byte) (damage.Iterator, error) { return r.iterator(from, to) }
 
-// iterate calls do with every key and value in a range of keys, as of a single moment.
+// iterate calls do with every key and value in a range of keys, as of a single moment. It ends
+// early as the method each does.
 func (r reader) iterate(ctx context.Context, from, to []byte, do func(key, value []byte) error) error {
 	it, err := r.iterator(from, to)
 	if err != nil {
@@ -92,7 +93,8 @@ func (r reader) iterate(ctx context.Context, from, to []byte, do func(key, value
 	return it.each(ctx, do)
 }
 
-// each calls do with every key and value of the iterator.
+// each calls do with every key and value of the iterator. It ends early, and returns an error, if
+// do returns an error, a read fails, ctx ends, or Cut is called.
 func (it iterator) each(ctx context.Context, do func(key, value []byte) error) error {
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := cmp.Or(ctx.Err(), it.r.cut.Err()); err != nil {
@@ -109,7 +111,8 @@ func (it iterator) each(ctx context.Context, do func(key, value []byte) error) e
 	return it.r.explain(it.Error())
 }
 
-// scan calls do with every record in a range of keys, as of a single moment.
+// scan calls do with every record in a range of keys, as of a single moment. A record that cannot
+// be decoded ends it with an error, and so do the reasons that end the method each.
 func (r reader) scan(ctx context.Context, from, to []byte, do func(store.Record) error) error {
 	return r.iterate(ctx, from, to, func(_, value []byte) error {
 		record, err := decodeRecord(value)

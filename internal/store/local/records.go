@@ -47,7 +47,8 @@ func (s *stream) run(ctx context.Context) {
 }
 
 // do runs f on the stream's goroutine and returns the error of f. If do returns an error of the
-// context, it is unknown whether f has run.
+// context, it is unknown whether f has run. After a fatal error of Pebble, do returns
+// errWritesFailed; after Cut, it returns errClosed without running f.
 func (s *stream) do(ctx context.Context, f func() error) error {
 	j := job{f, make(chan error, 1)}
 	select {
@@ -362,7 +363,10 @@ func (e *Engine) Feed(name string, apply func(store.Record) error) store.Feed {
 	return &feed{s: e.streams[name], apply: apply}
 }
 
-// Run implements [store.Feed]: it passes all stored records, and then each new one, to apply.
+// Run implements [store.Feed]: it passes all stored records, and then each new one, to apply. It
+// returns nil when the context ends or the engine is closed. It returns an error if a stored record
+// cannot be read or applied, or after a fatal error of Pebble. If a new record cannot be applied,
+// the engine fails.
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	err := f.s.do(ctx, func() error {
 		if err := f.s.e.own().inOrder(ctx, f.s.name, f.apply); err != nil {
@@ -383,7 +387,8 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	return nil
 }
 
-// take passes a new record to apply. If apply returns an error, the engine fails.
+// take passes a new record to apply. If apply returns an error, the engine fails. It runs on the
+// stream's goroutine.
 func (f *feed) take(r store.Record) {
 	if err := f.apply(r); err != nil {
 		f.s.e.fail(fmt.Errorf("%s: record %d: %w", f.s.name, r.Seq, err))

@@ -71,8 +71,9 @@ func (e *Engine) measureBacklog() {
 // last measurement (see measureBacklog). It returns 0 if all samples were folded.
 func (e *Engine) backlogAge() time.Duration { return time.Duration(e.oldest.Load()) }
 
-// Trim implements [store.Engine]: it removes telemetry that is both folded into states and older
-// than the retention.
+// Trim implements [store.Engine]: every ten seconds, it removes telemetry that is both folded into
+// states and older than the retention. An error is logged, and the next round tries again. After a
+// fatal error of Pebble, Trim returns.
 func (e *Engine) Trim(ctx context.Context) {
 	for range periodic.Every(ctx, trimEvery) {
 		if e.writesFailed.Err() != nil || e.Alive() != nil {
@@ -164,7 +165,8 @@ func (e *Engine) TrimTo(_ context.Context, last uint64) (gone bool, err error) {
 	return gone, nil
 }
 
-// trimBefore removes those groups of partition n whose sequence is less than upTo.
+// trimBefore removes those groups of partition n whose sequence is less than upTo. It does not sync
+// the removal, so a power cut may undo it.
 func (e *Engine) trimBefore(n int, upTo uint64) error {
 	return e.safely(func() error {
 		return e.db.DeleteRange(telemetryKey(n, 0), telemetryKey(n, upTo), pebble.NoSync)

@@ -50,7 +50,10 @@ const batchBytes = 4 << 20
 // exist. It returns what it found of telemetry, of the cursors, of each other stream in the order
 // of their names, and of the write-ahead log. The files of the damaged directory are unchanged. If
 // the log is damaged, an older record of the same subject may reappear in place of a lost record.
-// If fsys is nil, the machine's file system is used.
+//
+// Salvage makes the copy in a directory beside the new one, whose name has the suffix
+// [durable.Unfinished], and renames it when the copy is complete. If it fails before, it removes
+// the incomplete copy. If fsys is nil, the machine's file system is used.
 func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvaged, err error) {
 	defer func() {
 		if e, ok := errors.AsType[damagedError](err); ok {
@@ -106,7 +109,8 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 }
 
 // copyFiles copies those files from one data directory to another that are not part of the store,
-// such as the admin key.
+// such as the admin key. It does not copy carstate.json and the lock, which each directory has of
+// its own, and replaces other files of the same names.
 func copyFiles(fsys vfs.FS, from, to string) error {
 	files, err := fsys.List(from)
 	if err != nil {
@@ -210,9 +214,10 @@ func eventTime(value []byte) time.Time {
 
 // copy calls put for every record whose key begins with the given letter. In a range of keys that
 // cannot be read, it takes those records that are also readable without the damaged tables (see
-// [damage.Store.ReadOthers]). It adds the counts to s.found. The parameter what is the kind of
-// record in these counts. The function when returns the time of a record. If when is nil, no times
-// are reported.
+// [damage.Store.ReadOthers]). A record for which put returns [codec.ErrDamaged] is counted as
+// damaged; any other error of put ends the copying. If there is no error, copy adds the counts to
+// s.found. The parameter what is the kind of record in these counts. The function when returns the
+// time of a record. If when is nil, no times are reported.
 func (s *salvager) copy(
 	ctx context.Context, what string, letter byte, when func(value []byte) time.Time,
 	put func(key, value []byte) error,

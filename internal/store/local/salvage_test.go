@@ -26,7 +26,10 @@ func auditEvents(n int, r *rand.Rand) (events []store.Write) {
 }
 
 // TestSalvage damages one byte of a table or of the log. Salvage must leave the damaged directory
-// unchanged, keep most records, and create a directory that an engine can open.
+// unchanged, and create a directory that an engine can open and write. After damage of a table, at
+// least half of the states, events and groups of telemetry together must be kept. After damage of
+// the log, all events and groups must be kept, but no state, because all states are in the damaged
+// record of the log.
 func TestSalvage(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -126,7 +129,8 @@ func TestSalvage(t *testing.T) {
 }
 
 // TestSalvageRefuses checks that Salvage refuses a target that exists, a source that is not a data
-// directory, and a source that is in use.
+// directory, and a source that is in use. It must also refuse, and leave unchanged, a directory
+// that exists where it would make the copy.
 func TestSalvageRefuses(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()

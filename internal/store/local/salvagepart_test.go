@@ -11,9 +11,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestSalvage_SmallStore damages the only block of a stream's table, in a store that was then opened
-// again and killed. Salvage must copy the records in the log and the records of all other streams, and
-// must count the damage for its stream only.
+// TestSalvage_SmallStore damages the only block of a stream's table, in a store that was then
+// opened again and killed. Salvage must copy the records in the log and the records of all other
+// streams, and must count the damage for its stream only.
 func TestSalvage_SmallStore(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)

@@ -89,7 +89,8 @@ func (w *telemetryWriter) enqueue(chunks []engine.Chunk, bytes int) error {
 	return nil
 }
 
-// take removes the chunks of one commit from the queue.
+// take removes the chunks of one commit from the queue, and returns them. If none wait, it returns
+// none.
 func (w *telemetryWriter) take() []engine.Chunk {
 	w.mu.Lock()
 	defer w.mu.Unlock()
