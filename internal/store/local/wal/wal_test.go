@@ -42,8 +42,8 @@ func openStore(t *testing.T, fs vfs.FS) *pebble.DB {
 	return db
 }
 
-// killed returns the file system of a process that was killed after it had synced some records, and
-// the path of the log that contains them.
+// killed returns the file system of a process that was killed after it had synced the records 0 to
+// records-1, and the path of the log that contains them.
 func killed(t *testing.T) (fs *vfs.MemFS, log string) {
 	t.Helper()
 	mem := vfs.NewCrashableMem()
@@ -67,8 +67,9 @@ func killed(t *testing.T) (fs *vfs.MemFS, log string) {
 	return fs, log
 }
 
-// damages are ways to damage a log that ends with a synced record, and the note. A note that is lost
-// or damaged, as after a power cut, is no damage of the log.
+// damages are ways to damage a log that ends with a synced record, and the note that says how much
+// of the log is synced. The field found says whether Check must report damage of the log. A note
+// that is lost or damaged, as after a power cut, is no damage of the log.
 var damages = map[string]struct {
 	log, note func([]byte) []byte // if nil, the file is unchanged
 	found     bool
@@ -98,8 +99,8 @@ func tail(torn []byte) func([]byte) []byte {
 	return func(b []byte) []byte { return append(b, torn...) }
 }
 
-// flip returns a function that flips a bit of the byte at a place, which counts from the end if it is
-// negative.
+// flip returns a function that flips a bit of the byte at a place, which counts from the end if it
+// is negative.
 func flip(at int) func([]byte) []byte {
 	return func(b []byte) []byte {
 		b[(at+len(b))%len(b)] ^= 4
@@ -107,9 +108,9 @@ func flip(at int) func([]byte) []byte {
 	}
 }
 
-// TestCheck damages a log. Check must find damage of synced bytes, and no damage in an incomplete end
-// that was not synced. A Mender, a file system that leaves out the damage, must then show the good
-// records.
+// TestCheck damages a log. Check must find damage of synced bytes, and no damage in an incomplete
+// end that was not synced. A Mender, a file system that leaves out the damage, must then show
+// exactly the good records, and name the log as mended only if Check has found damage.
 func TestCheck(t *testing.T) {
 	whole, log := killed(t)
 	for name, c := range damages {
@@ -146,7 +147,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestMissing checks that Missing reports that the newest log, which the Note names, is missing.
+// TestMissing checks that Missing returns true once the newest log, which the Note names, is
+// removed, and false before.
 func TestMissing(t *testing.T) {
 	fs, log := killed(t)
 	if missing, err := Missing(fs, storeDir); err != nil || missing {
