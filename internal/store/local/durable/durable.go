@@ -25,7 +25,8 @@ func ReadFile(fsys vfs.FS, name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// WriteFile replaces a file atomically. When it returns nil, the new content is on disk.
+// WriteFile creates a file or replaces it atomically. When it returns nil, the new content is on
+// disk. After an error, the file has either the old or the new content.
 func WriteFile(fsys vfs.FS, name string, content []byte) error {
 	f, err := fsys.Create(name+Unfinished, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -46,7 +47,8 @@ func WriteFile(fsys vfs.FS, name string, content []byte) error {
 	return SyncDir(fsys, fsys.PathDir(name))
 }
 
-// MakeDir creates a directory and its parents, and returns once they are on disk.
+// MakeDir creates a directory and its parents, and returns once they are on disk. If path exists,
+// MakeDir does nothing and returns nil, even if path is not a directory.
 func MakeDir(fsys vfs.FS, path string) error {
 	if _, err := fsys.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
