@@ -55,9 +55,10 @@ func IsNot(err error) bool {
 }
 
 // ReadGood calls do for the records in a range of keys, up to the first record that cannot be read.
-// It returns the last key that it read, or a copy of the parameter from if it read none. The error
-// is nil if all records were read. [IsUnreadable] reports whether it is due to damage. The key that
-// do receives is valid until do returns.
+// It also ends if do returns an error, which it returns, or if ctx ends. The result last is the
+// last key that it read, or a copy of the parameter from if it read none. The error is nil if all
+// records were read. [IsUnreadable] reports whether it is due to damage. The key that do receives
+// is valid until do returns.
 func ReadGood(
 	ctx context.Context, newIter NewIterator, from, to []byte, do func(key, value []byte) error,
 ) (last []byte, err error) {

@@ -56,7 +56,8 @@ func TestReadableAfter(t *testing.T) {
 	}
 }
 
-// TestReadGood_Errors checks which errors of opening an iterator mean damage.
+// TestReadGood_Errors checks that an unknown error of opening an iterator means damage, and that an
+// I/O error of the device or a lack of file descriptors does not.
 func TestReadGood_Errors(t *testing.T) {
 	for err, want := range map[error]bool{errors.New("bad block"): true, syscall.EIO: false, syscall.EMFILE: false} {
 		open := func(_, _ []byte) (Iterator, error) { return nil, unreadable(err) }

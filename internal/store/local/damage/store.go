@@ -29,8 +29,9 @@ type Store struct {
 }
 
 // Open opens the store in the directory dir, and changes no file. If the store cannot be opened
-// because it is damaged, Open calls explain with Pebble's error and returns the result. The same
-// holds for [Store.ReadOthers].
+// because it is damaged, Open calls explain with Pebble's error and returns the result of explain
+// as the error. The same holds for [Store.ReadOthers]. If Open returns an error, the Store must not
+// be used.
 func Open(fsys vfs.FS, dir string, explain func(error) error) (*Store, error) {
 	s := &Store{fs: fsys, dir: dir, explain: explain}
 	mender := &wal.Mender{FS: fsys, Mended: make(map[string]bool)}
@@ -81,8 +82,9 @@ func iterator(db *pebble.DB, from, to []byte) (Iterator, error) {
 }
 
 // ReadOthers is for a range of keys in which the store cannot be read. It calls do for those
-// records of the range that are in the log or in undamaged tables. If these records cannot be read
-// because of further damage, ReadOthers leaves them out and returns nil.
+// records of the range that are in the log or in undamaged tables. At the first of these records
+// that cannot be read because of further damage, ReadOthers ends and returns nil. It returns an
+// error of do unchanged.
 func (s *Store) ReadOthers(ctx context.Context, from, to []byte, do func(key, value []byte) error) error {
 	if s.others == nil {
 		good, err := s.withoutDamagedTables(ctx)
