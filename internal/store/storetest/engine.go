@@ -22,7 +22,7 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 }
 
 // readAll reads at least n samples of a partition with [store.Partition.Next], and checks that the
-// sequences that Next returns ascend.
+// sequences that Next returns ascend. It returns the last sequence and the samples.
 func readAll(t *testing.T, p store.Partition, n int) (last uint64, all []vehicle.Sample) {
 	t.Helper()
 	ctx := testkit.Context(t)

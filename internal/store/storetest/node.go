@@ -29,7 +29,8 @@ type Node struct {
 	table map[vehicle.ID]vehicle.State
 }
 
-// Start runs a node on an engine until the test ends.
+// Start runs a node on an engine until the test ends, and then closes the engine. It returns once
+// all feeds have caught up.
 func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 	t.Helper()
 	n := &Node{Engine: e, Tables: new(access.Tables), table: make(map[vehicle.ID]vehicle.State)}
@@ -46,7 +47,8 @@ func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 	return n
 }
 
-// follow runs feeds, and returns once all have caught up. The function stop ends them.
+// follow runs feeds, and returns once all have caught up. The function stop ends them and waits
+// until they have ended. An error of a feed fails the test.
 func follow(t testing.TB, feeds ...func(ctx context.Context, caughtUp func()) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running, ready sync.WaitGroup
@@ -128,8 +130,8 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 	}
 }
 
-// Drive appends a sample of each vehicle at the time at, in Unix milliseconds, and folds all
-// partitions.
+// Drive appends a sample of each vehicle, with a speed of 50 km/h at the time at, in Unix
+// milliseconds, and folds all partitions.
 func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
 	t.Helper()
 	var batch []vehicle.Sample
@@ -142,7 +144,7 @@ func (n *Node) Drive(t testing.TB, at int64, ids ...vehicle.ID) {
 	}
 }
 
-// Token issues a token for the vehicles v, and stores it.
+// Token issues a token for the vehicles v, as [Issue] does.
 func (n *Node) Token(t testing.TB, v access.Vehicles) access.Credential {
 	t.Helper()
 	tok, _ := Issue(t, n.RecordStore, v)
@@ -177,7 +179,8 @@ func allow(t testing.TB, k *store.RecordStore, id vehicle.ID) {
 const SecretVID = vehicle.ID("ForgetMe0f7Q2")
 
 // GrantAll stores tokens and sources whose grants include SecretVID, one for each way in which a
-// grant can be stored. It returns the names of the tokens.
+// grant can be stored: in the credential's record, in set records, and as all vehicles. One source
+// is removed again. GrantAll returns the names of the tokens.
 func (n *Node) GrantAll(t testing.TB) (ids []string) {
 	t.Helper()
 	many := []vehicle.ID{SecretVID}
@@ -215,13 +218,13 @@ func (n *Node) Grants() (tokens, sources int) {
 	return count(n.Tables.Tokens.All()), count(n.Tables.Sources.All())
 }
 
-// Take takes a partition, so that the test owns it.
+// Take takes partition p from any owner, so that the test owns it.
 func Take(t testing.TB, e store.Engine, p int) store.Partition {
 	t.Helper()
 	return takeAs(t, e, p, "test")
 }
 
-// takeAs makes owner the owner of a partition.
+// takeAs makes owner the owner of partition p and takes it from any other owner.
 func takeAs(t testing.TB, e store.Engine, p int, owner string) store.Partition {
 	t.Helper()
 	part, err := e.Take(t.Context(), p, owner, store.Anyone)

@@ -40,12 +40,14 @@ func update(t testing.TB, k *store.RecordStore, kind access.Kind, name string, c
 	testkit.NoError(t, err)
 }
 
-// grants returns a change for [store.RecordStore.Update] that replaces the vehicles of a credential.
+// grants returns a change for [store.RecordStore.Update] that replaces the vehicles of a
+// credential.
 func grants(ids ...vehicle.ID) func(*access.Credential) error {
 	return func(c *access.Credential) error { c.Vehicles = access.VehicleSet(ids...); return nil }
 }
 
-// Issue issues a new token, stores it, and returns it together with its secret.
+// Issue issues a new token for the vehicles v, stores it, and returns it together with its secret.
+// The token permits both operations, 7 calls a minute, and expires in an hour.
 func Issue(t testing.TB, k *store.RecordStore, v access.Vehicles) (access.Credential, string) {
 	t.Helper()
 	return create(t, k, access.Request{Kind: access.TokenKind,
@@ -169,8 +171,9 @@ func namesChange(t *testing.T, e store.Engine) {
 	}
 }
 
-// secretsRotate rotates secrets on one node, and checks that another node accepts the new
-// secrets once its feed has delivered them.
+// secretsRotate rotates secrets on one node, and checks that another node accepts the new secrets
+// once its feed has delivered them. The first secrets must stay valid during an overlap, and must
+// be refused after a rotation without one.
 func secretsRotate(t *testing.T, e store.Engine) {
 	k, _ := RunKeeper(t, e, store.Config{})
 	_, tables := RunKeeper(t, e, store.Config{}) // acts as another node
@@ -196,7 +199,8 @@ func secretsRotate(t *testing.T, e store.Engine) {
 	}
 }
 
-// rotate replaces the secret of a credential and returns the new one.
+// rotate replaces the secret of a credential and returns the new one. The replaced secret stays
+// valid for the time overlap.
 func rotate(t *testing.T, k *store.RecordStore, kind access.Kind, name string, overlap time.Duration) (secret string) {
 	t.Helper()
 	secret, hash := access.NewSecret(kind)

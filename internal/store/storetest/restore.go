@@ -16,7 +16,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// BackupOf takes a backup of a node.
+// BackupOf returns the bytes of a backup of a node.
 func BackupOf(t testing.TB, n *Node) []byte {
 	t.Helper()
 	return backupOf(t, n.RecordStore)
@@ -37,7 +37,8 @@ func started(t *testing.T, open Open, c store.Config) *Node {
 	return Start(t, open(t, c), c)
 }
 
-// RestoreInto merges a backup into a node.
+// RestoreInto merges a backup of any origin into a node, and returns the report. It fails the test
+// if the restore fails or reports progress of less than 1 record or of more than the total.
 func RestoreInto(t testing.TB, n *Node, backup []byte) access.RestoreReport {
 	t.Helper()
 	return restoreInto(t, n.RecordStore, backup)

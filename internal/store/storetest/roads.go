@@ -51,8 +51,9 @@ func Learn(m *road.Map, cars, quarter int, kmh float64) error {
 	return nil
 }
 
-// Learned returns the free flow that a map has learned for each stretch, in km/h. It asks the map
-// for the conditions one day after roadBegan, when all drives of the tests are over.
+// Learned returns the free flow that a map has learned for each stretch, rounded to whole km/h.
+// Stretches without a known free flow are left out. It asks the map for the conditions one day
+// after roadBegan, when all drives of the tests are over.
 func Learned(m *road.Map) map[vehicle.Stretch]float64 {
 	known := make(map[vehicle.Stretch]float64)
 	m.Conditions(roadBegan+24*3600*1000, func(c road.Condition) bool {
@@ -89,7 +90,7 @@ func KeepRoads(t *testing.T, k *store.RecordStore, m *road.Map, folds bool) (end
 }
 
 // StoredRoads returns what a node that starts now learns from the stored profiles: the free flow of
-// each stretch, in km/h.
+// each stretch, in whole km/h (see [Learned]).
 func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
 	t.Helper()
 	m := new(road.Map)
@@ -97,7 +98,8 @@ func StoredRoads(t *testing.T, e store.Engine) map[vehicle.Stretch]float64 {
 	return Learned(m)
 }
 
-// SameRoads checks that two results of [Learned] are equal.
+// SameRoads checks that two results of [Learned] are equal, and that want has at least one stretch
+// for every 200 m of the road of these tests.
 func SameRoads(t *testing.T, got, want map[vehicle.Stretch]float64) {
 	t.Helper()
 	if len(want) < roadMetres/200 {
