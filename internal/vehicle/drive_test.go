@@ -170,7 +170,8 @@ func read(r *vehicle.Readings, word string, i int) error {
 	return r.Set(s, v)
 }
 
-// expect compares the verdicts with what the words say.
+// expect compares the verdicts with what the words of an expect line say (see TestDrives_Stories).
+// It returns an error for the first verdict that differs, or nil.
 func (d *drive) expect(words []string) error {
 	now, maxAge := d.start.Add(d.last), time.Duration(0)
 	for _, w := range words {

@@ -132,7 +132,8 @@ func (s *State) observeRest(before Reading) {
 	}
 }
 
-// observeIgnition discards an "ignition off" that the car's motion disproves.
+// observeIgnition discards an "ignition off" that the car's motion disproves: it is replaced by
+// [IgnitionUndefined] if the car is faster than moving (3 km/h) more than coasting (30 s) after it.
 func (s *State) observeIgnition() {
 	i := &s.Latest[LowVoltageSystemState]
 	speed, _ := s.Speed()

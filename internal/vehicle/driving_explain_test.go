@@ -10,7 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestExplainDriving checks each kind of explanation once, and that it agrees with the verdict.
+// TestExplainDriving drives a car through each kind of explanation, and checks its rule, a part of
+// its text, and that the expected facts are there, each with a time. It also checks that the free
+// flow that a fast car shows is limited to mostAssumed, and that a new drive forgets Cruise.
 func TestExplainDriving(t *testing.T) {
 	start := At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
 	at := start

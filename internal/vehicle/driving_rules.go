@@ -64,10 +64,10 @@ const (
 
 	// These thresholds are used to estimate the free flow if neither the road nor the source gives
 	// it. The estimate is perCruise times the car's mean speed while it drove faster than fluent,
-	// but at least street and at most mostAssumed. All speeds are in km/h. Because of traffic lights
-	// and crossings, the mean speed in a street is about a quarter lower than the speed between
-	// them. A street with a limit of 50 km/h allows a mean of about 33 km/h. Mean speeds in jams on
-	// a motorway are below 33 km/h.
+	// but at least street and at most mostAssumed. All speeds are in km/h. Because of traffic
+	// lights and crossings, the mean speed in a street is about a quarter lower than the speed
+	// between them. A street with a limit of 50 km/h allows a mean of about 33 km/h. Mean speeds in
+	// jams on a motorway are below 33 km/h.
 	fluent, perCruise, street, mostAssumed = 27, 0.75, 33, 82
 	// The mean is exponentially weighted with the time constant cruiseDecay. After some minutes at
 	// city speeds, the mean has little left of an earlier speed on a motorway.
@@ -79,9 +79,9 @@ const (
 
 	// A drive begins in the state normal. The car's own mean speed changes the state to slow or jam
 	// only if the mean covers at least the time settle, or the time leave if the car has not yet
-	// been faster than fluent. Leaving a car park takes a minute or two at 8 to 12 km/h, so leave is
-	// longer than settle. The mean changes the state to jam only after the time firstMinute of the
-	// drive has passed. This is a requirement: the first minute of a drive is never a jam.
+	// been faster than fluent. Leaving a car park takes a minute or two at 8 to 12 km/h, so leave
+	// is longer than settle. The mean changes the state to jam only after the time firstMinute of
+	// the drive has passed. This is a requirement: the first minute of a drive is never a jam.
 	settle, leave, firstMinute = 25 * time.Second, 80 * time.Second, time.Minute
 )
 
@@ -102,7 +102,7 @@ const (
 	// car may have left the road that the speed describes, and the source should have sent another
 	// speed.
 	freeFlowHolds = maxStep
-	// moving is the speed, in km/h, above which a car is certainly driving.
+	// A car faster than moving, in km/h, is taken to be driving.
 	moving = 3
 	// A car slower than stationaryBelow, in km/h, is taken to be stationary. If the engine is at
 	// rest while the car is faster than drivingFrom, in km/h, the car is taken to be electric or a

@@ -192,7 +192,8 @@ func timeFor(metres, from, to, seconds float32) float32 {
 // cruise folds a time of linearly changing speed into Cruise, the car's mean speed while it is
 // faster than the threshold fluent. A time in which the car is never above fluent changes nothing.
 // Cruise is an exponentially weighted moving average over the time spent above fluent, with the
-// time constant cruiseDecay.
+// time constant cruiseDecay. The parameters from and to are the speeds at the beginning and the end
+// of that time, in km/h; their mean is limited to mostAssumed/perCruise.
 func (m *TrafficMemory) cruise(from, to, seconds float32) {
 	above := 1 - below(from, to, fluent)
 	if above == 0 {
@@ -220,8 +221,8 @@ func below(from, to, limit float32) float32 {
 
 // setPace computes Share, the present speed of traffic divided by the free flow, and sets Pace, the
 // driving state, from it. There is a hysteresis: within the time hold after a change of Pace, only
-// a share that is beyond the border of two states by the factor clear changes Pace again. Early in
-// a drive, Pace may remain unchanged (see isTooYoung).
+// a share that is beyond the border of two states by the factor clearBy changes Pace again. Early
+// in a drive, Pace may remain unchanged (see isTooYoung).
 func (s *State) setPace(t UnixMilli) {
 	m := &s.Traffic
 	road := s.share(t)
@@ -265,7 +266,7 @@ func weight(counted time.Duration) float64 {
 // present travel time, on the road just behind and just ahead of the car. The present travel time
 // is that in light traffic times a delay. Ahead of the car, the delay is that of the other cars.
 // Behind the car, it is a weighted mean: the delay of the other cars has the weight
-// others·ShownBehind, and the car's own delay has the rest.
+// othersWeight·ShownBehind, and the car's own delay has the rest.
 func (s *State) share(t UnixMilli) (road bool) {
 	m, a := &s.Traffic, &s.Road
 	m.FreeKmh, m.Source = s.freeFlow(t)
@@ -295,7 +296,8 @@ func (s *State) share(t UnixMilli) (road bool) {
 	return true
 }
 
-// seenByOthers reports whether enough other cars show how traffic moves at t.
+// seenByOthers reports whether other cars show how traffic moves at t: a delay is known for the way
+// behind the car or for the way ahead of it, and the car's last position is still valid.
 func (s *State) seenByOthers(t UnixMilli) bool {
 	return s.knowsRoad(t) && (s.Road.DelayBehind > 0 || s.Road.DelayAhead > 0)
 }

@@ -142,7 +142,8 @@ func (i Ignition) String() string {
 // On reports whether the engine may run in this state.
 func (i Ignition) On() bool { return i == IgnitionOn || i == IgnitionStart }
 
-// ParseIgnition parses the VSS name of a state, such as "ON".
+// ParseIgnition parses the VSS name of a state, such as "ON", in upper case. For other text it
+// returns an error that wraps [ErrImpossible].
 func ParseIgnition(s string) (Ignition, error) {
 	for i, n := range ignitionNames {
 		if n == s {

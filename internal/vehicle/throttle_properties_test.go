@@ -73,16 +73,16 @@ func finite(t interface{ Fatalf(string, ...any) }, v reflect.Value, name string)
 	}
 }
 
-// TestThrottleMemorySize checks that the memory of the throttle rules for one vehicle stays within
-// its limit.
+// TestThrottleMemorySize checks that the memory of the throttle rules for one vehicle takes at most
+// 1,024 bytes.
 func TestThrottleMemorySize(t *testing.T) {
 	if n := unsafe.Sizeof(ThrottleMemory{}); n > 1024 {
 		t.Errorf("the throttle's memory takes %d bytes", n)
 	}
 }
 
-// genPairs draws the state after readings of the throttle's sensors that are close in time, as a
-// car sends them, with sudden faults.
+// genPairs draws the state after 1 to 60 samples of the throttle's sensors at one interval, from
+// 0.1 s to 60 s, in which a tenth of the readings are faulty.
 func genPairs(t *rapid.T) State {
 	var s State
 	at := UnixMilli(1_800_000_000_000)
@@ -143,8 +143,10 @@ func TestGapIsNoThrottleEvidence(t *testing.T) {
 	})
 }
 
-// TestAnomalyOutlastsSilence checks that an anomaly ends only after its rule has had readings for
-// a minute, and never because time alone has passed.
+// TestAnomalyOutlastsSilence checks that one sample after a silence of any length does not end an
+// anomaly, because time alone is no evidence. Two kinds of anomaly may end with the sample and are
+// left out: one that has had almost a minute of readings without evidence, and one that has lasted
+// for forgetDrives drives.
 func TestAnomalyOutlastsSilence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := genPairs(t)

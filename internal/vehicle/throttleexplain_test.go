@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// TestExplainThrottleTellsReadingsAndLimits checks that the explanation of an anomaly says what was
-// read, what was expected and what is normal. The names and units of its facts must be fit for
-// people. Each fact with a threshold must say what lies beyond it, such as "anomaly from".
+// TestExplainThrottleTellsReadingsAndLimits checks that the text that explains an anomaly says what
+// was read, what was expected and what is normal, for a plate beside its command and for two
+// sensors of the plate. No name of a fact may contain the name of a rule, no unit may contain a
+// space, and each fact with a threshold must have a Limit, such as "anomaly from".
 func TestExplainThrottleTellsReadingsAndLimits(t *testing.T) {
 	at := At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))
 	read := func(s State, values map[Signal]float64) State {

@@ -95,17 +95,19 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	return after, true
 }
 
-// sure reports whether the reading of the pair's other sensor was surely taken between the last two
-// readings of this sensor. The two readings of this sensor must be at most sureWithin apart. The
-// parameter together reports whether the last readings of both sensors have the same time stamp. If
-// together is true, the other sensor may have been read up to a second before its time stamp; so
-// the two readings of this sensor must also be at least sureFrom apart.
+// sure reports whether the times prove that the reading of the pair's other sensor was taken
+// between the last two readings of this sensor. For this, the two readings of this sensor must be
+// at most sureWithin apart. The parameter together reports whether the last readings of both
+// sensors have the same time stamp. If together is true, the other sensor may have been read up to
+// a second before its time stamp; so the two readings of this sensor must also be at least sureFrom
+// apart.
 func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
 
 // mature reports whether the pair's line y(x), which gives the expected value of sensor y for a
-// value of sensor x, was learned from enough readings to compare the sensors.
+// value of sensor x, was learned from at least matureAfter seconds of readings, so that the sensors
+// can be compared.
 func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
 
 // slope returns the slope of y(x), the line that says how sensor y of the pair follows sensor x. It

@@ -138,14 +138,14 @@ const (
 	aloneFree = 6.0
 
 	// These thresholds are for the rule on stuck sensors. Its measure is how long one sensor of a
-	// pair keeps its value within stuckWithin percent, although the other sensor was surely at two
-	// positions more than stuckRange percent apart (more than stuckRangeAtEnd if the first sensor
-	// may be at the end of its range). An alarm is raised at stuckAlarm seconds. The position of
-	// the other sensor is sure if one of its readings was taken before the reading of the first
-	// sensor, and one after it. These two readings must be at most sureWithin seconds apart. If the
-	// newest readings of both sensors have the same time stamp, the two readings must also be at
-	// least sureFrom seconds apart. If the position is not sure, it is taken to be between the
-	// extremes of three readings. In healthy drives, the greatest measure was 1 s.
+	// pair keeps its value within stuckWithin percent, although readings prove that the other
+	// sensor was at two positions more than stuckRange percent apart (more than stuckRangeAtEnd if
+	// the first sensor may be at the end of its range). An alarm is raised at stuckAlarm seconds.
+	// The position of the other sensor is sure if one of its readings was taken before the reading
+	// of the first sensor, and one after it. These two readings must be at most sureWithin seconds
+	// apart. If the newest readings of both sensors have the same time stamp, the two readings must
+	// also be at least sureFrom seconds apart. If the position is not sure, it is taken to be
+	// between the extremes of three readings. In healthy drives, the greatest measure was 1 s.
 	sureWithin, sureFrom                = 2.1, 1.2
 	stuckRangeAtEnd                     = 30.0
 	stuckWithin, stuckRange, stuckAlarm = 1.0, 8.0, 5.0

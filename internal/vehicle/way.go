@@ -46,18 +46,18 @@ type RoadAround struct {
 	Time UnixMilli
 	// FreeSecondsBehind and FreeSecondsAhead are travel times in light traffic, ordinary red lights
 	// included. FreeSecondsBehind is for those stretches behind the car whose free flow is known.
-	// FreeSecondsAhead is for those stretches of the car's likeliest way ahead where enough cars
-	// drive now.
+	// FreeSecondsAhead is for those stretches of the car's likeliest way ahead where at least three
+	// cars drive now.
 	FreeSecondsBehind, FreeSecondsAhead float32
 	// DelayBehind and DelayAhead are the present travel times of the way behind and of the way
 	// ahead, as multiples of the travel times in light traffic. They are measured from the cars
 	// there, and are zero if there are too few cars.
 	DelayBehind, DelayAhead float32
-	// ShownBehind is the share of FreeSecondsBehind, from 0 to 1, on stretches where enough cars
-	// drive to measure DelayBehind.
+	// ShownBehind is the share of FreeSecondsBehind, from 0 to 1, on stretches where at least three
+	// cars drive, so that DelayBehind is measured there.
 	ShownBehind float32
-	// FreeKmh is the mean speed on the way behind in light traffic. It is 0 if the free flow of too
-	// little of the road is known.
+	// FreeKmh is the mean speed on the way behind in light traffic. It is 0 if the free flow of
+	// less than half of the road behind and ahead is known, or of none of the road behind.
 	FreeKmh float32
 	// Cars is an estimate of the number of cars from which the delays were measured; 0 if there
 	// were none.
