@@ -53,7 +53,8 @@ func (c *car) begin(i int) {
 	}
 }
 
-// report moves the next car and returns its report.
+// report moves the next car, and returns the car and its report. If position is false, the report
+// has a speed only.
 func (f *fleet) report(t testing.TB, position bool) (*car, vehicle.Sample) {
 	i := f.next % len(f.cars)
 	f.next++
@@ -76,7 +77,8 @@ func (f *fleet) report(t testing.TB, position bool) (*car, vehicle.Sample) {
 	return c, c.sample(t, kmh)
 }
 
-// TestObserveAllocatesNothing checks that Observe allocates no memory for a car on a known road.
+// TestObserveAllocatesNothing checks that Observe allocates no memory for a car on a known road,
+// whether or not its sample has a position.
 func TestObserveAllocatesNothing(t *testing.T) {
 	testkit.Unraced(t)
 	f := newFleet(t)

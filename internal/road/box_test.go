@@ -9,8 +9,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestConditionsIn checks that a box yields the stretches whose middle lies in it, both when
-// ConditionsIn looks up stretches and when it walks through the map.
+// TestConditionsIn checks that a box yields exactly the stretches whose middle lies in it, both
+// when ConditionsIn looks up stretches and when it walks through the map, and that neither goes on
+// after yield has returned false. It also checks the size of a box that Around returns.
 func TestConditionsIn(t *testing.T) {
 	var m Map
 	random := rand.New(rand.NewPCG(1, 2))

@@ -10,7 +10,7 @@ import (
 )
 
 // sameConditions fails the test if, the given seconds after start, two maps differ in the condition
-// of any stretch by more than rounding.
+// of any stretch. Speeds are equal if they differ by at most 0.1 % or 0.001 km/h.
 func sameConditions(t interface {
 	Helper()
 	Errorf(string, ...any)

@@ -15,8 +15,8 @@ const (
 	// fastestMetresPerSecond is 300 km/h, in m/s: the highest speed that a car can have between two
 	// positions.
 	fastestMetresPerSecond = 300 / 3.6
-	// receiverMetres allows for the errors of receivers. A position is accepted if its distance from
-	// the last accepted one is at most what a car can have driven, plus receiverMetres.
+	// receiverMetres allows for the errors of receivers. A position is accepted if its distance
+	// from the last accepted one is at most what a car can have driven, plus receiverMetres.
 	receiverMetres = 100
 )
 

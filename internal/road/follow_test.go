@@ -11,7 +11,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// inBounds fails the test if the way, the road or the traffic in a state has an impossible value.
+// inBounds fails the test if a field of the way, the road or the traffic in a state is out of its
+// range: for example, if a number is infinite or NaN, a distance or a time is negative, a free flow
+// is above 301 km/h, or a step is on no stretch.
 func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 	w, a := &s.Way, &s.Road
 	finite := func(all ...float32) bool {
@@ -256,7 +258,9 @@ func TestAnyPositions(t *testing.T) {
 	})
 }
 
-// checkMap fails the test if the condition of any stretch has an impossible value.
+// checkMap fails the test if the condition of any stretch has a value out of its range: a speed or
+// a free flow below 0 or above 301 km/h, a free flow below leastFreeKmh, or a speed without cars or
+// cars without a speed.
 func checkMap(t interface{ Fatalf(string, ...any) }, m *Map, at vehicle.UnixMilli) {
 	m.Conditions(at, func(c Condition) bool {
 		if !Valid(c.Stretch) || c.State > vehicle.TrafficJam || c.Cars < 0 ||

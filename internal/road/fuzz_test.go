@@ -24,9 +24,10 @@ func appendFuzzed(b []byte, car byte, stepMillis int32, kmh float32, latitude, l
 	return binary.LittleEndian.AppendUint32(b, math.Float32bits(accuracy))
 }
 
-// FuzzPositions checks that the states of cars and the stretches stay within bounds whatever cars
-// report. It turns bytes into reports of a few cars, with any bits in speed, position and time, and
-// folds them. As in the service, a reading that Readings.Set refuses is left out of its sample.
+// FuzzPositions checks that the states of cars and the stretches stay within bounds (see inBounds
+// and checkMap) whatever cars report. It turns bytes into reports of four cars, with any bits in
+// speed, position and time, and folds them. As in the service, a reading that Readings.Set refuses
+// is left out of its sample.
 func FuzzPositions(f *testing.F) {
 	nan := math.NaN()
 	drive := func(latitude, longitude, north, east float64) (b []byte) {
@@ -46,8 +47,9 @@ func FuzzPositions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { foldFuzzed(t, b) })
 }
 
-// foldFuzzed folds the reports in b and checks the states, the stretches, and the evidence for other
-// nodes. A repeated report and an older one must change no state.
+// foldFuzzed folds the reports in b, and checks the states and the stretches (see inBounds and
+// checkMap). A repeated report and an older one must change no state. Another map must accept the
+// evidence for other nodes, and must then have as many stretches.
 func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 	var m Map
 	m.Share()
@@ -93,7 +95,7 @@ func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 }
 
 // FuzzAbsorb checks that a message of evidence is either refused as a whole or leaves all
-// stretches, and the cars that drive there later, within bounds.
+// stretches, and the cars that drive there later, within bounds (see checkMap and inBounds).
 func FuzzAbsorb(f *testing.F) {
 	from := new(Map)
 	from.Share()
@@ -131,7 +133,8 @@ func FuzzAbsorb(f *testing.F) {
 	})
 }
 
-// drivesOn lets a car drive over known stretches.
+// drivesOn lets a car drive eastward over known stretches for 20 s, and checks its state with
+// inBounds.
 func drivesOn(t *testing.T, m *Map, at vehicle.UnixMilli) {
 	t.Helper()
 	c := newCar(m, "after", -100, 0, at)
@@ -142,8 +145,8 @@ func drivesOn(t *testing.T, m *Map, at vehicle.UnixMilli) {
 }
 
 // FuzzLoad checks that packed profiles are either refused as a whole or leave all stretches, and
-// the cars that drive there later, within bounds. It also checks that the profiles can be stored
-// and loaded again.
+// the cars that drive there later, within bounds (see checkMap and inBounds). It also checks that
+// the profiles can be stored and loaded again.
 func FuzzLoad(f *testing.F) {
 	m := new(Map)
 	g := street

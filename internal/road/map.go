@@ -105,7 +105,7 @@ func voiceOf(id vehicle.ID) uint8 {
 func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
 // show adds how far and how long a car drove on each stretch to the map, and queues this evidence
-// for other nodes.
+// for other nodes. Evidence that a full map refuses is not queued.
 func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
 	for i := range driven.part[:driven.n] {
 		p := &driven.part[i]
@@ -325,8 +325,8 @@ type Condition struct {
 	// Cars is an estimate of the number of cars on the stretch in the last 3 to 6 minutes; 0 if
 	// there were fewer than three.
 	Cars int
-	// Young is set if FreeKmh is a guess, because the stretch has not been seen often enough in
-	// light traffic.
+	// Young is set if FreeKmh is a guess, because at least three cars have driven on the stretch in
+	// fewer than four quarter hours, or no two cars have reached 25 km/h there.
 	Young bool
 	// Since is when State took its present value; 0 if that is unknown.
 	Since vehicle.UnixMilli

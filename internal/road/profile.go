@@ -38,10 +38,11 @@ const (
 	// is computed from the fastest quarter hours of the present period and of the previous one. So
 	// when roadworks make a road slower, their speed is learned in two to four weeks.
 	periodSeconds = 14 * 24 * 3600
-	// A stretch is young until enough cars drove there in youngQuarters quarter hours, and two
-	// different cars reached streetKmh. The free flow (speed in light traffic) of a young stretch
-	// is a guess. The guess is at least streetKmh, the mean speed that a street with traffic lights
-	// allows, and at least half of the highest speed that two different cars reached.
+	// A stretch is young until at least fewestCars drove there in each of youngQuarters quarter
+	// hours, and two different cars reached streetKmh. The free flow (speed in light traffic) of a
+	// young stretch is a guess. The guess is at least streetKmh, the mean speed that a street with
+	// traffic lights allows, and at least half of the highest speed that two different cars
+	// reached.
 	youngQuarters = 4
 	streetKmh     = 25
 	// leastFreeKmh is the lowest possible speed in light traffic (free flow) on a road that is
@@ -194,7 +195,7 @@ type lateQuarter struct {
 }
 
 // addQuarter adds the mean speed of a quarter hour to the stretch's profile (what is stored of the
-// stretch), if enough cars drove there in that quarter hour.
+// stretch), if at least fewestCars drove there in that quarter hour (see enough).
 func (s *stretch) addQuarter(metres, seconds float32, voices uint16) {
 	if !enough(seconds, voices) {
 		return
@@ -218,7 +219,8 @@ func (s *stretch) addQuarter(metres, seconds float32, voices uint16) {
 	s.changed = true
 }
 
-// enough reports whether enough cars drove in a quarter hour to show how fast the road is.
+// enough reports whether enough cars drove in a quarter hour to show how fast the road is: the time
+// is not zero, and at least fewestCars of the 16 bits of voices are set.
 func enough(seconds float32, voices uint16) bool {
 	return seconds > 0 && bits.OnesCount16(voices) >= fewestCars
 }

@@ -131,8 +131,9 @@ func freeKmh(t *testing.T, m *Map, f flow, at vehicle.UnixMilli) float64 {
 	return float64(a.FreeKmh)
 }
 
-// TestRoadworks checks a road with a free flow of 110 km/h on which no car exceeds 60 km/h for
-// five weeks. Its free flow must become 60 km/h after two to five weeks, and not on the next day.
+// TestRoadworks checks a road with a free flow of 110 km/h on which no car exceeds 60 km/h for five
+// weeks. Its free flow must still be at least 100 km/h on the first two days, and must first be
+// below 66 km/h after 14 to 35 days.
 func TestRoadworks(t *testing.T) {
 	testkit.Unraced(t)
 	var m Map
@@ -315,8 +316,10 @@ func TestNotDriving(t *testing.T) {
 	}
 }
 
-// TestEdgesOfTheEarth checks that a way across the date line, the equator or the zero meridian is
-// like any other way. Near a pole it checks only that the state is within bounds.
+// TestEdgesOfTheEarth checks the way of a car that drives straight on across the date line, the
+// equator or the zero meridian: all its stretches must have the car's direction, the way must be
+// behindMetres long, and no position may be dropped. Near a pole it checks only that the state is
+// within bounds (see inBounds) and the stretches are valid.
 func TestEdgesOfTheEarth(t *testing.T) {
 	for _, c := range []struct {
 		name                         string

@@ -23,7 +23,8 @@ func tileOf(s vehicle.Stretch) Tile { return Tile(cellOf(s).Parent(tileLevel)) }
 // String returns the tile as it is spelt in the name of its record: as a token of S2.
 func (t Tile) String() string { return s2.CellID(t).ToToken() }
 
-// ParseTile parses the name of a tile as [Tile.String] returns it.
+// ParseTile parses the name of a tile as [Tile.String] returns it. For any other text it returns an
+// error.
 func ParseTile(token string) (Tile, error) {
 	c := s2.CellIDFromToken(token)
 	if !c.IsValid() || c.Level() != tileLevel || c.ToToken() != token {
@@ -115,7 +116,8 @@ func (m *Map) nameAt(p place) vehicle.Stretch {
 // Load adds the stored profiles of a tile to the map. A profile is what was learned of a stretch.
 // If any profile is malformed, Load returns an error and adds none of them. If the map already has
 // a profile of the stretch that was learned from at least as many quarter hours, the map keeps its
-// own.
+// own. A profile of a stretch that a full map does not hold is not added, and is counted in
+// [Map.Refused]; this is no error.
 func (m *Map) Load(t Tile, packed []byte) error {
 	if len(packed)%profileBytes != 0 {
 		return errMalformed
