@@ -88,8 +88,9 @@ func TestGetAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestConcurrent runs writers, readers and expiry concurrently. A reader must see only whole
-// answers that were put, and must always find a vehicle that is never removed.
+// TestConcurrent runs writers, readers and expiry concurrently. A reader of a vehicle that is never
+// removed must always find it, and must see only whole answers: their two verdicts were put with
+// the same time.
 func TestConcurrent(t *testing.T) {
 	table := fleet.New()
 	steady := vehicle.ID("STEADY")

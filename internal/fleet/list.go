@@ -125,7 +125,8 @@ type Listed struct {
 // First returns one page of a list: the n vehicles that follow the place after, or the first n of
 // the list if after is nil. The result matched is the number of vehicles in the whole list. The
 // result next is the place to pass as the parameter after for the next page; it is nil if there is
-// no next page. The error is nil, or that of ctx if ctx has ended.
+// no next page. If ctx has ended, the error is that of ctx, and the other results are incomplete;
+// otherwise it is nil. The table must store vids (see [Table.KeepNames]).
 //
 // A vehicle is left out of the page, but counted in matched, if its vid could not be stored for
 // lack of memory. So the page may have fewer than n vehicles although there is a next page. First
@@ -174,7 +175,8 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 
 // Each calls the function do for each vehicle that q selects, in no order. It stops when do returns
 // an error, or when ctx has ended, and returns this error. It leaves out vehicles whose vid is not
-// stored. It copies the vids of one shard at a time, about a thousandth of all vids.
+// stored. It copies the vids of one shard at a time, about a thousandth of all vids. The table must
+// store vids (see [Table.KeepNames]).
 func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) error {
 	var vids []byte
 	by := q.order()

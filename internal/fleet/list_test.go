@@ -125,8 +125,8 @@ func all(t *testing.T, table *fleet.Table) (ids []vehicle.ID) {
 	return ids
 }
 
-// TestListAfterVehiclesWent checks that deleted, expired and cleared vehicles are not listed, and
-// that a vehicle that is added again is listed once.
+// TestListAfterVehiclesWent checks that deleted and expired vehicles are not listed, and that a
+// vehicle that is added again is listed once.
 func TestListAfterVehiclesWent(t *testing.T) {
 	table := fleet.New()
 	table.KeepNames(1 << 40)

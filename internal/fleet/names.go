@@ -41,7 +41,8 @@ const shardBuckets = 128
 // Put.
 func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 
-// Named returns how many vehicles the table can list: those whose vid is stored.
+// Named returns how many vehicles the table can list: those whose vid is stored. The table must
+// store vids (see [Table.KeepNames]).
 func (t *Table) Named() int { return int(t.names.kept.Load()) }
 
 // willRemove sets removed: from now on, a vehicle may be removed. If n is nil, willRemove does

@@ -138,7 +138,8 @@ func answerAt(t time.Time) Answer {
 		Throttle: vehicle.ThrottleVerdict{Time: vehicle.At(t)}}
 }
 
-// TestMemoryComesBack checks that vehicles that are deleted or expire free their memory.
+// TestMemoryComesBack checks that a table has fewer slots after vehicles are deleted or expire: at
+// most 9/5 of the vehicles that are left, plus a constant, and none when no vehicle is left.
 func TestMemoryComesBack(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	const n = 30_000
@@ -174,8 +175,8 @@ func TestMemoryComesBack(t *testing.T) {
 	}
 }
 
-// TestShardsDoNotGrowTogether checks that only few shards have the same number of slots for the
-// same number of vehicles.
+// TestShardsDoNotGrowTogether checks that at most a fiftieth of all shards have the same number of
+// slots for 1,000 vehicles.
 func TestShardsDoNotGrowTogether(t *testing.T) {
 	table := New()
 	at := make(map[int]int) // number of shards by their size for 1,000 vehicles
@@ -189,8 +190,8 @@ func TestShardsDoNotGrowTogether(t *testing.T) {
 	}
 }
 
-// TestReaderOfAStalledWriter checks that a reader waits for the lock if a writer is suspended in
-// the middle of a write.
+// TestReaderOfAStalledWriter checks that a reader returns the right value if a writer is suspended
+// in the middle of a write: it waits for the writer's lock.
 func TestReaderOfAStalledWriter(t *testing.T) {
 	var s shard
 	s.init(0)
