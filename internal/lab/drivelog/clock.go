@@ -15,7 +15,8 @@ const (
 	longestDrive = 366 * day
 )
 
-// timeOfDay parses HH:MM:SS with an optional fraction. It returns milliseconds since midnight.
+// timeOfDay parses HH:MM:SS with an optional fraction. It returns milliseconds since midnight. The
+// second result is false for any other text.
 func timeOfDay(cell string) (int64, bool) {
 	t, err := time.Parse("15:04:05", cell)
 	if err != nil {
@@ -25,7 +26,8 @@ func timeOfDay(cell string) (int64, bool) {
 	return t.Sub(midnight).Milliseconds(), true
 }
 
-// seconds parses a number of seconds, less than 366 days. It returns milliseconds.
+// seconds parses a number of seconds, from 0 to less than 366 days. It returns milliseconds. The
+// second result is false for any other text.
 func seconds(cell string) (int64, bool) {
 	s, err := strconv.ParseFloat(cell, 64)
 	if err != nil || !(s >= 0 && s < 366*86400) {

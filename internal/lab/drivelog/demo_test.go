@@ -11,8 +11,9 @@ import (
 // demoDrive is the excerpt that the demo replays; NOTICE credits it.
 const demoDrive = "../demo/drive.csv.gz"
 
-// TestDemoDrive checks that the bundled drive shows what the demo needs: some minutes of fast
-// driving, then a jam that lasts until the end, and a healthy throttle.
+// TestDemoDrive checks that the bundled drive shows what the demo needs: three minutes at 80 km/h
+// or more, a jam at up to 20 km/h in the last twelve minutes, the verdict "jam" from at least a
+// minute before the end until the end, and a healthy throttle.
 func TestDemoDrive(t *testing.T) {
 	info, err := os.Stat(demoDrive)
 	if err != nil {

@@ -142,7 +142,8 @@ func columnKey(cell string) string {
 // trimCell removes white space and the quotes that some exports add.
 func trimCell(s string) string { return strings.Trim(s, " \t\r\"") }
 
-// findFormat returns the format of a log whose header has the column names in keys.
+// findFormat returns the format of a log whose header has the column names in keys. If no format
+// has these columns, the error is errUnknown.
 func findFormat(keys []string) (*format, error) {
 	has := make(map[string]bool, len(keys))
 	for _, k := range keys {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzRead checks that no input makes the readers panic, lose count of rows, let time run
-// backwards or repeat the content in an error.
+// FuzzRead checks that no input makes the readers panic, lose count of rows, let time run backwards
+// or return an error of more than 400 bytes.
 func FuzzRead(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.csv")
 	if err != nil || len(files) == 0 {
