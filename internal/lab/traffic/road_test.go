@@ -39,8 +39,8 @@ func (r *road) slowest() float64 {
 	return least
 }
 
-// TestRoad_FreeFlow checks that at densities below the critical one, cars drive almost as fast as
-// the slowest driver desires.
+// TestRoad_FreeFlow checks that at a density below the critical one, the mean speed of the cars is
+// at least 90 % of the speed that the slowest driver desires.
 func TestRoad_FreeFlow(t *testing.T) {
 	r, _ := settled(&kinds[0], 5, 8, 20*time.Minute)
 	if mean := r.meanMps(); mean < 0.9*r.slowest() {
@@ -48,9 +48,11 @@ func TestRoad_FreeFlow(t *testing.T) {
 	}
 }
 
-// TestLightTraffic checks that the state of a road at its emptiest is normal, red lights included,
-// although the drivers are others than in the measurement of light traffic. It also checks that
-// lights reduce the speed below the limit, but, because of the green wave, only a little.
+// TestLightTraffic checks that the traffic on a road at its emptiest is as fast as measured by
+// newLight, red lights included, although the drivers are others: the median share must be 0.9 to
+// 1.1, and at most 1 car in 50 may have a share below normalAbove. It also checks that the mean
+// speed in light traffic is at most the limit, but, because of the green wave, at least 60 % of it,
+// and 85 % on a motorway.
 func TestLightTraffic(t *testing.T) {
 	for i, least := range []float64{0.85, 0.6, 0.6} {
 		k := &kinds[i]
@@ -170,7 +172,8 @@ func TestRoad_JamWave(t *testing.T) {
 	}
 }
 
-// TestRoad_RedLight checks that no car passes a red light at which it can stop.
+// TestRoad_RedLight checks that no car passes a light that has been red for more than two seconds
+// after yellow, because until then every car can stop.
 func TestRoad_RedLight(t *testing.T) {
 	r, now := settled(&kinds[1], 2, 15, 0)
 	cycle, red := r.lights.cycle, r.lights.red

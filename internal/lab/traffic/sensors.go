@@ -85,7 +85,8 @@ const (
 
 // read returns the readings of all sensors at the time in the parameter at. The parameter seconds
 // is how many seconds ago this time was; read computes the car's speed at this time from its
-// present speed. The readings of a parked car are only speed 0, engine speed 0 and ignition off.
+// present speed. If freeFlow is true, the free flow of the car's road is a reading too, which is 0
+// in a side street. The readings of a parked car are only speed 0, engine speed 0 and ignition off.
 func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (r vehicle.Readings) {
 	if c.place == parked {
 		set(&r, vehicle.Speed, 0)
@@ -143,7 +144,8 @@ func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlo
 	return r
 }
 
-// set adds a reading to r. The models of this package limit each value to what the sensor can give.
+// set adds a reading to r. It panics for a value that no sensor can report; the models of this
+// package limit each value to what the sensor can give.
 func set(r *vehicle.Readings, s vehicle.Signal, v float64) {
 	if err := r.Set(s, v); err != nil {
 		panic(err) // a fault of a model
