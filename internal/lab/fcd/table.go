@@ -44,8 +44,9 @@ type table struct {
 }
 
 // openTable reads the header of a file, plain or gzip, and looks for the given columns. The
-// parameter needed is how many of them, from the first, must exist; the others may be missing. The
-// parameter name is the file's name in errors.
+// parameter needed is how many of them, from the first, must exist; the others may be missing. If
+// one of the needed columns is missing, or two columns have the same name, openTable returns an
+// error. The parameter name is the file's name in errors.
 func openTable(r io.Reader, name string, columns []string, needed int) (*table, error) {
 	t := &table{name: name, line: 1, bound: &bounded{left: maxRow}, known: make(map[string]vehicle.ID)}
 	in := bufio.NewReader(r)
