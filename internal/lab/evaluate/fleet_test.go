@@ -220,7 +220,8 @@ func TestWithoutPositions(t *testing.T) {
 	}
 }
 
-// TestFleet_StopsWithContext checks that Ctrl-C ends a run.
+// TestFleet_StopsWithContext checks that Fleet returns context.Canceled if its context is canceled
+// during a run, as by Ctrl-C.
 func TestFleet_StopsWithContext(t *testing.T) {
 	rows := make([]string, 20_000)
 	for i := range rows {

@@ -119,8 +119,8 @@ var mapMarks = [...]struct {
 	size   float64
 }{{"#cccccc", 2}, {"#3f9b5c", 3}, {"#e0a000", 4.5}, {"#c0281c", 6}}
 
-// plotMap returns an SVG page with a map of the places. North is at the top. Places on both sides of
-// the date line are at the two ends of the map.
+// plotMap returns an SVG page with a map of the places. North is at the top. Places on both sides
+// of the date line are at the two ends of the map.
 func plotMap(title string, spots []spot) string {
 	south, north, west, east := 90.0, -90.0, 180.0, -180.0
 	for _, s := range spots {

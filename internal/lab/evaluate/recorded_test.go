@@ -33,8 +33,9 @@ func recorded(t *testing.T, pattern string) (all Drives) {
 	return all
 }
 
-// TestLabelledDrives checks that the rules do not fall below what they once reached on the drives
-// that have labels. It prints the figures of docs/verdicts.md:
+// TestLabelledDrives checks that the rules reach a macro-F1 of at least 0.42 and an F1 for jams of
+// at least 0.39 on the drives that have labels, as they once did. It prints the figures of
+// docs/verdicts.md:
 //
 //	go test -run TestLabelledDrives -v ./internal/lab/evaluate
 func TestLabelledDrives(t *testing.T) {
