@@ -46,8 +46,9 @@ func Shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
 	}
 }
 
-// All sends samples as fast as the service accepts them. After each batch it calls done
-// with the number of samples that were acknowledged.
+// All sends samples as fast as the service accepts them. After each batch that was acknowledged, it
+// calls done with the number of samples in the batch. At the first error of Send, also a [Refusal],
+// it returns the error and sends nothing more.
 func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
 	for len(samples) > 0 {
 		n := min(Batch, len(samples))
@@ -88,7 +89,8 @@ func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int
 }
 
 // Stream is like All, but takes the samples from an iterator, and holds at most one batch of them
-// in memory.
+// in memory. If the iterator yields an error, Stream returns it at once; the samples of the present
+// batch are then not sent.
 func Stream(ctx context.Context, s Sender, samples iter.Seq2[vehicle.Sample, error], done func(int)) error {
 	batch := make([]vehicle.Sample, 0, Batch)
 	for x, err := range samples {

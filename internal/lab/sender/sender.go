@@ -17,9 +17,10 @@ import (
 
 // Sender sends samples over a connection to a listener of the service, as a car does.
 type Sender interface {
-	// Send returns nil once all samples are acknowledged. The samples of one vehicle are stored
-	// in their order; samples of different vehicles may be stored in any order. If the service
-	// refused some of the samples permanently, the error is a [Refusal].
+	// Send returns nil once all samples are acknowledged. The samples of one vehicle are stored in
+	// their order; samples of different vehicles may be stored in any order. If the service refused
+	// some of the samples permanently, the error is a [Refusal]. After any other error, it is
+	// unknown which of the samples were stored.
 	Send(ctx context.Context, samples []vehicle.Sample) error
 	// Door returns the name of the listener that receives the samples, as text for a user.
 	Door() string

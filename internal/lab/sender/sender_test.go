@@ -62,7 +62,8 @@ func TestSourceThatSpreads(t *testing.T) {
 	}
 }
 
-// refusingBroker starts an MQTT listener that refuses every other login.
+// refusingBroker starts an MQTT listener that counts the logins in asked, and refuses the first and
+// every second one after it. It returns the listener's URL.
 func refusingBroker(t *testing.T, asked *atomic.Int64) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -25,7 +25,8 @@ const (
 
 // WithSource adds a temporary source for some vehicles and calls send with the source's name and
 // key. It removes the source when send returns. If the removal fails, the source still expires
-// after the duration life. The source's name begins with the parameter what. The error is that of
+// after the duration life. The source's name begins with the parameter what. If the source cannot
+// be added, WithSource returns the error and does not call send. Otherwise, the error is that of
 // send or, if send succeeds, that of the removal.
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	send func(Login) error) (err error) {
@@ -58,8 +59,9 @@ func tidy(ctx context.Context, err *error, what string, remove func(context.Cont
 
 // WithToken issues a temporary access token for some vehicles and calls ask with the token. It
 // revokes the token when ask returns. If the revocation fails, the token still expires after the
-// duration life. The name of the token's developer begins with the parameter what. The error is
-// that of ask or, if ask succeeds, that of the revocation.
+// duration life. The name of the token's developer begins with the parameter what. If the token
+// cannot be issued, WithToken returns the error and does not call ask. Otherwise, the error is that
+// of ask or, if ask succeeds, that of the revocation.
 func WithToken(ctx context.Context, operator *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	ask func(token string) error) (err error) {
 	t, err := operator.IssueToken(ctx, access.Request{
