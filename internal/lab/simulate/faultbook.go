@@ -31,8 +31,8 @@ type standingFault struct {
 	fault        faults.Fault
 	begun, until time.Duration
 	// observable is the time when the fault first changed a reading by at least the error that a
-	// healthy sensor may have (see faults.Fault.Deviation), so that the rules could find the fault. If the fault
-	// has not changed a reading by so large an amount, observable is 0.
+	// healthy sensor may have (see faults.Fault.Deviation), so that the rules could find the fault.
+	// If the fault has not changed a reading by so large an amount, observable is 0.
 	observable time.Duration
 	ended      time.Duration // 0: the fault lasts
 	// asked is the number of queries about the car that were sent after the fault had been

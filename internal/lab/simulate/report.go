@@ -28,7 +28,7 @@ type Report struct {
 type drivingScore struct {
 	score.Agreement
 	// Disagreed counts the answers about cars on a road that differ from the truth. SoonAfter
-	// counts those of them that came soon after the road's state changed.
+	// counts those of them that came less than a minute after the road's state changed.
 	Disagreed int `json:"disagreed"`
 	SoonAfter int `json:"disagreed_within_60_s_of_a_change"`
 	// ParkedRight counts the answers about parked cars that said "not driving", and
@@ -100,8 +100,8 @@ func (s *Simulation) Report() *Report {
 	return r
 }
 
-// judgeThrottle returns the counts of the scoreboard together with the scores for each kind of fault.
-// The caller holds mu.
+// judgeThrottle returns the counts of the scoreboard together with the scores for each kind of
+// fault. The caller holds mu.
 func (s *Simulation) judgeThrottle() *throttleReport {
 	r := new(s.score.throttleReport)
 	telling, found, alarms := 0, 0, 0

@@ -119,9 +119,10 @@ func New(c Config) *Simulation {
 }
 
 // Run advances the fleet and sends its samples over the connections in doors. It returns nil when
-// the duration has passed and all samples are acknowledged, or when ctx ends. If Developer is not
-// nil, Run also queries verdicts during this time, and once more for every car at the end. It
-// returns an error when samples can no longer be sent.
+// the duration has passed and all samples are acknowledged, or when ctx ends; the samples in flight
+// then have flushWithin to be acknowledged. If Developer is not nil, Run also queries verdicts
+// during this time, and, unless ctx has ended, once more for every car at the end. It returns an
+// error when samples can no longer be sent.
 func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -173,9 +174,9 @@ func (s *Simulation) end() {
 	s.ended, s.judgedBy = true, time.Now().Add(judgedWithin)
 }
 
-// drive advances the fleet at the speed of the clock, until Duration has passed or ctx ends. While the fleet's time is behind the clock, for example because the
-// fleet began in the past (Backdate), drive advances the fleet as fast as the connections accept
-// its samples.
+// drive advances the fleet at the speed of the clock, until Duration has passed or ctx ends. While
+// the fleet's time is behind the clock, for example because the fleet began in the past (Backdate),
+// drive advances the fleet as fast as the connections accept its samples.
 func (s *Simulation) drive(ctx context.Context) {
 	for {
 		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
@@ -219,7 +220,8 @@ func (s *Simulation) step(ctx context.Context) {
 
 // send sends the samples of a lane, the queue of a connection, over that connection. It sends them
 // in batches: all samples that wait in the lane, but at most sender.Batch. When the lane is closed
-// and empty, send returns nil. Samples that the service refuses for good are only counted.
+// and empty, send returns nil. Samples that the service refuses for good are only counted. At any
+// other error of the connection, send returns the error.
 func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan vehicle.Sample) error {
 	batch := make([]vehicle.Sample, 0, sender.Batch)
 	for first := range lane {
@@ -311,10 +313,11 @@ const (
 	lightPerSecond = 0.1 // readings of each car
 )
 
-// Teach sends the readings of the cars of a fleet in an hour of light traffic, dated well before
-// the fleet begins. From these readings, the service learns how fast the fleet's roads are when
-// they are free. Readings of cars in side streets are left out, because they have no position. If
-// the fleet sends no positions, Teach sends nothing.
+// Teach sends the readings of the cars of a fleet in an hour of light traffic. The hour ends 20
+// minutes (sender.Between) before the fleet begins. From these readings, the service learns how
+// fast the fleet's roads are when they are free. Readings of cars in side streets are left out,
+// because they have no position. If the fleet sends no positions, Teach sends nothing. At the first
+// error of sending, Teach returns the error.
 func Teach(ctx context.Context, door sender.Sender, c *Config) error {
 	if c.WithoutPositions {
 		return nil

@@ -62,7 +62,9 @@ func TestScoreBoard(t *testing.T) {
 	}
 }
 
-// TestFaultBook checks that faults begin at the configured rate, last for a while, and end.
+// TestFaultBook checks that faults of every kind begin, at about the configured rate but not before
+// firstFault, that each lasts at least shortestFault, and that only readings of cars with a fault
+// are changed.
 func TestFaultBook(t *testing.T) {
 	testkit.Slow(t, "it drives 100 cars for four hours")
 	testkit.Unraced(t)
