@@ -136,8 +136,9 @@ type tally struct {
 	after                                   []time.Duration
 }
 
-// TestInjectedFaultsAreFound puts every fault into every drive. It checks that the rules find the
-// share of the faults that floor returns, and that they find 70 % of them within 10 s.
+// TestInjectedFaultsAreFound puts every fault into every drive. It checks that the rules find at
+// least the share of the observable faults that floor returns, and that they find at least 70 % of
+// the found ones within 10 s. Classes for which floor returns 0 are left out.
 func TestInjectedFaultsAreFound(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	tallies := map[class]*tally{}

@@ -31,7 +31,8 @@ var kindNames = [NumKinds]string{"offset", "gain", "stuck", "short to ground", "
 // String returns the kind as text, such as "short to ground".
 func (k Kind) String() string { return kindNames[k] }
 
-// Fault describes a fault that begins at some time of a drive and then lasts.
+// Fault describes a fault that begins at some time of a drive and then lasts. The constants of Kind
+// say what Size means; kinds that do not name it ignore it. Seed determines the values of Noise.
 type Fault struct {
 	Kind Kind
 	// On is the signal with the fault. A fault of the throttle plate changes the signals of both
@@ -41,9 +42,9 @@ type Fault struct {
 	Seed uint64
 }
 
-// Deviation returns how far, in percent, the sensor with the fault may deviate for some seconds when
-// it is healthy: from the value expected from the sensor that it is compared with, as measured on
-// healthy drives. A fault is observable from the first reading that it changes by more than that.
+// Deviation returns how far, in percent, the sensor with the fault may deviate for some seconds
+// when it is healthy: from the value expected from the sensor that it is compared with, as measured
+// on healthy drives. While a fault changes the readings by less than that, it is not observable.
 func (f Fault) Deviation() float64 {
 	switch {
 	case f.Kind >= StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:
