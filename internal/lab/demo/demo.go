@@ -43,8 +43,9 @@ func (s Service) developer(token string) *client.Client {
 	return client.New(s.Query, token, client.WithHTTPClient(s.Admin.HTTP), client.WithPatience(0))
 }
 
-// Prepare sends the recorded drive to the ingest listener, issues a token for queries, and
-// waits until the service has processed the whole drive. It returns the token.
+// Prepare sends the recorded drive to the ingest listener, issues a token for queries, and waits
+// until the service has processed the whole drive. It returns the token. If all of this takes more
+// than a minute, it returns an error.
 func (s Service) Prepare(ctx context.Context) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -83,7 +84,7 @@ func (s Service) Prepare(ctx context.Context) (token string, err error) {
 	return issued.AccessToken, nil
 }
 
-// lastSpeed returns the time of the last sample that has a speed.
+// lastSpeed returns the time of the last sample that has a speed, or the zero time if none has.
 func lastSpeed(samples []vehicle.Sample) time.Time {
 	for i := len(samples) - 1; i >= 0; i-- {
 		if _, ok := samples[i].Speed(); ok {
