@@ -78,10 +78,12 @@ func (a *Agreement) Of(state vehicle.DrivingState) State {
 // truth nor the verdict of any row, the result is 0.
 func (s State) F1() float64 { return Part(2*s.right, s.labelled+s.said) }
 
-// Precision returns the share of the verdicts of this state that were right.
+// Precision returns the share of the verdicts of this state that were right, from 0 to 1, or 0 if
+// there are no such verdicts.
 func (s State) Precision() float64 { return Part(s.right, s.said) }
 
-// Recall returns the share of the rows with this state as truth whose verdict was right.
+// Recall returns the share of the rows with this state as truth whose verdict was right, from 0 to
+// 1, or 0 if there are no such rows.
 func (s State) Recall() float64 { return Part(s.right, s.labelled) }
 
 // Part returns n/of, or 0 if of is 0.

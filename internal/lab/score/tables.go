@@ -27,7 +27,7 @@ func (t *Tables) Line(format string, args ...any) { fmt.Fprintf(t.w, format+"\n"
 // Flush ends a table, so that the next one has columns of its own.
 func (t *Tables) Flush() { _ = t.w.Flush() } // Err returns its error
 
-// Err writes what is left, and returns the first error.
+// Err writes what is left, and returns the first error of writing, or nil.
 func (t *Tables) Err() error { return t.out.Flush() }
 
 var stateColumns = [...]string{"none", "normal", "slow", "jam"}
