@@ -105,7 +105,7 @@ type adminCommand interface {
 
 // ask makes one call of the admin API and prints its result. With the flag --json, it prints the
 // result as one JSON value. Otherwise, it passes the result to the function show, which prints it
-// as text.
+// as text. If the call fails, ask prints nothing and returns the error.
 func ask[T any](c adminCommand, w streams, call func(*client.Client) (T, error), show func(T) error) error {
 	client, err := c.client()
 	if err != nil {

@@ -33,7 +33,8 @@ type sourceAdd struct {
 	jsonFlag
 }
 
-// Run adds a source.
+// Run adds a source, and prints the source's key to standard output and its settings to standard
+// error.
 func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	if err := access.CheckName(access.SourceKind, c.Name); err != nil {
 		return usageError("%v", err)
@@ -98,7 +99,7 @@ type sourceShow struct {
 	Name string `arg:"" help:"The source's name."`
 }
 
-// Run shows a source.
+// Run shows a source: its settings, and what the node that answers has counted for it.
 func (c *sourceShow) Run(ctx context.Context, w streams) error {
 	return ask(c, w, func(client *client.Client) (ops.SourceRecord, error) {
 		return client.Source(ctx, c.Name)
@@ -153,7 +154,8 @@ type sourceChange struct {
 	jsonFlag
 }
 
-// Run changes a source.
+// Run changes those settings of a source whose flags are given; without such a flag, it returns a
+// usage error. At a terminal, the user must confirm a change to all vehicles.
 func (c *sourceChange) Run(ctx context.Context, w streams) error {
 	to, err := c.change(time.Now())
 	if err != nil {
@@ -184,7 +186,8 @@ type sourceRotate struct {
 	jsonFlag
 }
 
-// Run gives a source a new key.
+// Run gives a source a new key, and prints it. At a terminal, the user must confirm a rotation
+// without overlap, because the earlier keys then end at once.
 func (c *sourceRotate) Run(ctx context.Context, w streams) error {
 	d, err := overlap(c.Overlap)
 	if err == nil && d == 0 {
@@ -206,7 +209,7 @@ type sourceRemove struct {
 	jsonFlag
 }
 
-// Run removes a source.
+// Run removes a source. At a terminal, the user must confirm this first.
 func (c *sourceRemove) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The key of source %s becomes invalid at once and permanently. Remove it?",
 		c.Name); err != nil {

@@ -39,7 +39,8 @@ type tokenIssue struct {
 	jsonFlag
 }
 
-// Run issues a token.
+// Run issues a token, and prints its secret. If the command line does not say which vehicles the
+// token sees, Run asks for them at a terminal, and otherwise returns a usage error.
 func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	if c.Developer == "" {
 		return usageError("--developer must not be empty")
@@ -240,7 +241,8 @@ type tokenChange struct {
 	jsonFlag
 }
 
-// Run changes a token.
+// Run changes those settings of a token whose flags are given; without such a flag, it returns a
+// usage error. At a terminal, the user must confirm a change to all vehicles.
 func (c *tokenChange) Run(ctx context.Context, w streams) error {
 	to, err := c.change(time.Now())
 	if err != nil {
@@ -270,7 +272,8 @@ type tokenRotate struct {
 	jsonFlag
 }
 
-// Run gives a token a new secret.
+// Run gives a token a new secret, and prints it. At a terminal, the user must confirm a rotation
+// without overlap, because the earlier secrets then end at once.
 func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 	d, err := overlap(c.Overlap)
 	if err == nil && d == 0 {
@@ -293,7 +296,7 @@ type tokenRevoke struct {
 	jsonFlag
 }
 
-// Run revokes a token.
+// Run revokes a token. At a terminal, the user must confirm this first.
 func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
 	return tell(c, w, func(client *client.Client) (ops.TokenSummary, error) {
 		if c.asks() {

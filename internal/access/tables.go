@@ -41,7 +41,8 @@ type Tables struct {
 	Operators Operators
 }
 
-// Of returns the table with the credentials of the kind.
+// Of returns the table with the credentials of the kind. For a kind that no credential has, it
+// returns the table of tokens.
 func (t *Tables) Of(kind Kind) *Credentials {
 	switch kind {
 	case SourceKind:
@@ -202,7 +203,8 @@ func (t *Credentials) UsageOn(node, id string, now time.Time) Usage {
 	return mine
 }
 
-// Counted yields every token for which this process has counted calls, with the number of calls.
+// Counted yields every token for which this process holds counters of calls, with the number of
+// calls in these counters. Calls that were counted before this process started are not included.
 func (t *Credentials) Counted() iter.Seq2[string, int64] {
 	t.mu.Lock()
 	all := maps.Clone(t.usages)

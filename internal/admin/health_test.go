@@ -122,8 +122,9 @@ func TestMetrics_NeedNoKey(t *testing.T) {
 	}
 }
 
-// TestMetricsKeepAScrapersPlace checks that callers that request the metrics in a loop get cached
-// text, and that a scraper gets fresh text a second later.
+// TestMetricsKeepAScrapersPlace checks that the metrics are collected at most six times for 320
+// requests at the same time, because further requests get the cached text, and that a scraper gets
+// fresh text a second later.
 func TestMetricsKeepAScrapersPlace(t *testing.T) {
 	var gathered atomic.Int64
 	s := start(t, func(c *admin.Config) {

@@ -367,7 +367,9 @@ func tags() (all []object) {
 	return all
 }
 
-// operation returns the description of one call.
+// operation returns the description of the call e at a path, as an operation object of OpenAPI. The
+// parameter text describes the call in words. If keyed is false, the call needs no key and answers
+// with one line of text.
 func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (object, error) {
 	tag, _, _ := strings.Cut(e.name, ".")
 	tag = strings.TrimSuffix(tag, "-key")

@@ -56,9 +56,9 @@ type Config struct {
 	Newer func() []string
 
 	// Started is closed once the tables of tokens, sources and operators are filled. Until then,
-	// calls of the API and the console wait for a short time and are then refused. With an empty
-	// table, a call would report that an existing record does not exist. If nil, the tables are
-	// already filled.
+	// calls of the API and the console wait for at most startPatience and are then refused. With an
+	// empty table, a call would report that an existing record does not exist. If nil, the tables
+	// are already filled.
 	Started <-chan struct{}
 
 	// Gatherer provides the metrics for /metrics. If nil, /metrics is not found.

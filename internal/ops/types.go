@@ -21,7 +21,8 @@ func (v VehicleList) MarshalJSONTo(e *jsontext.Encoder) error {
 	return json.MarshalEncode(e, slices.Collect(v.Sorted()))
 }
 
-// UnmarshalJSONFrom reads what MarshalJSONTo writes. It accepts the vids in any order.
+// UnmarshalJSONFrom reads what MarshalJSONTo writes. It accepts the vids in any order. For another
+// text than "all", or an invalid vid, the error is a [Refusal].
 func (v *VehicleList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() != '"' {
 		var ids VIDs

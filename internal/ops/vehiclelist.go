@@ -79,7 +79,8 @@ type VehiclePage struct {
 	Next     string          `json:"next"` // cursor of the next page; empty: this is the last page
 }
 
-// Fleet is a table with the verdicts and the vid of every vehicle.
+// Fleet is a table with the verdicts and the vid of every vehicle. [fleet.Table] implements it, and
+// describes the methods.
 type Fleet interface {
 	Len() int
 	Named() int

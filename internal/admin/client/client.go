@@ -20,10 +20,14 @@ import (
 
 // Client calls the admin API. The text of each of its errors is one line that says what to do. An
 // error wraps [access.ErrNotFound] if the record that the call names does not exist, and
-// [access.ErrExists] if a new source or operator has the name of an existing one.
+// [access.ErrExists] if a new source or operator has the name of an existing one. If the service
+// refuses a call, cannot be reached or does not answer in time, or if the context ends first, the
+// error is an [*Error]; but once the response of a backup, a restore or an export has begun, it is
+// the error of the context. Without a response, the operation may have been carried out all the
+// same.
 type Client struct {
 	URL  string       // such as http://127.0.0.1:8082
-	Key  string       // the admin key; see [ops.LoadKey]
+	Key  string       // the admin key (see [ops.LoadKey]) or an operator's key
 	HTTP *http.Client // if nil, a client that uses no proxy and follows no redirect
 }
 
@@ -62,7 +66,8 @@ func (c *Client) RevokeToken(ctx context.Context, id string) (ops.TokenSummary, 
 	return send[ops.TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/revoke", nil)
 }
 
-// GrantToken adds vehicles to a token's grant and removes others.
+// GrantToken adds vehicles to a token's grant and removes others. It returns the token as it is
+// afterwards. The service refuses a call in which both lists are empty or have a vehicle in common.
 func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicle.ID) (ops.TokenSummary, error) {
 	return send[ops.TokenSummary](ctx, c, http.MethodPost, "/v1/tokens/"+url.PathEscape(id)+"/grant",
 		wire.GrantRequest{Add: add, Remove: remove})
@@ -166,12 +171,14 @@ func (c *Client) ChangeNode(ctx context.Context, s wire.NodeSettings) (wire.Node
 }
 
 // Forget deletes everything about a vehicle, on all nodes, and refuses its telemetry from then on.
+// It returns the receipt, which reports what was deleted.
 func (c *Client) Forget(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/forget",
 		nil)
 }
 
-// Allow accepts telemetry of a forgotten vehicle again. The vehicle starts without earlier data.
+// Allow accepts telemetry of a forgotten vehicle again. The vehicle starts without earlier data. If
+// the vehicle is not forgotten, the error wraps [access.ErrNotFound].
 func (c *Client) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/allow", nil)
 }

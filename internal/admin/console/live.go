@@ -95,7 +95,7 @@ func (c *Console) serveLive(
 
 // parts renders parts of a page as HTML, and returns them by their names. The parameter name is the
 // name of the page, data is what its template shows, and the parameter which has the names of the
-// parts.
+// parts. If a template fails, parts returns its error and no part.
 func (c *Console) parts(name string, data any, which ...string) (parts, error) {
 	made := make(parts)
 	for _, piece := range which {
@@ -121,7 +121,8 @@ type eventWriter struct {
 
 // parts sends the changed parts of a page as one event. If no part has changed, it sends nothing.
 // But if nothing was sent for the heartbeat interval, it sends a heartbeat (a comment line), which
-// shows that the connection works.
+// shows that the connection works. An error means that the browser has disconnected, or has not
+// read for streamWrite.
 func (e *eventWriter) parts(changed parts, now time.Time) error {
 	if len(changed) == 0 {
 		if now.Sub(e.said) < heartbeat {

@@ -60,7 +60,7 @@ func (c *Console) showSources(w http.ResponseWriter, r *http.Request, s *session
 
 // showSource answers with the page of the source whose name is in the path. If there is no such
 // source, it answers with the list of sources and the problem. The parameters problem and form are
-// those of a listing.
+// those of a [listing].
 func (c *Console) showSource(w http.ResponseWriter, r *http.Request, s *session, problem error, form url.Values) {
 	source, err := c.Ops.Source(r.PathValue("name"))
 	if err != nil {
@@ -96,6 +96,7 @@ func (c choice) sources(all []ops.SourceSummary, now time.Time) []ops.SourceSumm
 }
 
 // sourceRequest parses the form of a new source. Without the field days, the source never expires.
+// If a field is invalid, the error says how to correct it.
 func (c *Console) sourceRequest(form url.Values) (access.Request, error) {
 	r := access.Request{Kind: access.SourceKind, Name: strings.TrimSpace(form.Get("name")),
 		Vehicles: access.AllVehicles(), Strict: form.Get("strict") != ""}

@@ -83,7 +83,7 @@ func (c *Console) showTokens(w http.ResponseWriter, r *http.Request, s *session,
 
 // showToken answers with the page of the token whose ID is in the path. If there is no such token,
 // it answers with the list of tokens and the problem. The parameters problem and form are those of
-// a listing.
+// a [listing].
 func (c *Console) showToken(w http.ResponseWriter, r *http.Request, s *session, problem error, form url.Values) {
 	token, err := c.Ops.Token(r.PathValue("name"))
 	if err != nil {
@@ -136,7 +136,8 @@ func vehiclesInWords(v ops.VehicleList) string {
 // maxTokensThatSee is the maximum number of tokens that a vehicle's page lists.
 const maxTokensThatSee = 20
 
-// tokenRequest parses the form of a new token.
+// tokenRequest parses the form of a new token. If a field is missing or invalid, the error says how
+// to correct it.
 func (c *Console) tokenRequest(form url.Values) (r access.Request, err error) {
 	r.Kind, r.Developer = access.TokenKind, strings.TrimSpace(form.Get("developer"))
 	if r.Operations, err = access.ParseOperations(form["operation"]); err != nil {

@@ -39,7 +39,8 @@ var kinds = []string{"sample", "key", "connection", "query"}
 // number of queries that took at most as long as the field seconds.
 type bucket struct{ seconds, count float64 }
 
-// Fill is the size of a stream of the store, and its limit. If the limit is unknown, it is 0.
+// Fill is the size of a stream of the store and its limit, both in bytes. If the limit is unknown,
+// it is 0.
 type Fill struct{ Bytes, Limit float64 }
 
 // answeredOutcomes are the outcomes of queries that were not refused.

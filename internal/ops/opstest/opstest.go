@@ -15,7 +15,9 @@ import (
 )
 
 // Store is an [ops.Store] that keeps its records in memory, in the tables from which an
-// [ops.Operations] reads. It records the order of the calls. Make one with [New].
+// [ops.Operations] reads. It records the order of the calls. Unless a method says otherwise, it
+// does nothing and returns an error if Fail has set one for it, or if its context has ended. Make a
+// Store with [New].
 type Store struct {
 	access.Tables
 	Forgotten access.Forgotten // its key is all zeros
