@@ -121,7 +121,8 @@ func (f *field) comparePeers(ctx context.Context) {
 	f.latencies(ctx, all)
 }
 
-// ratios compares carstate, round by round, with the peers that the aims name.
+// ratios compares carstate's CPU time, round by round, with those of expert, for which there is an
+// aim, and of floor.
 func (f *field) ratios(all [][]cost) {
 	by := make(map[string][]cost)
 	for i, p := range f.started {
@@ -185,8 +186,8 @@ func (f *field) runGenerator(ctx context.Context, p *peer, rate float64, during 
 	return l
 }
 
-// check requests the first target of the peer and compares the answer with the expected one. All
-// peers must give the same answer.
+// check requests the first target of the peer, and returns an error if there is no answer, or if it
+// differs from the answer that all peers must give.
 func (p *peer) check(ctx context.Context) error {
 	target, _, _ := strings.Cut(string(must.Get(os.ReadFile(p.targets))), "\n")
 	req := must.Get(http.NewRequestWithContext(ctx, "GET", "http://"+p.addr+target, nil))

@@ -86,7 +86,7 @@ func fill(ctx context.Context, e store.Engine, put func(*filled)) {
 	}
 }
 
-// put stores the n-th state of vehicle i as part of a batch.
+// put adds the n-th state of vehicle i to a batch, which is stored as soon as it is full.
 func (s *filled) put(ctx context.Context, i, n int) {
 	p := codec.PartitionOf(VID(i), len(s.partitions))
 	s.waiting[p][VID(i)] = &s.states[(i+n)%len(s.states)]

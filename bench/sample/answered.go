@@ -48,9 +48,9 @@ const (
 // answeredCars is the number of cars that send the background load.
 const answeredCars = 10_000
 
-// hearOfAll lets every car and probe report once and waits until these samples are folded. Only for
-// a car's first sample, derive has to look up the state in the engine. The measurement must not
-// include that look-up, so hearOfAll runs before it.
+// hearOfAll lets every car and probe report once and waits, for a minute at most, until these
+// samples are folded. Only for a car's first sample, derive has to look up the state in the engine.
+// The measurement must not include that look-up, so hearOfAll runs before it.
 func hearOfAll(ctx context.Context, n *node) {
 	const atOnce, perBody = 4, 100
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
@@ -67,8 +67,9 @@ func hearOfAll(ctx context.Context, n *node) {
 	}))
 }
 
-// runAnswered sends samples of 10,000 cars at a fixed rate, ten cars per request. It
-// measures the time from sending a sample until the answer to a query includes it.
+// runAnswered sends samples of 10,000 cars, perSecond samples a second in requests of ten cars.
+// During that, it measures the time from when a sample of a probe is due until the answer to a
+// query includes it.
 func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.Duration) *latencies {
 	const atOnce, cars, perBody = 32, answeredCars, 10
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, 2*atOnce)

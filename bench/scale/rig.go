@@ -150,7 +150,8 @@ func (r *rig) kill() {
 	}
 }
 
-// during returns how much CPU, memory and traffic the nodes and servers use while f runs.
+// during returns how much CPU, memory and traffic the nodes and servers use while f runs, and under
+// "took" the seconds that f takes.
 func (r *rig) during(ctx context.Context, f func()) counters {
 	before := r.reading(ctx)
 	began := time.Now()
