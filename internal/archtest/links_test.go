@@ -72,7 +72,7 @@ func deadLink(t *testing.T, from, link string) string {
 	return "it has no such heading"
 }
 
-// anchor returns the fragment by which a heading is linked.
+// anchor returns the fragment of a link to a heading, as GitHub forms it.
 func anchor(heading string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

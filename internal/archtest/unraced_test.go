@@ -44,8 +44,8 @@ func TestUnraced_UsesNoConcurrency(t *testing.T) {
 	}
 }
 
-// TestUnraced_TestsRun checks that the Makefile runs each test that calls testkit.Unraced, which no
-// other command of the Makefile runs.
+// TestUnraced_TestsRun checks that each test that calls testkit.Unraced is in the Makefile's
+// UNRACEDTESTS, and its directory in UNRACEDDIRS. Otherwise `make test` would not run it.
 func TestUnraced_TestsRun(t *testing.T) {
 	tests, dirs, found := makefileList(t, "UNRACEDTESTS"), makefileList(t, "UNRACEDDIRS"), 0
 	call := regexp.MustCompile(`func Test(\w+)\(t \*testing\.T\) \{\n(?:\t.*\n)*?\ttestkit\.Unraced\(t\)`)
