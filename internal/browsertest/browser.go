@@ -29,7 +29,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Browser is a tab of a browser. Its methods fail the test on an error.
+// Browser is a tab of a browser. Its methods fail the test on an error. Base is the URL that was
+// passed to Open.
 type Browser struct {
 	t    *testing.T
 	ctx  context.Context
