@@ -170,7 +170,7 @@ func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err 
 	return n.AskWith(ctx, path, token, vid, nil)
 }
 
-// AskWith is like Ask, but sends a header with the query.
+// AskWith is like Ask, but sends the given header fields with the query.
 func (n *Node) AskWith(ctx context.Context, path, token, vid string, header http.Header) (a Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		n.URL(Query)+path+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)

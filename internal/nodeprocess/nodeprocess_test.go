@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestUsageOfThisProcess checks that the measurements of a process are plausible.
+// TestUsageOfThisProcess checks that this process has at least 1 MiB of resident memory, and that
+// its processor time grows while it works.
 func TestUsageOfThisProcess(t *testing.T) {
 	pid := os.Getpid()
 	if bytes, err := ResidentOf(pid); err != nil || bytes < 1<<20 {
