@@ -37,7 +37,7 @@ var rows = []row.Row{
 	onekey.Row,
 }
 
-// names lists the names of all rows, or of those that run by default.
+// names returns the names of all rows, or of those that run by default, separated by commas.
 func names(all bool) string {
 	var list []string
 	for _, r := range rows {
@@ -48,7 +48,7 @@ func names(all bool) string {
 	return strings.Join(list, ",")
 }
 
-// find returns the row with a name.
+// find returns the row with a name, or an error that lists the names of all rows.
 func find(name string) (row.Row, error) {
 	if i := slices.IndexFunc(rows, func(r row.Row) bool { return r.Name == name }); i >= 0 {
 		return rows[i], nil
@@ -56,7 +56,8 @@ func find(name string) (row.Row, error) {
 	return row.Row{}, fmt.Errorf("there is no row %q: choose from %s", name, names(true))
 }
 
-// choose returns the rows with the given names, in the order of the rows' numbers.
+// choose returns the rows with the given names, which are separated by commas, in the order of the
+// rows' numbers. It is an error if there is no such row.
 func choose(names string) ([]row.Row, error) {
 	wanted := strings.Split(names, ",")
 	for _, name := range wanted {

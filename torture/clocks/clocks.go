@@ -364,9 +364,9 @@ func (s *scene) report(ctx context.Context) {
 	if why := s.honest(a); why != "" {
 		s.wrong("%s", why)
 	}
-	// A sample replaces the car's last one if that is more than slack ahead, or else if it is
-	// newer. Within 5 s of that limit, advance the clock, so that it is certain which is the
-	// case.
+	// A sample replaces the car's last one if it is newer, or if the last one is more than
+	// slack in the future. If the last one is within 5 s of that limit, advance the clock, so
+	// that it is certain which is the case.
 	if off := s.heard.Sub(s.now()); off > slack-5*time.Second && off < slack+5*time.Second {
 		s.jump(ctx, s.wall+10*time.Second, s.mono)
 	}

@@ -329,7 +329,8 @@ type hostileCar struct {
 	source, key string
 }
 
-// text returns a text of the list with a name, with the values of the car.
+// text returns a random text of the list with a name, in which the words that fill knows, such as
+// OWN and KEY, are replaced by values of the car.
 func (h *hostileCar) text(name string) string { return h.fill(h.from(name)) }
 
 func (h *hostileCar) fill(text string) string {

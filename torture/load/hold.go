@@ -39,7 +39,8 @@ func (l *Load) Refused(err error) error {
 	return nil
 }
 
-// Start starts a node. It is a finding if the node refuses to start or does not become ready.
+// Start starts a node and waits until it is ready. It is a finding if the node refuses to start or
+// does not become ready within readyLimit; Start then also returns an error.
 func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.Node, error) {
 	n, err := nodeprocess.Start(ctx, o)
 	if err != nil {

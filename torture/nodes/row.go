@@ -255,7 +255,7 @@ var kinds = []kind{
 
 const (
 	// outageWithin is the time limit for writes to resume while a server is disabled. If it is
-	// exceeded, the row gives up; the aim is a shorter time.
+	// exceeded, that is a finding, and the row continues; the promised limits are shorter.
 	outageWithin = 30 * time.Second
 	// settleWithin is the time limit for a complete recovery after the server is back.
 	settleWithin = 90 * time.Second
@@ -414,8 +414,9 @@ func (s *system) folderDies(ctx context.Context) {
 // telemetry or of the states. Without a leader of the states, no node can renew its lease, so the
 // others cannot tell that the killed node is gone.
 //
-// It measures the time until samples are acknowledged and first verdicts stored (they may never
-// stop if the telemetry keeps its leader), and then until every car has a new verdict.
+// It measures the time until samples are acknowledged and first verdicts stored, and then until
+// every car has a new verdict. If the stream of the telemetry keeps its leader, samples may be
+// acknowledged all the time.
 func (s *system) together(ctx context.Context) {
 	rnd := s.a.Rand(3)
 	s.startFolder(ctx)

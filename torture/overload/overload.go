@@ -158,7 +158,8 @@ func (n *node) measure(ctx context.Context) {
 // closedUsers are numbers of users who each send the next request once the previous is answered.
 var closedUsers = []int{1000, 128}
 
-// closed returns the answer rate of a closed loop with the given number of users.
+// closed returns the rate, in good answers per second, of a closed loop with the given number of
+// users.
 func (n *node) closed(ctx context.Context, users int) float64 {
 	r := n.users.closedLoop(ctx, users, settleTime, closedTime)
 	n.check(fmt.Sprintf("%s, %d users: ", n.what, users), r)
@@ -297,7 +298,7 @@ func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond)
 
 // recovered returns the time from began until the end of the last bad request: one that failed, or
 // that took longer than normal if others did, too: at least two, and at least a hundredth of those
-// due in the second that begins with it.
+// due in the second that begins with it. If there was no bad request, the time is 0.
 func recovered(all []outcome, began time.Time, normal time.Duration) (after time.Duration) {
 	slices.SortFunc(all, func(a, b outcome) int { return a.due.Compare(b.due) })
 	for i, f := range all {

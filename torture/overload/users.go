@@ -350,7 +350,8 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 const maxConnected = 3 * maxUsers
 
 // dialers is the number of goroutines that connect newcomers, and behind the maximum number of
-// waiting newcomers. If more wait, the machine cannot send at the required rate.
+// waiting newcomers. If more should wait, the machine cannot send at the required rate, and their
+// requests count as unsent.
 const (
 	dialers = 2
 	behind  = 1024

@@ -159,7 +159,8 @@ func (s section) Body() (body string, err error) {
 	return strings.TrimSpace(must.Get(execute(t, fields))), nil
 }
 
-// Caught returns the last two cells of a control's line: whether it was caught, and by what.
+// Caught returns the last two cells of a control's line: whether the control was caught, and the
+// finding that caught it. If it was not caught, the second cell has the first finding instead.
 func (s section) Caught(c defects.Control) string {
 	i := slices.IndexFunc(s.Done.Controls, func(done Control) bool { return done.Defect == c.Defect })
 	if i < 0 {

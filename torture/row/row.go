@@ -45,7 +45,8 @@ type Row struct {
 	// tests are built instead of carstate. If such a row is run alone, its size is that of the
 	// flag -long.
 	Tests string
-	// Needs returns what this machine lacks for the row, in one line. If nil, nothing.
+	// Needs returns an error that says in one line what this machine lacks for the row, or nil.
+	// If Needs is nil, the row runs on every machine.
 	Needs func() error
 	// Run runs the row and reports offers and findings to the attempt. If it ends with an error
 	// (package must), the row could not be completed, which does not mean that the service

@@ -55,7 +55,8 @@ func (r *round) fill(card card, text string) string {
 // connect is the login of an MQTT client, and then its message or its subscription.
 type connect struct{ client, user, password, will, topic, payload, filter string }
 
-// connects returns the logins of connects.txt: its fields are separated by |.
+// connects returns the logins of connects.txt. Each of its lines has the fields of connect in their
+// order, separated by |.
 func connects() (all []connect) {
 	for _, line := range row.Lines(files, "connects.txt") {
 		f := strings.Split(line, "|")
@@ -225,7 +226,9 @@ type browser struct {
 	root   string
 }
 
-// do requests a page. A secret on the page is a new secret to search for.
+// do sends a request to the console and returns the page. The parameter what is the method and the
+// path, and form the body of a POST. If the status is 201, a secret on the page is a new secret to
+// search for.
 func (b *browser) do(ctx context.Context, what, form string) string {
 	// HTTP/1.0 has no chunked encoding, which could split a secret.
 	method, path, _ := strings.Cut(what, " ")

@@ -155,7 +155,7 @@ func (r *round) look(place string, text []byte, sets ...*canaries) {
 	}
 }
 
-// start starts a node with as much logging and tracing as possible.
+// start starts a node with log level debug, an access log, and traces of all requests.
 func (r *round) start(ctx context.Context) {
 	r.collector = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
@@ -176,7 +176,8 @@ func (r *round) start(ctx context.Context) {
 	r.admin = must.Get(r.node.AdminClient())
 }
 
-// issue creates a secret of every kind.
+// issue creates a secret of every kind, also secrets that have ended or are wrong, and registers
+// each under a description.
 func (r *round) issue(ctx context.Context) {
 	r.vid = "VEHICLECANARY" + fmt.Sprint(100000+r.rng.IntN(900000)) + "ZxQ"
 	r.names.add("a vid", r.vid, 0)

@@ -196,7 +196,8 @@ type visit struct {
 	answered   atomic.Int64
 }
 
-// visits sends the strangers of a range to the query listener, and a part of them to the others.
+// visits sends the strangers with the numbers from ≤ i < to to the query listener, and a twentieth
+// or a hundredth of them to the others. If any of them gets no answer, the row ends with an error.
 func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
 	for _, x := range []struct {
 		what, listener string
@@ -264,7 +265,8 @@ func (v *visit) dial(ctx context.Context, i int) net.Conn {
 	return conn
 }
 
-// crowd sends the requests of n strangers over one connection, without waiting for answers.
+// crowd sends the requests of n strangers, from the parameter first on, over one connection without
+// waiting for answers, and checks the answers as they come.
 func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 	conn := v.dial(ctx, first)
 	defer conn.Close()
@@ -331,7 +333,8 @@ type known struct {
 	key     string // of a source that may send for ownCar only
 }
 
-// fill gives a node two vehicles with answers, two tokens and two sources.
+// fill gives a node two vehicles (ownCar and otherCar), two tokens and two sources, and waits until
+// the vehicles have answers.
 func fill(ctx context.Context, n *nodeprocess.Node) *known {
 	c, one := must.Get(n.AdminClient()), access.VehicleSet(ownCar)
 	gateway := must.Get(n.AddSource(ctx, "gateway"))
