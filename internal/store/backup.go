@@ -137,10 +137,11 @@ var namesOf = map[string]int{
 // nameLetters are the characters that a name in a subject may contain.
 const nameLetters = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 
-// validNames reports whether the names in a subject are valid: their number suits the kind of
-// record, and each name has a valid length and only the characters in nameLetters. A subject
-// consists of the kind, a dot, and rest, which holds the names, separated by dots. Only a record
-// with valid names can be stored again by a restore.
+// validNames reports whether the names in a subject are valid: their number is that of the kind of
+// record (see namesOf), each name has 1 to 256 bytes (vehicle.MaxReportingID) and only the
+// characters in nameLetters, and the second name of a state is a vid. A subject consists of the
+// kind, a dot, and rest, which holds the names, separated by dots. Only a record with valid names
+// can be stored again by a restore.
 func validNames(kind, rest string) bool {
 	var names []string
 	if rest != "" {
