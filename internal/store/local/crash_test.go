@@ -196,8 +196,8 @@ func (w *workload) count(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// await returns the result of do. It returns early once the store cannot be written, because do may
-// then never return.
+// await returns the result of do. Once the store cannot be written, await does not wait for do,
+// which may then never return, and returns the error of Writable.
 func (w *workload) await(do func() error) error {
 	done := make(chan error, 1)
 	w.e.running.Go(func() { done <- do() }) // Close waits for it, as for the product's own trim
