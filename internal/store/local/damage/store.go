@@ -61,8 +61,9 @@ func (s *Store) Close() {
 	}
 }
 
-// silent is a Pebble logger that drops all messages. They are not needed, because the functions
-// that read return the errors.
+// silent is a Pebble logger that drops messages and errors. They are not needed, because the
+// functions that read return the errors. After a fatal error, Pebble must not continue, so Fatalf
+// panics.
 type silent struct{}
 
 func (silent) Infof(string, ...any)  {}
@@ -146,7 +147,8 @@ func (s *Store) withoutDamagedTables(ctx context.Context) (vfs.FS, error) {
 	return view, nil
 }
 
-// checkTable returns an error if a block of a table is damaged.
+// checkTable returns an error if a block of a table is damaged or the table cannot be read (see
+// IsNot).
 func checkTable(ctx context.Context, fsys vfs.FS, name string) error {
 	f, err := fsys.Open(name)
 	if err != nil {
