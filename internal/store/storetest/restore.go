@@ -163,8 +163,11 @@ func restoreAuthenticates(t *testing.T, open Open) {
 	}
 }
 
-// restoreMerges restores a backup of one service into another, and checks how the records are
-// merged. The two services were equal once, and each has changed since.
+// restoreMerges restores a backup of one service into another. The two services were equal once,
+// and each has changed since. It checks that the newer of two states is kept, that a vehicle that
+// was forgotten on either side is forgotten and in no grant, that a vehicle that was allowed again
+// has no state, and that a token that was revoked on either side is revoked. It also checks that
+// Bury forgets the vehicle of a receipt.
 func restoreMerges(t *testing.T, open Open) {
 	a := started(t, open, store.Config{})
 	a.Drive(t, 1000, "Newer", "Older", "GoneThere", "GoneHere", "GoneLater", "Back")
