@@ -2,7 +2,8 @@ package vehicle
 
 import "time"
 
-// DrivingRules is the version of the driving rules.
+// DrivingRules is the version of the driving rules. It increases whenever the same readings may
+// lead to another verdict.
 const DrivingRules = 6
 
 // JamShare and SlowShare are the borders of the driving states. The share is the speed of traffic
