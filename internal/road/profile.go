@@ -45,8 +45,8 @@ const (
 	// reached.
 	youngQuarters = 4
 	streetKmh     = 25
-	// leastFreeKmh is the lowest possible speed in light traffic (free flow) on a road that is
-	// open to cars.
+	// leastFreeKmh is assumed to be the lowest speed in light traffic (free flow) on a road that is
+	// open to cars. If the learned speed is lower, leastFreeKmh is used in its place.
 	leastFreeKmh = 10
 
 	// passageMetres is the shortest distance that a car must drive on a stretch to show how
