@@ -71,8 +71,8 @@ func TestContext_EndsCall(t *testing.T) {
 	mustBeClean(t, err)
 }
 
-// TestUnreachable checks the errors of calls to a port on which nothing listens, and to one with
-// another protocol.
+// TestUnreachable checks that calls to a port on which nothing listens, and to one with another
+// protocol, fail with ErrUnreachable.
 func TestUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

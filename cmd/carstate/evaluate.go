@@ -59,7 +59,8 @@ func (f *fleetFlags) validate(drives []string, plot bool) error {
 	return nil
 }
 
-// Run runs the rules over recorded drives or over a fleet, and prints the results.
+// Run runs the rules over recorded drives or over a fleet, and prints the results. If a file cannot
+// be read, Run prints no result and returns an error.
 func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(c.Files, c.Plot != ""); err != nil {
 		return err

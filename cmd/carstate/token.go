@@ -148,7 +148,7 @@ func (c *tokenShow) Run(ctx context.Context, w streams) error {
 }
 
 // printUsage prints how often a token was used today and in the last 30 days, by operation and
-// outcome. Outcomes that never occurred are left out.
+// outcome. Outcomes that did not occur in the last 30 days are left out.
 func printUsage(w io.Writer, u ops.TokenUsage) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	calls := 0

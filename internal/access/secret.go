@@ -116,8 +116,8 @@ const idLength = 12
 // newTokenID returns the public identifier of a new token.
 func newTokenID() string { return tokenID + string(appendRandom(nil, idLength)) }
 
-// mostOfSecret matches a prefix such as cst_ and the least number of base62 characters after it that
-// make a text look like a secret.
+// mostOfSecret matches a prefix such as cst_ with 20 base62 characters after it. A text with fewer
+// does not look like a secret.
 var mostOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z]{20}")
 
 // HoldsSecret reports whether a text contains a secret or most of one: a prefix such as cst_ and at

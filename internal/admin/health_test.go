@@ -182,7 +182,8 @@ func TestNoGathererNoMetrics(t *testing.T) {
 	s.issue(t)
 }
 
-// TestProbesOnly checks that a listener that serves only probes has no key and no other paths.
+// TestProbesOnly checks that a listener that serves only probes and metrics accepts no key, and
+// that all other paths are not found.
 func TestProbesOnly(t *testing.T) {
 	s := start(t, func(c *admin.Config) {
 		*c = admin.Config{

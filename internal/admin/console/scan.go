@@ -31,10 +31,11 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) 
 	return c.scan(ctx, id, now)
 }
 
-// scan reads the retained samples of a vehicle and returns its curve. It computes the verdicts
-// again, because past verdicts are not stored. The first verdicts may differ from the verdicts that
-// the service gave at that time, which were also based on samples that are no longer retained. If
-// the samples cannot be read, scan returns an empty curve with the field failed set.
+// scan reads the retained samples of a vehicle and returns its curve. If ctx ends first, the curve
+// has the samples that were read until then. scan computes the verdicts again, because past
+// verdicts are not stored. The first verdicts may differ from the verdicts that the service gave at
+// that time, which were also based on samples that are no longer retained. If the samples cannot be
+// read, scan returns an empty curve with the field failed set.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	made := &curve{begun: c.Now(), since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)

@@ -201,7 +201,7 @@ func TestLines_EndAtTheEdgesOfTheMap(t *testing.T) {
 	}
 }
 
-// TestServe_Compresses checks that a client that accepts gzip gets fewer bytes.
+// TestServe_Compresses checks that a client that accepts gzip gets the same response, compressed.
 func TestServe_Compresses(t *testing.T) {
 	r := NewReader(jammedStreet())
 	plain, packed := httptest.NewRecorder(), httptest.NewRecorder()
