@@ -107,8 +107,9 @@ func TestLineBatch_IncompleteBody(t *testing.T) {
 	}
 }
 
-// TestMessageBatch_LinesOrOneObject checks that an MQTT message is read correctly whether it is
-// NDJSON or one object that spans lines, because the message does not say which of the two it is.
+// TestMessageBatch_LinesOrOneObject checks that the samples of an MQTT message are accepted, and
+// its bad lines refused, whether it is NDJSON or one object that spans lines, because the message
+// does not say which of the two it is.
 func TestMessageBatch_LinesOrOneObject(t *testing.T) {
 	spread := func(s string) string { return strings.ReplaceAll(s, ",", ",\n") }
 	good := sampleLine("V1", 1, 1)

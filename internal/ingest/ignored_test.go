@@ -81,8 +81,8 @@ func TestIgnoredNamesAreOfOneBatch(t *testing.T) {
 }
 
 // TestIgnoredSignalsAreCountedByNameForTheirSource checks that a source's ignored signals are
-// counted by name, up to a few names. A signal whose name may be an identifier, a position or a
-// secret must be counted without its name.
+// counted by name, up to access.MaxIgnoredNames names. A signal whose name may be an identifier, a
+// position or a secret must be counted without its name.
 func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)

@@ -445,7 +445,8 @@ func TestPace_DeadlineMovesWithBytes(t *testing.T) {
 	}
 }
 
-// TestHTTPStoreOutlastsThePace checks that the deadline of a body does not apply to storing it.
+// TestHTTPStoreOutlastsThePace checks that the deadline of a body does not apply to storing it,
+// which takes four times as long here.
 func TestHTTPStoreOutlastsThePace(t *testing.T) {
 	f := newFixture(t)
 	f.grace = 50 * time.Millisecond

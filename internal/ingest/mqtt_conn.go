@@ -252,7 +252,7 @@ func (c *conn) beginPace() error {
 
 // readPublish reads a PUBLISH whose header was read, and processes it. The buffer grows while the
 // bytes of a large packet arrive. Before each growth, readPublish takes the memory from the quotas,
-// and waits for it if necessary.
+// and waits for it if necessary. If the connection ends during the wait, the error is errEnding.
 func (c *conn) readPublish(first byte) error {
 	whole := c.left
 	p := make([]byte, min(whole, smallPublish))
@@ -325,9 +325,9 @@ func (c *conn) pause(d time.Duration) bool {
 	}
 }
 
-// Write sends p to the client within writeTimeout, so that a client that does not read cannot block
-// the goroutine that acknowledges. An error ends the connection, because a packet that was sent
-// only in part cannot be completed later.
+// Write sends p to the client within writeTimeout, or up to deadlineStep more, so that a client
+// that does not read cannot block the goroutine that acknowledges. An error ends the connection,
+// because a packet that was sent only in part cannot be completed later.
 func (c *conn) Write(p []byte) (int, error) {
 	// If another client takes over the session of this client before this client got a CONNACK, the
 	// library would send a DISCONNECT as the first packet, which MQTT forbids (MQTT-3.14.0-1).

@@ -119,8 +119,9 @@ func (m *MQTT) refuseLogin(cl *mqtt.Client, code packets.Code) {
 func (h *hook) OnACLCheck(*mqtt.Client, string, bool) bool { return false }
 
 // OnPacketEncode returns the packet that is sent in place of pk. It adds to a CONNACK of success
-// the limits that the library does not announce by itself. In a CONNACK of MQTT 3.1.1 it replaces
-// reason codes that only MQTT 5 defines. Any other packet is returned unchanged.
+// the limits that the library does not announce by itself. In a CONNACK of MQTT 3.1.1 it replaces a
+// reason code that only MQTT 5 defines by 5 (not authorized). Any other packet is returned
+// unchanged.
 func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet {
 	switch {
 	case pk.FixedHeader.Type != packets.Connack:

@@ -39,7 +39,8 @@ type queue struct {
 	broken  bool // a message was not stored, so no later one may be stored
 }
 
-// wait waits until every message is acknowledged. enqueue must not be called while wait runs.
+// wait waits until no message is left: each was acknowledged or, after a failure of the store,
+// dropped. enqueue must not be called while wait runs.
 func (q *queue) wait() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -389,7 +389,8 @@ func TestMQTTDropsWills(t *testing.T) {
 }
 
 // TestMQTTClientIDsAreASourcesOwn checks that clients of two sources may have the same client ID
-// without ending each other's session.
+// without ending each other's session. A second client of the same source must take over the
+// session of the first.
 func TestMQTTClientIDsAreASourcesOwn(t *testing.T) {
 	f := newFixture(t)
 	_, otherKey := f.add(t, "other", access.AllVehicles())

@@ -167,7 +167,8 @@ type reservation struct {
 // reservationStep is the least number of bytes by which reserve enlarges a reservation.
 const reservationStep = 16 << 10
 
-// reserve enlarges r to at least n bytes and reports whether it succeeded. It never waits.
+// reserve enlarges r to at least n bytes and reports whether it succeeded. If not, r is unchanged.
+// It never waits.
 func (r *reservation) reserve(n int) bool {
 	if n <= r.bytes {
 		return true

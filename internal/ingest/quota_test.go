@@ -46,8 +46,8 @@ func TestQuotaServesInTurn(t *testing.T) {
 	}
 }
 
-// TestQuotaStop checks that a claim (a request for memory) that stops
-// waiting does not block the claims behind it.
+// TestQuotaStop checks that a claim (a request for memory) that stops waiting does not block the
+// claims behind it.
 func TestQuotaStop(t *testing.T) {
 	q := newQuota(100)
 	q.tryAcquire("a", 50)

@@ -95,8 +95,9 @@ func TestRefusedMessage_TooLarge(t *testing.T) {
 	})
 }
 
-// TestRefusedKeys_AreCounted checks that keys are counted by the reason why they are refused. The
-// counters must not depend on what strangers send.
+// TestRefusedKeys_AreCounted checks that keys are counted by the reason why they are refused. A
+// refused key must not count as a refused sample. A revoked key must also be counted for its
+// source.
 func TestRefusedKeys_AreCounted(t *testing.T) {
 	f := newFixture(t)
 	removed, removedKey := f.add(t, "gone", access.AllVehicles())
