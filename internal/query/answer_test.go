@@ -109,9 +109,9 @@ func TestEveryFailureIsAnEnvelope(t *testing.T) {
 	}
 }
 
-// TestNotGrantedIsUnknown checks that the answer about a vehicle that exists
-// but is not granted equals the answer about a vehicle that does not exist,
-// whatever verdicts the existing vehicle has.
+// TestNotGrantedIsUnknown checks that the answer about a vehicle that exists but is not granted
+// equals the answer about a vehicle that does not exist, whatever verdicts the existing vehicle
+// has.
 func TestNotGrantedIsUnknown(t *testing.T) {
 	f := newFixture(t)
 	f.issue(t, "NONE", access.Request{Vehicles: access.VehicleSet("Other")})

@@ -62,8 +62,8 @@ func TestPageInABrowser(t *testing.T) {
 				t.Error("the headers of the answer are not shown")
 			}
 
-			// Choose another language for the samples, and open all details,
-			// so that axe checks them, too.
+			// Choose another language for the samples, and open all details, so that axe checks
+			// them, too.
 			b.TabTo(`document.activeElement.getAttribute("role") === "tab"`)
 			b.Press(kb.ArrowRight)
 			b.Expect(`[...document.querySelectorAll("[role=tab][aria-selected=true]")].map(t => t.innerText).join()`,
@@ -141,8 +141,8 @@ func TestReferenceInABrowser(t *testing.T) {
 		chromedp.Click(chromedp.CSS(".auth-btn-wrapper .authorize")),
 		chromedp.Click(chromedp.CSS(".btn-done")),
 		chromedp.Click(chromedp.CSS(".opblock-summary-control")),
-		// Swagger UI resolves an operation when it is opened, and cannot call
-		// it before. The refusals have their descriptions only after that.
+		// Swagger UI resolves an operation when it is opened, and cannot call it before. The
+		// refusals have their descriptions only after that.
 		chromedp.WaitVisible(chromedp.CSS(`.response[data-code="503"] .renderedMarkdown p`)),
 		chromedp.Click(chromedp.CSS(".execute")),
 		chromedp.WaitVisible(chromedp.CSS(".live-responses-table tbody .response-col_status")),

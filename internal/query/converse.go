@@ -33,8 +33,8 @@ const (
 	keepOut = 32 << 10
 )
 
-// conversation is a connection and the state of reading its requests. Only the
-// goroutine of the connection uses it.
+// conversation is a connection and the state of reading its requests. Only the goroutine of the
+// connection uses it.
 type conversation struct {
 	s    *Server
 	c    *netguard.Conn

@@ -249,8 +249,8 @@ func compress(content []byte) []byte {
 	return b.Bytes()
 }
 
-// must returns v. It panics if err is not nil, which only a bug in the embedded
-// documentation can cause.
+// must returns v. It panics if err is not nil, which only a bug in the embedded documentation can
+// cause.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(fmt.Sprintf("invalid embedded documentation: %v", err))

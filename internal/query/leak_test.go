@@ -76,7 +76,8 @@ func sufferHostility(t *testing.T, tok string) {
 	}
 }
 
-// hostile returns requests that carry the token and are wrong in some way.
+// hostile returns requests that carry the token. Most of them are malformed, incomplete or too
+// long, so that an HTTP library might log a part of them.
 func hostile(tok string) []string {
 	target := drivingPath + "?vid=CarJam&access_token=" + tok
 	get := "GET " + target + " HTTP/1.1\r\n"

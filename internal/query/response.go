@@ -236,8 +236,8 @@ var statusLines = func() (lines [600]string) {
 	return lines
 }()
 
-// appendHead appends the head of the answer to b. connection is the value of the
-// Connection header, or "" for no such header.
+// appendHead appends the head of the answer to b. connection is the value of the Connection header,
+// or "" for no such header.
 func (w *response) appendHead(b []byte, connection string) []byte {
 	b = append(b, statusLines[w.status]...)
 	for i := range w.headers {
