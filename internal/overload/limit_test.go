@@ -6,7 +6,8 @@ import (
 )
 
 // TestLimit_FindsCapacity checks a listener with 1,000 connections that can serve 400: its limit
-// must become about 400 and stay there.
+// must fall to 400, and then stay within a quarter of that. After nearly all connections have
+// ended, the limit must be removed within 20 adaptations.
 func TestLimit_FindsCapacity(t *testing.T) {
 	const serves = 400
 	a := newConnLimit(Queries)

@@ -156,10 +156,10 @@ func (l *Listener) Excess(c net.Conn) bool {
 	}
 }
 
-// Accept waits for the next connection and returns it. Under overload it first pauses, so that
-// requests on the open connections are served. At the limit on connections, it also closes an idle
-// connection (see evictIdle). While the number of connections is limited and at least
-// minConnections are open, it closes a new connection whose client will send no more (see
+// Accept waits for the next connection and returns it. Under overload it first pauses, for at most
+// longestPause, so that requests on the open connections are served. At the limit on connections,
+// it also closes an idle connection (see evictIdle). While the number of connections is limited and
+// at least minConnections are open, it closes a new connection whose client will send no more (see
 // peerClosed), and waits for the next. Its errors are those of the underlying listener.
 func (l *Listener) Accept() (net.Conn, error) {
 	if l.Overloaded() {

@@ -56,8 +56,8 @@ func TestListener_ShedsLoad(t *testing.T) {
 	}
 }
 
-// layer wraps a connection, as a TLS connection does. Its method
-// NetConn returns the wrapped connection.
+// layer wraps a connection, as a TLS connection does. Its method NetConn returns the wrapped
+// connection.
 type layer struct{ net.Conn }
 
 func (l layer) NetConn() net.Conn { return l.Conn }
@@ -169,7 +169,7 @@ func connect(t *testing.T, l *Listener) (client, server net.Conn) {
 }
 
 // full returns a listener whose limit is reached, and its connections. All of them have been idle
-// for long.
+// for longer than idleTime.
 func full(t *testing.T, wrap func(net.Listener) net.Listener) (*Listener, []net.Conn) {
 	t.Helper()
 	l := NewListener(wrap(testkit.Listen(t)), overrun(), Queries)
