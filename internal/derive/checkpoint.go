@@ -83,7 +83,8 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 }
 
 // checkpointNow starts to store the folded states without pauses. If a checkpoint is already in
-// progress, it starts no other, but makes the one in progress skip its pauses.
+// progress, it starts no other, but makes the one in progress skip its pauses. Its errors are those
+// of checkpoint.
 func (c *checkpoints) checkpointNow(ctx context.Context) error {
 	err := c.checkpoint(ctx)
 	if c.done != nil {
@@ -103,7 +104,8 @@ func (c *checkpoints) makeRoom(ctx context.Context) error {
 }
 
 // store stores one checkpoint in slices. It pauses between the slices until the channel hurried is
-// closed.
+// closed. If a Commit fails, or ctx ends during a pause, it returns the error; the slices before
+// that remain stored.
 func (c *checkpoints) store(
 	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, hurried <-chan struct{},
 ) error {

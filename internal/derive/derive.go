@@ -179,7 +179,8 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 // assigned to another node. While this node waits, it must not own p, because no other node could
 // take p from a live owner. So await releases p, and repeats the release until it succeeds. After
 // that, await releases p again at intervals: a Take whose response was lost may later have made
-// this node the owner.
+// this node the owner. If ctx ends first, await returns the error of ctx. It also returns an error
+// if a newer version wrote the cursor of p.
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for {

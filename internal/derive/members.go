@@ -244,7 +244,8 @@ func (m *Members) checkLeases(now time.Time) (gone []string) {
 	return gone
 }
 
-// isPartitioned reports whether this node has lost contact with the store, or never had it.
+// isPartitioned reports whether this node has lost contact with the store, or never had it: the
+// feed of leases has not delivered this node's own lease within the last lease time.
 func (m *Members) isPartitioned(now time.Time) bool {
 	return m.lastHeard.IsZero() || now.Sub(m.lastHeard) > m.stale
 }
