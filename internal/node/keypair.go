@@ -34,7 +34,8 @@ type keyPair struct {
 // difficult if the files are symbolic links or mounted secrets.
 const checkEvery = 2 * time.Second
 
-// openKeyPair reads a certificate and its key from two files. If certFile is "", it returns nil.
+// openKeyPair reads a certificate and its key from two files. If certFile is "", both results are
+// nil. If a file cannot be read, or the two are not a valid pair, it returns an error.
 func openKeyPair(certFile, keyFile string, log *slog.Logger) (*keyPair, error) {
 	if certFile == "" {
 		return nil, nil

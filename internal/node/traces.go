@@ -27,7 +27,8 @@ type traces struct {
 }
 
 // newTraces returns the sender of traces that the configuration describes. It opens no connection
-// yet. If OTLPEndpoint is "", the sender sends nothing.
+// yet. If OTLPEndpoint is "", the sender sends nothing. If the tracing library refuses the endpoint
+// or a variable OTEL_EXPORTER_OTLP_…, newTraces returns an error.
 func newTraces(ctx context.Context, c *Config) (traces, error) {
 	if c.OTLPEndpoint == "" {
 		return traces{}, nil

@@ -45,7 +45,8 @@ func TestMemoryIsTheLeastLimit(t *testing.T) {
 
 // TestLogUnclean_NamesKills checks the warning after a process that did not close the engine. The
 // warning must name the nearest control group in which the kernel has ended processes for lack of
-// memory.
+// memory. If there is none, or the machine has control groups of version 1 only, it must name no
+// group.
 func TestLogUnclean_NamesKills(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	own := file("0::/system.slice/carstate.service\n")
