@@ -28,8 +28,8 @@ func later(subject, body string) []byte {
 	return binary.LittleEndian.AppendUint32(record, codec.Checksum(subject, record))
 }
 
-// behind is an engine of this version, whose store gets records of a newer
-// version, together with the engine's log.
+// behind is an engine of this version, whose store gets records of a newer version, together with
+// the engine's log.
 type behind struct {
 	*Engine
 	log *testkit.Buffer

@@ -15,8 +15,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestSilentSubscription checks that a subscription is replaced if it is silent, for any reason,
-// although there is something to fold.
+// TestSilentSubscription checks that a subscription is replaced if it is silent for Timeouts.Stall
+// although there is something to fold. The test puts a subscription to an unused subject in its
+// place.
 func TestSilentSubscription(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{Patience: slowStore, Timeouts: watchful})

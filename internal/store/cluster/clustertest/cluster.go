@@ -285,7 +285,7 @@ func (c *Cluster) once(ctx context.Context, f func(ctx context.Context, js jetst
 }
 
 // WaitReady waits until a stream with a replica on every node can be created. It then deletes that
-// stream.
+// stream. If that takes longer than startTimeout, the test fails.
 func (c *Cluster) WaitReady() {
 	c.t.Helper()
 	c.do("the cluster is not ready", func(ctx context.Context, js jetstream.JetStream) error {
@@ -312,6 +312,7 @@ func (c *Cluster) Wipe() {
 }
 
 // Leader returns the node that is the leader of a stream. It waits until the stream has a leader.
+// If it has none within startTimeout, the test fails.
 func (c *Cluster) Leader(stream string) (leader *Node) {
 	c.t.Helper()
 	c.do("nobody leads "+stream, func(ctx context.Context, js jetstream.JetStream) error {
