@@ -57,10 +57,12 @@ type wire struct {
 	buf  [16 << 10]byte
 }
 
-// generate sends requests to addr in turn, rate per second at even intervals, each over an idle
-// connection, and waits for all answers. If rate is 0, it sends the next request over a connection
-// as soon as the previous request is answered. It is an error if an answer is not 200, if the
-// server closes a connection, or if answers are missing 10 seconds after twice the time during.
+// generate sends the requests to addr for the time during, in their order and again from the first,
+// and waits for all answers. It sends rate requests per second, at even intervals. Each request is
+// sent over an idle connection; if there is none, a request that is due waits for one. If rate is
+// 0, generate sends the next request over a connection as soon as the previous one is answered. It
+// is an error if an answer is not 200 or has no Content-Length, if the server closes a connection,
+// or if not all answers have arrived at 2*during + 10 s after the beginning.
 func generate(addr string, requests [][]byte, rate float64, during time.Duration) (r generated, err error) {
 	defer must.Catch(&err)
 	if len(requests) == 0 {

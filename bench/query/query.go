@@ -42,7 +42,7 @@ func Run(ctx context.Context, p *report.Part) error {
 	return nil
 }
 
-// vehiclesKnown is how many vehicles the peers know in the comparison.
+// vehiclesKnown is how many vehicles each peer knows when carstate and its peers are compared.
 const vehiclesKnown = 1000
 
 // newField chooses the cores, and writes the files from which all peers are filled.

@@ -15,7 +15,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// VID returns the id of vehicle i. It is as long as the ids in the interface's example.
+// VID returns the id of vehicle i. It has 21 characters, like the vid in the example of the query
+// interface (NHeN4UqVsohGS55I7LBdh).
 func VID(i int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)) }
 
 // signals are the signals that the cars of this fleet report. An ordinary car provides them by OBD.

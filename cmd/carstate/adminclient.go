@@ -82,7 +82,8 @@ func (f adminFlags) key() (string, error) {
 	return client.ReadKey(f.KeyFile)
 }
 
-// jsonFlag is the flag of the commands that can print what a call of the admin API returned as JSON.
+// jsonFlag is the flag --json. A command with this flag can print the result of its call of the
+// admin API as JSON.
 type jsonFlag struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }

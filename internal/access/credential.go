@@ -47,7 +47,8 @@ const (
 	DefaultOverlap = 24 * time.Hour
 	// MaxOverlap is the maximum time for which a replaced secret stays valid.
 	MaxOverlap = 90 * 24 * time.Hour
-	// maxEarlier is the maximum number of replaced secrets that are valid at once.
+	// maxEarlier is the maximum number of replaced secrets of one credential that are valid at the
+	// same time. A rotation that would exceed it is refused.
 	maxEarlier = 8
 	// maxEnded is the number of replaced secrets that are kept after their end, so that they are
 	// refused with [ErrReplaced].

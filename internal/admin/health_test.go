@@ -122,9 +122,11 @@ func TestMetrics_NeedNoKey(t *testing.T) {
 	}
 }
 
-// TestMetricsKeepAScrapersPlace checks that the metrics are collected at most six times for 320
-// requests at the same time, because further requests get the cached text, and that a scraper gets
-// fresh text a second later.
+// TestMetricsKeepAScrapersPlace sends 320 requests for the metrics, 16 at a time, while the
+// server's clock stands still. It checks that the metrics are collected at most six times, because
+// requests beyond the limit (gatherings, five per second) get the cached text. It also checks that
+// a scraper gets fresh text in each of the next three seconds, and gets it compressed if it asks
+// for gzip.
 func TestMetricsKeepAScrapersPlace(t *testing.T) {
 	var gathered atomic.Int64
 	s := start(t, func(c *admin.Config) {

@@ -16,8 +16,8 @@ type cache struct {
 	newest int32 // index of the most recently used entry, if there is one
 }
 
-// chunkEntries is the number of entries in a chunk, which takes about 25 KB. The number is small,
-// because a partition can have few vehicles.
+// chunkEntries is the number of states in a chunk, which takes about 25 KB. It is small so that a
+// partition with few vehicles does not reserve memory for many.
 const chunkEntries = 16
 
 type entry struct {

@@ -83,9 +83,12 @@ func (r *order) asOf(q *Question) {
 	}
 }
 
-// outcome returns whether a verdict is answered (present and recent enough), unknown or stale. The
-// parameter at is the time of the verdict in Unix milliseconds, 0 if there is none. outcome agrees
-// with [vehicle.DrivingVerdict.At] and [vehicle.ThrottleVerdict.At].
+// outcome returns the [vehicle.Outcome] of a verdict for the present time and MaxAge that were
+// given to asOf. The parameter at is the time of the verdict in Unix milliseconds, or 0 if there is
+// none. The outcome is Unknown if there is no verdict. It is Stale if the verdict is more than
+// MaxAge old, or more than vehicle.MaxAhead ahead of the present time. Otherwise it is Answered. If
+// MaxAge is 0, no verdict is stale. The result is that of [vehicle.DrivingVerdict.At] or
+// [vehicle.ThrottleVerdict.At], except that outcome returns Answered in place of NotDriving.
 func (r *order) outcome(at int64) uint64 {
 	if at == 0 {
 		return uint64(vehicle.Unknown)

@@ -208,7 +208,8 @@ func (g *ignored) refusal() *refusal {
 // with a known name.
 const maxEdits = 2
 
-// otherSignals are VSS names, in lower case, that resemble known ones but mean something else.
+// otherSignals are VSS names, in lower case, that are similar to the names of known signals but
+// mean something else. They are not misspelt, so similarSignal returns no known signal for them.
 var otherSignals = []string{
 	"vehicle.currentlocation.altitude",
 	"vehicle.obd.throttlepositionc",

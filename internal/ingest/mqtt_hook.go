@@ -136,9 +136,13 @@ func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet
 
 // publish processes a PUBLISH, given the first byte of its header and all bytes after its header.
 // The library never gets a PUBLISH: it would acknowledge the message before it is stored, would
-// lower QoS 2 to 1, and would drop a message whose topic begins with $, without a response. If the
-// packet is invalid, publish closes the connection and returns an error. It refuses topics longer
-// than maxTopic here, because they could be stored as aliases.
+// lower QoS 2 to 1, and would drop a message whose topic begins with $, without a response.
+//
+// If the packet is malformed, violates the protocol, has QoS 2, or has a topic that begins with $
+// or is longer than maxTopic, publish returns an error, and the connection is closed. An MQTT 5
+// client first gets a DISCONNECT with the reason, unless the packet is malformed. The length of the
+// topic is checked here and not in receive, because publish stores the topic if the packet defines
+// a topic alias.
 func (m *MQTT) publish(cl *mqtt.Client, c *conn, first byte, body []byte) error {
 	pk := packets.Packet{ProtocolVersion: cl.Properties.ProtocolVersion}
 	if err := errors.Join(pk.FixedHeader.Decode(first), pk.PublishDecode(body)); err != nil {

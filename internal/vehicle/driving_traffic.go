@@ -302,8 +302,9 @@ func (s *State) seenByOthers(t UnixMilli) bool {
 	return s.knowsRoad(t) && (s.Road.DelayBehind > 0 || s.Road.DelayAhead > 0)
 }
 
-// leastShare is the lowest share (speed divided by free flow) from which the delay of a car,
-// 1/share, is computed, so that the delay of a stationary car is finite.
+// leastShare is the lower limit of a car's share (speed divided by free flow) in the computation of
+// the car's delay, which is 1/share. A lower share counts as leastShare, so that the delay of a
+// stationary car is finite.
 const leastShare = 0.01
 
 // freeFlow returns the speed, in km/h, that the car's road allows at t in light traffic, and how

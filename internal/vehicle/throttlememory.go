@@ -109,8 +109,9 @@ type StuckMemory struct {
 	Low, High float32
 	// PrevLow and PrevHigh are the bounds of the other sensor's range at the previous observation.
 	PrevLow, PrevHigh float32
-	// For is how long, in seconds, this sensor has remained at the value At although the difference
-	// between High and Low is too large for a healthy sensor to do so.
+	// For is how long, in seconds, this sensor has been stuck. It is stuck if it remains at the
+	// value At although the other sensor has moved so far, from Low to High or back, that a healthy
+	// sensor would have moved too. The time before High - Low became so large is not counted.
 	For float32
 }
 

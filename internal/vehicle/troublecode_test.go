@@ -41,8 +41,9 @@ func TestIsThrottleBoundaries(t *testing.T) {
 	}
 }
 
-// TestThrottleFamilySize checks the number of throttle codes among all powertrain codes, so that
-// no family is wider than its boundaries say.
+// TestThrottleFamilySize counts the throttle codes among all powertrain codes (P0000 to P3FFF). The
+// number must be the sum of the sizes of the six families in throttleCodes. A larger number means
+// that a family includes codes outside its boundaries.
 func TestThrottleFamilySize(t *testing.T) {
 	n := 0
 	for i := range 0x4000 {

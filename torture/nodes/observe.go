@@ -23,7 +23,8 @@ import (
 	"carstate/torture/writers"
 )
 
-// following reads every state when it is stored. A state older than the one before is a finding.
+// following reads every state when it is stored. It is a finding if a state is older than the
+// previous state of the same vehicle.
 type following struct {
 	a *row.Attempt
 
@@ -240,7 +241,8 @@ func missing(journal []vehicle.UnixMilli, stored []vehicle.Sample) (lost []vehic
 // askersOfNode is the number of goroutines that query a node, each its own vehicles.
 const askersOfNode = 2
 
-// asking holds the results of the queries to all nodes, which are sent all the time.
+// asking holds the results of the queries about the vehicles. Until stopTraffic is called,
+// askersOfNode goroutines query each node, each with a pause of 4 ms after every query.
 type asking struct {
 	asked atomic.Int64
 

@@ -318,7 +318,8 @@ type canaries struct {
 	begins  [1 << 16]bool // the first two bytes of each window, for a quick check
 }
 
-// form describes a find: the canary, and the form in which it was found.
+// form says which canary was found in a text (what, such as "the admin key"), and in which form
+// (as, such as "in base64"). The field what describes the canary and does not hold its text.
 type form struct{ what, as string }
 
 func newCanaries() *canaries { return &canaries{windows: make(map[[window]byte]form)} }

@@ -283,8 +283,9 @@ func done(resp *http.Response, err error) {
 	}
 }
 
-// operations issues a token, rotates and revokes it, and checks each time how a query with it is
-// answered. Then it requests the lists of an operator.
+// operations issues a token and rotates it, and waits until a query with the new secret is answered
+// with 200. Then it revokes the token, and waits until the query is answered with 401. At the end,
+// it requests what an operator lists: the tokens, the sources, and the latest 100 audit events.
 func (t *traffic) operations(ctx context.Context, i int) {
 	token := must.Get(t.admin.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()}))
@@ -298,8 +299,8 @@ func (t *traffic) operations(ctx context.Context, i int) {
 }
 
 // expect waits until the node answers a query with the given token by the given status. The node
-// learns of an operator's changes by its feed, so its answer may change only after a moment. If the
-// answer does not change within ten seconds, the row ends with an error.
+// learns of an operator's changes by its feed, so a change takes effect only after a moment. If no
+// answer has that status within ten seconds, the row (this test of the torture) ends with an error.
 func (t *traffic) expect(ctx context.Context, token string, status int) {
 	must.Do(nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
 		r, err := t.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))

@@ -325,7 +325,8 @@ func (v *visit) car(ctx context.Context, i int) {
 	v.answered.Add(1)
 }
 
-// known holds a node, and what it knows: strangers use other tokens, vehicles and keys.
+// known holds a node, and the tokens, vehicles and keys that the node knows. Strangers use other
+// ones.
 type known struct {
 	node    *nodeprocess.Node
 	right   string // a valid token

@@ -69,8 +69,9 @@ type Fleet struct {
 	over    time.Time // end of the longest wait
 }
 
-// Start starts the writers of a source, which use its key. They report until ctx ends. Begin is
-// called with the present time.
+// Start starts the writers of a source, which use its key. They report until ctx ends. Start also
+// calls [Fleet.Begin] with the present time, so the measurement of how long writers wait for
+// acknowledgements begins now.
 func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, source, key string, l Layout) *Fleet {
 	f := &Fleet{
 		Layout: l, a: a, nodes: nodes, source: source, key: key, acked: make(map[vehicle.ID][]vehicle.UnixMilli),

@@ -143,9 +143,12 @@ var snapshotColumns = []struct {
 	{"PEDAL_E ()", vehicle.AcceleratorPositionE},
 }
 
-// TestSnapshotsYieldOnlyRecentReadings checks that a snapshot logger's rows yield a reading only if
-// the sensor was read, with that value, within the last cycle of rows. It also checks that each
-// polled sensor yields a reading at least once in two cycles.
+// TestSnapshotsYieldOnlyRecentReadings checks the readings from the rows of a simulated snapshot
+// logger. The logger writes a row every 0.49 s, with the last value of every sensor. In the
+// background, it reads one sensor every 0.3 s, so a cycle of all sensors takes 1.8 s. A row may
+// yield a reading only if the sensor was read, with that value, within the time of snapshotCycle
+// rows. The first snapshotCycle rows are exempt, because they may contain values from before the
+// first read. Two successive readings of a sensor must be at most two cycles (3.6 s) apart.
 func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 	const poll, cycleMs = 300, 1800
 	rapid.Check(t, func(t *rapid.T) {

@@ -21,7 +21,7 @@ type Drives struct {
 // fileResult is what the rules found in one drive, or in all drives.
 type fileResult struct {
 	File string `json:"file,omitempty"` // shortened by [ShortNames]; empty in the total
-	// Seconds is the time driven, without gaps of more than 75 s.
+	// Seconds is the time driven, without the gaps of more than 75 s between two readings.
 	Seconds          float64      `json:"seconds"`
 	States           stateSeconds `json:"seconds_in_state"`
 	Anomalies        []anomaly    `json:"throttle_anomalies"`
@@ -40,8 +40,8 @@ func (s stateSeconds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[int]float64{0: s[0], 1: s[1], 2: s[2], 3: s[3]})
 }
 
-// milliseconds rounds a time in seconds to whole milliseconds, so that a printed sum has few
-// digits.
+// milliseconds rounds a time to whole milliseconds. The parameter and the result are in seconds.
+// The rounding keeps the number of printed digits of a sum small.
 func milliseconds(seconds float64) float64 { return math.Round(seconds*1000) / 1000 }
 
 // anomaly is a time in which the throttle verdict was "anomaly".

@@ -42,9 +42,11 @@ type Fault struct {
 	Seed uint64
 }
 
-// Deviation returns how far, in percent, the sensor with the fault may deviate for some seconds
-// when it is healthy: from the value expected from the sensor that it is compared with, as measured
-// on healthy drives. While a fault changes the readings by less than that, it is not observable.
+// Deviation returns the greatest error, in percentage points, that a healthy sensor of the kind of
+// f.On has for some seconds. For a fault of the throttle plate, these are the sensors of the plate.
+// The error is the difference between the reading and the value that is expected from the sensor
+// with which it is compared. It was measured on healthy drives. While a fault changes the readings
+// by less than Deviation, the fault is not observable.
 func (f Fault) Deviation() float64 {
 	switch {
 	case f.Kind >= StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:

@@ -65,8 +65,9 @@ func (l Login) spreads(err error) bool {
 }
 
 // unreachable returns the error for a listener that cannot be reached because of err. Its text
-// names the listener (what), its address (host) and the flags that select it (flags), and says what
-// to do.
+// names the listener (what) and its address (host), and says what to do. It also names the flags
+// that select the listener (flags), except for a certificate that is not trusted, for which it
+// names the flag --ca.
 func unreachable(what, host, flags string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("no %s answers at %s: is `carstate serve` running? (%s)", what, host, flags)

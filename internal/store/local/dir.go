@@ -255,9 +255,11 @@ func (d *dataDir) checkStoreFormat() error {
 	return nil
 }
 
-// checkStore returns an error if the store lacks its write-ahead log, or if the synced part of its
-// manifest is missing or changed. Pebble would open such a store without some of its records. If
-// the store was not created yet (Ready is not set), checkStore returns nil.
+// checkStore returns an error if the store lacks its write-ahead log, or if the part of the
+// manifest that was synced is cut off or changed. Pebble would open such a store without some of
+// its records. It is no error if the recorded manifest file does not exist: then there is a newer
+// manifest, or Pebble reports that there is none. If the store was not created yet (Ready is not
+// set), checkStore returns nil.
 func (d *dataDir) checkStore(id identity) error {
 	if !id.Ready {
 		return nil

@@ -112,10 +112,13 @@ func TestDiskFull(t *testing.T) {
 	t.Logf("done %d full disks", filled)
 }
 
-// fillDisk runs a workload whose disk is full from the write number at on, then makes room again
-// and checks the data. It returns how many writes the workload tried, and whether the disk was ever
-// full. The error is not nil if the workload hangs, if it fails without a full disk, or if the next
-// start does not find all promised data.
+// fillDisk runs a workload on a disk that becomes full: the write with the number given by the
+// parameter at fails, and so do all later writes. Then it makes room again, closes the engine and
+// simulates a crash, in which unsynced data is kept if at is odd, and lost if at is even. Finally
+// it opens the engine again and checks the data. It returns the number of writes that were tried,
+// and whether any of them found the disk full. The error is not nil if the workload hangs, if it
+// fails without a full disk, if the engine stops storing but Writable returns no error, or if the
+// next start does not find all promised data.
 func fillDisk(
 	ctx context.Context, seed uint64, at int64, folds *[workVehicles][]vehicle.State,
 ) (writes int64, full bool, err error) {

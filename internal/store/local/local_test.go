@@ -71,9 +71,10 @@ func sample(vid string, ms int64, speed float64) vehicle.Sample {
 	return x
 }
 
-// TestRecallKeepsAnswers recalls a partition, so that its owner must take it again, after answers
-// whose states were not stored. It checks that the next owner folds the samples of these answers
-// again, and that the event time of the answers never decreases.
+// TestRecallKeepsAnswers publishes answers whose states are not stored, and then recalls the
+// partition: its owner loses it, and it must be taken again. The test checks that the next owner
+// folds the samples of these answers again, and that the event time of the published answers never
+// decreases.
 func TestRecallKeepsAnswers(t *testing.T) {
 	ctx := testkit.Context(t)
 	e := open(t, Config{})
