@@ -15,7 +15,7 @@ import (
 
 func testReader() *reader { return readers.New().(*reader) }
 
-var anyone = origin{source: &access.Grant{Credential: access.Credential{Vehicles: access.AllVehicles()}},
+var anyone = origin{source: &access.Grant{Vehicles: access.AllVehicles()},
 	latest: testLatest}
 
 func rejectedLines(b *batch) (lines []int) {

@@ -70,7 +70,7 @@ var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 // read takes a large buffer from a pool only when the whole body or its first 4 KiB (headBytes)
 // have arrived, so that slow senders do not occupy these buffers.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) (*batch, error) {
-	paced := &pacedBody{Reader: r.Body, pace: pace{of: http.NewResponseController(w)}}
+	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(w)}
 	if err := paced.begin(time.Now(), h.in.grace); err != nil {
 		return nil, err
 	}
