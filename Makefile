@@ -101,23 +101,21 @@ space := $(subst ,, )
 # tools of the developers, the tests run without the race detector. The flag -vet=off saves a pass
 # over all packages that `make lint` makes in any case.
 FIRST := carstate/cmd/carstate carstate/internal/store/cluster
-.PHONY: test
+GOTEST := go test -json -vet=off $(TESTFLAGS)
+.PHONY: test test-raced test-plain
 test: setup ## install what the tests need, then run all tests; with the race detector where code is concurrent
-	@set -e; for m in $(MODULES); do \
-		cd $(CURDIR)/$$m; \
-		if [ $$m != . ]; then \
-			echo "go test in $$m"; \
-			$(GOTESTSUM) go test -json -vet=off -timeout 10m $(TESTFLAGS) ./...; \
-			continue; \
-		fi; \
-		echo "go test $(UNRACED)"; \
-		$(GOTESTSUM) go test -json -vet=off -timeout 5m $(TESTFLAGS) $(UNRACED:%=./%); \
-		echo "go test of what the race detector would slow down most"; \
-		$(GOTESTSUM) go test -json -vet=off -timeout 5m -run '^Test($(subst $(space),|,$(UNRACEDTESTS)))$$' \
-			$(TESTFLAGS) $(UNRACEDDIRS:%=./%); \
-		echo "go test -race"; \
-		$(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' go test -json -vet=off -race -p 3 -parallel 6 \
-			-timeout 30m $(TESTFLAGS) $(FIRST) $$(go list ./... | grep -vxF $(UNRACED:%=-e carstate/%) $(FIRST:%=-e %)); \
+	@$(MAKE) --no-print-directory -j 2 test-raced test-plain
+
+test-raced:
+	@echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' $(GOTEST) -race -p 3 -parallel 6 \
+		-timeout 30m $(FIRST) $$(go list ./... | grep -vxF $(UNRACED:%=-e carstate/%) $(FIRST:%=-e %))
+
+test-plain:
+	@echo "go test of what the race detector would slow down most"; \
+	$(GOTESTSUM) $(GOTEST) -timeout 5m -run '^Test($(subst $(space),|,$(UNRACEDTESTS)))$$' $(UNRACEDDIRS:%=./%)
+	@echo "go test $(UNRACED)"; $(GOTESTSUM) $(GOTEST) -timeout 5m $(UNRACED:%=./%)
+	@set -e; for m in $(filter-out .,$(MODULES)); do \
+		echo "go test in $$m"; cd $(CURDIR)/$$m; $(GOTESTSUM) $(GOTEST) -timeout 10m ./...; \
 	done
 
 .PHONY: setup
