@@ -103,12 +103,13 @@ space := $(subst ,, )
 FIRST := carstate/cmd/carstate carstate/internal/store/cluster
 GOTEST := go test -json -vet=off $(TESTFLAGS)
 .PHONY: test test-raced test-plain
-test: setup ## install what the tests need, then run all tests; with the race detector where code is concurrent
+test: setup ## install what the tests need, then run all tests; with the race detector where code of the service is concurrent
 	@$(MAKE) --no-print-directory -j 2 test-raced test-plain
 
 test-raced:
-	@echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' $(GOTEST) -race -p 3 -parallel 6 \
-		-timeout 30m $(FIRST) $$(go list ./... | grep -vxF $(UNRACED:%=-e carstate/%) $(FIRST:%=-e %))
+	@set -e; raced=$$(go list ./... | grep -vxF $(UNRACED:%=-e carstate/%) $(FIRST:%=-e %)); \
+	echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' $(GOTEST) -race -p 3 -parallel 6 \
+		-timeout 30m $(FIRST) $$raced
 
 test-plain:
 	@echo "go test of what the race detector would slow down most"; \

@@ -40,7 +40,7 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	defer e.putMu.RUnlock()
 	switch {
 	case e.put == nil:
-	case t.s.restored.Load():
+	case t.s.restored.Load() != 0:
 		e.putUnlessOlder(id, state)
 	default:
 		e.put(id, state)
@@ -174,7 +174,7 @@ func (e *Engine) putRecord(r store.Record) {
 		}
 	}
 	if p.taken != nil && s.Time != 0 {
-		p.restored.Store(true)
+		p.restored.CompareAndSwap(0, r.Seq)
 	}
 	e.putMu.Lock()
 	defer e.putMu.Unlock()

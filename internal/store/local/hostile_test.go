@@ -170,6 +170,30 @@ func TestRestoreBehindAnswer(t *testing.T) {
 	}
 }
 
+// TestRestoreBesideStateFromFuture stores a state from the future, which the partition's owner then
+// replaces by an older one, while a restore stores states of other vehicles. The owner's commits
+// must not be refused, because the restore has stored no newer state of that vehicle.
+func TestRestoreBesideStateFromFuture(t *testing.T) {
+	ctx := testkit.Context(t)
+	e, _ := openWithAnswers(t)
+	p := take(ctx, t, e, 0)
+	commit := func(ms int64) error {
+		t.Helper()
+		put(ctx, t, e, sample("car", ms, 50))
+		seq, samples, err := p.Next(ctx)
+		testkit.NoError(t, err)
+		state := vehicle.Observe(vehicle.State{}, samples[0])
+		return p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"car": &state})
+	}
+	testkit.NoError(t, commit(9_000_000))
+	for range 3 {
+		restoreState(ctx, t, e, 10_000) // of the vehicle v
+		if err := commit(6000); err != nil {
+			t.Errorf("Commit of a state older than one from the future: %v", err)
+		}
+	}
+}
+
 // TestRestoreNewerThanFolded restores a state that is newer than the one that the partition's owner
 // has in memory. It checks that the owner's next commit does not replace the restored state, that a
 // late sample does not become the answer, and that the owner must take the partition again.

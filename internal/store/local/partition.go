@@ -55,10 +55,11 @@ type partitionState struct {
 	// it.
 	unmerged map[vehicle.ID]struct{}
 
-	// restored is set once a restore has stored a state after the last Take. The owner may have an
-	// older state of the same vehicle in memory, for example because the vehicle sends a backlog.
-	// The owner must neither store nor publish this older state, but must take the partition again.
-	restored atomic.Bool
+	// restored is the sequence in STATES of the first state that a restore has stored after the last
+	// Take, or 0. The owner may have an older state of the same vehicle in memory, for example
+	// because the vehicle sends a backlog. The owner must neither store nor publish this older
+	// state, but must take the partition again.
+	restored atomic.Uint64
 }
 
 // loadPartitions reads the last sequence of each partition's telemetry, and its cursor.
@@ -144,7 +145,7 @@ func (e *Engine) Take(
 			return store.ErrHeld
 		}
 		s.fence()
-		s.restored.Store(false)
+		s.restored.Store(0)
 		t.next, s.taken, s.owner = s.cursor.Load()+1, t, owner
 		s.resetQueue(true)
 		return nil
@@ -274,35 +275,38 @@ func (t *Partition) load(
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		s, ok, err := t.s.storedState(id)
+		s, seq, err := t.s.storedState(id)
 		if err != nil {
 			return err
 		}
-		if ok {
+		if seq != 0 {
 			put(first+i, s)
 		}
 	}
 	return nil
 }
 
-// storedState returns the stored state of a vehicle. If there is none, ok is false.
-func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, ok bool, err error) {
+// storedState returns the stored state of a vehicle, and the sequence of its record in STATES. If
+// there is none, seq is 0.
+func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, seq uint64, err error) {
 	r, err := s.e.own().last(s.e.keyOf(letters[codec.States], codec.StateSubject(s.number, id)))
 	if err != nil || r.Seq == 0 || codec.IsMarker(r.Body) {
-		return is, false, err
+		return is, 0, err
 	}
 	is, err = codec.DecodeState(r.Body)
-	return is, true, s.e.readError(err)
+	return is, r.Seq, s.e.readError(err)
 }
 
 // restoredNewer reports whether a restore has stored a newer state of a vehicle than state, which
-// the owner has in memory.
+// the owner has in memory. A state that was stored before the restore is no reason to take the
+// partition again, even if it is newer: the owner replaces a state from the future by an older one.
 func (s *partitionState) restoredNewer(id vehicle.ID, state *vehicle.State) (bool, error) {
-	if !s.restored.Load() {
+	first := s.restored.Load()
+	if first == 0 {
 		return false, nil
 	}
-	stored, ok, err := s.storedState(id)
-	return ok && state.Time < stored.Time, err
+	stored, seq, err := s.storedState(id)
+	return seq >= first && state.Time < stored.Time, err
 }
 
 // Next implements [store.Partition]: it waits for the next group of samples that is not folded yet.
