@@ -61,8 +61,8 @@ func (f *folding) fits(samples []vehicle.Sample) bool {
 	return len(f.touched)+len(added) <= f.maxTouched
 }
 
-// load puts the states of the samples' vehicles into the map touched, unless they are there
-// already. It takes them from memory or, if they are not in memory, from the store. It returns how
+// load puts the states of the samples' vehicles, at most [store.MaxLoad], into the map touched, unless
+// they are there already. It takes them from memory or, if they are not in memory, from the store. It returns how
 // many states it looked up in the store. If a state cannot be read, it returns 0 and the error, and
 // removes from touched the vehicles whose states are not in memory.
 func (f *folding) load(ctx context.Context, part store.Partition, samples []vehicle.Sample) (read int, err error) {
@@ -81,16 +81,16 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 			ids, misses = append(ids, id), append(misses, t)
 		}
 	}
-	for first := 0; first < len(ids); first += store.MaxLoad {
-		some := misses[first:min(first+store.MaxLoad, len(ids))]
-		if err := part.Load(ctx, ids[first:first+len(some)], func(i int, s vehicle.State) { some[i].state = s }); err != nil {
-			// Remove the vehicles whose states were not read. Otherwise their zero states would
-			// look as if these vehicles had never reported.
-			for _, id := range ids {
-				delete(f.touched, id)
-			}
-			return 0, err
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	if err := part.Load(ctx, ids, func(i int, s vehicle.State) { misses[i].state = s }); err != nil {
+		// Remove the vehicles whose states were not read. Otherwise their zero states would look as
+		// if these vehicles had never reported.
+		for _, id := range ids {
+			delete(f.touched, id)
 		}
+		return 0, err
 	}
 	return len(ids), nil
 }

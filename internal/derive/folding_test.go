@@ -556,10 +556,9 @@ func BenchmarkCacheMemory(b *testing.B) {
 	}
 }
 
-// TestLoadsInParts checks that states that are not in memory are loaded in parts of at most
-// store.MaxLoad states.
-func TestLoadsInParts(t *testing.T) {
-	const n = 2*store.MaxLoad + 10
+// TestLoad_Once checks that states that are not in memory are loaded at once, each for its vehicle.
+func TestLoad_Once(t *testing.T) {
+	const n = store.MaxLoad
 	part, f := new(script), newFolding((*vehicle.State).Fold, n, 1)
 	part.stored = make(map[vehicle.ID]vehicle.State)
 	var samples []vehicle.Sample
@@ -570,7 +569,7 @@ func TestLoadsInParts(t *testing.T) {
 			part.stored[x.Vehicle] = vehicle.Observe(vehicle.State{}, x)
 		}
 	}
-	want := []int{store.MaxLoad, store.MaxLoad, 10}
+	want := []int{n}
 	if read := fold(t, f, part, 1, samples...); read != n || !slices.Equal(part.loads, want) {
 		t.Errorf("%d states read in loads of %v, want %d in loads of %v", read, part.loads, n, want)
 	}

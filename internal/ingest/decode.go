@@ -107,7 +107,7 @@ func (d *Decoder) members(wrong *refusal, f func(name []byte) error) error {
 		return syntax(err)
 	}
 	for d.json.PeekKind() != jsontext.KindEndObject {
-		name, err := d.text(errNotObject)
+		name, err := d.text(nil)
 		if err != nil {
 			return err
 		}
@@ -174,10 +174,13 @@ func (d *Decoder) time(latest vehicle.UnixMilli) (vehicle.UnixMilli, error) {
 
 // text reads a JSON string. The result is valid only until the next read. If the next value is not
 // a string, it returns the given refusal, wrong. If the JSON is invalid, it returns a *refusal that
-// says so.
+// says so. If wrong is nil, the next value must be the name of a member: only a string is valid JSON
+// there.
 func (d *Decoder) text(wrong *refusal) ([]byte, error) {
-	if err := d.expect(jsontext.KindString, wrong); err != nil {
-		return nil, err
+	if wrong != nil {
+		if err := d.expect(jsontext.KindString, wrong); err != nil {
+			return nil, err
+		}
 	}
 	raw, err := d.json.ReadValue()
 	if err != nil {

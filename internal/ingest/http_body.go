@@ -76,7 +76,10 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 	}
 	text := &limited{paced, MaxBody}
 	head := heads.Get().(*bufio.Reader)
-	defer heads.Put(head)
+	defer func() {
+		head.Reset(nil) // otherwise the pool would keep the request and its key
+		heads.Put(head)
+	}()
 	head.Reset(text)
 	_, err := head.Peek(headBytes)
 	whole := err == io.EOF

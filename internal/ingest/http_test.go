@@ -215,12 +215,14 @@ func TestHTTPRefuses(t *testing.T) {
 		{body: good + "\n" + strings.Repeat("x", MaxSample+1), status: 413,
 			answer: `{"error":"a sample is larger than 64 KiB"}`},
 	} {
-		before, counted := g.Seen(), f.metric(t, MetricRefused)
+		before, all := g.Seen(), f.metric(t, MetricRefused)
+		counted := f.metric(t, MetricRefused, "reason", r.reason)
 		r.send(t, url, f.key)
 		if r.reason == "" {
 			continue
 		}
-		f.wantMetric(t, counted+1, MetricRefused)
+		f.wantMetric(t, all+1, MetricRefused)
+		f.wantMetric(t, counted+1, MetricRefused, "reason", r.reason)
 		s := g.Seen()
 		if s.Reason.String() != r.reason || s.Text == "" || s.Refused[s.Reason] != before.Refused[s.Reason]+1 {
 			t.Errorf("%d %s: got the last refusal %v: %q, %d of them; want one more of %s", r.status, r.header,

@@ -19,7 +19,7 @@ import (
 const (
 	maxPacket      = 1 << 20          // bytes of a packet
 	connectTimeout = 10 * time.Second // from accepting a connection to its CONNECT, TLS included
-	writeTimeout   = 10 * time.Second // for one packet to a client; such packets are small
+	writeTimeout   = 10 * time.Second // for one write to a client, of at most a few KiB
 	maxKeepAlive   = 600              // seconds; a connection may be silent for 1.5 times as long
 	receiveMaximum = 128              // unacknowledged messages of a client
 	maxAliases     = 64               // topic aliases of a connection, up to 300 bytes each
@@ -56,9 +56,9 @@ type conn struct {
 	publish func(first byte, body []byte) error
 	silence time.Duration // how long the client may send nothing; set at the login
 
-	writeUntil atomic.Int64    // the deadline for writing, in Unix nanoseconds
-	greeted    atomic.Bool     // something was sent to the client
-	open       context.Context // ends with the connection, to wake goroutines that wait for memory
+	writeUntil atomic.Pointer[time.Time] // the deadline for writing; nil before the first write
+	greeted    atomic.Bool               // something was sent to the client
+	open       context.Context           // ends with the connection, to wake goroutines that wait for memory
 	end        context.CancelFunc
 }
 
@@ -326,8 +326,9 @@ func (c *conn) pause(d time.Duration) bool {
 }
 
 // Write sends p to the client within writeTimeout, or up to deadlineStep more, so that a client
-// that does not read cannot block the goroutine that acknowledges. An error ends the connection,
-// because a packet that was sent only in part cannot be completed later.
+// that does not read cannot block the goroutine that acknowledges. A later write by another
+// goroutine extends the limit of a write in progress. An error ends the connection, because a packet
+// that was sent only in part cannot be completed later.
 func (c *conn) Write(p []byte) (int, error) {
 	// If another client takes over the session of this client before this client got a CONNACK, the
 	// library would send a DISCONNECT as the first packet, which MQTT forbids (MQTT-3.14.0-1).
@@ -335,12 +336,13 @@ func (c *conn) Write(p []byte) (int, error) {
 		_ = c.Close()
 		return 0, net.ErrClosed
 	}
-	if due := time.Now().Add(writeTimeout); due.UnixNano() > c.writeUntil.Load() {
+	// The times are compared by the monotonic clock, by which the deadline expires, too.
+	if due, until := time.Now().Add(writeTimeout), c.writeUntil.Load(); until == nil || due.After(*until) {
 		due = due.Add(deadlineStep)
 		if err := c.SetWriteDeadline(due); err != nil {
 			return 0, err
 		}
-		c.writeUntil.Store(due.UnixNano())
+		c.writeUntil.Store(&due)
 	}
 	n, err := c.Conn.Write(p)
 	if err != nil {

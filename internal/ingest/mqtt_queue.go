@@ -136,12 +136,27 @@ func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
 		}
 		ack.PacketID, ack.ReasonCode, ack.Properties.ReasonString = p.id, p.refusal.Code, reason
 		_ = ack.PubackEncode(&acks) // it never fails
+		if acks.Len() >= acksBytes {
+			sendAcks(cl, &acks)
+		}
 	}
-	if acks.Len() > 0 {
-		// If this fails because the client has gone, the client will send the messages again.
-		_, _ = cl.Net.Conn.Write(acks.Bytes())
-	}
+	sendAcks(cl, &acks)
 	return true
+}
+
+// acksBytes is the number of bytes from which PUBACKs are sent, to limit the memory that they use.
+const acksBytes = 4 << 10
+
+// sendAcks sends the PUBACKs in acks, and empties acks. If that fails because the client has gone,
+// the client will send the messages again.
+func sendAcks(cl *mqtt.Client, acks *bytes.Buffer) {
+	if acks.Len() == 0 {
+		return
+	}
+	cl.Lock() // the library locks it while it writes
+	defer cl.Unlock()
+	_, _ = cl.Net.Conn.Write(acks.Bytes())
+	acks.Reset()
 }
 
 // storeLimit is a context in which messages are stored.

@@ -73,8 +73,9 @@ const (
 	// samples of a vehicle wait to be folded, the vehicle's state is then stored once after all
 	// these samples, and not once after every few samples.
 	MaxStates = 16 * BatchStates
-	// MaxLoad is the maximum number of vehicles whose states one [Partition.Load] reads.
-	MaxLoad = MaxBatch - 1
+	// MaxLoad is the maximum number of vehicles whose states one [Partition.Load] reads: those of the
+	// samples that one [Partition.Next] returns.
+	MaxLoad = BatchStates
 
 	// requestTimeout is the time limit of an ordinary request to the engine.
 	requestTimeout = 5 * time.Second
