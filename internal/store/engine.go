@@ -144,6 +144,11 @@ type Engine interface {
 	// such as the tombstone of a forgotten vehicle. Once Fence has returned, only a node that has
 	// received that record can take the partition.
 	Fence(ctx context.Context, p int, seq uint64) error
+	// AwaitTombstones waits until this process has received every tombstone that is stored now, and
+	// then returns nil. It returns an error if the engine has failed, if the tombstones that this
+	// process has received are of another stream SOURCES than the present one ([ErrReplaced]), or
+	// if ctx ends first.
+	AwaitTombstones(ctx context.Context) error
 	// FollowStates calls put with the stored state of each vehicle and then with every change,
 	// until the context ends; then it returns nil. A zero state means that the vehicle was
 	// forgotten. The function put must neither change the state nor keep the pointer. FollowStates

@@ -623,11 +623,7 @@ func (r *restore) compare(ctx context.Context, rec Record) comparison {
 		// delivered the tombstone yet.
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		end, err := e.End(ctx, codec.Sources)
-		if err == nil {
-			err = r.k.srcFeed.Wait(ctx, end.Last)
-		}
-		if err != nil || r.forgotten(id, s) {
+		if err := e.AwaitTombstones(ctx); err != nil || r.forgotten(id, s) {
 			return comparison{forgotten: true, err: err}
 		}
 	} else if is.Seq != 0 {

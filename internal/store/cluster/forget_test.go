@@ -148,7 +148,7 @@ func TestForgetWithoutStoredState(t *testing.T) {
 // TestTakeAfterSourcesReplaced deletes and re-creates SOURCES, so the tombstones to which cursors
 // refer are lost. A node that has read the new stream must fold without waiting for records that
 // will never arrive. A node that has read only the old stream, or knows that its tables are out of
-// date, must fold nothing.
+// date, must fold nothing, and AwaitTombstones must return an error.
 func TestTakeAfterSourcesReplaced(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
@@ -214,6 +214,9 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 		if err := take(); err != nil {
 			t.Errorf("of a tombstone that is there: %v", err)
 		}
+		if err := e.AwaitTombstones(ctx); err != nil {
+			t.Errorf("waiting for the tombstones that are there: %v", err)
+		}
 		stop()
 	}
 
@@ -225,9 +228,21 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 	if err := take(); !errors.Is(err, store.ErrReplaced) {
 		t.Errorf("a node that has not seen the tombstone takes the partition: %v", err)
 	}
+	if err := e.AwaitTombstones(ctx); !errors.Is(err, store.ErrReplaced) {
+		t.Errorf("waiting for tombstones of a stream that was not read: got %v, want %v", err, store.ErrReplaced)
+	}
+	store.NewRecordStore(e, store.Config{}, new(access.Tables)) // its feed never delivers anything
+	short, cancelShort := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancelShort()
+	if err := e.AwaitTombstones(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("waiting for tombstones that do not come: got %v, want %v", err, context.DeadlineExceeded)
+	}
 	defer follow()()
 	e.fail(store.ErrReplaced)
 	if err := take(); !errors.Is(err, store.ErrReplaced) {
 		t.Errorf("a node whose tables are of the past takes a partition: %v", err)
+	}
+	if err := e.AwaitTombstones(ctx); !errors.Is(err, store.ErrReplaced) {
+		t.Errorf("waiting for tombstones after a failure: got %v, want %v", err, store.ErrReplaced)
 	}
 }

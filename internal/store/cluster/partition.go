@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -502,6 +503,12 @@ func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) err
 		return fmt.Errorf("%w: this node's tombstones are of another stream %s", store.ErrReplaced, codec.Sources)
 	}
 	return nil
+}
+
+// AwaitTombstones implements [store.Engine]: it waits until this node has applied every tombstone
+// that is stored now.
+func (e *Engine) AwaitTombstones(ctx context.Context) error {
+	return e.awaitTombstone(ctx, math.MaxUint64, 0)
 }
 
 // recall handles r, a record that the feed of STATES has delivered. It has an effect only if r is

@@ -126,6 +126,10 @@ func (e *Engine) awaitFolded(ctx context.Context) bool {
 // received the state.
 func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
 
+// AwaitTombstones implements [store.Engine]. It returns at once, because a feed applies each new
+// record of SOURCES before [Engine.Store] returns; if it cannot, the engine fails.
+func (e *Engine) AwaitTombstones(context.Context) error { return e.Alive() }
+
 // loadAnswers passes the stored verdicts of every vehicle, except forgotten ones, to answers. The
 // calls of Put are concurrent.
 func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
