@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -31,7 +30,7 @@ const (
 	// A batch of a restore is complete when it has batchRecords records or at least batchBytes
 	// bytes. batchWriters is the maximum number of batches of one kind that a restore stores at a
 	// time. A node can store only a limited number of batches at a time, and folding needs most of
-	// them.
+	// them. One further batch of the kind is in memory while it is collected.
 	batchRecords = 500
 	batchBytes   = 4 << 20
 	batchWriters = 2
@@ -172,14 +171,14 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	// Restore all other records in the order of the file, and the numerous kinds in batches.
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	queues := make(map[string]chan Record)
+	queues := make(map[string]*batchQueue)
 	var storing sync.WaitGroup
 	for kind := range inBatches {
-		queue := make(chan Record, batchRecords)
+		queue := &batchQueue{complete: make(chan []Record)}
 		queues[kind] = queue
 		for range batchWriters {
 			storing.Go(func() {
-				for batch := range batches(queue) {
+				for batch := range queue.complete {
 					if err := r.restoreBatch(ctx, kind, batch); err != nil {
 						fail(err)
 					}
@@ -194,12 +193,7 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 		if queue := queues[kind]; queue != nil {
 			rec.Sealed = bytes.Clone(rec.Sealed)
 			rec.Body = bodyOf(Write{Record: rec.Sealed})
-			select {
-			case queue <- rec:
-				return nil
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+			return queue.add(ctx, rec)
 		}
 		if err := r.restoreRecord(ctx, rec, kind); err != nil {
 			return fmt.Errorf("cannot restore a record of kind %s: %w", kind, err)
@@ -208,7 +202,8 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 		return nil
 	})
 	for _, queue := range queues {
-		close(queue)
+		err = cmp.Or(err, queue.flush(ctx))
+		close(queue.complete)
 	}
 	storing.Wait()
 	if err == nil {
@@ -231,27 +226,34 @@ const fenceWithin = 30 * time.Second
 // inBatches maps the kinds of records that a restore stores in batches to their streams.
 var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
 
-// batches yields the records of a channel in batches, until the channel is closed. It waits for the
-// first record of each batch, and adds records that it can receive without waiting, until the batch
-// is complete.
-func batches(records <-chan Record) iter.Seq[[]Record] {
-	return func(yield func([]Record) bool) {
-		for r := range records {
-			batch, size := []Record{r}, len(r.Sealed)
-			for full := false; !full && len(batch) < batchRecords && size < batchBytes; {
-				select {
-				case r, ok := <-records:
-					if full = !ok; ok {
-						batch, size = append(batch, r), size+len(r.Sealed)
-					}
-				default:
-					full = true
-				}
-			}
-			if !yield(batch) {
-				return
-			}
-		}
+// batchQueue collects records of one kind into batches. It holds at most one batch, and passes each
+// to a goroutine that stores it.
+type batchQueue struct {
+	complete chan []Record // unbuffered, so that no complete batches wait in memory
+	batch    []Record      // the batch that is being collected
+	size     int           // bytes of the sealed records in batch
+}
+
+// add adds a record to the batch. If the batch is then complete, add passes it on.
+func (q *batchQueue) add(ctx context.Context, rec Record) error {
+	q.batch, q.size = append(q.batch, rec), q.size+len(rec.Sealed)
+	if len(q.batch) < batchRecords && q.size < batchBytes {
+		return nil
+	}
+	return q.flush(ctx)
+}
+
+// flush passes on the batch, even if it is incomplete. If ctx ends first, it returns the cause.
+func (q *batchQueue) flush(ctx context.Context) error {
+	if len(q.batch) == 0 {
+		return nil
+	}
+	select {
+	case q.complete <- q.batch:
+		q.batch, q.size = nil, 0
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -548,9 +550,14 @@ func (r *restore) restoreMissing(ctx context.Context, kind string, batch []Recor
 // restoreStates stores the states of a batch, except those that are not newer than the stored state
 // and those of forgotten vehicles. Each state is stored in the partition that its vehicle has in
 // this installation. If a stored state changes between the comparison and the write, restoreStates
-// compares the batch again.
+// compares and stores each half of the batch by itself. So a vehicle whose stored state changes
+// again and again does not prevent the other states from being stored.
 func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
-	for len(batch) > 0 {
+	for waiting := [][]Record{batch}; len(waiting) > 0; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		batch, waiting = waiting[0], waiting[1:]
 		compared := make([]comparison, len(batch))
 		var looking sync.WaitGroup
 		for n := range min(batchReaders, len(batch)) {
@@ -581,15 +588,18 @@ func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 			}
 		}
 		err := storeBatch(ctx, r.k.engine, r.k.config.Patience.Store, codec.States, writes)
-		if errors.Is(err, ErrConflict) {
-			continue // a vehicle has reported or was forgotten
+		if errors.Is(err, ErrConflict) { // a vehicle has reported or was forgotten
+			waiting = slices.AppendSeq(waiting, slices.Chunk(batch, (len(batch)+1)/2))
+			continue
 		}
 		if err != nil {
 			return err
 		}
 		counts.Restored = len(writes)
 		r.count("state", counts)
-		batch = again
+		if len(again) > 0 {
+			waiting = append(waiting, again)
+		}
 	}
 	return nil
 }
