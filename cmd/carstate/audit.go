@@ -19,7 +19,7 @@ type auditCommand struct {
 	Action string `placeholder:"ACTION" help:"Only this action, such as token.issue, or all actions of a kind, such as token."`
 	Since  string `placeholder:"TIME" help:"Only events since then: a day such as 2026-11-20 (UTC), a time such as 2026-11-20T12:00:00Z, ${more_since}"`
 	Until  string `placeholder:"TIME" help:"Only events until then; a day is included."`
-	VID    string `name:"vid" placeholder:"VID" help:"Only events about this vehicle. The audit does not name vehicles: the search uses a hash of the vid. An event lists at most 20 vehicles; the command counts the events that name more."`
+	VID    string `name:"vid" placeholder:"VID" help:"Only events about this vehicle. ${more_vid}"`
 	Limit  *int   `placeholder:"N" help:"Maximum number of events (100); 0 for all."`
 }
 
