@@ -147,7 +147,7 @@ darwin: ## run go vet for macOS, tests included
 	GOOS=darwin CGO_ENABLED=0 go vet ./...
 
 .PHONY: screens
-screens: ## take the screenshots in docs/screens again, in Chromium; takes some minutes
+screens: setup ## take the screenshots in docs/screens again, in Chromium; takes some minutes
 	go test ./cmd/carstate -run '^TestConsole(Looks|ScreensOfTheDemo)$$' -count=1 -timeout 30m -screens
 	go test ./internal/query -run '^Test(PageInABrowser|ReferenceInABrowser)$$' -count=1 -screens
 
