@@ -113,12 +113,13 @@ func TestDiskFull(t *testing.T) {
 }
 
 // fillDisk runs a workload on a disk that becomes full: the write with the number given by the
-// parameter at fails, and so do all later writes. Then it makes room again, closes the engine and
-// simulates a crash, in which unsynced data is kept if at is odd, and lost if at is even. Finally
-// it opens the engine again and checks the data. It returns the number of writes that were tried,
-// and whether any of them found the disk full. The error is not nil if the workload hangs, if it
-// fails without a full disk, if the engine stops storing but Writable returns no error, or if the
-// next start does not find all promised data.
+// parameter at fails, and so do all later writes, until the workload has ended or waits for room.
+// Then fillDisk makes room again, closes the engine and simulates a crash, in which unsynced data
+// is kept if at is odd, and lost if at is even. Finally it opens the engine again and checks the
+// data. It returns the number of writes that were tried, and whether any of them found the disk
+// full. The error is not nil if the workload hangs, if it fails without a full disk, if the engine
+// stops storing but Writable returns no error, or if the next start does not find all promised
+// data.
 func fillDisk(
 	ctx context.Context, seed uint64, at int64, folds *[workVehicles][]vehicle.State,
 ) (writes int64, full bool, err error) {
@@ -139,19 +140,31 @@ func fillDisk(
 		defer stop()
 		ended := make(chan error, 1)
 		go func() { ended <- w.run(working) }()
-		select {
-		case err = <-ended:
-		case <-w.e.writesFailed.Done():
-			if w.e.Writable() == nil {
-				return 0, true, fmt.Errorf("it stores nothing and does not say so")
-			}
-			stop()
+		limit, stalled := time.After(30*time.Second), time.NewTicker(2*time.Second)
+		defer stalled.Stop()
+	working:
+		for {
 			select {
-			case <-ended:
-			case <-time.After(time.Second): // a reader may wait for a lock that the halted write holds
+			case err = <-ended:
+				break working
+			case <-w.e.writesFailed.Done():
+				if w.e.Writable() == nil {
+					return 0, true, fmt.Errorf("it stores nothing and does not say so")
+				}
+				stop()
+				select {
+				case <-ended:
+				case <-time.After(time.Second): // a reader may wait for a lock that the halted write holds
+				}
+				break working
+			case <-stalled.C:
+				// While only tables cannot be written, writers wait for room.
+				if errors.Is(w.e.Writable(), errTablesFailing) {
+					room.Store(true)
+				}
+			case <-limit:
+				return 0, true, fmt.Errorf("the workload hangs")
 			}
-		case <-time.After(30 * time.Second):
-			return 0, true, fmt.Errorf("the workload hangs")
 		}
 	}
 	if err != nil && !refused.Load() {
