@@ -63,14 +63,6 @@ func (s *Server) tokenRequest(in wire.TokenRequest) (access.Request, error) {
 // so that "all" must be given explicitly.
 var errVehiclesMissing = ops.Refuse(http.StatusBadRequest, `vehicles are missing: "all", or a list of vids`)
 
-func (s *Server) listTokens(*http.Request, nothing) (wire.TokenList, error) {
-	return wire.TokenList{Tokens: s.ops.Tokens()}, nil
-}
-
-func (s *Server) showToken(r *http.Request, _ nothing) (ops.TokenRecord, error) {
-	return s.ops.Token(r.PathValue("name"))
-}
-
 func (s *Server) grantToken(r *http.Request, in wire.GrantRequest) (ops.TokenSummary, error) {
 	c, err := s.ops.GrantToken(r.Context(), caller(r), r.PathValue("name"), in.Add, in.Remove)
 	return s.ops.TokenSummary(c), err
@@ -130,21 +122,9 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.Rate.String(), Strict: c.Strict}, err
 }
 
-func (s *Server) listSources(*http.Request, nothing) (wire.SourceList, error) {
-	return wire.SourceList{Sources: s.ops.Sources()}, nil
-}
-
-func (s *Server) showSource(r *http.Request, _ nothing) (ops.SourceRecord, error) {
-	return s.ops.Source(r.PathValue("name"))
-}
-
 func (s *Server) addOperator(r *http.Request, in wire.OperatorRequest) (wire.OperatorKey, error) {
 	c, key, err := s.ops.Create(r.Context(), caller(r), access.Request{Kind: access.OperatorKind, Name: in.Name})
 	return wire.OperatorKey{Name: c.Name, Key: key}, err
-}
-
-func (s *Server) listOperators(*http.Request, nothing) (wire.OperatorList, error) {
-	return wire.OperatorList{Operators: s.ops.Operators()}, nil
 }
 
 func (s *Server) rotateOperator(r *http.Request, _ nothing) (wire.OperatorKey, error) {
@@ -155,6 +135,34 @@ func (s *Server) rotateOperator(r *http.Request, _ nothing) (wire.OperatorKey, e
 func (s *Server) rotateAdminKey(r *http.Request, _ nothing) (wire.RotatedAdminKey, error) {
 	file, err := s.ops.RotateAdminKey(r.Context(), caller(r))
 	return wire.RotatedAdminKey{File: file}, err
+}
+
+// list returns the function of the API call that lists the credentials of the given kind. The function
+// show makes the entry of one credential, and the function body makes the response body.
+func list[Entry, Out any](
+	s *Server, kind access.Kind, show func(access.Credential) Entry, body func([]Entry) Out,
+) func(*http.Request, nothing) (Out, error) {
+	return func(*http.Request, nothing) (Out, error) {
+		entries := []Entry{}
+		for _, g := range s.ops.Credentials(kind) {
+			entries = append(entries, show(g.Credential))
+		}
+		return body(entries), nil
+	}
+}
+
+// show returns the function of the API call that answers with the description of one credential of the
+// given kind, which the function record makes.
+func show[Out any](
+	s *Server, kind access.Kind, record func(access.Credential) Out,
+) func(*http.Request, nothing) (Out, error) {
+	return func(r *http.Request, _ nothing) (out Out, err error) {
+		g, err := s.ops.Credential(kind, r.PathValue("name"))
+		if err != nil {
+			return out, err
+		}
+		return record(g.Credential), nil
+	}
 }
 
 // rotate returns the function of the API call that gives a credential of the given kind a new

@@ -37,11 +37,12 @@ func (s *Server) probes() *http.ServeMux {
 // nil, the other paths are not found.
 func (s *Server) addCalls(mux *http.ServeMux) {
 	mux.Handle("/v1/tokens", methods{
-		"GET":  call(s, "token.list", http.StatusOK, s.listTokens),
+		"GET": call(s, "token.list", http.StatusOK, list(s, access.TokenKind, s.ops.TokenSummary,
+			func(all []ops.TokenSummary) wire.TokenList { return wire.TokenList{Tokens: all} })),
 		"POST": call(s, "token.issue", http.StatusCreated, s.issueToken),
 	})
 	mux.Handle("/v1/tokens/{name}", methods{
-		"GET":   call(s, "token.show", http.StatusOK, s.showToken),
+		"GET":   call(s, "token.show", http.StatusOK, show(s, access.TokenKind, s.ops.TokenRecord)),
 		"PATCH": call(s, "token.change", http.StatusOK, s.changeToken),
 	})
 	mux.Handle("/v1/tokens/{name}/revoke", methods{
@@ -53,11 +54,12 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 	})
 
 	mux.Handle("/v1/sources", methods{
-		"GET":  call(s, "source.list", http.StatusOK, s.listSources),
+		"GET": call(s, "source.list", http.StatusOK, list(s, access.SourceKind, s.ops.SourceSummary,
+			func(all []ops.SourceSummary) wire.SourceList { return wire.SourceList{Sources: all} })),
 		"POST": call(s, "source.add", http.StatusCreated, s.addSource),
 	})
 	mux.Handle("/v1/sources/{name}", methods{
-		"GET":    call(s, "source.show", http.StatusOK, s.showSource),
+		"GET":    call(s, "source.show", http.StatusOK, show(s, access.SourceKind, s.ops.SourceRecord)),
 		"PATCH":  call(s, "source.change", http.StatusOK, s.changeSource),
 		"DELETE": call(s, "source.remove", http.StatusOK, end(s, access.SourceKind, s.ops.SourceSummary)),
 	})
@@ -66,7 +68,8 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 	})
 
 	mux.Handle("/v1/operators", methods{
-		"GET":  call(s, "operator.list", http.StatusOK, s.listOperators),
+		"GET": call(s, "operator.list", http.StatusOK, list(s, access.OperatorKind, s.ops.OperatorSummary,
+			func(all []ops.OperatorSummary) wire.OperatorList { return wire.OperatorList{Operators: all} })),
 		"POST": call(s, "operator.add", http.StatusCreated, s.addOperator),
 	})
 	mux.Handle("/v1/operators/{name}", methods{

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"carstate/internal/access"
 	"carstate/internal/admin/wire"
 	"carstate/internal/ops"
 )
@@ -15,7 +16,8 @@ import (
 // known is nil. If the audit cannot be read, showStatus returns an error.
 func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	status := wire.Status{
-		Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Operators()), NewerRecords: []string{},
+		Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Credentials(access.OperatorKind)),
+		NewerRecords: []string{},
 	}
 	if s.cfg.Ready != nil {
 		if err := s.cfg.Ready(); err != nil {

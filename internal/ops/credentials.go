@@ -206,6 +206,24 @@ func (p *Operations) update(
 	return c, err
 }
 
+// Credentials returns all tokens, oldest first, or the sources or the operators that were not removed,
+// sorted by name.
+func (p *Operations) Credentials(kind access.Kind) []*access.Grant {
+	if kind.Policy().Listed {
+		return p.cfg.Tables.Of(kind).All()
+	}
+	return p.cfg.Tables.Of(kind).List()
+}
+
+// Credential returns one credential. It returns a revoked token, too, and a removed source or operator
+// until its name is used again. If there is no credential of this name, the error is a [Refusal].
+func (p *Operations) Credential(kind access.Kind, name string) (*access.Grant, error) {
+	if g, ok := p.cfg.Tables.Of(kind).Get(name); ok {
+		return g, nil
+	}
+	return nil, noRecord(kind.Policy().Noun)
+}
+
 // Holder returns the holder of a credential: the developer of a token, even of a revoked one, or
 // the name of a source or an operator. If there is no such credential, or if it is a removed source
 // or operator, ok is false.

@@ -38,25 +38,6 @@ type TokenUsage struct {
 	Last30Days CallCounts `json:"last_30_days"` // including today
 }
 
-// Tokens returns all tokens, oldest first.
-func (p *Operations) Tokens() []TokenSummary {
-	all := []TokenSummary{}
-	for _, g := range p.cfg.Tables.Tokens.All() {
-		all = append(all, p.TokenSummary(g.Credential))
-	}
-	return all
-}
-
-// Token returns one token, even a revoked one. If there is no token with this ID, the error is a
-// [Refusal].
-func (p *Operations) Token(id string) (TokenRecord, error) {
-	g, ok := p.cfg.Tables.Tokens.Get(id)
-	if !ok {
-		return TokenRecord{}, noRecord("token")
-	}
-	return p.tokenRecord(g.Credential), nil
-}
-
 // TokensThatSee returns the valid tokens whose grant covers a vehicle, except sandbox tokens,
 // oldest first. The parameter most is the maximum length of the list. The result more is the number
 // of tokens that were left out because of this maximum.
@@ -68,7 +49,7 @@ func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord,
 		case len(list) == most:
 			more++
 		default:
-			list = append(list, p.tokenRecord(g.Credential))
+			list = append(list, p.TokenRecord(g.Credential))
 		}
 	}
 	return list, more
@@ -94,7 +75,9 @@ func (p *Operations) TokenSummary(t access.Credential) TokenSummary {
 	return s
 }
 
-func (p *Operations) tokenRecord(t access.Credential) TokenRecord {
+// TokenRecord returns the complete description of a token, from its record t and from the usage that
+// this node knows.
+func (p *Operations) TokenRecord(t access.Credential) TokenRecord {
 	now := p.cfg.Now()
 	used := p.cfg.Tables.Tokens.Usage(t.Name, now)
 	r := TokenRecord{
@@ -146,25 +129,6 @@ type SourceRecord struct {
 	Vehicles     VehicleList `json:"vehicles"`
 }
 
-// Sources returns the sources that were not removed, sorted by name.
-func (p *Operations) Sources() []SourceSummary {
-	all := []SourceSummary{}
-	for _, s := range p.cfg.Tables.Sources.List() {
-		all = append(all, p.SourceSummary(s.Credential))
-	}
-	return all
-}
-
-// Source returns one source. It returns a removed source, too, until its name is used again. If
-// there is no source of this name, the error is a [Refusal].
-func (p *Operations) Source(name string) (SourceRecord, error) {
-	s, ok := p.cfg.Tables.Sources.Get(name)
-	if !ok {
-		return SourceRecord{}, noRecord("source")
-	}
-	return SourceRecord{p.SourceSummary(s.Credential), p.EarlierUntil(s.Credential), VehicleList{s.Vehicles}}, nil
-}
-
 // SourceSummary returns the summary of a source, from its record s and from this node's counters
 // for the source.
 func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
@@ -182,6 +146,12 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 		r.Seen.add(g.Seen())
 	}
 	return r
+}
+
+// SourceRecord returns the complete description of a source, from its record s and from this node's
+// counters for the source.
+func (p *Operations) SourceRecord(s access.Credential) SourceRecord {
+	return SourceRecord{p.SourceSummary(s), p.EarlierUntil(s), VehicleList{s.Vehicles}}
 }
 
 // IgnoredOthers returns the number of ignored signals that are not counted in IgnoredByName.
@@ -215,40 +185,9 @@ type OperatorSummary struct {
 	RemovedAt *time.Time `json:"removed_at"` // null: not removed
 }
 
-// Operators returns the operators that were not removed, sorted by name.
-func (p *Operations) Operators() []OperatorSummary {
-	all := []OperatorSummary{}
-	for _, o := range p.cfg.Tables.Operators.List() {
-		all = append(all, p.OperatorSummary(o.Credential))
-	}
-	return all
-}
-
 // OperatorSummary returns the summary of an operator, from its record o.
 func (p *Operations) OperatorSummary(o access.Credential) OperatorSummary {
 	return OperatorSummary{Name: o.Name, CreatedAt: o.Created, RotatedAt: orNil(o.Rotated), RemovedAt: orNil(o.Ended)}
-}
-
-// State returns the token's state at the time now: "active", "expired" or "revoked". A revoked
-// token is "revoked" even if it has also expired.
-func (t TokenSummary) State(now time.Time) string {
-	return stateAt(now, t.ExpiresAt, t.RevokedAt, "revoked")
-}
-
-// State returns the source's state at the time now: "active", "expired" or "removed". A removed
-// source is "removed" even if it has also expired.
-func (s SourceSummary) State(now time.Time) string {
-	return stateAt(now, s.ExpiresAt, s.RemovedAt, "removed")
-}
-
-func stateAt(now time.Time, expires, ended *time.Time, end string) string {
-	switch {
-	case ended != nil:
-		return end
-	case expires != nil && !now.Before(*expires):
-		return "expired"
-	}
-	return "active"
 }
 
 // EarlierUntil returns, for each replaced secret that is still valid, the time until which it is

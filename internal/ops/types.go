@@ -103,6 +103,16 @@ func (c *VehicleCount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 // each outcome. Outcomes with zero calls are left out.
 type CallCounts struct{ access.Calls }
 
+// Total returns the number of all calls.
+func (c CallCounts) Total() (n int64) {
+	for _, outcomes := range c.Calls {
+		for _, count := range outcomes {
+			n += count
+		}
+	}
+	return n
+}
+
 // MarshalJSONTo writes the counts. The order of operations and outcomes is always the same.
 func (c CallCounts) MarshalJSONTo(e *jsontext.Encoder) error {
 	tokens := []jsontext.Token{jsontext.BeginObject}

@@ -1,80 +1,160 @@
 package console
 
 import (
-	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"carstate/internal/access"
 )
 
-// choice holds the filters and the order that a reader has chosen for a list.
-type choice struct {
-	Find  string // text in the name, ignoring case
-	State string // empty: any
-	Sort  string // one of the Sorts of the chooser
-}
-
-// choiceOf parses the choice in a URL.
-func choiceOf(r *http.Request) choice {
-	q := r.URL.Query()
-	return choice{strings.TrimSpace(q.Get("find")), q.Get("state"), q.Get("sort")}
-}
-
-// address returns the path of the list (the parameter list) with the chosen filters and order as
-// URL parameters. The path ends so that the caller can append the page number to it.
-func (c choice) address(list string) string {
-	q := url.Values{}
-	for name, value := range map[string]string{"find": c.Find, "state": c.State, "sort": c.Sort} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	return list + "?" + strings.TrimPrefix(q.Encode()+"&page=", "&")
-}
-
-// finds reports whether one of the names contains the text in Find, ignoring case.
-func (c choice) finds(names ...string) bool {
-	return slices.ContainsFunc(names, func(name string) bool {
-		return strings.Contains(strings.ToLower(name), strings.ToLower(c.Find))
-	})
-}
-
-// Times for the parameter none of compareTimes: before and after all other times.
-var longAgo, farAhead = time.Time{}, time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
-
-// compareTimes compares two times for sorting: the result is negative if a is earlier than b, 0 if
-// they are equal, and positive if a is later. The time none is used in place of a nil time.
-func compareTimes(a, b *time.Time, none time.Time) int {
-	return cmp.Or(a, &none).Compare(*cmp.Or(b, &none))
-}
-
-// listed is the maximum number of records on a page of a list.
-const listed = 25
-
-// chooser is the form with which a list is filtered and sorted.
+// chooser is the form with which a list of credentials is filtered and sorted.
 type chooser struct {
-	choice
-	Path          string   // path of the list
-	What          string   // name of the listed records, such as "tokens"
 	Names         string   // description of the names in which Find is searched
 	States, Sorts []option // empty: no such field
+
+	// The choice of a request, and where it is made:
+	Find        string // text in the name, ignoring case
+	State, Sort string // values of the options in States and Sorts
+	What, Path  string // name of the listed records, such as "tokens", and path of the list
 }
 
 // option is one value of a selection field.
 type option struct{ Value, Text string }
 
-// of returns a copy of the form for one request. The copy shows the filters and the order in the
-// request's URL, and its paths are those of the session s.
-func (c chooser) of(r *http.Request, s *session) chooser {
-	c.choice, c.Path = choiceOf(r), s.at(c.Path)
+// of returns a copy of the form for one request for the list of this name. The copy shows the filters
+// and the order in the request's URL, and its path is that of the session s.
+func (c chooser) of(r *http.Request, s *session, list string) chooser {
+	q := r.URL.Query()
+	c.What, c.Path = list, s.at("/"+list)
+	c.Find, c.State, c.Sort = strings.TrimSpace(q.Get("find")), q.Get("state"), q.Get("sort")
 	return c
 }
 
+// listed is the maximum number of records on a page of a list.
+const listed = 25
+
+// paging is the navigation between the pages of a list.
+type paging struct {
+	From, To, Of   int    // numbers of the first and last record shown, and of all records
+	Previous, Next int    // page numbers; 0: none
+	Path           string // the page number is appended to it
+}
+
 // page returns the navigation for the page that the request r asks for. The parameter named "of" is
-// the number of records in the list. If the list has fewer pages, the navigation is that of the
-// last page.
+// the number of records in the list. If the URL gives no page, it is the first page; if the list has
+// fewer pages, it is the last page.
 func (c chooser) page(r *http.Request, of int) paging {
-	return newPaging(c.address(c.Path), pageNumber(r), listed, of)
+	last := max(1, (of+listed-1)/listed)
+	number, err := strconv.Atoi(r.URL.Query().Get("page"))
+	if number = min(number, last); err != nil || number < 1 {
+		number = 1
+	}
+	chosen := url.Values{}
+	for name, value := range map[string]string{"find": c.Find, "state": c.State, "sort": c.Sort} {
+		if value != "" {
+			chosen.Set(name, value)
+		}
+	}
+	p := paging{From: (number-1)*listed + 1, To: min(number*listed, of), Of: of, Previous: number - 1,
+		Path: c.Path + "?" + strings.TrimPrefix(chosen.Encode()+"&page=", "&")}
+	if number < last {
+		p.Next = number + 1
+	}
+	return p
+}
+
+// apply returns the credentials that match the filters, in the chosen order. If no order is chosen,
+// they keep the order that they have in the parameter all. apply changes all.
+func (c chooser) apply(all []*access.Grant, now time.Time) []*access.Grant {
+	all = slices.DeleteFunc(all, func(g *access.Grant) bool { return !c.selects(g, now) })
+	slices.SortStableFunc(all, func(a, b *access.Grant) int { return c.compare(a, b, now) })
+	return all
+}
+
+// selects reports whether a credential matches the filters at the time now.
+func (c chooser) selects(g *access.Grant, now time.Time) bool {
+	if !slices.ContainsFunc([]string{g.Developer, g.Name}, func(name string) bool {
+		return strings.Contains(strings.ToLower(name), strings.ToLower(c.Find))
+	}) {
+		return false
+	}
+	state := stateOf(&g.Credential, now)
+	switch c.State {
+	case "", state:
+		return true
+	case "usable":
+		return state == "active" || state == "expiring"
+	case "unused":
+		return g.LastUsed(now).IsZero()
+	case "sandbox":
+		return g.Sandbox()
+	case "silent":
+		return g.Seen().LastSeen.IsZero()
+	case "refused":
+		return !g.Seen().LastRefused.IsZero()
+	case "ignored":
+		return g.Seen().Ignored > 0
+	}
+	return false
+}
+
+// compare compares two credentials for sorting. The result is negative if a comes first, and
+// positive if b comes first.
+func (c chooser) compare(a, b *access.Grant, now time.Time) int {
+	switch c.Sort {
+	case "name":
+		return strings.Compare(strings.ToLower(a.Developer), strings.ToLower(b.Developer))
+	case "newest":
+		return b.Created.Compare(a.Created)
+	case "used":
+		return b.LastUsed(now).Compare(a.LastUsed(now))
+	case "seen":
+		return b.Seen().LastSeen.Compare(a.Seen().LastSeen)
+	case "refused":
+		return b.Seen().LastRefused.Compare(a.Seen().LastRefused)
+	case "end":
+		return endOf(a).Compare(endOf(b))
+	case "key":
+		return keySince(a).Compare(keySince(b))
+	}
+	return 0
+}
+
+// endOf returns the time at which a credential expires, or a time after all others if it never
+// expires.
+func endOf(g *access.Grant) time.Time {
+	if g.Expires.IsZero() {
+		return time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+	}
+	return g.Expires
+}
+
+// keySince returns the time at which a credential got its present secret.
+func keySince(g *access.Grant) time.Time {
+	if g.Rotated.IsZero() {
+		return g.Created
+	}
+	return g.Rotated
+}
+
+// expiringSoon is how long before its expiry a credential is marked as expiring.
+const expiringSoon = 14 * 24 * time.Hour
+
+// stateOf returns the state of a credential at the time now: "active", "expiring", "expired" or, for
+// a token, "revoked", for any other credential, "removed". A revoked or removed credential has this
+// state even if it has also expired. A credential is expiring if it will expire within expiringSoon.
+func stateOf(c *access.Credential, now time.Time) string {
+	switch {
+	case !c.Ended.IsZero():
+		return c.Kind.Policy().End + "d"
+	case c.Usable(now) != nil:
+		return "expired"
+	case c.Usable(now.Add(expiringSoon)) != nil:
+		return "expiring"
+	}
+	return "active"
 }

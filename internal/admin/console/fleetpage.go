@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"carstate/internal/admin/throughput"
-	"carstate/internal/inwords"
 	"carstate/internal/store/codec"
 	"carstate/internal/vehicle"
 )
@@ -50,15 +49,10 @@ type listRow struct {
 
 // flowView shows the node's throughput and health.
 type flowView struct {
-	Known            bool // rates are available
-	Over             string
-	Samples, Queries float64 // per second
-	P99              string
-	Refused          []throughput.Refusals
-	Streams          []streamBar
-	FeedAge          string // empty: unknown
-	Backlog          string // empty: unknown
-	Ready, Writable  string // why the node is not ready, or not writable; empty if it is
+	throughput.Rates
+	throughput.Figures
+	Streams         []streamBar
+	Ready, Writable error // why the node is not ready, or not writable
 }
 
 // bar is one bar of a chart.
@@ -110,29 +104,28 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	v.Driving = v.Normal + v.Slow + v.Jam
 	v.Empty = v.Vehicles == 0
 	v.Chart = newFleetChart(c.Monitor.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.FleetCounts, hours)
-	v.Jams = c.list(ctx, root, "jam", v.FleetCounts)
-	v.Anomalies = c.list(ctx, root, "anomaly", v.FleetCounts)
+	v.Jams = c.listView(ctx, root, "jam", v.FleetCounts)
+	v.Anomalies = c.listView(ctx, root, "anomaly", v.FleetCounts)
 	v.Flow = c.flow()
 	v.AgeBars = ageBars(v.FleetCounts)
 	return v
 }
 
-// list returns one of the two lists of the fleet page: the vehicles in a jam if name is "jam", or
+// listView returns one of the two lists of the fleet page: the vehicles in a jam if name is "jam", or
 // those with an anomaly if name is "anomaly". The list shows at most fewListed vehicles, and the
 // number of all. The parameter root is the prefix of the session's paths. The parameter s has the
 // counts of the fleet.
-func (c *Console) list(ctx context.Context, root, name string, s FleetCounts) listView {
-	l := listView{Root: root, Name: name}
-	rows, anomalies := c.Monitor.lists()
-	counted := s.Jam
+func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts) listView {
+	m, l := c.Monitor, listView{Root: root, Name: name}
+	watched, counted := m.jams, s.Jam
 	if name == "anomaly" {
-		rows, counted = anomalies, s.Anomaly
+		watched, counted = m.anomalies, s.Anomaly
 	}
-	l.Total = len(rows)
-	if l.Total == maxWatched { // the list is full, so the number is taken from the fleet's counts
-		l.Total = max(l.Total, counted)
+	rows, total := m.newest(watched, fewListed, m.now(), m.maxAge)
+	if l.Total = total; total == maxWatched { // the list is full, so the number is taken from the fleet's counts
+		l.Total = max(total, counted)
 	}
-	for _, row := range rows[:min(fewListed, len(rows))] {
+	for _, row := range rows {
 		if made, ok := c.listRow(ctx, name, row); ok {
 			l.Rows = append(l.Rows, made)
 		} else {
@@ -167,24 +160,7 @@ func (c *Console) listRow(ctx context.Context, list string, x watched) (row list
 
 func (c *Console) flow() flowView {
 	now, r := c.Monitor.flow()
-	v := flowView{
-		Known: r.Over > 0, Over: inwords.Duration(r.Over.Round(time.Second)), Samples: r.Samples, Queries: r.Queries,
-		Refused: r.Refused,
-	}
-	switch {
-	case r.P99 == 0:
-		v.P99 = "–"
-	case r.Beyond:
-		v.P99 = "over " + inwords.Seconds(r.P99)
-	default:
-		v.P99 = inwords.Seconds(r.P99)
-	}
-	if now.FeedAge >= 0 {
-		v.FeedAge = inwords.Seconds(now.FeedAge)
-	}
-	if now.Backlog >= 0 {
-		v.Backlog = inwords.Seconds(now.Backlog)
-	}
+	v := flowView{Rates: r, Figures: now, Ready: c.Ready(), Writable: c.Writable()}
 	for _, name := range []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit,
 		codec.Roads} {
 		// With the storage engine of one machine, the metric gives the size 0 for a stream until a
@@ -194,12 +170,6 @@ func (c *Console) flow() flowView {
 			percent := 100 * s.Bytes / s.Limit
 			v.Streams = append(v.Streams, streamBar{name, s.Bytes, s.Limit, percent, percent >= 80})
 		}
-	}
-	if err := c.Ready(); err != nil {
-		v.Ready = err.Error()
-	}
-	if err := c.Writable(); err != nil {
-		v.Writable = err.Error()
 	}
 	return v
 }

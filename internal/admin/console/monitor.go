@@ -10,7 +10,6 @@ import (
 
 	"carstate/internal/admin/throughput"
 	"carstate/internal/periodic"
-	"carstate/internal/vehicle"
 )
 
 // Monitor collects the data of the fleet page: which vehicles are in a jam or have an anomaly, the
@@ -22,17 +21,14 @@ type Monitor struct {
 	maxAge   time.Duration
 	now      func() time.Time
 
-	watchlist *watchlist
-	began     time.Time
+	*watchlist // of vehicles in a jam and with an anomaly; it has its own lock
+	began      time.Time
 
 	mu      sync.Mutex // guards the fields below
 	latest  FleetCounts
 	past    []FleetCounts        // of the last day, one for each minute, oldest first
 	cost    time.Duration        // duration of the latest count
 	figures []throughput.Figures // of the last minute, oldest first
-
-	jams, anomalies []watched // as of listedAt
-	listedAt        time.Time
 }
 
 // Intervals of the monitor.
@@ -60,21 +56,6 @@ func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func()
 	return &Monitor{fleet: f, gatherer: g, maxAge: maxAge, now: now, watchlist: newWatchlist(), began: now()}
 }
 
-// Put updates the lists of vehicles in a jam and with an anomaly from a vehicle's newest verdicts and
-// its state. A nil state means that the state is not in memory. In that case, the time when a
-// verdict began is unknown until a page reads the state.
-func (m *Monitor) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
-	m.watchlist.put(id, d, t, s)
-}
-
-// Forget removes a forgotten vehicle from the lists. From then on, no page names the vehicle.
-func (m *Monitor) Forget(id vehicle.ID) {
-	m.watchlist.put(id, vehicle.DrivingVerdict{}, vehicle.ThrottleVerdict{}, nil)
-	m.mu.Lock()
-	m.listedAt = time.Time{}
-	m.mu.Unlock()
-}
-
 // Run collects data until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
 	noted := time.Time{}
@@ -83,7 +64,7 @@ func (m *Monitor) Run(ctx context.Context) {
 		if now := m.now(); now.Sub(noted) >= historyStep {
 			noted = now
 			m.note(m.counts())
-			m.watchlist.dropStale(now, m.maxAge)
+			m.dropStale(now, m.maxAge)
 		}
 	}
 }
@@ -138,19 +119,4 @@ func (m *Monitor) counts() FleetCounts {
 	m.latest = countFleet(m.fleet, m.now(), m.maxAge)
 	m.cost = time.Since(begin)
 	return m.latest
-}
-
-// lists returns the vehicles in a jam and the vehicles with an anomaly. In each list, the vehicle
-// whose verdict began last is first. The lists are at most countMaxAge old. The slices are shared
-// between callers and must not be changed.
-func (m *Monitor) lists() (jams, anomalies []watched) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := m.now()
-	if age := now.Sub(m.listedAt); age < 0 || age >= countMaxAge {
-		m.listedAt = now
-		m.jams = m.watchlist.listed(m.watchlist.jams, now, m.maxAge)
-		m.anomalies = m.watchlist.listed(m.watchlist.anomalies, now, m.maxAge)
-	}
-	return m.jams, m.anomalies
 }

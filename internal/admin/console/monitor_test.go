@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ func TestMonitor_RestsAfterASlowCount(t *testing.T) {
 }
 
 // putState updates the lists with the verdicts of a state and the state itself.
-func putState(w *watchlist, id vehicle.ID, s vehicle.State) { w.put(id, s.Driving(), s.Throttle(), &s) }
+func putState(w *watchlist, id vehicle.ID, s vehicle.State) { w.Put(id, s.Driving(), s.Throttle(), &s) }
 
 // TestWatchlistIsBounded checks that a list has a maximum length. A full list must accept another
 // vehicle only after one has left it, and drop vehicles without new readings.
@@ -85,9 +86,13 @@ func TestWatchlistIsBounded(t *testing.T) {
 	if _, ok := w.jams["car0"]; ok || len(w.jams) != maxWatched {
 		t.Errorf("%d are listed, one that has left: %t", len(w.jams), ok)
 	}
-	all := w.listed(w.jams, noon, 5*time.Minute)
-	if len(all) != maxWatched || all[maxWatched-1].id != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
+	all, total := w.newest(w.jams, maxWatched, noon, 5*time.Minute)
+	if total != maxWatched || len(all) != maxWatched ||
+		all[maxWatched-1].id != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
 		t.Errorf("%d are listed, and the last one is %+v", len(all), all[len(all)-1])
+	}
+	if few, total := w.newest(w.jams, 3, noon, 5*time.Minute); total != maxWatched || !slices.Equal(few, all[:3]) {
+		t.Errorf("got %+v of %d, want the first 3 of %d", few, total, maxWatched)
 	}
 	w.dropStale(noon.Add(time.Hour), 5*time.Minute)
 	if len(w.jams) != 0 {
@@ -112,7 +117,7 @@ func TestAnomalySince(t *testing.T) {
 		s = vehicle.Observe(s, x)
 		putState(w, "carA", s)
 	}
-	page := w.listed(w.anomalies, noon.Add(2*time.Minute), 5*time.Minute)
+	page, _ := w.newest(w.anomalies, maxWatched, noon.Add(2*time.Minute), 5*time.Minute)
 	if len(page) != 1 || page[0].since != vehicle.At(noon) ||
 		page[0].read != vehicle.At(noon.Add(2*time.Minute)) {
 		t.Errorf("got %+v, want one anomaly since %v", page, noon)

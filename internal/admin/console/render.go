@@ -3,15 +3,9 @@ package console
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"net/http"
-	"net/url"
-	"strconv"
-	"strings"
 
-	"carstate/internal/access"
 	"carstate/internal/ops"
-	"carstate/internal/vehicle"
 )
 
 // page is the data of every page.
@@ -118,72 +112,4 @@ const (
 func parseForm(w http.ResponseWriter, r *http.Request, limit int64) bool {
 	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	return r.ParseForm() == nil
-}
-
-// refill returns the contents of a submitted form, so that a page can show them again. It leaves
-// out values that contain a secret. If form is nil, as for a new form, the result is nil.
-func refill(form url.Values) url.Values {
-	if form == nil {
-		return nil // a new form
-	}
-	again := make(url.Values, len(form))
-	for name, values := range form {
-		for _, v := range values {
-			if access.Redact(v) == v {
-				again.Add(name, v)
-			}
-		}
-	}
-	return again
-}
-
-// pageNumber returns the requested page of a list, counting from 1. If the URL gives no page, or
-// none from 1 to 1,000,000, the result is 1.
-func pageNumber(r *http.Request) int {
-	n, err := strconv.Atoi(r.URL.Query().Get("page"))
-	if err != nil || n < 1 || n > 1_000_000 {
-		return 1
-	}
-	return n
-}
-
-// paging is the navigation between the pages of a list.
-type paging struct {
-	From, To, Of   int // numbers of the first and last record shown, and of all records
-	Previous, Next int // page numbers; 0: none
-	PagesInAll     int
-	Path           string // the page number is appended to it
-}
-
-func newPaging(path string, number, size, of int) paging {
-	last := max(1, (of+size-1)/size)
-	number = min(number, last)
-	p := paging{From: (number-1)*size + 1, To: min(number*size, of), Of: of, PagesInAll: last, Path: path}
-	if number > 1 {
-		p.Previous = number - 1
-	}
-	if number < last {
-		p.Next = number + 1
-	}
-	return p
-}
-
-// parseVehicles parses the vids in a form field, and returns the set of these vehicles. The vids
-// are separated by spaces, tabs, commas or line breaks. If there is no vid, or if one is invalid,
-// it returns an error.
-func parseVehicles(text string) (access.Vehicles, error) {
-	var ids []vehicle.ID
-	for i, word := range strings.FieldsFunc(text, func(r rune) bool {
-		return r == ',' || r == ' ' || r == '\n' || r == '\r' || r == '\t'
-	}) {
-		id, err := vehicle.ParseReportingID(word)
-		if err != nil {
-			return access.Vehicles{}, fmt.Errorf("vehicle %d of the list: %w", i+1, err)
-		}
-		ids = append(ids, id)
-	}
-	if len(ids) == 0 {
-		return access.Vehicles{}, errors.New("name the vehicles, or choose all")
-	}
-	return access.VehicleSet(ids...), nil
 }

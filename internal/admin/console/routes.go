@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"carstate/internal/access"
 	"carstate/internal/admin/roadmap"
 	"carstate/internal/ops"
 )
@@ -45,6 +44,9 @@ func New(cfg Config) *Console {
 	}, c.sessions.countStreams)
 	return c
 }
+
+// handler answers a request that has a session.
+type handler func(http.ResponseWriter, *http.Request, *session)
 
 func (c *Console) routes() *http.ServeMux {
 	mux := http.NewServeMux()
@@ -84,31 +86,19 @@ func (c *Console) routes() *http.ServeMux {
 	form("/vehicles/{vid}/forget", smallForm, c.forget)
 	form("/vehicles/{vid}/allow", smallForm, c.allow)
 	page("GET /roads", c.roadsPage)
-	page("GET /tokens", first(c.showTokens))
-	form("/tokens", largeForm, c.create(access.TokenKind, "Token issued", c.tokenRequest, c.showTokens))
-	page("GET /tokens/{name}", first(c.showToken))
-	form("/tokens/{name}/grant", largeForm, c.grant(access.TokenKind, c.showToken))
-	form("/tokens/{name}/change", smallForm, c.change(access.TokenKind, c.showToken))
-	form("/tokens/{name}/rotate", smallForm, c.rotate(access.TokenKind, "Token rotated", c.showTokens))
-	form("/tokens/{name}/revoke", smallForm,
-		c.end(access.TokenKind, revokeToken, "The token of %s is revoked: queries with it are refused from now on.",
-			c.showTokens))
-	page("GET /sources", first(c.showSources))
-	form("/sources", largeForm, c.create(access.SourceKind, "Source added", c.sourceRequest, c.showSources))
-	page("GET /sources/{name}", first(c.showSource))
-	form("/sources/{name}/grant", largeForm, c.grant(access.SourceKind, c.showSource))
-	form("/sources/{name}/change", smallForm, c.change(access.SourceKind, c.showSource))
-	form("/sources/{name}/rotate", smallForm, c.rotate(access.SourceKind, "Source rotated", c.showSources))
-	form("/sources/{name}/remove", smallForm,
-		c.end(access.SourceKind, removeSource, "The source %s is removed: its telemetry is refused from now on.",
-			c.showSources))
-	page("GET /operators", first(c.showOperators))
-	form("/operators", smallForm,
-		c.create(access.OperatorKind, "Operator added", operatorRequest, c.showOperators))
-	form("/operators/{name}/rotate", smallForm, c.rotate(access.OperatorKind, "Operator's key rotated", c.showOperators))
-	form("/operators/{name}/remove", smallForm,
-		c.end(access.OperatorKind, removeOperator, "The operator %s is removed and logged out.", c.showOperators))
-	form("/adminkey", smallForm, c.rotateAdminKey)
+	for _, k := range []credentialKind{tokens, sources, operators} {
+		p, list := credentialPages{c, k}, "/"+k.list()
+		page("GET "+list, first(p.showAll))
+		form(list, largeForm, p.create)
+		form(list+"/{name}/rotate", smallForm, p.rotate)
+		form(list+"/{name}/"+k.Policy().End, smallForm, p.end)
+		if k.one != "" {
+			page("GET "+list+"/{name}", first(p.showOne))
+			form(list+"/{name}/grant", largeForm, p.grant)
+			form(list+"/{name}/change", smallForm, p.change)
+		}
+	}
+	form("/adminkey", smallForm, credentialPages{c, operators}.rotateAdminKey)
 	page("GET /audit", c.auditPage)
 	form("/audit", smallForm, c.findEvents)
 	form("/logout", smallForm, c.logout)

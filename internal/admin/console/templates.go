@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/json/v2"
 	"html/template"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +35,8 @@ func (c *Console) functions() template.FuncMap {
 		"ago":     func(t time.Time) string { return inwords.Ago(c.Now().Sub(t)) },
 		"for":     func(t time.Time) string { return inwords.Duration(max(0, c.Now().Sub(t))) },
 		"until":   func(t time.Time) string { return inwords.Until(t.Sub(c.Now())) },
+		"lasting": func(d time.Duration) string { return inwords.Duration(d.Round(time.Second)) },
+		"seconds": inwords.Seconds,
 		"utc":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") + " UTC" },
 		"day":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") + " UTC" },
 		"clock":   func(t time.Time) string { return t.UTC().Format("15:04") },
@@ -55,21 +56,10 @@ func (c *Console) functions() template.FuncMap {
 		},
 		"chosen": chosen,
 
-		"actions":  func() []string { return ops.Actions },
-		"now":      c.Now,
-		"state":    func(x expiring) string { return stateOf(x, c.Now()) },
-		"vehicles": vehiclesInWords,
-		"sum":      sum,
-		"latest":   func(all []time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) },
-		"why":      func(outcome string) string { return outcomeWords[outcome] },
+		"actions": func() []string { return ops.Actions },
+		"latest":  func(all []time.Time) time.Time { return slices.MaxFunc(all, time.Time.Compare) },
+		"why":     func(outcome string) string { return outcomeWords[outcome] },
 	}
-}
-
-// chosen reports whether a page shows a checkbox as ticked. In a new form, every box is ticked. In
-// a form that was submitted and refused, a box is ticked if it was ticked when the form was
-// submitted.
-func chosen(form url.Values, name, value string) bool {
-	return form == nil || slices.Contains(form[name], value)
 }
 
 // timeField returns the value of a form's field of the type datetime-local, in UTC:

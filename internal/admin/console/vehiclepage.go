@@ -51,6 +51,9 @@ type verdictView struct {
 	ops.VerdictRecord
 }
 
+// maxTokensThatSee is the maximum number of tokens that a vehicle's page lists.
+const maxTokensThatSee = 20
+
 func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {

@@ -34,10 +34,10 @@ func newWatchlist() *watchlist {
 	return &watchlist{jams: make(map[vehicle.ID]watched), anomalies: make(map[vehicle.ID]watched)}
 }
 
-// put updates the list of jams and the list of anomalies from a vehicle's newest verdicts and its
+// Put updates the list of jams and the list of anomalies from a vehicle's newest verdicts and its
 // state. A nil state means that the state is not in memory. In that case, the time when a verdict
 // began is unknown until a page reads the state.
-func (w *watchlist) put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
+func (w *watchlist) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
 	jam := d.State == vehicle.TrafficJam
 	anomaly := t.Time != 0 && t.System == vehicle.ThrottleAnomaly
 	var jamSince, anomalySince vehicle.UnixMilli
@@ -56,6 +56,11 @@ func (w *watchlist) put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 	w.note(w.anomalies, anomaly, watched{id, anomalySince, t.Time})
 }
 
+// Forget removes a forgotten vehicle from the lists. From then on, no page names the vehicle.
+func (w *watchlist) Forget(id vehicle.ID) {
+	w.Put(id, vehicle.DrivingVerdict{}, vehicle.ThrottleVerdict{}, nil)
+}
+
 // note adds the vehicle x to a list, or replaces its times if it is in the list. It adds no vehicle
 // to a full list. If listed is false, note removes the vehicle. The caller holds mu.
 func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
@@ -68,26 +73,31 @@ func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 	}
 }
 
-// listed returns the vehicles of a list, without those whose verdict is too old at the time now:
-// its reading is more than maxAge ago. If maxAge is 0, no verdict is too old. The vehicle whose
-// verdict began last is first.
-func (w *watchlist) listed(list map[vehicle.ID]watched, now time.Time, maxAge time.Duration) []watched {
+// newest returns the vehicles of a list whose verdict began last, in this order and at most the number
+// in most. It leaves out vehicles whose verdict is too old at the time now: its reading is more than
+// maxAge ago. If maxAge is 0, no verdict is too old. The result total is the number of vehicles in the
+// list that are not left out.
+func (w *watchlist) newest(
+	list map[vehicle.ID]watched, most int, now time.Time, maxAge time.Duration,
+) (first []watched, total int) {
 	oldest := vehicle.UnixMilli(0)
 	if maxAge > 0 {
 		oldest = vehicle.At(now.Add(-maxAge))
 	}
 	w.mu.Lock()
-	all := make([]watched, 0, len(list))
+	defer w.mu.Unlock()
 	for _, x := range list {
-		if x.read >= oldest {
-			all = append(all, x)
+		if x.read < oldest {
+			continue
 		}
+		total++
+		i, _ := slices.BinarySearchFunc(first, x, func(a, b watched) int {
+			return cmp.Or(cmp.Compare(b.since, a.since), cmp.Compare(a.id, b.id))
+		})
+		first = slices.Insert(first, i, x)
+		first = first[:min(len(first), most)]
 	}
-	w.mu.Unlock()
-	slices.SortFunc(all, func(a, b watched) int {
-		return cmp.Or(cmp.Compare(b.since, a.since), cmp.Compare(a.id, b.id))
-	})
-	return all
+	return first, total
 }
 
 // dropStale makes room in lists: from each list that is at least half full, it removes the vehicles

@@ -1,0 +1,143 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// requestOf parses the form of a new credential. Without the field days, a source never expires. If a
+// field is missing or invalid, the error says how to correct it. Package ops checks the names.
+func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Request, err error) {
+	r = access.Request{Kind: kind, Name: strings.TrimSpace(form.Get("name")),
+		Developer: strings.TrimSpace(form.Get("developer")), Strict: form.Get("strict") != ""}
+	if kind == access.OperatorKind {
+		return r, nil
+	}
+	if kind == access.TokenKind {
+		if r.Operations, err = access.ParseOperations(form["operation"]); err != nil {
+			return r, err
+		}
+	}
+	switch scope := form.Get("scope"); {
+	case scope == "all":
+		r.Vehicles = access.AllVehicles()
+	case kind == access.SourceKind || scope == "list":
+		if r.Vehicles, err = parseVehicles(form.Get("vehicles")); err != nil {
+			return r, err
+		}
+	case scope == "sandbox":
+		r.Kind = access.SandboxKind
+	default:
+		return r, errors.New("choose which vehicles the token sees")
+	}
+	if r.Rate, err = access.ParseRate(strings.TrimSpace(form.Get("rate"))); err != nil {
+		return r, err
+	}
+	if kind == access.TokenKind || form.Has("days") {
+		r.Expires, err = c.expiryOf(form)
+	}
+	return r, err
+}
+
+// changeOf parses the form that changes a token or a source, and returns the change. A field that
+// still has the value that the page showed is not part of the change. If such a field were part of
+// the change, it would undo what another operator has changed in the field in the meantime. If no
+// field was changed, changeOf returns an error that says so.
+func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
+	if text := strings.TrimSpace(form.Get("rate")); text != form.Get("rate-was") {
+		rate, err := access.ParseRate(text)
+		if err != nil {
+			return to, err
+		}
+		to.Rate = &rate
+	}
+	if form.Get("days") != "" {
+		expires, err := c.expiryOf(form)
+		if err != nil {
+			return to, err
+		}
+		to.Expires = &expires
+	}
+	if strict := form.Get("strict"); strict != form.Get("strict-was") {
+		to.Strict = new(strict != "")
+	}
+	if to == (access.Change{}) {
+		return to, errors.New("nothing to change: the form is the same as before")
+	}
+	return to, nil
+}
+
+// expiryOf returns the time at which a token or a source will expire: as many days from now as the
+// form says, 1 to 3,650. If the form says "never", expiryOf returns the zero time. Any other text
+// is an error.
+func (c *Console) expiryOf(form url.Values) (time.Time, error) {
+	if form.Get("days") == "never" {
+		return time.Time{}, nil
+	}
+	days, err := strconv.Atoi(form.Get("days"))
+	if err != nil || days < 1 || days > 3650 {
+		return time.Time{}, errors.New("choose when it expires")
+	}
+	return c.Now().Add(time.Duration(days) * 24 * time.Hour), nil
+}
+
+// overlapOf returns the time for which a replaced secret stays valid. The form gives it as a number
+// of hours, from 0 to [access.MaxOverlap]. Any other text is an error.
+func overlapOf(form url.Values) (time.Duration, error) {
+	hours, err := strconv.Atoi(form.Get("overlap"))
+	d := time.Duration(hours) * time.Hour
+	if err != nil || hours > 24*365 || access.CheckOverlap(d) != nil {
+		return 0, errors.New("choose how long the old secret stays valid")
+	}
+	return d, nil
+}
+
+// parseVehicles parses the vids in a form field, and returns the set of these vehicles. The vids
+// are separated by spaces, tabs, commas or line breaks. If there is no vid, or if one is invalid,
+// it returns an error.
+func parseVehicles(text string) (access.Vehicles, error) {
+	var ids []vehicle.ID
+	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \n\r\t", r) }) {
+		id, err := vehicle.ParseReportingID(word)
+		if err != nil {
+			return access.Vehicles{}, fmt.Errorf("vehicle %d of the list: %w", i+1, err)
+		}
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		return access.Vehicles{}, errors.New("name the vehicles, or choose all")
+	}
+	return access.VehicleSet(ids...), nil
+}
+
+// refill returns the contents of a submitted form, so that a page can show them again. It leaves
+// out values that contain a secret. If form is nil, as for a new form, the result is nil.
+func refill(form url.Values) url.Values {
+	if form == nil {
+		return nil // a new form
+	}
+	again := make(url.Values, len(form))
+	for name, values := range form {
+		for _, v := range values {
+			if access.Redact(v) == v {
+				again.Add(name, v)
+			}
+		}
+	}
+	return again
+}
+
+// chosen reports whether a page shows a checkbox as ticked. In a new form, every box is ticked. In
+// a form that was submitted and refused, a box is ticked if it was ticked when the form was
+// submitted.
+func chosen(form url.Values, name, value string) bool {
+	return form == nil || slices.Contains(form[name], value)
+}

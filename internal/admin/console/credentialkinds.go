@@ -1,0 +1,85 @@
+package console
+
+import (
+	"strings"
+
+	"carstate/internal/access"
+)
+
+// credentialKind has the texts of the pages for one kind of credential. In the texts, NAME stands
+// for the holder of a credential: the developer of a token, or the name of any other credential.
+type credentialKind struct {
+	access.Kind
+	title            string // of the list
+	chooser          chooser
+	created, rotated string   // titles of the pages that show a new secret
+	one              string   // title of the page of one credential; empty: there is no such page
+	askAll           question // asked before a list of vehicles is replaced by all vehicles
+	askEnd           question // asked before a credential is revoked or removed
+	ended            string   // notice after that
+}
+
+// list returns the name of the list, as in paths, such as "tokens".
+func (k credentialKind) list() string { return strings.ToLower(k.title) }
+
+// question has the texts of a page that asks for confirmation before an operation that cannot be
+// undone. Ask is the question, Then says what the operation does, and Do is the text of the button
+// that confirms it.
+type question struct{ Ask, Then, Do string }
+
+var (
+	tokens = credentialKind{
+		Kind: access.TokenKind, title: "Tokens",
+		chooser: chooser{
+			Names: "Developer or id",
+			States: []option{
+				{"", "any"}, {"usable", "usable"}, {"expiring", "expires within 14 days"}, {"expired", "expired"},
+				{"revoked", "revoked"}, {"unused", "never used"}, {"sandbox", "sandbox"},
+			},
+			Sorts: []option{{"", "newest first"}, {"name", "developer"}, {"used", "used last"}, {"end", "expires first"}},
+		},
+		created: "Token issued", rotated: "Token rotated", one: "Token of NAME",
+		askAll: question{"Let the token of NAME see all vehicles?",
+			"It then sees every vehicle, present and future. The present list is not kept.", "Let it see all vehicles"},
+		askEnd: question{"Revoke the token of NAME?",
+			"Queries with it are refused from then on. It stays revoked.", "Revoke it"},
+		ended: "The token of NAME is revoked: queries with it are refused from now on.",
+	}
+	sources = credentialKind{
+		Kind: access.SourceKind, title: "Sources",
+		chooser: chooser{
+			Names: "Name",
+			States: []option{
+				{"", "any"}, {"refused", "was refused"}, {"ignored", "sends unknown signals"}, {"silent", "not seen yet"},
+				{"expiring", "expires within 14 days"}, {"expired", "expired"},
+			},
+			Sorts: []option{{"", "name"}, {"seen", "seen last"}, {"refused", "refused last"}, {"newest", "newest first"},
+				{"end", "expires first"}},
+		},
+		created: "Source added", rotated: "Source rotated", one: "Source NAME",
+		askAll: question{"Let NAME send telemetry for all vehicles?",
+			"It may then send telemetry for every vehicle, present and future. The present list is not kept.",
+			"Let it send for all vehicles"},
+		askEnd: question{"Remove the source NAME?",
+			"Its telemetry is refused from then on. A source of the same name gets another key.", "Remove NAME"},
+		ended: "The source NAME is removed: its telemetry is refused from now on.",
+	}
+	operators = credentialKind{
+		Kind: access.OperatorKind, title: "Operators",
+		chooser: chooser{
+			Names: "Name",
+			Sorts: []option{{"", "name"}, {"newest", "newest first"}, {"key", "oldest key first"}},
+		},
+		created: "Operator added", rotated: "Operator's key rotated",
+		askEnd: question{"Remove the operator NAME?", "Their key and their sessions end at once.", "Remove NAME"},
+		ended:  "The operator NAME is removed and logged out.",
+	}
+)
+
+var (
+	endOldSecret = question{"End the old secret of NAME at once?",
+		"It is refused from then on. Programs that use it do not work until they have the new one.",
+		"Rotate: a new secret"}
+	replaceAdminKey = question{"Replace the admin key?", "The present key ends at once, and with it the sessions that " +
+		"it opened. Scripts that have it need the new one.", "Replace the admin key"}
+)
