@@ -362,10 +362,7 @@ func listOf(q VehicleQuery) []byte {
 }
 
 func (c cursors) seal(q VehicleQuery, p fleet.Place) string {
-	var b []byte
-	for _, word := range []uint64{uint64(p.Rank), uint64(p.Time), p.Hash[0], p.Hash[1]} {
-		b = binary.BigEndian.AppendUint64(b, word)
-	}
+	b, _ := binary.Append(nil, binary.BigEndian, p) // a Place has a fixed size, so there is no error
 	return base64.RawURLEncoding.EncodeToString(c.Seal(nil, nil, b, listOf(q)))
 }
 
@@ -376,17 +373,17 @@ func (c cursors) open(q VehicleQuery) (*fleet.Place, error) {
 	if q.Cursor == "" {
 		return nil, nil
 	}
+	place := new(fleet.Place)
 	sealed, err := base64.RawURLEncoding.DecodeString(q.Cursor)
 	if err == nil {
 		sealed, err = c.Open(nil, nil, sealed, listOf(q))
+	}
+	if err == nil {
+		_, err = binary.Decode(sealed, binary.BigEndian, place)
 	}
 	if err != nil {
 		return nil, Refuse(http.StatusBadRequest,
 			"the cursor belongs to another list or another run of the service: begin with the first page")
 	}
-	var words [4]uint64
-	for i := range words {
-		words[i] = binary.BigEndian.Uint64(sealed[8*i:])
-	}
-	return &fleet.Place{Rank: int64(words[0]), Time: int64(words[1]), Hash: [2]uint64{words[2], words[3]}}, nil
+	return place, nil
 }
