@@ -48,29 +48,25 @@ type exported[T any] struct {
 	each    func(do func(T) error) error
 }
 
-// serve answers with the list as a file in the given format, a key of ExportFormats. If each
-// returns a [Refusal] before the first row, serve sends nothing and returns this error. If the
-// export fails otherwise, serve closes the connection, by a panic with [http.ErrAbortHandler], so
-// that the client notices that the file is incomplete.
+// serve answers with the list as a file in the given format. If the format is not a key of
+// ExportFormats, or each returns a [Refusal] before the first row, serve sends nothing and returns the
+// error. If the export fails otherwise, serve closes the connection, by a panic with
+// [http.ErrAbortHandler], so that the client notices that the file is incomplete.
 func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) error {
+	kind, known := ExportFormats[format]
+	if !known {
+		return Refuse(http.StatusBadRequest, "format is ndjson or csv")
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Disposition", `attachment; filename="`+x.name+"."+format+`"`)
 	out := bufio.NewWriterSize(Moving{W: w, C: http.NewResponseController(w)}, 32<<10)
 	lines := csv.NewWriter(out)
-	begun := false
-	begin := func() error {
-		begun = true
-		w.Header().Set("Content-Type", ExportFormats[format])
-		w.Header().Set("Content-Disposition", `attachment; filename="`+x.name+"."+format+`"`)
-		if format == "csv" {
-			return lines.Write(x.header)
-		}
-		return nil
+	if format == "csv" {
+		_ = lines.Write(x.header) // an error is kept in lines.Error
 	}
+	begun := false
 	err := x.each(func(row T) error {
-		if !begun {
-			if err := begin(); err != nil {
-				return err
-			}
-		}
+		begun = true
 		if format == "csv" {
 			columns := x.columns(row)
 			for i := range columns {
@@ -84,10 +80,8 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 		return out.WriteByte('\n')
 	})
 	if _, refused := errors.AsType[*Refusal](err); refused && !begun {
+		w.Header().Del("Content-Disposition") // nothing was sent yet: the header is still in the buffer
 		return err
-	}
-	if err == nil && !begun {
-		err = begin()
 	}
 	lines.Flush()
 	if err := errors.Join(err, lines.Error(), out.Flush()); err != nil {
@@ -99,8 +93,8 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 
 // ServeVehicles answers with all vehicles that match a query, as a file in one of ExportFormats. At
 // any time, it holds only about a thousandth of all vids in memory. The query must not set Sort,
-// Limit or Cursor. If the query is refused, the error is a [Refusal], and nothing has been sent. If
-// the export fails otherwise, ServeVehicles closes the connection, by a panic with
+// Limit or Cursor. If the format or the query is refused, the error is a [Refusal], and nothing has
+// been sent. If the export fails otherwise, ServeVehicles closes the connection, by a panic with
 // [http.ErrAbortHandler].
 func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q VehicleQuery, format string) error {
 	return exported[ListedVehicle]{
@@ -115,8 +109,8 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 }
 
 // ServeAudit answers with all audit events that match a query, newest first, as a file in one of
-// ExportFormats. It holds one page in memory at a time. The query must not set Limit or Before. If
-// the query is refused, or the audit cannot be read before the first event is sent, the error is or
+// ExportFormats. It holds one page in memory at a time. The query must not set Limit or Before. If the
+// format or the query is refused, or the audit cannot be read before the first event is sent, the error is or
 // wraps a [Refusal], and nothing has been sent. If the export fails otherwise, ServeAudit closes
 // the connection, by a panic with [http.ErrAbortHandler].
 func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQuery, format string) error {

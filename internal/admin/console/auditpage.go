@@ -63,7 +63,9 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 	q, err := c.Ops.AskedAudit(form)
 	v.Since, v.Until = q.Since, q.Until
 	if format != "" && err == nil {
-		c.export(w, s, "Audit", "audit.list", format, func() error { return c.Ops.ServeAudit(w, r, q, format) })
+		if err := c.Ops.ServeAudit(w, r, q, format); err != nil {
+			c.fail(w, s, "Audit", c.Ops.Explain("audit.list", err))
+		}
 		return
 	}
 	if q.Limit = eventsListed; err == nil {

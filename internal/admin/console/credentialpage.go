@@ -232,7 +232,7 @@ func (p credentialPages) rotateAdminKey(w http.ResponseWriter, r *http.Request, 
 		return
 	}
 	p.sessions.end(w, s)
-	p.show(w, http.StatusOK, "login",
+	p.show(w, nil, http.StatusOK, "login",
 		page{Title: "Log in",
 			Notice: "The admin key is replaced. The new one is in admin.key of the data directory: log in with that.",
 			Data:   struct{ Next string }{"/"}})
@@ -258,7 +258,7 @@ func (p credentialPages) sure(w http.ResponseWriter, r *http.Request, s *session
 		return true
 	}
 	q = question{inserted(q.Ask, holder), inserted(q.Then, holder), inserted(q.Do, holder)}
-	p.showTo(w, s, http.StatusOK, "confirm", page{Title: q.Ask, Section: p.list(),
+	p.show(w, s, http.StatusOK, "confirm", page{Title: q.Ask, Section: p.list(),
 		Data: confirmView{q, "/" + p.list(), r.URL.Path, refill(r.PostForm)}})
 	return false
 }
@@ -279,7 +279,7 @@ type secretView struct {
 }
 
 func (p credentialPages) showSecret(w http.ResponseWriter, s *session, title string, v secretView) {
-	p.showTo(w, s, http.StatusCreated, "secret", page{Title: title, Section: p.list(), Data: v})
+	p.show(w, s, http.StatusCreated, "secret", page{Title: title, Section: p.list(), Data: v})
 }
 
 // once reports whether a form is submitted for the first time. If not, it answers the request with

@@ -72,7 +72,7 @@ type streamBar struct {
 
 func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, s *session) {
 	hours := c.hours(r)
-	c.showTo(w, s, http.StatusOK, "fleet", page{
+	c.show(w, s, http.StatusOK, "fleet", page{
 		Title: "Fleet", Section: "fleet", Live: "/live/fleet?hours=" + strconv.Itoa(hours),
 		Data: c.fleetView(r.Context(), s.root, hours),
 	})

@@ -47,16 +47,29 @@ func (c *Console) serveLive(
 	defer c.sessions.giveStream(s)
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
-	out := &eventWriter{w: w, rc: http.NewResponseController(w), said: c.Now()}
+	rc := http.NewResponseController(w)
 	// The server's read timeout must not end this response.
-	if err := out.rc.SetReadDeadline(time.Time{}); err != nil {
+	if err := rc.SetReadDeadline(time.Time{}); err != nil {
 		c.Log.Error("cannot update a live page", "error", err)
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	if r.Method == http.MethodHead {
 		return
 	}
-	if out.send("retry: 2000\n\n", c.Now()) != nil {
+	var sent time.Time // when the latest event was sent
+	// send sends an event. An error means that the browser has disconnected, or has not read for
+	// streamWrite.
+	send := func(event string) error {
+		if err := rc.SetWriteDeadline(time.Now().Add(streamWrite)); err != nil {
+			return err
+		}
+		if _, err := w.Write([]byte(event)); err != nil {
+			return err
+		}
+		sent = c.Now()
+		return rc.Flush()
+	}
+	if send("retry: 2000\n\n") != nil {
 		return
 	}
 	tick := time.NewTicker(c.LiveEvery)
@@ -64,20 +77,30 @@ func (c *Console) serveLive(
 	last := parts{}
 	for {
 		now, err := render(ctx)
-		if err == errAnotherPage {
-			_ = out.send(endOfPage, c.Now()) // an error means that the browser has disconnected
+		switch {
+		case err == errAnotherPage:
+			_ = send(endOfPage) // an error means that the browser has disconnected
 			return
-		}
-		if ctx.Err() == nil && err != nil {
-			c.Log.Warn("cannot update a live page", "error", err)
-		}
-		if err == nil {
+		case err == nil:
 			changed := maps.Clone(now)
 			maps.DeleteFunc(changed, func(name, html string) bool { return last[name] == html })
-			if err := out.parts(changed, c.Now()); err != nil {
+			last = now
+			event := ""
+			if len(changed) > 0 {
+				text, err := json.Marshal(changed) // an event's data must be one line
+				if err != nil {
+					c.Log.Error("cannot update a live page", "error", err)
+					return
+				}
+				event = fmt.Sprintf("data: %s\n\n", text)
+			} else if c.Now().Sub(sent) >= heartbeat {
+				event = ": still here\n\n" // a comment, which shows that the connection works
+			}
+			if event != "" && send(event) != nil {
 				return
 			}
-			last = now
+		case ctx.Err() == nil:
+			c.Log.Warn("cannot update a live page", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -87,7 +110,7 @@ func (c *Console) serveLive(
 		case <-tick.C:
 		}
 		if !c.sessions.alive(s) {
-			_ = out.send(endOfPage, c.Now()) // an error means that the browser has disconnected
+			_ = send(endOfPage) // an error means that the browser has disconnected
 			return
 		}
 	}
@@ -111,39 +134,3 @@ func (c *Console) parts(name string, data any, which ...string) (parts, error) {
 // endOfPage is the event that makes the browser reload the page. If the session has ended, the
 // browser then gets the login; otherwise it gets the page that the URL now leads to.
 const endOfPage = "event: end\ndata: {}\n\n"
-
-// eventWriter writes server-sent events.
-type eventWriter struct {
-	w    http.ResponseWriter
-	rc   *http.ResponseController
-	said time.Time
-}
-
-// parts sends the changed parts of a page as one event. If no part has changed, it sends nothing.
-// But if nothing was sent for the heartbeat interval, it sends a heartbeat (a comment line), which
-// shows that the connection works. An error means that the browser has disconnected, or has not
-// read for streamWrite.
-func (e *eventWriter) parts(changed parts, now time.Time) error {
-	if len(changed) == 0 {
-		if now.Sub(e.said) < heartbeat {
-			return nil
-		}
-		return e.send(": still here\n\n", now)
-	}
-	text, err := json.Marshal(changed) // an event's data must be one line
-	if err != nil {
-		return err
-	}
-	return e.send(fmt.Sprintf("data: %s\n\n", text), now)
-}
-
-func (e *eventWriter) send(text string, now time.Time) error {
-	if err := e.rc.SetWriteDeadline(time.Now().Add(streamWrite)); err != nil {
-		return err
-	}
-	if _, err := e.w.Write([]byte(text)); err != nil {
-		return err
-	}
-	e.said = now
-	return e.rc.Flush()
-}

@@ -18,17 +18,7 @@ func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, 
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="carstate-admin"`)
 	}
-	c.show(w, status, "login", page{Title: "Log in", Problem: problem, Data: struct{ Next string }{next}})
-}
-
-func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
-	c.showLogin(w, r, http.StatusOK, "")
-}
-
-// loggedIn redirects from the login page to the first page of the session, because the browser is
-// already logged in.
-func (c *Console) loggedIn(w http.ResponseWriter, r *http.Request, s *session) {
-	http.Redirect(w, r, s.root, http.StatusSeeOther)
+	c.show(w, nil, status, "login", page{Title: "Log in", Problem: problem, Data: struct{ Next string }{next}})
 }
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {

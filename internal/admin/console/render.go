@@ -26,10 +26,18 @@ type page struct {
 	DocsURL string // the documentation of the queries
 }
 
-// show answers with the page of this name and the data p. If the page cannot be rendered, the
+// show answers with the page of this name and the data p. If the request has a session, s, and the
+// page has no notice of its own, the page shows the notice that an earlier request of the session has
+// left, if any (see leaveNotice). If s is nil, there is no session. If the page cannot be rendered, the
 // status is 500, and the reason is logged.
-func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
+func (c *Console) show(w http.ResponseWriter, s *session, status int, name string, p page) {
 	p.Version, p.Program, p.DocsURL = assetVersion, c.Version, c.DocsURL
+	if s != nil {
+		p.Root, p.Who, p.Admin = s.root, s.who.Name, s.who.Admin
+		if p.Notice == "" {
+			p.Notice = c.sessions.takeNotice(s)
+		}
+	}
 	var b bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&b, "layout.html.tmpl", p); err != nil {
 		c.Log.Error("cannot render a page of the console", "page", name, "error", err)
@@ -41,17 +49,7 @@ func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
 	w.Write(b.Bytes())
 }
 
-// showTo is like show, for a request with a session. If the page has no notice of its own, it shows
-// the notice that an earlier request of the session has left, if any (see leaveNotice).
-func (c *Console) showTo(w http.ResponseWriter, s *session, status int, name string, p page) {
-	p.Root, p.Who, p.Admin = s.root, s.who.Name, s.who.Admin
-	if p.Notice == "" {
-		p.Notice = c.sessions.takeNotice(s)
-	}
-	c.show(w, status, name, p)
-}
-
-// showForm is like showTo, for a page with a form or a list. If the form was submitted or the list
+// showForm is like show, for a page with a form or a list. If the form was submitted or the list
 // was requested, and this was refused, the parameter err says why, and the status is that of
 // statusOf. Otherwise, err is nil, and the status is 200.
 func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name string, p page) {
@@ -59,7 +57,7 @@ func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name st
 	if err != nil {
 		status, p.Problem = statusOf(err), err.Error()
 	}
-	c.showTo(w, s, status, name, p)
+	c.show(w, s, status, name, p)
 }
 
 // fail answers with a page that says what went wrong: the text of err. The status is that of
@@ -70,21 +68,8 @@ func (c *Console) fail(w http.ResponseWriter, s *session, title string, err erro
 
 // nothing answers a request for a page that does not exist.
 func (c *Console) nothing(w http.ResponseWriter, _ *http.Request, s *session) {
-	c.showTo(w, s, http.StatusNotFound, "failed",
+	c.show(w, s, http.StatusNotFound, "failed",
 		page{Title: "There is nothing here", Data: "The navigation above has all pages."})
-}
-
-// export answers with a complete list as a file. The function serve writes the file. If the format
-// is unknown or serve returns an error, export answers with an error page with the given title. The
-// parameter action is the name of the operation in the log.
-func (c *Console) export(w http.ResponseWriter, s *session, title, action, format string, serve func() error) {
-	if _, known := ops.ExportFormats[format]; !known {
-		c.fail(w, s, title, errors.New("format is ndjson or csv"))
-		return
-	}
-	if err := serve(); err != nil {
-		c.fail(w, s, title, c.Ops.Explain(action, err))
-	}
 }
 
 // done redirects to a page after a successful operation. That page shows the notice.

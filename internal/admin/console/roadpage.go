@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"time"
 
 	"carstate/internal/admin/roadmap"
 	"carstate/internal/road"
@@ -24,25 +23,12 @@ type roadsView struct {
 	Known int
 	// Normal, Slow, Jam and Unknown are the numbers of stretches by state.
 	Normal, Slow, Jam, Unknown int
-	Worst                      []stretchView
+	Worst                      []roadmap.Stretch
 	Map                        mapView
 }
 
 // Empty reports whether there is no stretch to show.
 func (v roadsView) Empty() bool { return v.Known == 0 }
-
-// stretchView is a stretch of road in the list of those with the slowest traffic, compared to free
-// flow.
-type stretchView struct {
-	Name     string
-	Class    string // see classOf
-	Heading  string
-	Percent  float64
-	SpeedKmh float64
-	FreeKmh  float64
-	Cars     int
-	Since    time.Time // zero: unknown
-}
 
 // mapView is a map that a script draws.
 type mapView struct {
@@ -58,8 +44,12 @@ func newMapView(label, from string) mapView {
 	return mapView{label, from, 100 * vehicle.JamShare, 100 * vehicle.SlowShare}
 }
 
-var headings = [road.Octants]string{"North", "North-east", "East", "South-east", "South", "South-west", "West",
-	"North-west"}
+// towards returns the direction of travel of a stretch in words. The parameter heading is the
+// direction in degrees.
+func towards(heading float64) string {
+	return [road.Octants]string{"North", "North-east", "East", "South-east", "South", "South-west", "West",
+		"North-west"}[int(heading*road.Octants/360)]
+}
 
 func (c *Console) roadsView() roadsView {
 	v := roadsView{Kept: c.roads != nil, Map: newMapView("Map of the roads", "/roads/stretches")}
@@ -71,19 +61,11 @@ func (c *Console) roadsView() roadsView {
 	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[vehicle.NormalDriving],
 		s.ByState[vehicle.SlowDriving], s.ByState[vehicle.TrafficJam]
 	for _, w := range s.Worst[:min(len(s.Worst), worstListed)] {
-		share, ok := roadmap.Share(w)
-		if !ok {
+		described := roadmap.Describe(w)
+		if described.Share == nil {
 			break
 		}
-		row := stretchView{
-			Name: roadmap.Name(w.Stretch), Class: roadmap.State(w.State),
-			Heading: headings[int(road.HeadingDegrees(w.Stretch)*road.Octants/360)],
-			Percent: 100 * share, SpeedKmh: w.SpeedKmh, FreeKmh: w.FreeKmh, Cars: w.Cars,
-		}
-		if w.Since != 0 {
-			row.Since = w.Since.Time()
-		}
-		v.Worst = append(v.Worst, row)
+		v.Worst = append(v.Worst, described)
 	}
 	return v
 }
@@ -97,7 +79,7 @@ func (c *Console) roadsPage(w http.ResponseWriter, _ *http.Request, s *session) 
 	if !v.Kept {
 		p.Live = ""
 	}
-	c.showTo(w, s, http.StatusOK, "roads", p)
+	c.show(w, s, http.StatusOK, "roads", p)
 }
 
 func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request, s *session) {

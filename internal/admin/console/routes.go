@@ -50,7 +50,7 @@ type handler func(http.ResponseWriter, *http.Request, *session)
 
 func (c *Console) routes() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /login", c.loginPage)
+	mux.HandleFunc("GET /login", func(w http.ResponseWriter, r *http.Request) { c.showLogin(w, r, http.StatusOK, "") })
 	mux.HandleFunc("POST /login", c.login)
 	for name, kind := range assets {
 		mux.HandleFunc("GET /assets/"+name, asset(name, kind))
@@ -79,7 +79,9 @@ func (c *Console) routes() *http.ServeMux {
 		})
 	}
 	page("GET ", c.fleetPage)
-	page("GET /login", c.loggedIn)
+	page("GET /login", func(w http.ResponseWriter, r *http.Request, s *session) { // the browser is already logged in
+		http.Redirect(w, r, s.root, http.StatusSeeOther)
+	})
 	page("GET /vehicles", c.vehiclesPage)
 	form("/vehicles", smallForm, c.findVehicle)
 	page("GET /vehicles/{vid}", c.vehiclePage)

@@ -48,6 +48,8 @@ func (c *Console) functions() template.FuncMap {
 		"rate":    inwords.Rate,
 		"bytes":   inwords.Bytes,
 		"number":  inwords.Number,
+		"percent": func(share float64) string { return inwords.Number(100 * share) },
+		"towards": towards,
 		"limit":   inwords.RateLimit,
 		"mark":    rand.Text,
 		"receipt": func(r access.ForgetReceipt) (string, error) {

@@ -70,7 +70,9 @@ func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *sessio
 		return
 	}
 	if format := values.Get("format"); format != "" {
-		c.export(w, s, "Vehicles", "vehicle.list", format, func() error { return c.Ops.ServeVehicles(w, r, q, format) })
+		if err := c.Ops.ServeVehicles(w, r, q, format); err != nil {
+			c.fail(w, s, "Vehicles", c.Ops.Explain("vehicle.list", err))
+		}
 		return
 	}
 	c.showVehicles(w, r, s, nil, q)

@@ -75,7 +75,7 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 	case v.HasWay:
 		p.Live += withWay
 	}
-	c.showTo(w, s, status, "vehicle", p)
+	c.show(w, s, status, "vehicle", p)
 }
 
 // withWay is appended to the URL of a vehicle page's live updates if the open page has a map of the
@@ -172,7 +172,7 @@ func (c *Console) forget(w http.ResponseWriter, r *http.Request, s *session) {
 		c.fail(w, s, "Not forgotten", err)
 		return
 	}
-	c.showTo(w, s, http.StatusOK, "forgotten",
+	c.show(w, s, http.StatusOK, "forgotten",
 		page{Title: "Forgotten", Section: "vehicles", Data: forgottenView{receipt, id}})
 }
 

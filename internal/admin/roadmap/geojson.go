@@ -78,8 +78,8 @@ func State(s vehicle.DrivingState) string {
 	return [...]string{"unknown", "normal", "slow", "jam"}[s]
 }
 
-// feature returns the GeoJSON Feature of a stretch and its traffic.
-func feature(c road.Condition) Feature {
+// Describe returns the description of the traffic on a stretch.
+func Describe(c road.Condition) Stretch {
 	p := Stretch{
 		Stretch: Name(c.Stretch), Heading: road.HeadingDegrees(c.Stretch), State: State(c.State),
 		FreeFlowKmh: round(c.FreeKmh, 10), Cars: c.Cars, Young: c.Young,
@@ -90,7 +90,7 @@ func feature(c road.Condition) Feature {
 	if c.Since != 0 {
 		p.Since = new(c.Since.Time())
 	}
-	return Feature{"Feature", lineOf(c.Stretch), p}
+	return p
 }
 
 // lineOf returns the line that shows a stretch on a map. The line has the direction of travel and
@@ -149,7 +149,7 @@ func (f features) MarshalJSONTo(e *jsontext.Encoder) error {
 		return err
 	}
 	for _, c := range f {
-		if err := json.MarshalEncode(e, feature(c)); err != nil {
+		if err := json.MarshalEncode(e, Feature{"Feature", lineOf(c.Stretch), Describe(c)}); err != nil {
 			return err
 		}
 	}
