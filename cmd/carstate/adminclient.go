@@ -8,14 +8,11 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
-	"carstate/internal/inwords"
 	"carstate/internal/netaddr"
 	"carstate/internal/ops"
 	"carstate/internal/term"
@@ -104,10 +101,9 @@ type adminCommand interface {
 	asJSON() bool
 }
 
-// ask makes one call of the admin API and prints its result. With the flag --json, it prints the
-// result as one JSON value. Otherwise, it passes the result to the function show, which prints it
-// as text. If the call fails, ask prints nothing and returns the error.
-func ask[T any](c adminCommand, w streams, call func(*client.Client) (T, error), show func(T) error) error {
+// ask makes one call of the admin API and prints its result: with the flag --json as one JSON value,
+// and otherwise as [streams.show] does. If the call fails, ask prints nothing and returns the error.
+func ask(c adminCommand, w streams, call func(*client.Client) (any, error)) error {
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -119,43 +115,7 @@ func ask[T any](c adminCommand, w streams, call func(*client.Client) (T, error),
 	if c.asJSON() {
 		return printJSON(w.out, v)
 	}
-	return show(v)
-}
-
-// tell is like [ask], but without --json it prints the lines that the function text returns: out to
-// w.out, and note to w.err. If note is "", tell prints no note.
-func tell[T any](
-	c adminCommand, w streams, call func(*client.Client) (T, error), text func(T) (out, note string),
-) error {
-	return ask(c, w, call, func(v T) error {
-		out, note := text(v)
-		_, err := fmt.Fprintln(w.out, out)
-		if note != "" {
-			fmt.Fprintln(w.err, note)
-		}
-		return err
-	})
-}
-
-// list is like [ask] for a list of records. Without --json, it prints a table: the heading head,
-// with tabs between the columns, and one row for each record. The function row returns the cells of
-// a record's row. If there are no records, list prints the text in the parameter none in place of
-// the table.
-func list[T any](
-	c adminCommand, w streams, call func(*client.Client) ([]T, error), none, head string, row func(T) []string,
-) error {
-	return ask(c, w, call, func(all []T) error {
-		if len(all) == 0 {
-			_, err := fmt.Fprintln(w.out, none)
-			return err
-		}
-		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, head)
-		for _, x := range all {
-			fmt.Fprintln(t, strings.Join(row(x), "\t"))
-		}
-		return t.Flush()
-	})
+	return w.show(v)
 }
 
 // sureFlag is the flag --yes of the commands that ask for confirmation before an operation that
@@ -256,17 +216,6 @@ func span(s string) (d time.Duration, ok bool) {
 	return d, err == nil
 }
 
-// oldUntil returns a sentence for the user that says until when a replaced secret stays valid. The
-// parameter until has the times at which the replaced secrets end; the sentence gives the latest. If
-// until is empty, the sentence says that the replaced secret is no longer valid.
-func oldUntil(until []time.Time) string {
-	if len(until) == 0 {
-		return "The old one is no longer valid."
-	}
-	last := slices.MaxFunc(until, time.Time.Compare)
-	return fmt.Sprintf("The old one is valid until %s.", day(&last, ""))
-}
-
 // printJSON writes v to w as indented JSON, and nothing else. The names of a map are in ascending
 // order.
 func printJSON(w io.Writer, v any) error {
@@ -278,35 +227,10 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// day returns a time as text in UTC, to the minute, such as "2026-11-20 12:00Z". If t is nil, day
-// returns the text in the parameter never.
-func day(t *time.Time, never string) string {
-	if t == nil {
-		return never
-	}
-	return t.UTC().Format("2006-01-02 15:04Z")
-}
-
-// count returns a number of vehicles as text, or "all" if c means all vehicles.
-func count(c ops.VehicleCount) string {
-	if c.All {
-		return "all"
-	}
-	return fmt.Sprint(c.N)
-}
-
 // optionalVIDs is like parseVIDs, for a flag that may be missing: if s is empty, it returns no ids.
 func optionalVIDs(s string) ([]vehicle.ID, error) {
 	if s == "" {
 		return nil, nil
 	}
 	return parseVIDs(s)
-}
-
-// ago returns as text how long before now the time t was. If t is nil, it returns "".
-func ago(now time.Time, t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return inwords.Ago(now.Sub(*t))
 }

@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"text/tabwriter"
 	"time"
 
 	"carstate/internal/access"
@@ -83,7 +80,7 @@ func (c *backupCommand) verify(w streams) error {
 // describeBackup returns the content of a backup as one line of text.
 func describeBackup(b access.BackupInfo) string {
 	return fmt.Sprintf("%d records (%d states, %d tokens, %d sources, %d tombstones) of %s, written by carstate %s",
-		b.Records, b.Kinds["state"], b.Kinds["token"], b.Kinds["source"], b.Kinds["tombstone"], day(&b.Began, ""), b.Version)
+		b.Records, b.Kinds["state"], b.Kinds["token"], b.Kinds["source"], b.Kinds["tombstone"], day(b.Began), b.Version)
 }
 
 type restoreCommand struct {
@@ -148,7 +145,10 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	if c.JSON {
 		return printJSON(w.out, report)
 	}
-	return printRestored(w.out, report, len(receipts), buried)
+	return w.show(struct {
+		access.RestoreReport
+		Receipts, Buried, Repeated int
+	}{report, len(receipts), buried, len(receipts) - buried})
 }
 
 const unauthenticatedWarning = "WARNING: --unauthenticated: the origin of this backup is not checked. " +
@@ -173,17 +173,4 @@ func (c *restoreCommand) trust() (t access.BackupTrust, err error) {
 	}
 	t.Key, err = client.ReadBackupKey(c.BackupKeyFile)
 	return t, err
-}
-
-func printRestored(w io.Writer, r access.RestoreReport, receipts, buried int) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "KIND\tRESTORED\tKEPT\tFORGOTTEN")
-	for _, kind := range slices.Sorted(maps.Keys(r.Kinds)) {
-		n := r.Kinds[kind]
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\n", kind, n.Restored, n.Kept, n.Forgotten)
-	}
-	if receipts > 0 {
-		fmt.Fprintf(t, "receipt\t%d\t%d\t\n", buried, receipts-buried)
-	}
-	return t.Flush()
 }

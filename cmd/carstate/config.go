@@ -7,8 +7,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"carstate/internal/netaddr"
 	"carstate/internal/node"
 	"carstate/internal/store"
@@ -19,7 +17,7 @@ import (
 // serveFlags are the flags of serve, which configure a node, with their help texts.
 type serveFlags struct {
 	storeFlags
-	nodeFlags
+	nodeFlags `set:"max_age=5m" set:"log_level=info" set:"drain=5s" set:"query_connections=16384" set:"ingest_connections=4096" set:"mqtt_connections=20000" set:"admin_connections=512"`
 }
 
 // storeFlags select where data is stored.
@@ -240,17 +238,4 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 		LogLevel:       level,
 		Drain:          f.Drain,
 	}, nil
-}
-
-// defaults returns the flags of serve with their default values.
-func defaults() *serveFlags {
-	var f serveFlags
-	parser, err := kong.New(&f, settings, longHelp, kong.Exit(func(int) {}))
-	if err == nil {
-		_, err = parser.Parse(nil)
-	}
-	if err != nil {
-		panic(err) // the struct's tags are wrong
-	}
-	return &f
 }

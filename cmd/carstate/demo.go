@@ -7,17 +7,18 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/alecthomas/kong"
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/lab/demo"
-	"carstate/internal/lab/simulate"
 	"carstate/internal/node"
 	"carstate/internal/ops"
 	"carstate/internal/servicelog"
+	"carstate/internal/vehicle"
 )
 
 type demoCommand struct {
@@ -26,12 +27,17 @@ type demoCommand struct {
 	DataDir          string `env:"-" placeholder:"DIR" help:"Data directory, which must be new or empty. ${more_data_dir}"`
 	Fleet            int    `default:"600" placeholder:"N" help:"Number of simulated cars in traffic besides the recorded one (${default}); 0 for none."`
 	WithoutPositions bool   `help:"The simulated cars report no positions."`
-	nodeFlags
+	// Readings stay fresh for a day, so that queries about the recorded drive are answered as long as
+	// somebody tries the demo. Only warnings are logged, because log lines appear between the lines
+	// that the demo prints. A node keeps serving for the time drain until load balancers stop sending
+	// to it; a demo has no load balancer. The limits on connections suit a process that may open 2,048
+	// files.
+	nodeFlags `set:"max_age=24h" set:"log_level=warn" set:"drain=0s" set:"query_connections=256" set:"ingest_connections=256" set:"mqtt_connections=256" set:"admin_connections=256"`
 }
 
 // Run runs the demo until a signal ends it. If the demo cannot start, or its node fails, Run
 // returns an error.
-func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
+func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (err error) {
 	f := &serveFlags{storeFlags{DataDir: c.DataDir}, c.nodeFlags}
 	fleet := demo.Fleet(c.Fleet, c.WithoutPositions)
 	if c.Fleet < 0 || c.Fleet > mostCars {
@@ -52,10 +58,9 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	if err != nil {
 		return err
 	}
-	standard := defaults().listeners()
 	for i, l := range config.Listeners {
-		config.Listeners[i].AnyPort = slices.ContainsFunc(standard,
-			func(d node.Listener) bool { return d.Name == l.Name && d.Addr == l.Addr })
+		config.Listeners[i].AnyPort = slices.ContainsFunc(given.Flags(),
+			func(f *kong.Flag) bool { return f.Name == l.Name && f.Default == l.Addr })
 	}
 	n, err := node.Start(ctx, config)
 	if err != nil {
@@ -75,7 +80,13 @@ func (c *demoCommand) Run(ctx context.Context, w streams) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := printDemo(w, n, f, token, fleet); err != nil {
+	if err := w.show(struct {
+		Node *node.Node
+		*serveFlags
+		Car            vehicle.ID
+		Token, KeyFile string
+		Fleet          []vehicle.ID
+	}{n, f, demo.Vehicle, token, ops.KeyFile(f.DataDir), fleet.IDs()}); err != nil {
 		return err
 	}
 	driving, park := context.WithCancel(ctx)
@@ -113,41 +124,4 @@ func demoService(n *node.Node, dataDir, tlsCert string) (demo.Service, error) {
 		Query: n.URL(node.QueryAddr), Ingest: n.URL(node.IngestAddr), Ready: n.Ready, Trust: trust,
 		Admin: &client.Client{URL: n.URL(node.AdminAddr), Key: key, HTTP: client.HTTPClient(trust)},
 	}, nil
-}
-
-// The URL paths of the two queries, for the driving state and for the throttle system.
-const (
-	drivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
-	throttlePath = "/api/ic/if_dt_amo_throttle_system"
-)
-
-func printDemo(w streams, n *node.Node, f *serveFlags, token string, fleet simulate.Config) error {
-	var b strings.Builder
-	base, trust := n.URL(node.QueryAddr), ""
-	if f.TLSCert != "" {
-		trust = "--cacert " + f.TLSCert + " "
-	}
-	fmt.Fprintf(&b, "A recorded drive was replayed: the car is in a traffic jam. Ask:\n\n")
-	for _, path := range []string{drivingPath, throttlePath} {
-		fmt.Fprintf(&b, "curl %s-G %s%s -d access_token=%s -d vid=%s\n", trust, base, path, token, demo.Vehicle)
-	}
-	fmt.Fprintf(&b, "\n\"vehicle_runing_state\" is 1 for normal driving, 2 for slow, 3 for a traffic jam; "+
-		"\"throttle_system\" is 0 for an anomaly, 1 for normal.\n")
-	if ids := fleet.IDs(); len(ids) > 0 {
-		fmt.Fprintf(&b, "%d simulated cars are on their way too, from vid %s to %s. Within a minute the console "+
-			"shows jams, slow traffic and throttle anomalies.\n", len(ids), ids[0], ids[len(ids)-1])
-	}
-	if !f.NoDocs {
-		fmt.Fprintf(&b, "Documentation, to try in a browser: %s/\n", base)
-	}
-	fmt.Fprintf(&b, "Telemetry goes to %s", n.URL(node.IngestAddr))
-	if a := n.Addr(node.MQTTAddr); a != nil {
-		fmt.Fprintf(&b, " or mqtt://%s", a)
-	}
-	fmt.Fprintf(&b, ".\nConsole: %s/ opens with the key in %s\n", n.URL(node.AdminAddr), ops.KeyFile(f.DataDir))
-	fmt.Fprintf(&b, "Operator: %s/metrics and /readyz; carstate status and other commands take --data-dir %s --admin-addr %s\n",
-		n.URL(node.AdminAddr), f.DataDir, n.Addr(node.AdminAddr))
-	fmt.Fprintf(&b, "End with Ctrl-C.\n")
-	_, err := fmt.Fprint(w.out, b.String())
-	return err
 }

@@ -25,7 +25,7 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return usageError("%v", err)
 	}
-	return ask(askFlags{c.adminFlags, jsonFlag{c.JSON}}, w, func(client *client.Client) (access.ForgetReceipt, error) {
+	return ask(askFlags{c.adminFlags, jsonFlag{c.JSON}}, w, func(client *client.Client) (any, error) {
 		if !c.Allow {
 			return c.forget(ctx, w, client, id)
 		}
@@ -34,21 +34,6 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 			err = errors.New("this vehicle is not forgotten: there is nothing to allow")
 		}
 		return r, err
-	}, func(r access.ForgetReceipt) error {
-		if r.AllowedAt != nil {
-			_, err := fmt.Fprintf(w.out, "allowed again at %s: vehicle %s starts without its old state; grant it to "+
-				"tokens and sources again\n", day(r.AllowedAt, ""), r.Vehicle)
-			return err
-		}
-		erased := "when the NATS cluster compacts its files"
-		if r.ErasedBy != nil {
-			erased = "by " + day(r.ErasedBy, "")
-		}
-		_, err := fmt.Fprintf(w.out, "vehicle        %s\nforgotten      %s\nstates         %d\n"+
-			"token grants   %d\nsource grants  %d\nerased         %s\n",
-			r.Vehicle, r.ForgottenAt.UTC().Format("2006-01-02 15:04:05Z"), r.Removed.States, r.Removed.TokenGrants,
-			r.Removed.SourceGrants, erased)
-		return err
 	})
 }
 

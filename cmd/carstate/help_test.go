@@ -25,7 +25,7 @@ func TestHelpTextHasASectionForEachCommand(t *testing.T) {
 			return next(nil)
 		})
 	})
-	parser, err := kong.New(&commands{}, kong.Name("carstate"), settings, placeholders, longHelp)
+	parser, err := kong.New(&commands{}, kong.Name("carstate"), placeholders, longHelp)
 	if err != nil {
 		t.Fatal(err)
 	}

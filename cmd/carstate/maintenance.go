@@ -14,12 +14,12 @@ type logLevelCommand struct {
 
 // Run sets the log level of a node, if the command line gives one, and prints the level.
 func (c *logLevelCommand) Run(ctx context.Context, w streams) error {
-	return tell(askFlags{adminFlags: c.adminFlags}, w, func(client *client.Client) (wire.NodeSettings, error) {
+	return ask(askFlags{adminFlags: c.adminFlags}, w, func(client *client.Client) (any, error) {
 		if c.Level == "" {
 			return client.Node(ctx)
 		}
 		return client.ChangeNode(ctx, wire.NodeSettings{LogLevel: c.Level})
-	}, func(s wire.NodeSettings) (string, string) { return s.LogLevel, "" })
+	})
 }
 
 type readOnlyCommand struct {
@@ -30,16 +30,11 @@ type readOnlyCommand struct {
 // Run makes a node read-only or writable, if the command line says so, and prints whether the node
 // is read-only: "on" or "off".
 func (c *readOnlyCommand) Run(ctx context.Context, w streams) error {
-	return tell(askFlags{adminFlags: c.adminFlags}, w, func(client *client.Client) (wire.NodeSettings, error) {
+	return ask(askFlags{adminFlags: c.adminFlags}, w, func(client *client.Client) (any, error) {
 		if c.State == "" {
 			return client.Node(ctx)
 		}
 		on := c.State == "on"
 		return client.ChangeNode(ctx, wire.NodeSettings{ReadOnly: &on})
-	}, func(s wire.NodeSettings) (string, string) {
-		if s.ReadOnly != nil && *s.ReadOnly {
-			return "on", ""
-		}
-		return "off", ""
 	})
 }

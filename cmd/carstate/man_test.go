@@ -22,7 +22,7 @@ func TestManNamesEveryCommandAndFlag(t *testing.T) {
 		name, text, _ := strings.Cut(section, "\n")
 		sections[name] = text
 	}
-	parser, err := kong.New(&commands{}, kong.Name("carstate"), settings, longHelp)
+	parser, err := kong.New(&commands{}, kong.Name("carstate"), longHelp)
 	if err != nil {
 		t.Fatal(err)
 	}

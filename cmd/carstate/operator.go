@@ -1,14 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
-	"carstate/internal/admin/wire"
-	"carstate/internal/ops"
 )
 
 type operatorCommand struct {
@@ -30,21 +26,14 @@ func (c *operatorAdd) Run(ctx context.Context, w streams) error {
 	if err := access.CheckName(access.OperatorKind, c.Name); err != nil {
 		return usageError("%v", err)
 	}
-	return tell(c, w, func(a *client.Client) (wire.OperatorKey, error) { return a.AddOperator(ctx, c.Name) },
-		func(o wire.OperatorKey) (string, string) {
-			return o.Key, fmt.Sprintf("This is the key of operator %s, shown only once.", o.Name)
-		})
+	return ask(c, w, func(a *client.Client) (any, error) { return a.AddOperator(ctx, c.Name) })
 }
 
 type operatorList struct{ askFlags }
 
 // Run lists the operators.
 func (c *operatorList) Run(ctx context.Context, w streams) error {
-	return list(c, w, func(a *client.Client) ([]ops.OperatorSummary, error) { return a.Operators(ctx) },
-		"There is no operator but the holder of the admin key: carstate operator add NAME",
-		"NAME\tADDED\tKEY SINCE", func(o ops.OperatorSummary) []string {
-			return []string{o.Name, day(&o.CreatedAt, ""), day(cmp.Or(o.RotatedAt, &o.CreatedAt), "")}
-		})
+	return ask(c, w, func(a *client.Client) (any, error) { return a.Operators(ctx) })
 }
 
 type operatorRotate struct {
@@ -60,10 +49,7 @@ func (c *operatorRotate) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The present key of operator %s becomes invalid at once. Rotate it?", c.Name); err != nil {
 		return err
 	}
-	return tell(c, w, func(a *client.Client) (wire.OperatorKey, error) { return a.RotateOperator(ctx, c.Name) },
-		func(o wire.OperatorKey) (string, string) {
-			return o.Key, fmt.Sprintf("This is the new key of operator %s, shown only once. %s", o.Name, oldUntil(nil))
-		})
+	return ask(c, w, func(a *client.Client) (any, error) { return a.RotateOperator(ctx, c.Name) })
 }
 
 type operatorRemove struct {
@@ -79,8 +65,7 @@ func (c *operatorRemove) Run(ctx context.Context, w streams) error {
 		c.Name); err != nil {
 		return err
 	}
-	return tell(c, w, func(a *client.Client) (ops.OperatorSummary, error) { return a.RemoveOperator(ctx, c.Name) },
-		func(o ops.OperatorSummary) (string, string) { return "operator " + o.Name + " is removed", "" })
+	return ask(c, w, func(a *client.Client) (any, error) { return a.RemoveOperator(ctx, c.Name) })
 }
 
 type adminKeyRotation struct {
@@ -95,16 +80,12 @@ func (c *adminKeyRotation) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The present admin key and its sessions end at once. Replace it?"); err != nil {
 		return err
 	}
-	return tell(c, w, func(a *client.Client) (wire.RotatedAdminKey, error) { return a.RotateAdminKey(ctx) },
-		func(r wire.RotatedAdminKey) (string, string) { return "the new admin key is in " + r.File, "" })
+	return ask(c, w, func(a *client.Client) (any, error) { return a.RotateAdminKey(ctx) })
 }
 
 type backupKeyCommand struct{ askFlags }
 
 // Run prints the service's backup key, which authenticates its backups.
 func (c *backupKeyCommand) Run(ctx context.Context, w streams) error {
-	return tell(c, w, func(a *client.Client) (wire.BackupKey, error) { return a.BackupKey(ctx) },
-		func(k wire.BackupKey) (string, string) {
-			return k.Key, "This is the backup key of this service. Keep it apart from the backups."
-		})
+	return ask(c, w, func(a *client.Client) (any, error) { return a.BackupKey(ctx) })
 }

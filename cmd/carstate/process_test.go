@@ -209,3 +209,9 @@ func (p *process) folded(token, vid string, since time.Time) error {
 func until(limit time.Duration, ask func() error) error {
 	return nodeprocess.Until(context.Background(), limit, func(context.Context) error { return ask() })
 }
+
+// The URL paths of the two queries, for the driving state and for the throttle system.
+const (
+	drivingPath  = "/api/ic/if_dt_tflow_car_driving_state"
+	throttlePath = "/api/ic/if_dt_amo_throttle_system"
+)

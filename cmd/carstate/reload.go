@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/alecthomas/kong"
-
 	"carstate/internal/cmdline"
 	"carstate/internal/node"
 	"carstate/internal/servicelog"
@@ -59,12 +57,7 @@ func (r *reloader) reload() {
 // setting as text, by the name of its flag. If a setting is wrong, it returns an error.
 func readAgain(args []string) (node.Config, map[string]string, error) {
 	var cmds commands
-	parser, err := kong.New(&cmds, kong.Name("carstate"), kong.Exit(func(int) {}), kong.DefaultEnvars("CARSTATE"), settings,
-		longHelp)
-	if err != nil {
-		return node.Config{}, nil, err
-	}
-	given, err := parser.Parse(args)
+	given, err := newParser(&cmds, io.Discard, io.Discard).Parse(args)
 	if err != nil {
 		return node.Config{}, nil, err
 	}

@@ -3,11 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 )
-
-// streams are the outputs of a command: results go to out, everything else to err.
-type streams struct{ out, err io.Writer }
 
 // Exit codes.
 const (

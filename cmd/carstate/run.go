@@ -51,6 +51,19 @@ type commands struct {
 // parser panics with this value, and the function run recovers from the panic.
 type exited int
 
+// newParser returns the parser that parses a command line into cmds. It writes the help to help.
+func newParser(cmds *commands, help, stderr io.Writer) *kong.Kong {
+	return kong.Must(cmds,
+		kong.Name("carstate"),
+		kong.Description("Is this car driving normally, slowly or in a traffic jam? Is its throttle system healthy?"),
+		kong.Writers(help, stderr),
+		kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.DefaultEnvars("CARSTATE"),
+		longHelp,
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Summary: false}),
+	)
+}
+
 // run runs one command line and returns the exit code, one of the constants such as exitOK. It
 // writes an error to stderr in one line. If a flag or an argument is wrong, it adds a second line
 // that says how to get help. Without arguments, it runs the command help.
@@ -76,24 +89,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	defer errs.End()
 	stdout, stderr = out, errs
 	var cmds commands
-	parser, err := kong.New(&cmds,
-		kong.Name("carstate"),
-		kong.Description("Is this car driving normally, slowly or in a traffic jam? Is its throttle system healthy?"),
-		kong.Writers(help, stderr),
-		kong.Exit(func(code int) { panic(exited(code)) }),
-		kong.DefaultEnvars("CARSTATE"),
-		settings,
-		longHelp,
-		kong.PostBuild(func(k *kong.Kong) error {
-			cmdline.Subcommand(k.Model.Node, "demo").Tag.Vars = demoSettings
-			return nil
-		}),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, Summary: false}),
-		kong.Bind(streams{stdout, stderr}),
-	)
-	if err != nil {
-		panic(err) // the structs above are wrong, whatever the arguments
-	}
+	parser := newParser(&cmds, help, stderr)
 	if cmdline.IsGroup(parser.Model.Node, args) {
 		args = append(args, "--help")
 	}
@@ -115,6 +111,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		defer stop()
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
+	parsed.Bind(streams{stdout, stderr, parsed.Selected().Path()})
 	err = parsed.Run()
 	switch {
 	case err == nil:

@@ -3,9 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"syscall"
-	"text/tabwriter"
-	"time"
 
 	"carstate/internal/store/local"
 )
@@ -28,32 +27,14 @@ func (c *salvageCommand) Run(ctx context.Context, w streams) error {
 	if c.JSON {
 		return printJSON(w.out, found)
 	}
-	table := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "WHAT\tKEPT\tDAMAGED\tUNREADABLE PARTS\tLOST AFTER\tLOST BEFORE")
-	whole := true
-	for _, f := range found {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%s\n", f.What, f.Kept, f.Damaged, f.Unreadable,
-			lostTime(f.LostFrom), lostTime(f.LostUntil))
-		whole = whole && f.Damaged == 0 && f.Unreadable == 0
-	}
-	if err := table.Flush(); err != nil {
+	if err := w.show(found); err != nil {
 		return err
 	}
 	advice := "everything was read"
-	if !whole {
+	if slices.ContainsFunc(found, func(f local.Salvaged) bool { return f.Damaged > 0 || f.Unreadable > 0 }) {
 		advice = "check tokens, sources and operators for those that had been revoked or removed, " +
 			"and forget again the vehicles that were forgotten since the last backup"
 	}
 	_, err = fmt.Fprintf(w.err, "%s: %s\n", c.New, advice)
 	return err
-}
-
-// lostTime returns t as text in UTC, for the table that the command prints. The time t is the
-// beginning or the end of the period whose records are lost. If t is zero, the period has no such
-// bound, and lostTime returns "-".
-func lostTime(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.UTC().Format("2006-01-02 15:04:05Z")
 }

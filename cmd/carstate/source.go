@@ -3,15 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/admin/wire"
-	"carstate/internal/inwords"
-	"carstate/internal/ops"
 )
 
 type sourceCommand struct {
@@ -51,15 +47,13 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	until := "never"
-	if !expires.IsZero() {
-		until = day(&expires, "")
-	}
-	return tell(c, w, func(client *client.Client) (wire.AddedSource, error) {
-		return client.AddSource(ctx, access.Request{Name: c.Name, Vehicles: v, Rate: rate, Expires: expires, Strict: c.Strict})
-	}, func(s wire.AddedSource) (string, string) {
-		return s.Key, fmt.Sprintf("This is the key of source %s, shown only once. Its rate: %s. It expires: %s. Unknown "+
-			"signals: %s.", s.Name, inwords.RateLimit(s.Rate), until, unknownSignals(s.Strict))
+	return ask(c, w, func(a *client.Client) (any, error) {
+		added, err := a.AddSource(ctx,
+			access.Request{Name: c.Name, Vehicles: v, Rate: rate, Expires: expires, Strict: c.Strict})
+		return struct {
+			wire.AddedSource
+			Expires time.Time `json:"-"` // for the text alone
+		}{added, expires}, err
 	})
 }
 
@@ -67,31 +61,7 @@ type sourceList struct{ askFlags }
 
 // Run lists the sources.
 func (c *sourceList) Run(ctx context.Context, w streams) error {
-	return list(c, w, func(a *client.Client) ([]ops.SourceSummary, error) { return a.Sources(ctx) },
-		"There is no source yet: carstate source add NAME --vehicles all",
-		"NAME\tVEHICLES\tRATE\tACCEPTED\tREFUSED\tLAST REFUSED\tADDED\tEXPIRES", func(x ops.SourceSummary) []string {
-			return []string{x.Name, count(x.VehicleCount), inwords.RateLimit(x.Rate), fmt.Sprint(x.Seen.Accepted),
-				fmt.Sprint(x.Seen.Refused.Total()), lastRefused(x.Seen), day(&x.CreatedAt, ""), day(x.ExpiresAt, "never")}
-		})
-}
-
-// unknownSignals returns a short text, such as "ignored", that says what the service does with
-// signals whose names it does not know. The parameter strict is the setting --strict of the source
-// that sends the signals.
-func unknownSignals(strict bool) string {
-	if strict {
-		return "a sample that has one is refused"
-	}
-	return "ignored"
-}
-
-// lastRefused returns a text that says when and why the key or a sample of a source was last
-// refused. If neither ever was, it returns "-".
-func lastRefused(s ops.SourceActivity) string {
-	if s.LastRefusedAt == nil {
-		return "-"
-	}
-	return day(s.LastRefusedAt, "") + ", " + s.LastRefusedReason
+	return ask(c, w, func(a *client.Client) (any, error) { return a.Sources(ctx) })
 }
 
 type sourceShow struct {
@@ -101,48 +71,7 @@ type sourceShow struct {
 
 // Run shows a source: its settings, and what the node that answers has counted for it.
 func (c *sourceShow) Run(ctx context.Context, w streams) error {
-	return ask(c, w, func(client *client.Client) (ops.SourceRecord, error) {
-		return client.Source(ctx, c.Name)
-	}, func(s ops.SourceRecord) error {
-		line := func(name, format string, values ...any) {
-			fmt.Fprintf(w.out, "%-17s"+format+"\n", append([]any{name}, values...)...)
-		}
-		line("source", "%s", s.Name)
-		line("vehicles", "%s", someVehicles(s.Vehicles))
-		line("rate", "%s", inwords.RateLimit(s.Rate))
-		line("unknown signals", "%s", unknownSignals(s.Strict))
-		line("added", "%s", day(&s.CreatedAt, ""))
-		line("expires", "%s", day(s.ExpiresAt, "never"))
-		line("removed", "%s", day(s.RemovedAt, "-"))
-		for _, until := range s.EarlierUntil {
-			line("replaced", "an earlier key is valid until %s", day(&until, ""))
-		}
-		fmt.Fprintln(w.out, "\nOn this node since it started:")
-		line("last seen", "%s", day(s.Seen.LastSeenAt, "-"))
-		line("last refused", "%s", lastRefused(s.Seen))
-		if s.Seen.LastRefusedText != "" {
-			line("  in words", "%s", s.Seen.LastRefusedText)
-		}
-		line("accepted", "%d samples", s.Seen.Accepted)
-		line("refused", "%d samples", s.Seen.Refused.Total())
-		for _, why := range slices.Sorted(maps.Keys(s.Seen.Refused)) {
-			line("  "+why, "%d", s.Seen.Refused[why])
-		}
-		if n := s.Seen.RefusedKeys.Total(); n > 0 {
-			line("refused keys", "%d", n)
-		}
-		for _, why := range slices.Sorted(maps.Keys(s.Seen.RefusedKeys)) {
-			line("  "+why, "%d", s.Seen.RefusedKeys[why])
-		}
-		_, err := fmt.Fprintf(w.out, "ignored signals  %d\n", s.Seen.IgnoredSignals)
-		for _, name := range slices.Sorted(maps.Keys(s.Seen.IgnoredByName)) {
-			fmt.Fprintf(w.out, "  %s  %d\n", name, s.Seen.IgnoredByName[name])
-		}
-		if n := s.Seen.IgnoredOthers(); n > 0 && len(s.Seen.IgnoredByName) > 0 {
-			fmt.Fprintf(w.out, "  others  %d\n", n)
-		}
-		return err
-	})
+	return ask(c, w, func(a *client.Client) (any, error) { return a.Source(ctx, c.Name) })
 }
 
 type sourceChange struct {
@@ -171,11 +100,7 @@ func (c *sourceChange) Run(ctx context.Context, w streams) error {
 			return err
 		}
 	}
-	return tell(c, w, func(a *client.Client) (ops.SourceSummary, error) { return a.ChangeSource(ctx, c.Name, to) },
-		func(s ops.SourceSummary) (string, string) {
-			return fmt.Sprintf("source %s now has vehicles %s, rate %s, expires %s; unknown signals: %s", s.Name,
-				count(s.VehicleCount), inwords.RateLimit(s.Rate), day(s.ExpiresAt, "never"), unknownSignals(s.Strict)), ""
-		})
+	return ask(c, w, func(a *client.Client) (any, error) { return a.ChangeSource(ctx, c.Name, to) })
 }
 
 type sourceRotate struct {
@@ -196,10 +121,7 @@ func (c *sourceRotate) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	return tell(c, w, func(a *client.Client) (wire.RotatedSource, error) { return a.RotateSource(ctx, c.Name, d) },
-		func(s wire.RotatedSource) (string, string) {
-			return s.Key, fmt.Sprintf("This is the new key of source %s, shown only once. %s", s.Name, oldUntil(s.EarlierUntil))
-		})
+	return ask(c, w, func(a *client.Client) (any, error) { return a.RotateSource(ctx, c.Name, d) })
 }
 
 type sourceRemove struct {
@@ -215,6 +137,5 @@ func (c *sourceRemove) Run(ctx context.Context, w streams) error {
 		c.Name); err != nil {
 		return err
 	}
-	return tell(c, w, func(a *client.Client) (ops.SourceSummary, error) { return a.RemoveSource(ctx, c.Name) },
-		func(s ops.SourceSummary) (string, string) { return "source " + s.Name + " is removed", "" })
+	return ask(c, w, func(a *client.Client) (any, error) { return a.RemoveSource(ctx, c.Name) })
 }

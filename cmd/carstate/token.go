@@ -6,15 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/admin/client"
-	"carstate/internal/admin/wire"
-	"carstate/internal/inwords"
-	"carstate/internal/ops"
 	"carstate/internal/term"
 )
 
@@ -75,11 +70,7 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 			return fmt.Errorf("--vehicles: %w", err)
 		}
 	}
-	return tell(c, w, func(a *client.Client) (wire.IssuedToken, error) { return a.IssueToken(ctx, r) },
-		func(t wire.IssuedToken) (string, string) {
-			return t.AccessToken, fmt.Sprintf("This is the access token of %s, shown only once. Its ID is %s; it expires %s.",
-				t.Developer, t.ID, day(t.ExpiresAt, "never"))
-		})
+	return ask(c, w, func(a *client.Client) (any, error) { return a.IssueToken(ctx, r) })
 }
 
 // askVehicles asks the user at a terminal which vehicles a token is for, and returns the text that
@@ -110,12 +101,7 @@ type tokenList struct{ askFlags }
 
 // Run lists the tokens.
 func (c *tokenList) Run(ctx context.Context, w streams) error {
-	return list(c, w, func(a *client.Client) ([]ops.TokenSummary, error) { return a.Tokens(ctx) },
-		"There is no token yet: carstate token issue --developer NAME --vehicles all",
-		"ID\tDEVELOPER\tOPERATIONS\tVEHICLES\tRATE\tEXPIRES\tREVOKED\tLAST USED", func(x ops.TokenSummary) []string {
-			return []string{x.ID, x.Developer, strings.Join(x.Operations, ","), vehiclesOf(x), inwords.RateLimit(x.Rate),
-				day(x.ExpiresAt, "never"), day(x.RevokedAt, "-"), day(x.LastUsedAt, "-")}
-		})
+	return ask(c, w, func(a *client.Client) (any, error) { return a.Tokens(ctx) })
 }
 
 type tokenShow struct {
@@ -125,48 +111,7 @@ type tokenShow struct {
 
 // Run shows a token.
 func (c *tokenShow) Run(ctx context.Context, w streams) error {
-	return ask(c, w, func(client *client.Client) (ops.TokenRecord, error) {
-		return client.Token(ctx, c.ID)
-	}, func(t ops.TokenRecord) error {
-		refused := day(t.LastRefusedAt, "-")
-		if t.LastRefusedReason != "" {
-			refused += ", " + t.LastRefusedReason
-		}
-		_, err := fmt.Fprintf(w.out, "token         %s\ndeveloper     %s\noperations    %s\n"+
-			"vehicles      %s\nrate          %s\ncreated       %s\nexpires       %s\nrevoked       %s\n"+
-			"last used     %s\nlast refused  %s\n",
-			t.ID, t.Developer, strings.Join(t.Operations, ", "), someVehicles(t.Vehicles), inwords.RateLimit(t.Rate),
-			day(&t.CreatedAt, ""), day(t.ExpiresAt, "never"), day(t.RevokedAt, "-"), day(t.LastUsedAt, "-"), refused)
-		for _, until := range t.EarlierUntil {
-			fmt.Fprintf(w.out, "replaced      an earlier secret is valid until %s\n", day(&until, ""))
-		}
-		if err != nil {
-			return err
-		}
-		return printUsage(w.out, t.Usage)
-	})
-}
-
-// printUsage prints how often a token was used today and in the last 30 days, by operation and
-// outcome. Outcomes that did not occur in the last 30 days are left out.
-func printUsage(w io.Writer, u ops.TokenUsage) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	calls := 0
-	for op, name := range access.AllOperations.Names() {
-		for o, month := range u.Last30Days.Calls[op] {
-			if month == 0 {
-				continue
-			}
-			if calls++; calls == 1 {
-				fmt.Fprintln(t, "\nOPERATION\tOUTCOME\tTODAY\t30 DAYS")
-			}
-			fmt.Fprintf(t, "%s\t%s\t%d\t%d\n", name, access.Outcome(o), u.Today.Calls[op][o], month)
-		}
-	}
-	if calls == 0 {
-		fmt.Fprintln(t, "\nno calls in the last 30 days")
-	}
-	return t.Flush()
+	return ask(c, w, func(a *client.Client) (any, error) { return a.Token(ctx, c.ID) })
 }
 
 type tokenGrant struct {
@@ -190,10 +135,7 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return fmt.Errorf("--remove: %w", err)
 	}
-	return tell(c, w, func(a *client.Client) (ops.TokenSummary, error) { return a.GrantToken(ctx, c.ID, add, remove) },
-		func(t ops.TokenSummary) (string, string) {
-			return fmt.Sprintf("token %s now has %s vehicles", t.ID, count(t.VehicleCount)), ""
-		})
+	return ask(c, w, func(a *client.Client) (any, error) { return a.GrantToken(ctx, c.ID, add, remove) })
 }
 
 // changeFlags are the flags that select what to change about a token or a source. They have no
@@ -257,11 +199,7 @@ func (c *tokenChange) Run(ctx context.Context, w streams) error {
 			return err
 		}
 	}
-	return tell(c, w, func(a *client.Client) (ops.TokenSummary, error) { return a.ChangeToken(ctx, c.ID, to) },
-		func(t ops.TokenSummary) (string, string) {
-			return fmt.Sprintf("token %s now has vehicles %s, rate %s, expires %s", t.ID, vehiclesOf(t),
-				inwords.RateLimit(t.Rate), day(t.ExpiresAt, "never")), ""
-		})
+	return ask(c, w, func(a *client.Client) (any, error) { return a.ChangeToken(ctx, c.ID, to) })
 }
 
 type tokenRotate struct {
@@ -282,11 +220,7 @@ func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	return tell(c, w, func(a *client.Client) (wire.RotatedToken, error) { return a.RotateToken(ctx, c.ID, d) },
-		func(t wire.RotatedToken) (string, string) {
-			return t.AccessToken, fmt.Sprintf("This is the new access token of %s, shown only once. %s", t.Developer,
-				oldUntil(t.EarlierUntil))
-		})
+	return ask(c, w, func(a *client.Client) (any, error) { return a.RotateToken(ctx, c.ID, d) })
 }
 
 type tokenRevoke struct {
@@ -298,48 +232,17 @@ type tokenRevoke struct {
 
 // Run revokes a token. At a terminal, the user must confirm this first.
 func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
-	return tell(c, w, func(client *client.Client) (ops.TokenSummary, error) {
+	return ask(c, w, func(client *client.Client) (any, error) {
 		if c.asks() {
 			t, err := client.Token(ctx, c.ID)
 			if err != nil {
-				return ops.TokenSummary{}, err
+				return nil, err
 			}
 			if err := c.sure(ctx, w, "Token %s of %s becomes invalid at once and permanently. Revoke it?", t.ID,
 				t.Developer); err != nil {
-				return ops.TokenSummary{}, err
+				return nil, err
 			}
 		}
 		return client.RevokeToken(ctx, c.ID)
-	}, func(t ops.TokenSummary) (string, string) {
-		return fmt.Sprintf("token %s of %s is revoked", t.ID, t.Developer), ""
 	})
-}
-
-// vehiclesOf returns how many vehicles a token may query, as text: a number, "all" or "sandbox".
-func vehiclesOf(t ops.TokenSummary) string {
-	if t.Sandbox {
-		return "sandbox"
-	}
-	return count(t.VehicleCount)
-}
-
-// someVehicles returns a set of vehicles as text: its vehicle ids, separated by ", ". Of more than
-// ten ids, it has the first ten and the number of the others. If the set is all vehicles or none,
-// the text is "all" or "none".
-func someVehicles(v ops.VehicleList) string {
-	if v.All() {
-		return "all"
-	}
-	var names []string
-	for id := range v.Sorted() {
-		if len(names) == 10 {
-			names = append(names, fmt.Sprintf("and %d more (--json lists them)", v.Len()-10))
-			break
-		}
-		names = append(names, string(id))
-	}
-	if names == nil {
-		return "none"
-	}
-	return strings.Join(names, ", ")
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
+
 	"carstate/internal/access"
 	"carstate/internal/netaddr"
 	"carstate/internal/testkit"
@@ -265,6 +267,19 @@ func TestHelpWithoutACommand(t *testing.T) {
 			t.Errorf("%q: exit code %d, %q, stdout %s", args, code, &stderr, &stdout)
 		}
 	}
+}
+
+// defaults returns the flags of serve with their default values.
+func defaults() *serveFlags {
+	var f serveFlags
+	parser, err := kong.New(&f, longHelp, kong.Exit(func(int) {}))
+	if err == nil {
+		_, err = parser.Parse(nil)
+	}
+	if err != nil {
+		panic(err) // the struct's tags are wrong
+	}
+	return &f
 }
 
 // TestDefaults_ListenOnLoopback checks that a command line without flags makes the service listen

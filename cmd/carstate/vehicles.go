@@ -2,10 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"strings"
-	"text/tabwriter"
-	"time"
 
 	"carstate/internal/admin/client"
 	"carstate/internal/ops"
@@ -44,45 +40,11 @@ func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 		}
 		return c.export(ctx, w, "/v1/vehicles", q.Values())
 	}
-	return ask(askFlags{c.adminFlags, jsonFlag{c.JSON}}, w, func(client *client.Client) (ops.VehiclePage, error) {
-		return client.Vehicles(ctx, q)
-	}, func(page ops.VehiclePage) error {
-		t := tabwriter.NewWriter(w.out, 0, 0, 2, ' ', 0)
-		if len(page.Vehicles) > 0 {
-			fmt.Fprintln(t, "VID\tDRIVING\tREAD\tTHROTTLE\tREAD")
-		}
-		for _, v := range page.Vehicles {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", v.VID, inShort(v.Driving), since(page.AskedAt, v.Driving),
-				inShort(v.Throttle), since(page.AskedAt, v.Throttle))
-		}
-		if err := t.Flush(); err != nil {
-			return err
-		}
-		fmt.Fprintf(w.err, "%d of %d vehicles match.\n", page.Matched, page.Known)
-		if page.Matched == 0 && c.Prefix != "" {
-			fmt.Fprintln(w.err, "In a vid, a capital letter and a small one are different.")
-		}
-		if page.Next != "" {
-			fmt.Fprintf(w.err, "The next page: repeat the command with --cursor %s\n", page.Next)
-		}
-		return nil
+	return ask(askFlags{c.adminFlags, jsonFlag{c.JSON}}, w, func(a *client.Client) (any, error) {
+		page, err := a.Vehicles(ctx, q)
+		return struct {
+			ops.VehiclePage
+			Prefix string `json:"-"` // for the text alone
+		}{page, c.Prefix}, err
 	})
-}
-
-// inShort returns the verdict in words, or the reason why there is none, such as "stale".
-func inShort(v ops.ListedVerdict) string {
-	if v.Outcome == "answered" {
-		return v.Verdict
-	}
-	return outcomeInWords(v.Outcome)
-}
-
-// outcomeInWords returns an outcome as text for the table: "not_driving" becomes "not driving".
-func outcomeInWords(outcome string) string { return strings.ReplaceAll(outcome, "_", " ") }
-
-func since(now time.Time, v ops.ListedVerdict) string {
-	if v.Time == nil {
-		return "never"
-	}
-	return ago(now, v.Time)
 }
