@@ -151,15 +151,14 @@ func TestCommitFitsPayload(t *testing.T) {
 	}
 }
 
-// stalled replaces the engine's only committer by a committer that does not run until start is
-// called.
-func stalled(t *testing.T, e *Engine) (c *committer, start func()) {
-	c = newCommitter(e, 0)
-	e.committers[0] = c
-	return c, func() {
+// stalled replaces the engine's only queue by a queue that does not run until start is called.
+func stalled(t *testing.T, e *Engine) (q *engine.Queue, start func()) {
+	q = newQueue()
+	e.queues[0] = q
+	return q, func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
-		wg.Go(func() { c.run(ctx) })
+		wg.Go(func() { e.runQueue(ctx, 0, q) })
 		t.Cleanup(func() { cancel(); wg.Wait() })
 	}
 }
@@ -187,7 +186,7 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 		// To keep the order, each chunk is queued before the next one.
 		k := pack(t, big(int64(i+1)))
 		w := engine.NewWaiter(t.Context(), nil, k)
-		e.committers[0].enqueue(k[0])
+		testkit.NoError(t, e.queues[0].Add(k...))
 		go func() { <-w.Done(); results <- nil }()
 	}
 	go func() { results <- e.Append(waiting, []vehicle.Sample{sample("patient", 1)}) }()
@@ -222,7 +221,7 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 // pack packs one sample.
 func pack(t *testing.T, x vehicle.Sample) []engine.Chunk {
 	t.Helper()
-	k, _, err := engine.Pack([]vehicle.Sample{x}, 1, false)
+	k, err := engine.Pack([]vehicle.Sample{x}, 1, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,23 +235,23 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
 	e := open(t, Config{})
-	c, start := stalled(t, e)
+	q, start := stalled(t, e)
 	k := pack(t, sample("car", 2))
 	young := engine.NewWaiter(t.Context(), nil, k)
-	c.enqueue(k[0])
+	testkit.NoError(t, q.Add(k...))
 	both := make([]engine.Chunk, 2) // the chunks of one Append
 	w := engine.NewWaiter(t.Context(), nil, both)
 	w.Finish(errors.New("the first part was not stored"))
 	k[0].Waiter = w
-	c.enqueue(k[0]) // refused at once
-	<-w.Done()
+	testkit.NoError(t, q.Add(k...))
 
 	// Now a chunk of an Append that fails while the chunk waits.
 	late := engine.NewWaiter(t.Context(), nil, both)
 	k[0].Waiter = late
-	c.enqueue(k[0])
+	testkit.NoError(t, q.Add(k...))
 	late.Finish(errors.New("another partition failed"))
 	start()
+	<-w.Done()
 	<-late.Done()
 	<-young.Done()
 	if got := telemetry(t, e).Msgs; got != 1 {
@@ -261,15 +260,14 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	if n := len(commits(t, e, 1)[0]); n != 1 {
 		t.Fatalf("%d samples were stored; want 1", n)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.bytes != 0 {
-		t.Fatalf("%d bytes are counted as waiting", c.bytes)
+	// A chunk that is larger than the queue is accepted only if no bytes wait.
+	if err := q.Add(engine.Chunk{Packed: make([]byte, maxWaitingBytes+1), Waiter: w}); err != nil {
+		t.Fatalf("after all chunks are finished: %v", err)
 	}
 }
 
 // TestAppendAroundClose checks that Close ends every waiting Append, and that an Append after Close
-// fails, each with errClosed.
+// fails, each with engine.ErrClosed.
 func TestAppendAroundClose(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
@@ -280,7 +278,7 @@ func TestAppendAroundClose(t *testing.T) {
 			for i := int64(1); ; i++ {
 				if err := e.Append(context.Background(),
 					[]vehicle.Sample{sample(fmt.Sprintf("car%d", w), i)}); err != nil {
-					if !errors.Is(err, errClosed) {
+					if !errors.Is(err, engine.ErrClosed) {
 						t.Error(err)
 					}
 					return
@@ -298,7 +296,7 @@ func TestAppendAroundClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	wg.Wait()
-	if err := e.Append(t.Context(), []vehicle.Sample{sample("car", 1)}); !errors.Is(err, errClosed) {
+	if err := e.Append(t.Context(), []vehicle.Sample{sample("car", 1)}); !errors.Is(err, engine.ErrClosed) {
 		t.Fatalf("after Close: %v", err)
 	}
 }

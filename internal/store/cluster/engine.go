@@ -8,11 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
-
 	"carstate/internal/access"
-	"carstate/internal/periodic"
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/engine"
@@ -31,7 +27,7 @@ type Engine struct {
 	now        func() time.Time
 	node       *engine.NodeName
 
-	committers []*committer
+	queues     []*engine.Queue // by partition
 	backlog    backlog
 	failing    atomic.Bool           // whether the last write of TELEMETRY failed
 	beats      map[string]*heartbeat // for each of fedStreams
@@ -111,17 +107,17 @@ func (e *Engine) start() {
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.beats = make(map[string]*heartbeat)
 	e.backlog.next, e.backlog.seen = make([]atomic.Uint64, e.partitions), make([]firstUnfolded, e.partitions)
-	for p := range e.partitions {
-		c := newCommitter(e, p)
-		e.committers = append(e.committers, c)
-		e.running.Go(func() { c.run(ctx) })
-	}
 	for _, name := range fedStreams {
 		b := newHeartbeat(e.conn, name)
 		e.beats[name] = b
 		e.running.Go(func() { b.run(ctx) })
 	}
 	e.metrics = newMetrics(e.config.Registry, e.config.Newer, e.backlog.age, e.beats)
+	for p := range e.partitions {
+		q := newQueue()
+		e.queues = append(e.queues, q)
+		e.running.Go(func() { e.runQueue(ctx, p, q) })
+	}
 	e.running.Go(func() { e.watchBacklog(ctx) })
 	e.running.Go(func() { e.tryTelemetry(ctx) })
 	e.needed.Store(true)
@@ -166,32 +162,6 @@ func (e *Engine) Writable() error {
 		}
 	}
 	return nil
-}
-
-// tryTelemetry tries to store a commit without samples, once per Timeouts.Beat, after a commit of
-// samples has failed. When such a try succeeds, Writable returns nil again. These tries are
-// necessary, because only a stored commit proves that writes work, and no samples are accepted, and
-// so none stored, while Writable returns an error. The empty commit is folded like any other, which
-// changes no state. For the other streams, the heartbeats show that writes work.
-func (e *Engine) tryTelemetry(ctx context.Context) {
-	subject := codec.TelemetrySubject(0)
-	id := "" // the same for all tries, so that only one of them is stored
-	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
-		if !e.failing.Load() || e.committing.Load() > 0 { // a commit in progress shows by itself whether writes work
-			id = ""
-			continue
-		}
-		if id == "" {
-			id = nuid.Next()
-		}
-		try, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
-		_, err := e.js.Publish(try, subject, codec.Seal(subject, []byte{0}), jetstream.WithMsgID(id),
-			jetstream.WithExpectStream(codec.Telemetry))
-		cancel()
-		if err == nil || full(err) { // if the stream is full, Append returns an error for that
-			e.failing.Store(false)
-		}
-	}
 }
 
 // Fed returns the time up to which this node's copies of the streams that it follows (fedStreams)

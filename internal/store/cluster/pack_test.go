@@ -32,7 +32,7 @@ func BenchmarkPack(b *testing.B) {
 	samples := usualSamples(b, 1)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := engine.Pack(samples, 1, false); err != nil {
+		if _, err := engine.Pack(samples, 1, false); err != nil {
 			b.Fatal(err)
 		}
 	}

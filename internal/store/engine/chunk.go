@@ -38,10 +38,9 @@ type Chunk struct {
 }
 
 // Pack packs samples into chunks by partition, and keeps the order of the samples of each
-// partition. The result bytes is the total packed size. If keep is true, the chunks contain the
-// unpacked samples too, and may share the memory of samples. If a sample is larger than
-// MaxSampleBytes, Pack returns [ErrTooLarge] and no chunks.
-func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, bytes int, err error) {
+// partition. If keep is true, the chunks contain the unpacked samples too, and may share the memory
+// of samples. If a sample is larger than MaxSampleBytes, Pack returns [ErrTooLarge] and no chunks.
+func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, err error) {
 	open := make([]int, partitions) // by partition: index of its last chunk, plus one
 	for i := range samples {
 		p := codec.PartitionOf(samples[i].Vehicle, partitions)
@@ -57,9 +56,8 @@ func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, 
 		before := len(c.Packed)
 		c.Packed = codec.AppendSample(c.Packed, &samples[i])
 		if len(c.Packed)-before > MaxSampleBytes {
-			return nil, 0, ErrTooLarge
+			return nil, ErrTooLarge
 		}
-		bytes += len(c.Packed) - before
 		c.Count++
 		switch {
 		case keep && partitions == 1:
@@ -68,7 +66,7 @@ func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, 
 			c.Samples = append(c.Samples, samples[i])
 		}
 	}
-	return chunks, bytes, nil
+	return chunks, nil
 }
 
 // Waiter waits until all chunks of one [store.Engine.Append] are stored or have failed.

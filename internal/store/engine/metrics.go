@@ -59,9 +59,9 @@ func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics 
 	return m
 }
 
-// Commit records the size and the duration of a group commit of samples, or its failure if err is
+// commit records the size and the duration of a group commit of samples, or its failure if err is
 // not nil.
-func (m *Metrics) Commit(samples int, took time.Duration, err error) {
+func (m *Metrics) commit(samples int, took time.Duration, err error) {
 	if err != nil {
 		m.commitFailures.Inc()
 		return

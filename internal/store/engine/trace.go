@@ -20,9 +20,9 @@ import (
 // parent, and the others are links.
 const maxTraced = 64
 
-// CommitSpan starts the span of a group commit that stores the given chunks. If t is nil or no
-// chunk belongs to a request that is sampled for tracing, CommitSpan returns ctx and a nil span.
-func CommitSpan(ctx context.Context, t trace.Tracer, chunks []Chunk, samples int) (context.Context, trace.Span) {
+// commitSpan starts the span of a group commit that stores the given chunks. If t is nil or no
+// chunk belongs to a request that is sampled for tracing, commitSpan returns ctx and a nil span.
+func commitSpan(ctx context.Context, t trace.Tracer, chunks []Chunk, samples int) (context.Context, trace.Span) {
 	if t == nil {
 		return ctx, nil
 	}
@@ -48,8 +48,8 @@ func linksTo(others []trace.SpanContext) trace.SpanStartOption {
 	return trace.WithLinks(links...)
 }
 
-// EndSpan ends a span, and marks it as failed if err is not nil. If s is nil, EndSpan does nothing.
-func EndSpan(s trace.Span, err error) {
+// endSpan ends a span, and marks it as failed if err is not nil. If s is nil, endSpan does nothing.
+func endSpan(s trace.Span, err error) {
 	if s == nil {
 		return
 	}

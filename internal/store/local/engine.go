@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -73,7 +74,7 @@ type Engine struct {
 
 	hasher     *access.Hasher
 	streams    map[string]*stream
-	telemetry  telemetryWriter
+	queue      *engine.Queue // of samples
 	partitions []*partitionState
 	putMu      sync.RWMutex // held for writing to change put, and by FollowStates while it reads the states
 	put        func(vehicle.ID, *vehicle.State)
@@ -110,6 +111,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.MemoryBytes = cmp.Or(c.MemoryBytes, DefaultMemoryBytes)
 	e := &Engine{
 		config: c, log: c.Log, now: c.Now,
+		queue:   engine.NewQueue(waitingBytes, math.MaxInt, commitBytes),
 		Failure: engine.NewFailure(), tableErrors: make(chan error, 1), following: make(chan struct{}),
 	}
 	e.writesFailed, e.failWrites = context.WithCancelCause(context.Background())
@@ -167,7 +169,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		dir = "" // the file with the node's name is written to the machine's file system only
 	}
 	e.node = engine.OpenNodeName(dir, c.Log)
-	e.running.Go(func() { e.telemetry.run(background) })
+	e.running.Go(func() { e.queue.Run(background, c.Tracer, e.metrics.Metrics, e.storeChunks) })
 	e.running.Go(func() { e.watch(background) })
 	e.running.Go(func() { e.measure(background) })
 	if c.SyncInterval > 0 {
@@ -351,7 +353,7 @@ var errWritesFailed = errors.New("the store met a write error and stores nothing
 // nearly full. Records can still be written to the write-ahead log.
 var errTablesFailing = errors.New("the store cannot write its tables: the disk may be full")
 
-var errClosed = errors.New("the store is closed")
+var errClosed = engine.ErrClosed
 
 // safely calls write, a function that writes to the database, and returns the error of write. After
 // a fatal error of Pebble, write either blocks forever or panics. If write panics, safely returns

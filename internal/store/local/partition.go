@@ -64,7 +64,6 @@ type partitionState struct {
 
 // loadPartitions reads the last sequence of each partition's telemetry, and its cursor.
 func (e *Engine) loadPartitions() error {
-	e.telemetry = telemetryWriter{e: e, wake: make(chan struct{}, 1)}
 	for n := range e.dir.Partitions {
 		p := &partitionState{
 			e: e, number: n, arrived: make(chan struct{}), settle: make(chan struct{}, 1),

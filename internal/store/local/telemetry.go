@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -35,12 +34,15 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if e.over.Load() {
 		return store.ErrBacklog
 	}
-	chunks, bytes, err := engine.Pack(samples, e.dir.Partitions, true)
+	if e.writesFailed.Err() != nil {
+		return errWritesFailed
+	}
+	chunks, err := engine.Pack(samples, e.dir.Partitions, true)
 	if err != nil {
 		return err
 	}
 	w := engine.NewWaiter(ctx, e.config.Tracer, chunks)
-	if err := e.telemetry.enqueue(chunks, bytes); err != nil {
+	if err := e.queue.Add(chunks...); err != nil {
 		return err
 	}
 	select {
@@ -53,111 +55,21 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
-// telemetryWriter stores samples. It stores all waiting samples, up to commitBytes, in one commit.
-// While a commit is in progress, new samples wait together for the next commit. So an idle store
-// stores a single sample at once, and on a slow disk the commits become larger.
-type telemetryWriter struct {
-	e    *Engine
-	wake chan struct{} // holds a value while samples may be waiting
-
-	mu      sync.Mutex // guards the fields below
-	waiting []engine.Chunk
-	bytes   int // total size of the chunks in waiting
-	closed  bool
-}
-
-// enqueue queues the chunks (parts) of the samples of one Append. It accepts either all of them or
-// none. If other samples wait, and all together would have more than waitingBytes, it returns
-// [store.ErrOverloaded].
-func (w *telemetryWriter) enqueue(chunks []engine.Chunk, bytes int) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case w.closed:
-		return errClosed
-	case w.e.writesFailed.Err() != nil:
-		return errWritesFailed
-	case w.bytes > 0 && w.bytes+bytes > waitingBytes:
-		return store.ErrOverloaded
+// storeChunks stores the chunks of one commit, and delivers them to their partitions.
+func (e *Engine) storeChunks(ctx context.Context, chunks []engine.Chunk) error {
+	var groups []group
+	err := e.safely(func() (err error) {
+		groups, err = e.storeGroups(chunks, e.now())
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	w.waiting = append(w.waiting, chunks...)
-	w.bytes += bytes
-	select {
-	case w.wake <- struct{}{}:
-	default:
+	for _, g := range groups {
+		g.traced = trace.SpanContextFromContext(ctx)
+		e.partitions[g.partition].deliver(g)
 	}
 	return nil
-}
-
-// take removes the chunks of one commit from the queue, and returns them. If none wait, it returns
-// none.
-func (w *telemetryWriter) take() []engine.Chunk {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n, bytes := 0, 0
-	for n < len(w.waiting) && (n == 0 || bytes+len(w.waiting[n].Packed) <= commitBytes) {
-		bytes += len(w.waiting[n].Packed)
-		n++
-	}
-	taken := w.waiting[:n:n]
-	if w.waiting = w.waiting[n:]; len(w.waiting) == 0 {
-		w.waiting = nil // frees the array once the commit is done
-	}
-	w.bytes -= bytes
-	return taken
-}
-
-// run stores the enqueued chunks until the context ends.
-func (w *telemetryWriter) run(ctx context.Context) {
-	defer w.close()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.wake:
-		}
-		for ctx.Err() == nil {
-			chunks := w.take()
-			if len(chunks) == 0 {
-				break
-			}
-			start := time.Now()
-			samples := 0
-			for i := range chunks {
-				samples += len(chunks[i].Samples)
-			}
-			committing, span := engine.CommitSpan(ctx, w.e.config.Tracer, chunks, samples)
-			var groups []group
-			err := w.e.safely(func() (err error) {
-				groups, err = w.e.storeGroups(chunks, w.e.now())
-				return err
-			})
-			engine.EndSpan(span, err)
-			for i := range groups {
-				groups[i].traced = trace.SpanContextFromContext(committing)
-			}
-			if err == nil {
-				for _, g := range groups {
-					w.e.partitions[g.partition].deliver(g)
-				}
-			}
-			w.e.metrics.Commit(samples, time.Since(start), err)
-			for i := range chunks {
-				chunks[i].Waiter.Finish(err)
-			}
-		}
-	}
-}
-
-// close rejects the waiting chunks and all chunks that are enqueued later.
-func (w *telemetryWriter) close() {
-	w.mu.Lock()
-	waiting := w.waiting
-	w.waiting, w.closed = nil, true
-	w.mu.Unlock()
-	for i := range waiting {
-		waiting[i].Waiter.Finish(errClosed)
-	}
 }
 
 // group contains samples of one partition that are stored together under one key.
