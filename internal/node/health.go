@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -19,17 +18,11 @@ type health struct {
 	maxFeedAge atomic.Int64             // ns
 	ingests    bool                     // whether the node has the ingest role
 	feeds      atomic.Int32             // how many feeds have not caught up yet
-	records    atomic.Int32             // how many feeds of tokens and sources have not caught up yet
+	records    atomic.Int32             // how many of them are the feeds of tokens and sources
 	started    chan struct{}            // closed once records is 0
 	draining   atomic.Bool              // the probes fail, so that load balancers send no more requests
 	ending     atomic.Bool              // telemetry is refused
 	readOnly   atomic.Bool              // set by an operator
-
-	origin time.Time // monotonic origin of until
-	// until is the end of the time in which queries may be answered from the node's tables, which
-	// are copies of what the storage engine stores. After this time, the tables may be too old. The
-	// unit is ns after the field origin. Every query reads the field until.
-	until atomic.Int64
 }
 
 var (
@@ -48,9 +41,7 @@ const (
 func newHealth(
 	fed func() (time.Time, bool), writable func() error, newer *store.Newer, maxFeedAge time.Duration, ingests bool,
 ) *health {
-	h := &health{
-		fed: fed, writable: writable, newer: newer, ingests: ingests, started: make(chan struct{}), origin: time.Now(),
-	}
+	h := &health{fed: fed, writable: writable, newer: newer, ingests: ingests, started: make(chan struct{})}
 	h.bound(maxFeedAge)
 	h.feeds.Store(feedCount)
 	h.records.Store(recordFeeds)
@@ -71,10 +62,7 @@ func (h *health) end() {
 
 // bound sets the maximum age of the node's tables: how long queries are answered while the storage
 // engine cannot be reached.
-func (h *health) bound(maxFeedAge time.Duration) {
-	h.maxFeedAge.Store(int64(maxFeedAge))
-	h.until.Store(math.MinInt64)
-}
+func (h *health) bound(maxFeedAge time.Duration) { h.maxFeedAge.Store(int64(maxFeedAge)) }
 
 // recordsCaughtUp is called twice: once by the feed of tokens and once by the feed of sources. A
 // feed calls it when it has delivered all records that were stored before the start. The second
@@ -87,7 +75,6 @@ func (h *health) recordsCaughtUp() {
 }
 
 // canAnswer returns nil, or the reason why a query that arrived at the time now cannot be answered.
-// Nearly every call costs only two atomic loads.
 func (h *health) canAnswer(now time.Time) error {
 	if err := h.inTouch(now); err != nil {
 		return err
@@ -97,24 +84,13 @@ func (h *health) canAnswer(now time.Time) error {
 
 // inTouch returns nil, or the reason why this node's tables are too old for a query that arrived at
 // the time now. The tables are copies of what the storage engine stores. They are new enough until
-// the time maxFeedAge has passed since the copies were last known to be complete. inTouch stores
-// the end of this period in the field until, so nearly every call costs only one atomic load and a
-// comparison with now. The result of the comparison is not stored, because after a pause of the
-// process it would be wrong.
+// the time maxFeedAge has passed since the copies were last known to be complete.
 func (h *health) inTouch(now time.Time) error {
-	if now.Sub(h.origin) <= time.Duration(h.until.Load()) {
-		return nil
-	}
-	if h.feeds.Load() > 0 {
-		return errStarting
-	}
 	fed, ok := h.fed()
-	if !ok {
+	switch {
+	case h.feeds.Load() > 0 || !ok:
 		return errStarting
-	}
-	until := fed.Add(time.Duration(h.maxFeedAge.Load()))
-	h.until.Store(int64(until.Sub(h.origin)))
-	if now.After(until) {
+	case now.Sub(fed) > time.Duration(h.maxFeedAge.Load()):
 		return errTooOld
 	}
 	return nil
