@@ -79,13 +79,13 @@ func (b *batch) rejectedTotal() int {
 // reader reads batches. A reader uses its buffers again for each batch, so only one goroutine may
 // use it at a time.
 type reader struct {
-	dec   *Decoder
+	dec   *decoder
 	lines *bufio.Reader
 }
 
 // readers pools readers. Each has a buffer of 64 KiB.
 var readers = sync.Pool{New: func() any {
-	return &reader{dec: NewDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
+	return &reader{dec: newDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
 }}
 
 // origin holds what is known of a batch before it is read: its sender, the rules by which its
@@ -103,20 +103,10 @@ type origin struct {
 // errNoMemory means that a batch needs more memory than its quota has free.
 var errNoMemory = errors.New("not enough memory for this batch")
 
-// begin prepares rd to read a batch from r. It returns the batch, which is still empty.
-func (rd *reader) begin(r io.Reader, o origin) *batch {
-	rd.lines.Reset(r)
-	rd.dec.ignored.resetNames()
-	return &batch{source: o.source}
-}
-
-// end copies to b the names of the unknown signals that rd has read, and adds their memory to
-// b.bytes.
-func (rd *reader) end(b *batch) {
-	if len(rd.dec.ignored.names) > 0 {
-		b.ignored.setNames(&rd.dec.ignored)
-		b.bytes += len(b.ignored.names) * ignoredBytes
-	}
+// end sorts the names of the unknown signals of b, and adds their memory to b.bytes.
+func (b *batch) end() {
+	slices.SortFunc(b.ignored.names, func(x, y ignoredName) int { return cmp.Compare(x.name, y.name) })
+	b.bytes += len(b.ignored.names) * ignoredBytes
 }
 
 // lineBatch reads NDJSON from r into a new batch. It skips empty lines, so the batch may be empty.
@@ -125,8 +115,9 @@ func (rd *reader) end(b *batch) {
 // is errNoMemory. Any other error means that reading from r failed. The batch is returned in every
 // case; after an error, it holds the lines decoded so far.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
-	b := rd.begin(r, o)
-	defer rd.end(b)
+	rd.lines.Reset(r)
+	b := &batch{source: o.source}
+	defer b.end()
 	for n, count := 1, 0; ; n++ {
 		line, err := rd.lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
@@ -160,8 +151,9 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 // white space, the batch is empty. If the object is longer than MaxSample, the error is a *refusal.
 // Any other error means that reading from r failed. The batch is returned in every case.
 func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
-	b := rd.begin(r, o)
-	defer rd.end(b)
+	rd.lines.Reset(r)
+	b := &batch{source: o.source}
+	defer b.end()
 	object, err := rd.lines.Peek(MaxSample + 1)
 	switch {
 	case err == nil:
@@ -182,7 +174,7 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
 	if len(rest) > 0 && len(p) <= MaxSample {
-		if _, err := rd.dec.Sample(first, o.topic, o.latest); err == errTruncated {
+		if _, err := rd.dec.sample(first, o.topic, o.latest); err == errTruncated {
 			b, err := rd.objectBatch(bytes.NewReader(p), o)
 			if err != nil || b.refused[access.Malformed]+b.refused[access.Truncated] == 0 {
 				return b, err
@@ -196,18 +188,19 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 // without readings is only counted as accepted. If the line is refused, add instead adds the reason
 // for the refusal to b.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
-	rd.dec.ignored.resetCounts()
-	x, err := rd.dec.Sample(line, o.topic, o.latest)
+	x, err := rd.dec.sample(line, o.topic, o.latest)
 	if err == nil && !o.source.Vehicles.Include(x.Vehicle) {
 		err = errNotAllowed
 	}
 	if err == nil && o.forgotten != nil && o.forgotten(x.Vehicle) {
 		err = errForgotten
 	}
-	if err == nil && rd.dec.ignored.count > 0 && o.source.Strict {
-		err = rd.dec.ignored.refusal()
+	if err == nil && len(rd.dec.unknown) > 0 && o.source.Strict {
+		err = refuseUnknown(rd.dec.unknown[0])
 	}
-	b.ignored.add(&rd.dec.ignored)
+	for _, name := range rd.dec.unknown {
+		b.ignored.note(name)
+	}
 	other := len(b.samples) == 0 || b.samples[len(b.samples)-1].Vehicle != x.Vehicle
 	if err == nil && other && !x.Empty() && o.admit != nil && !o.admit(x.Vehicle) {
 		err = errFull

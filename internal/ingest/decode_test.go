@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -77,11 +78,10 @@ func sampleCases(t testing.TB) (cases []sampleCase) {
 }
 
 func TestDecoder_SampleFile(t *testing.T) {
-	d := NewDecoder() // one for all lines: no state of one line may affect another
+	d := newDecoder() // one for all lines: no state of one line may affect another
 	for _, c := range sampleCases(t) {
-		d.ignored.resetCounts()
-		x, err := d.Sample([]byte(c.in), "", testLatest)
-		got := describe(x, d.ignored.count)
+		x, err := d.sample([]byte(c.in), "", testLatest)
+		got := describe(x, len(d.unknown))
 		if r, ok := errors.AsType[*refusal](err); ok {
 			got = fmt.Sprintf("refused %s: %s", r.kind, r.text)
 		} else if err != nil {
@@ -103,7 +103,7 @@ func TestSampleOfATopic(t *testing.T) {
 		`{"vid":null,` + rest:      errVIDType.text,
 		`{"vid":"\u00561",` + rest: "",
 	} {
-		x, err := NewDecoder().Sample([]byte(in), "V1", testLatest)
+		x, err := newDecoder().sample([]byte(in), "V1", testLatest)
 		switch {
 		case wants == "" && (err != nil || x.Vehicle != "V1"):
 			t.Errorf("%s: got vid %q, %v; want V1", in, x.Vehicle, err)
@@ -116,7 +116,7 @@ func TestSampleOfATopic(t *testing.T) {
 func TestDecoder_LongVID(t *testing.T) {
 	for n, ok := range map[int]bool{vehicle.MaxReportingID: true, vehicle.MaxReportingID + 1: false} {
 		in := fmt.Sprintf(`{"vid":"%s","time":1795147200000,"signals":{}}`, strings.Repeat("a", n))
-		if _, err := NewDecoder().Sample([]byte(in), "", testLatest); (err == nil) != ok {
+		if _, err := newDecoder().sample([]byte(in), "", testLatest); (err == nil) != ok {
 			t.Errorf("a vid of %d characters: got error %v, want accepted %t", n, err, ok)
 		}
 	}
@@ -128,7 +128,7 @@ func TestTroubleCodesAreLimited(t *testing.T) {
 		maxCodes + 1: "Vehicle.OBD.DTCList has more than 255 trouble codes",
 		8000:         "Vehicle.OBD.DTCList has more than 255 trouble codes",
 	} {
-		x, err := NewDecoder().Sample([]byte(codesLine(1, n)), "", testLatest)
+		x, err := newDecoder().sample([]byte(codesLine(1, n)), "", testLatest)
 		switch {
 		case wants == "" && (err != nil || len(x.Codes) != n):
 			t.Errorf("%d codes: got %d, %v", n, len(x.Codes), err)
@@ -141,13 +141,13 @@ func TestTroubleCodesAreLimited(t *testing.T) {
 // TestTroubleCodesAreTheSamplesOwn checks that the codes of a sample do not change when the decoder
 // decodes another line.
 func TestTroubleCodesAreTheSamplesOwn(t *testing.T) {
-	d := NewDecoder()
-	x, err := d.Sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120","P0121"]}}`), "",
+	d := newDecoder()
+	x, err := d.sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120","P0121"]}}`), "",
 		testLatest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["U0100"]}}`), "",
+	if _, err := d.sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["U0100"]}}`), "",
 		testLatest); err != nil {
 		t.Fatal(err)
 	}
@@ -165,8 +165,8 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
 		before := string(line)
-		d := NewDecoder()
-		x, err := d.Sample(line, "", testLatest)
+		d := newDecoder()
+		x, err := d.sample(line, "", testLatest)
 		if string(line) != before {
 			t.Fatal("the input was changed")
 		}
@@ -184,7 +184,7 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("an impossible time was accepted: %d", x.Time)
 		}
 		sent := AppendJSON(nil, &x)
-		again, err := d.Sample(sent, "", testLatest)
+		again, err := d.sample(sent, "", testLatest)
 		if err != nil {
 			t.Fatalf("%s, sent again as %s, is refused: %v", line, sent, err)
 		}
@@ -194,9 +194,10 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzQuick checks that the general parser accepts every line that quick, the fast parser of usual
-// lines, accepts, with the same result.
-func FuzzQuick(f *testing.F) {
+// FuzzParse checks that a line that parse accepts passes the check, and has the same result if it is
+// parsed after the check. The parsing of a line that passes the check must end with a reason, if it
+// fails.
+func FuzzParse(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in), "")
 		f.Add([]byte(c.in), "V1")
@@ -209,32 +210,38 @@ func FuzzQuick(f *testing.F) {
 		if err != nil {
 			id = ""
 		}
-		d := NewDecoder()
-		got, ok := d.quick.sample(d, line, id, testLatest)
-		if !ok {
-			if d.ignored.count != 0 {
-				t.Fatalf("quick gave up and left %d ignored signals counted, want 0", d.ignored.count)
+		d := newDecoder()
+		got, unusual := d.parse(line, id, testLatest, false)
+		unknown := slices.Clone(d.unknown)
+		d = newDecoder()
+		if err := d.check(line); err != nil {
+			if unusual == nil {
+				t.Fatalf("parse accepts %s, the check refuses it: %v", line, err)
 			}
 			return
 		}
-		ignored, names := d.ignored.count, slices.Clone(d.ignored.names)
-		d = NewDecoder()
-		want, err := d.careful(line, id, testLatest)
+		want, err := d.parse(line, id, testLatest, true)
+		if err == errNotJSON {
+			t.Fatalf("%s passes the check, but parse says: %v", line, err)
+		}
+		if unusual != nil {
+			return
+		}
 		if err != nil {
-			t.Fatalf("quick accepts %s, the general parser refuses it: %v", line, err)
+			t.Fatalf("parse accepts %s, and refuses it after the check: %v", line, err)
 		}
-		if !slices.Equal(names, d.ignored.names) {
-			t.Fatalf("%s: got unknown names %q, want %q", line, names, d.ignored.names)
+		if !slices.EqualFunc(unknown, d.unknown, bytes.Equal) {
+			t.Fatalf("%s: got unknown names %q, want %q", line, unknown, d.unknown)
 		}
-		if describe(got, ignored) != describe(want, d.ignored.count) || !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s: got %s, want %s", line, describe(got, ignored), describe(want, d.ignored.count))
+		if describe(got, 0) != describe(want, 0) || !reflect.DeepEqual(got, want) {
+			t.Fatalf("%s: got %s, want %s", line, describe(got, 0), describe(want, 0))
 		}
 	})
 }
 
-// TestQuickReadsWhatIsUsual checks that quick, the fast parser, reads lines as programs usually
-// write them, so that these lines do not need the slower general parser.
-func TestQuickReadsWhatIsUsual(t *testing.T) {
+// TestParse_ReadsWhatIsUsual checks that lines as programs usually write them are read without the
+// check.
+func TestParse_ReadsWhatIsUsual(t *testing.T) {
 	for _, line := range []string{
 		usualLine,
 		`{"time":1795147200250,"signals":{"Vehicle.Speed":0,"Vehicle.OBD.Status.IsMILOn":true},"vid":"V1"}`,
@@ -248,27 +255,26 @@ func TestQuickReadsWhatIsUsual(t *testing.T) {
 		`{"vid":"V1","time":1795147200250,"signals":{}}`,
 		"{\"vid\":\"V1\",\r\n\t\"time\":1795147200250,\"signals\":{}}",
 	} {
-		d := NewDecoder()
-		if _, ok := d.quick.sample(d, []byte(line), "", testLatest); !ok {
-			t.Errorf("%s is left to the general parser", line)
+		if _, err := newDecoder().parse([]byte(line), "", testLatest, false); err != nil {
+			t.Errorf("%s needs the check: %v", line, err)
 		}
 	}
-	// The software of a position receiver may print more digits than quick can read exactly.
+	// The software of a position receiver may print more digits than parse can read exactly.
 	const long = `{"vid":"V1","time":1795147200250,"signals":{"Vehicle.CurrentLocation.Latitude":44.49796712345678901}}`
-	d := NewDecoder()
-	if _, ok := d.quick.sample(d, []byte(long), "", testLatest); ok {
-		t.Error("quick reads a number of 19 digits")
+	d := newDecoder()
+	if _, err := d.parse([]byte(long), "", testLatest, false); err == nil {
+		t.Error("a number of 19 digits is read without the check")
 	}
-	if x, err := d.Sample([]byte(long), "", testLatest); err != nil || !x.Has(vehicle.CurrentLatitude) {
+	if x, err := d.sample([]byte(long), "", testLatest); err != nil || !x.Has(vehicle.CurrentLatitude) {
 		t.Errorf("a number of 19 digits: got %+v, %v; want a latitude", x, err)
 	}
 }
 
 // TestUsualLineAllocatesNothing checks that decoding samples of the same vehicle allocates nothing.
 func TestUsualLineAllocatesNothing(t *testing.T) {
-	d, line := NewDecoder(), []byte(usualLine)
+	d, line := newDecoder(), []byte(usualLine)
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := d.Sample(line, "", testLatest); err != nil {
+		if _, err := d.sample(line, "", testLatest); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -282,16 +288,16 @@ const usualLine = `{"vid":"NHeN4UqVsohGS55I7LBdh","time":"2026-11-20T04:00:00.25
 func BenchmarkDecode(b *testing.B) {
 	for name, line := range map[string]string{
 		"usual":   usualLine,
-		"careful": strings.Replace(usualLine, "vid", `v\u0069d`, 1),
+		"checked": strings.Replace(usualLine, "vid", `v\u0069d`, 1),
 		"ignored": strings.Replace(usualLine, `"Vehicle.Speed"`,
 			`"Vehicle.Chassis.Axle.Row1.Wheel.Left.Speed":12.5,"Vehicle.Speed"`, 1),
 	} {
 		b.Run(name, func(b *testing.B) {
-			line, d := []byte(line), NewDecoder()
+			line, d := []byte(line), newDecoder()
 			b.SetBytes(int64(len(line)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := d.Sample(line, "", testLatest); err != nil {
+				if _, err := d.sample(line, "", testLatest); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -16,33 +16,29 @@ const (
 	maxIgnoredName = 80 // bytes of a name; few VSS names have more than 64
 )
 
-// ignored holds the counts and the names of the unknown signals of a sample or batch. A signal is
-// unknown if no rule uses it.
+// ignored holds the counts and the names of the unknown signals of a batch. A signal is unknown if no
+// rule uses it.
 type ignored struct {
-	count   int      // signals
-	unnamed int      // signals whose names are not in names
-	names   []string // distinct, at most maxIgnored; sorted after setNames
-	first   []byte   // the name of the first signal counted; empty if no response may repeat it
+	count   int           // signals
+	unnamed int           // signals whose names are not in names
+	names   []ignoredName // distinct, at most maxIgnored
+}
 
-	times [maxIgnored]int // for each of names, how often the batch has it
+// ignoredName is the name of an unknown signal, and how often a batch has it.
+type ignoredName struct {
+	name  string
+	times int
 }
 
 // note counts one unknown signal. It allocates memory only if the name is new.
 func (g *ignored) note(name []byte) {
-	at := slices.IndexFunc(g.names, func(s string) bool { return s == string(name) })
-	shown := at >= 0 || isShown(name)
-	if g.count++; g.count == 1 {
-		g.first = g.first[:0]
-		if shown {
-			g.first = append(g.first, name...)
-		}
-	}
+	g.count++
+	at := slices.IndexFunc(g.names, func(n ignoredName) bool { return n.name == string(name) })
 	switch {
 	case at >= 0:
-		g.times[at]++
-	case shown && len(g.names) < maxIgnored:
-		g.times[len(g.names)] = 1
-		g.names = append(g.names, string(name))
+		g.names[at].times++
+	case len(g.names) < maxIgnored && isShown(name):
+		g.names = append(g.names, ignoredName{string(name), 1})
 	default:
 		g.unnamed++
 	}
@@ -63,42 +59,17 @@ func isShown(name []byte) bool {
 	return !access.HoldsSecret(string(name))
 }
 
-// resetCounts sets the counts to 0 before the next sample of a batch. It keeps the names, because
-// they are collected for the whole batch.
-func (g *ignored) resetCounts() { g.count, g.unnamed = 0, 0 }
-
-// add adds the counts of a sample to the counts of its batch. It adds no names: setNames adds the
-// names once for the whole batch.
-func (g *ignored) add(sample *ignored) {
-	g.count += sample.count
-	g.unnamed += sample.unnamed
-}
-
-// resetNames removes all names before the next batch.
-func (g *ignored) resetNames() { g.names, g.times = g.names[:0], [maxIgnored]int{} }
-
-// setNames sets the names of unknown signals in g, in sorted order, and how often each name occurs.
-// g belongs to a batch. The names and counts come from the parameter read, in which the decoder has
-// collected them from all lines of the batch.
-func (g *ignored) setNames(read *ignored) {
-	g.names = slices.Sorted(slices.Values(read.names))
-	for i, name := range read.names {
-		at, _ := slices.BinarySearch(g.names, name)
-		g.times[at] = read.times[i]
-	}
-}
-
 // join adds the counts of another batch to g. It also adds the names of the other batch, and how
 // often each occurs. If g already has maxIgnored names, it leaves out a name that g does not have.
 func (g *ignored) join(other *ignored) {
-	g.add(other)
-	for i, name := range other.names {
-		at := slices.Index(g.names, name)
-		if at < 0 && len(g.names) < maxIgnored {
-			at, g.names = len(g.names), append(g.names, name)
-		}
+	g.count += other.count
+	g.unnamed += other.unnamed
+	for _, n := range other.names {
+		at := slices.IndexFunc(g.names, func(o ignoredName) bool { return o.name == n.name })
 		if at >= 0 {
-			g.times[at] += other.times[i]
+			g.names[at].times += n.times
+		} else if len(g.names) < maxIgnored {
+			g.names = append(g.names, n)
 		}
 	}
 }
@@ -106,9 +77,9 @@ func (g *ignored) join(other *ignored) {
 // countFor adds to the counters of source how often the batch has each name. It leaves out names
 // that must not be stored (see isKept).
 func (g *ignored) countFor(source *access.Grant) {
-	for i, name := range g.names {
-		if g.times[i] > 0 && isKept(name) {
-			source.CountIgnored(name, g.times[i])
+	for _, n := range g.names {
+		if isKept(n.name) {
+			source.CountIgnored(n.name, n.times)
 		}
 	}
 }
@@ -147,14 +118,11 @@ type report struct {
 }
 
 func (g *ignored) report() report {
-	r := report{Ignored: g.names, Unnamed: g.unnamed}
-	for _, name := range g.names {
-		s, ok := similarSignal(name)
-		if ok && r.DidYouMean == nil {
-			r.DidYouMean = make(map[string]string)
-		}
-		if ok {
-			r.DidYouMean[name] = s.String()
+	r := report{Unnamed: g.unnamed, DidYouMean: make(map[string]string)}
+	for _, n := range g.names {
+		r.Ignored = append(r.Ignored, n.name)
+		if s, ok := similarSignal(n.name); ok {
+			r.DidYouMean[n.name] = s.String()
 		}
 	}
 	return r
@@ -167,8 +135,8 @@ func (g *ignored) inWords() string {
 		return ""
 	}
 	var list []string
-	for _, name := range g.names {
-		list = append(list, withSuggestion(name))
+	for _, n := range g.names {
+		list = append(list, withSuggestion(n.name))
 	}
 	if g.unnamed > 0 && len(list) > 0 {
 		list = append(list, fmt.Sprintf("and %d more", g.unnamed))
@@ -187,18 +155,17 @@ func withSuggestion(name string) string {
 	return name
 }
 
-// refusal returns the reason why a sample with unknown signals is refused if its source is strict,
-// that is, may send only known signals. The text for the sender names the first unknown signal if a
-// response may repeat its name (see isShown). The text for operators names it only if the name may
-// also be stored (see isKept).
-func (g *ignored) refusal() *refusal {
+// refuseUnknown returns the reason why a sample with an unknown signal is refused if its source is
+// strict, that is, may send only known signals. The text for the sender has the name of the signal
+// if a response may repeat the name (see isShown). The text for operators has it only if the name
+// may also be stored (see isKept).
+func refuseUnknown(name []byte) *refusal {
 	const unknown = " is unknown, and this source is strict: it may send only known signals"
-	if len(g.first) == 0 {
+	if !isShown(name) {
 		return refuse(access.UnknownSignal, "a signal"+unknown)
 	}
-	name := string(g.first)
-	r := refuse(access.UnknownSignal, withSuggestion(name)+unknown)
-	if !isKept(name) {
+	r := refuse(access.UnknownSignal, withSuggestion(string(name))+unknown)
+	if !isKept(string(name)) {
 		r.shown = "a signal" + unknown
 	}
 	return r

@@ -43,11 +43,10 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 		{body: signalsLine("x-2", "Vehicle.Speed", "b_1") + "\n" + signalsLine("b_1", "Vehicle.Cabin.Door.Count"),
 			status: 202,
 			answer: `{"accepted":2,"rejected":[],"ignored":["Vehicle.Cabin.Door.Count","b_1","x-2"]}`},
-		// The general parser reads the second line.
+		// The second line is not in the usual form, and is read after the check.
 		{body: signalsLine("x") + "\n" + strings.Replace(signalsLine("z", "x"), "vid", `v\u0069d`, 1), status: 202,
 			answer: `{"accepted":2,"rejected":[],"ignored":["x","z"]}`},
-		// Here quick begins the line and the general parser ends it. Each signal must be counted
-		// only once.
+		// This line is read twice, before and after the check. Each signal must be counted only once.
 		{body: strings.Replace(signalsLine(append(unknownNames(11), "y")...), "}}", `},"n":{}}`, 1), status: 202,
 			answer: `{"accepted":1,"rejected":[],"ignored":` +
 				`["x.02","x.03","x.04","x.05","x.06","x.07","x.08","x.09","x.10","x.11"],"ignored_unnamed":2}`},
@@ -74,7 +73,7 @@ func TestIgnoredNamesAreOfOneBatch(t *testing.T) {
 	rd := testReader()
 	for _, line := range []string{signalsLine("x"), signalsLine("y")} {
 		b, err := rd.messageBatch([]byte(line+"\n"+line), anyone)
-		if err != nil || b.ignored.count != 2 || len(b.ignored.names) != 1 || !strings.Contains(line, b.ignored.names[0]) {
+		if err != nil || b.ignored.count != 2 || len(b.ignored.names) != 1 || !strings.Contains(line, b.ignored.names[0].name) {
 			t.Errorf("%s: got %+v, %v; want two signals of one name", line, b.ignored, err)
 		}
 	}
@@ -89,7 +88,7 @@ func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles})
 	send := func(body string) { request{body: body, status: 202}.send(t, url, key) }
 	send(signalsLine("Vehicle.Sped", "Vehicle.Horn") + "\n" + signalsLine("Vehicle.Sped"))
-	send(strings.Replace(signalsLine("Vehicle.Sped"), "}}", `},"n":{}}`, 1)) // both parsers read a part of it
+	send(strings.Replace(signalsLine("Vehicle.Sped"), "}}", `},"n":{}}`, 1)) // it is read twice
 	send(signalsLine("Speed"))
 	send(signalsLine("Vehicle.52.5200.13.4050", "NHeN4UqVsohGS55I7LBdh", "u33dc0cppjs7", "ä", "17", key))
 	want := map[string]int64{"Vehicle.Sped": 3, "Vehicle.Horn": 1, "Speed": 1}
@@ -116,10 +115,9 @@ func TestIgnoredNamesOfJoinedBatches(t *testing.T) {
 		all.join(b)
 	}
 	g := &all.ignored
-	if len(g.names) != maxIgnored || g.names[0] != "x" || g.times[0] != 3 || g.times[1] != 1 || g.times[2] != 1 ||
-		g.count != 14 {
-		t.Errorf("got names %q, times %v of %d; want %d names, x first and 3 times, of 14",
-			g.names, g.times, g.count, maxIgnored)
+	if len(g.names) != maxIgnored || g.names[0] != (ignoredName{"x", 3}) || g.names[1].times != 1 ||
+		g.names[2].times != 1 || g.count != 14 {
+		t.Errorf("got names %v of %d; want %d names, x first and 3 times, of 14", g.names, g.count, maxIgnored)
 	}
 }
 
@@ -299,11 +297,16 @@ func TestResemblingNames(t *testing.T) {
 // TestIgnoredNameAllocatesOnce checks that only the first sample with an unknown name allocates,
 // because a gateway may send the same unknown names with every sample.
 func TestIgnoredNameAllocatesOnce(t *testing.T) {
-	d, line := NewDecoder(), []byte(signalsLine("Vehicle.Speed", "Vehicle.Sped", "<b>"))
+	d, line := newDecoder(), []byte(signalsLine("Vehicle.Speed", "Vehicle.Sped", "<b>"))
+	var g ignored
 	if n := testing.AllocsPerRun(100, func() {
-		d.ignored.resetCounts()
-		if _, err := d.Sample(line, "", testLatest); err != nil || d.ignored.count != 2 || d.ignored.unnamed != 1 {
-			t.Fatalf("got %+v, %v; want 2 signals, 1 of them unnamed", d.ignored, err)
+		g.count, g.unnamed = 0, 0
+		_, err := d.sample(line, "", testLatest)
+		for _, name := range d.unknown {
+			g.note(name)
+		}
+		if err != nil || g.count != 2 || g.unnamed != 1 {
+			t.Fatalf("got %+v, %v; want 2 signals, 1 of them unnamed", g, err)
 		}
 	}); n != 0 {
 		t.Errorf("got %v allocations, want 0", n)
@@ -314,7 +317,7 @@ func TestIgnoredNameAllocatesOnce(t *testing.T) {
 func BenchmarkSuggestions(b *testing.B) {
 	g := ignored{count: maxIgnored}
 	for i := range maxIgnored {
-		g.names = append(g.names, fmt.Sprintf("Vehicle.OBD.EnginLoadX%d", i))
+		g.names = append(g.names, ignoredName{fmt.Sprintf("Vehicle.OBD.EnginLoadX%d", i), 1})
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -23,6 +23,7 @@ func refuse(k access.Refusal, text string) *refusal { return &refusal{kind: k, t
 
 // Refusals of a sample with a constant text.
 var (
+	errNotJSON   = refuse(access.Malformed, "the line is not valid JSON")
 	errNotUTF8   = refuse(access.Malformed, "the line is not valid UTF-8")
 	errNotObject = refuse(access.Malformed, "a sample is one JSON object, such as "+
 		`{"vid":"V","time":1795147200250,"signals":{"Vehicle.Speed":12.4}}`)
@@ -52,6 +53,14 @@ var (
 		"the operator can raise --max-vehicles")
 	errNotAllowed = refuse(access.NotAllowed, "the source may not send data of this vehicle")
 )
+
+// errNumberType has, for each signal whose value is a number, the refusal of another value.
+var errNumberType = func() (all [vehicle.NumSignals]*refusal) {
+	for s := range all {
+		all[s] = refuse(access.WrongType, vehicle.Signal(s).String()+" must be a number")
+	}
+	return all
+}()
 
 // Refusals of a whole request or message.
 var (

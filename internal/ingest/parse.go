@@ -1,0 +1,403 @@
+package ingest
+
+import (
+	"bytes"
+	"encoding/json/jsontext"
+	"errors"
+	"math"
+	"slices"
+	"strconv"
+
+	"carstate/internal/access"
+	"carstate/internal/vehicle"
+)
+
+// maxCodes is the maximum number of trouble codes in a sample. SAE J1979 counts the codes of one
+// control unit in 7 bits. No car is known to have more than 255 codes in all its control units
+// together.
+const maxCodes = 255
+
+// earliest is the oldest time a sample may have, 2000-01-01.
+const earliest vehicle.UnixMilli = 946_684_800_000
+
+// maxUnknown is the maximum number of ignored members of an object whose names parse remembers, to
+// find duplicates. If an object has more, the line must be checked first.
+const maxUnknown = 16
+
+// parse reads a line as [decoder.sample] describes it. If the line is not checked, parse also fails
+// on a valid line that does not have the usual form (see decoder). On a line that the check would
+// refuse, it fails, too. FuzzParse verifies this, and that the result of a line does not depend on
+// whether the line is checked.
+func (d *decoder) parse(line []byte, topic vehicle.ID, latest vehicle.UnixMilli, checked bool) (
+	x vehicle.Sample, _ error,
+) {
+	d.rest, d.checked, d.reason = line, checked, nil
+	d.members, d.unknown = d.members[:0], d.unknown[:0]
+	var hasVID, hasTime, hasSignals bool
+	x.Vehicle = topic
+	for more := d.begin('{', '}', errNotObject); more; more = d.more('}') {
+		name := d.name()
+		switch string(name) {
+		case "vid":
+			d.once(&hasVID)
+			x.Vehicle = d.vid(topic)
+		case "time":
+			d.once(&hasTime)
+			x.Time = d.time(latest)
+		case "signals":
+			d.once(&hasSignals)
+			d.signals(&x.Readings)
+		default:
+			d.skipMember(&d.members, name)
+		}
+	}
+	d.space()
+	switch {
+	case d.reason != nil:
+		return x, d.reason
+	case len(d.rest) > 0:
+		return x, errTrailing
+	case x.Vehicle == "":
+		return x, errNoVID
+	case x.Time == 0:
+		return x, errNoTime
+	case !hasSignals:
+		return x, errNoSignals
+	}
+	return x, nil
+}
+
+// fail ends the parsing of the line. It discards the rest of the line, so that nothing more is read
+// and every loop ends. If the line is checked and no failure came before, why is the reason why the
+// line is refused.
+func (d *decoder) fail(why *refusal) {
+	d.rest = nil
+	if d.reason == nil {
+		d.reason = why
+	}
+}
+
+// once notes that a member was seen. If it was seen before, parsing fails.
+func (d *decoder) once(seen *bool) {
+	if *seen {
+		d.fail(errNotJSON)
+	}
+	*seen = true
+}
+
+// space skips white space and returns the next byte without reading it, or 0 at the end.
+func (d *decoder) space() byte {
+	for i, c := range d.rest {
+		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
+			d.rest = d.rest[i:]
+			return c
+		}
+	}
+	if d.rest != nil {
+		d.rest = d.rest[len(d.rest):]
+	}
+	return 0
+}
+
+// take skips white space and reads the byte c. If the next byte is another one, parsing fails for
+// the given reason.
+func (d *decoder) take(c byte, wrong *refusal) {
+	if d.space() != c {
+		d.fail(wrong)
+		return
+	}
+	d.rest = d.rest[1:]
+}
+
+// begin reads open, the opening byte of an object or array, and reports whether a member or element
+// follows. If the object or array is empty, begin also reads end, its closing byte. If another byte
+// than open follows, parsing fails for the given reason, and begin returns false.
+func (d *decoder) begin(open, end byte, wrong *refusal) bool {
+	d.take(open, wrong)
+	if d.space() == end {
+		d.rest = d.rest[1:]
+		return false
+	}
+	return d.rest != nil
+}
+
+// more reports whether another member or element follows. It is called after a member or element.
+// If a comma follows, more reads the comma and returns true. If end follows, the closing byte of
+// the object or array, more reads this byte and returns false. If another byte follows, parsing
+// fails, and more returns false.
+func (d *decoder) more(end byte) bool {
+	switch d.space() {
+	case ',':
+		d.rest = d.rest[1:]
+		return true
+	case end:
+		d.rest = d.rest[1:]
+		return false
+	}
+	d.fail(errNotJSON)
+	return false
+}
+
+// name reads the name of a member, and the colon after it. The result is valid only until the next
+// string is read.
+func (d *decoder) name() []byte {
+	name := d.text(errNotJSON)
+	d.take(':', errNotJSON)
+	return name
+}
+
+// text reads a JSON string and returns its content, which is valid only until the next string is
+// read. If the next value is not a string, parsing fails for the given reason, and text returns
+// nil. If the line is not checked, an escape or a character outside ASCII is a failure, too.
+func (d *decoder) text(wrong *refusal) []byte {
+	if d.space() != '"' {
+		d.fail(wrong)
+		return nil
+	}
+	for i := 1; i < len(d.rest); i++ {
+		switch c := d.rest[i]; {
+		case c == '"':
+			s := d.rest[1:i]
+			d.rest = d.rest[i+1:]
+			return s
+		case c < ' ' || c == '\\' || c > '~':
+			return d.unusualText()
+		}
+	}
+	d.fail(errNotJSON)
+	return nil
+}
+
+// unusualText reads a JSON string with escapes or characters outside ASCII, as text does.
+func (d *decoder) unusualText() []byte {
+	if !d.checked {
+		d.fail(errNotJSON)
+		return nil
+	}
+	end := 1
+	for d.rest[end] != '"' {
+		if d.rest[end] == '\\' {
+			end++
+		}
+		end++
+	}
+	d.scratch, _ = jsontext.AppendUnquote(d.scratch[:0], d.rest[:end+1])
+	d.rest = d.rest[end+1:]
+	return d.scratch
+}
+
+// number reads a JSON number and returns its value. If the next value is not a number, parsing
+// fails for the given reason, and number returns 0. If the line is not checked, an exponent, or
+// more than 15 digits, is a failure, too. In a checked line, a number beyond float64 becomes an
+// infinity.
+func (d *decoder) number(wrong *refusal) (v float64) {
+	d.space()
+	if d.checked {
+		b := bytes.TrimLeft(d.rest, "+-.0123456789eE")
+		v, err := strconv.ParseFloat(string(d.rest[:len(d.rest)-len(b)]), 64)
+		if d.rest = b; errors.Is(err, strconv.ErrSyntax) {
+			d.fail(wrong)
+		}
+		return v
+	}
+	b, i := d.rest, 0
+	negative := i < len(b) && b[i] == '-'
+	if negative {
+		i++
+	}
+	var digits uint64 // all digits, without the decimal point
+	first := i
+	for ; i < len(b) && isDigit(b[i]); i++ {
+		digits = 10*digits + uint64(b[i]-'0')
+	}
+	n := i - first
+	if n == 0 || n > 1 && b[first] == '0' {
+		d.fail(wrong)
+		return 0
+	}
+	places := 0
+	if i < len(b) && b[i] == '.' {
+		for i++; i < len(b) && isDigit(b[i]); i++ {
+			digits = 10*digits + uint64(b[i]-'0')
+			places++
+		}
+		if places == 0 {
+			d.fail(wrong)
+			return 0
+		}
+	}
+	// A number of up to 15 digits is exact as a float64, and so is the power of ten. So only their
+	// quotient is rounded, and it equals the result of ParseFloat.
+	if n+places > 15 || i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		d.fail(wrong)
+		return 0
+	}
+	d.rest = b[i:]
+	v = float64(digits) / powersOfTen[places]
+	if negative {
+		return -v
+	}
+	return v
+}
+
+var powersOfTen = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+// word reads the word w, which is true, false or null. If another text follows, parsing fails for
+// the given reason.
+func (d *decoder) word(w string, wrong *refusal) {
+	if len(d.rest) < len(w) || string(d.rest[:len(w)]) != w {
+		d.fail(wrong)
+		return
+	}
+	d.rest = d.rest[len(w):]
+}
+
+// skipMember reads the value of an ignored member with the given name. names has the names of the
+// ignored members of the same object; skipMember adds this name. If the line is not checked,
+// parsing fails in three cases: the object already had an ignored member with this name, the object
+// has more than maxUnknown ignored members, or the value is an object or array.
+func (d *decoder) skipMember(names *[][]byte, name []byte) {
+	if d.checked {
+		name = bytes.Clone(name) // it may be in scratch
+	} else if len(*names) == maxUnknown ||
+		slices.ContainsFunc(*names, func(other []byte) bool { return string(other) == string(name) }) {
+		d.fail(errNotJSON)
+		return
+	}
+	*names = append(*names, name)
+	d.skip()
+}
+
+// skip reads the value of an ignored member.
+func (d *decoder) skip() {
+	c := d.space()
+	if (c == '{' || c == '[') && !d.checked {
+		d.fail(errNotJSON)
+	}
+	switch c {
+	case '{':
+		for more := d.begin('{', '}', errNotJSON); more; more = d.more('}') {
+			d.name()
+			d.skip()
+		}
+	case '[':
+		for more := d.begin('[', ']', errNotJSON); more; more = d.more(']') {
+			d.skip()
+		}
+	case '"':
+		d.text(errNotJSON)
+	case 't':
+		d.word("true", errNotJSON)
+	case 'f':
+		d.word("false", errNotJSON)
+	case 'n':
+		d.word("null", errNotJSON)
+	default:
+		d.number(errNotJSON)
+	}
+}
+
+func (d *decoder) vid(topic vehicle.ID) vehicle.ID {
+	b := d.text(errVIDType)
+	switch {
+	case topic != "":
+		if string(b) != string(topic) {
+			d.fail(errOtherVID)
+		}
+		return topic
+	case len(b) > 0 && string(b) == string(d.lastVID):
+		return d.lastVID
+	case len(b) > vehicle.MaxReportingID:
+		d.fail(errLongVID)
+		return ""
+	}
+	if err := vehicle.CheckID(b); err != nil {
+		d.fail(refuse(access.BadVID, err.Error()))
+		return ""
+	}
+	d.lastVID = vehicle.ID(b)
+	return d.lastVID
+}
+
+func (d *decoder) time(latest vehicle.UnixMilli) vehicle.UnixMilli {
+	var at vehicle.UnixMilli
+	ok := true
+	if d.space() == '"' {
+		at, ok = parseRFC3339(d.text(errTimeType))
+	} else {
+		ms := d.number(errTimeType)
+		at, ok = vehicle.UnixMilli(ms), ms >= 0 && ms <= math.MaxInt64/2
+	}
+	switch {
+	case !ok:
+		d.fail(errTime)
+	case at < earliest:
+		d.fail(errAncient)
+	case at > latest:
+		d.fail(errAhead)
+	}
+	return at
+}
+
+// signals reads the JSON object that holds the signals of a sample, and sets their values in r.
+func (d *decoder) signals(r *vehicle.Readings) {
+	var seen [vehicle.NumSignals]bool
+	for more := d.begin('{', '}', errSignalsType); more; more = d.more('}') {
+		name := d.name()
+		s, ok := vehicle.SignalByName(name)
+		if !ok {
+			d.skipMember(&d.unknown, name)
+			continue
+		}
+		d.once(&seen[s])
+		var err error
+		switch s {
+		case vehicle.DTCList:
+			err = r.SetCodes(d.troubleCodes())
+		case vehicle.MILOn:
+			v := 0.0
+			if d.space() == 't' {
+				d.word("true", errMILType)
+				v = 1
+			} else {
+				d.word("false", errMILType)
+			}
+			err = r.Set(s, v)
+		case vehicle.LowVoltageSystemState:
+			var i vehicle.Ignition
+			if i, err = vehicle.ParseIgnition(string(d.text(errPowerType))); err == nil {
+				err = r.SetIgnition(i)
+			}
+		default:
+			err = r.Set(s, d.number(errNumberType[s]))
+		}
+		if err != nil {
+			d.failImpossible(err)
+		}
+	}
+}
+
+func (d *decoder) troubleCodes() []vehicle.TroubleCode {
+	n := 0
+	for more := d.begin('[', ']', errCodesType); more; more = d.more(']') {
+		c, err := vehicle.ParseTroubleCode(string(d.text(errCodesType)))
+		switch {
+		case err != nil:
+			d.failImpossible(err)
+		case n == maxCodes:
+			d.fail(errManyCodes)
+		default:
+			d.codes[n] = c
+			n++
+		}
+	}
+	// The clone has no spare capacity, because the sample may wait long to be stored.
+	return slices.Clone(d.codes[:n])
+}
+
+// failImpossible ends the parsing of the line because of an error of package vehicle, which says
+// that a value is impossible. The text of the error is sent as it is: it names the signal and its
+// range, and repeats no input.
+func (d *decoder) failImpossible(err error) { d.fail(refuse(access.Impossible, err.Error())) }
