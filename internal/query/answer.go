@@ -53,9 +53,6 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 	if f == nil {
 		f = checkVid(&p)
 	}
-	if f == nil && r.overloaded {
-		f = failOverloaded
-	}
 	if f == nil && a.Ready != nil && a.Ready(now) != nil {
 		f = failNotReady
 	}

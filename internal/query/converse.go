@@ -41,7 +41,6 @@ type conversation struct {
 	wire net.Conn // c, or TLS over it
 	peer netip.Addr
 
-	counted bool // a request is counted as in progress
 	lingers bool // close discards input for a while, so that the last answer arrives
 
 	buf       []byte // buf[begin:end] has arrived and is not answered yet
@@ -62,7 +61,6 @@ func (s *Server) serveConn(c *netguard.Conn) {
 		if p := recover(); p != nil {
 			s.report(p)
 		}
-		v.endRequest()
 		v.close()
 	}()
 	v.now = time.Now()
@@ -116,21 +114,6 @@ func (v *conversation) rejection() *failure {
 		return failCrowded
 	}
 	return nil
-}
-
-// beginRequest counts a request as in progress until endRequest.
-func (v *conversation) beginRequest() {
-	if !v.counted {
-		v.counted = true
-		v.s.inFlight.Add(1)
-	}
-}
-
-func (v *conversation) endRequest() {
-	if v.counted {
-		v.counted = false
-		v.s.inFlight.Add(-1)
-	}
 }
 
 func (v *conversation) readBy(t time.Time) {
@@ -302,7 +285,6 @@ func (v *conversation) readFailure(err error) *failure {
 func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
 	start := s.config.Now()
-	v.beginRequest()
 	sent := len(e.out)
 	defer func() {
 		if p := recover(); p != nil {
@@ -319,7 +301,7 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 		}
 	}()
 	w := &e.response
-	e.request = request{peer: v.peer, overloaded: s.inFlight.Load() > int64(s.config.MaxInFlight)}
+	e.request = request{peer: v.peer}
 	f := e.request.split(head)
 	if f == nil {
 		f = v.rejection()
@@ -358,12 +340,9 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	return goesOn
 }
 
-// sendDocument sends the collected answers and then a document. It reports whether it wrote all of
-// them. A document is large and its reader may be slow, so the request no longer counts as in
-// progress while the document is sent. Otherwise slow readers could use up MaxInFlight, and queries
-// would get 503.
+// sendDocument sends the collected answers and then a document, and reports whether it wrote all of
+// them.
 func (v *conversation) sendDocument(e *exchange) bool {
-	v.endRequest()
 	now := time.Now()
 	v.sendBy(now.Add(max(documentTimeout, v.s.config.WriteTimeout)))
 	defer func() { e.out = e.out[:0] }()
@@ -379,10 +358,8 @@ func (v *conversation) sendDocument(e *exchange) bool {
 }
 
 // send writes answers to the connection, within Config.WriteTimeout, and reports whether it wrote
-// all of them. While its answer is written, a request no longer counts as in progress. Otherwise
-// clients that do not read could use up MaxInFlight, and all other clients would get 503.
+// all of them.
 func (v *conversation) send(b []byte) bool {
-	v.endRequest()
 	if len(b) == 0 {
 		return true
 	}

@@ -19,11 +19,8 @@
 // scripts against a real listener.
 //
 // The checks run in this order, and the first that fails decides the answer: framing (including
-// HTTP version and sizes), path, method, query syntax (including that of vid), overload and
-// readiness, token, operation, rate, vehicle. Readiness is checked after everything that depends on
-// the request alone, so that a wrong request gets its error even while the service starts.
-// Readiness is checked before the token, because a node that has lost contact with the store cannot
-// check tokens.
+// HTTP version and sizes), path, method, query syntax (including that of vid), readiness, token,
+// operation, rate, vehicle. DESIGN.md gives the reasons for this order.
 //
 // An invalid token is refused with 401, or with 429 if too many tokens from the client's address
 // were refused before (refusals.go, client.go). A request with a sandbox token is answered by

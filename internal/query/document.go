@@ -22,7 +22,7 @@ type documents map[string]*document
 const documentTimeout = 30 * time.Second
 
 // writeDocument writes the answer with d. If d is nil, the answer is 404; if the method is not GET
-// or HEAD, 405; if the server is overloaded, 503. writeDocument ignores the query of the request.
+// or HEAD, 405. writeDocument ignores the query of the request.
 func (w *response) writeDocument(r *request, d *document, h *head) {
 	switch {
 	case d == nil:
@@ -30,9 +30,6 @@ func (w *response) writeDocument(r *request, d *document, h *head) {
 		return
 	case !isRead(r.method):
 		w.fail(failMethod)
-		return
-	case r.overloaded:
-		w.fail(failOverloaded)
 		return
 	}
 	w.status, w.outcome = 200, documentation

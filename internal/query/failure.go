@@ -119,9 +119,8 @@ var (
 var (
 	failNotReady = retry("5", fail("not_ready", 503, unavailable,
 		"the service is starting or has lost contact with its data: try again later"))
-	failOverloaded = retry("1", fail("overloaded", 503, unavailable, "the service is overloaded: try again later"))
-	failBusy       = retry("1", closing(fail("busy", 503, unavailable, "the service is overloaded: try again later")))
-	failCrowded    = retry("1", closing(fail("crowded", 503, unavailable,
+	failBusy    = retry("1", closing(fail("busy", 503, unavailable, "the service is overloaded: try again later")))
+	failCrowded = retry("1", closing(fail("crowded", 503, unavailable,
 		"the service has too many connections: try again later")))
 	failUnread = retry("5", fail("upgrading", 503, unavailable,
 		"the service is being upgraded, and this node cannot check the access token yet: try again later"))

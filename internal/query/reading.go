@@ -24,12 +24,11 @@ const (
 // request is a parsed request head. Its slices are parts of the connection's buffer, so they must
 // not be changed.
 type request struct {
-	method     []byte
-	target     []byte     // the request target as sent
-	version    []byte     // such as HTTP/1.1
-	headers    []byte     // the header block as sent, with the empty line
-	peer       netip.Addr // the other end of the connection
-	overloaded bool       // too many other requests are in progress
+	method  []byte
+	target  []byte     // the request target as sent
+	version []byte     // such as HTTP/1.1
+	headers []byte     // the header block as sent, with the empty line
+	peer    netip.Addr // the other end of the connection
 }
 
 func isRead(method []byte) bool {

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"regexp"
@@ -159,23 +160,28 @@ func TestUsageIsCounted(t *testing.T) {
 // gets the same answer without a limit, and is recorded as a refusal.
 func TestRefuseRequest_LimitAndUsage(t *testing.T) {
 	f := newFixture(t)
+	var ready error
+	f.Ready = func(time.Time) error { return ready }
 	a := f.answerer()
-	ask := func(token, vid string, overloaded bool) *response {
+	ask := func(token, vid string, starting bool) *response {
 		var w response
 		r := get(drivingPath + "?vid=" + vid + "&access_token=" + f.secrets[token])
-		r.peer, r.overloaded = netip.MustParseAddr("192.0.2.1"), overloaded
+		r.peer, ready = netip.MustParseAddr("192.0.2.1"), nil
+		if starting {
+			ready = errors.New("starting")
+		}
 		a.answer(r, noon, &w)
 		return &w
 	}
 	w := ask("TWO_A_MINUTE", "CarJam", true)
 	if w.status != 503 || w.header("RateLimit-Policy") != `"token";q=2;w=60` ||
-		w.header("RateLimit") != `"token";r=2;t=30` || w.header("Retry-After") != "1" {
-		t.Errorf("overloaded: %d %s", w.status, w.text())
+		w.header("RateLimit") != `"token";r=2;t=30` || w.header("Retry-After") != "5" {
+		t.Errorf("starting: %d %s", w.status, w.text())
 	}
 	for range 2 * refusedTokens {
 		for _, token := range []string{"UNKNOWN", "REVOKED", "CUT"} {
 			if w := ask(token, "CarJam", true); w.status != 503 || w.header("RateLimit-Policy") != "" {
-				t.Fatalf("%s, overloaded: %s", token, w.text())
+				t.Fatalf("%s, starting: %s", token, w.text())
 			}
 			if w := ask(token, "Car-Jam", false); w.status != 400 || w.header("RateLimit-Policy") != "" {
 				t.Fatalf("%s, bad vid: %s", token, w.text())
@@ -186,7 +192,7 @@ func TestRefuseRequest_LimitAndUsage(t *testing.T) {
 		t.Errorf("a bad token after bad requests: %s", w.text())
 	}
 	if w := ask("TWO_A_MINUTE", "CarJam", true); w.status != 503 || w.header("RateLimit-Policy") != "" {
-		t.Errorf("overloaded, from an address with too many refusals: %d %s", w.status, w.text())
+		t.Errorf("starting, from an address with too many refusals: %d %s", w.status, w.text())
 	}
 	for _, g := range f.Tokens.List() {
 		u, want := f.Tokens.Usage(g.Name, noon), access.Calls{}

@@ -50,9 +50,6 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	// AccessLog gets one line per request. If nil, no access log is written.
 	AccessLog *AccessLog
-	// MaxInFlight limits the requests in progress, from the parsed head to the finished
-	// answer; further ones get 503. If zero, the limit is 4096.
-	MaxInFlight int
 	// MaxConnections limits the open connections. At the limit, a connection that waits for a
 	// request or does not read its answers is closed to admit a newer one (see netguard). If no
 	// connection can be closed, the newer one gets 503 to its first request and is then closed. At
@@ -86,7 +83,6 @@ type Server struct {
 	answerer  answerer
 	metrics   *metrics
 	exchanges sync.Pool // of *exchange
-	inFlight  atomic.Int64
 	guard     *netguard.Guard
 
 	ending        atomic.Bool // Shutdown was called
@@ -122,7 +118,6 @@ func (c Config) withDefaults() Config {
 		c.TLS = c.TLS.Clone()
 		c.TLS.NextProtos = []string{"http/1.1"}
 	}
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, 4096)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 16384)
 	c.HeadTimeout = cmp.Or(c.HeadTimeout, 5*time.Second)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 5*time.Second)

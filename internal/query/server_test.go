@@ -161,35 +161,6 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-func TestTooManyInFlight(t *testing.T) {
-	f := newFixture(t)
-	var asked atomic.Int64
-	hold := make(chan struct{})
-	f.MaxInFlight = 2
-	f.Ready = func(time.Time) error {
-		asked.Add(1)
-		<-hold
-		return nil
-	}
-	r := start(t, f.Config)
-	var held []*peer
-	for range f.MaxInFlight {
-		c := r.dial(t)
-		io.WriteString(c, f.query("CarJam"))
-		held = append(held, c)
-	}
-	testkit.Await(t, "both are in progress", func() bool { return asked.Load() == 2 })
-
-	c := r.dial(t)
-	c.ask(f.query("CarJam")).wants(t, "503 Service Unavailable", "\r\nRetry-After: 1\r\n", "overloaded")
-	close(hold)
-	for _, h := range held {
-		h.wants("200 OK")
-	}
-	testkit.Await(t, "none is in progress", func() bool { return r.inFlight.Load() == 0 })
-	c.ask(f.query("CarJam")).wants(t, "200 OK")
-}
-
 func TestMetrics_CountOutcomes(t *testing.T) {
 	f := newFixture(t)
 	reg := prometheus.NewRegistry()
