@@ -92,7 +92,7 @@ func TestAnswersWithoutAllocating(t *testing.T) {
 
 // TestEveryFailureIsAnEnvelope checks the body of each failure.
 func TestEveryFailureIsAnEnvelope(t *testing.T) {
-	for _, f := range namedFailures {
+	for _, f := range failures {
 		var got struct {
 			Code int
 			Msg  string

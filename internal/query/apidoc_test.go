@@ -28,7 +28,7 @@ func TestAPIDocument(t *testing.T) {
 		Base       string
 		Operations []operationDoc
 		Statuses   []statusDoc
-	}{localBase, operationDocs, statusDocs()})
+	}{localBase, operationDocs, statusDocs})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,15 +10,12 @@ import (
 	"io"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	text "text/template"
 	"time"
 
 	swagger "github.com/swaggest/swgui/v5/static"
-
-	"carstate/internal/access"
 )
 
 // docFiles holds the source files of the documentation: templates (*.tmpl), the texts about
@@ -149,7 +146,7 @@ func renderPage(maxAge time.Duration) []byte {
 		MaxAge     string // "" if verdicts of any age are answered
 		Operations []operationDoc
 		Statuses   []statusDoc
-	}{localBase, inWords(maxAge), nil, statusDocs()}
+	}{localBase, inWords(maxAge), nil, statusDocs}
 	for _, op := range operationDocs {
 		op.Samples = op.samples(localBase)
 		data.Operations = append(data.Operations, op)
@@ -276,12 +273,9 @@ func failureExamples(status int) (string, error) {
 		Value   json.RawMessage `json:"value"`
 	}
 	examples := map[string]example{}
-	for _, s := range statusDocs() {
-		if s.Status != status {
-			continue
-		}
-		for _, d := range s.Docs {
-			examples[d.failure.name] = example{d.Cause, json.RawMessage(d.body())}
+	for _, f := range failures {
+		if f.status == status {
+			examples[f.name] = example{f.Cause, json.RawMessage(f.body)}
 		}
 	}
 	out, err := json.Marshal(examples)
@@ -292,74 +286,9 @@ func failureExamples(status int) (string, error) {
 // alphabetical order and separated by commas.
 func firstWords() string {
 	var words []string
-	for _, s := range statusDocs() {
-		for _, d := range s.Docs {
-			words = append(words, d.failure.outcome.String())
-		}
+	for _, s := range statusDocs {
+		words = append(words, s.Word.String())
 	}
 	slices.Sort(words)
 	return strings.Join(slices.Compact(words), ", ")
-}
-
-// failureDoc describes one failure in the documentation: its cause, and what the client can do. The
-// documentation also shows the failure's own message.
-type failureDoc struct {
-	failure *failure
-	Cause   string
-	Cure    string
-}
-
-// statusDoc describes an HTTP status in the documentation, with all failures that have it.
-type statusDoc struct {
-	Status  int
-	Title   string
-	Meaning string
-	Again   string // whether it helps to send the request again
-	Docs    []failureDoc
-}
-
-// Word returns the first word of the messages of the failures that have the status.
-func (s statusDoc) Word() string { return s.Docs[0].failure.outcome.String() }
-
-// exampleRate is the rate limit in the documentation's example of 429.
-var exampleRate = access.Rate{Calls: 60, Window: time.Minute}
-
-// statusDocs documents every failure that the service can answer with, as docs/errors.txt describes
-// them. Each paragraph of the file describes a status or, after it, one failure with that status. A
-// test checks that the file describes every failure.
-var statusDocs = sync.OnceValue(func() (all []statusDoc) {
-	for text := range strings.SplitSeq(strings.TrimSpace(string(readDocFile("errors.txt"))), "\n\n") {
-		lines := strings.Split(text, "\n")
-		if status, title, ok := strings.Cut(lines[0], " "); ok {
-			all = append(all, statusDoc{must(strconv.Atoi(status)), title, lines[1], lines[2], nil})
-		} else {
-			s := &all[len(all)-1]
-			s.Docs = append(s.Docs, failureDoc{namedFailures[lines[0]], lines[1], lines[2]})
-		}
-	}
-	return all
-})
-
-// body returns the body of an answer with the failure.
-func (d failureDoc) body() string {
-	var w response
-	switch d.failure {
-	case failRateLimited:
-		w.failOverRate(exampleRate, time.Second)
-	case failRefusals:
-		w.failOverRefusals(12 * time.Second)
-	default:
-		return d.failure.body
-	}
-	return string(w.body)
-}
-
-// Message returns the failure's message without its first word, the name of the outcome.
-func (d failureDoc) Message() string {
-	var envelope struct{ Msg string }
-	if err := json.Unmarshal([]byte(d.body()), &envelope); err != nil {
-		panic(err) // a test holds that every failure is JSON
-	}
-	_, text, _ := strings.Cut(envelope.Msg, ": ")
-	return text
 }

@@ -23,8 +23,9 @@ import (
 	"carstate/internal/testkit"
 )
 
-// TestEveryFailureIsDocumented checks that docs/errors.txt has exactly the failures of failure.go,
-// and that the page shows all of them.
+// TestEveryFailureIsDocumented checks that failure.go uses exactly the failures of docs/errors.txt,
+// that the page shows all of them, and that the examples of the answers whose texts are not fixed
+// are what the service sends.
 func TestEveryFailureIsDocumented(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "failure.go", nil, 0)
 	if err != nil {
@@ -32,30 +33,37 @@ func TestEveryFailureIsDocumented(t *testing.T) {
 	}
 	declared := 0
 	for name, o := range file.Scope.Objects {
-		if strings.HasPrefix(name, "fail") && name != "failScope" && o.Kind.String() == "var" {
+		if strings.HasPrefix(name, "fail") && name != "failScope" && name != "failures" && o.Kind.String() == "var" {
 			declared++
 		}
 	}
 	page := html.UnescapeString(string(renderPage(maxAge)))
-	failures, names := map[*failure]bool{}, map[string]bool{}
-	for _, s := range statusDocs() {
-		for _, d := range s.Docs {
-			if d.failure.status != s.Status {
-				t.Errorf("status of %s: got %d, want %d", d.failure.body, s.Status, d.failure.status)
-			}
-			if failures[d.failure] || names[d.failure.name] {
-				t.Errorf("%s is documented twice", d.failure.name)
-			}
-			failures[d.failure], names[d.failure.name] = true, true
-			for _, text := range []string{d.Message(), d.Cause, d.Cure} {
+	documented := 0
+	for _, s := range statusDocs {
+		for _, f := range s.Failures {
+			documented++
+			for _, text := range []string{f.Message, f.Cause, f.Cure} {
 				if text == "" || !strings.Contains(page, text) {
-					t.Errorf("%s: the page lacks %q", d.failure.name, text)
+					t.Errorf("%s: the page lacks %q", f.name, text)
 				}
 			}
 		}
 	}
+	if documented != len(failures) {
+		t.Errorf("docs/errors.txt has %d failures, but only %d names", documented, len(failures))
+	}
 	if declared != len(failures) {
 		t.Errorf("failure.go declares %d failures, docs/errors.txt documents %d", declared, len(failures))
+	}
+	var w response
+	w.failOverRate(access.Rate{Calls: 60, Window: time.Minute}, time.Second)
+	if string(w.body) != failRateLimited.body {
+		t.Errorf("over the rate: got %s, documented is %s", w.body, failRateLimited.body)
+	}
+	w = response{}
+	w.failOverRefusals(12 * time.Second)
+	if string(w.body) != failRefusals.body {
+		t.Errorf("too many refusals: got %s, documented is %s", w.body, failRefusals.body)
 	}
 }
 
