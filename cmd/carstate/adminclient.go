@@ -22,10 +22,25 @@ import (
 // adminFlags are the flags that select the service whose admin API a command calls, and the key for
 // the calls.
 type adminFlags struct {
-	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"The service's data directory, which holds the admin key (${default})."`
+	DataDir string `default:"./carstate-data" placeholder:"DIR" help:"The service's data directory, which holds the admin key (${default})."`
+	KeyFile string `placeholder:"FILE" help:"File with an operator's key, to use instead of the admin key."`
+	listenerFlags
+}
+
+// listenerFlags are the flags that select the admin listener of a service.
+type listenerFlags struct {
 	AdminAddr string `default:"127.0.0.1:8082" placeholder:"ADDR" help:"The service's admin listener (${default}); may be a URL."`
-	KeyFile   string `placeholder:"FILE" help:"File with an operator's key, to use instead of the admin key."`
 	AdminCA   string `name:"admin-ca" placeholder:"FILE" help:"Trust this certificate (PEM) of the admin listener in addition to the system's."`
+}
+
+// unauthenticated returns a client of the admin listener, without a key.
+func (f listenerFlags) unauthenticated() (*client.Client, error) {
+	base := netaddr.BaseURL(f.AdminAddr)
+	if _, err := url.Parse(base); err != nil || !strings.Contains(f.AdminAddr, "://") && !netaddr.Valid(f.AdminAddr) {
+		return nil, usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
+	}
+	trust, err := client.Trusting(f.AdminCA)
+	return &client.Client{URL: base, HTTP: client.HTTPClient(trust)}, err
 }
 
 // listFlags are the flags of a command that prints a part of a list, or exports the whole list as
@@ -48,35 +63,18 @@ func (f listFlags) export(ctx context.Context, w streams, list string, query url
 	return client.Export(ctx, w.out, list, query, f.Format)
 }
 
+// client returns a client of the admin API. Its key is the operator's key in the file of --key-file,
+// or else the admin key in the data directory.
 func (f adminFlags) client() (*client.Client, error) {
-	base, err := adminURL(f.AdminAddr)
-	if err != nil {
-		return nil, err
+	c, err := f.unauthenticated()
+	switch {
+	case err != nil:
+	case f.KeyFile != "":
+		c.Key, err = client.ReadKey(f.KeyFile)
+	default:
+		c.Key, err = ops.LoadKey(f.DataDir)
 	}
-	key, err := f.key()
-	if err != nil {
-		return nil, err
-	}
-	trust, err := client.Trusting(f.AdminCA)
-	return &client.Client{URL: base, Key: key, HTTP: client.HTTPClient(trust)}, err
-}
-
-var errAdminAddr = usageError("--admin-addr must be an address such as 127.0.0.1:8082, or a URL")
-
-func adminURL(addr string) (string, error) {
-	if !strings.Contains(addr, "://") && !netaddr.Valid(addr) {
-		return "", errAdminAddr
-	}
-	return netaddr.BaseURL(addr), nil
-}
-
-// key returns the key that authenticates calls of the admin API. With the flag --key-file, this is
-// the operator's key in that file; without it, the admin key in the data directory.
-func (f adminFlags) key() (string, error) {
-	if f.KeyFile == "" {
-		return ops.LoadKey(f.DataDir)
-	}
-	return client.ReadKey(f.KeyFile)
+	return c, err
 }
 
 // jsonFlag is the flag --json. A command with this flag can print the result of its call of the

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"time"
 
-	"carstate/internal/access"
 	"carstate/internal/admin/client"
 	"carstate/internal/inwords"
 	"carstate/internal/ops"
@@ -102,10 +101,8 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 		if err != nil {
 			return err
 		}
-		for _, e := range events.Events {
-			if err := printEvent(e, w); err != nil {
-				return err
-			}
+		if err := w.show(events); err != nil {
+			return err
 		}
 		shown += len(events.Events)
 		mayConcern += events.MayConcern
@@ -133,17 +130,4 @@ func mayConcernInWords(n int) string {
 	}
 	return events + " more vehicles than the audit lists, and may concern this one. Search without --vid " +
 		"to see all events; `carstate token show ID` and `carstate source show NAME` list the vehicles of a grant now.\n"
-}
-
-func printEvent(e access.Event, w streams) error {
-	failed := ""
-	if e.Outcome == "failed" {
-		failed = " FAILED"
-	}
-	if e.Detail != "" {
-		failed += "  " + e.Detail
-	}
-	_, err := fmt.Fprintf(w.out, "%s  %s  %s  %s%s\n", e.Time.UTC().Format("2006-01-02 15:04:05Z"), e.Actor, e.Action,
-		e.Object, failed)
-	return err
 }

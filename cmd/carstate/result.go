@@ -44,16 +44,11 @@ func progressOf(err error) string {
 // the program adds no error and ends with exitNoAnswer.
 var errNoAnswer = errors.New("there is no answer")
 
-// errUsage marks, for errors.Is, an error in how the command was called, such as a wrong flag.
-var errUsage = errors.New("wrong usage")
+// wrongUsage is an error in how the command was called, such as a wrong flag. The program ends with
+// the exit code for a wrong command line (exitUsage).
+type wrongUsage string
 
-// usageError returns an error with a text that says what to do. The error matches errUsage, so the
-// program ends with the exit code for a wrong command line (exitUsage).
-func usageError(format string, args ...any) error {
-	return usage{fmt.Sprintf(format, args...)}
-}
+func (u wrongUsage) Error() string { return string(u) }
 
-type usage struct{ text string }
-
-func (u usage) Error() string        { return u.text }
-func (u usage) Is(target error) bool { return target == errUsage }
+// usageError returns a [wrongUsage] with a text that says what to do.
+func usageError(format string, args ...any) error { return wrongUsage(fmt.Sprintf(format, args...)) }

@@ -122,7 +122,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		return exitNoAnswer // the reason went to stdout, as an answer does
 	}
 	code = exitError
-	switch wrong := errors.Is(err, errUsage) || errors.Is(err, node.ErrConfig); {
+	_, wrong := errors.AsType[wrongUsage](err)
+	switch wrong = wrong || errors.Is(err, node.ErrConfig); {
 	case wrong && parsed.Command() == "serve":
 		code = exitConfig
 	case wrong:

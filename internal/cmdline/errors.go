@@ -48,17 +48,17 @@ func Unquoted(err error) string {
 // of a flag. The example, such as ", as in --vid=VID", can be appended to the error's text. For
 // other errors, ExampleOf returns "".
 func ExampleOf(err error) string {
-	p, ok := errors.AsType[*kong.ParseError](err)
-	if !ok || p.Context == nil || p.Context.Selected() == nil {
+	command := Selected(err)
+	if command == nil {
 		return ""
 	}
 	flag, _, isFlag := strings.Cut(err.Error(), ": expected string value")
-	_, examples, hasExample := strings.Cut(p.Context.Selected().Detail, "Example:\n")
+	_, examples, hasExample := strings.Cut(command.Detail, "Example:\n")
 	switch line, _, _ := strings.Cut(examples, "\n"); {
 	case hasExample && strings.HasPrefix(err.Error(), `expected "<`):
 		return ", as in: " + strings.TrimSpace(line)
 	case isFlag:
-		for _, f := range p.Context.Flags() {
+		for _, f := range command.Flags {
 			if "--"+f.Name == flag {
 				return fmt.Sprintf(", as in %s=%s", flag, f.FormatPlaceHolder())
 			}

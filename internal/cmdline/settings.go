@@ -1,8 +1,6 @@
 package cmdline
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
@@ -21,7 +20,7 @@ import (
 
 // Settings are the flags of a command that a configuration file can set. The file has one "name =
 // value" on each line. The names are those of the flags. If the command line or an environment
-// variable also sets a flag, the value in the file is ignored. Settings implement [kong.Resolver].
+// variable also sets a flag, the value in the file is ignored.
 type Settings struct {
 	file   string             // the name of the file; "" if there is none
 	lines  map[string]setting // by the names of the flags
@@ -67,7 +66,7 @@ func LoadSettings(given *kong.Context, fileFlag string, except []string) (Settin
 	if err != nil {
 		return s, fmt.Errorf("%s, %w", s.file, err)
 	}
-	given.AddResolver(s)
+	given.AddResolver(kong.ResolverFunc(s.resolve))
 	return s, nil
 }
 
@@ -77,14 +76,14 @@ func LoadSettings(given *kong.Context, fileFlag string, except []string) (Settin
 // the line may contain a secret.
 func parseConfigFile(text []byte, check func(name, value string) error) (map[string]setting, error) {
 	settings := make(map[string]setting)
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, maxConfigFile)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		if !utf8.ValidString(line) || strings.ContainsFunc(line, isControl) {
+		if strings.ContainsFunc(line, func(r rune) bool { return r == utf8.RuneError || r != '\t' && unicode.IsControl(r) }) {
 			return nil, fmt.Errorf("line %d: not text", n)
 		}
 		name, value, ok := strings.Cut(line, "=")
@@ -100,10 +99,8 @@ func parseConfigFile(text []byte, check func(name, value string) error) (map[str
 		}
 		settings[name] = setting{value, n}
 	}
-	return settings, lines.Err()
+	return settings, nil
 }
-
-func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // check returns an error if the name is not that of a setting, or if its flag does not accept the
 // value.
@@ -181,13 +178,9 @@ func refusesValue(f *kong.Flag, value string) string {
 	return "a number"
 }
 
-// Validate implements [kong.Resolver]. It does nothing, because LoadSettings has already checked
-// the file.
-func (s Settings) Validate(*kong.Application) error { return nil }
-
-// Resolve returns the value that the configuration file has for a flag. It returns nil if the file
+// resolve returns the value that the configuration file has for a flag. It returns nil if the file
 // has no value for the flag, or if an environment variable sets the flag.
-func (s Settings) Resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
+func (s Settings) resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
 	x, ok := s.lines[f.Name]
 	if _, set := fromEnvironment(f); set || !ok {
 		return nil, nil

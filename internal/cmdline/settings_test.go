@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/alecthomas/kong"
 )
@@ -78,7 +79,7 @@ func FuzzConfigFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		settings, err := parseConfigFile([]byte(text), func(name, value string) error { return nil })
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "line ") || strings.ContainsFunc(err.Error(), isControl) ||
+			if !strings.HasPrefix(err.Error(), "line ") || strings.ContainsFunc(err.Error(), unicode.IsControl) ||
 				len(err.Error()) > 100 {
 				t.Errorf("refused with %q", err)
 			}

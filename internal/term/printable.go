@@ -1,11 +1,13 @@
 package term
 
 import (
-	"bytes"
 	"io"
 	"sync"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/runes"
+	"golang.org/x/text/transform"
 )
 
 // Printable is a writer that cleans everything that commands print. A name, a file's text or a
@@ -15,35 +17,25 @@ import (
 type Printable struct {
 	w io.Writer
 
-	mu   sync.Mutex // guards rest and keeps writes in order
-	rest []byte     // the first bytes of a character whose last byte has not been written yet
+	mu    sync.Mutex // guards clean and keeps writes in order
+	clean *transform.Writer
 }
 
 // NewPrintable returns a writer that cleans what is written to w.
-func NewPrintable(w io.Writer) *Printable { return &Printable{w: w} }
+func NewPrintable(w io.Writer) *Printable {
+	return &Printable{w: w, clean: transform.NewWriter(w, runes.Map(func(r rune) rune {
+		if mayHarm(r) {
+			return utf8.RuneError
+		}
+		return r
+	}))}
+}
 
+// Write keeps the bytes of a character whose last byte has not been written yet.
 func (p *Printable) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.rest) == 0 && !bytes.ContainsFunc(b, mayHarm) {
-		return p.w.Write(b)
-	}
-	text := append(p.rest, b...)
-	p.rest = nil
-	whole := len(text)
-	for i := 1; i < utf8.UTFMax && i <= whole; i++ {
-		if tail := text[whole-i:]; utf8.RuneStart(tail[0]) {
-			if !utf8.FullRune(tail) {
-				p.rest = bytes.Clone(tail)
-				text = text[:whole-i]
-			}
-			break
-		}
-	}
-	if _, err := p.w.Write(cleaned(text)); err != nil {
-		return 0, err
-	}
-	return len(b), nil
+	return p.clean.Write(b)
 }
 
 // End writes the rest of the output: the bytes of a character that is still incomplete. It is
@@ -51,19 +43,7 @@ func (p *Printable) Write(b []byte) (int, error) {
 func (p *Printable) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.rest) > 0 {
-		_, _ = p.w.Write(cleaned(p.rest))
-		p.rest = nil
-	}
-}
-
-func cleaned(text []byte) []byte {
-	return bytes.Map(func(r rune) rune {
-		if mayHarm(r) {
-			return utf8.RuneError
-		}
-		return r
-	}, text)
+	_ = p.clean.Close()
 }
 
 // mayHarm reports whether r must be replaced before it is printed: a control character, a character
