@@ -67,9 +67,12 @@ func (n *Newer) Describe(ch chan<- *prometheus.Desc) { n.records.Describe(ch) }
 // Collect implements [prometheus.Collector].
 func (n *Newer) Collect(ch chan<- prometheus.Metric) { n.records.Collect(ch) }
 
-// Note counts a record that a newer version wrote to a stream, and logs the first such record of
-// each stream. The error err says which version wrote the record.
-func (n *Newer) Note(stream string, err error) {
+// Note reports whether err means that a newer version wrote a record to a stream. If so, it counts
+// the record, and logs the first such record of each stream.
+func (n *Newer) Note(stream string, err error) bool {
+	if !codec.IsNewer(err) {
+		return false
+	}
 	n.records.WithLabelValues(stream).Inc()
 	n.mu.Lock()
 	met := n.met[stream]
@@ -80,6 +83,7 @@ func (n *Newer) Note(stream string, err error) {
 			"until then it continues without the record",
 			"stream", stream, "this_schema_version", codec.SchemaVersion, "reason", err)
 	}
+	return true
 }
 
 // Streams returns the streams in which this process has met a record of a newer version, sorted.

@@ -38,6 +38,7 @@ type conn struct {
 	batches chan struct{} // holds one element for each atomic batch in flight
 	newest  atomic.Uint64 // greatest sequence in STATES that was acknowledged to this process
 	warned  warned
+	beats   map[string]*heartbeat // for each of fedStreams
 
 	// newerLease is the time, in Unix ns, at which a node of a newer version last renewed its
 	// lease. It is 0 if no such node has been seen.
@@ -76,7 +77,13 @@ func (c *conn) connect() (err error) {
 		// for good. But other servers may accept the login, or the same server may accept it later.
 		nats.IgnoreAuthErrorAbort(),
 		nats.ClosedHandler(c.onClosed),
-		c.onAsyncError(), c.watchVersions(),
+		// The servers of a cluster may have different versions.
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			if err := checkVersion(nc); err != nil {
+				c.log.Error("the NATS connection has moved to a server that is too old", "error", err)
+			}
+		}),
+		c.onAsyncError(),
 	)
 	if c.nc, err = nats.Connect(c.config.URLs, opts...); err != nil {
 		return unreachable(err)
@@ -154,7 +161,7 @@ const greetTimeout = 2 * time.Second
 
 // checkVersions connects to each server that --nats names, and returns an error if one of them is
 // too old. It ignores a server that does not answer. If the connection later moves to this server
-// and the server is too old, watchVersions logs an error.
+// and the server is too old, an error is logged.
 func (c *conn) checkVersions() error {
 	urls := strings.Split(c.config.URLs, ",")
 	old := make([]error, len(urls))
@@ -345,17 +352,6 @@ func asDenial(err error) (denial, bool) {
 		return denial{strings.TrimPrefix(parts[0], "Permissions Violation for ") + parts[1]}, true
 	}
 	return denial{"see the log of the NATS server"}, true
-}
-
-// watchVersions returns an option of the connection: an error is logged when the connection moves
-// to a server that is too old. The servers of a cluster may have different versions.
-func (c *conn) watchVersions() nats.Option {
-	return nats.ReconnectHandler(func(nc *nats.Conn) {
-		if v := nc.ConnectedServerVersion(); older(v, leastServer) {
-			c.log.Error("a NATS server is too old and may lose what it acknowledged: update it",
-				"server", nc.ConnectedServerName(), "least", leastServer)
-		}
-	})
 }
 
 // Cut closes the connection to NATS, so that every call that still waits for an answer fails now.

@@ -32,19 +32,8 @@ type cursor struct {
 	newer bool // a newer version wrote the record; the other fields are unknown
 }
 
-// readCursor returns the cursor of a partition and its revision, which is the sequence of its
-// record in STATES. Both are zero if the partition has no cursor record, because no node has ever
-// taken or fenced it.
-func (c *conn) readCursor(ctx context.Context, p int) (is cursor, rev uint64, err error) {
-	r, err := c.Last(ctx, codec.States, codec.CursorSubject(p))
-	if err == nil {
-		is, err = decodeCursor(r, p)
-	}
-	return is, r.Seq, err
-}
-
 // decodeCursor decodes the cursor of partition p from its record. It returns the zero cursor if
-// there is no record (is.Seq is 0). If the record cannot be decoded, the error is
+// there is no record (is.Seq is 0), because no node has ever taken or fenced the partition. If the record cannot be decoded, the error is
 // [codec.ErrDamaged].
 func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	if is.Seq != 0 && json.Unmarshal(is.Body, &c) != nil {

@@ -29,9 +29,8 @@ type Engine struct {
 
 	queues     []*engine.Queue // by partition
 	backlog    backlog
-	failing    atomic.Bool           // whether the last write of TELEMETRY failed
-	beats      map[string]*heartbeat // for each of fedStreams
-	committing atomic.Int32          // number of commits of samples in flight
+	failing    atomic.Bool  // whether the last write of TELEMETRY failed
+	committing atomic.Int32 // number of commits of samples in flight
 	metrics    *metrics
 
 	// forgotten is this node's table of tombstones. A store.RecordStore fills it from
@@ -169,31 +168,22 @@ func (e *Engine) Writable() error {
 // stream has delivered a heartbeat of this node. Fed neither blocks nor allocates.
 func (e *Engine) Fed() (at time.Time, ok bool) {
 	for _, name := range fedStreams {
-		h := e.beats[name]
-		r := h.returned.Load()
-		if r == 0 {
+		t, ok := e.beats[name].fed()
+		if !ok {
 			return time.Time{}, false
 		}
-		if t := h.start.Add(time.Duration(r)); at.IsZero() || t.Before(at) {
+		if at.IsZero() || t.Before(at) {
 			at = t
 		}
 	}
 	return at, true
 }
 
-// newFeed returns a feed of a stream. If the stream is one of fedStreams, the feed also passes its
-// heartbeats to e.beats[stream], from which Fed learns how old this node's copy of the stream is.
-func (e *Engine) newFeed(stream string) *feed {
-	f := newFeed(e.conn, stream)
-	f.beat = e.beats[stream]
-	return f
-}
-
 // Feed returns a feed of a stream, which calls apply with each record, also with one of a newer
 // version (see [feed.Run]). For SOURCES, which contains the tombstones, it also makes
 // awaitTombstone wait for this feed.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
-	f := e.newFeed(stream)
+	f := e.newFeed(stream, ">")
 	f.apply, f.newer = apply, true
 	if stream == codec.Sources {
 		e.tombstoneFeed.Store(f)
@@ -207,15 +197,14 @@ func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed 
 // forgotten. FollowStates calls caughtUp once, after it has called put for all states that were
 // stored at the start.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error {
-	return e.followStates(ctx, e.newFeed(codec.States), put, caughtUp)
+	return e.followStates(ctx, e.newFeed(codec.States, ">"), put, caughtUp)
 }
 
 // FollowCursors is like FollowStates, but for a node that does not need the states. It follows only
 // the cursors and the heartbeats in STATES. From a cursor, a derive node learns that a vehicle was
 // forgotten. From the heartbeats, any node learns how far its feed of STATES lags behind.
 func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
-	f := e.newFeed(codec.States)
-	f.filters = []string{"cursor.*", codec.HeartbeatSubject(codec.States)}
+	f := e.newFeed(codec.States, "cursor.*", codec.HeartbeatSubject(codec.States))
 	return e.followStates(ctx, f, func(vehicle.ID, *vehicle.State) {}, caughtUp)
 }
 
@@ -239,21 +228,20 @@ func (e *Engine) followStates(
 		}
 		var s vehicle.State
 		var err error
-		if !r.Newer {
-			if s, err = codec.DecodeState(r.Body); codec.IsNewer(err) {
-				e.config.Newer.Note(codec.States, err)
-			}
+		newer := r.Newer
+		if !newer {
+			s, err = codec.DecodeState(r.Body)
+			newer = e.config.Newer.Note(codec.States, err)
 		}
 		switch {
-		case r.Newer || codec.IsNewer(err):
-			if !f.live {
-				e.config.Newer.LacksStates()
-			}
-			return nil // the vehicle keeps the answer that this node knows
+		case newer && !f.live:
+			e.config.Newer.LacksStates()
+		case newer: // the vehicle keeps the answer that this node knows
 		case err != nil:
 			return err
+		default:
+			put(id, &s)
 		}
-		put(id, &s)
 		return nil
 	}
 	return f.Run(ctx, caughtUp)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,13 +41,16 @@ type feed struct {
 
 	engine.Progress // lets other goroutines wait for the field last
 
-	mu      sync.Mutex // guards created
-	created time.Time  // when the stream was created; only follow writes it
+	// created is when the stream from which the feed has read was created, in Unix ns. It is 0 if
+	// the feed has never looked up the stream.
+	created atomic.Int64
 }
 
-// newFeed returns a feed of all subjects of a stream.
-func newFeed(c *conn, stream string) *feed {
-	return &feed{conn: c, stream: stream, filters: []string{">"}}
+// newFeed returns a feed of those subjects of a stream that match one of the filters. If the stream
+// is one of fedStreams, the feed also passes its heartbeats to c.beats[stream], from which Fed
+// learns how old this node's copy of the stream is.
+func (c *conn) newFeed(stream string, filters ...string) *feed {
+	return &feed{conn: c, stream: stream, filters: filters, beat: c.beats[stream]}
 }
 
 const (
@@ -99,8 +101,8 @@ func (f *feed) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	created, last := info.CachedInfo().Created, info.CachedInfo().State.LastSeq
-	if f.last != 0 && (!created.Equal(f.created) || last < f.last) {
+	created, last := info.CachedInfo().Created.UnixNano(), info.CachedInfo().State.LastSeq
+	if f.last != 0 && (created != f.created.Load() || last < f.last) {
 		return fmt.Errorf("%w: %s was read up to %d and now ends at %d", store.ErrReplaced, f.stream, f.last, last)
 	}
 	if f.last != 0 && f.stream == codec.States && f.filters[0] == ">" &&
@@ -109,9 +111,7 @@ func (f *feed) follow(ctx context.Context) error {
 			"and a vehicle forgotten in that time may have left no trace",
 			store.ErrReplaced, f.stream, time.Since(f.heard).Round(time.Second))
 	}
-	f.mu.Lock()
-	f.created = created
-	f.mu.Unlock()
+	f.created.Store(created)
 	if !f.live {
 		f.goal = last
 	}
@@ -218,14 +218,6 @@ func (f *feed) goLive() {
 	}
 }
 
-// readFrom returns the creation time of the stream from which the feed has read, or the zero time
-// if the feed has never looked up the stream.
-func (f *feed) readFrom() time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.created
-}
-
 // heartbeat writes this node's heartbeat into one stream, and records when the node's feed delivers
 // the heartbeat. At that moment, the feed has delivered everything that was stored before the
 // heartbeat. A heartbeat contains the time at which this node wrote it. Only this node reads that
@@ -282,12 +274,12 @@ func (h *heartbeat) observe(body []byte) {
 	}
 }
 
-// age returns the maximum age of this node's copy of the stream: the time since this node wrote the
-// latest heartbeat that its feed has delivered. The result ok is false until the feed has delivered
-// a heartbeat.
-func (h *heartbeat) age() (d time.Duration, ok bool) {
+// fed returns the time up to which this node's copy of the stream is complete: the time at which
+// this node wrote the latest heartbeat that its feed has delivered. The result ok is false until
+// the feed has delivered a heartbeat.
+func (h *heartbeat) fed() (at time.Time, ok bool) {
 	r := h.returned.Load()
-	return time.Since(h.start) - time.Duration(r), r != 0
+	return h.start.Add(time.Duration(r)), r != 0
 }
 
 // subscription is a subscription to a stream by an ordered consumer.

@@ -49,7 +49,7 @@ func TestFeedLosesConsumers(t *testing.T) {
 	e := open(t, Config{Patience: slowStore, Timeouts: watchful})
 	ctx := testkit.Context(t)
 	p := take(t, e, 0)
-	f := e.newFeed(codec.States)
+	f := e.newFeed(codec.States, ">")
 	var last, newest atomic.Uint64
 	f.apply = func(r store.Record) error {
 		if r.Seq <= last.Load() {
@@ -92,7 +92,7 @@ func TestFeedOfBusyStream(t *testing.T) {
 	e := open(t, Config{})
 	p := take(t, e, 0)
 	for _, pending := range []uint64{0, 1} {
-		f := e.newFeed(codec.States)
+		f := e.newFeed(codec.States, ">")
 		f.goal = lastState(t, e)
 		live := false
 		f.caughtUp = func() { live = true }
@@ -165,11 +165,11 @@ func TestFeedOrdersAgain(t *testing.T) {
 		}
 		return ordered <= lost
 	}}))
-	f := newFeed(&conn{config: e.config, log: e.log, nc: js.Conn(), js: js}, codec.States)
-	f.beat = e.beats[codec.States]
+	f := (&conn{config: e.config, log: e.log, nc: js.Conn(), js: js, beats: e.beats}).newFeed(codec.States, ">")
 	_, info := stream(t, js, codec.States)
 	from := info.State.LastSeq
-	f.created, f.last, f.heard, f.live = info.Created, from, time.Now(), true // as after a break
+	f.created.Store(info.Created.UnixNano())
+	f.last, f.heard, f.live = from, time.Now(), true // as after a break
 	f.apply = func(store.Record) error { return errors.New("only heartbeats are stored") }
 	ctx := testkit.Context(t)
 	background(t, func(ctx context.Context) error { return f.Run(ctx, func() {}) })

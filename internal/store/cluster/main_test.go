@@ -13,6 +13,7 @@ import (
 
 	"carstate/internal/store"
 	"carstate/internal/store/cluster/clustertest"
+	"carstate/internal/store/codec"
 	"carstate/internal/store/storetest"
 	"carstate/internal/testkit"
 	"carstate/internal/vehicle"
@@ -133,16 +134,26 @@ func storeSampleOf(t testing.TB, e *Engine, vid string, at int64) {
 	}
 }
 
+// readCursor returns the cursor of partition 0.
+func readCursor(t *testing.T, e *Engine) cursor {
+	t.Helper()
+	is, err := e.Last(t.Context(), codec.States, codec.CursorSubject(0))
+	testkit.NoError(t, err)
+	c, err := decodeCursor(is, 0)
+	testkit.NoError(t, err)
+	return c
+}
+
 // FeedAge returns the maximum age of this node's copies of the streams that it follows
 // (fedStreams). It returns an error until the feed of each has delivered a heartbeat of this node.
 func (e *Engine) FeedAge() (time.Duration, error) {
 	worst := time.Duration(0)
 	for _, name := range fedStreams {
-		age, ok := e.beats[name].age()
+		at, ok := e.beats[name].fed()
 		if !ok {
 			return 0, fmt.Errorf("the feed of %s has not caught up yet", name)
 		}
-		worst = max(worst, age)
+		worst = max(worst, time.Since(at))
 	}
 	return worst, nil
 }

@@ -46,8 +46,8 @@ func (feedAges) Describe(ch chan<- *prometheus.Desc) { ch <- feedAge }
 
 func (f feedAges) Collect(ch chan<- prometheus.Metric) {
 	for _, name := range fedStreams {
-		if age, ok := f[name].age(); ok {
-			ch <- prometheus.MustNewConstMetric(feedAge, prometheus.GaugeValue, age.Seconds(), name)
+		if at, ok := f[name].fed(); ok {
+			ch <- prometheus.MustNewConstMetric(feedAge, prometheus.GaugeValue, time.Since(at).Seconds(), name)
 		}
 	}
 }

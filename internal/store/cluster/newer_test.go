@@ -357,7 +357,7 @@ func TestStreamOfNewer(t *testing.T) {
 func TestAwayForTooLong(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
-	f := e.newFeed(codec.States)
+	f := e.newFeed(codec.States, ">")
 	f.apply = func(store.Record) error { return nil }
 	stop := background(t, func(ctx context.Context) error { return f.Run(ctx, func() {}) })
 	if err := f.Wait(testkit.Context(t), 1); err != nil { // until a heartbeat comes

@@ -60,8 +60,8 @@ func (l *Leases) Remove(ctx context.Context, name string) error {
 // a node of a newer version cannot be decoded. For such a lease, beat is the sequence of its
 // record, and leaving is false.
 func (l *Leases) Follow(ctx context.Context, put func(name string, beat uint64, leaving bool)) error {
-	f := newFeed(l.conn, codec.States)
-	f.filters, f.newer = []string{codec.MemberSubject("*")}, true
+	f := l.conn.newFeed(codec.States, codec.MemberSubject("*"))
+	f.newer = true
 	newer := make(map[string]bool) // names of nodes of a newer version
 	f.apply = func(r store.Record) error {
 		name, _ := codec.MemberOf(r.Subject)

@@ -77,7 +77,7 @@ func (e *Engine) Take(
 		return []store.Write{t.cursor.write(p, is.Seq)}, nil
 	})
 	if err != nil {
-		e.noteNewer(codec.States, err)
+		e.config.Newer.Note(codec.States, err)
 		return nil, fmt.Errorf("cannot take partition %d: %w", p, err)
 	}
 	t.next = t.cursor.Next
@@ -107,20 +107,12 @@ func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	return err
 }
 
-// noteNewer counts a record of the given stream in Config.Newer, if err means that a newer version
-// wrote the record. It ignores any other err.
-func (e *Engine) noteNewer(stream string, err error) {
-	if codec.IsNewer(err) {
-		e.config.Newer.Note(stream, err)
-	}
-}
-
 // undecodable returns the error for a record that cannot be decoded because of err. Unless a newer
 // version wrote the record, the engine fails.
 func (e *Engine) undecodable(stream string, seq uint64, err error) error {
-	e.noteNewer(stream, err)
+	newer := e.config.Newer.Note(stream, err)
 	err = fmt.Errorf("%s: record %d: %w", stream, seq, err)
-	if !codec.IsNewer(err) {
+	if !newer {
 		e.fail(err)
 	}
 	return err
@@ -182,9 +174,11 @@ func (t *Partition) Stored() time.Time { return t.stored }
 func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) {
 	for {
 		if t.sub == nil {
-			if err := t.subscribe(); err != nil {
+			sub, err := t.e.readTelemetry(codec.TelemetrySubject(t.number), nats.StartSequence(t.next))
+			if err != nil {
 				return nil, 0, err
 			}
+			t.sub = sub
 		}
 		try, cancel := context.WithTimeout(ctx, t.e.config.Timeouts.Stall)
 		stop := context.AfterFunc(t.recalled, cancel)
@@ -197,24 +191,20 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			return nil, 0, ctx.Err()
 		case t.recalled.Err() != nil:
 			return nil, 0, fmt.Errorf("partition %d: %w", t.number, store.ErrRecalled)
-		case silent:
-			// Either no samples were committed, or the subscription has failed without an error.
-			if err := t.checkSubscription(ctx); err != nil {
-				return nil, 0, err
-			}
-			continue
-		case errors.Is(err, errConsumerChanged):
-			t.unsubscribe()
-			if err := t.checkSubscription(ctx); err != nil {
-				return nil, 0, err
-			}
-			continue
 		case err != nil:
-			// The client library also gives up a subscription if the stream is gone.
+			changed := errors.Is(err, errConsumerChanged)
+			if changed {
+				t.unsubscribe()
+			}
+			// If silent, either no samples were committed, or the subscription has failed without an
+			// error. The client library also gives up a subscription if the stream is gone.
 			if replaced := t.checkSubscription(ctx); replaced != nil {
 				return nil, 0, replaced
 			}
-			return nil, 0, err
+			if !silent && !changed {
+				return nil, 0, err
+			}
+			continue
 		}
 		// If a consumer breaks before its first message, the client library restarts at the
 		// beginning of the stream. A folded message must not be folded again, because that would
@@ -224,11 +214,6 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			return m, meta.Sequence.Stream, nil
 		}
 	}
-}
-
-func (t *Partition) subscribe() (err error) {
-	t.sub, err = t.e.readTelemetry(codec.TelemetrySubject(t.number), nats.StartSequence(t.next))
-	return err
 }
 
 // checkSubscription checks the subscription of a partition after a silence or an error. It returns
@@ -341,15 +326,18 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 			// An earlier try may have been stored although its response was lost. The cursor
 			// contains its owner and generation, so no other process can have written the same
 			// cursor.
-			stored, rev, err := t.e.readCursor(ctx, t.number)
+			is, err := t.e.Last(ctx, codec.States, codec.CursorSubject(t.number))
+			var stored cursor
+			if err == nil {
+				stored, err = decodeCursor(is, t.number)
+			}
 			switch {
-			case codec.IsNewer(err):
-				t.e.noteNewer(codec.States, err)
+			case t.e.config.Newer.Note(codec.States, err):
 				return fmt.Errorf("partition %d: %w: %w", t.number, store.ErrFenced, err)
 			case err != nil:
-			case rev == t.rev: // nothing has been stored yet; a write is in progress
-			case rev > t.rev && stored == t.cursor:
-				t.rev = rev
+			case is.Seq == t.rev: // nothing has been stored yet; a write is in progress
+			case is.Seq > t.rev && stored == t.cursor:
+				t.rev = is.Seq
 				return nil
 			case stored.Owner == t.cursor.Owner && stored.Generation == t.cursor.Generation &&
 				stored.Fences != t.cursor.Fences:
@@ -499,7 +487,7 @@ func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) err
 	if err := f.Wait(ctx, min(seq, info.State.LastSeq)); err != nil {
 		return err
 	}
-	if read := f.readFrom(); !read.Equal(info.Created) {
+	if f.created.Load() != info.Created.UnixNano() {
 		return fmt.Errorf("%w: this node's tombstones are of another stream %s", store.ErrReplaced, codec.Sources)
 	}
 	return nil

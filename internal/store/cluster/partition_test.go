@@ -214,10 +214,10 @@ func TestEveryPartitionIsRead(t *testing.T) { // not in parallel, because it kee
 	const partitions = 1001
 	e := open(t, Config{Partitions: partitions})
 	for p := range partitions {
-		part := &Partition{e: e, number: p, next: 1}
-		if err := part.subscribe(); err != nil {
+		sub, err := e.readTelemetry(codec.TelemetrySubject(p), nats.StartSequence(1))
+		if err != nil {
 			t.Fatalf("partition %d of %d: %v", p, partitions, err)
 		}
-		defer part.Close()
+		defer sub.Unsubscribe()
 	}
 }

@@ -65,9 +65,7 @@ func (c *conn) ScanFrom(
 		for _, r := range records {
 			next = r.Seq + 1
 			r.Body, err = codec.Unseal(r.Subject, r.Sealed)
-			if r.Newer = codec.IsNewer(err); r.Newer {
-				c.config.Newer.Note(stream, err)
-			}
+			r.Newer = c.config.Newer.Note(stream, err)
 			if err == nil || r.Newer {
 				err = do(r)
 			}
@@ -119,8 +117,7 @@ func (c *conn) Before(
 		r := store.Record{Subject: m.Subject, Seq: m.Sequence, Sealed: m.Data}
 		r.Body, err = codec.Unseal(m.Subject, m.Data)
 		switch {
-		case codec.IsNewer(err):
-			c.config.Newer.Note(stream, err)
+		case c.config.Newer.Note(stream, err):
 			r.Newer, r.Stored = true, m.Time
 		case err != nil:
 			return nil, 0, err
@@ -208,7 +205,7 @@ func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (
 	for until := time.Now().Add(c.config.Timeouts.Try); ; {
 		seq, err = c.storeOnce(ctx, stream, writes)
 		if !hasCode(err, writeInProgress) || time.Now().After(until) {
-			if conflict(err) {
+			if hasCode(err, wrongLastSequence, writeInProgress) {
 				err = fmt.Errorf("%w: %w", store.ErrConflict, err)
 			}
 			return seq, err
@@ -291,10 +288,6 @@ func parseAck(data []byte) (uint64, error) {
 	return ack.Sequence, nil
 }
 
-// conflict reports whether NATS refused a write because the subject's last record does not have the
-// expected sequence, or because NATS does not know this sequence yet (writeInProgress).
-func conflict(err error) bool { return hasCode(err, wrongLastSequence, writeInProgress) }
-
 // Scan calls do with the last record of each subject that matches one of the patterns. Writers may
 // run concurrently. For a subject that changes during the scan, do receives the newer record,
 // either in addition to the older one or instead of it. An error of do ends the scan and is
@@ -303,8 +296,8 @@ func conflict(err error) bool { return hasCode(err, wrongLastSequence, writeInPr
 func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	f := newFeed(c, stream)
-	f.filters = patterns
+	f := c.newFeed(stream, patterns...)
+	f.beat = nil // this node's copy of the stream is read by another feed
 	var failed error
 	last := uint64(0)
 	f.apply = func(r store.Record) error {
@@ -323,7 +316,7 @@ func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do fu
 	if err := errors.Join(failed, ctx.Err()); err != nil {
 		return err
 	}
-	return c.scanTail(ctx, stream, f.readFrom(), last+1, func(r store.Record) error {
+	return c.scanTail(ctx, stream, f.created.Load(), last+1, func(r store.Record) error {
 		for _, pattern := range patterns {
 			if codec.Matches(pattern, r.Subject) {
 				return do(r)
@@ -348,11 +341,11 @@ const (
 
 // scanTail calls do with all records from sequence next up to the end of the stream. It completes a
 // Scan. While the Scan reads, a record may be replaced and missed; scanTail delivers the
-// replacement. made is the creation time of the stream that the Scan has read. scanTail retries
+// replacement. made is the creation time, in Unix ns, of the stream that the Scan has read. scanTail retries
 // while NATS is unavailable, until the context ends, and then returns the error of the context. An
 // error of do ends scanTail and is returned.
 func (c *conn) scanTail(
-	ctx context.Context, stream string, made time.Time, next uint64, do func(store.Record) error,
+	ctx context.Context, stream string, made int64, next uint64, do func(store.Record) error,
 ) error {
 	for times := 1; ; {
 		records, end, err := c.readPage(ctx, stream, made, next, times)
@@ -386,10 +379,10 @@ func (c *conn) scanTail(
 
 // readPage reads records from sequence next on. Its limits are times × tailRecords records and
 // times × tailBytes bytes. end reports whether the records include everything that was stored
-// before readPage was called. If the stream was not created at the time made, the error is
-// [store.ErrReplaced].
+// before readPage was called. If the stream was not created at the time made, in Unix ns, the error
+// is [store.ErrReplaced].
 func (c *conn) readPage(
-	ctx context.Context, stream string, made time.Time, next uint64, times int,
+	ctx context.Context, stream string, made int64, next uint64, times int,
 ) (records []store.Record, end bool, err error) {
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
@@ -402,7 +395,7 @@ func (c *conn) readPage(
 	// later sequence follows soon.
 	info := s.CachedInfo()
 	known := info.State.LastSeq
-	if !info.Created.Equal(made) {
+	if info.Created.UnixNano() != made {
 		return nil, false, fmt.Errorf("%w: %s", store.ErrReplaced, stream)
 	}
 	most := times * tailRecords
