@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"carstate/internal/derive"
 	"carstate/internal/store"
 )
@@ -209,13 +207,9 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		return n.engine.Take(ctx, p, owner, free)
 	}
 	d := derive.New(c)
-	n.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "carstate_samples_folded_total",
-		Help: "Samples folded into states by this node.",
-	}, func() float64 { return float64(d.Samples()) }), prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "carstate_states_read_total",
-		Help: "States read from the engine because they were not cached.",
-	}, func() float64 { return float64(d.StatesRead()) }))
+	n.counter("carstate_samples_folded_total", "Samples folded into states by this node.", nil, d.Samples)
+	n.counter("carstate_states_read_total", "States read from the engine because they were not cached.", nil,
+		d.StatesRead)
 	return d
 }
 
@@ -231,12 +225,9 @@ func (n *Node) joinMembers(ctx context.Context) *derive.Members {
 	n.config.Log.Info("joined the nodes that share the partitions", "member", n.member, "host", host, "pid", os.Getpid())
 	m := derive.NewMembers(n.member, n.engine.Partitions(), leases, n.config.Log)
 	n.background(func() error { return m.Run(ctx) })
-	n.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "carstate_fold_members",
-		Help: "Nodes that share the partitions, as far as this node knows.",
-	}, func() float64 { n, _ := m.Count(); return float64(n) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "carstate_fold_partitions",
-		Help: "Partitions that this node is to fold.",
-	}, func() float64 { _, n := m.Count(); return float64(n) }))
+	n.gauge("carstate_fold_members", "Nodes that share the partitions, as far as this node knows.",
+		func() float64 { members, _ := m.Count(); return float64(members) })
+	n.gauge("carstate_fold_partitions", "Partitions that this node is to fold.",
+		func() float64 { _, own := m.Count(); return float64(own) })
 	return m
 }

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"carstate/internal/periodic"
 )
 
 // The settings of Go's garbage collector. Go collects garbage when the heap has grown by a
@@ -45,15 +47,9 @@ func tuneCollector(ctx context.Context) {
 		return
 	}
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	every := time.NewTicker(collectorEvery)
-	defer every.Stop()
 	defer debug.SetGCPercent(mostGarbagePercent) // other nodes of this process, in tests, start with the default
-	for percent := mostGarbagePercent; ; {
-		select {
-		case <-every.C:
-		case <-ctx.Done():
-			return
-		}
+	percent := mostGarbagePercent
+	for range periodic.Every(ctx, collectorEvery) {
 		metrics.Read(live)
 		if p := garbagePercent(live[0].Value.Uint64()); p != percent {
 			percent = p

@@ -80,35 +80,22 @@ func (c *keyPair) expires() time.Time { return c.current.Load().Leaf.NotAfter }
 // watch checks the files every checkEvery until the context ends.
 func (c *keyPair) watch(ctx context.Context) {
 	for range periodic.Every(ctx, checkEvery) {
-		c.check()
+		c.check(false)
 	}
 }
 
 // check reads the files, and uses the pair of certificate and key in them if it has changed. A
 // renewal writes one file after the other, so check uses a new pair only when two checks in a row
-// have read the same pair. If a pair cannot be used, the old pair stays in use and the error is
-// logged once.
-func (c *keyPair) check() {
+// have read the same pair, or if complete says that both files are written, as they are before an
+// operator reloads. If a pair cannot be used, the old pair stays in use and the error is logged, for
+// each pair once, and at each reload.
+func (c *keyPair) check(complete bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.checkOnce()
-}
-
-// checkNow uses the pair of certificate and key in the files at once. It is for a reload, because
-// an operator reloads only after both files are written.
-func (c *keyPair) checkNow() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.refused = [sha256.Size]byte{} // log a bad pair once more
-	c.checkOnce()
-	c.checkOnce()
-}
-
-func (c *keyPair) checkOnce() {
 	cert, key, hash, err := c.read()
 	settled := hash == c.seen
 	c.seen = hash
-	if !settled || hash == c.used || hash == c.refused {
+	if hash == c.used || !complete && (!settled || hash == c.refused) {
 		return
 	}
 	if err == nil {

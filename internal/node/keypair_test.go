@@ -42,7 +42,7 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 	logged := func(warnings, renewals int) {
 		t.Helper()
 		for range 4 {
-			k.check()
+			k.check(false)
 		}
 		if w, r := strings.Count(log.String(), "level=WARN"), strings.Count(log.String(), "was renewed"); w != warnings ||
 			r != renewals {
@@ -53,7 +53,7 @@ func TestKeyPair_GoodAndBadRenewals(t *testing.T) {
 
 	// A check between the two writes of a renewal logs nothing.
 	copyFile(t, certFile, newCert)
-	k.check()
+	k.check(false)
 	copyFile(t, keyFile, newKey)
 	logged(0, 1)
 	second := k.current.Load()

@@ -202,50 +202,40 @@ func openFiles(c *Config) (*keyPair, error) {
 func (n *Node) Ready() error { return n.health.ready() }
 
 // openEngine opens the storage engine that the configuration selects, that of one machine or that
-// of a cluster.
-func (n *Node) openEngine(ctx context.Context, c *Config) (err error) {
-	if c.Cluster.URLs == "" {
-		c.Local.Config, c.Local.Answers = c.Store, n.answers
-		e, err := openWithin(ctx, func() (*local.Engine, error) { return local.Open(ctx, c.Local) })
-		if err == nil {
-			n.engine, n.unclean = e, e.Unclean()
-		}
-		return err
-	}
-	c.Cluster.Config = c.Store
-	n.cluster, err = openWithin(ctx, func() (*cluster.Engine, error) { return cluster.Open(ctx, c.Cluster) })
-	if err == nil {
-		n.engine = n.cluster
-	}
-	if errors.Is(err, cluster.ErrConfig) {
-		return configError{err}
-	}
-	return err
-}
-
-// openWithin calls open, which opens a storage engine, and waits for its result. If ctx ends first,
-// openWithin waits for at most stopWithin more; then it gives up and returns an error. The process
-// then exits while the storage engine is being opened, which has the same effect on the storage
-// engine as a crash.
-func openWithin[Engine any](ctx context.Context, open func() (Engine, error)) (Engine, error) {
-	var engine Engine
-	var err error
-	opened := make(chan struct{})
+// of a cluster. If ctx ends first, openEngine waits for at most stopWithin more; then it gives up
+// and returns an error. The process then exits while the storage engine is being opened, which has
+// the same effect on the storage engine as a crash.
+func (n *Node) openEngine(ctx context.Context, c *Config) error {
+	opened := make(chan error, 1)
 	go func() {
-		defer close(opened)
-		engine, err = open()
+		var err error
+		if c.Cluster.URLs == "" {
+			var e *local.Engine
+			c.Local.Config, c.Local.Answers = c.Store, n.answers
+			if e, err = local.Open(ctx, c.Local); err == nil {
+				n.engine, n.unclean = e, e.Unclean()
+			}
+		} else {
+			c.Cluster.Config = c.Store
+			if n.cluster, err = cluster.Open(ctx, c.Cluster); err == nil {
+				n.engine = n.cluster
+			}
+		}
+		if errors.Is(err, cluster.ErrConfig) {
+			err = configError{err}
+		}
+		opened <- err
 	}()
 	select {
-	case <-opened:
-		return engine, err
+	case err := <-opened:
+		return err
 	case <-ctx.Done():
 	}
 	select {
-	case <-opened:
-		return engine, err
+	case err := <-opened:
+		return err
 	case <-time.After(stopWithin):
-		var none Engine
-		return none, fmt.Errorf("ended while the engine was being opened: %w", ctx.Err())
+		return fmt.Errorf("ended while the engine was being opened: %w", ctx.Err())
 	}
 }
 

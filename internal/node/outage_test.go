@@ -24,11 +24,10 @@ func TestEndsWhileOpening(t *testing.T) {
 	cancel()
 	stalled, began := testkit.Stall(t.TempDir()), time.Now()
 	urls := strings.Repeat("nats://"+l.Addr().String()+",", 3)
-	e, err := openWithin(ctx, func() (*cluster.Engine, error) {
-		return cluster.Open(ctx, cluster.Config{URLs: strings.TrimSuffix(urls, ",")})
-	})
+	n := new(Node)
+	err = n.openEngine(ctx, &Config{Cluster: cluster.Config{URLs: strings.TrimSuffix(urls, ",")}})
 	if err == nil {
-		e.Close()
+		n.engine.Close()
 		t.Fatal("there is no engine")
 	}
 	if took := time.Since(began); took-stalled() > 5*time.Second {

@@ -16,7 +16,7 @@ func (n *Node) Reload(c Config) {
 		n.accessLog.Reopen()
 	}
 	if n.cert != nil {
-		n.cert.checkNow()
+		n.cert.check(true)
 	}
 	if n.config.LogLevel != nil && c.LogLevel != nil {
 		n.config.LogLevel.Set(c.LogLevel.Level())

@@ -106,11 +106,6 @@ func (n *Node) shedding(name string, port net.Listener, b overload.Bounds) *over
 	n.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_overloaded", Help: "1 while a listener limits its connections because of overload, else 0.",
 		ConstLabels: prometheus.Labels{"listener": name},
-	}, func() float64 {
-		if l.Limited() {
-			return 1
-		}
-		return 0
-	}))
+	}, func() float64 { return oneIf(l.Limited()) }))
 	return l
 }
