@@ -75,16 +75,6 @@ func (s *State) Driving() DrivingVerdict {
 	return DrivingVerdict{State: s.Pace, Time: s.roadTime(speed.Time)}
 }
 
-// speedOf returns the signal that is used as a sample's speed: Speed if the sample has it,
-// otherwise OBDSpeed. The second result is false if the sample has neither. The function has
-// reports whether the sample has a given signal.
-func speedOf(has func(Signal) bool) (Signal, bool) {
-	if has(Speed) {
-		return Speed, true
-	}
-	return OBDSpeed, has(OBDSpeed)
-}
-
 // Speed returns the newest reading of the signals Speed and OBDSpeed. If both were read at the same
 // time, the result is the reading of the signal Speed. The second result is false if neither was
 // ever read.
@@ -164,11 +154,16 @@ func (s *State) resting() bool {
 
 // parked reports whether the car has been stationary for so long (parksAfter) that it is taken to
 // be parked. It returns false if the ignition is on. It also returns false if the engine speed can
-// show whether the car waits in traffic (engineTells), because resting then decides.
+// show whether the car waits in traffic, because resting then decides. For this, the engine speed
+// must have been read less than 10 minutes (parkedAfter) before the newest speed, and the car must
+// not be an electric or hybrid car, which also drives with its engine at rest.
 func (s *State) parked() bool {
 	speed, _ := s.Speed()
-	t := speed.Time
-	return s.Traffic.Stood != 0 && t.Sub(s.Traffic.Stood) >= s.parksAfter() && !s.engineTells(t) && !s.ignitionOn(t)
+	t, engine := speed.Time, s.Latest[EngineSpeed].Time
+	if s.Traffic.Stood == 0 || t.Sub(s.Traffic.Stood) < s.parksAfter() || s.ignitionOn(t) {
+		return false
+	}
+	return engine == 0 || t.Sub(engine) >= parkedAfter || s.Traffic.EngineMute
 }
 
 // parksAfter returns how long a car must be stationary to be taken as parked: an hour (closedAfter)
@@ -178,15 +173,6 @@ func (s *State) parksAfter() time.Duration {
 		return closedAfter
 	}
 	return parkedAfter
-}
-
-// engineTells reports whether the engine speed can show, at t, whether a stationary car is waiting
-// or parked. Two conditions must hold: the engine speed was last read less than 10 minutes
-// (parkedAfter) before t, and the car is not an electric or hybrid car, which also drives with its
-// engine at rest.
-func (s *State) engineTells(t UnixMilli) bool {
-	e := s.Latest[EngineSpeed]
-	return e.Time != 0 && t.Sub(e.Time) < parkedAfter && !s.Traffic.EngineMute
 }
 
 // ignitionOn reports whether the ignition was on within ignitionHolds before t.

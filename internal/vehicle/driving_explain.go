@@ -18,49 +18,50 @@ const (
 // request and not stored. If there is no verdict, the explanation has a Text, but no Rule and no
 // Facts.
 func (s *State) ExplainDriving() Explanation {
+	e := Explanation{Version: DrivingRules}
 	v := s.Driving()
 	speed, ok := s.Speed()
 	ignition := s.Latest[LowVoltageSystemState]
 	switch {
 	case s.ignitionOff():
-		e := Explanation{Rule: RuleIgnitionOff, Version: DrivingRules,
-			Text:  fmt.Sprintf("not driving: the ignition is %s", Ignition(ignition.Value)),
-			Facts: []Fact{fact(LowVoltageSystemState, ignition)}}
+		e.Rule, e.Text = RuleIgnitionOff, fmt.Sprintf("not driving: the ignition is %s", Ignition(ignition.Value))
+		e.Facts = []Fact{fact(LowVoltageSystemState, ignition)}
 		if ok {
 			e.Facts = append(e.Facts, s.speedFact(moving, "drives from"))
 		}
-		return e
 	case v.Time == 0:
-		return Explanation{Version: DrivingRules, Text: "no verdict: no speed was read"}
+		e.Text = "no verdict: no speed was read"
 	case v.NotDriving && !s.resting():
 		stood := speed.Time.Sub(s.Traffic.Stood)
-		return Explanation{Rule: RuleStandstill, Version: DrivingRules,
-			Text: fmt.Sprintf("not driving: the car has stood for %d min, "+
-				"and neither engine nor ignition says that it waits", stood/time.Minute),
-			Facts: []Fact{
-				s.speedFact(stationaryBelow, "stationary below"),
-				{"time stationary", stood.Seconds(), "s", s.parksAfter().Seconds(), "parked from", speed.Time},
-			}}
+		e.Rule, e.Text = RuleStandstill, fmt.Sprintf("not driving: the car has stood for %d min, "+
+			"and neither engine nor ignition says that it waits", stood/time.Minute)
+		e.Facts = []Fact{
+			s.speedFact(stationaryBelow, "stationary below"),
+			{"time stationary", stood.Seconds(), "s", s.parksAfter().Seconds(), "parked from", speed.Time},
+		}
 	case v.NotDriving:
 		rested := speed.Time.Sub(s.RestingSince)
-		return Explanation{Rule: RuleEngineAtRest, Version: DrivingRules,
-			Text: fmt.Sprintf("not driving: the car has stood with its engine off for %d min", rested/time.Minute),
-			Facts: []Fact{
-				s.speedFact(moving, "drives from"),
-				fact(EngineSpeed, s.Latest[EngineSpeed]),
-				{"time at rest", rested.Seconds(), "s", restAfter.Seconds(), "parked from", speed.Time},
-			}}
+		e.Rule, e.Text = RuleEngineAtRest,
+			fmt.Sprintf("not driving: the car has stood with its engine off for %d min", rested/time.Minute)
+		e.Facts = []Fact{
+			s.speedFact(moving, "drives from"),
+			fact(EngineSpeed, s.Latest[EngineSpeed]),
+			{"time at rest", rested.Seconds(), "s", restAfter.Seconds(), "parked from", speed.Time},
+		}
+	default:
+		e.Rule, e.Text, e.Facts = RuleTraffic, s.trafficText(speed.Time), s.trafficFacts(speed.Time)
 	}
-	return s.explainTraffic(speed)
+	return e
 }
 
-func (s *State) explainTraffic(speed Reading) Explanation {
-	m, t := &s.Traffic, speed.Time
+// trafficFacts returns the readings and measures that decided between normal, slow and jam. The
+// parameter t is the time of the newest speed.
+func (s *State) trafficFacts(t UnixMilli) []Fact {
+	m := &s.Traffic
 	facts := []Fact{
 		{"share of the free flow", rounded(100 * m.Share), "percent", 100 * float64(float32(JamShare)), "jam up to", t},
-		{"share of the free flow", rounded(100 * m.Share), "percent", math.Round(100 * SlowShare), "slow up to",
-			t},
-		{"speed when traffic is light, " + freeFlowWords[m.Source], rounded(m.FreeKmh), "km/h", math.NaN(), "",
+		{"share of the free flow", rounded(100 * m.Share), "percent", math.Round(100 * SlowShare), "slow up to", t},
+		{"speed when traffic is light, " + freeFlowWords[m.Source].fact, rounded(m.FreeKmh), "km/h", math.NaN(), "",
 			s.roadTime(t)},
 		s.speedFact(float32(math.NaN()), ""),
 		{"mean speed of about a minute", rounded(s.MeanSpeed), "km/h", math.NaN(), "", t},
@@ -73,47 +74,42 @@ func (s *State) explainTraffic(speed Reading) Explanation {
 		facts = append(facts, Fact{"time since the verdict changed", t.Sub(m.Changed).Seconds(), "s", hold.Seconds(),
 			"changes freely from", t})
 	}
-	return Explanation{Rule: RuleTraffic, Version: DrivingRules, Text: s.trafficText(t), Facts: facts}
+	return facts
 }
 
-var freeFlowWords = [NumFreeFlowSources]string{
-	FreeFlowOfStreet: "of a street",
-	FreeFlowShown:    "as this car showed",
-	FreeFlowSent:     "as its source says",
-	FreeFlowOfRoad:   "as seen on this road",
+// freeFlowWords says how a free flow is known: in the name of its fact, and in the explanation's
+// sentence.
+var freeFlowWords = [NumFreeFlowSources]struct{ fact, sentence string }{
+	FreeFlowOfStreet: {"of a street", "the road is unknown, and a street allows about %.0f km/h"},
+	FreeFlowShown:    {"as this car showed", "the road that it drove lately allows %.0f km/h"},
+	FreeFlowSent:     {"as its source says", "its source says that the road allows %.0f km/h"},
+	FreeFlowOfRoad:   {"as seen on this road", "the road flows at %.0f km/h when free"},
 }
 
 // trafficText returns the sentence that says what decided between normal, slow and jam.
 func (s *State) trafficText(t UnixMilli) string {
-	m := &s.Traffic
-	if m.MeanSeconds == 0 && !s.seenByOthers(t) {
+	m, others := &s.Traffic, s.seenByOthers(t)
+	if m.MeanSeconds == 0 && !others {
 		return fmt.Sprintf("%s: the drive has just begun, and nothing is known of traffic yet", s.Pace)
 	}
-	traffic, road := "this car has averaged", "the road is unknown, and a street allows about %.0f km/h"
-	switch m.Source {
-	case FreeFlowShown:
-		road = "the road that it drove lately allows %.0f km/h"
-	case FreeFlowSent:
-		road = "its source says that the road allows %.0f km/h"
-	case FreeFlowOfRoad:
-		road = "the road flows at %.0f km/h when free"
-	}
-	if s.seenByOthers(t) {
+	traffic := "this car has averaged"
+	if others {
 		traffic = "traffic here moves at"
 	}
-	text := fmt.Sprintf("%s: %s %.0f km/h; "+road+" (%.0f %%)", s.Pace, traffic, m.Share*m.FreeKmh, m.FreeKmh,
-		100*m.Share)
-	if s.seenByOthers(t) {
+	text := fmt.Sprintf("%s: %s %.0f km/h; "+freeFlowWords[m.Source].sentence+" (%.0f %%)", s.Pace, traffic,
+		m.Share*m.FreeKmh, m.FreeKmh, 100*m.Share)
+	if others {
 		text += fmt.Sprintf("; about %d cars in the last minutes", s.Road.Cars)
 	}
 	if m.Source == FreeFlowOfRoad && s.Road.Young {
 		text += "; the road is young: it was not seen free yet"
 	}
 	if want := StateOfShare(m.Share); want != s.Pace {
-		if !s.seenByOthers(t) && s.isTooYoung(want, t) {
-			return text + fmt.Sprintf("; that is %s, but the drive has just begun", want)
+		why := "not clearly so soon after a change"
+		if !others && s.isTooYoung(want, t) {
+			why = "the drive has just begun"
 		}
-		return text + fmt.Sprintf("; that is %s, but not clearly so soon after a change", want)
+		text += fmt.Sprintf("; that is %s, but %s", want, why)
 	}
 	return text
 }

@@ -28,7 +28,6 @@ type TrafficMemory struct {
 	// Cruise is the car's mean speed, in km/h, in the last minutes in which it drove faster than
 	// the threshold fluent. It is zero if there were none in this drive.
 	Cruise float32
-	// Source says how FreeKmh is known.
 	Source FreeFlowSource
 	// Moved is set when the car has moved in this drive.
 	Moved bool
@@ -282,6 +281,7 @@ func (s *State) share(t UnixMilli) (road bool) {
 	// a.FreeKmh. Share uses the free flow m.FreeKmh, so the delays are converted to it. The two
 	// free flows differ if a.FreeKmh is only a guess (a.Young) and a better value is known.
 	scale := m.FreeKmh / a.FreeKmh
+	const leastShare = 0.01 // so that the delay of a stationary car is finite
 	behind := 1 / max(own, leastShare)
 	if a.DelayBehind > 0 {
 		others := othersWeight * a.ShownBehind
@@ -302,11 +302,6 @@ func (s *State) seenByOthers(t UnixMilli) bool {
 	return s.knowsRoad(t) && (s.Road.DelayBehind > 0 || s.Road.DelayAhead > 0)
 }
 
-// leastShare is the lower limit of a car's share (speed divided by free flow) in the computation of
-// the car's delay, which is 1/share. A lower share counts as leastShare, so that the delay of a
-// stationary car is finite.
-const leastShare = 0.01
-
 // freeFlow returns the speed, in km/h, that the car's road allows at t in light traffic, and how
 // that speed is known. It returns the first of these that is known:
 //
@@ -316,12 +311,12 @@ const leastShare = 0.01
 //  4. an estimate from the car's own speed;
 //  5. the free flow that is assumed for any street.
 func (s *State) freeFlow(t UnixMilli) (float32, FreeFlowSource) {
-	shown := max(street, min(perCruise*s.Traffic.Cruise, mostAssumed))
+	shown, sent := max(street, min(perCruise*s.Traffic.Cruise, mostAssumed)), s.Latest[FreeFlowSpeed]
 	switch {
 	case s.knowsRoad(t) && !s.Road.Young:
 		return s.Road.FreeKmh, FreeFlowOfRoad
-	case s.knowsFreeFlow(t):
-		return max(leastFree, min(s.Latest[FreeFlowSpeed].Value, mostFree)), FreeFlowSent
+	case sent.Value > 0 && t.Sub(sent.Time) <= freeFlowHolds:
+		return max(leastFree, min(sent.Value, mostFree)), FreeFlowSent
 	case s.knowsRoad(t):
 		return s.Road.FreeKmh, FreeFlowOfRoad
 	case shown > street:
@@ -334,12 +329,6 @@ func (s *State) freeFlow(t UnixMilli) (float32, FreeFlowSource) {
 // position is still valid at t.
 func (s *State) knowsRoad(t UnixMilli) bool {
 	return s.Road.FreeKmh > 0 && t.Sub(s.Road.Time) <= roadHolds
-}
-
-// knowsFreeFlow reports whether the source sent a free-flow speed that is still valid at t.
-func (s *State) knowsFreeFlow(t UnixMilli) bool {
-	f := s.Latest[FreeFlowSpeed]
-	return f.Value > 0 && t.Sub(f.Time) <= freeFlowHolds
 }
 
 // roadTime returns the time of the oldest reading that a verdict on traffic uses. The verdict

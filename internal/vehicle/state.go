@@ -1,6 +1,9 @@
 package vehicle
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // State is everything that the service remembers of one vehicle: the latest reading of each
 // signal, and the memory of the rules between samples. Its size is fixed, however long and
@@ -53,36 +56,34 @@ func (s *State) Fold(x *Sample) (changed bool) {
 	if x.Time < s.Time {
 		return false
 	}
-	r := &x.Readings
-	fresh := r.present
+	r := x.Readings // only those that are used
 	for i := range s.Latest {
 		if s.Latest[i].Time == x.Time || !Signal(i).holds(float64(r.value[i])) {
-			fresh &^= 1 << i
+			r.present &^= 1 << i
 		}
 	}
-	if fresh == 0 {
+	if r.Empty() {
 		return false
 	}
-	has := func(g Signal) bool { return fresh&(1<<g) != 0 }
 
 	if x.Time > s.Time {
 		s.ThrottleMemory.runRules(s)
 	}
-	s.observeThrottle(r, fresh, x.Time)
+	s.observeThrottle(&r, x.Time)
 	before, _ := s.Speed()
 	parked := s.Driving().NotDriving
 	// The speed rule needs the previous speed, so it runs before the latest readings are
 	// replaced.
-	if g, ok := speedOf(has); ok {
-		s.observeSpeed(r.value[g], x.Time)
+	if kmh, ok := r.Speed(); ok {
+		s.observeSpeed(kmh, x.Time)
 	}
 	s.Time = x.Time
 	for i := range s.Latest {
-		if g := Signal(i); has(g) {
-			s.Latest[i] = Reading{r.value[g], x.Time}
+		if v, ok := r.Value(Signal(i)); ok {
+			s.Latest[i] = Reading{v, x.Time}
 		}
 	}
-	s.observeCodes(has(DTCList), r.Codes)
+	s.observeCodes(&r)
 	s.observeIgnition()
 	s.observeRest(before)
 	if v := s.Driving(); parked && v.State != 0 {
@@ -99,14 +100,14 @@ func Observe(s State, x Sample) State {
 	return s
 }
 
-// observeCodes folds a list of trouble codes into the state. The parameter listed reports whether
-// the sample has a list. A code that was cleared may return, so the anomaly ends only when the
-// lists have had no throttle code for codeGoneFor (a minute).
-func (s *State) observeCodes(listed bool, codes []TroubleCode) {
+// observeCodes folds the list of trouble codes in r, if there is one, into the state. A code that
+// was cleared may return, so the anomaly ends only when the lists have had no throttle code for
+// codeGoneFor (a minute).
+func (s *State) observeCodes(r *Readings) {
 	gone := &s.ThrottleMemory.CodeGone
-	if listed {
-		if c := firstThrottleCode(codes); c != (TroubleCode{}) {
-			s.FaultCode, *gone = c, 0
+	if r.Has(DTCList) {
+		if i := slices.IndexFunc(r.Codes, TroubleCode.IsThrottle); i >= 0 {
+			s.FaultCode, *gone = r.Codes[i], 0
 		} else if s.FaultCode != (TroubleCode{}) && *gone == 0 {
 			*gone = s.Time
 		}
@@ -114,15 +115,6 @@ func (s *State) observeCodes(listed bool, codes []TroubleCode) {
 	if *gone != 0 && s.Time-*gone >= UnixMilli(codeGoneFor.Milliseconds()) {
 		s.FaultCode, *gone = TroubleCode{}, 0
 	}
-}
-
-func firstThrottleCode(codes []TroubleCode) TroubleCode {
-	for _, c := range codes {
-		if c.IsThrottle() {
-			return c
-		}
-	}
-	return TroubleCode{}
 }
 
 // Outcome says whether a verdict answers a client's question, and if it does not, why. A verdict
@@ -148,9 +140,8 @@ func (o Outcome) String() string {
 // s. A verdict further ahead was made while a clock was wrong, so its age is unknown.
 const MaxAhead = time.Minute
 
-// fresh returns the outcome of a question asked at now about a verdict of the time t: Unknown if t
-// is zero, Stale if t is more than maxAge before now or more than MaxAhead after now, and otherwise
-// Answered. If maxAge is zero or less, no verdict is stale.
+// fresh returns the outcome of a question asked at now about a verdict of the time t, as
+// [ThrottleVerdict.At] describes it.
 func fresh(t, now UnixMilli, maxAge time.Duration) Outcome {
 	switch {
 	case t == 0:

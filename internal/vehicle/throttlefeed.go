@@ -7,16 +7,14 @@ package vehicle
 // lag of each sensor of a pair: the delay with which its reported value follows that of its
 // partner. While this delay lasts, a repeated value is not treated as a reading.
 
-// LagMemory is what is known of the lag of one sensor of a pair. The lag is the delay with which
-// the sensor's reported value follows that of the other sensor. It arises if the source repeats a
-// sensor's last value until the source reads the sensor again. Times are in hundredths of a second.
+// LagMemory is what is known of the lag of one sensor of a pair. Times are in hundredths of a
+// second.
 type LagMemory struct {
-	// Behind is the time, in hundredths of a second, since the other sensor moved, if this sensor
-	// has not moved since then; otherwise it is zero.
+	// Behind is the time since the other sensor moved, if this sensor has not moved since then;
+	// otherwise it is zero.
 	Behind uint16
-	// Lag is about the longest time, in hundredths of a second, from a movement of the other sensor
-	// until this sensor moved. It is an exponentially weighted average that rises fast (weight 1/2)
-	// and falls slowly (1/64).
+	// Lag is about the longest time from a movement of the other sensor until this sensor moved. It
+	// is an exponentially weighted average that rises fast (weight 1/2) and falls slowly (1/64).
 	Lag uint16
 	// Led is set if the other sensor has moved once and this sensor has not moved since then. The
 	// next movement of this sensor then shows its lag. Led is not set if both sensors moved at the
@@ -25,19 +23,11 @@ type LagMemory struct {
 }
 
 // repeats reports whether an unchanged value of this sensor may be an old reading that was sent
-// again. It may be if the other sensor of the pair has moved, and this sensor's patience, the time
-// in which it should follow, has not passed.
-func (m *LagMemory) repeats() bool { return m.Behind > 0 && m.Behind < m.patience() }
-
-// patience returns how long, in hundredths of a second, this sensor may remain unchanged after the
-// other sensor has moved. In this time, the source may not have read the sensor yet. The result is
-// one and a half times Lag, plus lagSpare for pauses of the logger. It is zero if Lag is below
-// lagLeast.
-func (m *LagMemory) patience() uint16 {
-	if m.Lag < lagLeast {
-		return 0
-	}
-	return m.Lag + m.Lag/2 + lagSpare
+// again: the other sensor of the pair has moved so recently that the source may not have read this
+// sensor since then. The time allowed is one and a half times Lag, plus lagSpare for pauses of the
+// logger.
+func (m *LagMemory) repeats() bool {
+	return m.Behind > 0 && m.Lag >= lagLeast && m.Behind < m.Lag+m.Lag/2+lagSpare
 }
 
 // observe folds the readings of one time into the memory. The parameter after is the time since the
@@ -50,8 +40,12 @@ func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) 
 	}
 	changed := step > 0
 	if changed {
-		if m.Led && agree && step >= followsBy && m.Behind <= lagMost {
-			m.learn(m.Behind)
+		switch {
+		case !m.Led || !agree || step < followsBy || m.Behind > lagMost:
+		case m.Behind > m.Lag:
+			m.Lag += (m.Behind - m.Lag + 1) / 2
+		default:
+			m.Lag -= (m.Lag - m.Behind + 63) / 64
 		}
 		m.Behind, m.Led = 0, false
 	}
@@ -60,14 +54,6 @@ func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) 
 		m.Behind, m.Led = 1, !changed
 	case otherMoved:
 		m.Led = false // the other sensor has moved again, so it is unknown which of its movements is followed
-	}
-}
-
-func (m *LagMemory) learn(lag uint16) {
-	if lag > m.Lag {
-		m.Lag += (lag - m.Lag + 1) / 2
-	} else {
-		m.Lag -= (m.Lag - lag + 63) / 64
 	}
 }
 

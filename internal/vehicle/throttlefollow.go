@@ -31,7 +31,11 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 	if f.Floor = min(f.Floor, up.hi); f.Floor == 0 && demand == Load {
 		f.Floor = up.hi // a load of zero: the engine was off
 	}
-	if up.hi-f.Floor <= demand.restMargin() {
+	margin, rise, lasts := float32(settledWithin), float32(pedalRise), float32(pedalLasts)
+	if demand == Load {
+		margin, rise, lasts = loadRests, loadRise, loadLasts
+	}
+	if up.hi-f.Floor <= margin {
 		f.Rest = max(f.Rest, m.Sensors[PlateA].span().lo)
 		f.RestFor = min(f.RestFor+min(gap, most), restsFor)
 	}
@@ -39,7 +43,6 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 		f.restart(up.hi, plate.Value)
 	}
 	f.PlateLo, f.PlateHi = min(f.PlateLo, plate.Value), max(f.PlateHi, plate.Value)
-	rise, lasts := f.asks()
 	after = min(gap, most)
 	if up.lo-f.Low >= rise {
 		if f.For += after; f.For >= lasts {
@@ -48,25 +51,6 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 		}
 	}
 	return after, true
-}
-
-// restMargin returns by how many percent a reading of sensor i, the pedal or engine load, may
-// exceed the sensor's lowest value without being a demand for a movement of the plate. The margin
-// of engine load is larger, because an idling engine bears some load.
-func (i ThrottleSensor) restMargin() float32 {
-	if i == Load {
-		return loadRests
-	}
-	return settledWithin
-}
-
-// asks returns which rise of the demand should move the plate, in percent, and how long, in
-// seconds, the rise must last. If the plate has not moved after that time, it has ignored the rise.
-func (f *FollowMemory) asks() (rise, lasts float32) {
-	if f.Demand == Load {
-		return loadRise, loadLasts
-	}
-	return pedalRise, pedalLasts
 }
 
 // restart begins to watch for a rise of the demand above the value low. The parameter plate is the

@@ -1,5 +1,7 @@
 package vehicle
 
+import "slices"
+
 // finding is what one rule measured on one or two sensors. The rule raises an alarm if measure
 // reaches alarm. If there is only one sensor, x and y are the same.
 type finding struct {
@@ -13,7 +15,7 @@ type finding struct {
 // have already run for that time, or if no sensor of the rules was read at that time.
 func (m *ThrottleMemory) runRules(s *State) {
 	t := s.Time
-	if m.Last == t || !s.throttleReadAt(t) {
+	if m.Last == t || !slices.ContainsFunc(throttleSensors[:], func(g Signal) bool { return s.Latest[g].Time == t }) {
 		return
 	}
 	if m.Last != 0 && t.Sub(m.Last) > newDrive {
@@ -89,15 +91,6 @@ func (m *ThrottleMemory) pauseEngine(t UnixMilli) {
 			a.Looked = t
 		}
 	}
-}
-
-func (s *State) throttleReadAt(t UnixMilli) bool {
-	for _, g := range throttleSensors {
-		if t != 0 && s.Latest[g].Time == t {
-			return true
-		}
-	}
-	return false
 }
 
 // recent reports whether the sensor was read at most bracketWithin before t.

@@ -47,13 +47,6 @@ var throttleSensors = [NumThrottleSensors]Signal{
 	Load:    EngineLoad,
 }
 
-var throttleSignals = func() (mask uint32) {
-	for _, g := range throttleSensors {
-		mask |= 1 << g
-	}
-	return mask
-}()
-
 // SensorMemory is what is remembered of the recent readings of one sensor.
 type SensorMemory struct {
 	// Of the recent readings, only the extremes of two consecutive periods are stored. Start, Lo

@@ -204,9 +204,9 @@ const (
 	// A plate is known to follow if three conditions hold. It has followed at least followsAfter
 	// demands. It has followed at least ignoredShare demands for each demand that it ignored. And
 	// it was seen for restsFor seconds without a demand, always below restsClosedBelow percent. (An
-	// engine load up to loadRests percent above the lowest one is no demand.) The last condition
-	// excludes diesel engines: their plate rests open (at 83.5 % on one car), whatever the pedal
-	// does.
+	// engine load up to loadRests percent above the lowest one is no demand, because an idling
+	// engine bears some load.) The last condition excludes diesel engines: their plate rests open
+	// (at 83.5 % on one car), whatever the pedal does.
 	pedalRise, pedalLasts      = 6.0, 4.0
 	loadRise, loadLasts        = 20.0, 3.0
 	missedAlarm                = 3.0

@@ -1,29 +1,26 @@
 package vehicle
 
 // observeThrottle folds the sensor readings of a sample into the memories of these sensors. It
-// folds only the readings of the signals g whose bit 1<<g is set in fresh. It changes nothing but
-// these memories, so the readings of one time may arrive in any order and in several samples. The
-// rules run over the memories when a sample with a later time arrives, or when a caller asks for
-// the verdict. The caller must replace the previous readings in the field Latest only after this
-// call.
-func (s *State) observeThrottle(r *Readings, fresh uint32, t UnixMilli) {
-	if fresh&throttleSignals == 0 {
-		return
-	}
+// changes nothing but these memories, so the readings of one time may arrive in any order and in
+// several samples. The rules run over the memories when a sample with a later time arrives, or when
+// a caller asks for the verdict. The caller must replace the previous readings in the field Latest
+// only after this call.
+func (s *State) observeThrottle(r *Readings, t UnixMilli) {
 	m := &s.ThrottleMemory
-	for i, g := range throttleSensors {
-		if fresh&(1<<g) == 0 {
+	for i := range ThrottleSensor(NumThrottleSensors) {
+		latest := s.Latest[throttleSensors[i]]
+		v, ok := r.Value(throttleSensors[i])
+		if !ok {
 			continue
 		}
-		was, v := s.reading(ThrottleSensor(i)), r.value[g]
-		if ThrottleSensor(i) != Load {
-			m.Sensors[i].observeLimit(ThrottleSensor(i), v, s.Latest[g], t)
+		if i != Load {
+			m.Sensors[i].observeLimit(i, v, latest, t)
 		}
-		if m.isNew(ThrottleSensor(i), v, s.Latest[g]) {
-			m.Sensors[i].observe(v, was, t)
+		if m.isNew(i, v, latest) {
+			m.Sensors[i].observe(v, s.reading(i), t)
 			m.Ages[i] = 0
 		} else {
-			m.Ages[i] = addTime(m.Ages[i], hundredths(t-s.Latest[g].Time))
+			m.Ages[i] = addTime(m.Ages[i], hundredths(t-latest.Time))
 		}
 	}
 }

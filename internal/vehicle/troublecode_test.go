@@ -42,8 +42,8 @@ func TestIsThrottleBoundaries(t *testing.T) {
 }
 
 // TestThrottleFamilySize counts the throttle codes among all powertrain codes (P0000 to P3FFF). The
-// number must be the sum of the sizes of the six families in throttleCodes. A larger number means
-// that a family includes codes outside its boundaries.
+// number must be the sum of the sizes of the six families in IsThrottle. A larger number means that
+// a family includes codes outside its boundaries.
 func TestThrottleFamilySize(t *testing.T) {
 	n := 0
 	for i := range 0x4000 {
