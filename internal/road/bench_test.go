@@ -155,9 +155,9 @@ func BenchmarkStretches(b *testing.B) {
 		m := new(Map)
 		var from vehicle.Stretch
 		cells(n, func(s vehicle.Stretch) {
-			e := evidence{stretch: s, metres: 70, seconds: 5, unix: unixOf(start)}
+			e := evidence{Stretch: s, Metres: 70, Seconds: 5, Unix: unixOf(start)}
 			if from != 0 {
-				e.from, e.fromMetres, e.fromSeconds = from, 70, 5
+				e.From, e.FromMetres, e.FromSeconds = from, 70, 5
 			}
 			m.apply(&e, nil)
 			from = s

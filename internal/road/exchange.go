@@ -3,12 +3,26 @@ package road
 import (
 	"encoding/binary"
 	"errors"
-	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"carstate/internal/vehicle"
 )
+
+// evidence is what a car showed of a stretch between two of its positions: how far and how long it
+// drove there. The nodes of a cluster send their evidence to each other, so the order and the types
+// of the fields are part of a format (see pack).
+type evidence struct {
+	Stretch vehicle.Stretch
+	// If the car has just entered this stretch, From is the stretch from which it came; FromMetres
+	// and FromSeconds are how far and how long it drove there.
+	From                    vehicle.Stretch
+	Unix                    uint32 // seconds since 1970
+	Metres, Seconds         float32
+	FromMetres, FromSeconds float32
+	Voice                   uint8 // the number by which the car is counted
+}
 
 // outbox holds what this node's cars have shown of the roads, their evidence, until it is sent to
 // the other nodes of the cluster. Its mutex mu guards waiting.
@@ -38,15 +52,7 @@ func (o *outbox) add(e evidence) {
 	}
 }
 
-// evidenceBytes is the length of a packed piece of evidence, in bytes. Its parts, all little
-// endian, are
-//
-//	uint64   the stretch
-//	uint64   the stretch from which the car came
-//	uint32   seconds since 1970
-//	float32  metres driven on the stretch; float32 seconds
-//	float32  metres driven on the stretch from which the car came; float32 seconds
-//	byte     the car's voice, the number by which the car is counted
+// evidenceBytes is the length of a packed piece of evidence, in bytes.
 const evidenceBytes = 8 + 8 + 4 + 4*4 + 1
 
 // Drain returns the evidence since the last call: how far and how long this node's cars drove on
@@ -58,25 +64,19 @@ func (m *Map) Drain(most int) (messages [][]byte) {
 	waiting := m.out.waiting
 	m.out.waiting = nil
 	m.out.mu.Unlock()
-	var b []byte
-	for i, e := range waiting {
-		b = appendEvidence(b, e)
-		if len(b)+evidenceBytes > most || i == len(waiting)-1 {
-			messages = append(messages, b)
-			b = nil
-		}
+	for some := range slices.Chunk(waiting, max(1, most/evidenceBytes)) {
+		messages = append(messages, pack(some...))
 	}
 	return messages
 }
 
-func appendEvidence(b []byte, e evidence) []byte {
-	b = binary.LittleEndian.AppendUint64(b, uint64(e.stretch))
-	b = binary.LittleEndian.AppendUint64(b, uint64(e.from))
-	b = binary.LittleEndian.AppendUint32(b, e.unix)
-	for _, v := range [...]float32{e.metres, e.seconds, e.fromMetres, e.fromSeconds} {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+// pack returns the fields of each piece of evidence in their order, little endian.
+func pack(some ...evidence) []byte {
+	b, err := binary.Append(nil, binary.LittleEndian, some)
+	if err != nil {
+		panic(err) // cannot happen, because every field has a fixed size
 	}
-	return append(b, e.voice)
+	return b
 }
 
 // errMalformed is the error for bytes that are not evidence, profiles or a tile.
@@ -86,26 +86,20 @@ var errMalformed = errors.New("malformed")
 // [Map.Drain] returned on that node. If any part of it is malformed, Absorb returns an error and
 // adds nothing.
 func (m *Map) Absorb(message []byte) error {
-	if len(message)%evidenceBytes != 0 {
+	all := make([]evidence, len(message)/evidenceBytes)
+	if n, err := binary.Decode(message, binary.LittleEndian, all); err != nil || n != len(message) {
 		return errMalformed
 	}
-	all := make([]evidence, 0, len(message)/evidenceBytes)
-	for b := message; len(b) > 0; b = b[evidenceBytes:] {
-		number := func(at int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b[at:])) }
-		e := evidence{
-			stretch: vehicle.Stretch(binary.LittleEndian.Uint64(b)),
-			from:    vehicle.Stretch(binary.LittleEndian.Uint64(b[8:])),
-			unix:    binary.LittleEndian.Uint32(b[16:]), metres: number(20), seconds: number(24), voice: b[36] % 32,
-			fromMetres: number(28), fromSeconds: number(32),
-		}
-		if !Valid(e.stretch) || e.from != 0 && !Valid(e.from) || !plausible(e.metres, e.seconds) ||
-			!plausible(e.fromMetres, e.fromSeconds) {
+	for i := range all {
+		e := &all[i]
+		if !Valid(e.Stretch) || e.From != 0 && !Valid(e.From) || !plausible(e.Metres, e.Seconds) ||
+			!plausible(e.FromMetres, e.FromSeconds) {
 			return errMalformed
 		}
-		all = append(all, e)
+		e.Voice %= 32
 	}
-	for _, e := range all {
-		m.apply(&e, nil)
+	for i := range all {
+		m.apply(&all[i], nil)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package road
 
 import (
 	"math"
-	"slices"
 	"testing"
 	"time"
 
@@ -88,12 +87,12 @@ func TestExchange_SameConditions(t *testing.T) {
 	})
 }
 
-// nameOrNone is like nameAt, but returns 0 for no place.
+// nameOrNone returns the name of the stretch at a place, or 0 for no place.
 func (m *Map) nameOrNone(p place) uint64 {
 	if p == 0 {
 		return 0
 	}
-	return uint64(m.nameAt(p))
+	return uint64(m.at(p).name)
 }
 
 // TestDrainOfAMapThatSharesNothing checks that a map on which Share was not called, as on a single
@@ -124,23 +123,23 @@ func TestOutboxIsBounded(t *testing.T) {
 // TestMalformedEvidence checks that a message with one malformed piece of evidence is refused as a
 // whole.
 func TestMalformedEvidence(t *testing.T) {
-	good := evidence{stretch: stretchAt(townLatitude, townLongitude, 2), metres: 50, seconds: 4, unix: 1000}
+	good := evidence{Stretch: stretchAt(townLatitude, townLongitude, 2), Metres: 50, Seconds: 4, Unix: 1000}
 	spoilt := func(change func(e *evidence)) []byte {
 		bad := good
 		change(&bad)
-		return appendEvidence(appendEvidence(nil, good), bad)
+		return pack(good, bad)
 	}
 	nan := float32(math.NaN())
 	for name, message := range map[string][]byte{
-		"cut":              appendEvidence(nil, good)[:evidenceBytes-1],
-		"no stretch":       spoilt(func(e *evidence) { e.stretch = 0 }),
-		"another level":    spoilt(func(e *evidence) { e.stretch = 1 << 60 }),
-		"from no stretch":  spoilt(func(e *evidence) { e.from = 7 }),
-		"no metres":        spoilt(func(e *evidence) { e.metres = nan }),
-		"endless":          spoilt(func(e *evidence) { e.metres = float32(math.Inf(-1)) }),
-		"no seconds":       spoilt(func(e *evidence) { e.seconds = nan }),
-		"negative seconds": spoilt(func(e *evidence) { e.fromSeconds = -1 }),
-		"too far":          spoilt(func(e *evidence) { e.fromMetres = 2e6 }),
+		"cut":              pack(good)[:evidenceBytes-1],
+		"no stretch":       spoilt(func(e *evidence) { e.Stretch = 0 }),
+		"another level":    spoilt(func(e *evidence) { e.Stretch = 1 << 60 }),
+		"from no stretch":  spoilt(func(e *evidence) { e.From = 7 }),
+		"no metres":        spoilt(func(e *evidence) { e.Metres = nan }),
+		"endless":          spoilt(func(e *evidence) { e.Metres = float32(math.Inf(-1)) }),
+		"no seconds":       spoilt(func(e *evidence) { e.Seconds = nan }),
+		"negative seconds": spoilt(func(e *evidence) { e.FromSeconds = -1 }),
+		"too far":          spoilt(func(e *evidence) { e.FromMetres = 2e6 }),
 	} {
 		var m Map
 		if err := m.Absorb(message); err == nil || m.Len() != 0 {
@@ -148,8 +147,7 @@ func TestMalformedEvidence(t *testing.T) {
 		}
 	}
 	var m Map
-	if err := m.Absorb(slices.Concat(appendEvidence(nil, good), appendEvidence(nil, good))); err != nil ||
-		m.Len() != 1 {
+	if err := m.Absorb(pack(good, good)); err != nil || m.Len() != 1 {
 		t.Errorf("error %v, %d stretches", err, m.Len())
 	}
 	if err := m.Absorb(nil); err != nil {

@@ -108,14 +108,14 @@ func FuzzAbsorb(f *testing.F) {
 	here := stretchAt(townLatitude, townLongitude, 2)
 	f.Add([]byte{})
 	f.Add(make([]byte, evidenceBytes))
-	f.Add(appendEvidence(nil, evidence{stretch: here, from: here, unix: math.MaxUint32, metres: -1e6, seconds: 1e6,
-		fromMetres: 1e6, voice: 255}))
-	var many []byte
+	f.Add(pack(evidence{Stretch: here, From: here, Unix: math.MaxUint32, Metres: -1e6, Seconds: 1e6,
+		FromMetres: 1e6, Voice: 255}))
+	var many []evidence
 	for k := range 6 {
-		many = appendEvidence(many, evidence{stretch: here, unix: 1_700_000_000 + uint32(600*k), metres: 1e6,
-			seconds: 1e-38, voice: byte(k), fromMetres: 100, fromSeconds: 1e-38, from: here})
+		many = append(many, evidence{Stretch: here, Unix: 1_700_000_000 + uint32(600*k), Metres: 1e6,
+			Seconds: 1e-38, Voice: byte(k), FromMetres: 100, FromSeconds: 1e-38, From: here})
 	}
-	f.Add(many)
+	f.Add(pack(many...))
 	f.Fuzz(func(t *testing.T, message []byte) {
 		var m Map
 		if m.Absorb(message) != nil {

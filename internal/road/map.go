@@ -109,39 +109,28 @@ func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math
 func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
 	for i := range driven.part[:driven.n] {
 		p := &driven.part[i]
-		e := evidence{stretch: p.stretch, voice: voice, unix: unixOf(at)}
-		e.from, e.fromMetres, e.fromSeconds = p.from.Stretch, p.from.Metres, p.from.Seconds
+		e := evidence{Stretch: p.stretch, Voice: voice, Unix: unixOf(at),
+			From: p.from.Stretch, FromMetres: p.from.Metres, FromSeconds: p.from.Seconds}
 		if m.apply(&e, func(st *stretch) {
 			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
 			metres, seconds := st.capped(p.before.Metres+p.metres, p.before.Seconds+p.seconds)
 			// The method capped limits what one passage adds. If its limit has fallen since the
 			// last sample, the difference is negative, and nothing is subtracted from the stretch,
 			// because other cars may have added metres and seconds in the meantime.
-			e.metres, e.seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
+			e.Metres, e.Seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
 		}) {
 			m.out.add(e)
 		}
 	}
 }
 
-// evidence is what a car showed of a stretch between two of its positions: how far and how long it
-// drove there. The nodes of a cluster send their evidence to each other.
-type evidence struct {
-	stretch vehicle.Stretch
-	contribution
-	// If the car has just entered this stretch, from is the stretch from which it came;
-	// fromMetres and fromSeconds are how far and how long it drove there.
-	from                    vehicle.Stretch
-	fromMetres, fromSeconds float32
-}
-
 // apply adds evidence, what a car drove on a stretch, to that stretch. It returns false if the map
 // has no room for the stretch. Before apply adds the evidence, it calls the function bound with the
 // stretch locked; bound may reduce the evidence. If bound is nil, all of the evidence is added.
 func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
-	sh := m.shardOf(e.stretch)
+	sh := m.shardOf(e.Stretch)
 	sh.mu.Lock()
-	st, at := sh.getAt(e.stretch)
+	st, at := sh.getAt(e.Stretch)
 	if st == nil {
 		sh.mu.Unlock()
 		m.refused.Add(1)
@@ -150,38 +139,22 @@ func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	if bound != nil {
 		bound(st)
 	}
-	if st.isLate(e.unix) {
-		sh.addLate(at.number(), e.contribution)
+	if e.Unix+lateSeconds < st.newest {
+		sh.addLate(at.number(), e)
 	} else {
-		st.add(e.contribution)
+		st.add(e)
 	}
 	sh.mu.Unlock()
-	if e.from == 0 {
+	if e.From == 0 {
 		return true
 	}
-	sh = m.shardOf(e.from)
+	sh = m.shardOf(e.From)
 	sh.mu.Lock()
-	if from, _ := sh.getAt(e.from); from != nil {
-		from.passed(e.voice, e.fromMetres, e.fromSeconds, at)
+	if from, _ := sh.getAt(e.From); from != nil {
+		from.passed(e.Voice, e.FromMetres, e.FromSeconds, at)
 	}
 	sh.mu.Unlock()
 	return true
-}
-
-// summary is what is known of a stretch at one time.
-type summary struct {
-	free, pace float32 // m/s, s/m
-	length     float32 // m
-	voices     uint32
-	next       place
-	young, now bool // the free flow is a guess; pace and voices are valid
-}
-
-func (s *stretch) summary(unix uint32) (g summary) {
-	g.free, g.young = s.freeFlow()
-	g.pace, g.voices, g.now = s.present(unix)
-	g.length, g.next = s.length(), s.likeliest()
-	return g
 }
 
 // wayTally has sums of lengths and travel times: either of the stretches that a car has just
@@ -193,20 +166,23 @@ type wayTally struct {
 	voices            uint32
 }
 
-func (t *wayTally) add(g summary, metres float32) {
+// add adds the given metres of a stretch. The parameter unix is the present time in seconds since
+// 1970.
+func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 	t.all += metres
-	if g.free == 0 {
+	free, young := s.freeFlow()
+	if free == 0 {
 		return
 	}
 	t.known += metres
-	t.free += metres / g.free
-	if g.young {
+	t.free += metres / free
+	if young {
 		t.young += metres
 	}
-	if g.now {
-		t.shown += metres / g.free
-		t.present += metres * g.pace
-		t.voices |= g.voices
+	if pace, voices, ok := s.present(unix); ok {
+		t.shown += metres / free
+		t.present += metres * pace
+		t.voices |= voices
 	}
 }
 
@@ -220,25 +196,29 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 	}
 	unix := unixOf(at)
 	var behind, ahead wayTally
-	here := m.look(w.Steps[0].Stretch, unix)
-	behind.add(here, w.Steps[0].Metres)
+	here := m.find(w.Steps[0].Stretch)
+	behind.add(&here, w.Steps[0].Metres, unix)
 	for _, step := range w.Steps[1:w.Count] {
-		behind.add(m.look(step.Stretch, unix), step.Metres)
+		s := m.find(step.Stretch)
+		behind.add(&s, step.Metres, unix)
 	}
 
-	left := float32(aheadMetres)
-	comes := max(0, here.length-w.Steps[0].Metres)
+	left, comes := float32(aheadMetres), float32(0)
+	if here.name != 0 {
+		comes = max(0, here.length()-w.Steps[0].Metres)
+	}
 	var seen [maxAhead]place
 	for n := 0; ; n++ {
 		comes = min(comes, left)
 		left -= comes
-		ahead.add(here, comes)
-		if left <= 0 || n == maxAhead || here.next == 0 || slices.Contains(seen[:n], here.next) {
+		ahead.add(&here, comes, unix)
+		next := here.likeliest()
+		if left <= 0 || n == maxAhead || next == 0 || slices.Contains(seen[:n], next) {
 			break
 		}
-		seen[n] = here.next
-		here = m.lookAt(here.next, unix)
-		comes = here.length
+		seen[n] = next
+		here = m.at(next)
+		comes = here.length()
 	}
 
 	known := behind.known + ahead.known
@@ -273,25 +253,23 @@ func carsOf(voices uint32) uint8 {
 	return uint8(math.Round(32 * math.Log(32/empty)))
 }
 
-// look returns what is known of a stretch at a time in seconds since 1970. For an unknown stretch
-// it returns the zero summary.
-func (m *Map) look(name vehicle.Stretch, unix uint32) summary {
+// find returns a copy of a stretch, or the zero value if the map does not have it.
+func (m *Map) find(name vehicle.Stretch) stretch {
 	sh := m.shardOf(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	i, ok := sh.find(name)
-	if !ok {
-		return summary{}
+	if i, ok := sh.find(name); ok {
+		return *sh.at(i)
 	}
-	return sh.at(i).summary(unix)
+	return stretch{}
 }
 
-// lookAt is like look, for the stretch that is stored at p.
-func (m *Map) lookAt(p place, unix uint32) summary {
+// at returns a copy of the stretch at a place.
+func (m *Map) at(p place) stretch {
 	sh := &m.shards[p>>placeBits]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return sh.at(p.number()).summary(unix)
+	return *sh.at(p.number())
 }
 
 // Len returns the number of known stretches.
@@ -356,21 +334,19 @@ func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 // Condition returns how traffic moves on one stretch at the given time; ok is false if the stretch
 // is unknown.
 func (m *Map) Condition(name vehicle.Stretch, at vehicle.UnixMilli) (c Condition, ok bool) {
-	sh := m.shardOf(name)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	i, ok := sh.find(name)
-	if !ok {
+	s := m.find(name)
+	if s.name == 0 {
 		return c, false
 	}
-	return sh.at(i).condition(unixOf(at)), true
+	return s.condition(unixOf(at)), true
 }
 
 func (s *stretch) condition(unix uint32) Condition {
-	g := s.summary(unix)
-	c := Condition{Stretch: s.name, FreeKmh: 3.6 * float64(g.free), Young: g.young}
-	if g.now {
-		c.SpeedKmh, c.Cars = 3.6/float64(g.pace), int(carsOf(g.voices))
+	c := Condition{Stretch: s.name}
+	free, young := s.freeFlow()
+	c.FreeKmh, c.Young = 3.6*float64(free), young
+	if pace, voices, ok := s.present(unix); ok {
+		c.SpeedKmh, c.Cars = 3.6/float64(pace), int(carsOf(voices))
 		if c.State = s.stateAt(unix); c.State == s.state {
 			c.Since = vehicle.UnixMilli(s.since) * 1000
 		}

@@ -118,44 +118,37 @@ const placeBits = 26
 // number returns the stretch's number in its shard.
 func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 
-// contribution is how far and how long a car drove on a stretch, according to one reading.
-type contribution struct {
-	metres, seconds float32
-	voice           uint8
-	unix            uint32 // seconds since 1970
-}
-
-// add adds a car's contribution to the present traffic and to the quarter hour in progress.
-func (s *stretch) add(c contribution) {
+// add adds what a car drove to the present traffic and to the quarter hour in progress.
+func (s *stretch) add(e *evidence) {
 	// A reading that is slightly older than the newest reading is counted in the quarter hour in
 	// progress, even if it belongs to the quarter hour before. Otherwise, at the end of a quarter
 	// hour, each pair of readings that arrived in the wrong order would end the quarter hour once
 	// more.
-	if quarter := uint8(c.unix / quarterSeconds); quarter != s.quarter && c.unix >= s.newest {
-		s.close()
-		s.quarter = quarter
+	if quarter := uint8(e.Unix / quarterSeconds); quarter != s.quarter && e.Unix >= s.newest {
+		s.addQuarter(s.quarterMetres, s.quarterSeconds, s.quarterVoices)
+		s.quarterMetres, s.quarterSeconds, s.quarterVoices, s.quarter = 0, 0, 0, quarter
 	}
-	s.quarterMetres += c.metres
-	s.quarterSeconds += c.seconds
-	s.quarterVoices |= 1 << (c.voice % 16)
+	s.quarterMetres += e.Metres
+	s.quarterSeconds += e.Seconds
+	s.quarterVoices |= 1 << (e.Voice % 16)
 
-	if c.unix > s.newest {
-		decay := float32(math.Exp(-float64(c.unix-s.newest) / presentDecay.Seconds()))
+	if e.Unix > s.newest {
+		decay := float32(math.Exp(-float64(e.Unix-s.newest) / presentDecay.Seconds()))
 		s.metres *= decay
 		s.seconds *= decay
-		switch now, was := c.unix/voicesSeconds, s.newest/voicesSeconds; {
+		switch now, was := e.Unix/voicesSeconds, s.newest/voicesSeconds; {
 		case now == was+1:
 			s.before, s.voices = s.voices, 0
 		case now > was:
 			s.before, s.voices = 0, 0
 		}
-		s.newest = c.unix
+		s.newest = e.Unix
 	}
-	s.metres = max(0, s.metres+c.metres)
-	s.seconds += c.seconds
-	s.voices |= 1 << c.voice
-	if state := s.stateAt(c.unix); state != s.state {
-		s.state, s.since = state, c.unix
+	s.metres = max(0, s.metres+e.Metres)
+	s.seconds += e.Seconds
+	s.voices |= 1 << e.Voice
+	if state := s.stateAt(e.Unix); state != s.state {
+		s.state, s.since = state, e.Unix
 	}
 }
 
@@ -172,17 +165,6 @@ func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 		return metres, seconds
 	}
 	return metres * most / seconds, most
-}
-
-// isLate reports whether a reading of the time unix, in seconds since 1970, is too old to be used
-// for the present traffic.
-func (s *stretch) isLate(unix uint32) bool { return unix+lateSeconds < s.newest }
-
-// close adds the quarter hour in progress to the stretch's profile (what is stored of the stretch),
-// and begins another quarter hour.
-func (s *stretch) close() {
-	s.addQuarter(s.quarterMetres, s.quarterSeconds, s.quarterVoices)
-	s.quarterMetres, s.quarterSeconds, s.quarterVoices = 0, 0, 0
 }
 
 // lateQuarter collects the readings of one quarter hour on a stretch that arrived late, for example

@@ -150,7 +150,7 @@ func TestQuartersCross(t *testing.T) {
 	end := (unixOf(start)/quarterSeconds + 1) * quarterSeconds
 	for i := range uint32(40) {
 		for voice := range uint8(8) {
-			s.add(contribution{metres: 20, seconds: 2, voice: voice, unix: end - 20 + i - 15*uint32(voice/4)})
+			s.add(&evidence{Metres: 20, Seconds: 2, Voice: voice, Unix: end - 20 + i - 15*uint32(voice/4)})
 		}
 	}
 	if s.quarters != 1 {

@@ -1,6 +1,7 @@
 package road
 
 import (
+	"cmp"
 	"sync"
 
 	"carstate/internal/vehicle"
@@ -27,11 +28,6 @@ type shard struct {
 // mostInShard is the maximum number of stretches in a shard. It is the largest number that fits
 // into placeBits bits, because these bits of a place hold the number of its stretch plus one.
 const mostInShard = 1<<placeBits - 1
-
-// isFull reports whether the shard has no room for another stretch.
-func (sh *shard) isFull() bool {
-	return sh.count >= mostInShard || sh.most != 0 && sh.count >= sh.most
-}
 
 func hashOf(name vehicle.Stretch) uint64 {
 	// The finalizer of splitmix64, because the names of neighbouring stretches differ in
@@ -68,15 +64,15 @@ const mostLate = 4096
 
 // addLate adds what a car drove on the stretch with the number i, according to a late reading. Such
 // a reading is too old for the present traffic, so it is used only for the speed in light traffic.
-func (sh *shard) addLate(i uint32, c contribution) {
+func (sh *shard) addLate(i uint32, e *evidence) {
 	q := sh.late[i]
-	if quarter := c.unix / quarterSeconds; q.quarter != quarter {
+	if quarter := e.Unix / quarterSeconds; q.quarter != quarter {
 		sh.at(i).addQuarter(q.metres, q.seconds, q.voices)
 		q = lateQuarter{quarter: quarter}
 	}
-	q.metres += c.metres
-	q.seconds += c.seconds
-	q.voices |= 1 << (c.voice % 16)
+	q.metres += e.Metres
+	q.seconds += e.Seconds
+	q.voices |= 1 << (e.Voice % 16)
 	if sh.late == nil || len(sh.late) == mostLate {
 		delete(sh.late, i) // this quarter hour is not finished
 		for k, ended := range sh.late {
@@ -92,7 +88,7 @@ func (sh *shard) addLate(i uint32, c contribution) {
 func (sh *shard) getAt(name vehicle.Stretch) (*stretch, place) {
 	i, ok := sh.find(name)
 	if !ok {
-		if sh.isFull() {
+		if sh.count >= cmp.Or(sh.most, mostInShard) {
 			return nil, 0
 		}
 		i = sh.insert(name)

@@ -97,20 +97,12 @@ func (m *Map) appendProfile(b []byte, s *stretch) []byte {
 	for i, p := range s.next {
 		var name vehicle.Stretch
 		if p != 0 {
-			name = m.nameAt(p)
+			name = m.at(p).name
 		}
 		b = binary.LittleEndian.AppendUint64(b, uint64(name))
 		b = append(b, s.nextWeight[i])
 	}
 	return b
-}
-
-// nameAt returns the name of the stretch at a place.
-func (m *Map) nameAt(p place) vehicle.Stretch {
-	sh := &m.shards[p>>placeBits]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return sh.at(p.number()).name
 }
 
 // Load adds the stored profiles of a tile to the map. A profile is what was learned of a stretch.
