@@ -22,8 +22,7 @@ func timeOfDay(cell string) (int64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	midnight := time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC)
-	return t.Sub(midnight).Milliseconds(), true
+	return t.Sub(t.Truncate(day)).Milliseconds(), true
 }
 
 // seconds parses a number of seconds, from 0 to less than 366 days. It returns milliseconds. The
@@ -45,43 +44,30 @@ func unixMillis(cell string) (int64, bool) {
 	return ms, err == nil && ms >= 946684800000 && ms < 4102444800000
 }
 
-// plainClock returns the time of each row since the first row. It uses the times of the log as they
-// are, except for the corrections that clockBy makes and counts in a.
-func plainClock(t *table, a *account) []time.Duration {
-	return clockBy(t.records, a, func(step time.Duration) time.Duration { return step })
-}
-
-// dailyClock returns the time of each row since the first row, for logs that have only times of
-// day. There are two special steps from one row to the next:
+// plainClock returns the time of each row since the first row: the sum of the steps between rows. A
+// step is the difference of two times of the log. If the log has only times of day, there are two
+// special steps:
 //
 //   - If the time of day falls by more than half a day, midnight has passed, so a day is added to
 //     the step.
-//   - If it rises by more than half a day, the clock was set back across midnight, so the step
-//     becomes negative, and clockBy replaces it.
-func dailyClock(t *table, a *account) []time.Duration {
-	return clockBy(t.records, a, func(step time.Duration) time.Duration {
-		switch {
-		case step < -day/2:
-			return step + day
-		case step > day/2:
-			return step - day
-		}
-		return step
-	})
-}
-
-// clockBy returns the time of each row since the first row: the sum of the steps between rows. The
-// function step corrects each step, which is the difference of two times of the log.
+//   - If it rises by more than half a day, the clock was set back across midnight, so a day is
+//     subtracted from the step.
 //
-// If a corrected step is negative, or longer than a day, the clock was set. Such a step says
-// nothing about the time that passed, so it is replaced by 1 ms, the smallest step that the service
-// can distinguish. So two rows never get the same time because of such a step. When the rows span
-// more than longestDrive, every further step is replaced by 1 ms. Each replaced step is counted in
-// a.
-func clockBy(recs []record, a *account, step func(time.Duration) time.Duration) []time.Duration {
+// If a step is negative, or longer than a day, the clock was set. Such a step says nothing about the
+// time that passed, so it is replaced by 1 ms, the smallest step that the service can distinguish.
+// So two rows never get the same time because of such a step. When the rows span more than
+// longestDrive, every further step is replaced by 1 ms. Each replaced step is counted in a.
+func plainClock(t *table, a *account) []time.Duration {
+	recs := t.records
 	at := make([]time.Duration, len(recs))
 	for i := 1; i < len(recs); i++ {
-		d := step(time.Duration(recs[i].stamp-recs[i-1].stamp) * time.Millisecond)
+		d := time.Duration(recs[i].stamp-recs[i-1].stamp) * time.Millisecond
+		switch {
+		case t.format.daily && d < -day/2:
+			d += day
+		case t.format.daily && d > day/2:
+			d -= day
+		}
 		if d < 0 || d > day || at[i-1] > longestDrive {
 			a.mend(clockSet)
 			d = time.Millisecond

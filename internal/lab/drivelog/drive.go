@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -207,7 +208,7 @@ func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 			a.row(noGoodCell)
 		case reads[i] != 0:
 			a.row(otherSensor)
-		case rec.empty():
+		case !slices.ContainsFunc(rec.cells, func(v float32) bool { return !isNaN(v) }):
 			a.row(noCell)
 		default:
 			a.row(nothingNew)

@@ -41,8 +41,9 @@ var formats = []format{
 			"accelerator pedal position e": asIs(vehicle.AcceleratorPositionE),
 		},
 		watchAll: true,
+		daily:    true,
 		stamp:    timeOfDay,
-		clock:    dailyClock,
+		clock:    plainClock,
 		read:     roundRobin,
 	},
 	{

@@ -2,6 +2,7 @@ package drivelog
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -67,19 +68,24 @@ const pollingPause = 2 * time.Second
 // unknown which sensor was read, and the set of the row is empty.
 func roundRobin(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
-	order := polled(t, reads)
-	turns := len(order)
+	var ever readSet
+	for _, s := range reads {
+		ever |= s
+	}
+	// The logger reads the columns in the order of the header, without the columns that never have a
+	// value, because it skips what the car does not support. The order in which the columns get
+	// their first values is not used, because a failed read delays the first value of a column.
+	var order []int
 	place := make([]int, len(t.columns)) // position of each column in the order
-	for k, c := range order {
-		place[c] = k
+	for c := range t.columns {
+		if ever.has(c) {
+			place[c] = len(order)
+			order = append(order, c)
+		}
 	}
-	// If row i reads column c, turnOf returns the number, modulo turns, of the rows that read the
-	// first column of the order.
-	turnOf := func(i int, c int) int {
-		return ((t.records[i].line-place[c])%turns + turns) % turns
-	}
+	modulo := func(line int) int { return (line%len(order) + len(order)) % len(order) }
 	anchor := -1 // last row with one change, with no pause since
-	turn := 0
+	turn := 0    // number, modulo the length of the order, of the rows that read its first column
 	for i, read := range reads {
 		if i > 0 && (t.records[i].joined || at[i]-at[i-1] > pollingPause) {
 			anchor = -1
@@ -87,8 +93,7 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 		if read == 0 {
 			continue
 		}
-		c, single := soleMember(read)
-		if !single {
+		if bits.OnesCount64(uint64(read)) > 1 {
 			// If several cells change in one row, rows before it were left out; each of these cells
 			// was read after the last row that was kept. But if the cells have their first values,
 			// the log begins in the middle of a drive, and any of the values may be old.
@@ -98,11 +103,10 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 			anchor = -1
 			continue
 		}
-		now := turnOf(i, c)
+		now := modulo(t.records[i].line - place[bits.TrailingZeros64(uint64(read))])
 		if anchor >= 0 && now == turn {
 			for k := anchor + 1; k < i; k++ {
-				c := order[((t.records[k].line-turn)%turns+turns)%turns]
-				if !isNaN(t.records[k].cells[c]) {
+				if c := order[modulo(t.records[k].line-turn)]; !isNaN(t.records[k].cells[c]) {
 					reads[k] = setOf(c)
 				}
 			}
@@ -110,24 +114,6 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 		anchor, turn = i, now
 	}
 	return reads
-}
-
-// polled returns the columns that the logger reads, in the order in which it reads them. This is
-// the order of the header, without the columns that never have a value, because the logger skips
-// what the car does not support. The order in which the columns get their first values is not used,
-// because a failed read delays the first value of a column.
-func polled(t *table, changed []readSet) []int {
-	var ever readSet
-	for _, s := range changed {
-		ever |= s
-	}
-	var order []int
-	for c := range t.columns {
-		if ever.has(c) {
-			order = append(order, c)
-		}
-	}
-	return order
 }
 
 // Times and counts that describe how the logger program carOBD reads the sensors of a car.

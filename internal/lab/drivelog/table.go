@@ -22,6 +22,7 @@ type format struct {
 	columns  map[string]column
 	watchAll bool // keep the other columns, too, because they have places in the order of reading
 	absolute bool // stamps are Unix milliseconds
+	daily    bool // stamps are times of day, so they begin again at midnight
 	stamp    func(cell string) (ms int64, ok bool)
 	clock    func(*table, *account) []time.Duration
 	read     func(*table, []time.Duration) []readSet
@@ -53,16 +54,6 @@ type record struct {
 	cells  []float32 // in the signals' units; NaN: blank or unreadable
 }
 
-// empty reports whether no cell holds a number.
-func (r *record) empty() bool {
-	for _, v := range r.cells {
-		if !isNaN(v) {
-			return false
-		}
-	}
-	return true
-}
-
 func isNaN(v float32) bool { return v != v }
 
 // readSet is the set of columns whose sensors were newly read for one row. Other columns of the row
@@ -72,14 +63,3 @@ type readSet uint64
 func (s readSet) has(column int) bool { return s&(1<<column) != 0 }
 
 func setOf(column int) readSet { return 1 << column }
-
-// soleMember returns the single member of a set, and whether the set has exactly one member.
-func soleMember(s readSet) (column int, single bool) {
-	if s == 0 || s&(s-1) != 0 {
-		return 0, false
-	}
-	for !s.has(column) {
-		column++
-	}
-	return column, true
-}
