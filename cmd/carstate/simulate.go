@@ -82,7 +82,7 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 			"unset it, or give an access token")
 	}
 	config := simulate.Config{
-		Vehicles: c.Vehicles, Rate: c.Rate, Seed: c.Seed, Faults: c.Faults, FreeFlow: c.FreeFlow,
+		Vehicles: c.Vehicles, PerSecond: c.Rate, Seed: c.Seed, Faults: c.Faults, FreeFlow: c.FreeFlow,
 		WithoutPositions: c.WithoutPositions, Backdate: c.Backdate, Duration: c.Duration, Prefix: c.Prefix,
 		Progress: w.err,
 	}

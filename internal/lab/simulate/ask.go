@@ -2,11 +2,13 @@ package simulate
 
 import (
 	"context"
+	"iter"
 	"sync"
 	"time"
 
 	"carstate/client"
 	"carstate/internal/periodic"
+	"carstate/internal/vehicle"
 )
 
 // How often and by how many goroutines the service is queried for verdicts.
@@ -21,6 +23,20 @@ const (
 // askOnAndOn queries the verdicts on one car after the other until ctx ends. After the last car, it
 // begins again with the first.
 func (s *Simulation) askOnAndOn(ctx context.Context) {
+	s.askAbout(ctx, func(yield func(int, vehicle.ID) bool) {
+		next := 0
+		for range periodic.Every(ctx, max(askEvery/time.Duration(len(s.ids)), time.Second/askPerSecond)) {
+			if !yield(next, s.ids[next]) {
+				return
+			}
+			next = (next + 1) % len(s.ids)
+		}
+	})
+}
+
+// askAbout queries the verdicts on cars, given by their numbers and ids, until there are no more or
+// ctx ends.
+func (s *Simulation) askAbout(ctx context.Context, cars iter.Seq2[int, vehicle.ID]) {
 	questions := make(chan int)
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -32,27 +48,12 @@ func (s *Simulation) askOnAndOn(ctx context.Context) {
 			}
 		})
 	}
-	next := 0
-	for range periodic.Every(ctx, max(askEvery/time.Duration(len(s.ids)), time.Second/askPerSecond)) {
+	for i := range cars {
 		select {
 		case <-ctx.Done():
 			return
-		case questions <- next:
-			next = (next + 1) % len(s.ids)
+		case questions <- i:
 		}
-	}
-}
-
-// askAll queries the verdicts on every car once, after all samples are acknowledged.
-func (s *Simulation) askAll(ctx context.Context) {
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	for k := range askers {
-		asking.Go(func() {
-			for i := k; i < len(s.ids) && ctx.Err() == nil; i += askers {
-				s.ask(ctx, i)
-			}
-		})
 	}
 }
 

@@ -33,8 +33,8 @@ func Mixed(c Config) time.Duration {
 	if c.Vehicles >= alwaysMixed {
 		return mixedFirst
 	}
-	c.Rate = 1.0 / 3600 // few readings: their number does not change the traffic
-	fleet := underWay(c.traffic())
+	c.PerSecond = 1.0 / 3600 // few readings: their number does not change the traffic
+	fleet := underWay(c.Config)
 	var rarest []int // the number of cars in the rarest state at each step
 	best, most := mixedFirst, 0
 	for fleet.Now() < mixedLast && most*mixedShare < c.Vehicles {

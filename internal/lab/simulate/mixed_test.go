@@ -17,7 +17,7 @@ func TestMixedFleetShowsEveryVerdict(t *testing.T) {
 	for _, cars := range []int{100, 200, 300} {
 		t.Run(fmt.Sprint(cars), func(t *testing.T) {
 			t.Parallel()
-			c := Config{Vehicles: cars, Rate: 0.5, Seed: 1, Faults: 0.4, FreeFlow: true, Prefix: "SIM"}
+			c := Config{Vehicles: cars, PerSecond: 0.5, Seed: 1, Faults: 0.4, FreeFlow: true, Prefix: "SIM"}
 			c.Backdate = Mixed(c)
 			s := New(c)
 			lane := make(chan vehicle.Sample, cars*10)

@@ -89,17 +89,10 @@ func (k *known) behind(a client.DrivingAnswer) bool {
 	return false
 }
 
-// stateOf returns the driving state in an answer, or 0 if the answer has none.
-func stateOf(a client.DrivingAnswer) vehicle.DrivingState {
-	switch a.State {
-	case client.NormalDriving:
-		return vehicle.NormalDriving
-	case client.SlowDriving:
-		return vehicle.SlowDriving
-	case client.TrafficJam:
-		return vehicle.TrafficJam
-	}
-	return 0
+// states maps the driving state in an answer to that of the truth; no state is 0.
+var states = map[client.DrivingState]vehicle.DrivingState{
+	client.NormalDriving: vehicle.NormalDriving, client.SlowDriving: vehicle.SlowDriving,
+	client.TrafficJam: vehicle.TrafficJam,
 }
 
 // driving compares the verdict on a car with the true state of the road around it. A car in a side
@@ -107,7 +100,7 @@ func stateOf(a client.DrivingAnswer) vehicle.DrivingState {
 // it is not driving. An answer that is not based on the car's latest samples (see behind) is
 // compared only at the end, when the service has had time to process these samples.
 func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
-	said := stateOf(a)
+	said := states[a.State]
 	switch {
 	case k.behind(a) && !k.ended:
 		b.Behind++

@@ -4,10 +4,12 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,15 +23,11 @@ import (
 
 // Config describes a fleet and the service to which it sends.
 type Config struct {
-	Vehicles         int
-	Rate             float64 // samples a second from each car
-	Seed             uint64  // the same seed gives the same traffic
-	Faults           float64 // per hour and car
-	FreeFlow         bool    // cars report the free-flow speed of their road
-	WithoutPositions bool
-	Backdate         time.Duration // how long ago the fleet begins
-	Duration         time.Duration // after which it ends; 0: when its context ends
-	Prefix           string        // of the vids
+	traffic.Config
+	Faults   float64       // per hour and car
+	Backdate time.Duration // how long ago the fleet begins
+	Duration time.Duration // after which it ends; 0: when its context ends
+	Prefix   string        // of the vids
 
 	// Developer is the client that queries the verdicts. If nil, no queries are sent.
 	Developer *client.Client
@@ -45,14 +43,6 @@ func (c *Config) IDs() []vehicle.ID {
 		ids[i] = vehicle.ID(fmt.Sprintf("%s%05d", c.Prefix, i))
 	}
 	return ids
-}
-
-// traffic returns the part of the configuration that describes the traffic.
-func (c *Config) traffic() traffic.Config {
-	return traffic.Config{
-		Vehicles: c.Vehicles, PerSecond: c.Rate, Seed: c.Seed, FreeFlow: c.FreeFlow,
-		WithoutPositions: c.WithoutPositions,
-	}
 }
 
 // underWay returns a fleet that has already driven for five minutes, so that its cars are spread
@@ -81,7 +71,7 @@ type Simulation struct {
 	truth   []traffic.Truth
 	latest  []vehicle.UnixMilli // times of the cars' latest samples
 	score   *scoreBoard
-	refusal string        // the first refusal
+	refusal string        // the reason of the first refusal
 	ended   bool          // everything is sent and acknowledged
 	asking  time.Duration // when the comparison of answers began; 0: not yet
 	// judgedBy is the time until which queries are repeated if their answers are not based on the
@@ -109,7 +99,7 @@ func New(c Config) *Simulation {
 	}
 	return &Simulation{
 		Config: c,
-		fleet:  underWay(c.traffic()),
+		fleet:  underWay(c.Config),
 		ids:    c.IDs(),
 		faults: newFaultBook(c.Vehicles, c.Faults, c.Seed),
 		truth:  make([]traffic.Truth, c.Vehicles),
@@ -160,18 +150,13 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 		return cause
 	}
 	if ctx.Err() == nil && s.Developer != nil {
-		s.end()
-		s.askAll(ctx)
+		s.mu.Lock()
+		s.ended, s.judgedBy = true, time.Now().Add(judgedWithin)
+		s.mu.Unlock()
+		// Once more, after all samples are acknowledged.
+		s.askAbout(ctx, slices.All(s.ids))
 	}
 	return nil
-}
-
-// end records that all samples are acknowledged, and sets judgedBy to judgedWithin from now. Until
-// that time, queries wait for answers that are based on the last samples.
-func (s *Simulation) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended, s.judgedBy = true, time.Now().Add(judgedWithin)
 }
 
 // drive advances the fleet at the speed of the clock, until Duration has passed or ctx ends. While
@@ -220,8 +205,9 @@ func (s *Simulation) step(ctx context.Context) {
 
 // send sends the samples of a lane, the queue of a connection, over that connection. It sends them
 // in batches: all samples that wait in the lane, but at most sender.Batch. When the lane is closed
-// and empty, send returns nil. Samples that the service refuses for good are only counted. At any
-// other error of the connection, send returns the error.
+// and empty, send returns nil. Samples that the service refuses for good, for example because a
+// vehicle was forgotten, are only counted. At any other error of the connection, send returns the
+// error.
 func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan vehicle.Sample) error {
 	batch := make([]vehicle.Sample, 0, sender.Batch)
 	for first := range lane {
@@ -240,26 +226,16 @@ func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan v
 		}
 		err := door.Send(ctx, batch)
 		r, refused := errors.AsType[sender.Refusal](err)
-		switch {
-		case refused:
-			s.countRefusal(r)
-		case err != nil:
+		if err != nil && !refused {
 			return err
 		}
 		s.acknowledged.Add(int64(len(batch) - r.Samples))
+		s.refused.Add(int64(r.Samples))
+		s.mu.Lock()
+		s.refusal = cmp.Or(s.refusal, r.Reason)
+		s.mu.Unlock()
 	}
 	return nil
-}
-
-// countRefusal counts samples that the service refused for good, for example because a vehicle was
-// forgotten, and keeps the reason of the first refusal. The simulation continues.
-func (s *Simulation) countRefusal(r sender.Refusal) {
-	s.refused.Add(int64(r.Samples))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.refusal == "" {
-		s.refusal = r.Reason
-	}
 }
 
 // tell writes a line of progress every tellEvery, until ctx ends.
@@ -277,7 +253,7 @@ func (s *Simulation) tell(ctx context.Context) {
 func (s *Simulation) late() time.Duration {
 	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
 	return time.Since(s.begin.Add(s.now).Time()) +
-		time.Duration(waiting/(s.Rate*float64(s.Vehicles))*float64(time.Second))
+		time.Duration(waiting/(s.PerSecond*float64(s.Vehicles))*float64(time.Second))
 }
 
 // status returns a line of text that says how many cars are in which state, and how many have a

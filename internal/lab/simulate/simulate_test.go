@@ -111,7 +111,7 @@ func TestFaultBook(t *testing.T) {
 // TestSimulationFlushes checks that all samples that a fleet has read before its context ends are
 // acknowledged before Run returns.
 func TestSimulationFlushes(t *testing.T) {
-	s := New(Config{Vehicles: 30, Rate: 5, Seed: 1, Backdate: time.Minute, Prefix: "SIM"})
+	s := New(Config{Vehicles: 30, PerSecond: 5, Seed: 1, Backdate: time.Minute, Prefix: "SIM"})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	taken := make(chan int, 1000)

@@ -253,7 +253,9 @@ func (f *Fleet) exchange() {
 		want := r.target(f.now) - float64(len(r.cars)+coming[r])
 		restless := f.random.Float64() < float64(len(r.cars))/stay.Seconds()
 		if len(r.cars) > 0 && (want < -1 || restless) {
-			c := r.release(f.random.IntN(len(r.cars)))
+			i := f.random.IntN(len(r.cars))
+			c := r.cars[i]
+			r.cars = slices.Delete(r.cars, i, i+1)
 			c.place, c.road = sideStreet, nil
 			c.left, _ = r.ring.at(c.meter)
 			if c.parks = f.random.Float64() < parkingShare; !c.parks {

@@ -134,12 +134,6 @@ func (r *road) admit(c *car, i int, now time.Duration) bool {
 	return true
 }
 
-func (r *road) release(i int) *car {
-	c := r.cars[i]
-	r.cars = slices.Delete(r.cars, i, i+1)
-	return c
-}
-
 // meanMps returns the mean speed of the cars on the road now.
 func (r *road) meanMps() float64 {
 	if len(r.cars) == 0 {
