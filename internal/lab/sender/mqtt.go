@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -153,18 +154,17 @@ func (s *mqttSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 // other, so that the samples keep their order.
 func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) error {
 	refused := Refusal{}
-	for len(samples) > 0 {
-		n := min(mqttBatch, len(samples))
+	for batch := range slices.Chunk(samples, mqttBatch) {
 		var body []byte
-		for i := range samples[:n] {
-			body = ingest.AppendJSON(body, &samples[i])
+		for i := range batch {
+			body = ingest.AppendJSON(body, &batch[i])
 		}
 		resp, err := s.client.Publish(ctx, &paho.Publish{
 			QoS: 1, Topic: "vehicles/" + string(samples[0].Vehicle) + "/telemetry", Payload: body,
 		})
 		switch {
 		case resp != nil && resp.ReasonCode >= 0x80:
-			refused.Samples += n
+			refused.Samples += len(batch)
 			reason := fmt.Sprintf("MQTT reason 0x%02x", resp.ReasonCode)
 			if resp.Properties != nil && resp.Properties.ReasonString != "" {
 				reason = resp.Properties.ReasonString
@@ -178,7 +178,6 @@ func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) 
 			}
 			return fmt.Errorf("the MQTT connection broke before the telemetry was acknowledged: %w", err)
 		}
-		samples = samples[n:]
 	}
 	return refused.orNil()
 }

@@ -3,6 +3,7 @@ package sender
 import (
 	"context"
 	"iter"
+	"slices"
 	"time"
 
 	"carstate/internal/lab/drivelog"
@@ -50,13 +51,11 @@ func Shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
 // calls done with the number of samples in the batch. At the first error of Send, also a [Refusal],
 // it returns the error and sends nothing more.
 func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
-	for len(samples) > 0 {
-		n := min(Batch, len(samples))
-		if err := s.Send(ctx, samples[:n]); err != nil {
+	for batch := range slices.Chunk(samples, Batch) {
+		if err := s.Send(ctx, batch); err != nil {
 			return err
 		}
-		done(n)
-		samples = samples[n:]
+		done(len(batch))
 	}
 	return nil
 }
