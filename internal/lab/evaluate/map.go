@@ -92,21 +92,14 @@ func (p *Picture) look() {
 // Map returns an SVG page with a map of all places. Their driving states are those at the time with
 // most jams. The parameter name is the fleet's name.
 func (p *Picture) Map(name string) string {
-	at, spots := p.worst()
-	return plotMap(fmt.Sprintf("%s, %s after its beginning, when most places were jammed", access.Printable(name), at),
-		spots)
-}
-
-// worst returns all places, with their driving states at the time with most jams, and how long
-// after the first sample that time was.
-func (p *Picture) worst() (time.Duration, []spot) {
 	p.look()
 	spots := make([]spot, 0, len(p.places))
 	for at := range p.places {
 		spots = append(spots, spot{(float64(at.latitude) + 0.5) * spotDegrees,
 			(float64(at.longitude) + 0.5) * spotDegrees, p.then[at]})
 	}
-	return p.at.Sub(p.first).Round(time.Second), spots
+	return plotMap(fmt.Sprintf("%s, %s after its beginning, when most places were jammed", access.Printable(name),
+		p.at.Sub(p.first).Round(time.Second)), spots)
 }
 
 // mapHeight is the maximum height of the map, in the same units as pageWidth.
