@@ -1,6 +1,7 @@
 package road
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -117,6 +118,18 @@ func TestOutboxIsBounded(t *testing.T) {
 	}
 	if n := len(m.out.waiting); n != mostWaiting {
 		t.Errorf("%d wait", n)
+	}
+}
+
+// TestEvidenceFormat checks every byte of a packed piece of evidence, because nodes of different
+// versions exchange evidence during a rolling upgrade.
+func TestEvidenceFormat(t *testing.T) {
+	e := evidence{Stretch: 0x0807060504030201, From: 0x1817161514131211, Unix: 0x24232221, Metres: 1, Seconds: 2,
+		FromMetres: -1, FromSeconds: 0.5, Voice: 31}
+	const want = "0102030405060708" + "1112131415161718" + "21222324" + "0000803f" + "00000040" + "000080bf" + "0000003f" +
+		"1f"
+	if got := fmt.Sprintf("%x", pack(e)); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
