@@ -31,7 +31,8 @@ func LoadOrCreateKey(dir string) (secret string, err error) {
 		return secret, err
 	}
 	secret, _ = access.NewSecret(access.AdminKind)
-	if err := writeKey(dir, secret); err != nil && !errors.Is(err, fs.ErrExist) {
+	// If there is a file, os.Link fails with [fs.ErrExist], so a key is never overwritten here.
+	if err := placeKey(dir, secret, os.Link); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("the admin key cannot be written: %w", err)
 	}
 	// If another process has created the file first, the key in that file is the valid one.
@@ -110,15 +111,8 @@ func readKey(dir string) (secret string, owner int, err error) {
 	return string(text), int(info.Sys().(*syscall.Stat_t).Uid), nil
 }
 
-// writeKey creates the key file atomically. It never overwrites a file, because os.Link fails with
-// [fs.ErrExist] if there is one.
-func writeKey(dir, secret string) error { return placeKey(dir, secret, os.Link) }
-
-// replaceKey replaces the key file atomically.
-func replaceKey(dir, secret string) error { return placeKey(dir, secret, os.Rename) }
-
-// placeKey writes the key to a temporary file in the same directory, and calls place to give that
-// file the name of the key file.
+// placeKey creates or replaces the key file atomically. It writes the key to a temporary file in the
+// same directory, and calls place to give that file the name of the key file.
 func placeKey(dir, secret string, place func(from, to string) error) error {
 	f, err := os.CreateTemp(dir, "."+keyFile+"-*") // mode 0600
 	if err != nil {
@@ -159,7 +153,7 @@ func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file 
 	defer p.rotating.Unlock()
 	secret, _ := access.NewSecret(access.AdminKind)
 	err = p.audited(ctx, by, access.Event{Action: "admin-key.rotate", Object: keyFile}, func(context.Context) error {
-		err := replaceKey(p.cfg.KeyDir, secret)
+		err := placeKey(p.cfg.KeyDir, secret, os.Rename)
 		// The key in the file is the valid one, even after an error.
 		if held, rerr := readOwnKey(p.cfg.KeyDir); rerr == nil {
 			hash := access.HashOf(held)
