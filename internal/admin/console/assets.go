@@ -30,13 +30,9 @@ var assetVersion = func() string {
 }()
 
 func asset(name, kind string) http.HandlerFunc {
-	content, err := files.ReadFile("files/" + name)
-	if err != nil {
-		panic(err) // cannot happen: the file is embedded
-	}
-	return func(w http.ResponseWriter, _ *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", kind)
 		w.Header().Set("Cache-Control", "private, max-age=86400")
-		w.Write(content)
+		http.ServeFileFS(w, r, files, "files/"+name)
 	}
 }

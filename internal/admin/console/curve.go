@@ -24,11 +24,16 @@ type curve struct {
 	points   []speedPoint
 	throttle throttleCurve
 	begun    time.Time // when reading began
-	since    time.Time // all samples that were stored since this time were read
-	all      bool      // no older samples are stored
-	failed   bool      // reading failed
-	damaged  bool      // reading failed because of damaged files
-	busy     bool      // nothing was read, because too many scans were running
+	scanned
+}
+
+// scanned is the result of reading a vehicle's retained samples.
+type scanned struct {
+	Since   time.Time // all samples that were stored since this time were read
+	All     bool      // no older samples are stored
+	Failed  bool      // reading failed
+	Damaged bool      // reading failed because of damaged files
+	Busy    bool      // nothing was read, because too many scans were running
 }
 
 // speedPoint is a speed and the driving state at that time.
@@ -73,11 +78,12 @@ func (k *curve) note(s *vehicle.State) {
 // scans were running, shows nothing. The curve may be nil.
 func (k *curve) shows(s *vehicle.State) bool {
 	alarm, alarmed := s.ThrottleAlarm()
-	return k != nil && !k.busy && alarmed == k.throttle.alarmed && alarm.Since == k.throttle.alarm.Since
+	return k != nil && !k.Busy && alarmed == k.throttle.alarmed && alarm.Since == k.throttle.alarm.Since
 }
 
 // curveView is a curve as the page shows it.
 type curveView struct {
+	scanned
 	Line       string
 	Bands      []band
 	Spells     []band // the newest Bands, which the page lists as text, newest first
@@ -89,11 +95,6 @@ type curveView struct {
 	Short      bool     // the readings begin later than an hour ago
 	Throttle   throttleView
 	Points     int
-	Since      time.Time
-	All        bool
-	Failed     bool
-	Damaged    bool
-	Busy       bool // nothing was read, because too many scans were running
 	Nothing    bool // there was no time to read anything
 	Mean, Most float64
 }
@@ -118,8 +119,7 @@ const maxSpells = 12
 // view returns the last hour of the curve, up to its newest reading, as the page shows it. If this
 // hour has fewer than two points, the view has nothing to draw.
 func (k *curve) view() curveView {
-	v := curveView{Throttle: k.throttle.view(), Since: k.since, All: k.all, Failed: k.failed,
-		Damaged: k.damaged, Busy: k.busy, Nothing: !k.all && !k.since.Before(k.begun)}
+	v := curveView{scanned: k.scanned, Throttle: k.throttle.view(), Nothing: !k.All && !k.Since.Before(k.begun)}
 	points := k.points
 	if len(points) < 2 {
 		return v

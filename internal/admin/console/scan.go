@@ -18,7 +18,7 @@ const (
 // curve makes the curve of a vehicle by calling scan. At most maxScans of these calls run at the
 // same time; the others wait. The wait and the scan together take at most scanTime. If the wait
 // takes longer than that, or ctx ends during the wait, curve returns an empty curve with the field
-// busy set.
+// Busy set.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -26,7 +26,7 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) 
 	case c.scans <- struct{}{}:
 		defer func() { <-c.scans }()
 	case <-ctx.Done():
-		return &curve{begun: c.Now(), since: c.Now(), busy: true}
+		return &curve{begun: c.Now(), scanned: scanned{Since: c.Now(), Busy: true}}
 	}
 	return c.scan(ctx, id, now)
 }
@@ -35,18 +35,18 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) 
 // has the samples that were read until then. scan computes the verdicts again, because past
 // verdicts are not stored. The first verdicts may differ from the verdicts that the service gave at
 // that time, which were also based on samples that are no longer retained. If the samples cannot be
-// read, scan returns an empty curve with the field failed set.
+// read, scan returns an empty curve with the field Failed set.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
-	made := &curve{begun: c.Now(), since: c.Now()}
+	made := &curve{begun: c.Now(), scanned: scanned{Since: c.Now()}}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)
 	if err != nil {
-		made.failed, made.damaged = true, errors.Is(err, access.ErrDamaged)
-		if !made.damaged { // the store itself has logged the damage
+		made.Failed, made.Damaged = true, errors.Is(err, access.ErrDamaged)
+		if !made.Damaged { // the store itself has logged the damage
 			c.Log.Warn("the retained telemetry of a vehicle cannot be read", "error", err)
 		}
 		return made
 	}
-	made.since, made.all = since, all
+	made.Since, made.All = since, all
 	made.throttle.alarm, made.throttle.alarmed = now.ThrottleAlarm()
 	var s vehicle.State
 	for _, x := range samples {

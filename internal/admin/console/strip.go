@@ -88,7 +88,7 @@ func (k *curve) lastHour(now time.Time) (v stripView) {
 		words = append(words, fmt.Sprintf("%s %s to %s", strings.ToLower(b.Name), b.From.UTC().Format("15:04"),
 			b.Till.UTC().Format("15:04")))
 	}
-	if since := k.since; !k.failed && since.After(begin.Add(time.Minute)) { // a missing minute is not mentioned
+	if since := k.Since; !k.Failed && since.After(begin.Add(time.Minute)) { // a missing minute is not mentioned
 		v.From = since
 	}
 	const most = 6 // the page of the vehicle shows the others
@@ -96,9 +96,9 @@ func (k *curve) lastHour(now time.Time) (v stripView) {
 		v.Text += words[len(words)-1-i] + ", "
 	}
 	switch v.Text = strings.TrimSuffix(v.Text, ", "); {
-	case k.damaged:
+	case k.Damaged:
 		v.Text = "a part of the retained telemetry is damaged"
-	case k.failed:
+	case k.Failed:
 		v.Text = "the retained telemetry could not be read"
 	case len(words) > most:
 		v.Text += fmt.Sprintf(" UTC, and %d before", len(words)-most)
