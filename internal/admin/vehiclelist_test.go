@@ -22,7 +22,7 @@ import (
 func listing(t *testing.T) (*service, opstest.Fleet) {
 	t.Helper()
 	table := opstest.NewFleet()
-	s := startOps(t, func(c *ops.Config) { c.Fleet, c.MaxAge = table, 5*time.Minute })
+	s := startOps(t, func(c *ops.Config) { c.Fleet, c.MaxAge = table.Table, 5*time.Minute })
 	put := func(id vehicle.ID, ago time.Duration, d vehicle.DrivingVerdict, system vehicle.ThrottleSystem) {
 		at := vehicle.At(noon.Add(-ago))
 		d.Time = at
@@ -212,7 +212,7 @@ func TestVehiclesOfANodeWithoutStates(t *testing.T) {
 	for _, path := range []string{"/v1/vehicles", "/v1/vehicles?format=csv"} {
 		start(t).want(t, "GET", path, "", http.StatusNotFound, "ask one with the role admin")
 		s := startOps(t, func(c *ops.Config) {
-			c.Fleet, c.Filled = opstest.NewFleet(), func() error { return errors.New("starting") }
+			c.Fleet, c.Filled = opstest.NewFleet().Table, func() error { return errors.New("starting") }
 		})
 		s.want(t, "GET", path, "", http.StatusServiceUnavailable, "try again in a few seconds")
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/fleet"
 	"carstate/internal/vehicle"
 )
 
@@ -34,10 +35,10 @@ type Config struct {
 	// MaxAge is the maximum age of a reading. A verdict that is based on an older reading is stale.
 	MaxAge time.Duration
 
-	// Fleet is the table of vehicles from which lists are made. Filled returns an error while Fleet
+	// Fleet is the table of vehicles from which lists are made; it stores vids. Filled returns an error while Fleet
 	// is incomplete or lags behind. If Fleet is nil, this node cannot list vehicles. If Filled is
 	// nil, Fleet is always complete.
-	Fleet  Fleet
+	Fleet  *fleet.Table
 	Filled func() error
 
 	// AdminKey is the hash of the admin key. The holder of the admin key may carry out every

@@ -79,16 +79,6 @@ type VehiclePage struct {
 	Next     string          `json:"next"` // cursor of the next page; empty: this is the last page
 }
 
-// Fleet is a table with the verdicts and the vid of every vehicle. [fleet.Table] implements it, and
-// describes the methods.
-type Fleet interface {
-	Len() int
-	Named() int
-	First(ctx context.Context, q fleet.Question, after *fleet.Place, n int) (list []fleet.Listed, matched int,
-		next *fleet.Place, err error)
-	Each(ctx context.Context, q fleet.Question, do func(fleet.Listed) error) error
-}
-
 // maxWalks is the maximum number of requests for a page of vehicles that are answered at the same
 // time. To answer one request, the node reads the whole fleet table, which uses all processors for
 // a moment.

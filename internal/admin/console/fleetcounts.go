@@ -1,17 +1,11 @@
 package console
 
 import (
-	"iter"
 	"time"
 
 	"carstate/internal/fleet"
 	"carstate/internal/vehicle"
 )
-
-// Fleet is a table with the latest verdicts of every vehicle.
-type Fleet interface {
-	All() iter.Seq[fleet.Answer]
-}
 
 // FleetCounts holds the numbers of vehicles by their verdicts, at one time.
 type FleetCounts struct {
@@ -40,7 +34,7 @@ var ageLimits = [6]time.Duration{
 }
 
 // countFleet counts the vehicles as of time now, in one pass over the fleet table.
-func countFleet(f Fleet, now time.Time, maxAge time.Duration) FleetCounts {
+func countFleet(f *fleet.Table, now time.Time, maxAge time.Duration) FleetCounts {
 	s, t := FleetCounts{At: now}, vehicle.At(now)
 	for a := range f.All() {
 		s.Vehicles++

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/admin/throughput"
+	"carstate/internal/fleet"
 	"carstate/internal/periodic"
 )
 
@@ -16,7 +17,7 @@ import (
 // fleet's counts over the last day, and the rates of this node. It does so even if no page is open.
 // Make one with [NewMonitor].
 type Monitor struct {
-	fleet    Fleet
+	fleet    *fleet.Table
 	gatherer prometheus.Gatherer
 	maxAge   time.Duration
 	now      func() time.Time
@@ -49,7 +50,7 @@ const (
 
 // NewMonitor returns a monitor of a fleet. A verdict whose reading is older than maxAge is stale.
 // If now is nil, time.Now is used.
-func NewMonitor(f Fleet, g prometheus.Gatherer, maxAge time.Duration, now func() time.Time) *Monitor {
+func NewMonitor(f *fleet.Table, g prometheus.Gatherer, maxAge time.Duration, now func() time.Time) *Monitor {
 	if now == nil {
 		now = time.Now
 	}
