@@ -1,6 +1,6 @@
 // Package cmdline has the parts of a command line that are the same for all its commands: long help
-// texts, the manual page, completion in shells, settings and their file, and the texts of errors.
-// It works on the parser's model of the commands. It must not know any single command.
+// texts, completion in shells, settings and their file, and the texts of errors. It works on the
+// parser's model of the commands. It must not know any single command.
 package cmdline
 
 import (
@@ -51,15 +51,15 @@ func Sections(text string) map[string]string {
 func IsGroup(root *kong.Node, args []string) bool {
 	n := root
 	for _, name := range args {
-		if n = Subcommand(n, name); n == nil {
+		if n = subcommand(n, name); n == nil {
 			return false
 		}
 	}
 	return len(n.Children) > 0
 }
 
-// Subcommand returns the named subcommand of n, or nil if there is none.
-func Subcommand(n *kong.Node, name string) *kong.Node {
+// subcommand returns the named subcommand of n, or nil if there is none.
+func subcommand(n *kong.Node, name string) *kong.Node {
 	i := slices.IndexFunc(n.Children, func(c *kong.Node) bool { return c.Name == name })
 	if i < 0 {
 		return nil

@@ -1,37 +1,21 @@
 package cmdline
 
 import (
+	"embed"
 	"strings"
 
 	"github.com/alecthomas/kong"
 )
 
+//go:embed completion
+var completion embed.FS
+
 // CompletionScript returns the completion script for a shell: bash, zsh or fish. The script passes
 // the words typed so far to `carstate __complete`, which prints the [Candidates]. If there are
 // none, the shell completes file names. For any other shell, the result is "".
-func CompletionScript(shell string) string { return completions[shell] }
-
-var completions = map[string]string{
-	"bash": `_carstate() {
-	local IFS=$'\n'
-	COMPREPLY=($(carstate __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f 1))
-}
-complete -o default -F _carstate carstate
-`,
-	"zsh": `#compdef carstate
-_carstate() {
-	local -a next
-	next=(${(f)"$(carstate __complete "${(@)words[2,CURRENT]}" 2>/dev/null | cut -f 1)"})
-	if (( $#next )); then compadd -- $next; else _files; fi
-}
-if [ "$funcstack[1]" = _carstate ]; then _carstate; else compdef _carstate carstate; fi
-`,
-	"fish": `function __carstate_next
-	set -l words (commandline -opc) (commandline -ct)
-	carstate __complete $words[2..] 2>/dev/null
-end
-complete -c carstate -n '__carstate_next | string length -q' -f -a '(__carstate_next)'
-`,
+func CompletionScript(shell string) string {
+	script, _ := completion.ReadFile("completion/carstate." + shell)
+	return string(script)
 }
 
 // Candidates returns the possible completions of the last word in words. The parameter words holds
@@ -63,7 +47,7 @@ func Candidates(n *kong.Node, words []string) (all []string) {
 		case strings.HasPrefix(word, "--"):
 			valueOf = takesValue(n, word)
 		default:
-			if child := Subcommand(n, word); child != nil {
+			if child := subcommand(n, word); child != nil {
 				n = child
 			}
 		}
