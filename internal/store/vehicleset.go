@@ -137,8 +137,7 @@ func decodeSet(body []byte) (part setRecord, err error) {
 // isEmptied reports whether r is an empty set record. A set record is emptied when its credential
 // no longer uses it.
 func isEmptied(r Record) bool {
-	kind, _, _ := strings.Cut(r.Subject, ".")
-	if kind != "tokenset" && kind != "sourceset" {
+	if !codec.IsSet(r.Subject) {
 		return false
 	}
 	part, err := decodeSet(r.Body)
@@ -252,7 +251,7 @@ func (s sets) apply(r Record) error {
 		return codec.ErrDamaged
 	}
 	part, err := decodeSet(r.Body)
-	if err != nil {
+	if err != nil || part.Set == "" { // emptied
 		return err
 	}
 	owner := prefix + "." + name

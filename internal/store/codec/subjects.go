@@ -111,3 +111,10 @@ func VehicleOfState(subject string) (vehicle.ID, bool) {
 	_, vid, ok2 := strings.Cut(rest, ".")
 	return vehicle.ID(vid), ok && ok2
 }
+
+// IsSet reports whether a subject is that of a set record, which lists a part of the vehicles of a
+// large grant.
+func IsSet(subject string) bool {
+	kind, _, _ := strings.Cut(subject, ".")
+	return strings.HasSuffix(kind, "set")
+}

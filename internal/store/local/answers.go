@@ -25,31 +25,38 @@ type Answers interface {
 // again before the node answers queries.
 //
 // After a restore or a forget, the owner takes the partition again, and folds all samples after the
-// stored cursor a second time. Queries have already received the states of these samples, and
-// perhaps newer ones. If Answer published such a state again, the event time of a vehicle's answer
-// could decrease. So Answer ignores states until the owner reaches a sample that was never folded
-// before. A forgotten vehicle is an exception, because its answer was removed.
+// stored cursor a second time. So Answer ignores states that are older than the vehicle's answer
+// (see publish).
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
-	e := t.s.e
 	t.s.ownership.RLock()
 	defer t.s.ownership.RUnlock()
-	if t.lost() != nil || t.s.wasAnswered(t.next-1) && !e.forgotten.Has(id) {
+	if t.check() != nil {
 		return
 	}
-	e.putMu.RLock()
-	defer e.putMu.RUnlock()
-	switch {
-	case e.put == nil:
-	case t.s.restored.Load() != 0:
-		e.putUnlessOlder(id, state)
-	default:
-		e.put(id, state)
-	}
+	t.s.e.putMu.RLock()
+	defer t.s.e.putMu.RUnlock()
+	t.s.e.publish(id, state)
 }
 
-// wasAnswered reports whether all samples up to sequence seq were folded before, by the present
-// owner of the partition or an earlier one, and their states were published to queries.
-func (s *partitionState) wasAnswered(seq uint64) bool { return seq <= s.folded() }
+// publish passes a state to the function put of [Engine.FollowStates], unless the state is older
+// than the vehicle's current answer. An answer from the future, which comes from a wrong clock, is
+// replaced by any state. The result replaced is true if a newer state has replaced an answer. The
+// caller has locked putMu, for reading or writing.
+func (e *Engine) publish(id vehicle.ID, s *vehicle.State) (replaced bool) {
+	if e.put == nil {
+		return false
+	}
+	var was vehicle.UnixMilli // time of the current answer; 0 if there is none
+	if e.config.Answers != nil {
+		driving, throttle := e.config.Answers.Get(id)
+		was = max(driving.Time, throttle.Time)
+	}
+	if s.Time < was && was <= vehicle.At(e.now().Add(vehicle.MaxAhead)) {
+		return false
+	}
+	e.put(id, s)
+	return was != 0 && was < s.Time
+}
 
 // folded returns the sequence up to which all samples are folded into states, whether or not these
 // states are stored.
@@ -79,8 +86,12 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle
 	}
 	e.putMu.Unlock()
 	e.followOnce.Do(func() { close(e.following) })
-	if e.config.Answers != nil && !e.awaitFolded(ctx) {
-		return nil
+	for _, s := range e.partitions {
+		for e.config.Answers != nil && s.folded() < s.atOpen {
+			if periodic.Pause(ctx, foldedPoll) != nil {
+				return nil
+			}
+		}
 	}
 	caughtUp()
 	<-ctx.Done()
@@ -91,7 +102,7 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle
 // damaged state and returns an error; the engine then fails.
 func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, *vehicle.State)) error {
 	from, to := span(letters[codec.States])
-	return e.own().scan(ctx, from, to, func(r store.Record) error {
+	return e.own().iterate(ctx, from, to, e.own().records(func(r store.Record) error {
 		id, ok := codec.VehicleOfState(r.Subject)
 		if !ok || codec.IsMarker(r.Body) || e.forgotten.Has(id) {
 			return nil
@@ -102,24 +113,11 @@ func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, *vehicle.State
 		}
 		put(id, &s)
 		return nil
-	})
+	}))
 }
 
-// foldedPoll is the interval at which awaitFolded checks whether the telemetry is folded.
+// foldedPoll is the interval at which FollowStates checks whether the telemetry is folded.
 const foldedPoll = 5 * time.Millisecond
-
-// awaitFolded waits until all telemetry that was stored when the engine was opened is folded into
-// states. It returns false if the context ends first.
-func (e *Engine) awaitFolded(ctx context.Context) bool {
-	for _, s := range e.partitions {
-		for s.folded() < s.atOpen {
-			if periodic.Pause(ctx, foldedPoll) != nil {
-				return false
-			}
-		}
-	}
-	return true
-}
 
 // AwaitState implements [store.Engine]: it waits for a stored state to reach queries. It returns at
 // once, because [Engine.Store] returns only after the function put of [Engine.FollowStates] has
@@ -142,7 +140,7 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 			upper = append(from, byte((n+1)*256/loaders))
 		}
 		loading.Go(func() {
-			errs[n] = e.own().iterate(ctx, lower, upper, func(_, value []byte) error {
+			errs[n] = e.own().iterate(ctx, lower, upper, func(value []byte) error {
 				id, driving, throttle, err := decodeAnswers(value)
 				if err != nil {
 					return e.readError(err)
@@ -158,71 +156,31 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 	return errors.Join(errs[:]...)
 }
 
-// putRecord publishes a record of STATES that [Engine.Store] has stored, such as a restored state:
-// it passes the state to the function put of [Engine.FollowStates]. However, the vehicle's current
-// answer may come from a folded state that is newer than the restored state and not stored yet. In
-// that case, putRecord leaves the answer unchanged and adds the vehicle to the set unmerged. The
-// vehicle's next committed state then becomes the answer (see putMerged).
+// putRecord publishes a record of STATES that [Engine.Store] has stored, such as a restored state.
+// If the restored state is older than the vehicle's answer, which comes from a folded state that is
+// not stored yet, the answer stays; the owner of the partition stores that state. If the restored
+// state is newer, the owner may have an older state in memory, for example because the vehicle
+// sends a backlog. It must neither store nor publish that state, so it must take the partition
+// again.
 func (e *Engine) putRecord(r store.Record) {
 	id, ok := codec.VehicleOfState(r.Subject)
 	if !ok {
 		return
 	}
-	p := e.partitions[codec.PartitionOf(id, len(e.partitions))]
-	var s vehicle.State
-	if !codec.IsMarker(r.Body) {
-		var err error
-		if s, err = codec.DecodeState(r.Body); err != nil {
-			e.fail(err)
-			return
-		}
-	}
-	if p.taken != nil && s.Time != 0 {
-		p.restored.CompareAndSwap(0, r.Seq)
-	}
 	e.putMu.Lock()
 	defer e.putMu.Unlock()
-	if e.put == nil {
-		return
-	}
-	delete(p.unmerged, id)
 	if codec.IsMarker(r.Body) || e.forgotten.Has(id) {
-		e.put(id, &vehicle.State{})
+		if e.put != nil {
+			e.put(id, &vehicle.State{})
+		}
 		return
 	}
-	if !e.putUnlessOlder(id, &s) {
-		p.unmerged[id] = struct{}{}
-	}
-}
-
-// putUnlessOlder publishes a state, unless the state is older than the vehicle's current answer,
-// and reports whether it did. The caller has locked putMu, for reading or writing.
-func (e *Engine) putUnlessOlder(id vehicle.ID, s *vehicle.State) bool {
-	if e.config.Answers != nil {
-		driving, throttle := e.config.Answers.Get(id)
-		if s.Time < driving.Time || s.Time < throttle.Time {
-			return false
-		}
-	}
-	e.put(id, s)
-	return true
-}
-
-// putMerged receives states that were just committed. It publishes those of the vehicles in the set
-// unmerged, unless a vehicle's current answer is newer, and removes these vehicles from unmerged. A
-// vehicle is in unmerged if its answer was newer than a restored state (see [Engine.putRecord]).
-// Answer has not published these states, because their samples were already folded and answered
-// before the restore.
-func (s *partitionState) putMerged(states map[vehicle.ID]*vehicle.State) {
-	if len(s.unmerged) == 0 {
+	s, err := codec.DecodeState(r.Body)
+	if err != nil {
+		e.fail(err)
 		return
 	}
-	s.e.putMu.Lock()
-	defer s.e.putMu.Unlock()
-	for id, state := range states {
-		if _, ok := s.unmerged[id]; ok {
-			delete(s.unmerged, id)
-			s.e.putUnlessOlder(id, state)
-		}
+	if e.publish(id, &s) {
+		e.partitions[codec.PartitionOf(id, len(e.partitions))].lose(store.ErrRecalled)
 	}
 }

@@ -91,14 +91,12 @@ type Engine struct {
 	stop         context.CancelFunc // ends the background goroutines
 	running      sync.WaitGroup
 	readers      atomic.Int64 // how many goroutines read the database
-	// tablesFailing is set while Pebble cannot write the records in memory to tables. tableErrors
-	// is the channel from which openDB receives the first such error.
+	// tablesFailing is set while Pebble cannot write the records in memory to tables.
 	tablesFailing atomic.Bool
-	tableErrors   chan error
-	unsynced      atomic.Bool       // something was acknowledged that is not synced yet
-	viewDamaged   atomic.Bool       // viewError has logged damage
-	skipMu        sync.Mutex        // guards skipped
-	skipped       []pebble.KeyRange // telemetry that firstGroup found unreadable; finding its end takes seconds
+	opened        atomic.Bool // Pebble has opened the database
+	tablesBackOff atomic.Bool // see haltingFS
+	unsynced      atomic.Bool // something was acknowledged that is not synced yet
+	viewDamaged   atomic.Bool // viewError has logged damage
 	*engine.Failure
 }
 
@@ -112,7 +110,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	e := &Engine{
 		config: c, log: c.Log, now: c.Now,
 		queue:   engine.NewQueue(waitingBytes, math.MaxInt, commitBytes),
-		Failure: engine.NewFailure(), tableErrors: make(chan error, 1), following: make(chan struct{}),
+		Failure: engine.NewFailure(), following: make(chan struct{}),
 	}
 	e.writesFailed, e.failWrites = context.WithCancelCause(context.Background())
 	e.cut, e.cutOff = context.WithCancel(context.Background())
@@ -153,9 +151,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	e.metrics = newMetrics(c.Registry, e)
 	var background context.Context
 	background, e.stop = context.WithCancel(context.Background())
-	for _, s := range e.streams {
-		e.running.Go(func() { s.run(background) })
-	}
 	if err = store.LoadForgotten(ctx, e.own(), &e.forgotten); err != nil {
 		return nil, e.blame(err)
 	}
@@ -182,47 +177,34 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 // for example because it was killed. At the first start it returns false.
 func (e *Engine) Unclean() bool { return e.unclean }
 
-// openDB opens the Pebble database. Pebble runs on a separate goroutine, because a fatal error of
-// Pebble blocks the calling goroutine forever, and Open must still return.
+// openDB opens the Pebble database.
 func (e *Engine) openDB() error {
-	type result struct {
-		db  *pebble.DB
-		err error
+	var db *pebble.DB
+	open := func() (err error) {
+		db, err = pebble.Open(e.dir.name(storeDir), e.options())
+		return err
 	}
-	opened := make(chan result, 1)
-	go func() {
-		var r result
-		defer func() {
-			if p := recover(); p != nil {
-				r.err = fmt.Errorf("%v", p)
-			}
-			opened <- r
-		}()
-		r.db, r.err = pebble.Open(e.dir.name(storeDir), e.options())
-		if r.err == nil && !e.dir.Ready {
+	err := e.unblocked(context.Background(), func() error {
+		err := open()
+		if err == nil && !e.dir.Ready {
 			// Pebble creates the first log of a store before it knows the file format, so the
 			// chunks of this log do not say how much was synced. The chunks of the next log say it.
-			if r.err = r.db.Close(); r.err == nil {
-				r.db, r.err = pebble.Open(e.dir.name(storeDir), e.options())
+			if err = db.Close(); err == nil {
+				err = open()
 			}
 		}
-	}()
-	select {
-	case r := <-opened:
-		e.db = r.db
-		return e.openError(r.err)
-	case <-e.writesFailed.Done():
-		return e.openError(context.Cause(e.writesFailed))
-	case err := <-e.tableErrors: // Pebble would retry forever
-		return e.openError(err)
+		e.opened.Store(err == nil)
+		return err
+	})
+	if err == nil {
+		e.db = db
+		return nil
 	}
+	return e.openError(cmp.Or(context.Cause(e.writesFailed), err))
 }
 
 // openError returns the one-line error for a store that cannot be opened.
 func (e *Engine) openError(err error) error {
-	if err == nil {
-		return nil
-	}
 	disk := e.dir.probe()
 	switch {
 	case disk != nil:
@@ -244,7 +226,9 @@ func (e *Engine) openError(err error) error {
 // half a second under load, because one memtable of 4 MB and twelve tables on the first level are
 // too few.
 func (e *Engine) options() *pebble.Options {
-	fs := &haltingFS{FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, note: &e.note, cut: e.cut}
+	fs := &haltingFS{
+		FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, note: &e.note, backOff: &e.tablesBackOff, cut: e.cut,
+	}
 	o := &pebble.Options{
 		FS:                          fs,
 		Logger:                      logger{e},
@@ -321,9 +305,9 @@ func (e *Engine) backgroundError(err error) {
 		return
 	}
 	e.tablesFailing.Store(true)
-	select {
-	case e.tableErrors <- err:
-	default:
+	e.tablesBackOff.Store(true)
+	if !e.opened.Load() { // Pebble would retry forever, and Open would not return
+		e.failWrites(err)
 	}
 	e.trouble.Log(e.log, "cannot write the tables of the store; will retry", "error", access.OneLine(err))
 }
@@ -376,6 +360,22 @@ func (e *Engine) safely(write func() error) (err error) {
 		return errWritesFailed
 	}
 	return nil
+}
+
+// unblocked calls do, a function that writes to the database, on a separate goroutine, and returns
+// its error as safely does. After a fatal error of Pebble, which may block that goroutine forever,
+// it returns errWritesFailed at once. If ctx ends first, it returns the error of ctx.
+func (e *Engine) unblocked(ctx context.Context, do func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- e.safely(do) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.writesFailed.Done():
+		return errWritesFailed
+	}
 }
 
 // commit stores a batch whose data is acknowledged afterwards. If SyncInterval is 0, it waits until
@@ -458,36 +458,31 @@ func (e *Engine) flush() error {
 	return nil
 }
 
-// awaitRunning waits until the background goroutines have ended, and then returns true. If Pebble
-// meets a fatal error or has met one, awaitRunning returns false at once, because Pebble may have
-// blocked one of these goroutines forever.
+// awaitRunning waits until the background goroutines and the changes of streams have ended, and then
+// returns true. After Cut, no further change of a stream begins. If Pebble meets a fatal error or
+// has met one, awaitRunning returns false at once.
 func (e *Engine) awaitRunning() bool {
-	ended := make(chan struct{})
-	go func() {
+	return nil == e.unblocked(context.Background(), func() error {
 		e.running.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-e.writesFailed.Done():
-	}
-	return e.writesFailed.Err() == nil
+		for _, s := range e.streams {
+			s.turn <- struct{}{}
+			<-s.turn
+		}
+		return nil
+	})
 }
 
 // closeDB calls end, a function that closes the database, and returns its error. After a fatal
 // error of Pebble or after closeWithin, closeDB returns an error without waiting for end, because
 // end may then never return.
 func (e *Engine) closeDB(end func() error) error {
-	closed := make(chan error, 1)
-	go func() { closed <- e.safely(end) }()
-	select {
-	case err := <-closed:
-		return err
-	case <-e.writesFailed.Done():
-		return errWritesFailed
-	case <-time.After(closeWithin): // Pebble may retry a table forever
-		return errors.New("the store did not close in time: the next start reads its log again")
+	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+	defer cancel()
+	err := e.unblocked(ctx, end)
+	if errors.Is(err, context.DeadlineExceeded) { // Pebble may retry a table forever
+		err = errors.New("the store did not close in time: the next start reads its log again")
 	}
+	return err
 }
 
 // abandon stops the goroutines of a failed Open, and closes its database and directory.

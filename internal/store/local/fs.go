@@ -58,28 +58,12 @@ type haltingFS struct {
 	failWrites func(error)
 	dir        *dataDir
 	note       *wal.Note
-	cut        context.Context // ends when Cut is called, and then ends the pauses
-
-	refused atomic.Int64 // when writing a table last failed, Unix ns
+	backOff    *atomic.Bool    // the next table is created after a pause
+	cut        context.Context // ends when Cut is called, and then ends the pause
 }
 
 // tableBackoff is the pause after an error of writing a table. Pebble itself retries at once.
 const tableBackoff = time.Second
-
-// awaitBackoff waits until the time tableBackoff has passed since the latest error of writing a
-// table, or until Cut is called.
-func (fs *haltingFS) awaitBackoff() {
-	_ = periodic.Pause(fs.cut, tableBackoff-time.Since(time.Unix(0, fs.refused.Load()))) // the engine closes
-}
-
-// noteResult returns err, the result of writing a table. If err is not nil, noteResult stores the
-// present time for awaitBackoff.
-func (fs *haltingFS) noteResult(err error) error {
-	if err != nil {
-		fs.refused.Store(time.Now().UnixNano())
-	}
-	return err
-}
 
 // logFiles is the category that Pebble gives to the files of its write-ahead log.
 const logFiles vfs.DiskWriteCategory = "pebble-wal"
@@ -94,17 +78,12 @@ func (fs *haltingFS) halt(err error) {
 	}
 }
 
-// Create implements [vfs.FS]: it wraps tables, manifests and files of the write-ahead log, so that
-// their errors are handled.
+// Create implements [vfs.FS]: it wraps manifests and files of the write-ahead log.
 func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	table := strings.HasSuffix(name, ".sst")
-	if table {
-		fs.awaitBackoff()
+	if strings.HasSuffix(name, ".sst") && fs.backOff.Swap(false) {
+		_ = periodic.Pause(fs.cut, tableBackoff) // the engine closes
 	}
 	f, err := fs.FS.Create(name, category)
-	if table {
-		return tableFile{f, fs}, fs.noteResult(err)
-	}
 	if base := fs.PathBase(name); err == nil && strings.HasPrefix(base, "MANIFEST-") {
 		return &manifestFile{File: f, dir: fs.dir, is: manifest{Name: base}}, nil
 	}
@@ -148,21 +127,6 @@ func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 
 // Unwrap implements [vfs.FS]: it returns the wrapped file system.
 func (fs *haltingFS) Unwrap() vfs.FS { return fs.FS }
-
-// tableFile is a table that is open for writing.
-type tableFile struct {
-	vfs.File
-	fs *haltingFS
-}
-
-// Write implements [vfs.File].
-func (f tableFile) Write(b []byte) (int, error) {
-	n, err := f.File.Write(b)
-	return n, f.fs.noteResult(err)
-}
-
-// Sync implements [vfs.File].
-func (f tableFile) Sync() error { return f.fs.noteResult(f.File.Sync()) }
 
 // haltingFile is an open file of the write-ahead log, or an open directory. After an error of a
 // write or a sync, it stops all writes and blocks the calling goroutine forever (see haltingFS).

@@ -202,6 +202,12 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 	e, answers := openWithAnswers(t)
 	p := take(ctx, t, e, 0)
 	var state vehicle.State
+	answer := func(samples ...vehicle.Sample) {
+		for _, x := range samples {
+			state = vehicle.Observe(state, x)
+		}
+		p.Answer("v", &state)
+	}
 	fold := func(ms int64) (seq uint64) {
 		t.Helper()
 		put(ctx, t, e, sample("v", ms, 50))
@@ -209,18 +215,23 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 		if err != nil || len(samples) != 1 {
 			t.Fatalf("Next: got %v, %v, want one sample", samples, err)
 		}
-		state = vehicle.Observe(state, samples[0])
-		p.Answer("v", &state)
+		answer(samples...)
 		return seq
 	}
 	fold(5000)
+	put(ctx, t, e, sample("v", 6000, 50))
+	seq, late, err := p.Next(ctx)
+	testkit.NoError(t, err)
 	restoreState(ctx, t, e, 10_000)
-	seq := fold(6000)
+	answer(late...)
 	if got := answers.get("v").Time; got != 10_000 {
 		t.Errorf("time of the answer after a late sample: got %d, want 10000", got)
 	}
 	if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}); !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("Commit of a state that is older than the restored one: got %v, want ErrRecalled", err)
+	}
+	if _, _, err := p.Next(ctx); !errors.Is(err, store.ErrRecalled) {
+		t.Errorf("Next after the restore: got %v, want ErrRecalled", err)
 	}
 
 	// The next owner reads the restored state.

@@ -39,9 +39,8 @@ type partitionState struct {
 	arrived  chan struct{}
 	answered uint64 // everything up to this sequence is folded and is an answer
 
-	// ownership guards taken and owner. Only one goroutine changes these two fields: the goroutine
-	// that makes all changes of STATES and also stores the folded states. So no state is being
-	// stored while the owner changes.
+	// ownership guards taken and owner. They change only in changes of STATES, which also store the
+	// folded states. So no state is being stored while the owner changes.
 	ownership sync.RWMutex
 	taken     *Partition // the result of the last Take; nil if there was none
 	owner     string     // "" if released
@@ -49,17 +48,6 @@ type partitionState struct {
 	settle chan struct{}            // holds a value while a caller waits for folded states to be stored
 	asked  chan *store.StateRequest // holds requests for states in the owner's memory
 	cursor atomic.Uint64            // everything up to this sequence is folded and stored
-
-	// unmerged holds the vehicles whose stored state comes from a restore and is older than the
-	// vehicle's answer (see putRecord). Only the goroutine that makes all changes of STATES uses
-	// it.
-	unmerged map[vehicle.ID]struct{}
-
-	// restored is the sequence in STATES of the first state that a restore has stored after the last
-	// Take, or 0. The owner may have an older state of the same vehicle in memory, for example
-	// because the vehicle sends a backlog. The owner must neither store nor publish this older
-	// state, but must take the partition again.
-	restored atomic.Uint64
 }
 
 // loadPartitions reads the last sequence of each partition's telemetry, and its cursor.
@@ -67,8 +55,7 @@ func (e *Engine) loadPartitions() error {
 	for n := range e.dir.Partitions {
 		p := &partitionState{
 			e: e, number: n, arrived: make(chan struct{}), settle: make(chan struct{}, 1),
-			asked:    make(chan *store.StateRequest),
-			unmerged: make(map[vehicle.ID]struct{}),
+			asked: make(chan *store.StateRequest),
 		}
 		cursor, err := e.number(cursorKey(n), "a cursor")
 		if err != nil {
@@ -119,8 +106,8 @@ type Partition struct {
 
 	closed atomic.Bool
 
-	// owned ends, under s.ownership, when the owner may not fold the partition any more. The cause
-	// is [store.ErrFenced] or [store.ErrRecalled].
+	// owned ends when the owner may not fold the partition any more. The cause is [store.ErrFenced]
+	// or [store.ErrRecalled].
 	owned context.Context
 	lose  context.CancelCauseFunc
 }
@@ -143,8 +130,7 @@ func (e *Engine) Take(
 		if !free(s.owner) {
 			return store.ErrHeld
 		}
-		s.fence()
-		s.restored.Store(0)
+		s.lose(store.ErrFenced)
 		t.next, s.taken, s.owner = s.cursor.Load()+1, t, owner
 		s.resetQueue(true)
 		return nil
@@ -155,8 +141,8 @@ func (e *Engine) Take(
 	return t, nil
 }
 
-// changeOwner locks ownership and calls the function change, on the goroutine that makes all
-// changes of STATES. The fields taken and owner may be changed only in such a call.
+// changeOwner locks ownership and calls the function change, as a change of STATES. The fields taken
+// and owner may be changed only in such a call.
 func (s *partitionState) changeOwner(ctx context.Context, change func() error) error {
 	return s.e.streams[codec.States].do(ctx, func() error {
 		s.ownership.Lock()
@@ -165,11 +151,12 @@ func (s *partitionState) changeOwner(ctx context.Context, change func() error) e
 	})
 }
 
-// fence makes further calls of the partition's present owner fail with [store.ErrFenced]. The
-// caller has locked ownership.
-func (s *partitionState) fence() {
+// lose makes further calls of the partition's present owner fail with the given cause,
+// [store.ErrFenced] or [store.ErrRecalled]. If nobody has taken the partition, lose does nothing. It
+// is called in changes of STATES only.
+func (s *partitionState) lose(cause error) {
 	if s.taken != nil {
-		s.taken.lose(store.ErrFenced)
+		s.taken.lose(cause)
 	}
 }
 
@@ -183,14 +170,6 @@ func (s *partitionState) resetQueue(on bool) {
 
 // check returns the reason why t may not fold the partition any more, or nil.
 func (t *Partition) check() error {
-	t.s.ownership.RLock()
-	defer t.s.ownership.RUnlock()
-	return t.lost()
-}
-
-// lost returns the reason why t may not fold the partition any more, or nil, as check does. The
-// caller has locked ownership.
-func (t *Partition) lost() error {
 	if cause := context.Cause(t.owned); cause != nil {
 		return fmt.Errorf("partition %d: %w", t.s.number, cause)
 	}
@@ -203,7 +182,7 @@ func (e *Engine) Release(ctx context.Context, n int, owner string) error {
 	return s.changeOwner(ctx, func() error {
 		if s.owner == owner {
 			s.owner = ""
-			s.fence()
+			s.lose(store.ErrFenced)
 		}
 		return nil
 	})
@@ -229,83 +208,53 @@ func (e *Engine) Folding() map[int]bool {
 func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 	s := e.partitions[n]
 	return s.changeOwner(ctx, func() error {
-		s.recall()
+		s.lose(store.ErrRecalled)
 		return nil
 	})
-}
-
-// recall makes further calls of the partition's present owner fail with [store.ErrRecalled]. The
-// owner then takes the partition again, and so reads the states that a forget or a restore has
-// changed. If nobody has taken the partition, recall does nothing. The caller has locked ownership.
-func (s *partitionState) recall() {
-	if s.taken != nil {
-		s.taken.lose(store.ErrRecalled)
-	}
 }
 
 const (
 	// loaders is the maximum number of goroutines that share the reading of states.
 	loaders = 4
-	// leastLoad is the number of states up to which Load uses a single goroutine.
+	// leastLoad is the number of states from which Load uses more than one goroutine.
 	leastLoad = 64
 )
 
-// Load implements [store.Partition]: for each vehicle that has a stored state, it calls put with
-// the vehicle's index in ids and the state. The calls of put are concurrent.
+// Load implements [store.Partition]. The calls of put are concurrent.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
 	}
-	each := max(leastLoad, (len(ids)+loaders-1)/loaders)
+	readers := min(loaders, 1+len(ids)/leastLoad)
 	var loading sync.WaitGroup
-	var errs [loaders]error
-	for n, first := 0, 0; first < len(ids); n, first = n+1, first+each {
-		loading.Go(func() { errs[n] = t.load(ctx, ids, first, min(first+each, len(ids)), put) })
+	errs := make([]error, readers)
+	for n := range readers {
+		loading.Go(func() {
+			for i := n; i < len(ids) && errs[n] == nil; i += readers {
+				errs[n] = t.load(ctx, ids[i], func(s vehicle.State) { put(i, s) })
+			}
+		})
 	}
 	loading.Wait()
-	return errors.Join(errs[:]...)
+	return errors.Join(errs...)
 }
 
-// load reads the states of ids[first:end].
-func (t *Partition) load(
-	ctx context.Context, ids []vehicle.ID, first, end int, put func(i int, s vehicle.State),
-) error {
-	for i, id := range ids[first:end] {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		s, seq, err := t.s.storedState(id)
-		if err != nil {
-			return err
-		}
-		if seq != 0 {
-			put(first+i, s)
-		}
+// load calls put with the stored state of a vehicle, if it has one.
+func (t *Partition) load(ctx context.Context, id vehicle.ID, put func(vehicle.State)) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return nil
-}
-
-// storedState returns the stored state of a vehicle, and the sequence of its record in STATES. If
-// there is none, seq is 0.
-func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, seq uint64, err error) {
-	r, err := s.e.own().last(s.e.keyOf(letters[codec.States], codec.StateSubject(s.number, id)))
+	e := t.s.e
+	r, err := e.own().last(e.keyOf(letters[codec.States], codec.StateSubject(t.s.number, id)))
 	if err != nil || r.Seq == 0 || codec.IsMarker(r.Body) {
-		return is, 0, err
+		return err
 	}
-	is, err = codec.DecodeState(r.Body)
-	return is, r.Seq, s.e.readError(err)
-}
-
-// restoredNewer reports whether a restore has stored a newer state of a vehicle than state, which
-// the owner has in memory. A state that was stored before the restore is no reason to take the
-// partition again, even if it is newer: the owner replaces a state from the future by an older one.
-func (s *partitionState) restoredNewer(id vehicle.ID, state *vehicle.State) (bool, error) {
-	first := s.restored.Load()
-	if first == 0 {
-		return false, nil
+	s, err := codec.DecodeState(r.Body)
+	if err != nil {
+		return e.readError(err)
 	}
-	stored, seq, err := s.storedState(id)
-	return seq >= first && state.Time < stored.Time, err
+	put(s)
+	return nil
 }
 
 // Next implements [store.Partition]: it waits for the next group of samples that is not folded yet.
@@ -442,23 +391,12 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		if err := t.check(); err != nil {
 			return err
 		}
-		for id, state := range states {
-			if newer, err := t.s.restoredNewer(id, state); err != nil {
-				return err
-			} else if newer {
-				t.s.ownership.Lock()
-				t.s.recall()
-				t.s.ownership.Unlock()
-				return t.check()
-			}
-		}
 		if err := s.commit(b, last, func(b *pebble.Batch) error { return b.Commit(pebble.NoSync) }); err != nil {
 			return err
 		}
 		if seq != 0 {
 			t.s.cursor.Store(seq)
 		}
-		t.s.putMerged(states)
 		return nil
 	})
 	if err != nil {
@@ -525,8 +463,7 @@ const stateWithin = 5 * time.Second
 // Unstored implements [store.Engine]: it asks the owner of the vehicle's partition for the state in
 // the owner's memory. It does not ask if the cursor says that all folded states are stored, or if
 // nobody folds the partition. The second result is false if Unstored did not ask, if the owner did
-// not reply within stateWithin, if it has no state of the vehicle, or if a restore has stored a
-// newer one.
+// not reply within stateWithin, or if it has no state of the vehicle.
 func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bool) {
 	n := codec.PartitionOf(id, len(e.partitions))
 	s := e.partitions[n]
@@ -551,8 +488,7 @@ func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 	}
 	select {
 	case x, ok := <-reply:
-		newer, err := s.restoredNewer(id, &x)
-		return x, ok && x.Time != 0 && !newer && err == nil
+		return x, ok && x.Time != 0
 	case <-ctx.Done():
 		return vehicle.State{}, false
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -57,15 +56,6 @@ func (it iterator) Close() error {
 	return it.Iterator.Close()
 }
 
-// record decodes the record at which the iterator is. The record is valid until the iterator moves.
-func (it iterator) record() (r store.Record, err error) {
-	value, err := it.ValueAndErr()
-	if err == nil {
-		r, err = decodeRecord(value)
-	}
-	return r, it.r.explain(err)
-}
-
 // iterator returns an iterator over a range of keys, as of a single moment.
 func (r reader) iterator(from, to []byte) (it iterator, err error) {
 	if err := r.enter(); err != nil {
@@ -82,9 +72,9 @@ func (r reader) iterator(from, to []byte) (it iterator, err error) {
 // open is like the method iterator, but has the type of a [damage.NewIterator].
 func (r reader) open(from, to []byte) (damage.Iterator, error) { return r.iterator(from, to) }
 
-// iterate calls do with every key and value in a range of keys, as of a single moment. It ends
-// early as the method each does.
-func (r reader) iterate(ctx context.Context, from, to []byte, do func(key, value []byte) error) error {
+// iterate calls do with every value in a range of keys, as of a single moment. It ends early as the
+// method each does.
+func (r reader) iterate(ctx context.Context, from, to []byte, do func(value []byte) error) error {
 	it, err := r.iterator(from, to)
 	if err != nil {
 		return err
@@ -93,9 +83,9 @@ func (r reader) iterate(ctx context.Context, from, to []byte, do func(key, value
 	return it.each(ctx, do)
 }
 
-// each calls do with every key and value of the iterator. It ends early, and returns an error, if
-// do returns an error, a read fails, ctx ends, or Cut is called.
-func (it iterator) each(ctx context.Context, do func(key, value []byte) error) error {
+// each calls do with every value of the iterator. It ends early, and returns an error, if do
+// returns an error, a read fails, ctx ends, or Cut is called.
+func (it iterator) each(ctx context.Context, do func(value []byte) error) error {
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := cmp.Or(ctx.Err(), it.r.cut.Err()); err != nil {
 			return err
@@ -104,23 +94,22 @@ func (it iterator) each(ctx context.Context, do func(key, value []byte) error) e
 		if err != nil {
 			return it.r.explain(err)
 		}
-		if err := do(it.Key(), value); err != nil {
+		if err := do(value); err != nil {
 			return err
 		}
 	}
 	return it.r.explain(it.Error())
 }
 
-// scan calls do with every record in a range of keys, as of a single moment. A record that cannot
-// be decoded ends it with an error, and so do the reasons that end the method each.
-func (r reader) scan(ctx context.Context, from, to []byte, do func(store.Record) error) error {
-	return r.iterate(ctx, from, to, func(_, value []byte) error {
+// records returns a function that decodes a stored record and passes it to do.
+func (r reader) records(do func(store.Record) error) func(value []byte) error {
+	return func(value []byte) error {
 		record, err := decodeRecord(value)
 		if err != nil {
 			return r.explain(err)
 		}
 		return do(record)
-	})
+	}
 }
 
 // Scan implements [store.Records]: it calls do with each record of a stream that matches one of the
@@ -136,46 +125,29 @@ func (r reader) Scan(ctx context.Context, name string, patterns []string, do fun
 	})
 }
 
-// inOrder calls do with every record of a stream, as of a single moment. The order is that in which
-// the records were stored, so that the records that list the vehicles of a large grant come before
-// the token or source that refers to them. Only the records of STATES and ROADS come in any order,
-// because they do not refer to each other.
+// inOrder calls do with every record of a stream, as of a single moment. The set records, which list
+// the vehicles of large grants, come before the tokens and sources that refer to them. The records
+// of AUDIT come in the order in which they were stored, all others in no particular order.
 func (r reader) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
 	from, to := span(letters[name])
-	if name == codec.States || name == codec.Roads {
-		return r.scan(ctx, from, to, do)
+	if name != codec.Tokens && name != codec.Sources {
+		return r.iterate(ctx, from, to, r.records(do))
 	}
-	type place struct {
-		seq uint64
-		key []byte
-	}
-	var places []place
+	// Use the same iterator for both passes. A snapshot would also show one moment, but would keep
+	// erased records in the files.
 	it, err := r.iterator(from, to)
 	if err != nil {
 		return err
 	}
 	defer it.Close()
-	err = it.each(ctx, func(key, value []byte) error {
-		seq, _ := binary.Uvarint(value)
-		places = append(places, place{seq, bytes.Clone(key)})
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
-	// Use the same iterator for both passes. A snapshot would also show one moment, but would keep
-	// erased records in the files.
-	for _, p := range places {
-		if err := cmp.Or(ctx.Err(), r.cut.Err()); err != nil {
-			return err
-		}
-		it.SeekGE(p.key)
-		record, err := it.record()
+	for _, sets := range []bool{true, false} {
+		err := it.each(ctx, r.records(func(record store.Record) error {
+			if codec.IsSet(record.Subject) != sets {
+				return nil
+			}
+			return do(record)
+		}))
 		if err != nil {
-			return err
-		}
-		if err := do(record); err != nil {
 			return err
 		}
 	}

@@ -16,56 +16,38 @@ import (
 	"carstate/internal/store/local/damage"
 )
 
-// stream is one stream of records. All changes of the stream run on one goroutine, for two reasons.
-// A record cannot change between the check of its sequence and the write that depends on the check.
-// And feeds receive records in the order in which they are stored.
+// stream is one stream of records. Its changes run one after the other, for two reasons. A record
+// cannot change between the check of its sequence and the write that depends on the check. And feeds
+// receive records in the order in which they are stored.
 type stream struct {
 	e      *Engine
 	name   string
 	letter byte
-	jobs   chan job
-	last   atomic.Uint64 // greatest stored sequence; written by run
+	turn   chan struct{} // holds a value while a change runs
+	last   atomic.Uint64 // greatest stored sequence; written by changes
 	given  atomic.Uint64 // greatest sequence that was assigned to a write
-	feeds  []*feed       // owned by run
+	feeds  []*feed       // used by changes only
 }
 
-// job is a change of a stream, which runs on the stream's goroutine.
-type job struct {
-	do   func() error
-	done chan error
-}
-
-func (s *stream) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case j := <-s.jobs:
-			j.done <- s.e.safely(j.do)
-		}
-	}
-}
-
-// do runs f on the stream's goroutine and returns the error of f. If do returns an error of the
+// do runs f, a change of the stream, and returns the error of f. If do returns an error of the
 // context, it is unknown whether f has run. After a fatal error of Pebble, do returns
-// errWritesFailed; after Cut, it returns errClosed without running f.
+// errWritesFailed, and f may block forever on its goroutine; after Cut, do returns errClosed without
+// running f.
 func (s *stream) do(ctx context.Context, f func() error) error {
-	j := job{f, make(chan error, 1)}
 	select {
-	case s.jobs <- j:
+	case s.turn <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.e.halted.Done():
 		return context.Cause(s.e.halted)
 	}
-	select {
-	case err := <-j.done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.e.writesFailed.Done():
-		return errWritesFailed
-	}
+	return s.e.unblocked(ctx, func() error {
+		defer func() { <-s.turn }()
+		if s.e.cut.Err() != nil {
+			return errClosed
+		}
+		return f()
+	})
 }
 
 // Last implements [store.Records]: it returns the current record of a subject.
@@ -143,7 +125,7 @@ func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, se
 func (s *stream) reserve(n int) (last uint64) { return s.given.Add(uint64(n)) }
 
 // commit stores a batch of records with the function write. The parameter last is the sequence of
-// the last record. commit runs on the stream's goroutine.
+// the last record. It is called in changes of the stream only.
 func (s *stream) commit(b *pebble.Batch, last uint64, write func(*pebble.Batch) error) error {
 	last = max(last, s.last.Load())
 	if err := b.Set(endKey(s.letter), binary.BigEndian.AppendUint64(nil, last), nil); err != nil {
@@ -170,7 +152,10 @@ func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 			s.e.putRecord(r)
 		}
 		for _, f := range s.feeds {
-			f.take(r)
+			if err := f.apply(r); err != nil {
+				s.e.fail(fmt.Errorf("%s: record %d: %w", s.name, r.Seq, err))
+			}
+			f.Advance(r.Seq)
 		}
 	}
 }
@@ -256,11 +241,14 @@ func (e *Engine) Before(
 		if len(records) == limit {
 			return records, sequenceOf(it.Key()) + 1, nil
 		}
-		r, err := it.record()
-		if err != nil {
-			return nil, 0, err
+		value, err := it.ValueAndErr()
+		var r store.Record
+		if err == nil {
+			r, err = decodeRecord(bytes.Clone(value))
 		}
-		r.Body, r.Sealed = bytes.Clone(r.Body), bytes.Clone(r.Sealed)
+		if err != nil {
+			return nil, 0, it.r.explain(err)
+		}
 		records = append(records, r)
 	}
 	return records, 0, it.r.explain(it.Error())
@@ -310,7 +298,7 @@ func (e *Engine) End(_ context.Context, name string) (store.End, error) {
 func (e *Engine) loadEnds() error {
 	e.streams = make(map[string]*stream)
 	for name, letter := range letters {
-		s := &stream{e: e, name: name, letter: letter, jobs: make(chan job)}
+		s := &stream{e: e, name: name, letter: letter, turn: make(chan struct{}, 1)}
 		last, err := e.number(endKey(letter), "the last sequence of "+name)
 		if err != nil {
 			return err
@@ -385,13 +373,4 @@ func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	caughtUp()
 	<-ctx.Done()
 	return nil
-}
-
-// take passes a new record to apply. If apply returns an error, the engine fails. It runs on the
-// stream's goroutine.
-func (f *feed) take(r store.Record) {
-	if err := f.apply(r); err != nil {
-		f.s.e.fail(fmt.Errorf("%s: record %d: %w", f.s.name, r.Seq, err))
-	}
-	f.Advance(r.Seq)
 }

@@ -10,6 +10,7 @@ import (
 
 	"carstate/internal/periodic"
 	"carstate/internal/store"
+	"carstate/internal/store/codec"
 	"carstate/internal/store/local/wal"
 )
 
@@ -50,8 +51,8 @@ func (e *Engine) measureBacklog() {
 			continue
 		}
 		if folded < last {
-			// If seq is 0, no group after the sequence folded is left. If there is an error, the
-			// engine has failed.
+			// If seq is 0, no group after the sequence folded is left. If there is damage, the owner
+			// of the partition finds it, and the engine then fails.
 			if seq, stored, err := e.firstGroup(n, folded+1); err == nil && seq != 0 {
 				oldest = max(oldest, now.Sub(stored))
 			}
@@ -91,7 +92,10 @@ func (e *Engine) trim() error {
 	var bytes uint64 // of the telemetry that is left; tables of trimmed telemetry are deleted later
 	for n := range e.partitions {
 		first, _, err := e.firstGroup(n, 0)
-		if err != nil {
+		switch {
+		case errors.Is(err, codec.ErrDamaged):
+			first = 1
+		case err != nil:
 			return err
 		}
 		if firsts[n] = first; first == 0 {
@@ -128,15 +132,17 @@ func (e *Engine) trim() error {
 }
 
 // firstSince returns the sequence of the first group of partition n in [first, end) whose age is
-// within the retention. If there is none, it returns the parameter end. A group whose time is more
-// than trimEvery in the future is treated as too old: it was stored before the clock was set back,
-// and would otherwise be kept until the clock has reached its time.
+// within the retention. If there is none, it returns the parameter end. A damaged group is treated
+// as too old, and so is a group whose time is more than trimEvery in the future: it was stored
+// before the clock was set back, and would otherwise be kept until the clock has reached its time.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
 		middle := first + (end-first)/2
 		seq, stored, err := e.firstGroup(n, middle)
 		switch {
+		case errors.Is(err, codec.ErrDamaged):
+			first = middle + 1
 		case err != nil:
 			return 0, err
 		case seq == 0 || seq >= end || !stored.Before(since) && stored.Before(until):
@@ -153,14 +159,11 @@ func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, er
 func (e *Engine) TrimTo(_ context.Context, last uint64) (gone bool, err error) {
 	gone = true
 	for n, s := range e.partitions {
-		if err := e.trimBefore(n, min(last, s.cursor.Load())+1); err != nil {
+		cursor := s.cursor.Load()
+		if err := e.trimBefore(n, min(last, cursor)+1); err != nil {
 			return false, err
 		}
-		first, _, err := e.firstGroup(n, 0)
-		if err != nil {
-			return false, err
-		}
-		gone = gone && (first == 0 || first > last)
+		gone = gone && min(last, s.stored()) <= cursor
 	}
 	return gone, nil
 }

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"carstate/internal/store"
 	"carstate/internal/store/codec"
 	"carstate/internal/store/engine"
-	"carstate/internal/store/local/damage"
 	"carstate/internal/vehicle"
 )
 
@@ -185,39 +183,24 @@ func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 
 // firstGroup returns the sequence of partition p's first group whose sequence is at least the
 // parameter from, and the time at which that group was stored. If there is no such group, seq is 0.
-// firstGroup skips groups that cannot be read, so that Trim removes them together with readable
-// ones.
+// If the group cannot be read, the error is [codec.ErrDamaged].
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
-	lower, upper := telemetrySpan(p, from)
-	for {
-		lower = e.afterSkipped(lower)
-		if seq, stored, err = e.firstBetween(lower, upper); !errors.Is(err, codec.ErrDamaged) {
-			return seq, stored, err
-		}
-		end := damage.ReadableAfter(e.view().open, lower, upper)
-		if e.cut.Err() != nil { // then every read fails
-			return 0, time.Time{}, errClosed
-		}
-		if end == nil {
-			end = upper
-		}
-		e.skipMu.Lock()
-		e.skipped = append(e.skipped, pebble.KeyRange{Start: lower, End: end})
-		e.skipMu.Unlock()
+	it, err := e.view().iterator(telemetrySpan(p, from))
+	if err != nil {
+		return 0, stored, err
 	}
-}
-
-// afterSkipped returns the first key, at or after lower, that is in none of the ranges in
-// e.skipped. These are ranges that firstGroup could not read.
-func (e *Engine) afterSkipped(lower []byte) []byte {
-	e.skipMu.Lock()
-	defer e.skipMu.Unlock()
-	for _, r := range e.skipped {
-		if bytes.Compare(r.Start, lower) <= 0 && bytes.Compare(lower, r.End) < 0 {
-			lower = r.End
-		}
+	defer it.Close()
+	if !it.First() {
+		return 0, stored, it.r.explain(it.Error())
 	}
-	return lower
+	value, err := it.ValueAndErr()
+	if err == nil && len(value) < timeBytes {
+		err = codec.ErrDamaged
+	}
+	if err != nil {
+		return 0, stored, it.r.explain(err)
+	}
+	return sequenceOf(it.Key()), storedAt(value), nil
 }
 
 // lastGroup returns the sequence of partition p's last group, or 0 if there is none. If that group
@@ -235,25 +218,4 @@ func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
 		return cursor, nil
 	}
 	return seq, err
-}
-
-// firstBetween is like firstGroup, but for the groups in a range of keys, and it skips no group: if
-// the first group cannot be read, the error is [codec.ErrDamaged].
-func (e *Engine) firstBetween(lower, upper []byte) (seq uint64, stored time.Time, err error) {
-	it, err := e.view().iterator(lower, upper)
-	if err != nil {
-		return 0, stored, err
-	}
-	defer it.Close()
-	if !it.First() {
-		return 0, stored, it.r.explain(it.Error())
-	}
-	value, err := it.ValueAndErr()
-	switch {
-	case err != nil:
-		return 0, stored, it.r.explain(err)
-	case len(value) < timeBytes: // its block is good
-		return 0, stored, e.readError(codec.ErrDamaged)
-	}
-	return sequenceOf(it.Key()), storedAt(value), nil
 }
