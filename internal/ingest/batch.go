@@ -93,8 +93,8 @@ var readers = sync.Pool{New: func() any {
 type origin struct {
 	source    *access.Grant         // the sender
 	topic     vehicle.ID            // the vehicle that the MQTT topic names, or empty
-	forgotten func(vehicle.ID) bool // whether a vehicle's samples are refused; if nil, none are
-	admit     func(vehicle.ID) bool // whether a vehicle is known or may be added; if nil, all are
+	forgotten func(vehicle.ID) bool // whether a vehicle's samples are refused
+	admit     func(vehicle.ID) bool // whether a vehicle is known or may be added
 	latest    vehicle.UnixMilli     // the latest time that a sample may have
 	memory    *reservation          // grows with the batch; if nil, the memory is reserved already
 	base      int                   // bytes of memory that are for receiving, not for the batch
@@ -192,7 +192,7 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	if err == nil && !o.source.Vehicles.Include(x.Vehicle) {
 		err = errNotAllowed
 	}
-	if err == nil && o.forgotten != nil && o.forgotten(x.Vehicle) {
+	if err == nil && o.forgotten(x.Vehicle) {
 		err = errForgotten
 	}
 	if err == nil && len(rd.dec.unknown) > 0 && o.source.Strict {
@@ -202,7 +202,7 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 		b.ignored.note(name)
 	}
 	other := len(b.samples) == 0 || b.samples[len(b.samples)-1].Vehicle != x.Vehicle
-	if err == nil && other && !x.Empty() && o.admit != nil && !o.admit(x.Vehicle) {
+	if err == nil && other && !x.Empty() && !o.admit(x.Vehicle) {
 		err = errFull
 	}
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 func testReader() *reader { return readers.New().(*reader) }
 
-var anyone = origin{source: &access.Grant{Vehicles: access.AllVehicles()},
-	latest: testLatest}
+var anyone = origin{source: &access.Grant{Vehicles: access.AllVehicles()}, latest: testLatest,
+	forgotten: func(vehicle.ID) bool { return false }, admit: func(vehicle.ID) bool { return true }}
 
 func rejectedLines(b *batch) (lines []int) {
 	for _, r := range b.rejected {

@@ -34,43 +34,44 @@ const (
 	MaxAhead = 30 * time.Second
 )
 
-// Config configures [NewHTTP] and [NewMQTT]. Both may use the same Config.
+// Config configures [NewHTTP] and [NewMQTT]. Both may use the same Config. The fields up to Registry
+// are required; [NewMQTT] does not need Overloaded and Excess. Every other field may have its zero
+// value.
 type Config struct {
-	Store   Store           // required
-	Sources *access.Sources // required; the sources and their keys
+	Store   Store
+	Sources *access.Sources // the sources and their keys
 
 	// Forgotten reports whether a vehicle was forgotten, that is, whether its data were deleted and
-	// its samples are refused. It is called for every sample and must not block. If nil, no vehicle
-	// is forgotten.
+	// its samples are refused. It is called for every sample and must not block.
 	Forgotten func(vehicle.ID) bool
 
 	// Admit reports whether telemetry of a vehicle is accepted: the vehicle must be known, or the
 	// limit on the number of vehicles must allow one more. It is called for each vehicle of a batch
-	// and must not block. If nil, there is no such limit.
+	// and must not block.
 	Admit func(vehicle.ID) bool
 
 	// Ready returns nil if the node can accept telemetry now, and otherwise the reason why it
-	// cannot. Ready is called for every request and connection and must not block. If nil, the
-	// service is always ready.
+	// cannot. Ready is called for every request and connection and must not block.
 	Ready func() error
 
 	// ReadOnly reports whether an operator has switched telemetry off for maintenance. In that case
-	// Ready must return an error. ReadOnly is called for every MQTT message. If nil, telemetry is
-	// never switched off.
+	// Ready must return an error. ReadOnly is called for every MQTT message.
 	ReadOnly func() bool
 
 	// Overloaded reports whether telemetry arrives faster than the node can process it. Only [HTTP]
 	// calls Overloaded, and it must not block. It is called when a connection is accepted. If it
 	// returns true, it is called again at the connection's first request. If it returns true again,
 	// the request gets 503 and the connection is closed. Connections that were accepted before the
-	// overload are served. If nil, the service is never overloaded.
+	// overload are served.
 	Overloaded func() bool
 
 	// Excess reports whether an HTTP connection must be closed to reduce the load. It is called for
 	// every request, with the connection as a *netguard.Conn, and must take no lock. If it
-	// returns true, the connection is closed after the response. If nil, no connection is closed
-	// for this reason.
+	// returns true, the connection is closed after the response.
 	Excess func(net.Conn) bool
+
+	Log      *slog.Logger
+	Registry prometheus.Registerer
 
 	// TLS is the TLS configuration of [HTTP.Serve] and [MQTT.ServeTLS]. If nil, [HTTP.Serve] serves
 	// plain HTTP, and [MQTT.ServeTLS] cannot be used.
@@ -98,26 +99,12 @@ type Config struct {
 	// to an MQTT packet, that is still arriving. 0 means 5 s.
 	grace time.Duration
 
-	Now      func() time.Time      // if nil, time.Now is used
-	Log      *slog.Logger          // if nil, nothing is logged
-	Registry prometheus.Registerer // if nil, the metrics are not exported
-	Tracer   trace.Tracer          // if nil, nothing is traced
+	Now    func() time.Time // if nil, time.Now is used
+	Tracer trace.Tracer     // if nil, nothing is traced
 }
 
 // withDefaults returns c with the defaults in place of unset fields.
 func (c Config) withDefaults() Config {
-	if c.Ready == nil {
-		c.Ready = func() error { return nil }
-	}
-	if c.ReadOnly == nil {
-		c.ReadOnly = func() bool { return false }
-	}
-	if c.Overloaded == nil {
-		c.Overloaded = func() bool { return false }
-	}
-	if c.Excess == nil {
-		c.Excess = func(net.Conn) bool { return false }
-	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -125,8 +112,6 @@ func (c Config) withDefaults() Config {
 	c.MaxConnections = cmp.Or(c.MaxConnections, 20_000)
 	c.grace = cmp.Or(c.grace, grace)
 	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<20)
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	c.Registry = cmp.Or[prometheus.Registerer](c.Registry, prometheus.NewRegistry())
 	return c
 }
 

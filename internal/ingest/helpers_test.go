@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -70,10 +72,17 @@ func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	f := &fixture{store: new(memory), registry: prometheus.NewRegistry()}
 	f.Config = Config{
-		Store:    f.store,
-		Sources:  new(access.Sources),
-		Now:      func() time.Time { return testNow },
-		Registry: f.registry,
+		Store:      f.store,
+		Sources:    new(access.Sources),
+		Forgotten:  anyone.forgotten,
+		Admit:      anyone.admit,
+		Ready:      func() error { return nil },
+		ReadOnly:   func() bool { return false },
+		Overloaded: func() bool { return false },
+		Excess:     func(net.Conn) bool { return false },
+		Log:        slog.New(slog.DiscardHandler),
+		Registry:   f.registry,
+		Now:        func() time.Time { return testNow },
 	}
 	f.source, f.key = f.add(t, "car", access.VehicleSet("V1", "V2"))
 	return f

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -18,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
 	"carstate/internal/fleet"
@@ -76,14 +79,16 @@ func startCounted(t *testing.T, name string, b overload.Bounds, c *tls.Config) *
 	}
 	l := overload.NewListener(port, new(overload.Probe), b)
 	s := &countedServer{Listener: l, ended: make(chan error, 1)}
+	log, registry := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
 	if name == "query" {
 		q := query.New(query.Config{Tokens: new(access.Tokens), Fleet: fleet.New(), Overloaded: l.Overloaded,
-			Excess: l.Excess, TLS: c, HeadTimeout: time.Minute})
+			Excess: l.Excess, Log: log, Registry: registry, TLS: c, HeadTimeout: time.Minute})
 		s.shutdown = q.Shutdown
 		go func() { s.ended <- q.Serve(s) }()
 		return s
 	}
-	h := ingest.NewHTTP(ingest.Config{Sources: new(access.Sources), Overloaded: l.Overloaded, Excess: l.Excess, TLS: c})
+	h := ingest.NewHTTP(ingest.Config{Sources: new(access.Sources), Ready: func() error { return nil },
+		Overloaded: l.Overloaded, Excess: l.Excess, Log: log, Registry: registry, TLS: c})
 	s.shutdown = h.Shutdown
 	go func() { s.ended <- h.Serve(s) }()
 	return s

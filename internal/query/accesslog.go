@@ -20,16 +20,16 @@ import (
 	"carstate/internal/periodic"
 )
 
-// AccessLogConfig configures an [AccessLog]. Log is required, and so is one of File and Out. Every
-// other field may have its zero value.
+// AccessLogConfig configures an [AccessLog]. Log and Registry are required, and so is one of File
+// and Out.
 type AccessLogConfig struct {
 	// File is the name of the file to which lines are appended. After a rotation,
 	// [AccessLog.Reopen] opens the file again. If empty, lines are written to Out.
 	File     string
 	Out      io.Writer
-	JSON     bool                  // lines are JSON objects
-	Log      *slog.Logger          // gets errors of writing
-	Registry prometheus.Registerer // if nil, no metric is registered
+	JSON     bool         // lines are JSON objects
+	Log      *slog.Logger // gets errors of writing
+	Registry prometheus.Registerer
 }
 
 // AccessLog writes one line per request. The goroutine that answers a request only puts a record
@@ -96,9 +96,7 @@ func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 		stopped: make(chan struct{}),
 	}
 	a.out = bufio.NewWriterSize(&a.sink, 64<<10)
-	if c.Registry != nil {
-		c.Registry.MustRegister(a.lost)
-	}
+	c.Registry.MustRegister(a.lost)
 	return a
 }
 
@@ -285,34 +283,24 @@ type fields struct {
 	json bool
 }
 
-func (f *fields) text(name string, value []byte) {
-	f.key(name)
-	f.quote()
-	f.b = append(f.b, value...)
-	f.quote()
-}
-
 func (f *fields) number(name string, value int64) {
-	f.key(name)
-	f.b = strconv.AppendInt(f.b, value, 10)
+	var buf [20]byte
+	f.add(name, strconv.AppendInt(buf[:0], value, 10), "")
 }
 
-func (f *fields) key(name string) {
-	equals, separator := byte('='), byte(' ')
-	if f.json {
-		equals, separator = ':', ','
+func (f *fields) text(name string, value []byte) { f.add(name, value, `"`) }
+
+// add appends a field. In JSON, quote is put around its value.
+func (f *fields) add(name string, value []byte, quote string) {
+	before, after, separator := `"`, `":`, byte(',')
+	if !f.json {
+		before, after, separator, quote = "", "=", ' ', ""
 	}
 	if len(f.b) > 1 { // not the first field
 		f.b = append(f.b, separator)
 	}
-	f.quote()
-	f.b = append(f.b, name...)
-	f.quote()
-	f.b = append(f.b, equals)
-}
-
-func (f *fields) quote() {
-	if f.json {
-		f.b = append(f.b, '"')
+	for _, part := range [...]string{before, name, after, quote} {
+		f.b = append(f.b, part...)
 	}
+	f.b = append(append(f.b, value...), quote...)
 }

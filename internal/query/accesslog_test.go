@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"bytes"
 	"encoding/json"
 	"io"
@@ -23,6 +24,7 @@ import (
 func openLogFor(t *testing.T, c AccessLogConfig) *AccessLog {
 	t.Helper()
 	c.Log = slog.New(slog.DiscardHandler)
+	c.Registry = cmp.Or[prometheus.Registerer](c.Registry, prometheus.NewRegistry())
 	log, err := OpenAccessLog(c)
 	if err != nil {
 		t.Fatal(err)
@@ -35,6 +37,7 @@ func openLogFor(t *testing.T, c AccessLogConfig) *AccessLog {
 func logged(t *testing.T, f *fixture, asJSON, whole bool, requests ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "access.log")
+	f.Registry = prometheus.NewRegistry()
 	f.AccessLog = openLogFor(t, AccessLogConfig{File: file, JSON: asJSON})
 	r := start(t, f.Config)
 	for _, request := range requests {
@@ -139,7 +142,8 @@ func TestAccessLogReopens(t *testing.T) {
 		t.Fatal(err)
 	}
 	file, told := filepath.Join(dir, "access.log"), new(testkit.Buffer)
-	log, err := OpenAccessLog(AccessLogConfig{File: file, Log: slog.New(slog.NewTextHandler(told, nil))})
+	log, err := OpenAccessLog(AccessLogConfig{File: file, Log: slog.New(slog.NewTextHandler(told, nil)),
+		Registry: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 	if f == nil {
 		f = checkVid(&p)
 	}
-	if f == nil && a.Ready != nil && a.Ready(now) != nil {
+	if f == nil && a.Ready(now) != nil {
 		f = failNotReady
 	}
 	if f != nil {

@@ -6,11 +6,14 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
 	"carstate/internal/fleet"
@@ -37,11 +40,16 @@ type fixture struct {
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	f := &fixture{
-		Tokens:  new(access.Tokens),
-		Fleet:   fleet.New(),
-		MaxAge:  maxAge,
-		Now:     func() time.Time { return noon },
-		secrets: map[string]string{},
+		Tokens:     new(access.Tokens),
+		Fleet:      fleet.New(),
+		Ready:      func(time.Time) error { return nil },
+		Overloaded: func() bool { return false },
+		Excess:     func(net.Conn) bool { return false },
+		Log:        slog.New(slog.DiscardHandler),
+		Registry:   prometheus.NewRegistry(),
+		MaxAge:     maxAge,
+		Now:        func() time.Time { return noon },
+		secrets:    map[string]string{},
 	}
 	at := func(ago time.Duration) vehicle.UnixMilli { return vehicle.At(noon.Add(-ago)) }
 	fresh := 2 * time.Second

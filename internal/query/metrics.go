@@ -38,9 +38,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Connections to the query listener that were closed because there were too many.",
 		}),
 	}
-	if reg != nil {
-		reg.MustRegister(queries, duration, m.dropped)
-	}
+	reg.MustRegister(queries, duration, m.dropped)
 	for op := range operationCount {
 		for o := range outcomeCount {
 			m.queries[op][o] = queries.WithLabelValues(op.String(), o.String())

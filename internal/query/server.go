@@ -20,29 +20,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config configures a [Server]. Tokens and Fleet are required. Every other field may have its zero
-// value.
+// Config configures a [Server]. The fields up to Registry are required. Every other field may have
+// its zero value.
 type Config struct {
 	Tokens *access.Tokens
 	Fleet  *fleet.Table
-	// MaxAge is the maximum age of a verdict. If the verdict is older, the answer is that there is
-	// no recent verdict. If MaxAge is zero or less, verdicts of any age are answered.
-	MaxAge time.Duration
 	// Ready returns nil if the node can answer queries at the time now, and otherwise the reason
 	// why it cannot. It is called for every query, after the query has arrived, and must not block
-	// or allocate. Its error is not shown to clients. If nil, the node is always ready.
+	// or allocate. Its error is not shown to clients.
 	Ready func(now time.Time) error
 	// Overloaded reports whether requests arrive faster than the node can answer them. It is called
 	// when a connection is accepted. If it returns true, it is called again at the connection's
 	// first request. If it still returns true, that request gets 503 and the connection is closed.
 	// Connections that were accepted before the overload are not affected. Overloaded must return
-	// at once. If nil, the server is never overloaded.
+	// at once.
 	Overloaded func() bool
 	// Excess reports whether a connection must be closed to reduce the load. It is called for every
 	// request and must take no lock. Its argument wraps the connection that the listener accepted,
 	// and its method NetConn returns that connection. If Excess returns true, the connection is
-	// closed after the answer. If nil, no connection is closed for this reason.
-	Excess func(net.Conn) bool
+	// closed after the answer.
+	Excess   func(net.Conn) bool
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+
+	// MaxAge is the maximum age of a verdict. If the verdict is older, the answer is that there is
+	// no recent verdict. If MaxAge is zero or less, verdicts of any age are answered.
+	MaxAge time.Duration
 	// NoDocs disables the public documentation, so that its paths get 404.
 	NoDocs bool
 	// TrustedProxies are the addresses of the proxies in front of the server. If a request arrives
@@ -66,10 +69,8 @@ type Config struct {
 	// 60 s.
 	IdleTimeout time.Duration
 
-	TLS      *tls.Config           // if nil, plain HTTP is served
-	Now      func() time.Time      // if nil, time.Now
-	Log      *slog.Logger          // if nil, nothing is logged
-	Registry prometheus.Registerer // if nil, no metric is registered
+	TLS *tls.Config      // if nil, plain HTTP is served
+	Now func() time.Time // if nil, time.Now
 }
 
 // SpareConnections is how many connections beyond MaxConnections still get an answer, which says
@@ -105,12 +106,6 @@ var ErrStopped = errors.New("the query server was shut down")
 
 // withDefaults returns c with the defaults in place of unset fields.
 func (c Config) withDefaults() Config {
-	if c.Overloaded == nil {
-		c.Overloaded = func() bool { return false }
-	}
-	if c.Excess == nil {
-		c.Excess = func(net.Conn) bool { return false }
-	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -122,7 +117,6 @@ func (c Config) withDefaults() Config {
 	c.HeadTimeout = cmp.Or(c.HeadTimeout, 5*time.Second)
 	c.WriteTimeout = cmp.Or(c.WriteTimeout, 5*time.Second)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, time.Minute)
-	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }
 
