@@ -130,39 +130,31 @@ var fleetSignals = [...]vehicle.Signal{
 func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMilli,
 	speedOnly bool) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
-		t, err := openTable(r, name, fleetColumns, neededFleetColumns)
-		if err != nil {
-			yield(vehicle.Sample{}, err)
-			return
-		}
-		var last time.Duration
-		for t.next(ctx) {
-			x, at, err := t.sample(base, speedOnly)
-			if err == nil && at < last {
+		last := base
+		ordered := func(t *table) (vehicle.Sample, error) {
+			x, err := t.sample(base, speedOnly)
+			if err == nil && x.Time < last {
 				err = t.complain("its time is before that of the row above; sort the file by time")
 			}
-			if err != nil {
-				yield(vehicle.Sample{}, err)
-				return
-			}
-			last = at
-			if !x.Empty() && !yield(x, nil) {
-				return
-			}
+			last = x.Time
+			return x, err
 		}
-		if t.failed != nil {
-			yield(vehicle.Sample{}, t.failed)
+		for x, err := range rows(ctx, r, name, fleetColumns, neededFleetColumns, ordered) {
+			if (err != nil || !x.Empty()) && !yield(x, err) {
+				return
+			}
 		}
 	}
 }
 
-// sample returns the sample of the present row, and its time, counted from the file's time 0.
-func (t *table) sample(base vehicle.UnixMilli, speedOnly bool) (x vehicle.Sample, at time.Duration, err error) {
+// sample returns the sample of the present row.
+func (t *table) sample(base vehicle.UnixMilli, speedOnly bool) (x vehicle.Sample, err error) {
 	if x.Vehicle, err = t.vehicle(0); err != nil {
-		return x, 0, err
+		return x, err
 	}
-	if at, err = t.time(1); err != nil {
-		return x, 0, err
+	at, err := t.time(1)
+	if err != nil {
+		return x, err
 	}
 	x.Time = base.Add(at)
 	for i, signal := range fleetSignals {
@@ -172,11 +164,11 @@ func (t *table) sample(base vehicle.UnixMilli, speedOnly bool) (x vehicle.Sample
 		}
 		v, err := strconv.ParseFloat(cell, 64)
 		if err != nil {
-			return x, 0, t.complain("%s must be a number, or empty where it was not read", fleetColumns[2+i])
+			return x, t.complain("%s must be a number, or empty where it was not read", fleetColumns[2+i])
 		}
 		if err := x.Set(signal, v); err != nil {
-			return x, 0, t.complain("%w", err)
+			return x, t.complain("%w", err)
 		}
 	}
-	return x, at, nil
+	return x, nil
 }

@@ -38,23 +38,15 @@ func ReadLabels(ctx context.Context, path string) ([]Label, error) {
 var labelColumns = []string{"vehicle", "time", "truth", "sure"}
 
 func labels(ctx context.Context, r io.Reader, name string) ([]Label, error) {
-	t, err := openTable(r, name, labelColumns, len(labelColumns))
-	if err != nil {
-		return nil, err
-	}
 	var all []Label
-	for t.next(ctx) {
-		l, err := t.label()
-		if err == nil && len(all) == maxLabels {
-			err = t.complain("there are more than %d labels; split the file", maxLabels)
-		}
-		if err != nil {
+	for l, err := range rows(ctx, r, name, labelColumns, len(labelColumns), (*table).label) {
+		switch {
+		case err != nil:
 			return nil, err
+		case len(all) == maxLabels:
+			return nil, fmt.Errorf("%s: there are more than %d labels; split the file", name, maxLabels)
 		}
 		all = append(all, l)
-	}
-	if t.failed != nil {
-		return nil, t.failed
 	}
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s: there is no label in it", name)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,15 +33,34 @@ const (
 
 // table reads a file of comma-separated values row by row.
 type table struct {
-	name   string // of the file, in errors
-	rows   *csv.Reader
-	bound  *bounded
-	at     []int // indexes of the wanted columns; -1: absent
-	cells  []string
-	read   int // rows
-	line   int
-	known  map[string]vehicle.ID // so that each name is checked and stored once
-	failed error
+	name  string // of the file, in errors
+	rows  *csv.Reader
+	bound *bounded
+	at    []int // indexes of the wanted columns; -1: absent
+	cells []string
+	line  int
+	known map[string]vehicle.ID // so that each name is checked and stored once
+}
+
+// rows yields what parse returns for each row of a file. After the first error, which it yields, it
+// ends. The other parameters are those of openTable.
+func rows[T any](ctx context.Context, r io.Reader, name string, columns []string, needed int,
+	parse func(*table) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(row T, err error) bool) {
+		var row T
+		t, err := openTable(r, name, columns, needed)
+		for n := 1; err == nil; n++ {
+			if n%checkEvery == 0 && ctx.Err() != nil {
+				err = ctx.Err()
+			} else if err = t.next(); err == nil {
+				row, err = parse(t)
+			}
+			if err == nil && !yield(row, nil) || err == io.EOF {
+				return
+			}
+		}
+		yield(row, err)
+	}
 }
 
 // openTable reads the header of a file, plain or gzip, and looks for the given columns. The
@@ -64,11 +84,11 @@ func openTable(r io.Reader, name string, columns []string, needed int) (*table, 
 	}
 	t.rows = csv.NewReader(t.bound)
 	t.rows.ReuseRecord = true
-	if !t.next(context.Background()) {
-		if t.failed == nil {
-			t.failed = t.complain("the file is empty; it must begin with the names of its columns")
-		}
-		return nil, t.failed
+	switch err := t.next(); {
+	case err == io.EOF:
+		return nil, t.complain("the file is empty; it must begin with the names of its columns")
+	case err != nil:
+		return nil, err
 	}
 	header := make([]string, len(t.cells))
 	for i, cell := range t.cells {
@@ -88,28 +108,17 @@ func openTable(r io.Reader, name string, columns []string, needed int) (*table, 
 	return t, nil
 }
 
-// next reads the next row into the field cells. It returns false at the end of the file and after
-// an error, which it stores in the field failed. At the end of the file, failed is nil.
-func (t *table) next(ctx context.Context) bool {
-	if t.failed != nil {
-		return false
-	}
-	if t.read++; t.read%checkEvery == 0 && ctx.Err() != nil {
-		t.failed = ctx.Err()
-		return false
-	}
+// next reads the next row into the field cells. At the end of the file, it returns io.EOF.
+func (t *table) next() (err error) {
 	t.bound.left = maxRow
-	cells, err := t.rows.Read()
-	if err == io.EOF {
-		return false
+	if t.cells, err = t.rows.Read(); err == io.EOF {
+		return err
 	}
 	if err != nil {
-		t.failed = t.unreadable(err)
-		return false
+		return t.unreadable(err)
 	}
 	t.line, _ = t.rows.FieldPos(0)
-	t.cells = cells
-	return true
+	return nil
 }
 
 // unreadable returns the error to show to a user for err, an error from reading the file. It names
