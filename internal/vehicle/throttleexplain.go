@@ -31,10 +31,12 @@ func (s *State) ExplainThrottle() Explanation {
 		return e
 	}
 	e := explain(NoThrottleRule)
-	if t := s.plateTime(); t == 0 {
+	if s.plateTime() == 0 {
 		e.Text = "no reading of a throttle plate"
 	}
-	e.Facts = m.measures(s)
+	for _, f := range m.findings(s) {
+		e.Facts = append(e.Facts, f.fact(max(s.reading(f.x).Time, s.reading(f.y).Time)))
+	}
 	return e
 }
 
@@ -115,15 +117,6 @@ func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 		}
 	}
 	return append(facts, Fact{"time without evidence", rounded(a.Calm), "s", calmFor, "normal again from", a.Looked})
-}
-
-// measures returns the present measure of each rule for each sensor and pair that was ever read, as
-// facts.
-func (m *ThrottleMemory) measures(s *State) (facts []Fact) {
-	for _, f := range m.findings(s) {
-		facts = append(facts, f.fact(max(s.reading(f.x).Time, s.reading(f.y).Time)))
-	}
-	return facts
 }
 
 // findings returns the findings of all rules. A finding is what one rule has measured on one sensor

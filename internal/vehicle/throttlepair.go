@@ -57,25 +57,23 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 		slope := min(max(abs(p.slope()), 0.5), 2)
 		p.Noise[0].fade(after)
 		p.Noise[1].fade(after)
-		if x.Time == t {
-			p.Noise[0].moved(sx.Step)
-		}
-		if y.Time == t {
-			p.Noise[1].moved(sy.Step)
-		}
 		// A reading of one sensor between two readings of its partner can show that the sensor is
 		// stuck. But the partner may be expected to follow a movement, or to be followed
 		// (LagMemory.repeats). If it then repeats its value, the value may be an old one, and does
 		// not show the partner's position.
 		waited := m.Lags[i][0].repeats() || m.Lags[i][1].repeats()
-		if y.Time == t && !(waited && sy.Step == 0) {
-			p.Stuck[0].observe(x, hy, sy.PrevStart, sy.sure(together), sy.timeCovered())
+		if x.Time == t {
+			p.Noise[0].moved(sx.Step)
+			if !waited || sx.Step != 0 {
+				p.Stuck[1].observe(y, hx, sx.PrevStart, sx.sure(together), sx.timeCovered())
+			}
 		}
 		if y.Time == t {
+			p.Noise[1].moved(sy.Step)
 			p.Noise[0].observe(hy.width() / slope)
-		}
-		if x.Time == t && !(waited && sx.Step == 0) {
-			p.Stuck[1].observe(y, hx, sx.PrevStart, sx.sure(together), sx.timeCovered())
+			if !waited || sy.Step != 0 {
+				p.Stuck[0].observe(x, hy, sy.PrevStart, sy.sure(together), sy.timeCovered())
+			}
 		}
 		if x.Time == t {
 			p.Noise[1].observe(hx.width() * slope)
@@ -110,10 +108,9 @@ func (m *SensorMemory) sure(together bool) bool {
 // can be compared.
 func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
 
-// slope returns the slope of y(x), the line that says how sensor y of the pair follows sensor x. It
-// is computed by a ridge regression with the prior slope 1 and the weight λ = slopePrior:
-// (Sxy+λ)/(Sxx+λ). It is near 1 while x has moved little, and later near the least-squares slope
-// Sxy/Sxx.
+// slope returns the slope of y(x), computed by a ridge regression with the prior slope 1 and the
+// weight λ = slopePrior: (Sxy+λ)/(Sxx+λ). It is near 1 while x has moved little, and later near the
+// least-squares slope Sxy/Sxx.
 func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + slopePrior) }
 
 // doubt returns the greatest error of the slope that is still assumed to be possible. It is
@@ -130,19 +127,9 @@ func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx +
 // shows nothing.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
-	toY, toX := p.expectY(x), p.expectX(y)
-	return max(y.distance(toY), x.distance(toX)), min(toY.width(), toX.width()) <= disagreementMost
-}
-
-// expectY returns the range in which y is expected if x is in the given range.
-func (p *PairMemory) expectY(x span) span {
-	return expect(x, p.MeanX, p.MeanY, p.slope()-p.doubt(), p.slope()+p.doubt())
-}
-
-// expectX returns the range in which x is expected if y is in the given range.
-func (p *PairMemory) expectX(y span) span {
 	flat, steep := p.slope()-p.doubt(), p.slope()+p.doubt()
-	switch {
+	toY := expect(x, p.MeanX, p.MeanY, flat, steep)
+	switch { // now the slopes of x as a function of y
 	case flat > 0:
 		flat, steep = 1/max(steep, slopeLeast), 1/max(flat, slopeLeast)
 	case steep < 0:
@@ -150,7 +137,8 @@ func (p *PairMemory) expectX(y span) span {
 	default:
 		flat, steep = -1/slopeLeast, 1/slopeLeast
 	}
-	return expect(y, p.MeanY, p.MeanX, flat, steep)
+	toX := expect(y, p.MeanY, p.MeanX, flat, steep)
+	return max(y.distance(toY), x.distance(toX)), min(toY.width(), toX.width()) <= disagreementMost
 }
 
 // expect returns the range of y for all x in the range a, over all lines through the point (x, y) =
