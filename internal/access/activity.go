@@ -47,11 +47,8 @@ const (
 	KeyReplaced
 	WrongKey // MQTT: the password for the source's name is not its key
 
-	refusals = iota
+	Refusals = iota // number of all reasons
 )
-
-// Refusals is the number of all reasons.
-const Refusals = refusals
 
 // SampleRefusals is the number of reasons for which samples are refused.
 const SampleRefusals = Empty + 1
@@ -78,7 +75,7 @@ type SourceActivity struct {
 
 	Accepted int64           // samples
 	Ignored  int64           // signals that no rule uses
-	Refused  [refusals]int64 // samples and, from KeyExpired on, uses of keys
+	Refused  [Refusals]int64 // samples and, from KeyExpired on, uses of keys
 
 	// IgnoredByName counts ignored signals by name, for at most MaxIgnoredNames names. The signals
 	// of all other names are counted in Ignored only.
