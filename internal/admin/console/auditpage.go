@@ -27,7 +27,7 @@ const eventsListed = 50
 var auditFields = []string{"actor", "action", "since", "until", "vehicle"}
 
 // Chosen reports whether a filter is set.
-func (v auditView) Chosen() bool { return len(v.asked()) > 0 }
+func (v auditView) Chosen() bool { return v.Address("", "") != "/audit" }
 
 // Later reports whether this is not the first page.
 func (v auditView) Later() bool { return v.Form.Get("before") != "" }
@@ -35,21 +35,12 @@ func (v auditView) Later() bool { return v.Form.Get("before") != "" }
 // Address returns the path of the first page of the audit with the present filters, where the
 // filter name is replaced by value. If value is "", the filter name is left out.
 func (v auditView) Address(name string, value any) string {
-	asked := v.asked()
-	if asked.Set(name, fmt.Sprint(value)); value == "" {
-		asked.Del(name)
-	}
-	return strings.TrimSuffix("/audit?"+asked.Encode(), "?")
-}
-
-func (v auditView) asked() url.Values {
 	asked := url.Values{}
-	for _, name := range auditFields {
-		if value := v.Form.Get(name); value != "" {
-			asked.Set(name, value)
-		}
+	for _, field := range auditFields {
+		asked.Set(field, v.Form.Get(field))
 	}
-	return asked
+	asked.Set(name, fmt.Sprint(value))
+	return address("/audit", asked)
 }
 
 func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) {

@@ -45,7 +45,7 @@ func newFleetChart(points []FleetCounts, now FleetCounts, hours int) fleetChart 
 	c.Short = now.At.Sub(c.Axis.From) < time.Duration(hours)*time.Hour-2*historyStep
 	most := 0
 	for _, p := range points {
-		most = max(most, p.Normal+p.Slow+p.Jam)
+		most = max(most, p.Driving())
 	}
 	scale := plot.NewScale(0, float64(max(4, most)), chartHeight, 0, false)
 	c.Empty, c.Levels = most == 0 || len(points) < 3, levelsOf(&scale)

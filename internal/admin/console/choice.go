@@ -40,8 +40,7 @@ const listed = 25
 // paging is the navigation between the pages of a list.
 type paging struct {
 	From, To, Of   int    // numbers of the first and last record shown, and of all records
-	Previous, Next int    // page numbers; 0: none
-	Path           string // the page number is appended to it
+	Previous, Next string // addresses of pages; empty: none
 }
 
 // page returns the navigation for the page that the request r asks for. The parameter named "of" is
@@ -53,16 +52,16 @@ func (c chooser) page(r *http.Request, of int) paging {
 	if number = min(number, last); err != nil || number < 1 {
 		number = 1
 	}
-	chosen := url.Values{}
-	for name, value := range map[string]string{"find": c.Find, "state": c.State, "sort": c.Sort} {
-		if value != "" {
-			chosen.Set(name, value)
-		}
+	at := func(number int) string {
+		return address(c.Path, url.Values{"find": {c.Find}, "state": {c.State}, "sort": {c.Sort},
+			"page": {strconv.Itoa(number)}})
 	}
-	p := paging{From: (number-1)*listed + 1, To: min(number*listed, of), Of: of, Previous: number - 1,
-		Path: c.Path + "?" + strings.TrimPrefix(chosen.Encode()+"&page=", "&")}
+	p := paging{From: (number-1)*listed + 1, To: min(number*listed, of), Of: of}
+	if number > 1 {
+		p.Previous = at(number - 1)
+	}
 	if number < last {
-		p.Next = number + 1
+		p.Next = at(number + 1)
 	}
 	return p
 }

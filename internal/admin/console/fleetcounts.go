@@ -33,6 +33,9 @@ var ageLimits = [6]time.Duration{
 	10 * time.Second, time.Minute, 5 * time.Minute, time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
 }
 
+// Driving returns the number of vehicles with a driving state that is not stale.
+func (s FleetCounts) Driving() int { return s.Normal + s.Slow + s.Jam }
+
 // countFleet counts the vehicles as of time now, in one pass over the fleet table.
 func countFleet(f *fleet.Table, now time.Time, maxAge time.Duration) FleetCounts {
 	s, t := FleetCounts{At: now}, vehicle.At(now)

@@ -20,13 +20,10 @@ const fewListed = 8
 type fleetView struct {
 	FleetCounts
 	Root      string // prefix of the session's paths
-	Driving   int    // vehicles with a driving state
 	Chart     fleetChart
 	Jams      listView
 	Anomalies listView
 	Flow      flowView
-	AgeBars   []bar
-	Empty     bool // no vehicle has sent telemetry yet
 }
 
 // listView shows the vehicles whose jam began last, or those whose anomaly began last.
@@ -101,13 +98,10 @@ func (c *Console) hours(r *http.Request) int {
 
 func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetView {
 	v := fleetView{FleetCounts: c.Monitor.counts(), Root: root}
-	v.Driving = v.Normal + v.Slow + v.Jam
-	v.Empty = v.Vehicles == 0
 	v.Chart = newFleetChart(c.Monitor.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.FleetCounts, hours)
 	v.Jams = c.listView(ctx, root, "jam", v.FleetCounts)
 	v.Anomalies = c.listView(ctx, root, "anomaly", v.FleetCounts)
 	v.Flow = c.flow()
-	v.AgeBars = ageBars(v.FleetCounts)
 	return v
 }
 
@@ -174,7 +168,8 @@ func (c *Console) flow() flowView {
 	return v
 }
 
-func ageBars(s FleetCounts) (bars []bar) {
+// AgeBars returns the chart of the ages.
+func (s FleetCounts) AgeBars() (bars []bar) {
 	names := [...]string{"up to 10 s", "up to 1 min", "up to 5 min", "up to 1 h", "up to 1 day", "up to 7 days",
 		"older"}
 	for i, n := range s.Ages {

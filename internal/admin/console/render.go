@@ -3,7 +3,10 @@ package console
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"carstate/internal/ops"
 )
@@ -76,6 +79,12 @@ func (c *Console) nothing(w http.ResponseWriter, _ *http.Request, s *session) {
 func (c *Console) done(w http.ResponseWriter, r *http.Request, s *session, to, notice string) {
 	c.sessions.leaveNotice(s, notice)
 	http.Redirect(w, r, s.at(to), http.StatusSeeOther)
+}
+
+// address returns a path with those URL parameters that are not empty.
+func address(path string, parameters url.Values) string {
+	maps.DeleteFunc(parameters, func(_ string, values []string) bool { return values[0] == "" })
+	return strings.TrimSuffix(path+"?"+parameters.Encode(), "?")
 }
 
 // statusOf returns the HTTP status for an error. For an [ops.Refusal], the error with which an

@@ -39,8 +39,8 @@ func (v vehiclesView) Filtered() bool {
 }
 
 // Address returns the path of the first page of the list of vehicles with the present filters and
-// order, where the URL parameter name is replaced by value. If value is "", no parameter is
-// replaced. If name is "format", the path is that of an export, and the order is left out, because
+// order, where the URL parameter name is replaced by value. If value is "", the parameter is
+// left out. If name is "format", the path is that of an export, and the order is left out, because
 // an export is not sorted.
 func (v vehiclesView) Address(name, value string) string {
 	q := v.VehicleQuery
@@ -49,10 +49,8 @@ func (v vehiclesView) Address(name, value string) string {
 		q.Sort = ""
 	}
 	values := q.Values()
-	if value != "" {
-		values.Set(name, value)
-	}
-	return "/vehicles?" + values.Encode()
+	values.Set(name, value)
+	return address("/vehicles", values)
 }
 
 func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *session) {
