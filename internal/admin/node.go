@@ -9,6 +9,10 @@ import (
 	"carstate/internal/ops"
 )
 
+func (s *Server) showNode(*http.Request, nothing) (wire.NodeSettings, error) {
+	return s.cfg.Node.Settings(), nil
+}
+
 // changeNode changes settings of this node, such as its log level, while it runs. It returns all
 // settings as they are afterwards. A request with an unknown log level, with a version, or without
 // any setting is refused.

@@ -33,84 +33,70 @@ func (s *Server) probes() *http.ServeMux {
 	return mux
 }
 
+// calls returns the handlers of the API, by method and path.
+func (s *Server) calls() map[string]http.Handler {
+	const ok, created = http.StatusOK, http.StatusCreated
+	calls := map[string]http.Handler{
+		"GET /v1/tokens": call(s, "token.list", ok, list(s, access.TokenKind, s.ops.TokenSummary,
+			func(all []ops.TokenSummary) wire.TokenList { return wire.TokenList{Tokens: all} })),
+		"POST /v1/tokens":               call(s, "token.issue", created, s.issueToken),
+		"GET /v1/tokens/{name}":         call(s, "token.show", ok, show(s, access.TokenKind, s.ops.TokenRecord)),
+		"PATCH /v1/tokens/{name}":       call(s, "token.change", ok, s.changeToken),
+		"POST /v1/tokens/{name}/revoke": call(s, "token.revoke", ok, end(s, access.TokenKind, s.ops.TokenSummary)),
+		"POST /v1/tokens/{name}/grant":  call(s, "token.grant", ok, s.grantToken),
+		"POST /v1/tokens/{name}/rotate": call(s, "token.rotate", ok, rotate(s, access.TokenKind, s.rotatedToken)),
+
+		"GET /v1/sources": call(s, "source.list", ok, list(s, access.SourceKind, s.ops.SourceSummary,
+			func(all []ops.SourceSummary) wire.SourceList { return wire.SourceList{Sources: all} })),
+		"POST /v1/sources":               call(s, "source.add", created, s.addSource),
+		"GET /v1/sources/{name}":         call(s, "source.show", ok, show(s, access.SourceKind, s.ops.SourceRecord)),
+		"PATCH /v1/sources/{name}":       call(s, "source.change", ok, s.changeSource),
+		"DELETE /v1/sources/{name}":      call(s, "source.remove", ok, end(s, access.SourceKind, s.ops.SourceSummary)),
+		"POST /v1/sources/{name}/rotate": call(s, "source.rotate", ok, rotate(s, access.SourceKind, s.rotatedSource)),
+
+		"GET /v1/operators": call(s, "operator.list", ok, list(s, access.OperatorKind, s.ops.OperatorSummary,
+			func(all []ops.OperatorSummary) wire.OperatorList { return wire.OperatorList{Operators: all} })),
+		"POST /v1/operators": call(s, "operator.add", created, s.addOperator),
+		"DELETE /v1/operators/{name}": call(s, "operator.remove", ok,
+			end(s, access.OperatorKind, s.ops.OperatorSummary)),
+		"POST /v1/operators/{name}/rotate": call(s, "operator.rotate", ok, s.rotateOperator),
+		"POST /v1/admin-key/rotate":        call(s, "admin-key.rotate", ok, s.rotateAdminKey),
+
+		"GET /v1/vehicles":               s.handle("vehicle.list", ok, s.listVehicles),
+		"GET /v1/vehicles/{vid}":         call(s, "vehicle.show", ok, s.showVehicle),
+		"POST /v1/vehicles/{vid}/forget": call(s, "vehicle.forget", ok, onVehicle(s.ops.Forget)),
+		"POST /v1/vehicles/{vid}/allow":  call(s, "vehicle.allow", ok, onVehicle(s.ops.Allow)),
+		"POST /v1/tombstones":            call(s, "vehicle.bury", ok, s.bury),
+
+		"GET /v1/backup":      s.handle("backup.take", ok, s.takeBackup),
+		"POST /v1/backup-key": call(s, "backup-key.show", ok, s.backupKey),
+		"POST /v1/restore":    s.handle("backup.restore", ok, s.restore),
+
+		"GET /v1/status": call(s, "status.show", ok, s.showStatus),
+		"GET /v1/audit":  s.handle("audit.list", ok, s.listAudit),
+	}
+	if s.cfg.Roads != nil {
+		calls["GET /v1/roads"] = s.handle("road.list", ok, s.listRoads(s.cfg.Roads))
+	}
+	if s.cfg.Node != nil {
+		calls["GET /v1/node"] = call(s, "node.show", ok, s.showNode)
+		calls["PATCH /v1/node"] = call(s, "node.change", ok, s.changeNode)
+	}
+	return calls
+}
+
 // addCalls adds the calls of the API to mux. All other paths lead to the console. If the console is
 // nil, the other paths are not found.
 func (s *Server) addCalls(mux *http.ServeMux) {
-	mux.Handle("/v1/tokens", methods{
-		"GET": call(s, "token.list", http.StatusOK, list(s, access.TokenKind, s.ops.TokenSummary,
-			func(all []ops.TokenSummary) wire.TokenList { return wire.TokenList{Tokens: all} })),
-		"POST": call(s, "token.issue", http.StatusCreated, s.issueToken),
-	})
-	mux.Handle("/v1/tokens/{name}", methods{
-		"GET":   call(s, "token.show", http.StatusOK, show(s, access.TokenKind, s.ops.TokenRecord)),
-		"PATCH": call(s, "token.change", http.StatusOK, s.changeToken),
-	})
-	mux.Handle("/v1/tokens/{name}/revoke", methods{
-		"POST": call(s, "token.revoke", http.StatusOK, end(s, access.TokenKind, s.ops.TokenSummary)),
-	})
-	mux.Handle("/v1/tokens/{name}/grant", methods{"POST": call(s, "token.grant", http.StatusOK, s.grantToken)})
-	mux.Handle("/v1/tokens/{name}/rotate", methods{
-		"POST": call(s, "token.rotate", http.StatusOK, rotate(s, access.TokenKind, s.rotatedToken)),
-	})
-
-	mux.Handle("/v1/sources", methods{
-		"GET": call(s, "source.list", http.StatusOK, list(s, access.SourceKind, s.ops.SourceSummary,
-			func(all []ops.SourceSummary) wire.SourceList { return wire.SourceList{Sources: all} })),
-		"POST": call(s, "source.add", http.StatusCreated, s.addSource),
-	})
-	mux.Handle("/v1/sources/{name}", methods{
-		"GET":    call(s, "source.show", http.StatusOK, show(s, access.SourceKind, s.ops.SourceRecord)),
-		"PATCH":  call(s, "source.change", http.StatusOK, s.changeSource),
-		"DELETE": call(s, "source.remove", http.StatusOK, end(s, access.SourceKind, s.ops.SourceSummary)),
-	})
-	mux.Handle("/v1/sources/{name}/rotate", methods{
-		"POST": call(s, "source.rotate", http.StatusOK, rotate(s, access.SourceKind, s.rotatedSource)),
-	})
-
-	mux.Handle("/v1/operators", methods{
-		"GET": call(s, "operator.list", http.StatusOK, list(s, access.OperatorKind, s.ops.OperatorSummary,
-			func(all []ops.OperatorSummary) wire.OperatorList { return wire.OperatorList{Operators: all} })),
-		"POST": call(s, "operator.add", http.StatusCreated, s.addOperator),
-	})
-	mux.Handle("/v1/operators/{name}", methods{
-		"DELETE": call(s, "operator.remove", http.StatusOK,
-			end(s, access.OperatorKind, s.ops.OperatorSummary)),
-	})
-	mux.Handle("/v1/operators/{name}/rotate", methods{
-		"POST": call(s, "operator.rotate", http.StatusOK, s.rotateOperator),
-	})
-	mux.Handle("/v1/admin-key/rotate", methods{"POST": call(s, "admin-key.rotate", http.StatusOK, s.rotateAdminKey)})
-
-	mux.Handle("/v1/vehicles", methods{"GET": s.handle("vehicle.list", http.StatusOK, s.listVehicles)})
-	mux.Handle("/v1/vehicles/{vid}", methods{"GET": call(s, "vehicle.show", http.StatusOK, s.showVehicle)})
-	mux.Handle("/v1/vehicles/{vid}/forget", methods{
-		"POST": call(s, "vehicle.forget", http.StatusOK, onVehicle(s.ops.Forget)),
-	})
-	mux.Handle("/v1/vehicles/{vid}/allow", methods{
-		"POST": call(s, "vehicle.allow", http.StatusOK, onVehicle(s.ops.Allow)),
-	})
-	mux.Handle("/v1/tombstones", methods{"POST": call(s, "vehicle.bury", http.StatusOK, s.bury)})
-
-	if s.cfg.Roads != nil {
-		mux.Handle("/v1/roads", methods{"GET": s.handle("road.list", http.StatusOK, s.listRoads(s.cfg.Roads))})
+	paths := make(map[string]methods)
+	for call, h := range s.calls() {
+		method, path, _ := strings.Cut(call, " ")
+		if paths[path] == nil {
+			paths[path] = make(methods)
+			mux.Handle(path, paths[path])
+		}
+		paths[path][method] = h
 	}
-
-	if s.cfg.Node != nil {
-		mux.Handle("/v1/node", methods{
-			"GET": call(s, "node.show", http.StatusOK, func(*http.Request, nothing) (wire.NodeSettings, error) {
-				return s.cfg.Node.Settings(), nil
-			}),
-			"PATCH": call(s, "node.change", http.StatusOK, s.changeNode),
-		})
-	}
-
-	mux.Handle("/v1/backup", methods{"GET": s.handle("backup.take", http.StatusOK, s.takeBackup)})
-	mux.Handle("/v1/backup-key", methods{"POST": call(s, "backup-key.show", http.StatusOK, s.backupKey)})
-	mux.Handle("/v1/restore", methods{"POST": s.handle("backup.restore", http.StatusOK, s.restore)})
-
-	mux.Handle("/v1/status", methods{"GET": call(s, "status.show", http.StatusOK, s.showStatus)})
-	mux.Handle("/v1/audit", methods{"GET": s.handle("audit.list", http.StatusOK, s.listAudit)})
-
 	mux.HandleFunc("/v1", notFound)
 	mux.HandleFunc("/v1/", notFound)
 	if s.cfg.Console == nil {
