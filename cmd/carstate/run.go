@@ -12,7 +12,7 @@ import (
 
 	"carstate/internal/access"
 	"carstate/internal/cmdline"
-	"carstate/internal/node"
+	"carstate/internal/store"
 	"carstate/internal/term"
 )
 
@@ -123,7 +123,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 	}
 	code = exitError
 	_, wrong := errors.AsType[wrongUsage](err)
-	switch wrong = wrong || errors.Is(err, node.ErrConfig); {
+	switch wrong = wrong || errors.Is(err, store.ErrConfig); {
 	case wrong && parsed.Command() == "serve":
 		code = exitConfig
 	case wrong:

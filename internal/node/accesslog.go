@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"carstate/internal/query"
+	"carstate/internal/store"
 )
 
 // openAccessLog opens the log of queries that --access-log names. If the flag is not set, both
@@ -31,11 +32,11 @@ func (n *Node) openAccessLog() (*query.AccessLog, error) {
 }
 
 // fileError returns err, the error of a file that the configuration names. If a start with the same
-// configuration would fail in the same way, fileError wraps err in a [configError]. If err is nil,
+// configuration would fail in the same way, fileError makes it a [store.ErrConfig]. If err is nil,
 // it returns nil.
 func fileError(err error) error {
 	if err != nil && staysWrong(err) {
-		return configError{err}
+		return store.ConfigError(err)
 	}
 	return err
 }

@@ -115,21 +115,21 @@ func Listeners(roles []string, cert bool, addresses map[string]string) []Listene
 	return mine
 }
 
-// Check returns an error that matches [ErrConfig] if the listener's address is invalid, or if the
+// Check returns an error that matches [store.ErrConfig] if the listener's address is invalid, or if the
 // listener would send secrets to other machines without TLS. Otherwise it returns nil. The
 // parameter behindProxy is true if a proxy terminates TLS; the listener itself then needs none.
 func (l Listener) Check(behindProxy bool) error {
 	switch {
 	case !netaddr.Valid(l.Addr):
-		return configError{fmt.Errorf("--%s must be an address with a port, such as 127.0.0.1:8080", l.Name)}
+		return store.ConfigError(fmt.Errorf("--%s must be an address with a port, such as 127.0.0.1:8080", l.Name))
 	case netaddr.IsLoopback(l.Addr) || l.TLS || behindProxy:
 		return nil
 	case l.Name == MQTTAddr:
-		return configError{errors.New("--mqtt-addr is not a loopback address and would send keys without TLS: use " +
-			"--mqtt-tls-addr with --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS")}
+		return store.ConfigError(errors.New("--mqtt-addr is not a loopback address and would send keys without TLS: use " +
+			"--mqtt-tls-addr with --tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS"))
 	}
-	return configError{fmt.Errorf("--%s is not a loopback address and would send secrets without TLS: give "+
-		"--tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS", l.Name)}
+	return store.ConfigError(fmt.Errorf("--%s is not a loopback address and would send secrets without TLS: give "+
+		"--tls-cert and --tls-key, or --behind-proxy if a proxy terminates TLS", l.Name))
 }
 
 func (c *Config) has(role string) bool { return slices.Contains(c.Roles, role) }

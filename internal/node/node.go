@@ -74,7 +74,7 @@ const (
 // Start starts a node. When it returns, the listeners accept requests, but the tables may still be
 // loading; see [Node.Ready]. If Start fails, it closes the ports, the access log and the storage
 // engine, and returns nil and an error. If the cause is the configuration, the error matches
-// [ErrConfig].
+// [store.ErrConfig].
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n := &Node{
 		config: c, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map),
@@ -176,15 +176,6 @@ func Check(c Config) (certificateEnds time.Time, err error) {
 	return certificateEnds, checkAdminKey(&c)
 }
 
-// ErrConfig marks, for errors.Is, an error of the configuration or of a file that it names. A new
-// start with the same configuration fails in the same way.
-var ErrConfig = errors.New("wrong configuration")
-
-type configError struct{ error }
-
-func (e configError) Unwrap() error        { return e.error }
-func (e configError) Is(target error) bool { return target == ErrConfig }
-
 // openFiles reads the certificate and its key, and checks that the file of credentials can be read.
 // If the configuration names no certificate, the first result is nil.
 func openFiles(c *Config) (*keyPair, error) {
@@ -220,9 +211,6 @@ func (n *Node) openEngine(ctx context.Context, c *Config) error {
 			if n.cluster, err = cluster.Open(ctx, c.Cluster); err == nil {
 				n.engine = n.cluster
 			}
-		}
-		if errors.Is(err, cluster.ErrConfig) {
-			err = configError{err}
 		}
 		opened <- err
 	}()

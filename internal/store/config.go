@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -108,3 +109,16 @@ func (c Config) WithDefaults() Config {
 // Anyone always returns true. A caller passes it to [Engine.Take] as the parameter free, to take a
 // partition from any owner.
 func Anyone(string) bool { return true }
+
+// ErrConfig marks, for errors.Is, an error of the configuration: a file that it names cannot be
+// used, or it contradicts what is stored. A new start with the same configuration fails in the same
+// way.
+var ErrConfig = errors.New("wrong configuration")
+
+type configError struct{ error }
+
+func (e configError) Unwrap() error        { return e.error }
+func (e configError) Is(target error) bool { return target == ErrConfig }
+
+// ConfigError returns err as an ErrConfig, with the same text.
+func ConfigError(err error) error { return configError{err} }

@@ -106,19 +106,9 @@ func (c *conn) login() []nats.Option {
 	return opts
 }
 
-// ErrConfig marks, for errors.Is, an error of the configuration: a file that it names cannot be
-// used, or it contradicts the streams that other nodes use. A new start with the same configuration
-// fails in the same way.
-var ErrConfig = errors.New("wrong configuration")
-
-type configError struct{ error }
-
-func (e configError) Unwrap() error        { return e.error }
-func (e configError) Is(target error) bool { return target == ErrConfig }
-
 // unreachable returns the error to report when an attempt to connect has failed with err. The text
 // says what the operator can do. If the cause is a file that the configuration names, the error is
-// an ErrConfig.
+// a [store.ErrConfig].
 func unreachable(err error) error {
 	// The addresses may contain a password, so the error must not repeat them.
 	malformed, isMalformed := errors.AsType[*url.Error](err)
@@ -151,7 +141,7 @@ func unreachable(err error) error {
 	}
 	err = fmt.Errorf("the NATS cluster cannot be reached: %s: %w", what, err)
 	if wrongFile {
-		return configError{err}
+		return store.ConfigError(err)
 	}
 	return err
 }

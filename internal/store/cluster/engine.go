@@ -136,15 +136,14 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// NodeID returns the name under which this node stores its own counts, such as usage.
+// NodeID implements [store.Engine].
 func (e *Engine) NodeID() string { return e.node.ID }
 
-// Partitions returns the number of partitions, which the first start fixed.
+// Partitions implements [store.Engine].
 func (e *Engine) Partitions() int { return e.partitions }
 
-// Writable returns the reason why nothing can be stored at present, or nil. While nothing can be
-// stored, the engine itself tries to write. So the caller need not try; it can wait until Writable
-// returns nil.
+// Writable implements [store.Engine]. While nothing can be stored, the engine itself tries to write.
+// So the caller need not try; it can wait until Writable returns nil.
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
@@ -163,9 +162,8 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// Fed returns the time up to which this node's copies of the streams that it follows (fedStreams)
-// are complete. at is the oldest such time of the streams. ok is false until the feed of each
-// stream has delivered a heartbeat of this node. Fed neither blocks nor allocates.
+// Fed implements [store.Engine] with the oldest time of the streams that this node follows
+// (fedStreams).
 func (e *Engine) Fed() (at time.Time, ok bool) {
 	for _, name := range fedStreams {
 		t, ok := e.beats[name].fed()
@@ -179,9 +177,8 @@ func (e *Engine) Fed() (at time.Time, ok bool) {
 	return at, true
 }
 
-// Feed returns a feed of a stream, which calls apply with each record, also with one of a newer
-// version (see [feed.Run]). For SOURCES, which contains the tombstones, it also makes
-// awaitTombstone wait for this feed.
+// Feed implements [store.Records]. If the stream is SOURCES, which contains the tombstones, it also
+// makes awaitTombstone wait for this feed.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
 	f := e.newFeed(stream, ">")
 	f.apply, f.newer = apply, true
@@ -191,11 +188,7 @@ func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed 
 	return f
 }
 
-// FollowStates calls put for the stored state of every vehicle and then for every change. It
-// returns nil when the context ends, and an error if a record is damaged or the stream was
-// replaced. It omits a state that a newer version wrote. The zero state means that the vehicle is
-// forgotten. FollowStates calls caughtUp once, after it has called put for all states that were
-// stored at the start.
+// FollowStates implements [store.Engine]. It omits a state that a newer version wrote.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error {
 	return e.followStates(ctx, e.newFeed(codec.States, ">"), put, caughtUp)
 }
@@ -247,9 +240,7 @@ func (e *Engine) followStates(
 	return f.Run(ctx, caughtUp)
 }
 
-// AwaitState waits until FollowStates has applied the record of STATES with sequence seq. It
-// returns at once if FollowStates was never called. If the context ends first, it returns the error
-// of the context.
+// AwaitState implements [store.Engine].
 func (e *Engine) AwaitState(ctx context.Context, seq uint64) error {
 	f := e.statesFeed.Load()
 	if f == nil {

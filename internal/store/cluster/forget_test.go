@@ -193,10 +193,9 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, in := range []int64{old, 0} { // 0: a cursor of a version without this field
-		if _, err := e.change(ctx, codec.States, codec.CursorSubject(0), func(is store.Record) ([]store.Write, error) {
-			c, err := decodeCursor(is, 0)
+		if _, err := e.changeCursor(ctx, 0, func(c *cursor) (bool, error) {
 			c.Forgotten, c.ForgottenIn = 1_000_000, in
-			return []store.Write{c.write(0, is.Seq)}, err
+			return true, nil
 		}); err != nil {
 			t.Fatal(err)
 		}

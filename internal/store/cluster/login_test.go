@@ -239,7 +239,7 @@ func TestBadLogins(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := refused(t, Config{URLs: "nats://" + server.Addr, CredsFile: file}, c.want)
-			if got, want := errors.Is(err, ErrConfig), name != "nobody knows the issuer"; got != want {
+			if got, want := errors.Is(err, store.ErrConfig), name != "nobody knows the issuer"; got != want {
 				t.Errorf("got %t that the file cannot be used, want %t", got, want)
 			}
 		})

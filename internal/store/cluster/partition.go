@@ -40,64 +40,51 @@ type Partition struct {
 	spans engine.FoldSpans
 }
 
-// Take makes owner the owner of partition p. From then on no earlier owner can commit. Take first
-// calls free with the name of the present owner, or with "" if the partition was never folded or
-// was released. The function free reports whether the partition may be taken. If free returns
-// false, Take returns an error that wraps [store.ErrHeld]. Take retries conflicts and lost
-// responses as [store.Change] does.
+// Take implements [store.Engine]: it makes owner the owner of partition p. It retries conflicts and
+// lost responses as [store.Change] does.
 func (e *Engine) Take(
 	ctx context.Context, p int, owner string, free func(holder string) bool,
 ) (store.Partition, error) {
 	t := &Partition{e: e, number: p}
 	t.recalled, t.recall = context.WithCancel(context.Background())
-	var err error
-	t.rev, err = e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
-		old, err := decodeCursor(is, p)
-		if err != nil {
-			return nil, err
+	rev, err := e.changeCursor(ctx, p, func(c *cursor) (bool, error) {
+		if !free(c.Owner) {
+			return false, store.ErrHeld
 		}
-		if !free(old.Owner) {
-			return nil, store.ErrHeld
-		}
-		if err := e.awaitTombstone(ctx, old.Forgotten, old.ForgottenIn); err != nil {
-			return nil, err
+		if err := e.awaitTombstone(ctx, c.Forgotten, c.ForgottenIn); err != nil {
+			return false, err
 		}
 		s, err := e.js.Stream(ctx, codec.Telemetry)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
-		t.cursor = cursor{
-			Owner: owner, Generation: old.Generation + 1, Next: max(old.Next, 1),
-			Made:      s.CachedInfo().Created.UnixNano(),
-			Forgotten: old.Forgotten, ForgottenIn: old.ForgottenIn, Fences: old.Fences,
+		if t.cursor = *c; t.isCursorStale(s) {
+			c.Next = 1 // begin again: folding a sample twice changes nothing
 		}
-		if t.isCursorStale(s) || old.Made != t.cursor.Made {
-			t.cursor.Next = 1 // begin again: folding a sample twice changes nothing
-		}
-		return []store.Write{t.cursor.write(p, is.Seq)}, nil
+		c.Owner, c.Made = owner, s.CachedInfo().Created.UnixNano()
+		c.Generation++
+		t.cursor = *c
+		return true, nil
 	})
 	if err != nil {
 		e.config.Newer.Note(codec.States, err)
 		return nil, fmt.Errorf("cannot take partition %d: %w", p, err)
 	}
-	t.next = t.cursor.Next
+	t.rev, t.next = rev, t.cursor.Next
 	e.taken.Store(p, t)
 	return t, nil
 }
 
-// Release gives up partition p if owner owns it, so that another node need not wait until the lease
-// expires. If owner does not own p, Release returns nil. So a caller that does not know whether it
-// owns p may call Release, for example after a Take whose response was lost. If a newer version
-// wrote the cursor, the owner is unknown. In that case, Release returns an error if this process
-// has taken p and not released it, and otherwise nil.
+// Release implements [store.Engine]: it gives up partition p if owner owns it, so that another node
+// need not wait until the lease expires. A caller that does not know whether it owns p may call it,
+// for example after a Take whose response was lost. If a newer version wrote the cursor, the owner
+// is unknown. In that case, Release returns an error if this process has taken p and not released
+// it, and otherwise nil.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
-	_, err := e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
-		c, err := decodeCursor(is, p)
-		if err != nil || c.Owner != owner {
-			return nil, err
-		}
+	_, err := e.changeCursor(ctx, p, func(c *cursor) (bool, error) {
+		owns := c.Owner == owner
 		c.Owner = ""
-		return []store.Write{c.write(p, is.Seq)}, nil
+		return owns, nil
 	})
 	if err == nil {
 		e.taken.Delete(p)
@@ -128,13 +115,9 @@ func (t *Partition) isCursorStale(s jetstream.Stream) bool {
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
 }
 
-// Next waits for the next commit of samples to fold into states. After the samples are folded, the
-// caller passes seq, the sequence of that commit, to [Partition.Commit]. samples may be empty:
-// tryTelemetry stores empty commits, and samples of forgotten vehicles are omitted. If the context
-// ends first, the error is that of the context. It is [store.ErrRecalled] if this process must take
-// the partition again, and [store.ErrReplaced] if TELEMETRY was re-created or has lost its newest
-// commits. If a newer version wrote the commit, or a tombstone of one of its vehicles,
-// codec.IsNewer reports true for the error.
+// Next implements [store.Partition]: it waits for the next commit of samples to fold. The error is
+// [store.ErrReplaced] if TELEMETRY was re-created or has lost its newest commits. If a newer version
+// wrote the commit, or a tombstone of one of its vehicles, codec.IsNewer reports true for the error.
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	m, seq, err := t.nextMessage(ctx)
 	if err != nil {
@@ -166,8 +149,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	return seq, samples, nil
 }
 
-// Stored returns the time at which the samples that [Partition.Next] last returned were stored, by
-// NATS's clock.
+// Stored implements [store.Partition], by the clock of NATS.
 func (t *Partition) Stored() time.Time { return t.stored }
 
 // nextMessage waits for the first message with a sequence of at least t.next.
@@ -241,7 +223,7 @@ func (t *Partition) checkSubscription(ctx context.Context) error {
 	return nil
 }
 
-// Waiting reports whether Next would return at once.
+// Waiting implements [store.Partition].
 func (t *Partition) Waiting() bool {
 	if t.sub == nil {
 		return false
@@ -250,28 +232,21 @@ func (t *Partition) Waiting() bool {
 	return err == nil && n > 0
 }
 
-// Answer implements [store.Partition], but does nothing. In a cluster, a state must be stored
-// before it is published to queries. Otherwise another node could take the partition and answer
-// from an older state.
+// Answer does nothing. In a cluster, a state must be stored before it is published to queries.
+// Otherwise another node could take the partition and answer from an older state.
 func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
 
-// Settle implements [store.Engine], but does nothing. Queries use a state only after it is stored,
-// so there is nothing to wait for.
+// Settle does nothing, because every state that is published to queries is stored.
 func (e *Engine) Settle(context.Context) {}
 
-// Unstored implements [store.Engine]. It returns no state, and false, because queries use only
-// stored states.
+// Unstored returns false, because queries use only stored states.
 func (e *Engine) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
 	return vehicle.State{}, false
 }
 
-// Commit stores states and sets the cursor, so that all samples up to sequence seq count as folded.
-// More than [store.MaxStates] states are an error. Commit retries until it succeeds or the context
-// ends. In the latter case it returns an error, and the states may be stored nevertheless. It
-// returns [store.ErrFenced] if another node turns out to own the partition, and [store.ErrRecalled]
-// if this process must take the partition again, because Fence was called. With seq 0 and no
-// states, Commit only stores the cursor once more, which shows whether this process still owns the
-// partition.
+// Commit implements [store.Partition]: it stores states and the cursor. More than [store.MaxStates]
+// states are an error. If the context ends first, the states may be stored in spite of the error.
+// With seq 0 and no states, Commit only stores the cursor once more.
 //
 // If there are more states than one atomic batch can hold, they are stored in several batches. Each
 // batch ends with the cursor, so that a node that has lost the partition is fenced out. Only the
@@ -353,7 +328,7 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 	}
 }
 
-// Folding returns the partitions that this process has taken and not closed.
+// Folding implements [store.Engine].
 func (e *Engine) Folding() map[int]bool {
 	owned := make(map[int]bool)
 	e.taken.Range(func(p, t any) bool {
@@ -365,8 +340,7 @@ func (e *Engine) Folding() map[int]bool {
 	return owned
 }
 
-// Close stops reading. This process remains the owner until it releases the partition or another
-// process takes it.
+// Close implements [store.Partition]: it stops reading.
 func (t *Partition) Close() {
 	t.closed.Store(true)
 	t.unsubscribe()
@@ -382,13 +356,12 @@ func (t *Partition) unsubscribe() {
 // loadTimeout is the maximum time of one Load, with all its tries.
 const loadTimeout = 4 * requestTimeout
 
-// Load calls put for the stored state of each vehicle that has one, with the vehicle's index in
-// ids. One request asks for the states of all ids, and any server may answer it. Load accepts the
-// answer if the server's copy of STATES has the cursor record that this process stored last, and
-// thus everything that was committed before the partition was taken. Otherwise, or if no server
-// answers, Load repeats the request until the context ends or loadTimeout has passed, and then
-// returns an error. More than [store.MaxLoad] ids are an error. If a state cannot be decoded, Load
-// returns an error; put may have been called for other states by then.
+// Load implements [store.Partition]. One request asks for the states of all ids, and any server may
+// answer it. Load accepts the answer if the server's copy of STATES has the cursor record that this
+// process stored last, and thus everything that was committed before the partition was taken.
+// Otherwise, or if no server answers, Load repeats the request until the context ends or loadTimeout
+// has passed, and then returns an error. If a state cannot be decoded, Load returns an error; put
+// may have been called for other states by then.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
@@ -407,10 +380,6 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 	if err != nil {
 		return fmt.Errorf("cannot read states from NATS: %w", err)
 	}
-	return t.decode(records, place, put)
-}
-
-func (t *Partition) decode(records []store.Record, place map[vehicle.ID]int, put func(i int, s vehicle.State)) error {
 	for _, r := range records {
 		id, ok := codec.VehicleOfState(r.Subject)
 		i, asked := place[id]
@@ -433,23 +402,18 @@ func (t *Partition) decode(records []store.Record, place map[vehicle.ID]int, put
 	return nil
 }
 
-// Forgotten returns this node's table of the tombstones, which a [store.RecordStore] fills.
+// Forgotten implements [store.Engine].
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
-// Fence writes the sequence seq of a tombstone into the cursor of partition p, so that no node
-// folds the partition before it has applied that tombstone. This also changes the cursor's
-// revision, so a commit in progress fails.
+// Fence implements [store.Engine]: it writes the sequence seq of a tombstone into the cursor of
+// partition p. This also changes the cursor's revision, so a commit in progress fails.
 func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 	s, err := e.js.Stream(ctx, codec.Sources)
 	if err != nil {
 		return err
 	}
 	made := s.CachedInfo().Created.UnixNano()
-	_, err = e.change(ctx, codec.States, codec.CursorSubject(p), func(is store.Record) ([]store.Write, error) {
-		c, err := decodeCursor(is, p)
-		if err != nil {
-			return nil, err
-		}
+	_, err = e.changeCursor(ctx, p, func(c *cursor) (bool, error) {
 		// Fences increases, so that an owner can distinguish this cursor record from one that the
 		// owner wrote.
 		c.Fences++
@@ -457,7 +421,7 @@ func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 			c.Forgotten = 0 // it refers to a SOURCES stream that no longer exists
 		}
 		c.Forgotten, c.ForgottenIn = max(c.Forgotten, seq), made
-		return []store.Write{c.write(p, is.Seq)}, nil
+		return true, nil
 	})
 	return err
 }
@@ -493,8 +457,7 @@ func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) err
 	return nil
 }
 
-// AwaitTombstones implements [store.Engine]: it waits until this node has applied every tombstone
-// that is stored now.
+// AwaitTombstones implements [store.Engine].
 func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	return e.awaitTombstone(ctx, math.MaxUint64, 0)
 }
@@ -518,9 +481,22 @@ func (e *Engine) recall(r store.Record) {
 	}
 }
 
-// change calls [store.Change], which retries for Patience.Store at most.
-func (e *Engine) change(
-	ctx context.Context, stream, subject string, change func(is store.Record) ([]store.Write, error),
-) (seq uint64, err error) {
-	return store.Change(ctx, e, e.config.Patience.Store, stream, subject, change)
+// changeCursor changes the cursor of partition p by compare-and-set, and returns its new revision.
+// It retries as [store.Change] does, for Patience.Store at most. If the function change returns
+// false or an error, nothing is stored.
+func (e *Engine) changeCursor(
+	ctx context.Context, p int, change func(c *cursor) (changed bool, err error),
+) (rev uint64, err error) {
+	write := func(is store.Record) ([]store.Write, error) {
+		c, err := decodeCursor(is, p)
+		changed := false
+		if err == nil {
+			changed, err = change(&c)
+		}
+		if err != nil || !changed {
+			return nil, err
+		}
+		return []store.Write{c.write(p, is.Seq)}, nil
+	}
+	return store.Change(ctx, e, e.config.Patience.Store, codec.States, codec.CursorSubject(p), write)
 }

@@ -23,10 +23,8 @@ const (
 	windowGrowth = 3
 )
 
-// Recent reads the retained samples of a vehicle, newest first, and returns them in order of time.
-// It stops when it has found at least the number of samples in the parameter most, when it has read
-// all, or when the context ends, which is no error. It reads windows of time (see firstWindow). If
-// the context ends within a window, the samples of that window are missing.
+// Recent implements [store.Engine]. It reads windows of time (see firstWindow). If the context ends
+// within a window, the samples of that window are missing.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Recent, error) {
 	s, err := e.js.Stream(ctx, codec.Telemetry)
 	if ctx.Err() != nil {

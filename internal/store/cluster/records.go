@@ -18,9 +18,9 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// Last reads the last record of a subject from the stream's leader. It never reads from a replica,
-// which may lag. If there is no record, it returns the zero Record and nil. If the record cannot be
-// decoded, it returns the record without a Body, and an error.
+// Last implements [store.Records]. It reads from the stream's leader, and never from a replica,
+// which may lag. If the record cannot be decoded, it returns the record without a Body, and an
+// error.
 func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -46,11 +46,9 @@ const (
 	replicaPause = 20 * time.Millisecond
 )
 
-// ScanFrom calls do with the records of a stream whose sequence is at least from. Any server may
-// answer. If the answering server lags behind, the newest records are missing; the caller gets them
-// in a later call, to which it passes the result next as from. The result damaged is the number of
-// records that could not be decoded or for which do returned an error other than [store.ErrStop].
-// That error ends the scan and is returned.
+// ScanFrom implements [store.Records]. Any server may answer. If the answering server lags behind,
+// the newest records are missing; the caller gets them in a later call, to which it passes the
+// result next as from.
 func (c *conn) ScanFrom(
 	ctx context.Context, stream string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -82,10 +80,7 @@ func (c *conn) ScanFrom(
 	}
 }
 
-// Before returns at most limit records of a stream, newest first, with sequences below the
-// parameter before. If before is 0, it begins at the end of the stream. The result older is the
-// value of before for the next page; it is 0 if there is no next page. A record of a newer version
-// has no Body; its field Stored is set. A damaged record is an error.
+// Before implements [store.Records]. A damaged record is an error.
 func (c *conn) Before(
 	ctx context.Context, stream string, before uint64, limit int,
 ) (records []store.Record, older uint64, err error) {
@@ -130,10 +125,9 @@ func (c *conn) Before(
 	return records, older, nil
 }
 
-// Remove removes those of the given records that were not replaced after they were read. A record
-// of STATES may name a forgotten vehicle, so its bytes are also overwritten on disk. A record of
-// another stream is only purged, and not overwritten, because the NATS account has no permission to
-// delete single messages of other streams.
+// Remove implements [store.Records]. A record of STATES may name a forgotten vehicle, so its bytes
+// are also overwritten on disk. A record of another stream is only purged, and not overwritten,
+// because the NATS account has no permission to delete single messages of other streams.
 func (c *conn) Remove(ctx context.Context, stream string, records []store.Record) error {
 	if len(records) == 0 {
 		return nil
@@ -165,7 +159,7 @@ func noSuchMessage(err error) bool {
 		strings.Contains(err.Error(), "err_code=10043") // no such sequence
 }
 
-// End returns the last sequence and the creation time of a stream.
+// End implements [store.Records].
 func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
@@ -179,25 +173,18 @@ func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
 func (c *conn) Erased(context.Context) error { return nil }
 
 // ErasedWithin returns ok false, because it is unknown when NATS compacts its files.
-func (c *conn) ErasedWithin(context.Context) (d time.Duration, ok bool, err error) {
-	return 0, false, nil
-}
+func (c *conn) ErasedWithin(context.Context) (d time.Duration, ok bool, err error) { return }
 
-// TrimTo does nothing. It returns true, so that the caller does not wait for telemetry to be
-// removed. Only [Engine.Trim] removes telemetry.
+// TrimTo does nothing, and returns true, because only [Engine.Trim] removes telemetry.
 func (c *conn) TrimTo(context.Context, uint64) (gone bool, err error) { return true, nil }
 
-// Store stores all writes or none, and returns the sequence of the last write. It stores a single
-// write as an ordinary message, which costs fewer syncs than a batch. In a batch, only the last
-// write may expect a sequence. The last write also commits the batch, so an incomplete batch is
-// never stored.
+// Store implements [store.Records]. It stores a single write as an ordinary message, which costs
+// fewer syncs than a batch. In a batch, only the last write may expect a sequence. The last write
+// also commits the batch, so an incomplete batch is never stored. More than [store.MaxBatch] writes
+// are an error.
 //
-// [store.ErrConflict] means that the subject's last record did not have the expected sequence. It
-// can also mean that at every try another write of the subject was still in progress, perhaps an
-// earlier write of the same caller. If NATS does not answer, it is unknown whether the writes were
-// stored; the caller must read the record or try again. More than [store.MaxBatch] writes are an
-// error. Store tries again only while NATS is processing another write of the subject, for
-// Timeouts.Try at most.
+// Store tries again only while NATS is processing another write of the subject, perhaps an earlier
+// write of the same caller, for Timeouts.Try at most. Then it returns [store.ErrConflict], too.
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
@@ -288,11 +275,9 @@ func parseAck(data []byte) (uint64, error) {
 	return ack.Sequence, nil
 }
 
-// Scan calls do with the last record of each subject that matches one of the patterns. Writers may
-// run concurrently. For a subject that changes during the scan, do receives the newer record,
-// either in addition to the older one or instead of it. An error of do ends the scan and is
-// returned. While NATS is unavailable, Scan retries until the context ends, and then returns the
-// error of the context.
+// Scan implements [store.Records]. For a subject that changes during the scan, do receives the newer
+// record, either in addition to the older one or instead of it. While NATS is unavailable, Scan
+// retries until the context ends, and then returns the error of the context.
 func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"carstate/internal/store"
 	"carstate/internal/store/cluster/clustertest"
 	"carstate/internal/store/codec"
 	"carstate/internal/testkit"
@@ -86,7 +87,7 @@ func replicasNeverReduced(t *testing.T, c *clustertest.Cluster) {
 		start(one, 0, 3)
 	}
 	err := refused(t, Config{URLs: one, Replicas: 1}, "TELEMETRY has 3 copies")
-	if !errors.Is(err, ErrConfig) {
+	if !errors.Is(err, store.ErrConfig) {
 		t.Errorf("%v is not marked as an error of the configuration", err)
 	}
 	if got := copies(t, js); !maps.Equal(got, everyStream(3)) {
@@ -178,7 +179,7 @@ func firstStarts(t *testing.T, urls string) {
 			asked := 8 << (i % 4)
 			e, err := Open(testkit.Context(t), Config{Partitions: asked, URLs: urls})
 			if err != nil {
-				if !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "which cannot change") {
+				if !errors.Is(err, store.ErrConfig) || !strings.Contains(err.Error(), "which cannot change") {
 					t.Errorf("with %d: %v", asked, err)
 				}
 				return

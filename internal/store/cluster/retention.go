@@ -161,9 +161,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 
 const trimEvery = 10 * time.Second
 
-// Trim removes telemetry that is both folded into states and older than the retention. When the
-// stream is nearly full, it also removes the oldest folded telemetry. It runs until the context
-// ends or the engine fails. Every derive node runs it.
+// Trim implements [store.Engine]. Every derive node runs it.
 //
 // An age limit of NATS would not suffice. After an outage longer than the retention, it would drop
 // samples that were acknowledged and never folded.

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"carstate/internal/periodic"
+	"carstate/internal/store"
 	"carstate/internal/store/codec"
 )
 
@@ -66,22 +67,25 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			// A direct get may be answered by a replica, which may lag behind the leader. If a
 			// replica answered that no telemetry is left to fold, Trim could remove telemetry that
 			// is not folded. So only the leader may answer.
-			AllowDirect:  false,
-			Duplicates:   duplicateWindow,
-			MaxConsumers: consumersOf(m.partitions),
+			AllowDirect:       false,
+			Duplicates:        duplicateWindow,
+			MaxConsumers:      consumersOf(m.partitions),
+			MaxMsgsPerSubject: -1,
 		},
 		lastValue(codec.States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*", "member.*"),
 		lastValue(codec.Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*.*"),
 		lastValue(codec.Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*",
 			"tombstone.*", codec.VIDKeysSubject, codec.BackupKeySubject),
 		{
-			Name:        codec.Audit,
-			Subjects:    []string{codec.AuditSubject},
-			MaxBytes:    recordBytes,
-			Discard:     jetstream.DiscardNew,
-			AllowDirect: true,
-			DenyDelete:  true,
-			DenyPurge:   true,
+			Name:              codec.Audit,
+			Subjects:          []string{codec.AuditSubject},
+			MaxBytes:          recordBytes,
+			Discard:           jetstream.DiscardNew,
+			AllowDirect:       true,
+			DenyDelete:        true,
+			DenyPurge:         true,
+			Duplicates:        2 * time.Minute, // the default of NATS
+			MaxMsgsPerSubject: -1,
 		},
 		lastValue(codec.Roads, recordBytes, jetstream.DiscardOld, codec.RoadPrefix+"*"),
 	}
@@ -92,6 +96,8 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 		}
 		configs[i].Storage = jetstream.FileStorage
 		configs[i].Replicas = m.replicas
+		configs[i].MaxConsumers = cmp.Or(configs[i].MaxConsumers, -1)
+		configs[i].MaxMsgs, configs[i].MaxMsgSize = -1, -1 // no limits, as the server stores them
 	}
 	return configs
 }
@@ -102,11 +108,11 @@ const usualConsumers = 1000
 // consumersOf returns the maximum number of NATS consumers for TELEMETRY. Each folded partition
 // needs one consumer. For some seconds after a node has died, the servers keep its consumers, while
 // other nodes already create new ones for its partitions. Trim and the console need one consumer
-// occasionally. For few partitions, the result is 0, which means the server's default, so that an
+// occasionally. For few partitions, the result is -1, which means the server's default, so that an
 // operator need not raise the limit of the account.
 func consumersOf(partitions int) int {
 	if partitions <= usualConsumers*9/10 {
-		return 0
+		return -1
 	}
 	return 2*partitions + usualConsumers/2
 }
@@ -119,9 +125,22 @@ type fixedNumbers struct{ partitions, replicas int }
 // partitions, which the first start fixed. Nodes that start at the same time get the same number,
 // because only one of them creates a stream.
 func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, error) {
-	want, err := c.first(ctx, js)
+	// The numbers of STATES hold if TELEMETRY alone was lost and is created again, so that each
+	// vehicle still belongs to the partition under which its state is stored.
+	states, err := storedStream(ctx, js, codec.States)
 	if err != nil {
 		return 0, err
+	}
+	was, replicas := numbersOf(states), 1
+	if err := c.checkPartitions(was.partitions); err != nil {
+		return 0, err
+	}
+	if strings.Contains(c.URLs, ",") {
+		replicas = clusterReplicas
+	}
+	want := fixedNumbers{
+		partitions: cmp.Or(c.Partitions, was.partitions, defaultPartitions),
+		replicas:   cmp.Or(c.Replicas, was.replicas, replicas),
 	}
 	// TELEMETRY is first, because the other streams use its numbers.
 	for i := range codec.Streams {
@@ -142,36 +161,12 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 	return want.partitions, err
 }
 
-// first returns the numbers of partitions and replicas for streams that do not exist yet. Each
-// number is the configured number. If none is configured, it is the number of the existing stream
-// STATES, or a default if STATES does not exist. If STATES exists, a different configured number of
-// partitions is an error. So if only TELEMETRY was lost and is created again, each vehicle still
-// belongs to the partition under which its state is stored.
-func (c Config) first(ctx context.Context, js jetstream.JetStream) (fixedNumbers, error) {
-	states, err := storedStream(ctx, js, codec.States)
-	if err != nil {
-		return fixedNumbers{}, err
-	}
-	was := numbersOf(states)
-	if was.partitions > 0 {
-		if err := c.checkPartitions(was.partitions); err != nil {
-			return fixedNumbers{}, err
-		}
-	}
-	replicas := 1
-	if strings.Contains(c.URLs, ",") {
-		replicas = clusterReplicas
-	}
-	return fixedNumbers{
-		partitions: cmp.Or(c.Partitions, was.partitions, defaultPartitions),
-		replicas:   cmp.Or(c.Replicas, was.replicas, replicas),
-	}, nil
-}
-
+// checkPartitions returns an error if another number of partitions is configured than is stored. If
+// stored is 0, no number is stored yet.
 func (c Config) checkPartitions(stored int) error {
-	if c.Partitions != 0 && c.Partitions != stored {
-		return configError{fmt.Errorf("the streams were made with %d partitions, which cannot change: "+
-			"leave --partitions out or set it to %d", stored, stored)}
+	if stored != 0 && c.Partitions != 0 && c.Partitions != stored {
+		return store.ConfigError(fmt.Errorf("the streams were made with %d partitions, which cannot change: "+
+			"leave --partitions out or set it to %d", stored, stored))
 	}
 	return nil
 }
@@ -205,10 +200,10 @@ func ensureStream(
 		if found {
 			target.replicas = cmp.Or(c.Replicas, is.replicas)
 			if target.replicas < is.replicas {
-				return fixedNumbers{}, configError{fmt.Errorf("the stream %s has %d copies, "+
+				return fixedNumbers{}, store.ConfigError(fmt.Errorf("the stream %s has %d copies, "+
 					"which --replicas %d would take from all nodes: leave --replicas out or set it to %d; "+
 					"for fewer, run nats stream edit on each stream first",
-					name, is.replicas, target.replicas, is.replicas)}
+					name, is.replicas, target.replicas, is.replicas))
 			}
 			if name == codec.Telemetry {
 				if err := c.checkPartitions(is.partitions); err != nil {
@@ -302,17 +297,6 @@ func sameStream(want, is jetstream.StreamConfig) bool {
 		}
 	}
 	want.Metadata = is.Metadata // the server adds entries to it
-	// The server fills in limits that are not set.
-	want.MaxMsgs, want.MaxMsgSize = -1, -1
-	if want.MaxConsumers == 0 {
-		want.MaxConsumers = -1
-	}
-	if want.MaxMsgsPerSubject == 0 {
-		want.MaxMsgsPerSubject = -1
-	}
-	if want.Duplicates == 0 {
-		want.Duplicates = is.Duplicates
-	}
 	return reflect.DeepEqual(want, is)
 }
 

@@ -19,12 +19,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Append stores samples and returns nil once all of them are on disk. Samples of one vehicle keep
-// their order. Append is safe for concurrent use. It stores all samples that wait for the same
-// partition together. The error is [store.ErrBacklog] if too much telemetry is not folded yet or
-// the stream is full, and [store.ErrOverloaded] if too many samples wait to be stored. After Close,
-// it is [engine.ErrClosed]. If the context ends first, the error is that of the context, and the
-// samples may be stored nevertheless.
+// Append implements [store.Engine]: it stores samples. It stores all samples that wait for the same
+// partition together. It also returns [store.ErrBacklog] if the stream is full, and after Close
+// [engine.ErrClosed].
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
