@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strconv"
 	"time"
 
 	"carstate/internal/admin/client"
@@ -90,31 +91,41 @@ func auditTime(text string, now time.Time) (_ string, ok bool) {
 	return text, err == nil
 }
 
+// print prints the events that the parameter query selects, the newest first, page by page.
 func (c *auditCommand) print(ctx context.Context, admin *client.Client, query url.Values, w streams) error {
 	limit := ops.DefaultEvents
 	if c.Limit != nil {
 		limit = *c.Limit
 	}
-	shown, mayConcern, older := 0, 0, false
+	shown, mayConcern := 0, 0
 	defer func() { fmt.Fprint(w.err, mayConcernInWords(mayConcern)) }()
-	for events, err := range admin.AuditPages(ctx, query, limit) {
-		if err != nil {
-			return err
+	for {
+		page := ops.MaxEvents
+		if limit != 0 {
+			page = min(page, limit-shown)
 		}
-		if err := w.show(events); err != nil {
+		query.Set("limit", strconv.Itoa(page))
+		events, err := admin.SearchAudit(ctx, query)
+		if err == nil {
+			err = w.show(events)
+		}
+		if err != nil {
 			return err
 		}
 		shown += len(events.Events)
 		mayConcern += events.MayConcern
-		older = events.Older != 0
+		switch {
+		case events.Older == 0 && shown == 0:
+			fmt.Fprintln(w.err, "There is no such event.")
+			return nil
+		case events.Older == 0:
+			return nil
+		case limit != 0 && shown == limit:
+			fmt.Fprintln(w.err, "There may be older events: --limit 0 shows all.")
+			return nil
+		}
+		query.Set("before", strconv.FormatUint(events.Older, 10))
 	}
-	switch {
-	case older:
-		fmt.Fprintln(w.err, "There may be older events: --limit 0 shows all.")
-	case shown == 0:
-		fmt.Fprintln(w.err, "There is no such event.")
-	}
-	return nil
 }
 
 // mayConcernInWords returns a line of text about n events that may concern the vehicle of --vid:

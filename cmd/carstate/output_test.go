@@ -49,11 +49,11 @@ no calls in the last 30 days
 `},
 		{"token rotate", wire.RotatedToken{AccessToken: "T", Developer: "Ada", EarlierUntil: []time.Time{later, at}},
 			"T\nThis is the new access token of Ada, shown only once. The old one is valid until 2026-11-20 12:00Z.\n"},
-		{"source show", ops.SourceRecord{SourceSummary: ops.SourceSummary{Name: "gateway", Rate: "5/s", CreatedAt: at,
+		{"source show", ops.SourceRecord{Name: "gateway", Rate: "5/s", CreatedAt: at,
 			RemovedAt: &later, Seen: ops.SourceActivity{
 				Refused: ops.NamedCounts{"too_old": 2, "invalid": 1}, RefusedKeys: ops.NamedCounts{"expired": 3},
 				IgnoredSignals: 9, IgnoredByName: ops.NamedCounts{"Foo": 4},
-			}}}, `source           gateway
+			}}, `source           gateway
 vehicles         none
 rate             5/s
 unknown signals  ignored

@@ -97,12 +97,6 @@ func (f *queryFlags) service() (*client.Client, error) {
 	return client.New(base, f.Token, options...), nil
 }
 
-// isUntrusted reports whether err means that the service's certificate is not trusted.
-func isUntrusted(err error) bool {
-	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
-	return ok
-}
-
 // queried returns the answer to a query as the text of one JSON object. It has the members of the
 // JSON object that the service sent in the body of its response, and the reason, times and request
 // ID from the headers. A member whose header is missing is left out.
@@ -126,12 +120,13 @@ func queried(a client.Answer) (string, error) {
 // both cases, the result was printed. If the query failed with the error err, print prints nothing
 // and returns err, for some errors with a hint of what to do.
 func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err error) error {
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
 	case errors.Is(err, client.ErrBaseURL):
 		return usageError("%v (--url, --query-addr)", err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: is `carstate serve` running there? (--url, --query-addr)", err)
-	case isUntrusted(err):
+	case untrusted:
 		return fmt.Errorf("%w: if you trust it, give it with --ca FILE", err)
 	case errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrBadAnswer), errors.Is(err, client.ErrNotFound):
 		return fmt.Errorf("%w (--url, --query-addr)", err)

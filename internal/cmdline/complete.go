@@ -2,6 +2,7 @@ package cmdline
 
 import (
 	"embed"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -56,10 +57,8 @@ func Candidates(n *kong.Node, words []string) (all []string) {
 	case valueOf != nil:
 		addValues(valueOf.Value)
 	case strings.HasPrefix(last, "-"):
-		for _, group := range n.AllFlags(true) {
-			for _, f := range group {
-				add("--"+f.Name, f.Help)
-			}
+		for _, f := range slices.Concat(n.AllFlags(true)...) {
+			add("--"+f.Name, f.Help)
 		}
 	default:
 		for _, child := range n.Children {
@@ -77,11 +76,9 @@ func Candidates(n *kong.Node, words []string) (all []string) {
 // takesValue returns the flag that word names, such as --vid, if the command n has that flag and
 // the flag takes a value. Otherwise it returns nil.
 func takesValue(n *kong.Node, word string) *kong.Flag {
-	for _, group := range n.AllFlags(true) {
-		for _, f := range group {
-			if word == "--"+f.Name && !f.IsBool() {
-				return f
-			}
+	for _, f := range slices.Concat(n.AllFlags(true)...) {
+		if word == "--"+f.Name && !f.IsBool() {
+			return f
 		}
 	}
 	return nil

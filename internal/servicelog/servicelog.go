@@ -76,15 +76,12 @@ func (c *cleaner) text(s string) string {
 			return subject[:i] + c.vehicle(subject[i:])
 		})
 	}
-	if strings.ContainsFunc(s, steers) {
-		s = strings.Map(func(r rune) rune {
-			if steers(r) {
-				return unicode.ReplacementChar
-			}
-			return r
-		}, s)
-	}
-	return s
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
+			return unicode.ReplacementChar // the character could control a terminal
+		}
+		return r
+	}, s)
 }
 
 // vehicle returns the keyed hash that replaces a vehicle id in the log.
@@ -92,10 +89,4 @@ func (c *cleaner) vehicle(vid string) string {
 	h := hmac.New(sha256.New, c.key)
 	h.Write([]byte(vid))
 	return fmt.Sprintf("~%x", h.Sum(nil)[:6])
-}
-
-// steers reports whether the character r could control a terminal. It returns false for printable
-// characters, line breaks and tabs.
-func steers(r rune) bool {
-	return r != '\n' && r != '\t' && !unicode.IsPrint(r)
 }

@@ -86,27 +86,18 @@ func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff
 	if resp.Header.Get("Content-Type") != kind {
 		return errorf("the server at %s is not carstate's admin listener (--admin-addr)", shown(c.URL))
 	}
-	to := &target{w: w}
-	if _, err := io.Copy(to, resp.Body); err != nil {
-		switch {
-		case to.failed != nil:
-			return to.failed
-		case ctx.Err() != nil:
-			return ctx.Err()
+	for part := make([]byte, 32<<10); ; {
+		n, err := resp.Body.Read(part)
+		if _, err := w.Write(part[:n]); err != nil {
+			return err
 		}
-		return &Error{text: brokeOff}
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil && ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return &Error{text: brokeOff}
+		}
 	}
-	return nil
-}
-
-// target is a writer that keeps the error of a Write that failed.
-type target struct {
-	w      io.Writer
-	failed error
-}
-
-func (t *target) Write(p []byte) (int, error) {
-	n, err := t.w.Write(p)
-	t.failed = err
-	return n, err
 }
