@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"go.opentelemetry.io/otel/trace"
 
 	"carstate/internal/store"
@@ -77,6 +77,7 @@ type group struct {
 	before    uint64 // sequence of the preceding group of the partition
 	stored    time.Time
 	samples   []vehicle.Sample
+	value     []byte // stored form; nil once the group is stored
 	traced    trace.SpanContext
 }
 
@@ -84,40 +85,38 @@ type group struct {
 // one partition into a group, which is stored under one key. If Config.SyncInterval is 0,
 // storeGroups returns when the groups are on disk; otherwise it does not wait for the disk.
 func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []group, err error) {
+	last := e.telemetryEnd()
+	open := make([]int, len(e.partitions)) // by partition: index of its last group, plus one
+	for i := range chunks {
+		c := &chunks[i]
+		n := open[c.Partition]
+		if n == 0 || len(groups[n-1].samples)+len(c.Samples) > engine.ChunkSamples ||
+			len(groups[n-1].value)+len(c.Packed) > engine.ChunkBytes {
+			last++
+			g := group{partition: c.Partition, seq: last, stored: now, samples: slices.Clip(c.Samples)}
+			if g.before = e.partitions[c.Partition].stored(); n > 0 {
+				g.before = groups[n-1].seq
+			}
+			g.value = make([]byte, 0, timeBytes+codec.SealBytes+len(c.Packed))
+			g.value = append(binary.BigEndian.AppendUint64(g.value, uint64(now.UnixNano())), codec.SchemaVersion)
+			g.value = append(g.value, c.Packed...)
+			groups = append(groups, g)
+			open[c.Partition] = len(groups)
+			continue
+		}
+		g := &groups[n-1]
+		g.samples, g.value = append(g.samples, c.Samples...), append(g.value, c.Packed...)
+	}
 	b := e.db.NewBatch()
 	defer b.Close()
-	last := e.telemetryEnd()
-	var parts []*engine.Chunk
-	for p := range e.partitions {
-		before := e.partitions[p].stored()
-		flush := func() error {
-			if len(parts) == 0 {
-				return nil
-			}
-			last++
-			g, err := e.setGroup(b, p, last, now, parts)
-			g.before, before = before, last
-			groups, parts = append(groups, g), parts[:0]
-			return err
-		}
-		samples, bytes := 0, 0
-		for i := range chunks {
-			c := &chunks[i]
-			if c.Partition != p {
-				continue
-			}
-			if samples+len(c.Samples) > engine.ChunkSamples || bytes+len(c.Packed) > engine.ChunkBytes {
-				if err := flush(); err != nil {
-					return nil, err
-				}
-				samples, bytes = 0, 0
-			}
-			parts = append(parts, c)
-			samples, bytes = samples+len(c.Samples), bytes+len(c.Packed)
-		}
-		if err := flush(); err != nil {
+	for i := range groups {
+		g := &groups[i]
+		sum := codec.Checksum(codec.TelemetrySubject(g.partition), g.value[timeBytes:])
+		g.value = binary.LittleEndian.AppendUint32(g.value, sum)
+		if err := b.Set(telemetryKey(g.partition, g.seq), g.value, nil); err != nil {
 			return nil, err
 		}
+		g.value = nil
 	}
 	return groups, e.commit(b)
 }
@@ -133,29 +132,6 @@ func (e *Engine) telemetryEnd() (last uint64) {
 // timeBytes is the size in bytes of the time of storing (Unix ns), with which a stored group
 // begins.
 const timeBytes = 8
-
-// setGroup adds chunks of partition p to a batch, as one group under one key.
-func (e *Engine) setGroup(b *pebble.Batch, p int, seq uint64, now time.Time, parts []*engine.Chunk) (group, error) {
-	g := group{partition: p, seq: seq, stored: now, samples: parts[0].Samples}
-	packed, samples := 0, 0
-	for _, c := range parts {
-		packed, samples = packed+len(c.Packed), samples+c.Count
-	}
-	if len(parts) > 1 {
-		g.samples = make([]vehicle.Sample, 0, samples)
-		for _, c := range parts {
-			g.samples = append(g.samples, c.Samples...)
-		}
-	}
-	value := make([]byte, 0, timeBytes+codec.SealBytes+packed)
-	value = binary.BigEndian.AppendUint64(value, uint64(now.UnixNano()))
-	value = append(value, 0)
-	for _, c := range parts {
-		value = append(value, c.Packed...)
-	}
-	sealed := codec.Seal(codec.TelemetrySubject(p), value[timeBytes:])
-	return g, b.Set(telemetryKey(p, seq), value[:timeBytes+len(sealed)], nil)
-}
 
 // decodeGroup decodes a stored group of partition p, given its key and its value.
 func decodeGroup(p int, key, value []byte) (g group, err error) {
