@@ -9,42 +9,36 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestCacheForgetsWhatWasUsedLongestAgo checks that the cache always holds the same states as a
-// plain list that is sorted by last use and cut off at the limit.
+// TestCacheForgetsWhatWasUsedLongestAgo checks that the cache always holds the same vehicles as a
+// plain list to which they are added, from which they are taken, and which is cut off at the limit.
 func TestCacheForgetsWhatWasUsedLongestAgo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 6).Draw(t, "limit")
 		c := newCache(limit)
-		var order []vehicle.ID // most recently used first
-		state := make(map[vehicle.ID]vehicle.State)
-		use := func(id vehicle.ID) {
-			order = slices.DeleteFunc(order, func(x vehicle.ID) bool { return x == id })
-			order = slices.Insert(order, 0, id)
-			order = order[:min(len(order), limit)]
-		}
-		for n := range rapid.IntRange(1, 100).Draw(t, "uses") {
+		var order []*touched // the last one put first
+		for range rapid.IntRange(1, 100).Draw(t, "uses") {
 			id := vehicle.ID(rune('a' + rapid.IntRange(0, 9).Draw(t, "id")))
-			known := slices.Contains(order, id)
-			if rapid.Bool().Draw(t, "put") {
-				state[id] = vehicle.State{Time: vehicle.UnixMilli(n + 1)}
-				c.put(id, state[id])
-				use(id)
+			at := slices.IndexFunc(order, func(x *touched) bool { return x.id == id })
+			if at < 0 && rapid.Bool().Draw(t, "put") {
+				x := &touched{id: id}
+				c.put(x)
+				order = slices.Insert(order, 0, x)
+				order = order[:min(len(order), limit)]
 			} else {
-				got, ok := c.get(id)
-				if ok != known || ok && got != state[id] {
-					t.Fatalf("%s: got time %v, found %t; want %v, %t", id, got.Time, ok, state[id].Time, known)
+				got := c.take(id)
+				if at < 0 && got != nil || at >= 0 && got != order[at] {
+					t.Fatalf("%s: took %+v, want number %d of %v", id, got, at, order)
 				}
-				if ok {
-					use(id)
+				if at >= 0 {
+					order = slices.Delete(order, at, at+1)
 				}
 			}
-			var ring []vehicle.ID
-			for i, left := c.newest, c.used; left > 0; left-- {
-				ring = append(ring, c.at(i).id)
-				i = c.at(i).older
+			var held []*touched
+			for e := c.order.Front(); e != nil; e = e.Next() {
+				held = append(held, e.Value.(*touched))
 			}
-			if !slices.Equal(ring, order) || len(c.index) != len(order) {
-				t.Fatalf("got ring %v, %d in the index; want %v", ring, len(c.index), order)
+			if !slices.Equal(held, order) || len(c.index) != len(order) {
+				t.Fatalf("got %v, %d in the index; want %v", held, len(c.index), order)
 			}
 		}
 	})

@@ -15,13 +15,12 @@ type folding struct {
 	maxTouched int // maximum length of touched
 	// touched holds the vehicles with samples since the last commit began. storing holds the
 	// vehicles of the commit in progress, each with the state that is being stored. When the commit
-	// is complete, storing is emptied.
+	// is complete, its vehicles move into the cache. The cache has no vehicle of the two maps.
 	touched, storing map[vehicle.ID]*touched
-	cache            *cache                        // as of the last commit; outdated for vehicles in touched or storing
+	cache            *cache
 	seq              uint64                        // sequence of the last folded sample; 0 if a commit includes it
 	dirty            map[vehicle.ID]*vehicle.State // states of storing that differ from the stored state
 	unanswered       []*touched                    // vehicles whose state was not published as an answer yet
-	spare            []*touched                    // for reuse; at most 2 × maxTouched entries
 	now              func() time.Time
 }
 
@@ -73,13 +72,16 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 		if _, ok := f.touched[id]; ok {
 			continue
 		}
-		t := f.newTouched()
-		t.id, f.touched[id] = id, t
-		if s, ok := f.storing[id]; ok {
-			t.state = s.state
-		} else if t.state, ok = f.cache.get(id); !ok {
-			ids, misses = append(ids, id), append(misses, t)
+		t := f.cache.take(id)
+		if t == nil {
+			t = new(touched)
+			if s, ok := f.storing[id]; ok {
+				t.state = s.state
+			} else {
+				ids, misses = append(ids, id), append(misses, t)
+			}
 		}
+		t.id, t.dirty, f.touched[id] = id, false, t
 	}
 	if len(ids) == 0 {
 		return 0, nil
@@ -93,19 +95,6 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 		return 0, err
 	}
 	return len(ids), nil
-}
-
-// newTouched returns an item for the map touched, if possible one that was used before. The caller
-// must set its id and state.
-func (f *folding) newTouched() *touched {
-	n := len(f.spare)
-	if n == 0 {
-		return new(touched)
-	}
-	t := f.spare[n-1]
-	f.spare = f.spare[:n-1]
-	t.dirty = false
-	return t
 }
 
 // apply folds samples into the states in the map touched. The parameter stored is the time at which
@@ -156,8 +145,8 @@ func (f *folding) state(id vehicle.ID) *vehicle.State {
 	if t, ok := f.storing[id]; ok {
 		return &t.state
 	}
-	if s, ok := f.cache.get(id); ok {
-		return &s
+	if e := f.cache.index[id]; e != nil {
+		return &e.Value.(*touched).state
 	}
 	return nil
 }
@@ -180,8 +169,9 @@ func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {
 // finish ends a commit that was stored, and moves its states into the cache.
 func (f *folding) finish() {
 	for id, t := range f.storing {
-		f.cache.put(id, t.state)
-		f.spare = append(f.spare, t)
+		if _, again := f.touched[id]; !again {
+			f.cache.put(t)
+		}
 	}
 	clear(f.storing)
 }

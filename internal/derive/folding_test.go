@@ -226,8 +226,9 @@ func TestFolding_EvictionsChangeNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.apply(seq, part.Stored(), samples)
-			if int(f.cache.used) > maxCached || len(f.cache.index) > maxCached || len(f.touched) > maxStates {
-				t.Fatalf("%d of %d cached, %d of %d touched", f.cache.used, maxCached, len(f.touched), maxStates)
+			cached := max(f.cache.order.Len(), len(f.cache.index))
+			if cached > maxCached || len(f.touched) > maxStates {
+				t.Fatalf("%d of %d cached, %d of %d touched", cached, maxCached, len(f.touched), maxStates)
 			}
 		}
 		if underWay {
@@ -549,7 +550,7 @@ func BenchmarkCacheMemory(b *testing.B) {
 		before := heap()
 		c := newCache(vehicles)
 		for v := range 3 * vehicles {
-			c.put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS55I7LB%d", v)), vehicle.State{Time: 1})
+			c.put(&touched{id: vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS55I7LB%d", v)), state: vehicle.State{Time: 1}})
 		}
 		b.ReportMetric((heap()-before)/vehicles, "bytes/vehicle")
 		runtime.KeepAlive(c)
