@@ -288,11 +288,7 @@ func adminDocument(s *Server) (object, error) {
 	paths := object{}
 	unused := maps.Clone(operationTexts)
 	routes := []string{"/readyz/query", "/readyz/ingest"} // routes.go makes these from the node's jobs
-	for call := range s.calls() {
-		_, path, _ := strings.Cut(call, " ")
-		routes = append(routes, path)
-	}
-	handled := regexp.MustCompile(`mux\.Handle\("([^"]+[^"/])"(, methods|\))?`)
+	handled := regexp.MustCompile(`(?:mux\.Handle\("|"[A-Z]+ )([^"]+[^"/])"`)
 	for _, m := range handled.FindAllStringSubmatch(string(source), -1) {
 		routes = append(routes, m[1])
 	}
