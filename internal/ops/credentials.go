@@ -35,21 +35,19 @@ func (p *Operations) Create(
 		return access.Credential{}, "", Refuse(http.StatusBadRequest, "%v", err)
 	}
 	e := access.Event{Action: r.Kind.Policy().Noun + "." + r.Kind.Policy().Begin, Object: c.Name}
-	switch c.Kind {
-	case access.TokenKind, access.SandboxKind:
+	if c.Developer != "" {
+		e.Detail = fmt.Sprintf("developer %q; operations %s; ", c.Developer, strings.Join(c.Operations.Names(), ", "))
+	}
+	if c.Kind != access.OperatorKind {
 		vehicles := p.inWords(c.Vehicles)
 		if c.Sandbox() {
 			vehicles = "of the sandbox"
 		}
-		e.Detail = fmt.Sprintf("developer %q; operations %s; vehicles %s; expires %s; rate %s",
-			c.Developer, strings.Join(c.Operations.Names(), ", "), vehicles, expiryInWords(c.Expires),
+		e.Detail += fmt.Sprintf("vehicles %s; expires %s; rate %s", vehicles, expiryInWords(c.Expires),
 			inwords.RateLimit(c.Rate.String()))
-	case access.SourceKind:
-		e.Detail = fmt.Sprintf("vehicles %s; expires %s; rate %s",
-			p.inWords(c.Vehicles), expiryInWords(c.Expires), inwords.RateLimit(c.Rate.String()))
-		if c.Strict {
-			e.Detail += "; strict"
-		}
+	}
+	if c.Strict {
+		e.Detail += "; strict"
 	}
 	if err := p.audited(ctx, by, e, func(ctx context.Context) error { return p.cfg.Store.Create(ctx, c) }); err != nil {
 		return access.Credential{}, "", err

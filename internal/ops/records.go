@@ -195,7 +195,7 @@ func (p *Operations) OperatorSummary(o access.Credential) OperatorSummary {
 // empty.
 func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	now, until := p.cfg.Now(), []time.Time{}
-	if !c.Ended.IsZero() || !c.Expires.IsZero() && !now.Before(c.Expires) {
+	if c.Usable(now) != nil {
 		return until
 	}
 	for _, e := range c.Earlier {
