@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -76,12 +77,10 @@ func (c chooser) apply(all []*access.Grant, now time.Time) []*access.Grant {
 
 // selects reports whether a credential matches the filters at the time now.
 func (c chooser) selects(g *access.Grant, now time.Time) bool {
-	if !slices.ContainsFunc([]string{g.Developer, g.Name}, func(name string) bool {
-		return strings.Contains(strings.ToLower(name), strings.ToLower(c.Find))
-	}) {
+	find, state := strings.ToLower(c.Find), stateOf(&g.Credential, now)
+	if !strings.Contains(strings.ToLower(g.Developer), find) && !strings.Contains(strings.ToLower(g.Name), find) {
 		return false
 	}
-	state := stateOf(&g.Credential, now)
 	switch c.State {
 	case "", state:
 		return true
@@ -116,28 +115,12 @@ func (c chooser) compare(a, b *access.Grant, now time.Time) int {
 	case "refused":
 		return b.Seen().LastRefused.Compare(a.Seen().LastRefused)
 	case "end":
-		return endOf(a).Compare(endOf(b))
+		never := time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+		return cmp.Or(a.Expires, never).Compare(cmp.Or(b.Expires, never))
 	case "key":
-		return keySince(a).Compare(keySince(b))
+		return cmp.Or(a.Rotated, a.Created).Compare(cmp.Or(b.Rotated, b.Created))
 	}
 	return 0
-}
-
-// endOf returns the time at which a credential expires, or a time after all others if it never
-// expires.
-func endOf(g *access.Grant) time.Time {
-	if g.Expires.IsZero() {
-		return time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
-	}
-	return g.Expires
-}
-
-// keySince returns the time at which a credential got its present secret.
-func keySince(g *access.Grant) time.Time {
-	if g.Rotated.IsZero() {
-		return g.Created
-	}
-	return g.Rotated
 }
 
 // expiringSoon is how long before its expiry a credential is marked as expiring.

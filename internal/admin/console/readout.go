@@ -78,11 +78,7 @@ type readouts struct{ Xs, Texts string }
 func newReadouts(n int, at func(i int) (x float64, text string)) (r readouts) {
 	var xs, texts []string
 	for k := range min(n, mostReadouts) {
-		i := k
-		if n > mostReadouts {
-			i = k * (n - 1) / (mostReadouts - 1)
-		}
-		x, text := at(i)
+		x, text := at(k * (n - 1) / max(1, min(n, mostReadouts)-1))
 		xs, texts = append(xs, fmt.Sprintf("%.1f", x)), append(texts, text)
 	}
 	return readouts{strings.Join(xs, " "), strings.Join(texts, "|")}
