@@ -26,7 +26,7 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) 
 	case c.scans <- struct{}{}:
 		defer func() { <-c.scans }()
 	case <-ctx.Done():
-		return &curve{begun: c.Now(), scanned: scanned{Since: c.Now(), Busy: true}}
+		return &curve{begun: c.Now(), Since: c.Now(), Busy: true}
 	}
 	return c.scan(ctx, id, now)
 }
@@ -37,7 +37,7 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) 
 // that time, which were also based on samples that are no longer retained. If the samples cannot be
 // read, scan returns an empty curve with the field Failed set.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
-	made := &curve{begun: c.Now(), scanned: scanned{Since: c.Now()}}
+	made := &curve{begun: c.Now(), Since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)
 	if err != nil {
 		made.Failed, made.Damaged = true, errors.Is(err, access.ErrDamaged)
