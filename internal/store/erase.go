@@ -3,10 +3,8 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"carstate/internal/access"
@@ -184,51 +182,7 @@ func (k *RecordStore) erase(ctx context.Context) error {
 	if _, tells, err := k.engine.ErasedWithin(ctx); err != nil || !tells {
 		return err
 	}
-	if err := k.removeOrphans(ctx); err != nil {
-		return err
-	}
 	return k.engine.Erased(ctx)
-}
-
-// removeOrphans removes set records to which no credential refers. A set record lists a part of the
-// vehicles of a token or a source whose grant is too large for its own record. The method Scan of
-// the storage engine must return the records as of one moment. Otherwise, removeOrphans would also
-// remove the set records of a grant that is being stored.
-func (k *RecordStore) removeOrphans(ctx context.Context) error {
-	for stream, noun := range map[string]string{codec.Tokens: "token", codec.Sources: "source"} {
-		owners := make(map[string]grantedRecord)
-		var parts []Record
-		var marks []string // of the sets to which the parts belong
-		err := k.engine.Scan(ctx, stream, []string{noun + ".*", noun + "set.*.*"}, func(r Record) error {
-			kind, rest, _ := strings.Cut(r.Subject, ".")
-			if kind == noun {
-				c, err := decodeCredential(r.Subject, r.Body)
-				owners[rest] = c.Vehicles
-				return err
-			}
-			var part setRecord
-			if json.Unmarshal(r.Body, &part) != nil {
-				return codec.ErrDamaged
-			}
-			parts, marks = append(parts, Record{Subject: r.Subject, Seq: r.Seq}), append(marks, part.Set)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		var orphans []Record
-		for i, p := range parts {
-			_, rest, _ := strings.Cut(p.Subject, ".")
-			owner, _, _ := strings.Cut(rest, ".")
-			if mark := marks[i]; mark == "" || mark != owners[owner].Set {
-				orphans = append(orphans, p)
-			}
-		}
-		if err := k.engine.Remove(ctx, stream, orphans); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // removeExpired removes the markers that no node needs any more. A marker is an empty record in

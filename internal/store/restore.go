@@ -28,9 +28,9 @@ const (
 	// restoreTimeout limits the time of one restore, which may have millions of states.
 	restoreTimeout = 6 * time.Hour
 	// A batch of a restore is complete when it has batchRecords records or at least batchBytes
-	// bytes. batchWriters is the maximum number of batches of one kind that a restore stores at a
-	// time. A node can store only a limited number of batches at a time, and folding needs most of
-	// them. One further batch of the kind is in memory while it is collected.
+	// bytes. batchWriters is the maximum number of batches that a restore stores at a time. A node
+	// can store only a limited number of batches at a time, and folding needs most of them. One
+	// further batch of each kind is in memory while it is collected.
 	batchRecords = 500
 	batchBytes   = 4 << 20
 	batchWriters = 2
@@ -171,39 +171,58 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	// Restore all other records in the order of the file, and the numerous kinds in batches.
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	queues := make(map[string]*batchQueue)
-	var storing sync.WaitGroup
-	for kind := range inBatches {
-		queue := &batchQueue{complete: make(chan []Record)}
-		queues[kind] = queue
-		for range batchWriters {
-			storing.Go(func() {
-				for batch := range queue.complete {
-					if err := r.restoreBatch(ctx, kind, batch); err != nil {
-						fail(err)
-					}
-					for range batch {
-						r.recordDone(progress)
-					}
-				}
-			})
+	recordsDone := func(n int) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for range n {
+			r.done++
+			progress(r.done, r.info.Records)
 		}
 	}
-	err = r.eachRecord(file, func(rec Record, kind string) error {
-		if queue := queues[kind]; queue != nil {
+	batches, sizes := make(map[string][]Record), make(map[string]int) // by kind; sizes in bytes
+	var storing sync.WaitGroup
+	places := make(chan struct{}, batchWriters)
+	flush := func(kind string) error {
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		batch := batches[kind]
+		batches[kind], sizes[kind] = nil, 0
+		storing.Go(func() {
+			defer func() { <-places }()
+			if err := r.restoreBatch(ctx, kind, batch); err != nil {
+				fail(err)
+			}
+			recordsDone(len(batch))
+		})
+		return nil
+	}
+	err = r.eachRecord(file, func(rec Record, kind string) (err error) {
+		switch {
+		case inBatches[kind] != "":
 			rec.Sealed = bytes.Clone(rec.Sealed)
 			rec.Body = bodyOf(Write{Record: rec.Sealed})
-			return queue.add(ctx, rec)
+			batches[kind] = append(batches[kind], rec)
+			if sizes[kind] += len(rec.Sealed); len(batches[kind]) < batchRecords && sizes[kind] < batchBytes {
+				return nil
+			}
+			return flush(kind)
+		case codec.IsSet(rec.Subject):
+			// It is stored together with the credential's own record, which follows.
+			err = r.sets.apply(rec)
+		case kind == "token" || kind == "source" || kind == "operator":
+			err = r.restoreCredential(ctx, rec, kind)
 		}
-		if err := r.restoreRecord(ctx, rec, kind); err != nil {
+		if err != nil {
 			return fmt.Errorf("cannot restore a record of kind %s: %w", kind, err)
 		}
-		r.recordDone(progress)
+		recordsDone(1)
 		return nil
 	})
-	for _, queue := range queues {
-		err = cmp.Or(err, queue.flush(ctx))
-		close(queue.complete)
+	for kind := range batches {
+		err = cmp.Or(err, flush(kind))
 	}
 	storing.Wait()
 	if err == nil {
@@ -225,59 +244,6 @@ const fenceWithin = 30 * time.Second
 
 // inBatches maps the kinds of records that a restore stores in batches to their streams.
 var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
-
-// batchQueue collects records of one kind into batches. It holds at most one batch, and passes each
-// to a goroutine that stores it.
-type batchQueue struct {
-	complete chan []Record // unbuffered, so that no complete batches wait in memory
-	batch    []Record      // the batch that is being collected
-	size     int           // bytes of the sealed records in batch
-}
-
-// add adds a record to the batch. If the batch is then complete, add passes it on.
-func (q *batchQueue) add(ctx context.Context, rec Record) error {
-	q.batch, q.size = append(q.batch, rec), q.size+len(rec.Sealed)
-	if len(q.batch) < batchRecords && q.size < batchBytes {
-		return nil
-	}
-	return q.flush(ctx)
-}
-
-// flush passes on the batch, even if it is incomplete. If ctx ends first, it returns the cause.
-func (q *batchQueue) flush(ctx context.Context) error {
-	if len(q.batch) == 0 {
-		return nil
-	}
-	select {
-	case q.complete <- q.batch:
-		q.batch, q.size = nil, 0
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// restoreRecord restores a credential. If rec is a set record, which lists vehicles of a large
-// grant, restoreRecord keeps it in memory until the credential's own record follows. It ignores
-// tombstones and their keys, because the caller restores these.
-func (r *restore) restoreRecord(ctx context.Context, rec Record, kind string) error {
-	switch kind {
-	case "token", "source", "operator":
-		return r.restoreCredential(ctx, rec, kind)
-	case "sourceset", "tokenset":
-		// The set is stored together with the credential's record, which refers to it and follows
-		// later in the backup.
-		return r.sets.apply(rec)
-	}
-	return nil
-}
-
-func (r *restore) recordDone(progress func(done, total int)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.done++
-	progress(r.done, r.info.Records)
-}
 
 // eachRecord calls do for every record of the file, in order. If do returns an error, eachRecord
 // ends and returns that error.
@@ -351,29 +317,24 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (added bool,
 	if err != nil {
 		return false, err
 	}
+	err = errKeepOwn
 	if t.InForce() {
-		added, err = r.k.bury(ctx, t.Vehicle, t.Forgotten)
+		err = r.k.bury(ctx, t.Vehicle, t.Forgotten)
 	}
-	if !added {
-		return false, r.countMerged("tombstone", 1, cmp.Or(err, errKeepOwn))
-	}
-	return true, r.countMerged("tombstone", 1, err)
+	return err == nil, r.countMerged("tombstone", 1, err)
 }
 
-// bury stores a tombstone under the hash of a vehicle whose vid is not known, and returns true. The
-// parameter at is the time of the forget. If the vehicle is already forgotten, or was allowed again
-// at the time at or later, bury changes nothing and returns false and no error.
-func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (added bool, err error) {
-	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
+// bury stores a tombstone under the hash of a vehicle whose vid is not known. The parameter at is
+// the time of the forget. If the vehicle is already forgotten, or was allowed again at the time at
+// or later, bury changes nothing and returns errKeepOwn.
+func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) error {
+	_, err := k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
 		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
 			return t, errKeepOwn
 		}
 		return access.Tombstone{Vehicle: hash, Forgotten: at}, nil
 	})
-	if errors.Is(err, errKeepOwn) {
-		return false, nil
-	}
-	return err == nil, err
+	return err
 }
 
 // Bury forgets vehicles again, for example after a restore from an older backup. The parameter
@@ -393,12 +354,11 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 		if r.AllowedAt != nil {
 			continue
 		}
-		added, err := k.bury(ctx, hash, r.ForgottenAt)
-		if err != nil {
-			return buried, err
-		}
-		if added {
+		switch err := k.bury(ctx, hash, r.ForgottenAt); {
+		case err == nil:
 			buried++
+		case !errors.Is(err, errKeepOwn):
+			return buried, err
 		}
 	}
 	if buried == 0 {
@@ -513,46 +473,12 @@ func (r *restore) countMerged(kind string, n int, err error) error {
 	return err
 }
 
-// restoreBatch restores records of one kind.
+// restoreBatch stores records of one kind, except those that compare excludes. If a stored record
+// changes between the comparison and the write, restoreBatch compares and stores each half of the
+// batch by itself. So a vehicle whose stored state changes again and again does not prevent the
+// other states from being stored. Records other than states are then stored one by one, and those
+// that exist are kept.
 func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record) error {
-	if kind == "state" {
-		return r.restoreStates(ctx, batch)
-	}
-	return r.restoreMissing(ctx, kind, batch)
-}
-
-// restoreMissing stores those records of a batch unchanged that this service lacks. It does not
-// read the stored records. If storing the batch shows that one of them exists, restoreMissing tries
-// to store each record of the batch alone, and counts those that exist as kept.
-func (r *restore) restoreMissing(ctx context.Context, kind string, batch []Record) error {
-	writes := make([]Write, len(batch))
-	for i, rec := range batch {
-		writes[i] = Write{rec.Subject, rec.Sealed, 0, true}
-	}
-	err := storeBatch(ctx, r.k.engine, r.k.config.Patience.Store, inBatches[kind], writes)
-	switch {
-	case err == nil:
-		r.count(kind, access.RestoreCount{Restored: len(batch)})
-	case !errors.Is(err, ErrConflict):
-		return err
-	case len(batch) == 1:
-		r.count(kind, access.RestoreCount{Kept: 1})
-	default:
-		for i := range batch {
-			if err := r.restoreMissing(ctx, kind, batch[i:i+1]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// restoreStates stores the states of a batch, except those that are not newer than the stored state
-// and those of forgotten vehicles. Each state is stored in the partition that its vehicle has in
-// this installation. If a stored state changes between the comparison and the write, restoreStates
-// compares and stores each half of the batch by itself. So a vehicle whose stored state changes
-// again and again does not prevent the other states from being stored.
-func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	for waiting := [][]Record{batch}; len(waiting) > 0; {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -570,7 +496,7 @@ func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 		looking.Wait()
 		var counts access.RestoreCount
 		var writes []Write
-		var again []Record // further states of the same vehicles, which a backup may contain
+		var again []Record // further records of the same subjects, which a backup may contain
 		subjects := make(map[string]bool)
 		for i, c := range compared {
 			switch {
@@ -587,16 +513,22 @@ func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 				writes = append(writes, *c.write)
 			}
 		}
-		err := storeBatch(ctx, r.k.engine, r.k.config.Patience.Store, codec.States, writes)
-		if errors.Is(err, ErrConflict) { // a vehicle has reported or was forgotten
+		err := storeBatch(ctx, r.k.engine, r.k.config.Patience.Store, inBatches[kind], writes)
+		switch {
+		case err == nil:
+			counts.Restored = len(writes)
+		case !errors.Is(err, ErrConflict):
+			return err
+		case kind == "state": // a vehicle has reported or was forgotten
 			waiting = slices.AppendSeq(waiting, slices.Chunk(batch, (len(batch)+1)/2))
 			continue
+		case len(batch) > 1:
+			waiting = slices.AppendSeq(waiting, slices.Chunk(batch, 1))
+			continue
+		default:
+			counts.Kept = 1
 		}
-		if err != nil {
-			return err
-		}
-		counts.Restored = len(writes)
-		r.count("state", counts)
+		r.count(kind, counts)
 		if len(again) > 0 {
 			waiting = append(waiting, again)
 		}
@@ -604,18 +536,23 @@ func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	return nil
 }
 
-// comparison is the result of comparing a state of the backup with the stored state.
+// comparison is the result of comparing a record of the backup with the stored record.
 type comparison struct {
-	write     *Write // restores the state; nil if it must not be restored
+	write     *Write // restores the record; nil if it must not be restored
 	forgotten bool   // it must not be restored because its vehicle is forgotten
 	err       error
 }
 
 // compare compares a state of the backup with the stored one. The state is to be restored if its
-// vehicle is not forgotten, and if no state of the vehicle is stored or the stored one is older.
+// vehicle is not forgotten, and if no state of the vehicle is stored or the stored one is older. Each
+// state is stored in the partition that its vehicle has in this installation. Another record is to
+// be restored unchanged if the service lacks it, which only the write finds out.
 func (r *restore) compare(ctx context.Context, rec Record) comparison {
 	e := r.k.engine
-	id, _ := codec.VehicleOfState(rec.Subject)
+	id, isState := codec.VehicleOfState(rec.Subject)
+	if !isState {
+		return comparison{write: &Write{rec.Subject, rec.Sealed, 0, true}}
+	}
 	s, err := codec.DecodeState(rec.Body)
 	if err != nil {
 		return comparison{err: err}
