@@ -91,7 +91,14 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 		k.m.Share()
 	}
 	if shared {
-		defer k.listen(sharing)()
+		defer sharing.ListenRoads(func(evidence []byte, err error) {
+			if err == nil {
+				err = k.m.Absorb(evidence)
+			}
+			if err != nil {
+				k.roadsRefused.WithLabelValues(refusedEvidence).Inc()
+			}
+		})()
 	}
 	for !k.load(ctx) && periodic.Pause(ctx, loadPause) == nil { // until it succeeds or the context ends
 	}
@@ -115,8 +122,13 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 			if owned := k.engine.Folding(); ctx.Err() == nil { // derive releases all partitions when ctx ends
 				k.owned = owned
 			}
-			if shares {
-				k.share(sharing)
+			if !shares {
+				continue
+			}
+			for _, evidence := range k.m.Drain(shareBytes) {
+				if err := sharing.ShareRoads(evidence); err != nil { // the evidence is lost
+					k.failing.Log(k.log, "cannot send road evidence to the other nodes", "error", err)
+				}
 			}
 		case <-store.C:
 			// Records of other nodes are read first, so that the stored tile includes them.
@@ -169,16 +181,12 @@ func (k *RecordStore) readRoads(
 	return next, damaged, err
 }
 
-// isWriter reports whether this node is the one that stores the tile t, because it owns the tile's
-// partition.
-func (k *roadStore) isWriter(t road.Tile) bool {
-	return k.owned[codec.PartitionOf(t.String(), k.engine.Partitions())]
-}
-
 // store stores those tiles of this node's partitions that have changed. Tiles that cannot be stored
 // are kept for the next call.
 func (k *roadStore) store(ctx context.Context) {
-	maps.Copy(k.unsaved, k.m.Changed(k.isWriter))
+	maps.Copy(k.unsaved, k.m.Changed(func(t road.Tile) bool {
+		return k.owned[codec.PartitionOf(t.String(), k.engine.Partitions())]
+	}))
 	for t := range k.unread {
 		delete(k.unsaved, t)
 	}
@@ -208,29 +216,6 @@ func (k *roadStore) store(ctx context.Context) {
 		}
 	}
 	flush()
-}
-
-// share sends what this node's cars show of the present traffic (evidence) to the other nodes.
-// Evidence that cannot be sent is lost.
-func (k *roadStore) share(to RoadSharing) {
-	for _, evidence := range k.m.Drain(shareBytes) {
-		if err := to.ShareRoads(evidence); err != nil {
-			k.failing.Log(k.log, "cannot send road evidence to the other nodes", "error", err)
-		}
-	}
-}
-
-// listen adds the evidence of other nodes' cars (what they show of the present traffic) to the map.
-// Invalid evidence is counted and dropped. Listening continues until the caller calls stop.
-func (k *roadStore) listen(to RoadSharing) (stop func()) {
-	return to.ListenRoads(func(evidence []byte, err error) {
-		if err == nil {
-			err = k.m.Absorb(evidence)
-		}
-		if err != nil {
-			k.roadsRefused.WithLabelValues(refusedEvidence).Inc()
-		}
-	})
 }
 
 // backUpRoads adds the stored profiles of roads to a backup. It skips records that are damaged or
