@@ -1,8 +1,8 @@
 package query
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"log/slog"

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -102,20 +103,6 @@ func (v *conversation) close() {
 	_ = v.wire.Close()
 }
 
-// rejection returns the failure with which to refuse a request because of the load. If the load
-// allows the request, it returns nil. There are two reasons for a refusal: the connection was
-// accepted during an overload, and the overload still lasts; or the connection was accepted beyond
-// MaxConnections, and too many connections are still open.
-func (v *conversation) rejection() *failure {
-	switch {
-	case v.c.Overloaded():
-		return failBusy
-	case v.c.Crowded():
-		return failCrowded
-	}
-	return nil
-}
-
 func (v *conversation) readBy(t time.Time) {
 	v.readUntil = t
 	_ = v.wire.SetReadDeadline(t)
@@ -137,14 +124,9 @@ func (v *conversation) serveNext() bool {
 	e := s.exchanges.Get().(*exchange)
 	goesOn := f == nil
 	if f != nil {
-		s.answerer.refuseHead(f, s.config.Now(), &e.response)
-		s.recordAnswer(&request{peer: v.peer}, &e.response, s.config.Now(), 0)
+		e.request = request{peer: v.peer}
+		v.refuse(f, v.buf[v.begin:v.end], s.config.Now(), e)
 		v.now = time.Now()
-		e.out = e.response.appendHead(e.out, "close")
-		if !bytes.HasPrefix(v.buf[v.begin:v.end], []byte("HEAD ")) {
-			e.out = append(e.out, e.response.body...)
-		}
-		v.lingers = true
 	}
 	for head != nil {
 		goesOn, head = v.respond(head, e), nil
@@ -272,8 +254,7 @@ func (v *conversation) readFailure(err error) *failure {
 	if v.end == v.begin {
 		return nil
 	}
-	var network net.Error
-	if errors.As(err, &network) && network.Timeout() {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return failSlow
 	}
 	return failMalformed
@@ -289,22 +270,20 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.report(p)
-			e.response = response{}
-			s.answerer.refuseHead(failBroken, s.config.Now(), &e.response)
-			s.recordAnswer(&e.request, &e.response, start, 0)
-			e.out = e.response.appendHead(e.out[:sent], "close")
-			if !bytes.HasPrefix(head, []byte("HEAD ")) {
-				e.out = append(e.out, e.response.body...)
-			}
-			v.lingers = true
+			e.response, e.out = response{}, e.out[:sent]
+			v.refuse(failBroken, head, start, e)
 			goesOn = false
 		}
 	}()
 	w := &e.response
 	e.request = request{peer: v.peer}
 	f := e.request.split(head)
-	if f == nil {
-		f = v.rejection()
+	switch {
+	case f != nil:
+	case v.c.Overloaded(): // accepted during an overload that still lasts
+		f = failBusy
+	case v.c.Crowded(): // accepted beyond MaxConnections, and too many are still open
+		f = failCrowded
 	}
 	if f != nil {
 		s.answerer.refuseHead(f, start, w)
@@ -338,6 +317,19 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	}
 	e.out = append(e.out, w.body...)
 	return goesOn
+}
+
+// refuse appends the answer with the failure f to e.out, and records the answer. The connection must
+// be closed after it. head is the head of the request, as far as it has arrived, and start the time
+// at which the answer began.
+func (v *conversation) refuse(f *failure, head []byte, start time.Time, e *exchange) {
+	v.s.answerer.refuseHead(f, v.s.config.Now(), &e.response)
+	v.s.recordAnswer(&e.request, &e.response, start, 0)
+	e.out = e.response.appendHead(e.out, "close")
+	if !bytes.HasPrefix(head, []byte("HEAD ")) {
+		e.out = append(e.out, e.response.body...)
+	}
+	v.lingers = true
 }
 
 // sendDocument sends the collected answers and then a document, and reports whether it wrote all of

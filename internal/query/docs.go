@@ -19,7 +19,7 @@ import (
 )
 
 // docFiles holds the source files of the documentation: templates (*.tmpl), the texts about
-// failures (errors.txt), and files that are served as they are.
+// failures (errors.txt) and operations (operations.json), and files that are served as they are.
 //
 //go:embed docs
 var docFiles embed.FS
@@ -90,30 +90,13 @@ type sampleDoc struct {
 	Language, Title, Code string
 }
 
-var operationDocs = []operationDoc{
-	{
-		ID: "car-driving-state", Title: "Car driving state",
-		Question: "Is this car driving normally, slowly or in a traffic jam?",
-		Path:     drivingPath, Scope: "car_driving_state", Field: "vehicle_runing_state", Vid: "SandboxJam",
-		Values: []valueDoc{
-			{"1", "normal driving", "The car moves as the road allows.", 1},
-			{"2", "slow driving", "Its mean speed of the last minutes is low, but it keeps moving.", 1},
-			{"3", "traffic jam", "It creeps, or stops and starts again.", 1},
-			{"0", "no answer", "status is 0, and the header Carstate-Reason says why.", 0},
-		},
-	},
-	{
-		ID: "throttle-system", Title: "Throttle system", Question: "Is this car's throttle system healthy?",
-		Path: throttlePath, Scope: "throttle_system", Field: "throttle_system", Vid: "SandboxAnomaly",
-		Values: []valueDoc{
-			{"1", "normal", "The readings show no fault of throttle or pedal.", 1},
-			{"0", "anomaly",
-				"The car reports a fault of its throttle or pedal, or the readings contradict each other.", 1},
-			{"", "no answer", "status is 0, and the header Carstate-Reason says why. " +
-				"The value is empty, because 0 means anomaly.", 0},
-		},
-	},
-}
+// operationDocs are the operations as docs/operations.json describes them.
+var operationDocs = func() (all []operationDoc) {
+	if err := json.Unmarshal(readDocFile("operations.json"), &all); err != nil {
+		panic(err)
+	}
+	return all
+}()
 
 // sampleLanguages lists the languages of the sample programs in the order in which the page shows
 // them.

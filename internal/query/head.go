@@ -1,8 +1,6 @@
 package query
 
-import (
-	"bytes"
-)
+import "bytes"
 
 // head holds the facts in a request's header block on which the answer depends.
 type head struct {
@@ -36,7 +34,7 @@ func scanHead(raw []byte) (h head) {
 			return h
 		}
 		colon := bytes.IndexByte(line, ':')
-		if colon < 1 || !isToken(line[:colon]) {
+		if colon < 1 || !consistsOf(line[:colon], &tokenBytes) {
 			h.fault = failHeaderName
 			return h
 		}
@@ -70,7 +68,8 @@ func (h *head) addHeader(name, value []byte) {
 	case len("Host"):
 		if equalFold(name, "host") {
 			h.hosts++
-			if !isHost(value) {
+			// The characters alone are checked, because no answer depends on the host (RFC 9110, 7.2).
+			if len(value) == 0 || !consistsOf(value, &hostBytes) {
 				h.fault = failHost
 			}
 		}
@@ -102,38 +101,17 @@ func (h *head) addHeader(name, value []byte) {
 	}
 }
 
-// isHost reports whether b can be a host with or without a port (RFC 9110, 7.2). It checks
-// the characters only, because no answer depends on the host.
-func isHost(b []byte) bool {
-	for _, c := range b {
-		if !hostBytes[c] {
-			return false
-		}
-	}
-	return len(b) > 0
-}
-
 // addLength records a Content-Length header. If it is the second such header, or its value is not
-// 0, addLength sets h.fault, because a request must have no body.
+// 0, addLength sets h.fault, because a request must have no body. The value must be a decimal
+// number of at most 19 digits, the length of the largest int64.
 func (h *head) addLength(value []byte) {
 	switch {
-	case h.length || !isLength(value):
+	case h.length || len(value) == 0 || len(value) > 19 || len(bytes.Trim(value, "0123456789")) > 0:
 		h.fault = failMalformed
 	case string(value) != "0":
 		h.fault = failBody
 	}
 	h.length = true
-}
-
-// isLength reports whether b is a decimal number of at most 19 digits, the length of the largest
-// int64.
-func isLength(b []byte) bool {
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return len(b) > 0 && len(b) <= len("9223372036854775807")
 }
 
 // hasOption reports whether a comma-separated list contains the option, ignoring case. The
@@ -201,18 +179,19 @@ func trimSpace(b []byte) []byte {
 	return b
 }
 
-// isToken reports whether b is a token of RFC 9110, as a header's name must be.
-func isToken(b []byte) bool {
+// consistsOf reports whether every byte of b is in the set.
+func consistsOf(b []byte, set *[256]bool) bool {
 	for _, c := range b {
-		if !tokenBytes[c] {
+		if !set[c] {
 			return false
 		}
 	}
-	return len(b) > 0
+	return true
 }
 
 const lettersAndDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
+// The bytes of a token of RFC 9110, such as a header's name, and of a host with or without a port.
 var (
 	tokenBytes = bytesOf("!#$%&'*+-.^_`|~" + lettersAndDigits)
 	hostBytes  = bytesOf("-._~%!$&'()*+,;=:[]" + lettersAndDigits)

@@ -85,7 +85,7 @@ func (r *request) split(head []byte) *failure {
 	var rest []byte
 	r.method, rest = cut(line, ' ')
 	r.target, r.version = cut(rest, ' ')
-	if !isToken(r.method) || !isTarget(r.target) || !isVersion(r.version) {
+	if len(r.method) == 0 || !consistsOf(r.method, &tokenBytes) || !isTarget(r.target) || !isVersion(r.version) {
 		return failMalformed
 	}
 	return nil
