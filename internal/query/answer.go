@@ -2,7 +2,6 @@ package query
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"net/netip"
 	"time"
 
@@ -41,7 +40,7 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 	case throttlePath:
 		w.operation = throttleSystem
 	default:
-		w.writeDocument(r, a.docs[string(path)], &h)
+		w.writeDocument(r, a.docs[string(path)], &h, now)
 		return
 	}
 	if !isRead(r.method) {
@@ -70,16 +69,10 @@ func (a *answerer) refuseHead(f *failure, now time.Time, w *response) {
 	w.fail(f)
 }
 
-// startResponse sets the headers that every answer carries.
+// startResponse makes w an empty response to a query.
 func (a *answerer) startResponse(now time.Time, w *response) {
 	w.reset()
-	w.setTime("Date", now)
-	w.set("Content-Type", "application/json")
-	w.set("Cache-Control", "private, no-store")
-	start := len(w.values)
-	w.id = requestID{rand.Uint64(), rand.Uint64()}
-	w.values = w.id.appendTo(w.values)
-	w.setFrom("X-Request-Id", start)
+	w.begin(now, "application/json", "private, no-store")
 }
 
 // framingFailure returns the failure of a request whose HTTP version, Host header or size is not

@@ -39,9 +39,9 @@ func (a *answerer) about(path, vid, secret string, now time.Time) *response {
 // text returns everything that a client sees of an answer, except the request's ID.
 func (w *response) text() string {
 	var b strings.Builder
-	for _, h := range w.headers {
-		if h.name != "X-Request-Id" {
-			b.WriteString(h.name + ": " + string(h.value) + "\n")
+	for line := range strings.SplitAfterSeq(string(w.headers), "\r\n") {
+		if !strings.HasPrefix(line, "X-Request-Id: ") {
+			b.WriteString(line)
 		}
 	}
 	b.Write(w.body)
@@ -49,9 +49,9 @@ func (w *response) text() string {
 }
 
 func (w *response) header(name string) string {
-	for _, h := range w.headers {
-		if h.name == name {
-			return string(h.value)
+	for line := range strings.SplitSeq(string(w.headers), "\r\n") {
+		if value, ok := strings.CutPrefix(line, name+": "); ok {
+			return value
 		}
 	}
 	return ""

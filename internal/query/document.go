@@ -23,7 +23,7 @@ const documentTimeout = 30 * time.Second
 
 // writeDocument writes the answer with d. If d is nil, the answer is 404; if the method is not GET
 // or HEAD, 405. writeDocument ignores the query of the request.
-func (w *response) writeDocument(r *request, d *document, h *head) {
+func (w *response) writeDocument(r *request, d *document, h *head, now time.Time) {
 	switch {
 	case d == nil:
 		w.fail(failPath)
@@ -33,8 +33,7 @@ func (w *response) writeDocument(r *request, d *document, h *head) {
 		return
 	}
 	w.status, w.outcome = 200, documentation
-	w.replace("Content-Type", d.contentType)
-	w.replace("Cache-Control", d.cache)
+	w.begin(now, d.contentType, d.cache)
 	w.set("Content-Security-Policy", d.policy)
 	w.set("Referrer-Policy", "no-referrer")
 	w.set("X-Content-Type-Options", "nosniff")

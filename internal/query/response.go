@@ -1,6 +1,9 @@
 package query
 
 import (
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -13,7 +16,7 @@ import (
 // capacity, and their contents are valid until the next reset.
 type response struct {
 	status  int
-	headers []header
+	headers []byte // all headers but Content-Length and Connection, which appendHead adds
 	body    []byte
 	shared  []byte // if not nil, the body in place of body; it must not be changed
 	closes  bool   // the connection is closed after this answer
@@ -29,16 +32,8 @@ type response struct {
 	token string // the ID of the token, if it is known
 	vid   []byte // the vid of the request
 
-	values  []byte // backs the values of headers
 	scratch []byte // backs decoded parameters
 	dates   dates
-}
-
-// header is one header of an answer. Content-Length and Connection are not among these headers;
-// appendHead adds them.
-type header struct {
-	name  string
-	value []byte
 }
 
 // requestID is the value of X-Request-Id, a random number. It is unique, and reveals nothing about
@@ -50,52 +45,49 @@ func (id requestID) appendTo(b []byte) []byte { return appendHex(appendHex(b, id
 
 // appendHex appends n as 16 hexadecimal digits.
 func appendHex(b []byte, n uint64) []byte {
-	for shift := 60; shift >= 0; shift -= 4 {
-		b = append(b, "0123456789abcdef"[n>>shift&15])
-	}
-	return b
+	var raw [8]byte
+	binary.BigEndian.PutUint64(raw[:], n)
+	return hex.AppendEncode(b, raw[:])
 }
 
 func (w *response) reset() {
 	*w = response{
 		headers:   w.headers[:0],
 		body:      w.body[:0],
-		values:    w.values[:0],
 		scratch:   w.scratch[:0],
 		dates:     w.dates,
 		operation: noOperation,
 	}
 }
 
-func (w *response) set(name, value string) {
-	start := len(w.values)
-	w.values = append(w.values, value...)
-	w.setFrom(name, start)
+// begin sets the headers that every answer carries, in place of all that were set before.
+func (w *response) begin(now time.Time, contentType, cache string) {
+	w.id = requestID{rand.Uint64(), rand.Uint64()}
+	b := append(w.headers[:0], "Date: "...)
+	b = append(w.dates.appendDate(b, now), "\r\nContent-Type: "...)
+	b = append(append(b, contentType...), "\r\nCache-Control: "...)
+	b = append(append(b, cache...), "\r\nX-Request-Id: "...)
+	w.headers = append(w.id.appendTo(b), "\r\n"...)
 }
 
-// replace changes the value of a header that was added before. If there is no header of that name,
-// it does nothing.
-func (w *response) replace(name, value string) {
-	for i := range w.headers {
-		if w.headers[i].name == name {
-			start := len(w.values)
-			w.values = append(w.values, value...)
-			w.headers[i].value = w.values[start:len(w.values):len(w.values)]
-		}
-	}
+func (w *response) set(name, value string) {
+	w.name(name)
+	w.headers = append(append(w.headers, value...), "\r\n"...)
 }
 
 func (w *response) setTime(name string, t time.Time) {
-	start := len(w.values)
-	w.values = w.dates.appendDate(w.values, t)
-	w.setFrom(name, start)
+	w.name(name)
+	w.headers = append(w.dates.appendDate(w.headers, t), "\r\n"...)
 }
 
-// setFrom adds a header. The caller has just appended the header's value to w.values; the value
-// begins at the index start and ends at the end of w.values.
-func (w *response) setFrom(name string, start int) {
-	w.headers = append(w.headers, header{name, w.values[start:len(w.values):len(w.values)]})
+// setNumber adds a header whose value is a number.
+func (w *response) setNumber(name string, n int64) {
+	w.name(name)
+	w.headers = append(strconv.AppendInt(w.headers, n, 10), "\r\n"...)
 }
+
+// name begins a header. The caller then appends the value and a line break.
+func (w *response) name(name string) { w.headers = append(append(w.headers, name...), ": "...) }
 
 // fail turns the response into the error response that f describes.
 func (w *response) fail(f *failure) {
@@ -159,12 +151,10 @@ const (
 // in the syntax of draft-ietf-httpapi-ratelimit-headers-11: for 60 calls in a minute, it is
 // "token";q=60;w=60.
 func (w *response) setPolicy(name string, r access.Rate) {
-	start := len(w.values)
-	w.values = append(append(w.values, name...), ";q="...)
-	w.values = strconv.AppendInt(w.values, r.Calls, 10)
-	w.values = append(w.values, ";w="...)
-	w.values = strconv.AppendInt(w.values, int64(r.Window/time.Second), 10)
-	w.setFrom("RateLimit-Policy", start)
+	w.name("RateLimit-Policy")
+	b := append(append(w.headers, name...), ";q="...)
+	b = append(strconv.AppendInt(b, r.Calls, 10), ";w="...)
+	w.headers = append(strconv.AppendInt(b, int64(r.Window/time.Second), 10), "\r\n"...)
 }
 
 // setRemaining adds the header RateLimit for the rate limit r with the given name, such as
@@ -176,12 +166,10 @@ func (w *response) setRemaining(name string, r access.Rate, remaining int64, nex
 		// The budget refills evenly, so there is one more call after one interval at the latest.
 		next = r.Window / time.Duration(r.Calls)
 	}
-	start := len(w.values)
-	w.values = append(append(w.values, name...), ";r="...)
-	w.values = strconv.AppendInt(w.values, remaining, 10)
-	w.values = append(w.values, ";t="...)
-	w.values = strconv.AppendInt(w.values, access.WaitSeconds(next), 10)
-	w.setFrom("RateLimit", start)
+	w.name("RateLimit")
+	b := append(append(w.headers, name...), ";r="...)
+	b = append(strconv.AppendInt(b, remaining, 10), ";t="...)
+	w.headers = append(strconv.AppendInt(b, access.WaitSeconds(next), 10), "\r\n"...)
 }
 
 // setRateHeaders adds the rate-limit headers of a token, if the token has a rate limit. It does not
@@ -201,7 +189,7 @@ func (w *response) failOverRefusals(wait time.Duration) {
 	w.setPolicy(refusalsPolicy, limit)
 	w.setRemaining(refusalsPolicy, limit, 0, wait)
 	w.status, w.outcome = failRefusals.status, failRefusals.outcome
-	w.setRetryAfter(wait)
+	w.setNumber("Retry-After", access.WaitSeconds(wait))
 	w.body = append(w.body, `{"code":429,"msg":"rate_limited: 100 tokens of this address were refused within 60 s: `+
 		`correct the token, and wait `...)
 	w.body = strconv.AppendInt(w.body, access.WaitSeconds(wait), 10)
@@ -212,7 +200,7 @@ func (w *response) failOverRefusals(wait time.Duration) {
 // next is the time until the token's next call is allowed.
 func (w *response) failOverRate(r access.Rate, next time.Duration) {
 	w.status, w.outcome = failRateLimited.status, failRateLimited.outcome
-	w.setRetryAfter(next)
+	w.setNumber("Retry-After", access.WaitSeconds(next))
 	w.body = append(w.body, `{"code":429,"msg":"rate_limited: the policy of this token allows `...)
 	w.body = strconv.AppendInt(w.body, r.Calls, 10)
 	w.body = append(w.body, ` calls in `...)
@@ -220,12 +208,6 @@ func (w *response) failOverRate(r access.Rate, next time.Duration) {
 	w.body = append(w.body, ` s: wait `...)
 	w.body = strconv.AppendInt(w.body, access.WaitSeconds(next), 10)
 	w.body = append(w.body, ` s","data":null}`...)
-}
-
-func (w *response) setRetryAfter(wait time.Duration) {
-	start := len(w.values)
-	w.values = strconv.AppendInt(w.values, access.WaitSeconds(wait), 10)
-	w.setFrom("Retry-After", start)
 }
 
 // statusLines holds the status line of an answer for each HTTP status.
@@ -240,12 +222,7 @@ var statusLines = func() (lines [600]string) {
 // or "" for no such header.
 func (w *response) appendHead(b []byte, connection string) []byte {
 	b = append(b, statusLines[w.status]...)
-	for i := range w.headers {
-		b = append(b, w.headers[i].name...)
-		b = append(b, ": "...)
-		b = append(b, w.headers[i].value...)
-		b = append(b, "\r\n"...)
-	}
+	b = append(b, w.headers...)
 	length := len(w.body)
 	if w.shared != nil {
 		length = len(w.shared)
