@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json/jsontext"
-	"encoding/json/v2"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"strings"
@@ -77,41 +74,29 @@ func (f adminFlags) client() (*client.Client, error) {
 	return c, err
 }
 
-// jsonFlag is the flag --json. A command with this flag can print the result of its call of the
-// admin API as JSON.
+// jsonFlag is the flag --json of a command that can print its result as JSON (see [streams.show]).
 type jsonFlag struct {
 	JSON bool `name:"json" help:"Print one JSON value and nothing else."`
 }
 
-func (f jsonFlag) asJSON() bool { return f.JSON }
-
-// askFlags are the flags that the function [ask] needs. A command with flags of its own embeds
-// adminFlags and jsonFlag in place of askFlags, with its own flags between them, because the help
-// lists the flags in the order of the fields.
+// askFlags are the flags of a command that makes a call of the admin API. A command with flags of
+// its own embeds adminFlags and jsonFlag with its own flags between them, because the help lists the
+// flags in the order of the fields.
 type askFlags struct {
 	adminFlags
 	jsonFlag
 }
 
-// adminCommand is a command that has the flags of askFlags.
-type adminCommand interface {
-	client() (*client.Client, error)
-	asJSON() bool
-}
-
-// ask makes one call of the admin API and prints its result: with the flag --json as one JSON value,
-// and otherwise as [streams.show] does. If the call fails, ask prints nothing and returns the error.
-func ask(c adminCommand, w streams, call func(*client.Client) (any, error)) error {
-	client, err := c.client()
+// ask makes one call of the admin API and prints its result. If the call fails, ask prints nothing
+// and returns the error.
+func (f adminFlags) ask(w streams, call func(*client.Client) (any, error)) error {
+	client, err := f.client()
 	if err != nil {
 		return err
 	}
 	v, err := call(client)
 	if err != nil {
 		return err
-	}
-	if c.asJSON() {
-		return printJSON(w.out, v)
 	}
 	return w.show(v)
 }
@@ -212,17 +197,6 @@ func span(s string) (d time.Duration, ok bool) {
 	}
 	d, err := time.ParseDuration(s)
 	return d, err == nil
-}
-
-// printJSON writes v to w as indented JSON, and nothing else. The names of a map are in ascending
-// order.
-func printJSON(w io.Writer, v any) error {
-	text, err := json.Marshal(v, jsontext.WithIndent("  "), json.Deterministic(true))
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%s\n", text)
-	return err
 }
 
 // optionalVIDs is like parseVIDs, for a flag that may be missing: if s is empty, it returns no ids.

@@ -51,13 +51,7 @@ func (c *backupCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return printJSON(w.out, info)
-	}
-	_, err = fmt.Fprintf(w.out, "%s: %s\n", c.File, describeBackup(info))
-	fmt.Fprintln(w.err, "To restore the file, another service needs the backup key of this one: "+
-		"carstate operator backup-key prints it.")
-	return err
+	return c.show(w, info)
 }
 
 func (c *backupCommand) verify(w streams) error {
@@ -70,11 +64,16 @@ func (c *backupCommand) verify(w streams) error {
 	if err != nil {
 		return fmt.Errorf("this backup cannot be restored: %w", err)
 	}
-	if c.JSON {
-		return printJSON(w.out, info)
-	}
-	_, err = fmt.Fprintf(w.out, "%s: complete, %s\n", c.File, describeBackup(info))
-	return err
+	return c.show(w, info)
+}
+
+// show prints the content of the backup.
+func (c *backupCommand) show(w streams, info access.BackupInfo) error {
+	return w.show(struct {
+		access.BackupInfo
+		File   string `json:"-"`
+		Verify bool   `json:"-"`
+	}{info, c.File, c.Verify})
 }
 
 // describeBackup returns the content of a backup as one line of text.
@@ -142,12 +141,9 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return printJSON(w.out, report)
-	}
 	return w.show(struct {
 		access.RestoreReport
-		Receipts, Buried, Repeated int
+		Receipts, Buried, Repeated int `json:"-"`
 	}{report, len(receipts), buried, len(receipts) - buried})
 }
 

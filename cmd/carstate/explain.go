@@ -19,5 +19,5 @@ func (c *explainCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return usageError("%v", err)
 	}
-	return ask(c, w, func(a *client.Client) (any, error) { return a.Vehicle(ctx, id) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.Vehicle(ctx, id) })
 }

@@ -25,7 +25,7 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return usageError("%v", err)
 	}
-	return ask(askFlags{c.adminFlags, jsonFlag{c.JSON}}, w, func(client *client.Client) (any, error) {
+	return c.ask(w, func(client *client.Client) (any, error) {
 		if !c.Allow {
 			return c.forget(ctx, w, client, id)
 		}

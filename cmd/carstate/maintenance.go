@@ -14,7 +14,7 @@ type logLevelCommand struct {
 
 // Run sets the log level of a node, if the command line gives one, and prints the level.
 func (c *logLevelCommand) Run(ctx context.Context, w streams) error {
-	return ask(askFlags{adminFlags: c.adminFlags}, w, func(client *client.Client) (any, error) {
+	return c.ask(w, func(client *client.Client) (any, error) {
 		if c.Level == "" {
 			return client.Node(ctx)
 		}
@@ -30,7 +30,7 @@ type readOnlyCommand struct {
 // Run makes a node read-only or writable, if the command line says so, and prints whether the node
 // is read-only: "on" or "off".
 func (c *readOnlyCommand) Run(ctx context.Context, w streams) error {
-	return ask(askFlags{adminFlags: c.adminFlags}, w, func(client *client.Client) (any, error) {
+	return c.ask(w, func(client *client.Client) (any, error) {
 		if c.State == "" {
 			return client.Node(ctx)
 		}

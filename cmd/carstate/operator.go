@@ -26,14 +26,14 @@ func (c *operatorAdd) Run(ctx context.Context, w streams) error {
 	if err := access.CheckName(access.OperatorKind, c.Name); err != nil {
 		return usageError("%v", err)
 	}
-	return ask(c, w, func(a *client.Client) (any, error) { return a.AddOperator(ctx, c.Name) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.AddOperator(ctx, c.Name) })
 }
 
 type operatorList struct{ askFlags }
 
 // Run lists the operators.
 func (c *operatorList) Run(ctx context.Context, w streams) error {
-	return ask(c, w, func(a *client.Client) (any, error) { return a.Operators(ctx) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.Operators(ctx) })
 }
 
 type operatorRotate struct {
@@ -49,7 +49,7 @@ func (c *operatorRotate) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The present key of operator %s becomes invalid at once. Rotate it?", c.Name); err != nil {
 		return err
 	}
-	return ask(c, w, func(a *client.Client) (any, error) { return a.RotateOperator(ctx, c.Name) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.RotateOperator(ctx, c.Name) })
 }
 
 type operatorRemove struct {
@@ -65,7 +65,7 @@ func (c *operatorRemove) Run(ctx context.Context, w streams) error {
 		c.Name); err != nil {
 		return err
 	}
-	return ask(c, w, func(a *client.Client) (any, error) { return a.RemoveOperator(ctx, c.Name) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.RemoveOperator(ctx, c.Name) })
 }
 
 type adminKeyRotation struct {
@@ -80,12 +80,12 @@ func (c *adminKeyRotation) Run(ctx context.Context, w streams) error {
 	if err := c.sure(ctx, w, "The present admin key and its sessions end at once. Replace it?"); err != nil {
 		return err
 	}
-	return ask(c, w, func(a *client.Client) (any, error) { return a.RotateAdminKey(ctx) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.RotateAdminKey(ctx) })
 }
 
 type backupKeyCommand struct{ askFlags }
 
 // Run prints the service's backup key, which authenticates its backups.
 func (c *backupKeyCommand) Run(ctx context.Context, w streams) error {
-	return ask(c, w, func(a *client.Client) (any, error) { return a.BackupKey(ctx) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.BackupKey(ctx) })
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	_ "embed"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +28,7 @@ import (
 type streams struct {
 	out, err io.Writer
 	command  string // the name of the command, such as "token issue"
+	json     bool   // the flag --json
 }
 
 // outputText has the templates for the results of the commands. Each template follows a line "##
@@ -35,9 +38,12 @@ type streams struct {
 //go:embed output.tmpl
 var outputText string
 
-// show prints the result v of the command with the templates of the command. It aligns the columns,
-// which a template separates by tabs.
+// show prints the result v of the command: with the flag --json as JSON, and otherwise with the
+// templates of the command. It aligns the columns, which a template separates by tabs.
 func (w streams) show(v any) error {
+	if w.json {
+		return printJSON(w.out, v)
+	}
 	return errors.Join(printResult(w.out, w.command, v), printResult(w.err, w.command+" (stderr)", v))
 }
 
@@ -56,10 +62,22 @@ func printResult(w io.Writer, name string, v any) error {
 	return err
 }
 
+// printJSON writes v to w as indented JSON, and nothing else. The names of a map are in ascending
+// order.
+func printJSON(w io.Writer, v any) error {
+	text, err := json.Marshal(v, jsontext.WithIndent("  "), json.Deterministic(true))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", text)
+	return err
+}
+
 // outputFuncs are the functions that the templates in [outputText] use.
 var outputFuncs = template.FuncMap{
 	"ago":        ago,
 	"calls":      calls,
+	"content":    describeBackup,
 	"count":      count,
 	"day":        day,
 	"figure":     figure,

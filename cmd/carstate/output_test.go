@@ -113,7 +113,7 @@ last backup  none in the newest events of the audit
 		{"read-only", wire.NodeSettings{ReadOnly: new(false)}, "off\n"},
 	} {
 		var b bytes.Buffer
-		if err := (streams{&b, &b, c.command}).show(c.result); err != nil || b.String() != c.want {
+		if err := (streams{out: &b, err: &b, command: c.command}).show(c.result); err != nil || b.String() != c.want {
 			t.Errorf("%s: %v, got\n%s\nwant\n%s", c.command, err, &b, c.want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -111,7 +112,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		defer stop()
 	}
 	parsed.BindTo(ctx, (*context.Context)(nil))
-	parsed.Bind(streams{stdout, stderr, parsed.Selected().Path()})
+	json := slices.ContainsFunc(parsed.Flags(), func(f *kong.Flag) bool { return f.Name == "json" && f.Target.Bool() })
+	parsed.Bind(streams{stdout, stderr, parsed.Selected().Path(), json})
 	err = parsed.Run()
 	switch {
 	case err == nil:

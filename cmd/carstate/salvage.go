@@ -24,10 +24,7 @@ func (c *salvageCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return printJSON(w.out, found)
-	}
-	if err := w.show(found); err != nil {
+	if err := w.show(found); err != nil || c.JSON {
 		return err
 	}
 	advice := "everything was read"

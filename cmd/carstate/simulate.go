@@ -142,7 +142,7 @@ func (c *simulateCommand) simulate(
 	err := s.Run(ctx, doors...)
 	report := s.Report()
 	if c.JSON {
-		return errors.Join(err, printJSON(w.out, report))
+		return errors.Join(err, w.show(report))
 	}
 	return errors.Join(err, report.Print(w.out))
 }

@@ -47,7 +47,7 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	return ask(c, w, func(a *client.Client) (any, error) {
+	return c.ask(w, func(a *client.Client) (any, error) {
 		added, err := a.AddSource(ctx,
 			access.Request{Name: c.Name, Vehicles: v, Rate: rate, Expires: expires, Strict: c.Strict})
 		return struct {
@@ -61,7 +61,7 @@ type sourceList struct{ askFlags }
 
 // Run lists the sources.
 func (c *sourceList) Run(ctx context.Context, w streams) error {
-	return ask(c, w, func(a *client.Client) (any, error) { return a.Sources(ctx) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.Sources(ctx) })
 }
 
 type sourceShow struct {
@@ -71,7 +71,7 @@ type sourceShow struct {
 
 // Run shows a source: its settings, and what the node that answers has counted for it.
 func (c *sourceShow) Run(ctx context.Context, w streams) error {
-	return ask(c, w, func(a *client.Client) (any, error) { return a.Source(ctx, c.Name) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.Source(ctx, c.Name) })
 }
 
 type sourceChange struct {
@@ -100,7 +100,7 @@ func (c *sourceChange) Run(ctx context.Context, w streams) error {
 			return err
 		}
 	}
-	return ask(c, w, func(a *client.Client) (any, error) { return a.ChangeSource(ctx, c.Name, to) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.ChangeSource(ctx, c.Name, to) })
 }
 
 type sourceRotate struct {
@@ -121,7 +121,7 @@ func (c *sourceRotate) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	return ask(c, w, func(a *client.Client) (any, error) { return a.RotateSource(ctx, c.Name, d) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.RotateSource(ctx, c.Name, d) })
 }
 
 type sourceRemove struct {
@@ -137,5 +137,5 @@ func (c *sourceRemove) Run(ctx context.Context, w streams) error {
 		c.Name); err != nil {
 		return err
 	}
-	return ask(c, w, func(a *client.Client) (any, error) { return a.RemoveSource(ctx, c.Name) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.RemoveSource(ctx, c.Name) })
 }

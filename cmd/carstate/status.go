@@ -13,7 +13,7 @@ type statusCommand struct{ askFlags }
 // Run prints the status of the service. It returns an error if the node is not ready.
 func (c *statusCommand) Run(ctx context.Context, w streams) error {
 	var status wire.Status
-	err := ask(c, w, func(client *client.Client) (_ any, err error) {
+	err := c.ask(w, func(client *client.Client) (_ any, err error) {
 		status, err = client.Status(ctx)
 		return status, err
 	})

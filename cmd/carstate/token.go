@@ -70,7 +70,7 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 			return fmt.Errorf("--vehicles: %w", err)
 		}
 	}
-	return ask(c, w, func(a *client.Client) (any, error) { return a.IssueToken(ctx, r) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.IssueToken(ctx, r) })
 }
 
 // askVehicles asks the user at a terminal which vehicles a token is for, and returns the text that
@@ -101,7 +101,7 @@ type tokenList struct{ askFlags }
 
 // Run lists the tokens.
 func (c *tokenList) Run(ctx context.Context, w streams) error {
-	return ask(c, w, func(a *client.Client) (any, error) { return a.Tokens(ctx) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.Tokens(ctx) })
 }
 
 type tokenShow struct {
@@ -111,7 +111,7 @@ type tokenShow struct {
 
 // Run shows a token.
 func (c *tokenShow) Run(ctx context.Context, w streams) error {
-	return ask(c, w, func(a *client.Client) (any, error) { return a.Token(ctx, c.ID) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.Token(ctx, c.ID) })
 }
 
 type tokenGrant struct {
@@ -135,7 +135,7 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return fmt.Errorf("--remove: %w", err)
 	}
-	return ask(c, w, func(a *client.Client) (any, error) { return a.GrantToken(ctx, c.ID, add, remove) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.GrantToken(ctx, c.ID, add, remove) })
 }
 
 // changeFlags are the flags that select what to change about a token or a source. They have no
@@ -199,7 +199,7 @@ func (c *tokenChange) Run(ctx context.Context, w streams) error {
 			return err
 		}
 	}
-	return ask(c, w, func(a *client.Client) (any, error) { return a.ChangeToken(ctx, c.ID, to) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.ChangeToken(ctx, c.ID, to) })
 }
 
 type tokenRotate struct {
@@ -220,7 +220,7 @@ func (c *tokenRotate) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	return ask(c, w, func(a *client.Client) (any, error) { return a.RotateToken(ctx, c.ID, d) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.RotateToken(ctx, c.ID, d) })
 }
 
 type tokenRevoke struct {
@@ -232,7 +232,7 @@ type tokenRevoke struct {
 
 // Run revokes a token. At a terminal, the user must confirm this first.
 func (c *tokenRevoke) Run(ctx context.Context, w streams) error {
-	return ask(c, w, func(client *client.Client) (any, error) {
+	return c.ask(w, func(client *client.Client) (any, error) {
 		if c.asks() {
 			t, err := client.Token(ctx, c.ID)
 			if err != nil {

@@ -40,7 +40,7 @@ func (c *vehiclesCommand) Run(ctx context.Context, w streams) error {
 		}
 		return c.export(ctx, w, "/v1/vehicles", q.Values())
 	}
-	return ask(askFlags{c.adminFlags, jsonFlag{c.JSON}}, w, func(a *client.Client) (any, error) {
+	return c.ask(w, func(a *client.Client) (any, error) {
 		page, err := a.Vehicles(ctx, q)
 		return struct {
 			ops.VehiclePage

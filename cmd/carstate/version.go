@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 	"runtime/debug"
 )
@@ -15,10 +14,6 @@ type versionCommand struct {
 
 // Run prints the version.
 func (c *versionCommand) Run(w streams) error {
-	if !c.JSON {
-		_, err := fmt.Fprintf(w.out, "carstate %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-		return err
-	}
 	type module struct {
 		Path    string `json:"path"`
 		Version string `json:"version"`
@@ -37,5 +32,5 @@ func (c *versionCommand) Run(w streams) error {
 			b.Modules = append(b.Modules, module{m.Path, m.Version, m.Sum})
 		}
 	}
-	return printJSON(w.out, b)
+	return w.show(b)
 }
