@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,8 @@ import (
 // ones, to keep the test short.
 func TestDeadlines(t *testing.T) {
 	key, hash := access.NewSecret(access.AdminKind)
-	s := New(Config{Ops: ops.New(ops.Config{Tables: new(access.Tables), AdminKey: hash})})
+	s := New(Config{Ops: ops.New(ops.Config{Tables: new(access.Tables), AdminKey: hash}),
+		Console: noConsole{http.NotFoundHandler()}, Alive: func() error { return nil }})
 	for _, d := range []*time.Duration{&s.http.ReadHeaderTimeout, &s.http.ReadTimeout, &s.http.WriteTimeout,
 		&s.http.IdleTimeout} {
 		*d /= 100

@@ -70,6 +70,12 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 	change(&operations)
 	cfg := admin.Config{
 		Ops:      ops.New(operations),
+		Node:     new(settings),
+		Console:  page{http.NotFoundHandler()},
+		Alive:    well,
+		Ready:    well,
+		FeedAge:  func() (time.Duration, bool) { return 0, false },
+		Newer:    func() []string { return nil },
 		Gatherer: registry,
 		Registry: registry,
 		Now:      s.clock.Now,
@@ -104,6 +110,14 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 	})
 	return s
 }
+
+// well is a check that succeeds.
+func well() error { return nil }
+
+// page is a placeholder for the console.
+type page struct{ http.Handler }
+
+func (page) Close() {}
 
 // recorder writes the headers of all requests and the bodies of all responses to the field to.
 type recorder struct {

@@ -16,38 +16,30 @@ import (
 	"carstate/internal/access"
 )
 
-// health returns a handler that answers a probe with one line of text. If check is nil or returns
-// nil, the line begins with the text well, and the status is 200. Otherwise, it begins with the
-// error of check, and the status is 503. The line ends with the text that add returns.
+// health returns a handler that answers a probe with one line of text. If check returns nil, the line
+// begins with the text well, and the status is 200. Otherwise, it begins with the error of check, and
+// the status is 503. The line ends with the text that add returns.
 func health(well string, check func() error, add func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		line := well
-		if check != nil {
-			if err := check(); err != nil {
-				line = oneLine(err)
-				w.WriteHeader(http.StatusServiceUnavailable)
-			}
+		if err := check(); err != nil {
+			line = oneLine(err)
+			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		w.Write([]byte(line + add() + "\n"))
 	}
 }
 
-func addNothing() string { return "" }
-
 // copies returns the text that follows "ready" or the error in the response of /readyz: the age of
 // this node's copies of the records, if it is known, and a warning if the node cannot read records
 // of a newer version. If there is neither, the text is empty.
 func (s *Server) copies() (text string) {
-	if s.cfg.FeedAge != nil {
-		if age, ok := s.cfg.FeedAge(); ok {
-			text = fmt.Sprintf("; feed age %.1f s", age.Seconds())
-		}
+	if age, ok := s.cfg.FeedAge(); ok {
+		text = fmt.Sprintf("; feed age %.1f s", age.Seconds())
 	}
-	if s.cfg.Newer != nil {
-		if streams := s.cfg.Newer(); len(streams) > 0 {
-			text += "; upgrade this node: it cannot read what a newer version stored in " + strings.Join(streams, ", ")
-		}
+	if streams := s.cfg.Newer(); len(streams) > 0 {
+		text += "; upgrade this node: it cannot read what a newer version stored in " + strings.Join(streams, ", ")
 	}
 	return text
 }

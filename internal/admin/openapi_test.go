@@ -447,6 +447,11 @@ func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (o
 // noNode is a node whose methods must not be called.
 type noNode struct{ Node }
 
+// noConsole is a console without pages.
+type noConsole struct{ http.Handler }
+
+func (noConsole) Close() {}
+
 // TestOpenAPIIsOfTheRoutes generates the OpenAPI document from the routes and the types of their
 // bodies, and checks that docs/openapi-admin.json equals it.
 func TestOpenAPIIsOfTheRoutes(t *testing.T) {
@@ -457,6 +462,7 @@ func TestOpenAPIIsOfTheRoutes(t *testing.T) {
 	ready := func() error { return nil }
 	doc, err := adminDocument(New(Config{
 		Ops: ops.New(operations), Gatherer: registry, Registry: registry, Roads: new(road.Map), Node: noNode{},
+		Console:  noConsole{http.NotFoundHandler()},
 		ReadyFor: map[string]func() error{"query": ready, "ingest": ready},
 	}))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // to a clean path, because [Server.guard] refuses paths that are not clean.
 func (s *Server) probes() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive, addNothing)})
+	mux.Handle("/healthz", methods{"GET": health("alive", s.cfg.Alive, func() string { return "" })})
 	mux.Handle("/readyz", methods{"GET": health("ready", s.cfg.Ready, s.copies)})
 	for job, ready := range s.cfg.ReadyFor {
 		mux.Handle("/readyz/"+job, methods{"GET": health("ready", ready, s.copies)})
@@ -24,9 +24,7 @@ func (s *Server) probes() *http.ServeMux {
 	// An unknown path below /readyz/ must not reach the console, because the guard accepts it with
 	// any Host.
 	mux.HandleFunc("/readyz/", notFound)
-	if s.cfg.Gatherer != nil {
-		mux.Handle("/metrics", methods{"GET": s.showMetrics()})
-	}
+	mux.Handle("/metrics", methods{"GET": s.showMetrics()})
 	if s.ops == nil {
 		mux.HandleFunc("/", notFound)
 	}
@@ -68,6 +66,9 @@ func (s *Server) calls() map[string]http.Handler {
 		"POST /v1/vehicles/{vid}/allow":  call(s, "vehicle.allow", ok, onVehicle(s.ops.Allow)),
 		"POST /v1/tombstones":            call(s, "vehicle.bury", ok, s.bury),
 
+		"GET /v1/node":   call(s, "node.show", ok, s.showNode),
+		"PATCH /v1/node": call(s, "node.change", ok, s.changeNode),
+
 		"GET /v1/backup":      s.handle("backup.take", ok, s.takeBackup),
 		"POST /v1/backup-key": call(s, "backup-key.show", ok, s.backupKey),
 		"POST /v1/restore":    s.handle("backup.restore", ok, s.restore),
@@ -78,15 +79,10 @@ func (s *Server) calls() map[string]http.Handler {
 	if s.cfg.Roads != nil {
 		calls["GET /v1/roads"] = s.handle("road.list", ok, s.listRoads(s.cfg.Roads))
 	}
-	if s.cfg.Node != nil {
-		calls["GET /v1/node"] = call(s, "node.show", ok, s.showNode)
-		calls["PATCH /v1/node"] = call(s, "node.change", ok, s.changeNode)
-	}
 	return calls
 }
 
-// addCalls adds the calls of the API to mux. All other paths lead to the console. If the console is
-// nil, the other paths are not found.
+// addCalls adds the calls of the API to mux. All other paths lead to the console.
 func (s *Server) addCalls(mux *http.ServeMux) {
 	paths := make(map[string]methods)
 	for call, h := range s.calls() {
@@ -99,11 +95,7 @@ func (s *Server) addCalls(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("/v1", notFound)
 	mux.HandleFunc("/v1/", notFound)
-	if s.cfg.Console == nil {
-		mux.HandleFunc("/", notFound)
-	} else {
-		mux.Handle("/", s.cfg.Console)
-	}
+	mux.Handle("/", s.cfg.Console)
 }
 
 // methods holds the handlers of one path, by method. HEAD uses the handler of GET. A request with

@@ -21,7 +21,8 @@ import (
 	"carstate/internal/road"
 )
 
-// Config holds the settings and dependencies of a [Server].
+// Config holds the settings and dependencies of a [Server]. The fields Node and Console are required
+// if Ops is set; Alive, Ready, FeedAge, Newer and Gatherer are always required.
 type Config struct {
 	// Ops are the operations that the API calls. If nil, only /healthz, /readyz and /metrics are
 	// served, and no key is accepted.
@@ -30,11 +31,11 @@ type Config struct {
 	// Roads is this node's map of the roads. If nil, roads are not served.
 	Roads *road.Map
 
-	// Node is the node whose settings operators can change. If nil, none can be changed.
+	// Node is the node whose settings operators can change.
 	Node Node
 
 	// Console serves every path that is not part of the API. It is closed when the server shuts
-	// down. If nil, those paths are not found.
+	// down.
 	Console Console
 
 	// Hosts are the host names that the listener accepts, in addition to IP addresses and
@@ -43,16 +44,15 @@ type Config struct {
 
 	// Alive and Ready are the checks of /healthz and /readyz. ReadyFor holds the checks of
 	// /readyz/JOB by the name of the job, such as "query". The text of an error is shown without
-	// login. A check that is nil always succeeds.
+	// login.
 	Alive    func() error
 	Ready    func() error
 	ReadyFor map[string]func() error
 	// FeedAge returns the age of this node's copies of the records: the copies contain every change
-	// that is at least as old as this age. ok is false before the copies are first loaded. If
-	// FeedAge is nil, /readyz does not report the age.
+	// that is at least as old as this age. ok is false before the copies are first loaded.
 	FeedAge func() (age time.Duration, ok bool)
 	// Newer returns the names of the streams in which a newer version has stored records that this
-	// node cannot read. If nil, there are none.
+	// node cannot read.
 	Newer func() []string
 
 	// Started is closed once the tables of tokens, sources and operators are filled. Until then,
@@ -61,7 +61,7 @@ type Config struct {
 	// are already filled.
 	Started <-chan struct{}
 
-	// Gatherer provides the metrics for /metrics. If nil, /metrics is not found.
+	// Gatherer provides the metrics for /metrics.
 	Gatherer prometheus.Gatherer
 	// Registry registers the server's own metrics. If nil, they are not registered.
 	Registry prometheus.Registerer
@@ -146,7 +146,7 @@ func New(cfg Config) *Server {
 	if cfg.TLS != nil {
 		s.http.TLSConfig = cfg.TLS.Clone()
 	}
-	if cfg.Console != nil {
+	if cfg.Ops != nil {
 		s.http.RegisterOnShutdown(cfg.Console.Close)
 	}
 	return s

@@ -17,20 +17,13 @@ import (
 func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	status := wire.Status{
 		Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Credentials(access.OperatorKind)),
-		NewerRecords: []string{},
+		NewerRecords: append([]string{}, s.cfg.Newer()...),
 	}
-	if s.cfg.Ready != nil {
-		if err := s.cfg.Ready(); err != nil {
-			status.Ready, status.Reason = false, oneLine(err)
-		}
+	if err := s.cfg.Ready(); err != nil {
+		status.Ready, status.Reason = false, oneLine(err)
 	}
-	if s.cfg.FeedAge != nil {
-		if age, ok := s.cfg.FeedAge(); ok {
-			status.FeedAgeSeconds = new(age.Seconds())
-		}
-	}
-	if s.cfg.Newer != nil {
-		status.NewerRecords = append(status.NewerRecords, s.cfg.Newer()...)
+	if age, ok := s.cfg.FeedAge(); ok {
+		status.FeedAgeSeconds = new(age.Seconds())
 	}
 	figures := figuresOf(s.cfg.Gatherer)
 	for name, to := range map[string]**float64{
@@ -64,13 +57,9 @@ func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 }
 
 // figuresOf returns the values of all gauges that have no labels, by the names of the gauges. It
-// leaves out values that are NaN, and metrics that cannot be collected. If g is nil, the result is
-// an empty map.
+// leaves out values that are NaN, and metrics that cannot be collected.
 func figuresOf(g prometheus.Gatherer) map[string]*float64 {
 	figures := make(map[string]*float64)
-	if g == nil {
-		return figures
-	}
 	families, _ := g.Gather() // Gather returns the metrics that could be collected together with the error
 	for _, f := range families {
 		if m := f.GetMetric(); len(m) == 1 && m[0].GetGauge() != nil && len(m[0].GetLabel()) == 0 {
