@@ -40,11 +40,10 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 
 // publish passes a state to the function put of [Engine.FollowStates], unless the state is older
 // than the vehicle's current answer. An answer from the future, which comes from a wrong clock, is
-// replaced by any state. The result replaced is true if a newer state has replaced an answer. The
-// caller has locked putMu, for reading or writing.
-func (e *Engine) publish(id vehicle.ID, s *vehicle.State) (replaced bool) {
+// replaced by any state. The caller has locked putMu, for reading or writing.
+func (e *Engine) publish(id vehicle.ID, s *vehicle.State) {
 	if e.put == nil {
-		return false
+		return
 	}
 	var was vehicle.UnixMilli // time of the current answer; 0 if there is none
 	if e.config.Answers != nil {
@@ -52,10 +51,9 @@ func (e *Engine) publish(id vehicle.ID, s *vehicle.State) (replaced bool) {
 		was = max(driving.Time, throttle.Time)
 	}
 	if s.Time < was && was <= vehicle.At(e.now().Add(vehicle.MaxAhead)) {
-		return false
+		return
 	}
 	e.put(id, s)
-	return was != 0 && was < s.Time
 }
 
 // folded returns the sequence up to which all samples are folded into states, whether or not these
@@ -159,13 +157,14 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 // putRecord publishes a record of STATES that [Engine.Store] has stored, such as a restored state.
 // If the restored state is older than the vehicle's answer, which comes from a folded state that is
 // not stored yet, the answer stays; the owner of the partition stores that state. If the restored
-// state is newer, the owner may have an older state in memory, for example because the vehicle
-// sends a backlog. It must neither store nor publish that state, so it must take the partition
-// again.
+// state is newer, the owner must not store an older one (see restoredNewer).
 func (e *Engine) putRecord(r store.Record) {
 	id, ok := codec.VehicleOfState(r.Subject)
 	if !ok {
 		return
+	}
+	if !codec.IsMarker(r.Body) {
+		e.partitions[codec.PartitionOf(id, len(e.partitions))].restored.CompareAndSwap(0, r.Seq)
 	}
 	e.putMu.Lock()
 	defer e.putMu.Unlock()
@@ -180,7 +179,5 @@ func (e *Engine) putRecord(r store.Record) {
 		e.fail(err)
 		return
 	}
-	if e.publish(id, &s) {
-		e.partitions[codec.PartitionOf(id, len(e.partitions))].lose(store.ErrRecalled)
-	}
+	e.publish(id, &s)
 }

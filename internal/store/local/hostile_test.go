@@ -253,6 +253,43 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 	}
 }
 
+// TestRestoreNewerThanFolded_NoVerdict restores states that are newer than those that the
+// partition's owner has in memory, of vehicles whose older states have no verdict and so no time in
+// the answers. It checks that the owner's commit does not replace them, and that it is refused only
+// if it has such a vehicle.
+func TestRestoreNewerThanFolded_NoVerdict(t *testing.T) {
+	ctx := testkit.Context(t)
+	e, _ := openWithAnswers(t)
+	p := take(ctx, t, e, 0)
+	load := vehicle.Sample{Vehicle: "v", Time: 6000}
+	testkit.NoError(t, load.Set(vehicle.EngineLoad, 20))
+	put(ctx, t, e, load, sample("other", 6000, 50))
+	seq, _, err := p.Next(ctx)
+	testkit.NoError(t, err)
+	older, other := vehicle.Observe(vehicle.State{}, load), vehicle.Observe(vehicle.State{}, sample("other", 6000, 50))
+	p.Answer("v", &older)
+	restoreState(ctx, t, e, 10_000)
+	if err := p.Commit(ctx, 0, map[vehicle.ID]*vehicle.State{"other": &other}); err != nil {
+		t.Errorf("Commit of another vehicle: got %v, want nil", err)
+	}
+	if _, _, err := p.Next(expired(ctx)); errors.Is(err, store.ErrRecalled) {
+		t.Errorf("Next before a conflict: got %v, want that the owner keeps the partition", err)
+	}
+	if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &older}); !errors.Is(err, store.ErrRecalled) {
+		t.Errorf("Commit of a state that is older than the restored one: got %v, want ErrRecalled", err)
+	}
+	if s, _, err := store.State(ctx, e, "v"); err != nil || s.Time != 10_000 {
+		t.Errorf("the stored state is of %d, %v; want 10000", s.Time, err)
+	}
+}
+
+// expired returns a context that has ended.
+func expired(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
+}
+
 // TestRestoreWithOlderVerdict restores a newer state whose throttle verdict is based on an older
 // reading, because a trouble code was cleared. It checks that the restored state becomes the
 // answer.

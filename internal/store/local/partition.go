@@ -48,6 +48,10 @@ type partitionState struct {
 	settle chan struct{}            // holds a value while a caller waits for folded states to be stored
 	asked  chan *store.StateRequest // holds requests for states in the owner's memory
 	cursor atomic.Uint64            // everything up to this sequence is folded and stored
+
+	// restored is the sequence in STATES of the first state that a restore has stored after the last
+	// Take, or 0 (see restoredNewer).
+	restored atomic.Uint64
 }
 
 // loadPartitions reads the last sequence of each partition's telemetry, and its cursor.
@@ -131,6 +135,7 @@ func (e *Engine) Take(
 			return store.ErrHeld
 		}
 		s.lose(store.ErrFenced)
+		s.restored.Store(0)
 		t.next, s.taken, s.owner = s.cursor.Load()+1, t, owner
 		s.resetQueue(true)
 		return nil
@@ -244,17 +249,36 @@ func (t *Partition) load(ctx context.Context, id vehicle.ID, put func(vehicle.St
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	e := t.s.e
-	r, err := e.own().last(e.keyOf(letters[codec.States], codec.StateSubject(t.s.number, id)))
+	s, seq, err := t.s.storedState(id)
+	if seq != 0 && err == nil {
+		put(s)
+	}
+	return err
+}
+
+// storedState returns the stored state of a vehicle, and the sequence of its record in STATES. If
+// there is none, seq is 0.
+func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, seq uint64, err error) {
+	r, err := s.e.own().last(s.e.keyOf(letters[codec.States], codec.StateSubject(s.number, id)))
 	if err != nil || r.Seq == 0 || codec.IsMarker(r.Body) {
-		return err
+		return is, 0, err
 	}
-	s, err := codec.DecodeState(r.Body)
-	if err != nil {
-		return e.readError(err)
+	is, err = codec.DecodeState(r.Body)
+	return is, r.Seq, s.e.readError(err)
+}
+
+// restoredNewer reports whether a restore has stored a newer state of a vehicle than state, which
+// the owner has in memory, for example because the vehicle sends a backlog. The owner must not
+// store this older state, but must take the partition again. A state that was stored before the
+// restore is no reason for this, even if it is newer: the owner replaces a state from the future by
+// an older one.
+func (s *partitionState) restoredNewer(id vehicle.ID, state *vehicle.State) (bool, error) {
+	first := s.restored.Load()
+	if first == 0 {
+		return false, nil
 	}
-	put(s)
-	return nil
+	stored, seq, err := s.storedState(id)
+	return seq >= first && state.Time < stored.Time, err
 }
 
 // Next implements [store.Partition]: it waits for the next group of samples that is not folded yet.
@@ -391,6 +415,14 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		if err := t.check(); err != nil {
 			return err
 		}
+		for id, state := range states {
+			if newer, err := t.s.restoredNewer(id, state); err != nil {
+				return err
+			} else if newer {
+				t.lose(store.ErrRecalled)
+				return t.check()
+			}
+		}
 		if err := s.commit(b, last, func(b *pebble.Batch) error { return b.Commit(pebble.NoSync) }); err != nil {
 			return err
 		}
@@ -463,7 +495,8 @@ const stateWithin = 5 * time.Second
 // Unstored implements [store.Engine]: it asks the owner of the vehicle's partition for the state in
 // the owner's memory. It does not ask if the cursor says that all folded states are stored, or if
 // nobody folds the partition. The second result is false if Unstored did not ask, if the owner did
-// not reply within stateWithin, or if it has no state of the vehicle.
+// not reply within stateWithin, if it has no state of the vehicle, or if a restore has stored a
+// newer one.
 func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bool) {
 	n := codec.PartitionOf(id, len(e.partitions))
 	s := e.partitions[n]
@@ -488,7 +521,8 @@ func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 	}
 	select {
 	case x, ok := <-reply:
-		return x, ok && x.Time != 0
+		newer, err := s.restoredNewer(id, &x)
+		return x, ok && x.Time != 0 && !newer && err == nil
 	case <-ctx.Done():
 		return vehicle.State{}, false
 	}
