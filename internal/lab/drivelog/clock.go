@@ -141,28 +141,17 @@ const (
 func sessionClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
-	blanks := blankRuns(t)
+	// The session column is the only column of the table that no rule uses.
+	session := slices.IndexFunc(t.columns, func(c column) bool { return !c.used })
+	hasValue := func(r record) bool { return !isNaN(r.cells[session]) }
 	for i := 1; i < len(recs); i++ {
 		at[i] = at[i-1] + time.Duration(recs[i].line-recs[i-1].line)*time.Second
-		if recs[i].joined || blanks[i] >= sessionBlanks && blanks[i-1] == 0 {
+		next := recs[i:min(i+sessionBlanks, len(recs))]
+		if recs[i].joined ||
+			hasValue(recs[i-1]) && len(next) == sessionBlanks && !slices.ContainsFunc(next, hasValue) {
 			a.mend(newSession)
 			at[i] += sessionPause
 		}
 	}
 	return at
-}
-
-// blankRuns returns for each row how many consecutive rows, beginning with that row, have no value
-// in the session column, which is sessionColumn. For a row with a value, the number is 0. The
-// result has one more 0 at its end. The session column is the only column of the table that no rule
-// uses.
-func blankRuns(t *table) []int {
-	session := slices.IndexFunc(t.columns, func(c column) bool { return !c.used })
-	runs := make([]int, len(t.records)+1)
-	for i := len(t.records) - 1; i >= 0; i-- {
-		if isNaN(t.records[i].cells[session]) {
-			runs[i] = runs[i+1] + 1
-		}
-	}
-	return runs
 }

@@ -2,6 +2,7 @@ package drivelog
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"carstate/internal/vehicle"
@@ -146,18 +147,10 @@ func trimCell(s string) string { return strings.Trim(s, " \t\r\"") }
 // findFormat returns the format of a log whose header has the column names in keys. If no format
 // has these columns, the error is errUnknown.
 func findFormat(keys []string) (*format, error) {
-	has := make(map[string]bool, len(keys))
-	for _, k := range keys {
-		has[k] = true
-	}
-next:
 	for i := range formats {
-		for _, k := range formats[i].needs {
-			if !has[k] {
-				continue next
-			}
+		if !slices.ContainsFunc(formats[i].needs, func(k string) bool { return !slices.Contains(keys, k) }) {
+			return &formats[i], nil
 		}
-		return &formats[i], nil
 	}
 	return nil, errUnknown
 }

@@ -3,6 +3,7 @@ package drivelog
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -61,12 +62,11 @@ func parseHeader(text string) (*table, error) {
 		return nil, err
 	}
 	t.width = len(keys)
-	seen := make(map[string]bool, len(keys))
 	for i, k := range keys {
 		t.cellAt = append(t.cellAt, -1)
 		col, known := t.format.columns[k]
 		switch {
-		case k == "" || seen[k]: // no name, or a second column of one name: the first is used
+		case k == "" || slices.Contains(keys[:i], k): // no name, or a second column of one name: the first is used
 		case k == t.format.time:
 			t.timeAt = i
 		case k == t.format.label:
@@ -75,7 +75,6 @@ func parseHeader(text string) (*table, error) {
 			t.cellAt[i] = len(t.columns)
 			t.columns = append(t.columns, col)
 		}
-		seen[k] = true
 	}
 	return t, nil
 }

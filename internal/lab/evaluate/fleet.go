@@ -232,13 +232,10 @@ func (r *FleetResult) WriteTables(w io.Writer) error {
 	t := score.NewTables(w)
 	t.Line("vehicles\treadings\tstretches")
 	t.Line("%d\t%d\t%d", r.Vehicles, r.Readings, r.Stretches)
-	t.Flush()
 	t.Confusion(&r.All)
 	if r.Sure.Rows > 0 {
 		t.Line("\nOf these, the labels that are sure:")
-		t.Flush()
 		t.Confusion(&r.Sure)
 	}
-	t.Flush()
-	return t.Err()
+	return t.End()
 }

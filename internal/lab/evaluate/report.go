@@ -93,8 +93,7 @@ func (e *Drives) WriteTables(w io.Writer) error {
 		t.Confusion(a)
 		e.agreements(t)
 	}
-	t.Flush()
-	return t.Err()
+	return t.End()
 }
 
 func (e *Drives) states(t *score.Tables) {
@@ -115,13 +114,11 @@ func (e *Drives) states(t *score.Tables) {
 	if len(e.Files) > 1 {
 		row("all", &e.Total)
 	}
-	t.Flush()
 }
 
 func (e *Drives) anomalies(t *score.Tables) {
 	if len(e.Total.Anomalies) == 0 {
 		t.Line("\nNo throttle anomaly.")
-		t.Flush()
 		return
 	}
 	t.Line("\nthrottle anomaly in\tat\tfor\treason")
@@ -130,7 +127,6 @@ func (e *Drives) anomalies(t *score.Tables) {
 			t.Line("%s\t%.1f s\t%.1f s\t%s", access.Printable(e.Files[i].File), a.At, a.For, a.Reason)
 		}
 	}
-	t.Flush()
 }
 
 // agreements prints how the verdicts agree with the labels in each labelled drive, if there are at

@@ -9,7 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Tables writes tables with aligned columns as text.
+// Tables writes tables with aligned columns as text. A line without a tab, also an empty one, ends a
+// table, so that the next one has columns of its own.
 type Tables struct {
 	w   *tabwriter.Writer
 	out *bufio.Writer // keeps the first error, and writes nothing more after it
@@ -21,14 +22,14 @@ func NewTables(w io.Writer) *Tables {
 	return &Tables{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), out}
 }
 
-// Line writes one row; a tab ends a cell.
+// Line adds one row; a tab ends a cell.
 func (t *Tables) Line(format string, args ...any) { fmt.Fprintf(t.w, format+"\n", args...) }
 
-// Flush ends a table, so that the next one has columns of its own.
-func (t *Tables) Flush() { _ = t.w.Flush() } // Err returns its error
-
-// Err writes what is left, and returns the first error of writing, or nil.
-func (t *Tables) Err() error { return t.out.Flush() }
+// End writes the tables, and returns the first error of writing, or nil.
+func (t *Tables) End() error {
+	_ = t.w.Flush() // the next line returns its error
+	return t.out.Flush()
+}
 
 var stateColumns = [...]string{"none", "normal", "slow", "jam"}
 
@@ -40,7 +41,5 @@ func (t *Tables) Confusion(a *Agreement) {
 		t.Line("%s\t%d\t%d\t%d\t%d\t%.3f\t%.3f\t%.3f", stateColumns[truth+1], row[0], row[1], row[2], row[3],
 			s.Precision(), s.Recall(), s.F1())
 	}
-	t.Flush()
 	t.Line("\n%d labelled rows, accuracy %.3f, macro-F1 %.3f", a.Rows, a.Accuracy, a.MacroF1)
-	t.Flush()
 }

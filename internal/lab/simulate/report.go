@@ -158,8 +158,7 @@ func (r *Report) Print(w io.Writer) error {
 	if r.Throttle != nil {
 		r.Throttle.print(t)
 	}
-	t.Flush()
-	return t.Err()
+	return t.End()
 }
 
 func (r *drivingScore) print(t *score.Tables) {
@@ -174,12 +173,10 @@ func (r *drivingScore) print(t *score.Tables) {
 	for _, road := range r.Roads {
 		t.Line("%.0f km/h\t%d\t%.3f\t%.3f", road.LimitKmh, road.Rows, road.Accuracy, road.MacroF1)
 	}
-	t.Flush()
 	t.Line("\ntraffic flows at\tnone\tnormal\tslow\tjam")
 	for tenth, row := range r.ByFlow {
 		t.Line("%d to %d %% of the free flow\t%d\t%d\t%d\t%d", 10*tenth, 10*tenth+10, row[0], row[1], row[2], row[3])
 	}
-	t.Flush()
 }
 
 func (r *throttleReport) print(t *score.Tables) {
@@ -191,7 +188,6 @@ func (r *throttleReport) print(t *score.Tables) {
 		}
 		t.Line("%s\t%d\t%d\t%d\t%s", k.Kind, k.Begun, k.Telling, k.Found, median)
 	}
-	t.Flush()
 	t.Line("\nthrottle\tno verdict\tnormal\tanomaly")
 	for _, row := range []struct {
 		name string
@@ -199,6 +195,5 @@ func (r *throttleReport) print(t *score.Tables) {
 	}{{"with an observable fault", r.Faulty}, {"healthy", r.Healthy}} {
 		t.Line("%s\t%d\t%d\t%d", row.name, row.c.None, row.c.Normal, row.c.Anomaly)
 	}
-	t.Flush()
 	t.Line("\n%d false alarms, precision %.3f, recall %.3f", r.FalseAlarms, r.Precision, r.Recall)
 }
