@@ -30,23 +30,22 @@ const (
 	// capShare of the time that all cars have added.
 	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
-	// quarterSeconds is the length of a quarter hour, in seconds. The free flow of a stretch, its
-	// speed in light traffic, is the mean speed of the four fastest quarter hours in which at least
-	// fewestCars drove on it.
-	quarterSeconds = 15 * 60
-	// periodSeconds is the length of a period, in seconds. The free flow (speed in light traffic)
-	// is computed from the fastest quarter hours of the present period and of the previous one. So
-	// when roadworks make a road slower, their speed is learned in two to four weeks.
+	// The free flow of a stretch, its speed in light traffic, is the mean speed of the fastest of
+	// the quarter hours in which at least fewestCars drove on it. The constant fastest is their
+	// number, and quarterSeconds is the length of a quarter hour, in seconds.
+	quarterSeconds, fastest = 15 * 60, 4
+	// periodSeconds is the length of a period, in seconds. The free flow is computed from the
+	// quarter hours of the present period and of the previous one. So when roadworks make a road
+	// slower, their speed is learned in two to four weeks.
 	periodSeconds = 14 * 24 * 3600
 	// A stretch is young until at least fewestCars drove there in each of youngQuarters quarter
-	// hours, and two different cars reached streetKmh. The free flow (speed in light traffic) of a
-	// young stretch is a guess. The guess is at least streetKmh, the mean speed that a street with
-	// traffic lights allows, and at least half of the highest speed that two different cars
-	// reached.
+	// hours, and two different cars reached streetKmh. The free flow of a young stretch is a guess.
+	// The guess is at least streetKmh, the mean speed that a street with traffic lights allows, and
+	// at least half of the highest speed that two different cars reached.
 	youngQuarters = 4
 	streetKmh     = 25
-	// leastFreeKmh is assumed to be the lowest speed in light traffic (free flow) on a road that is
-	// open to cars. If the learned speed is lower, leastFreeKmh is used in its place.
+	// leastFreeKmh is assumed to be the lowest free flow of a road that is open to cars. If the
+	// learned speed is lower, leastFreeKmh is used in its place.
 	leastFreeKmh = 10
 
 	// passageMetres is the shortest distance that a car must drive on a stretch to show how
@@ -56,10 +55,6 @@ const (
 	// shown it.
 	usualMetres = 75
 )
-
-// fastest is the number of quarter hours, the fastest ones, from which the speed of a stretch in
-// light traffic (free flow) is computed.
-const fastest = 4
 
 // stretch is what is known of one stretch of road. It has no pointers, so that the garbage
 // collector need not scan it. It has only 80 bytes, because there are many stretches.

@@ -130,9 +130,7 @@ func (m *Map) Load(t Tile, packed []byte) error {
 	return nil
 }
 
-// load adds one packed profile to the map. The map keeps its own profile of the stretch if that has
-// at least as many quarter hours. If the map is full and does not have the stretch, the profile is
-// refused and counted in Map.Refused.
+// load adds one packed and valid profile to the map.
 func (m *Map) load(b []byte) {
 	p := stretch{name: vehicle.Stretch(binary.LittleEndian.Uint64(b))}
 	for i := range fastest {

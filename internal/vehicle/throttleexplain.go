@@ -119,8 +119,7 @@ func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 	return append(facts, Fact{"time without evidence", rounded(a.Calm), "s", calmFor, "normal again from", a.Looked})
 }
 
-// findings returns the findings of all rules. A finding is what one rule has measured on one sensor
-// or on one pair of sensors. Sensors and pairs that were never read have no findings.
+// findings returns the findings of all rules on the sensors and pairs that were ever read.
 func (m *ThrottleMemory) findings(s *State) (all []finding) {
 	for i := range m.Pairs {
 		if m.Pairs[i].Last != 0 {

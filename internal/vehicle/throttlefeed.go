@@ -99,12 +99,10 @@ func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32
 	return m.Sensors[i].Step
 }
 
-// isNew reports whether the value v of sensor i was newly read. If not, v is a repetition: a logger
-// sent the previous reading again. The parameter was is the previous reading. The value v is taken
-// for a repetition if two conditions are met. First, v equals the previous value. Second, in a pair
-// with sensor i, the other sensor has moved, and the time in which sensor i should follow has not
-// passed (see LagMemory.repeats). So sensor i may not have been read since that movement. If there
-// is no previous reading, v is new.
+// isNew reports whether the value v of sensor i was newly read, and is not a repetition of the
+// previous reading, the parameter was. The value is taken for a repetition if it equals the
+// previous value and if, in a pair with sensor i, the other sensor has moved so recently that
+// sensor i may not have been read since then (see LagMemory.repeats).
 func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	if was.Time == 0 || v != was.Value {
 		return true

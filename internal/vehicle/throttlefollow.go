@@ -59,10 +59,9 @@ func (f *FollowMemory) restart(low, plate float32) {
 	f.Low, f.PlateLo, f.PlateHi, f.For = low, plate, plate, 0
 }
 
-// addRise counts a rise of the demand. The parameter moved reports whether the plate moved; if so,
-// the rise is counted in Followed, and Missed becomes 0. A rise without a movement is counted in
-// Missed if the plate is known to follow the demand, because it is then a sign of a fault.
-// Otherwise it is counted in Ignored: it shows only that this car's plate does not always follow.
+// addRise counts a rise of the demand in Followed, Missed or Ignored. The parameter moved reports
+// whether the plate moved. A rise without a movement is a sign of a fault if the plate is known to
+// follow. Otherwise it shows only that this car's plate does not always follow.
 func (f *FollowMemory) addRise(moved bool) {
 	const many = 1000
 	switch {

@@ -116,11 +116,8 @@ func (m *ThrottleMemory) startDrive(t UnixMilli) {
 }
 
 // report raises an alarm if there is none and f.measure has reached f.alarm. If the present alarm
-// has the rule and sensors of f, report updates two fields of the alarm. Seen is the time when the
-// measure was last at least half of f.alarm. Calm is the length of time since Seen, in seconds. If
-// f.measure is at least half of f.alarm, Seen becomes the present time and Calm becomes zero.
-// Otherwise Calm increases by the parameter after: the length of time, in seconds, that the newest
-// readings cover.
+// has the rule and sensors of f, report updates its fields Looked, Seen and Calm. The parameter
+// after is the length of time, in seconds, that the newest readings cover.
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {
@@ -189,15 +186,11 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	return f
 }
 
-// travelFindings returns two findings about Travel, the distance, in percent, that sensor i has
-// moved up and down recently. The measure of the first finding is this distance. An alarm is raised
-// at travelAlarm, a distance that no foot can move a pedal in that time.
-//
-// The second finding is only for plate sensor A, and only if neither plate sensor B nor the command
-// was read recently. It compares the distance that the plate has moved with the distance that
-// engine load has moved. Its measure is the first distance less the second. If engine load was not
-// read recently, the pedal takes its place. In all other cases, the measure of the second finding
-// is 0.
+// travelFindings returns two findings about the field Travel of sensor i. The first is about this
+// sensor alone. The second is only for plate sensor A, and only if neither plate sensor B nor the
+// command was read recently. Its measure is how much farther the plate has moved than engine load
+// or, if engine load was not read recently, than the pedal. In all other cases, the measure of the
+// second finding is 0.
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}
@@ -216,7 +209,7 @@ func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 }
 
 // followFinding returns the finding of the rule on plate and pedal. Its measure is the number of
-// demands in a row that the plate ignored. A demand is a rise of the pedal or of engine load.
+// demands in a row that the plate ignored.
 func (m *ThrottleMemory) followFinding() finding {
 	f := &m.Follow
 	return finding{RulePlatePedal, PlateA, f.Demand, float32(f.Missed), missedAlarm, "demands missed"}

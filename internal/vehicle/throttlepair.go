@@ -103,9 +103,8 @@ func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
 
-// mature reports whether the pair's line y(x), which gives the expected value of sensor y for a
-// value of sensor x, was learned from at least matureAfter seconds of readings, so that the sensors
-// can be compared.
+// mature reports whether the pair's line y(x) was learned from at least matureAfter seconds of
+// readings, so that the sensors can be compared.
 func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
 
 // slope returns the slope of y(x), computed by a ridge regression with the prior slope 1 and the

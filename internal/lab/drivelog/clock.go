@@ -53,10 +53,10 @@ func unixMillis(cell string) (int64, bool) {
 //   - If it rises by more than half a day, the clock was set back across midnight, so a day is
 //     subtracted from the step.
 //
-// If a step is negative, or longer than a day, the clock was set. Such a step says nothing about the
-// time that passed, so it is replaced by 1 ms, the smallest step that the service can distinguish.
-// So two rows never get the same time because of such a step. When the rows span more than
-// longestDrive, every further step is replaced by 1 ms. Each replaced step is counted in a.
+// If a step is negative, or longer than a day, the clock was set. Such a step says nothing about
+// the time that passed, so it is replaced by 1 ms, the smallest step that the service can
+// distinguish. So two rows never get the same time because of such a step. When the rows span more
+// than longestDrive, every further step is replaced by 1 ms. Each replaced step is counted in a.
 func plainClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))

@@ -72,8 +72,8 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 	for _, s := range reads {
 		ever |= s
 	}
-	// The logger reads the columns in the order of the header, without the columns that never have a
-	// value, because it skips what the car does not support. The order in which the columns get
+	// The logger reads the columns in the order of the header, without the columns that never have
+	// a value, because it skips what the car does not support. The order in which the columns get
 	// their first values is not used, because a failed read delays the first value of a column.
 	var order []int
 	place := make([]int, len(t.columns)) // position of each column in the order

@@ -28,8 +28,6 @@ func (e *Drives) Add(name string, d *drivelog.Drive) Track {
 	return t
 }
 
-// run runs the rules over one drive. It returns their result, and the drive in the form in which a
-// plot shows it.
 func run(name string, d *drivelog.Drive) (fileResult, Track) {
 	start := d.Start
 	if start.IsZero() {

@@ -9,8 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Tables writes tables with aligned columns as text. A line without a tab, also an empty one, ends a
-// table, so that the next one has columns of its own.
+// Tables writes tables with aligned columns as text. A line without a tab, also an empty one, ends
+// a table, so that the next one has columns of its own.
 type Tables struct {
 	w   *tabwriter.Writer
 	out *bufio.Writer // keeps the first error, and writes nothing more after it
