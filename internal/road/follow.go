@@ -196,7 +196,9 @@ func turn(w *vehicle.Way, f fix) {
 		if !far {
 			return
 		}
-		heading = headingOf(east, north)
+		if heading = math.Atan2(east, north) * 180 / math.Pi; heading < 0 {
+			heading += 360
+		}
 	}
 	off := math.Abs(math.Remainder(heading-octantDegrees*float64(w.Octant), 360))
 	if !w.Heading || off > octantDegrees/2+hysteresisDegrees {

@@ -66,12 +66,3 @@ func offset(fromLatitude, fromLongitude, toLatitude, toLongitude float64) (east,
 	const perDegree = math.Pi / 180 * earthMetres
 	return turn * perDegree * math.Cos((fromLatitude+toLatitude)/2*math.Pi/180), (toLatitude - fromLatitude) * perDegree
 }
-
-// headingOf returns the direction of an offset, in degrees clockwise from north, 0 to 360.
-func headingOf(east, north float64) float64 {
-	h := math.Atan2(east, north) * 180 / math.Pi
-	if h < 0 {
-		h += 360
-	}
-	return h
-}

@@ -74,14 +74,20 @@ func (s Service) Prepare(ctx context.Context) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	// When the driving verdict is as new as the last speed reading, the service has processed the
-	// whole drive.
-	end := lastSpeed(samples)
+	// When the driving verdict is as new as the last speed reading, in whole seconds, the service
+	// has processed the whole drive.
+	end := lastSpeed(samples).Truncate(time.Second)
 	developer := s.developer(issued.AccessToken)
-	if err := poll(ctx, func() error { return answered(ctx, developer, end) }); err != nil {
-		return "", err
-	}
-	return issued.AccessToken, nil
+	return issued.AccessToken, poll(ctx, func() error {
+		a, err := developer.CarDrivingState(ctx, string(Vehicle))
+		switch {
+		case err != nil:
+			return fmt.Errorf("the query listener does not answer: %w", err)
+		case a.AsOf.Before(end):
+			return fmt.Errorf("the query listener has no new answer yet: %s", a)
+		}
+		return nil
+	})
 }
 
 // lastSpeed returns the time of the last sample that has a speed, or the zero time if none has.
@@ -92,19 +98,6 @@ func lastSpeed(samples []vehicle.Sample) time.Time {
 		}
 	}
 	return time.Time{}
-}
-
-// answered returns nil if the driving verdict about the demo's car is at least as new as the
-// parameter since, compared in whole seconds, and otherwise an error.
-func answered(ctx context.Context, service *client.Client, since time.Time) error {
-	a, err := service.CarDrivingState(ctx, string(Vehicle))
-	if err != nil {
-		return fmt.Errorf("the query listener does not answer: %w", err)
-	}
-	if a.AsOf.Before(since.Truncate(time.Second)) {
-		return fmt.Errorf("the query listener has no new answer yet: %s", a)
-	}
-	return nil
 }
 
 // poll calls ask every 20 ms until it returns nil. If ctx ends first, poll returns the last error

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"carstate/internal/vehicle"
@@ -161,25 +160,18 @@ func readWithin(r io.Reader, max limits) (*Drive, error) {
 		Lines:  t.lines,
 	}
 	if len(d.Rows) == 0 {
-		return nil, fmt.Errorf("a %s log without a usable row%s", d.Format, because(a.rows))
+		why, separator := "a "+d.Format+" log without a usable row", ": "
+		for _, c := range a.rows {
+			why += separator + c.Reason
+			separator = "; "
+		}
+		return nil, errors.New(why)
 	}
 	if t.format.absolute {
 		d.Start = time.UnixMilli(t.records[0].stamp).UTC()
 	}
 	d.RowsLeftOut, d.ReadingsLeftOut, d.Mended = a.rows, a.readings, a.mended
 	return d, nil
-}
-
-// because returns the end of an error text: a colon and the reasons why all rows were left out.
-func because(rows []Count) string {
-	var reasons []string
-	for _, c := range rows {
-		reasons = append(reasons, c.Reason)
-	}
-	if len(reasons) == 0 {
-		return ""
-	}
-	return ": " + strings.Join(reasons, "; ")
 }
 
 // assemble returns the rows of a drive, with only the cells that were newly read. The parameters at

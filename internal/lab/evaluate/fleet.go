@@ -145,7 +145,9 @@ func (r *fleetRun) observe(x *vehicle.Sample) *car {
 	}
 	wait := r.Every
 	if k.next == 0 {
-		wait += phase(x.Vehicle, r.Every)
+		// Without this additional delay, from 0 to less than Every, cars that begin at the same time
+		// would send all their readings at the same times.
+		wait += time.Duration(fraction(x.Vehicle, 1) * float64(r.Every))
 	}
 	k.next = x.Time.Add(wait)
 	k.state = r.Observe(k.state, *x)
@@ -181,13 +183,6 @@ func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 // sends reports whether the readings of a car are used. The parameter share is the fraction of all
 // cars whose readings are used.
 func sends(id vehicle.ID, share float64) bool { return fraction(id, 0) < share }
-
-// phase returns an additional delay of a car's second reading: from 0 to less than the interval
-// every. Without this delay, cars that begin at the same time would send all their readings at the
-// same times.
-func phase(id vehicle.ID, every time.Duration) time.Duration {
-	return time.Duration(fraction(id, 1) * float64(every))
-}
 
 // fraction returns a number from 0 to less than 1 that depends only on the vehicle's name and on
 // the parameter which. The numbers for which = 0, 1, 2 and 3 are independent of each other.

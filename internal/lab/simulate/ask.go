@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"sync"
@@ -64,33 +65,20 @@ const (
 	judgedEvery  = 20 * time.Millisecond
 )
 
-// known returns the truth about the i-th car. The result compare is true if verdicts may be
-// compared with this truth now. It is false in two cases: the fleet has driven for less than
-// AskAfter, or samples are still being sent and the stored ones are too far behind the clock (see
-// lateMost).
-func (s *Simulation) known(i int) (k known, compare bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := &s.faults.cars[i]
-	k = known{s.truth[i], s.now, s.latest[i].Time().Truncate(time.Second), s.ended, c.now, c.mended}
-	if s.now < AskAfter || !s.ended && s.late() > lateMost {
-		return k, false
-	}
-	if s.asking == 0 {
-		s.asking = s.now
-	}
-	return k, true
-}
-
 // ask queries both verdicts on the i-th car, driving state and throttle system. It compares them
-// with the truth, which it reads before the queries. If the truth must not be compared now (see the
-// method known), ask queries nothing. If a query fails, ask compares nothing and only counts the
-// failure.
+// with the truth, which it reads before the queries. It queries nothing if the fleet has driven for
+// less than AskAfter, or if samples are still being sent and the stored ones are too far behind the
+// clock (see lateMost). If a query fails, ask compares nothing and only counts the failure.
 func (s *Simulation) ask(ctx context.Context, i int) {
-	k, compare := s.known(i)
-	if !compare {
+	s.mu.Lock()
+	if s.now < AskAfter || !s.ended && s.late() > lateMost {
+		s.mu.Unlock()
 		return
 	}
+	s.asking = cmp.Or(s.asking, s.now)
+	c := &s.faults.cars[i]
+	k := known{s.truth[i], s.now, s.latest[i].Time().Truncate(time.Second), s.ended, c.now, c.mended}
+	s.mu.Unlock()
 	driving, derr := s.askDriving(ctx, i, k)
 	throttle, terr := s.Developer.ThrottleSystem(ctx, string(s.ids[i]))
 	if ctx.Err() != nil {
