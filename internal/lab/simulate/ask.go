@@ -71,13 +71,13 @@ const (
 // clock (see lateMost). If a query fails, ask compares nothing and only counts the failure.
 func (s *Simulation) ask(ctx context.Context, i int) {
 	s.mu.Lock()
-	if s.now < AskAfter || !s.ended && s.late() > lateMost {
+	if s.fleet.Now() < AskAfter || !s.ended && s.late() > lateMost {
 		s.mu.Unlock()
 		return
 	}
-	s.asking = cmp.Or(s.asking, s.now)
+	s.asking = cmp.Or(s.asking, s.fleet.Now())
 	c := &s.faults.cars[i]
-	k := known{s.truth[i], s.now, s.latest[i].Time().Truncate(time.Second), s.ended, c.now, c.mended}
+	k := known{s.fleet.Truth(i), s.fleet.Now(), s.latest[i].Time().Truncate(time.Second), s.ended, c.now, c.mended}
 	s.mu.Unlock()
 	driving, derr := s.askDriving(ctx, i, k)
 	throttle, terr := s.Developer.ThrottleSystem(ctx, string(s.ids[i]))

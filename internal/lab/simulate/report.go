@@ -83,7 +83,7 @@ func (s *Simulation) Report() *Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := &Report{
-		Vehicles: len(s.ids), Seconds: s.now.Seconds(),
+		Vehicles: len(s.ids), Seconds: s.fleet.Now().Seconds(),
 		Acknowledged: s.acknowledged.Load(), Refused: s.refused.Load(), FirstRefusal: s.refusal,
 		FailedQueries: s.score.failed,
 	}

@@ -66,9 +66,7 @@ type Simulation struct {
 	acknowledged atomic.Int64
 	refused      atomic.Int64
 
-	mu      sync.Mutex // guards the fields below, and faults
-	now     time.Duration
-	truth   []traffic.Truth
+	mu      sync.Mutex          // guards the fields below, fleet and faults
 	latest  []vehicle.UnixMilli // times of the cars' latest samples
 	score   *scoreBoard
 	refusal string        // the reason of the first refusal
@@ -102,7 +100,6 @@ func New(c Config) *Simulation {
 		fleet:  underWay(c.Config),
 		ids:    c.IDs(),
 		faults: newFaultBook(c.Vehicles, c.Faults, c.Seed),
-		truth:  make([]traffic.Truth, c.Vehicles),
 		latest: make([]vehicle.UnixMilli, c.Vehicles),
 		score:  newScoreBoard(c.Vehicles),
 	}
@@ -188,10 +185,6 @@ func (s *Simulation) step(ctx context.Context) {
 		s.latest[i] = x.Time
 		samples, cars = append(samples, x), append(cars, i)
 	})
-	s.now = s.fleet.Now()
-	for i := range s.truth {
-		s.truth[i] = s.fleet.Truth(i)
-	}
 	s.mu.Unlock()
 	for i := range samples {
 		select {
@@ -252,7 +245,7 @@ func (s *Simulation) tell(ctx context.Context) {
 // late returns how far the acknowledged samples are behind the clock. The caller holds mu.
 func (s *Simulation) late() time.Duration {
 	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
-	return time.Since(s.begin.Add(s.now).Time()) +
+	return time.Since(s.begin.Add(s.fleet.Now()).Time()) +
 		time.Duration(waiting/(s.PerSecond*float64(s.Vehicles))*float64(time.Second))
 }
 
@@ -264,15 +257,16 @@ func (s *Simulation) status() string {
 	defer s.mu.Unlock()
 	var of [4]int
 	parked := 0
-	for _, t := range s.truth {
+	for i := range s.ids {
+		t := s.fleet.Truth(i)
 		of[t.Driving]++
 		if t.Parked {
 			parked++
 		}
 	}
 	line := fmt.Sprintf("%s: %d normal, %d slow, %d in a jam, %d parked, %d between roads; %d with a fault",
-		s.now.Truncate(time.Second), of[vehicle.NormalDriving], of[vehicle.SlowDriving], of[vehicle.TrafficJam], parked,
-		of[0]-parked, s.faults.standing())
+		s.fleet.Now().Truncate(time.Second), of[vehicle.NormalDriving], of[vehicle.SlowDriving], of[vehicle.TrafficJam],
+		parked, of[0]-parked, s.faults.standing())
 	if late := s.late(); late > lateMost {
 		line += fmt.Sprintf("; %s behind the clock", late.Truncate(time.Second))
 	}
