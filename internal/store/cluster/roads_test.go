@@ -49,14 +49,14 @@ func TestRefusedRoads(t *testing.T) {
 	heard := new(road.Map)
 	config := store.Config{Log: slog.New(slog.NewTextHandler(log, nil)), Registry: registry}
 	storetest.KeepRoads(t, store.NewRecordStore(e, config, new(access.Tables)), heard, false)
-	if err := nc.Publish("carstate.roads.OTHER", []byte("no evidence, at 44.5")); err != nil {
+	if err := nc.Publish("carstate.roads.OTHER", []byte("no evidence, at 44.57321")); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Await(t, "it is counted", func() bool {
 		return counter(t, registry, "carstate_roads_refused_total", "profile") == float64(len(tiles)+1) &&
 			counter(t, registry, "carstate_roads_refused_total", "evidence") == 1
 	})
-	if n := log.Count("ignoring damaged road profiles"); n != 1 || log.Count("nowhere") > 0 || log.Count("44.5") > 0 {
+	if n := log.Count("ignoring damaged road profiles"); n != 1 || log.Count("nowhere") > 0 || log.Count("44.57321") > 0 {
 		t.Errorf("it is said %d times:\n%s", n, log)
 	}
 	checkNoTile(t, log.String())
