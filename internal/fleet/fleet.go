@@ -106,6 +106,9 @@ func (t *Table) Len() int { return int(t.vehicles.Load()) }
 // means no limit. Vehicles that are in the table already stay there.
 func (t *Table) Bound(most int) { t.newcomers.most.Store(int64(most)) }
 
+// Limit returns what Bound has set.
+func (t *Table) Limit() int64 { return t.newcomers.most.Load() }
+
 // Admit reports whether samples of a vehicle may be accepted. It returns true in four cases: there
 // is no limit, the vehicle is in the table, the vehicle was admitted before, or the limit of
 // [Table.Bound] allows one more vehicle. In the last case, it records the vehicle as admitted.

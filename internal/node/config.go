@@ -57,8 +57,7 @@ type Config struct {
 
 	Version string // version of the program
 	Log     *slog.Logger
-	// LogLevel is the level of Log. Operators can change the level while the node runs. If nil, the
-	// level is fixed.
+	// LogLevel is the level of Log. Operators can change the level while the node runs.
 	LogLevel *slog.LevelVar
 }
 

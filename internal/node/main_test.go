@@ -31,7 +31,7 @@ func configOf(t *testing.T, roles ...string) Config {
 		roles = []string{Query, Ingest, Derive, Admin}
 	}
 	c := Config{Roles: roles, MaxAge: 5 * time.Minute, MaxFeedAge: time.Minute, MaxStretches: 1_000_000,
-		Log: slog.New(slog.DiscardHandler)}
+		Log: slog.New(slog.DiscardHandler), LogLevel: new(slog.LevelVar)}
 	c.Store.DataDir, c.Store.Retention = t.TempDir(), time.Hour
 	c.Listeners = []Listener{{Name: AdminAddr, Addr: "127.0.0.1:0"}}
 	for name, role := range map[string]string{QueryAddr: Query, IngestAddr: Ingest} {

@@ -48,7 +48,7 @@ func (n *Node) registerMetrics() {
 	n.gauge("carstate_vehicles", "Vehicles in this node's table.", func() float64 { return float64(n.fleet.Len()) })
 	n.gauge("carstate_vehicles_limit",
 		"Maximum number of vehicles that this node accepts as known (--max-vehicles); 0: no limit.",
-		func() float64 { return float64(n.maxVehicles.Load()) })
+		func() float64 { return float64(n.fleet.Limit()) })
 	n.gauge("carstate_tokens", "Known tokens, including revoked and expired ones.",
 		func() float64 { return float64(n.tables.Tokens.Len()) })
 	n.gauge("carstate_tokens_expiring", "Tokens that are valid now and expire within 7 days.", func() float64 {

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -52,8 +51,6 @@ type Node struct {
 	probe     overload.Probe
 	member    string // name of this process, random, among the processes that fold
 
-	maxVehicles atomic.Int64 // how many vehicles may become known; 0: no limit
-
 	servers []server
 	stop    context.CancelFunc // ends the work in the background
 	running sync.WaitGroup
@@ -81,7 +78,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 		member: rand.Text(), failed: make(chan error, 8),
 	}
 	n.roads.Bound(c.MaxStretches)
-	n.boundVehicles(c.vehicleBound())
+	n.fleet.Bound(c.vehicleBound())
 	// The following steps change nothing in the data directory. They load the certificate, open the
 	// ports (a port in use is the most likely failure) and the access log, and reject an admin key
 	// that cannot be used. If one of these steps fails, or the process crashes during them, the

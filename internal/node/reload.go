@@ -18,37 +18,26 @@ func (n *Node) Reload(c Config) {
 	if n.cert != nil {
 		n.cert.check(true)
 	}
-	if n.config.LogLevel != nil && c.LogLevel != nil {
-		n.config.LogLevel.Set(c.LogLevel.Level())
-	}
+	n.config.LogLevel.Set(c.LogLevel.Level())
 	n.health.bound(c.MaxFeedAge)
 	n.roads.Bound(c.MaxStretches)
 	if own := n.config; own.needsStates() { // without the states, the node cannot tell which vehicles are known
 		own.MaxVehicles = c.MaxVehicles
-		n.boundVehicles(own.vehicleBound())
+		n.fleet.Bound(own.vehicleBound())
 	}
-}
-
-// boundVehicles sets the maximum number of known vehicles to most; 0 means no limit.
-func (n *Node) boundVehicles(most int) {
-	n.maxVehicles.Store(int64(most))
-	n.fleet.Bound(most)
 }
 
 // Settings returns the settings that operators can see and change while the node runs.
 func (n *Node) Settings() wire.NodeSettings {
 	readOnly := n.health.readOnly.Load()
-	s := wire.NodeSettings{Version: n.config.Version, ReadOnly: &readOnly}
-	if n.config.LogLevel != nil {
-		s.LogLevel = strings.ToLower(n.config.LogLevel.Level().String())
-	}
-	return s
+	level := strings.ToLower(n.config.LogLevel.Level().String())
+	return wire.NodeSettings{Version: n.config.Version, ReadOnly: &readOnly, LogLevel: level}
 }
 
 // Change applies those fields of s that are set. The changed settings are not stored. They are
 // valid until the next change or until the node ends.
 func (n *Node) Change(s wire.NodeSettings) {
-	if s.LogLevel != "" && n.config.LogLevel != nil {
+	if s.LogLevel != "" {
 		if err := n.config.LogLevel.UnmarshalText([]byte(s.LogLevel)); err != nil {
 			n.config.Log.Error("unknown log level", "error", err) // the caller has validated it
 		}

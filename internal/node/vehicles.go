@@ -57,12 +57,12 @@ func (c *Config) vehicleBound() int {
 func (n *Node) logVehicleBound() {
 	switch {
 	case !n.config.has(Ingest):
-	case n.maxVehicles.Load() == 0:
+	case n.fleet.Limit() == 0:
 		n.config.Log.Info("this node accepts new vehicles without a limit, because it does not follow the states: " +
 			"--max-vehicles sets a limit")
 	default:
 		n.config.Log.Info("new vehicles are refused beyond a limit; known ones stay (--max-vehicles)",
-			"vehicles", n.maxVehicles.Load())
+			"vehicles", n.fleet.Limit())
 	}
 }
 
