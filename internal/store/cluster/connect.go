@@ -122,10 +122,8 @@ func unreachable(err error) error {
 		what = "set SSL_CERT_FILE to the certificate of the authority that issued the servers'"
 		if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 			what = "is SSL_CERT_FILE the certificate of the authority that issued the servers'?"
-			if f, ferr := os.Open(file); ferr != nil {
+			if _, ferr := os.ReadFile(file); ferr != nil {
 				what, wrongFile = "the file that SSL_CERT_FILE names cannot be read", true
-			} else {
-				_ = f.Close() // it was only opened to see whether it can be read
 			}
 		}
 	case isOther:
@@ -214,14 +212,9 @@ func (c *conn) onAsyncError() nats.Option {
 // isRefusal reports whether err means that a server has refused the login, or has accepted the
 // login and later revoked it.
 func isRefusal(err error) bool {
-	for _, refusal := range []error{
+	return slices.ContainsFunc([]error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
-	} {
-		if errors.Is(err, refusal) {
-			return true
-		}
-	}
-	return false
+	}, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
 // leastServer is the oldest nats-server version that never loses what it has acknowledged. Older
@@ -402,9 +395,9 @@ func hasCode(err error, codes ...jetstream.ErrorCode) bool {
 }
 
 func asAPIError(err error) (*jetstream.APIError, bool) {
-	var js jetstream.JetStreamError
-	if errors.As(err, &js) && js.APIError() != nil {
-		return js.APIError(), true
+	js, ok := errors.AsType[jetstream.JetStreamError](err)
+	if !ok {
+		return nil, false
 	}
-	return nil, false
+	return js.APIError(), js.APIError() != nil
 }

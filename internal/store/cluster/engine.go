@@ -37,7 +37,7 @@ type Engine struct {
 	// tombstoneFeed, the feed of SOURCES. statesFeed is the feed of FollowStates or FollowCursors.
 	forgotten                 access.Forgotten
 	tombstoneFeed, statesFeed atomic.Pointer[feed]
-	taken                     sync.Map // partitions that this node has taken: *Partition by number
+	taken                     []atomic.Pointer[Partition] // by number; nil unless this node has taken it
 
 	stop    context.CancelFunc // ends the background goroutines
 	running sync.WaitGroup
@@ -105,6 +105,7 @@ func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.beats = make(map[string]*heartbeat)
+	e.taken = make([]atomic.Pointer[Partition], e.partitions)
 	e.backlog.next, e.backlog.seen = make([]atomic.Uint64, e.partitions), make([]firstUnfolded, e.partitions)
 	for _, name := range fedStreams {
 		b := newHeartbeat(e.conn, name)

@@ -133,7 +133,11 @@ func (f *feed) follow(ctx context.Context) error {
 		f.goLive()
 	}
 	for {
-		m, meta, err := f.next(ctx, sub)
+		// A live subscription always delivers something within Timeouts.Stall: stored records until
+		// the feed has caught up, and then heartbeats or leases.
+		waiting, cancel := context.WithTimeout(ctx, f.conn.config.Timeouts.Stall)
+		m, meta, err := sub.receive(waiting)
+		cancel()
 		if err != nil {
 			return err
 		}
@@ -175,15 +179,6 @@ func (f *feed) take(r store.Record) (err error) {
 		return nil
 	}
 	return f.apply(r)
-}
-
-// next waits for a record, for at most Timeouts.Stall. If none arrives in that time, the
-// subscription is dead, because a live one always delivers something: stored records until the feed
-// has caught up, and then heartbeats or leases.
-func (f *feed) next(ctx context.Context, sub *subscription) (*nats.Msg, *nats.MsgMetadata, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.conn.config.Timeouts.Stall)
-	defer cancel()
-	return sub.receive(ctx)
 }
 
 // progress checks, after each record, whether the feed has caught up. The parameter pending is the

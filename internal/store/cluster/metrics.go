@@ -21,15 +21,10 @@ func newMetrics(
 ) *metrics {
 	m := &metrics{
 		Metrics: engine.NewMetrics(r, backlog),
-		records: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "carstate_stream_records",
-			Help: "Records that a stream of the engine keeps.",
-		}, []string{"stream"}),
+		records: engine.OfStream("carstate_stream_records", "Records that a stream of the engine keeps."),
+		missing: engine.OfStream("carstate_stream_copies_missing",
+			"Copies of a stream that are out of reach or lag behind. Every node reports the same."),
 	}
-	m.missing = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "carstate_stream_copies_missing",
-		Help: "Copies of a stream that are out of reach or lag behind. Every node reports the same.",
-	}, []string{"stream"})
 	r.MustRegister(m.records, m.missing, newer, feedAges(beats))
 	return m
 }

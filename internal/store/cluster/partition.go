@@ -71,7 +71,7 @@ func (e *Engine) Take(
 		return nil, fmt.Errorf("cannot take partition %d: %w", p, err)
 	}
 	t.rev, t.next = rev, t.cursor.Next
-	e.taken.Store(p, t)
+	e.taken[p].Store(t)
 	return t, nil
 }
 
@@ -87,8 +87,8 @@ func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 		return owns, nil
 	})
 	if err == nil {
-		e.taken.Delete(p)
-	} else if _, had := e.taken.Load(p); !had && codec.IsNewer(err) {
+		e.taken[p].Store(nil)
+	} else if e.taken[p].Load() == nil && codec.IsNewer(err) {
 		return nil
 	}
 	return err
@@ -331,12 +331,11 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 // Folding implements [store.Engine].
 func (e *Engine) Folding() map[int]bool {
 	owned := make(map[int]bool)
-	e.taken.Range(func(p, t any) bool {
-		if !t.(*Partition).closed.Load() {
-			owned[p.(int)] = true
+	for p := range e.taken {
+		if t := e.taken[p].Load(); t != nil && !t.closed.Load() {
+			owned[p] = true
 		}
-		return true
-	})
+	}
 	return owned
 }
 
@@ -468,15 +467,12 @@ func (e *Engine) AwaitTombstones(ctx context.Context) error {
 // from now on. This process then takes the partition again, without its cached states.
 func (e *Engine) recall(r store.Record) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
-	if !ok {
-		return
-	}
-	taken, ok := e.taken.Load(p)
-	if !ok {
+	if !ok || p >= e.partitions {
 		return
 	}
 	var c cursor
-	if t := taken.(*Partition); r.Newer || json.Unmarshal(r.Body, &c) == nil && c.Fences != t.cursor.Fences {
+	if t := e.taken[p].Load(); t != nil &&
+		(r.Newer || json.Unmarshal(r.Body, &c) == nil && c.Fences != t.cursor.Fences) {
 		t.recall()
 	}
 }

@@ -252,27 +252,22 @@ func (c *conn) storeOnce(ctx context.Context, stream string, writes []store.Writ
 		if err != nil {
 			return 0, err
 		}
-		seq, err := parseAck(answer.Data)
-		if err == nil && stream == codec.States {
-			c.noteState(seq)
+		var ack struct {
+			Error    *jetstream.APIError `json:"error"`
+			Sequence uint64              `json:"seq"`
 		}
-		return seq, err
+		if err := json.Unmarshal(answer.Data, &ack); err != nil {
+			return 0, fmt.Errorf("%w: %w", errInvalidResponse, err)
+		}
+		if ack.Error != nil {
+			return 0, ack.Error
+		}
+		if stream == codec.States {
+			c.noteState(ack.Sequence)
+		}
+		return ack.Sequence, nil
 	}
 	return 0, nil
-}
-
-func parseAck(data []byte) (uint64, error) {
-	var ack struct {
-		Error    *jetstream.APIError `json:"error"`
-		Sequence uint64              `json:"seq"`
-	}
-	if err := json.Unmarshal(data, &ack); err != nil {
-		return 0, fmt.Errorf("%w: %w", errInvalidResponse, err)
-	}
-	if ack.Error != nil {
-		return 0, ack.Error
-	}
-	return ack.Sequence, nil
 }
 
 // Scan implements [store.Records]. For a subject that changes during the scan, do receives the newer

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,15 +59,9 @@ func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
 // folded into states and may be removed. The result is 0 if it is unknown, for any partition, which
 // commits are folded.
 func (b *backlog) firstNeeded() uint64 {
-	first := uint64(0)
+	first := uint64(math.MaxUint64)
 	for p := range b.next {
-		n := b.next[p].Load()
-		if n == 0 {
-			return 0
-		}
-		if first == 0 || n < first {
-			first = n
-		}
+		first = min(first, b.next[p].Load())
 	}
 	return first
 }

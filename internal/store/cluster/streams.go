@@ -127,14 +127,14 @@ type fixedNumbers struct{ partitions, replicas int }
 func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, error) {
 	// The numbers of STATES hold if TELEMETRY alone was lost and is created again, so that each
 	// vehicle still belongs to the partition under which its state is stored.
-	states, err := storedStream(ctx, js, codec.States)
+	_, was, err := storedStream(ctx, js, codec.States)
+	if err == nil {
+		err = c.checkPartitions(was.partitions)
+	}
 	if err != nil {
 		return 0, err
 	}
-	was, replicas := numbersOf(states), 1
-	if err := c.checkPartitions(was.partitions); err != nil {
-		return 0, err
-	}
+	replicas := 1
 	if strings.Contains(c.URLs, ",") {
 		replicas = clusterReplicas
 	}
@@ -154,8 +154,8 @@ func ensureStreams(ctx context.Context, js jetstream.JetStream, c Config) (int, 
 	}
 	// If the cluster has changed its leader since the requests above, their answers may be invalid.
 	// So check that TELEMETRY still exists and has the number of partitions that they returned.
-	stored, err := storedStream(ctx, js, codec.Telemetry)
-	if err == nil && numbersOf(stored).partitions != want.partitions {
+	_, is, err := storedStream(ctx, js, codec.Telemetry)
+	if err == nil && is.partitions != want.partitions {
 		err = fmt.Errorf("the stream %s was replaced during the start: start again", codec.Telemetry)
 	}
 	return want.partitions, err
@@ -191,11 +191,11 @@ func ensureStream(
 	name := codec.Streams[i]
 	var last error
 	for range ensureTries {
-		stored, err := storedStream(ctx, js, name)
+		stored, is, err := storedStream(ctx, js, name)
 		if err != nil {
 			return fixedNumbers{}, err
 		}
-		is, found := numbersOf(stored), stored.Name != ""
+		found := stored.Name != ""
 		target := want
 		if found {
 			target.replicas = cmp.Or(c.Replicas, is.replicas)
@@ -246,39 +246,34 @@ func ensureStream(
 	return fixedNumbers{}, fmt.Errorf("the stream %s cannot be set up: %w", name, last)
 }
 
-// storedStream returns the configuration of a stream, or the zero value if the stream does not
-// exist. It returns an error if TELEMETRY exists but is not carstate's.
-func storedStream(ctx context.Context, js jetstream.JetStream, name string) (jetstream.StreamConfig, error) {
+// storedStream returns the configuration of a stream and its numbers of partitions and replicas, or
+// zero values if the stream does not exist. The number of partitions is 0 if the stream's metadata
+// does not contain it. If TELEMETRY exists but is not carstate's, storedStream returns an error.
+func storedStream(
+	ctx context.Context, js jetstream.JetStream, name string,
+) (stored jetstream.StreamConfig, is fixedNumbers, err error) {
 	var s jetstream.Stream
-	err := patiently(ctx, func(ctx context.Context) (err error) {
+	err = patiently(ctx, func(ctx context.Context) (err error) {
 		s, err = js.Stream(ctx, name)
 		return err
 	})
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return jetstream.StreamConfig{}, nil
+		return stored, is, nil
 	case isNoLeader(err):
-		return jetstream.StreamConfig{}, errNoLeader
+		return stored, is, errNoLeader
 	case err != nil:
-		return jetstream.StreamConfig{}, fmt.Errorf("cannot read the configuration of the streams from NATS: %w", err)
+		return stored, is, fmt.Errorf("cannot read the configuration of the streams from NATS: %w", err)
 	}
-	stored := s.CachedInfo().Config
-	if name == codec.Telemetry && numbersOf(stored).partitions < 1 {
-		return jetstream.StreamConfig{},
-			fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", codec.Telemetry)
+	stored = s.CachedInfo().Config
+	is.replicas = stored.Replicas
+	if n, err := strconv.Atoi(stored.Metadata[partitionsKey]); err == nil {
+		is.partitions = n
 	}
-	return stored, nil
-}
-
-// numbersOf returns the numbers of partitions and replicas of a stored stream. The number of
-// partitions is 0 if the stream's metadata does not contain it. For a stream that does not exist,
-// both numbers are 0.
-func numbersOf(stored jetstream.StreamConfig) fixedNumbers {
-	partitions, err := strconv.Atoi(stored.Metadata[partitionsKey])
-	if err != nil {
-		partitions = 0 // the stream has no such metadata
+	if name == codec.Telemetry && is.partitions < 1 {
+		err = fmt.Errorf("the stream %s is not one of carstate's: use another NATS account", codec.Telemetry)
 	}
-	return fixedNumbers{partitions, stored.Replicas}
+	return stored, is, err
 }
 
 // setUpByNewer reports whether a newer version has created the stream or changed it.

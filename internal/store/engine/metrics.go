@@ -46,8 +46,8 @@ func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics 
 			Name: "carstate_states_stored_total",
 			Help: "States stored, one for each vehicle that a fold touched.",
 		}),
-		streamBytes: ofStream(store.MetricBytes, "Size of a stream. Every node reports the same value."),
-		streamLimit: ofStream(store.MetricLimit, "Maximum size of a stream."),
+		streamBytes: OfStream(store.MetricBytes, "Size of a stream. Every node reports the same value."),
+		streamLimit: OfStream(store.MetricLimit, "Maximum size of a stream."),
 	}
 	r.MustRegister(m.commitSamples, m.commitSeconds, m.commitFailures, m.foldSeconds, m.foldedStates,
 		m.streamBytes, m.streamLimit,
@@ -77,7 +77,8 @@ func (m *Metrics) Fold(states int, took time.Duration) {
 	m.foldedStates.Add(float64(states))
 }
 
-func ofStream(name, help string) *prometheus.GaugeVec {
+// OfStream returns a gauge with the label stream.
+func OfStream(name, help string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"stream"})
 }
 

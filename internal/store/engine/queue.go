@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"carstate/internal/store"
@@ -114,7 +115,10 @@ func (q *Queue) Run(
 			committing, span := commitSpan(ctx, t, chunks, samples)
 			err := store(committing, chunks)
 			m.commit(samples, time.Since(start), err)
-			endSpan(span, err)
+			if err != nil {
+				span.SetStatus(codes.Error, "not stored")
+			}
+			span.End()
 			for i := range chunks {
 				chunks[i].Waiter.Finish(err)
 			}

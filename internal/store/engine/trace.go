@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -21,10 +20,10 @@ import (
 const maxTraced = 64
 
 // commitSpan starts the span of a group commit that stores the given chunks. If t is nil or no
-// chunk belongs to a request that is sampled for tracing, commitSpan returns ctx and a nil span.
+// chunk belongs to a request that is sampled for tracing, the span records nothing.
 func commitSpan(ctx context.Context, t trace.Tracer, chunks []Chunk, samples int) (context.Context, trace.Span) {
 	if t == nil {
-		return ctx, nil
+		return ctx, trace.SpanFromContext(ctx)
 	}
 	var from []trace.SpanContext
 	for i := range chunks {
@@ -33,7 +32,7 @@ func commitSpan(ctx context.Context, t trace.Tracer, chunks []Chunk, samples int
 		}
 	}
 	if len(from) == 0 {
-		return ctx, nil
+		return ctx, trace.SpanFromContext(ctx)
 	}
 	return t.Start(trace.ContextWithSpanContext(ctx, from[0]), "group commit",
 		trace.WithSpanKind(trace.SpanKindProducer), linksTo(from[1:]),
@@ -46,17 +45,6 @@ func linksTo(others []trace.SpanContext) trace.SpanStartOption {
 		links[i].SpanContext = s
 	}
 	return trace.WithLinks(links...)
-}
-
-// endSpan ends a span, and marks it as failed if err is not nil. If s is nil, endSpan does nothing.
-func endSpan(s trace.Span, err error) {
-	if s == nil {
-		return
-	}
-	if err != nil {
-		s.SetStatus(codes.Error, "not stored")
-	}
-	s.End()
 }
 
 // FoldSpans holds the spans of group commits in progress between reading and storing: the owner of
