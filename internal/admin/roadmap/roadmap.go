@@ -2,6 +2,7 @@ package roadmap
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -99,14 +100,13 @@ func Share(c road.Condition) (share float64, ok bool) {
 	return c.SpeedKmh / c.FreeKmh, true
 }
 
+// worseFirst sorts stretches by their share. Those without a share are last.
 func worseFirst(a, b road.Condition) int {
-	shareA, nowA := Share(a)
-	shareB, nowB := Share(b)
-	switch {
-	case nowA != nowB && nowA:
-		return -1
-	case nowA != nowB:
-		return 1
+	share := func(c road.Condition) float64 {
+		if share, ok := Share(c); ok {
+			return share
+		}
+		return math.Inf(1)
 	}
-	return cmp.Or(cmp.Compare(shareA, shareB), cmp.Compare(a.Stretch, b.Stretch))
+	return cmp.Or(cmp.Compare(share(a), share(b)), cmp.Compare(a.Stretch, b.Stretch))
 }
