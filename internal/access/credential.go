@@ -3,9 +3,9 @@ package access
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -241,15 +241,12 @@ const maxName = 200
 // checkName returns an error unless s is a valid name: 1 to maxName bytes of printable text without
 // a secret. The parameter what describes the name in the error, as in "a developer's name".
 func checkName(what, s string) error {
-	if s == "" || len(s) > maxName || !utf8.ValidString(s) {
+	switch {
+	case s == "" || len(s) > maxName || !utf8.ValidString(s):
 		return fmt.Errorf("%s must have 1 to %d bytes of text", what, maxName)
-	}
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			return fmt.Errorf("%s must consist of printable characters", what)
-		}
-	}
-	if HoldsSecret(s) {
+	case Printable(s) != s:
+		return fmt.Errorf("%s must consist of printable characters", what)
+	case HoldsSecret(s):
 		return errNameIsSecret
 	}
 	return nil
@@ -262,18 +259,18 @@ const AdminName = "admin"
 // maxPlainName is the maximum length of a source's or operator's name, in bytes.
 const maxPlainName = 64
 
+// The names that [CheckName] accepts: those of tokens, and those of sources and operators.
+var (
+	tokenName = regexp.MustCompile(fmt.Sprintf(`^%s[0-9A-Za-z]{%d}$`, tokenID, idLength))
+	plainName = regexp.MustCompile(fmt.Sprintf(`^[0-9A-Za-z_-]{1,%d}$`, maxPlainName))
+)
+
 // CheckName returns an error if the text is not a valid name for a credential of the kind. A valid
 // name can be used without escaping in a NATS subject, a path, an MQTT user name and a log line.
 func CheckName(kind Kind, name string) error {
-	ok := name != "" && len(name) <= maxPlainName
-	for i := range len(name) {
-		c := name[i]
-		ok = ok && (c-'0' <= 9 || c-'A' <= 25 || c-'a' <= 25 || c == '-' || c == '_')
-	}
-	switch {
+	switch ok := plainName.MatchString(name); {
 	case kind == TokenKind || kind == SandboxKind:
-		if id, is := strings.CutPrefix(name, tokenID); !ok || !is || len(id) != idLength ||
-			strings.Trim(id, base62) != "" {
+		if !tokenName.MatchString(name) {
 			return errors.New("a token's ID is cstid and 12 letters and digits")
 		}
 		return nil

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -197,11 +199,7 @@ func (f *Forgotten) Len() (n int) {
 func (f *Forgotten) All() []Tombstone {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	all := make([]Tombstone, 0, len(f.tombstones))
-	for _, t := range f.tombstones {
-		all = append(all, t)
-	}
-	return all
+	return slices.Collect(maps.Values(f.tombstones))
 }
 
 // ReceiptFormat identifies a file as a receipt.

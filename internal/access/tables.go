@@ -6,6 +6,7 @@ import (
 	"errors"
 	"iter"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -316,38 +317,24 @@ func (t *Credentials) All() []*Grant {
 	})
 }
 
+// number matches a number in a name.
+var number = regexp.MustCompile("[0-9]+")
+
 // List returns all credentials that were not revoked or removed, sorted by name.
 // Numbers in names count as numbers: gw-2 is before gw-10.
 func (t *Credentials) List() []*Grant {
 	list := slices.DeleteFunc(t.All(), func(g *Grant) bool { return !g.Ended.IsZero() })
-	slices.SortFunc(list, func(a, b *Grant) int { return compareNames(a.Name, b.Name) })
+	keys := make(map[string]string, len(list)) // by name; all numbers of a key have the same length
+	for _, g := range list {
+		keys[g.Name] = number.ReplaceAllStringFunc(g.Name, func(n string) string {
+			return strings.Repeat("0", maxPlainName-len(n)) + n
+		})
+	}
+	slices.SortFunc(list, func(a, b *Grant) int {
+		return cmp.Or(cmp.Compare(keys[a.Name], keys[b.Name]), cmp.Compare(a.Name, b.Name))
+	})
 	return list
 }
-
-// compareNames compares two names, with a result as of [cmp.Compare]. Digits that follow one
-// another count as one number. Two names that differ only in leading zeros are compared as text.
-func compareNames(a, b string) int {
-	x, y := a, b
-	for x != "" && y != "" {
-		p, q := digits(x), digits(y)
-		if p == 0 || q == 0 {
-			if x[0] != y[0] {
-				return cmp.Compare(x[0], y[0])
-			}
-			x, y = x[1:], y[1:]
-			continue
-		}
-		m, n := strings.TrimLeft(x[:p], "0"), strings.TrimLeft(y[:q], "0")
-		if c := cmp.Or(cmp.Compare(len(m), len(n)), cmp.Compare(m, n)); c != 0 {
-			return c
-		}
-		x, y = x[p:], y[q:]
-	}
-	return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(a, b))
-}
-
-// digits returns how many digits s begins with.
-func digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }
 
 // Len returns the number of credentials, including revoked, removed and expired ones.
 func (t *Credentials) Len() int {

@@ -62,14 +62,9 @@ func (v Vehicles) With(ids ...vehicle.ID) Vehicles {
 	if v.all {
 		return v
 	}
-	set := maps.Clone(v.set)
-	if set == nil {
-		set = make(map[vehicle.ID]struct{}, len(ids))
-	}
-	for _, id := range ids {
-		set[id] = struct{}{}
-	}
-	return Vehicles{set: set}
+	with := VehicleSet(ids...)
+	maps.Copy(with.set, v.set)
+	return with
 }
 
 // Without returns v without the given vehicles, and true. If v covers all vehicles, single vehicles
