@@ -117,11 +117,8 @@ func (c *Client) CarDrivingState(ctx context.Context, vid string) (DrivingAnswer
 	return DrivingAnswer{Answer: r.answer, State: DrivingState(r.driving)}, nil
 }
 
-// ThrottleSystem asks whether the throttle system of the vehicle is normal or has an anomaly. vid
-// is the vehicle's id, 1 to 256 letters and digits; the service refuses any other text, with
-// [ErrInvalidRequest]. If the service has no answer about the vehicle, the error is nil, and
-// [Answer.Answered] returns false. If ctx ends before there is an answer, the error matches the
-// error of ctx. Every error is an [*Error].
+// ThrottleSystem asks whether the throttle system of the vehicle is normal or has an anomaly. The
+// parameters and the errors are those of [Client.CarDrivingState].
 func (c *Client) ThrottleSystem(ctx context.Context, vid string) (ThrottleAnswer, error) {
 	r, err := c.ask(ctx, throttlePath, vid)
 	if err != nil {

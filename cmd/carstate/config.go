@@ -75,20 +75,22 @@ type nodeFlags struct {
 
 // validate rejects a configuration that cannot work, before any port or file is opened.
 func (f *serveFlags) validate() error {
-	switch {
+	for flag, n := range map[string]int{
+		"query": f.QueryConnections, "ingest": f.IngestConnections, "mqtt": f.MqttConnections, "admin": f.AdminConnections,
+	} {
+		if n < 16 || n > 1e6 {
+			return usageError("--%s-connections must be between 16 and 1000000", flag)
+		}
+	}
+	_, networks := netaddr.ParseNetworks(f.TrustedProxies)
+	_, traces := node.TracesURL(f.OtlpEndpoint)
+	switch alone := f.Nats == ""; {
 	case f.DataDir == "":
 		return usageError("--data-dir must name a directory")
 	case (f.TLSCert == "") != (f.TLSKey == ""):
 		return usageError("--tls-cert and --tls-key must be given together")
 	case f.MqttTLSAddr != "" && f.TLSCert == "":
 		return usageError("--mqtt-tls-addr needs --tls-cert and --tls-key")
-	}
-	for _, l := range f.listeners() {
-		if err := l.Check(f.BehindProxy); err != nil {
-			return err
-		}
-	}
-	switch {
 	case f.MaxAge <= 0:
 		return usageError("--max-age must be a positive duration such as 5m")
 	case f.MaxFeedAge < time.Second:
@@ -101,60 +103,42 @@ func (f *serveFlags) validate() error {
 		return usageError("--max-stretches must be between 1000 and 1000000000; a town has about 20000")
 	case f.MaxVehicles < 0 || f.MaxVehicles > 1e9:
 		return usageError("--max-vehicles must be between 1 and 1000000000, or 0 for as many as fit into the memory")
-	}
-	for flag, n := range map[string]int{
-		"query": f.QueryConnections, "ingest": f.IngestConnections, "mqtt": f.MqttConnections, "admin": f.AdminConnections,
-	} {
-		if n < 16 || n > 1e6 {
-			return usageError("--%s-connections must be between 16 and 1000000", flag)
-		}
-	}
-	switch {
 	case f.Partitions < 0 || f.Partitions > 4096:
 		return usageError("--partitions must be between 1 and 4096")
 	case !slices.Contains([]int{0, 1, 3, 5}, f.Replicas):
 		return usageError("--replicas must be 1, 3 or 5")
-	}
-	if _, err := f.syncInterval(); err != nil {
-		return err
-	}
-	if _, ok := netaddr.ParseNetworks(f.TrustedProxies); !ok {
+	case !networks:
 		return usageError("--trusted-proxies must be a list of networks such as 10.0.0.0/8,fd00::/8, or addresses")
-	}
-	if _, ok := node.TracesURL(f.OtlpEndpoint); !ok {
+	case !traces:
 		return usageError("--otlp-endpoint must be a URL such as http://127.0.0.1:4318; put a key into " +
 			"OTEL_EXPORTER_OTLP_HEADERS")
-	}
-	switch {
 	case !(f.TraceSample >= 0 && f.TraceSample <= 1):
 		return usageError("--trace-sample must be between 0 and 1, such as 0.01")
 	case f.AccessLog != "" && !f.has("query"):
 		return usageError("--access-log is for a node that answers queries: add query to --roles")
 	case len(f.Roles) == 0:
 		return usageError("--roles must name at least one of query, ingest, derive, admin")
-	case f.Nats == "":
-		return f.validateLocal()
-	case f.SyncInterval != "always":
+	case alone && f.NatsCreds != "":
+		return usageError("--nats-creds needs --nats")
+	case alone && f.NatsFresh:
+		return usageError("--nats-fresh needs --nats")
+	case alone && f.Replicas > 1:
+		return usageError("--replicas needs --nats: one machine keeps one copy")
+	case alone && !(f.has("query") && f.has("ingest") && f.has("derive") && f.has("admin")):
+		return usageError("--roles needs --nats: a node without a cluster must have all roles")
+	case !alone && f.SyncInterval != "always":
 		return usageError("--sync-interval and --nats are mutually exclusive: set sync_interval in the NATS " +
 			"servers' configuration")
-	case !cluster.ValidURLs(f.Nats):
+	case !alone && !cluster.ValidURLs(f.Nats):
 		return usageError("--nats must be a list of addresses such as tls://host:4222, separated by commas")
 	}
-	return nil
-}
-
-func (f *serveFlags) validateLocal() error {
-	switch {
-	case f.NatsCreds != "":
-		return usageError("--nats-creds needs --nats")
-	case f.NatsFresh:
-		return usageError("--nats-fresh needs --nats")
-	case f.Replicas > 1:
-		return usageError("--replicas needs --nats: one machine keeps one copy")
-	case !f.has("query") || !f.has("ingest") || !f.has("derive") || !f.has("admin"):
-		return usageError("--roles needs --nats: a node without a cluster must have all roles")
+	for _, l := range f.listeners() {
+		if err := l.Check(f.BehindProxy); err != nil {
+			return err
+		}
 	}
-	return nil
+	_, err := f.syncInterval()
+	return err
 }
 
 func (f *serveFlags) listeners() []node.Listener {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json/jsontext"
@@ -82,10 +83,6 @@ func (f *queryFlags) service() (*client.Client, error) {
 		return nil, usageError("there is no access token: set CARSTATE_TOKEN, or give --token (`carstate token " +
 			"issue` creates one)")
 	}
-	base := f.URL
-	if base == "" {
-		base = netaddr.BaseURL(f.QueryAddr)
-	}
 	options := []client.Option{client.WithPatience(queryPatience)}
 	if f.CA != "" {
 		trust, err := adminclient.Trusting(f.CA)
@@ -94,7 +91,7 @@ func (f *queryFlags) service() (*client.Client, error) {
 		}
 		options = append(options, client.WithHTTPClient(adminclient.HTTPClient(trust)))
 	}
-	return client.New(base, f.Token, options...), nil
+	return client.New(cmp.Or(f.URL, netaddr.BaseURL(f.QueryAddr)), f.Token, options...), nil
 }
 
 // queried returns the answer to a query as the text of one JSON object. It has the members of the

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,10 +124,7 @@ func (c *simulateCommand) simulate(
 		if err != nil {
 			return err
 		}
-		base := c.QueryURL
-		if base == "" {
-			base = netaddr.BaseURL(c.QueryAddr)
-		}
+		base := cmp.Or(c.QueryURL, netaddr.BaseURL(c.QueryAddr))
 		config.Developer = client.New(base, token, client.WithHTTPClient(adminclient.HTTPClient(trust)), client.WithPatience(0))
 	}
 	var doors []sender.Sender

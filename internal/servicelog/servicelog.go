@@ -69,24 +69,16 @@ func (c *cleaner) attr(_ []string, a slog.Attr) slog.Attr {
 var stateRecord = regexp.MustCompile(`\bstate\.([0-9]+)\.([0-9A-Za-z]+)`)
 
 func (c *cleaner) text(s string) string {
-	s = access.Redact(s)
-	if strings.Contains(s, "state.") {
-		s = stateRecord.ReplaceAllStringFunc(s, func(subject string) string {
-			i := strings.LastIndexByte(subject, '.') + 1
-			return subject[:i] + c.vehicle(subject[i:])
-		})
-	}
+	s = stateRecord.ReplaceAllStringFunc(access.Redact(s), func(record string) string {
+		i := strings.LastIndexByte(record, '.') + 1
+		hash := hmac.New(sha256.New, c.key)
+		hash.Write([]byte(record[i:]))
+		return fmt.Sprintf("%s~%x", record[:i], hash.Sum(nil)[:6])
+	})
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
 			return unicode.ReplacementChar // the character could control a terminal
 		}
 		return r
 	}, s)
-}
-
-// vehicle returns the keyed hash that replaces a vehicle id in the log.
-func (c *cleaner) vehicle(vid string) string {
-	h := hmac.New(sha256.New, c.key)
-	h.Write([]byte(vid))
-	return fmt.Sprintf("~%x", h.Sum(nil)[:6])
 }
