@@ -53,9 +53,6 @@ func (c *checkpoints) holdTime() time.Duration { return max(c.lingers, c.every) 
 // its pauses. If the previous checkpoint has failed, checkpoint returns its error. If the field
 // every is 0, checkpoint returns only once the states are stored.
 func (c *checkpoints) checkpoint(ctx context.Context) error {
-	if c.every == 0 {
-		return c.commit(ctx)
-	}
 	if c.done != nil {
 		select {
 		case err := <-c.done:
@@ -75,11 +72,17 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 	seq, states := c.f.begin()
 	hurried := make(chan struct{})
 	c.hurry = sync.OnceFunc(func() { close(hurried) })
-	ctx, c.stop = context.WithCancel(context.WithoutCancel(ctx))
+	storing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
-	c.done = done
-	go func() { done <- c.store(ctx, seq, states, hurried) }()
-	return nil
+	c.done, c.stop = done, stop
+	start := time.Now()
+	go func() { done <- c.store(storing, seq, states, hurried) }()
+	if c.every > 0 {
+		return nil
+	}
+	err := c.settle(ctx)
+	c.lingers = min(max(time.Since(start), minLinger), maxLinger)
+	return err
 }
 
 // checkpointNow starts to store the folded states without pauses. If a checkpoint is already in
@@ -104,11 +107,14 @@ func (c *checkpoints) makeRoom(ctx context.Context) error {
 }
 
 // store stores one checkpoint in slices. It pauses between the slices until the channel hurried is
-// closed. If a Commit fails, or ctx ends during a pause, it returns the error; the slices before
-// that remain stored.
+// closed. If the field every is 0, there is a single slice. If a Commit fails, or ctx ends during a
+// pause, it returns the error; the slices before that remain stored.
 func (c *checkpoints) store(
 	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, hurried <-chan struct{},
 ) error {
+	if c.every == 0 {
+		return c.part.Commit(ctx, seq, states)
+	}
 	slice, left := make(map[vehicle.ID]*vehicle.State, sliceStates), len(states)
 	pause := c.every / 2 * sliceStates / time.Duration(max(left, sliceStates))
 	for id, s := range states {
@@ -160,23 +166,10 @@ func (c *checkpoints) settle(ctx context.Context) error {
 // commit stores all folded states, and returns once they are stored. If storing fails, or ctx ends
 // first, it returns the error.
 func (c *checkpoints) commit(ctx context.Context) error {
-	if err := c.settle(ctx); err != nil || c.f.seq == 0 {
+	if err := c.makeRoom(ctx); err != nil {
 		return err
 	}
-	if c.every > 0 {
-		if err := c.checkpoint(ctx); err != nil {
-			return err
-		}
-		return c.settle(ctx)
-	}
-	start := time.Now()
-	seq, states := c.f.begin()
-	if err := c.part.Commit(ctx, seq, states); err != nil {
-		return err
-	}
-	c.lingers = min(max(time.Since(start), minLinger), maxLinger)
-	c.f.finish()
-	return nil
+	return c.settle(ctx)
 }
 
 // renew stores the cursor again, unchanged. It first waits until the checkpoint in progress is
