@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/internal/access"
 	"carstate/internal/lograte"
@@ -69,7 +70,8 @@ type Engine struct {
 	log       *slog.Logger
 	now       func() time.Time
 	forgotten access.Forgotten
-	metrics   *metrics
+	metrics   *engine.Metrics
+	used      prometheus.Gauge
 	trouble   lograte.Warning
 
 	hasher     *access.Hasher
@@ -148,11 +150,19 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err = e.dir.change(func(id *identity) { id.Ready, id.Ends = true, nil }); err != nil {
 		return nil, err
 	}
-	e.metrics = newMetrics(c.Registry, e)
+	e.metrics = engine.NewMetrics(c.Registry, e.backlogAge)
+	e.used = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "carstate_store_bytes",
+		Help: "Bytes of the store's files.",
+	})
+	c.Registry.MustRegister(e.used)
 	var background context.Context
 	background, e.stop = context.WithCancel(context.Background())
 	if err = store.LoadForgotten(ctx, e.own(), &e.forgotten); err != nil {
-		return nil, e.blame(err)
+		if disk := e.dir.probe(); disk != nil {
+			err = fmt.Errorf("%w (%w)", e.dir.unusable("written", "", disk), err)
+		}
+		return nil, err
 	}
 	if c.Answers != nil {
 		if err = e.loadAnswers(ctx, c.Answers); err != nil {
@@ -164,7 +174,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		dir = "" // the file with the node's name is written to the machine's file system only
 	}
 	e.node = engine.OpenNodeName(dir, c.Log)
-	e.running.Go(func() { e.queue.Run(background, c.Tracer, e.metrics.Metrics, e.storeChunks) })
+	e.running.Go(func() { e.queue.Run(background, c.Tracer, e.metrics, e.storeChunks) })
 	e.running.Go(func() { e.watch(background) })
 	e.running.Go(func() { e.measure(background) })
 	if c.SyncInterval > 0 {
@@ -533,12 +543,3 @@ func (e *Engine) Fed() (time.Time, bool) { return time.Now(), true }
 // fail logs err, the reason why only a restart can help, and sends it to the channel of Failed.
 // Only the first call has an effect.
 func (e *Engine) fail(err error) { e.Fail(e.log, "the store failed", err) }
-
-// blame returns the error to report when something could not be stored because of err. It probes
-// the disk. If the disk cannot be written, the result says so and wraps err; otherwise it is err.
-func (e *Engine) blame(err error) error {
-	if disk := e.dir.probe(); disk != nil {
-		return fmt.Errorf("%w (%w)", e.dir.unusable("written", "", disk), err)
-	}
-	return err
-}

@@ -62,11 +62,6 @@ func appendRecord(b []byte, seq uint64, subject string, sealed []byte) []byte {
 	return append(b, sealed...)
 }
 
-// recordSize returns an upper bound of the number of bytes that appendRecord appends.
-func recordSize(subject string, sealed []byte) int {
-	return 2*binary.MaxVarintLen64 + len(subject) + len(sealed)
-}
-
 // decodeRecord decodes a stored record and verifies its checksum.
 func decodeRecord(value []byte) (r store.Record, err error) {
 	seq, n := binary.Uvarint(value)

@@ -118,7 +118,7 @@ func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, se
 			return err
 		}
 	}
-	return b.Set(key, appendRecord(make([]byte, 0, recordSize(subject, sealed)), seq, subject, sealed), nil)
+	return b.Set(key, appendRecord(nil, seq, subject, sealed), nil)
 }
 
 // reserve assigns sequences to n records and returns the last of them.

@@ -29,9 +29,25 @@ func (e *Engine) measure(ctx context.Context) {
 		}
 		e.measureBacklog()
 		if n++; n%bytesEvery == 1 {
-			e.metrics.measure(e)
+			e.measureBytes()
 		}
 	}
+}
+
+// measureBytes updates the metrics of the sizes of each stream and of the store. A scrape returns the
+// values of the last measurement and does not ask the database, which does not respond after a fatal
+// error. If the size of a stream cannot be read, its last value is kept.
+func (e *Engine) measureBytes() {
+	fills := func(name string, letter byte, limit uint64) {
+		if bytes, err := e.diskUsage(span(letter)); err == nil {
+			e.metrics.Fills(name, bytes, limit)
+		}
+	}
+	for name, letter := range letters {
+		fills(name, letter, 0)
+	}
+	fills(codec.Telemetry, letterTelemetry, uint64(e.config.TelemetryBytes))
+	e.used.Set(float64(e.db.Metrics().DiskSpaceUsage()))
 }
 
 // measureBacklog measures the age of the oldest telemetry that is stored but not folded into

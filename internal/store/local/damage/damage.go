@@ -84,12 +84,8 @@ func ReadGood(
 	return last, unreadable(it.Error())
 }
 
-// TailBytes is the length in bytes of the longest keys, without their first byte. keyBits is that
-// length in bits.
-const (
-	TailBytes = 16
-	keyBits   = 8 * TailBytes
-)
+// TailBytes is the length in bytes of the longest keys, without their first byte.
+const TailBytes = 16
 
 // ReadableAfter finds where the records become readable again after damage. Damage makes all keys
 // of a block or of a table unreadable. The parameter key is the last key that was read before the
@@ -99,16 +95,17 @@ const (
 // a damaged block takes long. So it may also skip some good keys after the damage, in at most a
 // 64th of the range that it skips.
 func ReadableAfter(newIter NewIterator, key, to []byte) []byte {
-	number := func(k []byte) *big.Int {
-		b := make([]byte, TailBytes)
-		copy(b, k[1:])
-		return new(big.Int).SetBytes(b)
-	}
-	keyAt := func(n *big.Int) []byte { return n.FillBytes(make([]byte, 1+TailBytes)) }
-	reads := func(n *big.Int) bool {
-		k := keyAt(n)
+	first := new(big.Int).SetBytes(append(key[1:len(key):len(key)], make([]byte, 1+TailBytes-len(key))...))
+	// All other numbers are distances from the key first. The last key is at the distance rest.
+	last := new(big.Int).Lsh(big.NewInt(1), 8*TailBytes)
+	rest := last.Sub(last, big.NewInt(1)).Sub(last, first)
+	keyAt := func(n *big.Int) []byte {
+		k := new(big.Int).Add(first, n).FillBytes(make([]byte, 1+TailBytes))
 		k[0] = key[0]
-		it, err := newIter(k, to)
+		return k
+	}
+	reads := func(n *big.Int) bool {
+		it, err := newIter(keyAt(n), to)
 		if err != nil {
 			return false
 		}
@@ -119,31 +116,24 @@ func ReadableAfter(newIter NewIterator, key, to []byte) []byte {
 		return err == nil && it.Error() == nil
 	}
 	const farther, precision = 4, 6 // bits
-	first := number(key)
-	low, step := first, big.NewInt(1)
-	last := new(big.Int).Sub(new(big.Int).Lsh(step, keyBits), step)
-	high := new(big.Int).Add(first, step)
+	low, high := new(big.Int), big.NewInt(1)
 	for !reads(high) {
-		if high.Cmp(last) >= 0 {
+		if high.Cmp(rest) >= 0 {
 			return nil
 		}
-		step = new(big.Int).Lsh(step, farther)
-		if low, high = high, new(big.Int).Add(first, step); high.Cmp(last) > 0 {
-			high = last
+		if low, high = high, new(big.Int).Lsh(high, farther); high.Cmp(rest) > 0 {
+			high = rest
 		}
 	}
 	for {
 		gap := new(big.Int).Sub(high, low)
-		if gap.Cmp(new(big.Int).Rsh(new(big.Int).Sub(high, first), precision)) <= 0 || gap.BitLen() <= 1 {
-			break
+		if gap.Cmp(new(big.Int).Rsh(high, precision)) <= 0 || gap.BitLen() <= 1 {
+			return keyAt(high)
 		}
-		if middle := new(big.Int).Add(low, gap.Rsh(gap, 1)); reads(middle) {
+		if middle := gap.Add(low, gap.Rsh(gap, 1)); reads(middle) {
 			high = middle
 		} else {
 			low = middle
 		}
 	}
-	k := keyAt(high)
-	k[0] = key[0]
-	return k
 }
