@@ -124,10 +124,8 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 	sent := c.flood(messages, func(int) string { return payload })
 	var q *queue
 	testkit.Await(t, "the queue is full", func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		for conn := range m.conns {
-			q = &conn.queue
+		for _, client := range m.server.Clients.GetAll() {
+			q = &client.Net.Conn.(*conn).queue
 		}
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -172,9 +170,7 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 		clients = append(clients, c)
 	}
 	testkit.Await(t, "the headers have arrived", func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return len(m.conns) == len(clients)+1
+		return m.guard.Count() == len(clients)+1
 	})
 	served()
 	testkit.Await(t, "no memory is in use for headers alone", func() bool { return m.quotas.inUse() == 0 })

@@ -61,30 +61,25 @@ type MQTT struct {
 	// because a client could send such packets without end.
 	unhandled lograte.Warning
 
+	// reading ends when Shutdown begins. Each connection then reads no more.
+	reading     context.Context
+	stopReading context.CancelFunc
 	// ctx ends when the time for a graceful shutdown is over.
 	ctx    context.Context
 	cancel context.CancelFunc
 	// storing is the newest context in which messages are stored (see storeContext).
 	storing atomic.Pointer[storeLimit]
-
-	mu        sync.Mutex // guards the fields below
-	closing   bool
-	listeners map[net.Listener]struct{}
-	conns     map[*conn]struct{}
-	work      sync.WaitGroup // counts conns; increased under mu and only while closing is false
+	serving atomic.Int64 // calls of serve
 }
 
 // NewMQTT returns an MQTT server for telemetry. It serves nothing until [MQTT.Serve] is called.
 func NewMQTT(c Config) *MQTT {
-	m := &MQTT{
-		in:        newIntake(c, "mqtt"),
-		listeners: make(map[net.Listener]struct{}),
-		conns:     make(map[*conn]struct{}),
-	}
+	m := &MQTT{in: newIntake(c, "mqtt")}
 	m.quotas = newPacketQuotas(m.in.MaxBytes, m.in.grace)
 	m.slots = newQuota(m.in.MaxConnections)
 	m.in.gauge(m.quotas.inUse)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.reading, m.stopReading = context.WithCancel(m.ctx)
 	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: MetricConnectionsRefused,
 		Help: "MQTT connections that were refused, by reason.",
@@ -129,7 +124,7 @@ func NewMQTT(c Config) *MQTT {
 
 // Serve serves the connections of l until [MQTT.Shutdown] is called, which closes l, and then
 // returns an error that wraps [net.ErrClosed]. If accepting a connection fails before that, Serve
-// returns the error. Serve may be called for several listeners.
+// closes l and returns the error. Serve may be called for several listeners.
 func (m *MQTT) Serve(l net.Listener) error { return m.serveGuarded(m.guard.Listener(l)) }
 
 // ServeTLS is like Serve, but uses TLS.
@@ -138,55 +133,23 @@ func (m *MQTT) ServeTLS(l net.Listener) error {
 }
 
 func (m *MQTT) serveGuarded(l net.Listener) error {
-	m.mu.Lock()
-	if m.closing {
-		m.mu.Unlock()
-		return errors.Join(net.ErrClosed, l.Close())
-	}
-	m.listeners[l] = struct{}{}
-	m.mu.Unlock()
-
 	// The library's own listeners are not used, for two reasons: they end silently at the first
 	// error, and with them a client that sends nothing would stay connected for ever.
-	var err error
-	m.start.Do(func() { err = m.server.Serve() })
-	if err != nil {
-		return err
-	}
-	for {
-		c, err := l.Accept()
-		switch {
-		case err == nil:
-			m.accept(c)
-		case m.isClosing():
-			return net.ErrClosed
-		default:
-			return err
-		}
-	}
+	m.start.Do(func() { _ = m.server.Serve() }) // it fails only because of its own listeners and stores
+	return m.guard.Serve(l, m.serve)
 }
 
-// accept starts serving nc, unless the server is shutting down or has too many connections. In
-// these two cases, it closes nc.
-func (m *MQTT) accept(nc net.Conn) {
-	c := newConn(nc, m.quotas)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	// A connection that has ended stays in conns until its messages are stored, so conns may have
-	// more than MaxConnections.
-	if m.closing || len(m.conns) >= 2*m.in.MaxConnections {
-		if !m.closing {
-			m.refused.WithLabelValues("full").Inc()
-		}
+// serve serves a connection until it ends, and then closes it.
+func (m *MQTT) serve(nc net.Conn) {
+	defer m.serving.Add(-1)
+	// A connection that has ended is still served until its messages are stored, so more than
+	// MaxConnections may be served.
+	if m.serving.Add(1) > int64(2*m.in.MaxConnections) {
+		m.refused.WithLabelValues("full").Inc()
 		_ = nc.Close()
 		return
 	}
-	m.conns[c] = struct{}{}
-	m.work.Add(1)
-	go m.serve(c)
-}
-
-func (m *MQTT) serve(c *conn) {
+	c := newConn(m.reading, nc, m.quotas)
 	defer func() {
 		// A packet of one client must not crash the process.
 		if p := recover(); p != nil {
@@ -202,10 +165,6 @@ func (m *MQTT) serve(c *conn) {
 		c.queue.wait()
 		c.releaseMemory()
 		c.slot.release()
-		m.mu.Lock()
-		delete(m.conns, c)
-		m.mu.Unlock()
-		m.work.Done()
 	}()
 	if err := c.begin(connectTimeout); err != nil {
 		// If the connection was evicted, it has already been counted.
@@ -228,39 +187,9 @@ func (m *MQTT) Shutdown(ctx context.Context) (err error) {
 }
 
 func (m *MQTT) shutdown(ctx context.Context) error {
-	m.mu.Lock()
-	m.closing = true
-	for l := range m.listeners {
-		_ = l.Close()
-	}
-	for c := range m.conns {
-		c.stopReading()
-	}
-	m.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		m.work.Wait()
-		close(done)
-	}()
-	var err error
-	select {
-	case <-done:
-	case <-ctx.Done():
-		err = ctx.Err()
-		m.cancel()
-		m.mu.Lock()
-		for c := range m.conns {
-			_ = c.Close()
-		}
-		m.mu.Unlock()
-		<-done
-	}
+	m.stopReading()
+	err := m.guard.Shutdown(ctx)
 	m.cancel()
+	m.guard.Wait()
 	return errors.Join(err, m.server.Close())
-}
-
-func (m *MQTT) isClosing() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.closing
 }

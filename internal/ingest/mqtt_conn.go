@@ -58,13 +58,18 @@ type conn struct {
 
 	writeUntil atomic.Pointer[time.Time] // the deadline for writing; nil before the first write
 	greeted    atomic.Bool               // something was sent to the client
-	open       context.Context           // ends with the connection, to wake goroutines that wait for memory
+	open       context.Context           // ends with the connection or with reading (see newConn); wakes goroutines
 	end        context.CancelFunc
 }
 
-func newConn(nc net.Conn, r *packetQuotas) *conn {
+// newConn returns the connection of a client. When reading ends, Read fails, so that the connection
+// ends after its messages are acknowledged.
+func newConn(reading context.Context, nc net.Conn, r *packetQuotas) *conn {
 	c := &conn{Conn: nc, quotas: r, in: bufio.NewReaderSize(nc, readBuffer)}
-	c.open, c.end = context.WithCancel(context.Background())
+	c.open, c.end = context.WithCancel(reading)
+	// The goroutine that reads may replace this deadline before its next read, so it also checks
+	// whether open has ended.
+	context.AfterFunc(c.open, func() { _ = nc.SetReadDeadline(time.Unix(1, 0)) })
 	c.queue.changed = sync.NewCond(&c.queue.mu)
 	c.pace.of = nc
 	c.receiving.of, c.finishing.of, c.processing.of = r.receiving, r.finishing, r.processing
@@ -230,7 +235,7 @@ func (c *conn) awaitPacket() error {
 			}
 		}
 	}
-	if c.open.Err() != nil { // the new deadline may have replaced the one that stopReading has set
+	if c.open.Err() != nil { // the new deadline may have replaced the one that was set when open ended
 		return errEnding
 	}
 	return nil
@@ -244,7 +249,7 @@ func (c *conn) beginPace() error {
 	if err := c.pace.begin(time.Now(), c.quotas.grace); err != nil {
 		return err
 	}
-	if c.open.Err() != nil { // the new deadline may have replaced the one that stopReading has set
+	if c.open.Err() != nil { // the new deadline may have replaced the one that was set when open ended
 		return errEnding
 	}
 	return nil
@@ -357,14 +362,6 @@ func (c *conn) SetDeadline(time.Time) error { return nil }
 
 // NetConn returns the underlying connection.
 func (c *conn) NetConn() net.Conn { return c.Conn }
-
-// stopReading makes Read fail, so that the connection ends after its messages are acknowledged.
-// stopReading sets a read deadline in the past. The goroutine that reads may replace that deadline
-// before its next read, so it also checks whether open has ended.
-func (c *conn) stopReading() {
-	c.end()
-	_ = c.SetReadDeadline(time.Unix(1, 0))
-}
 
 // Close closes the connection at once.
 func (c *conn) Close() error {

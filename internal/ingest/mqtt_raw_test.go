@@ -204,7 +204,7 @@ func (c *rawClient) wantPong() {
 func TestMQTT_NoDisconnectBeforeConnack(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	c := newConn(ours, newPacketQuotas(1<<20, grace))
+	c := newConn(t.Context(), ours, newPacketQuotas(1<<20, grace))
 	if n, err := c.Write([]byte{disconnectType, 2, 0x8e, 0}); err == nil || n != 0 {
 		t.Errorf("DISCONNECT first: got %d bytes sent, error %v; want 0 and an error", n, err)
 	}
@@ -213,7 +213,7 @@ func TestMQTT_NoDisconnectBeforeConnack(t *testing.T) {
 	}
 	ours, theirs = net.Pipe()
 	defer theirs.Close()
-	c = newConn(ours, newPacketQuotas(1<<20, grace))
+	c = newConn(t.Context(), ours, newPacketQuotas(1<<20, grace))
 	defer c.Close()
 	go func() {
 		_, _ = c.Write([]byte{connackType, 2, 0, 0})

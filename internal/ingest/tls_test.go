@@ -93,7 +93,7 @@ func TestMQTTStrangerThatStalls(t *testing.T) {
 	for _, said := range []string{"", "\x10", "\x10\x80"} {
 		here, there := net.Pipe()
 		go func() { _, _ = there.Write([]byte(said)) }()
-		err := newConn(here, newPacketQuotas(0, grace)).begin(20 * time.Millisecond)
+		err := newConn(t.Context(), here, newPacketQuotas(0, grace)).begin(20 * time.Millisecond)
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("after %q: got error %v, want a time-out", said, err)
 		}

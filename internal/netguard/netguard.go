@@ -8,6 +8,7 @@ package netguard
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -40,8 +41,8 @@ const (
 	// on a request.
 	Held
 	// evicted is the use of a connection that was closed to admit a newer one. It is also the use
-	// of a connection whose reads and writes fail because of End or EndSilent. In both cases, the
-	// owner must close the connection.
+	// of a connection whose reads and writes fail because of Shutdown or EndSilent. In both cases,
+	// the owner must close the connection.
 	evicted
 )
 
@@ -93,12 +94,14 @@ type Guard struct {
 	mu      sync.Mutex
 	open    map[*Conn]struct{}
 	clients map[netip.Prefix]int // the number of open connections of each client
-	ending  bool                 // End was called
 	// noneUntil is set after a search that found no connection to evict. No other search is made
 	// before this time, in Unix nanoseconds.
 	noneUntil int64
+	listeners []net.Listener // of Serve
 
-	streams atomic.Int64 // requests of HTTP/2 beyond the first of their connection
+	ending  atomic.Bool    // no more connections are admitted; set while mu is held
+	serving sync.WaitGroup // calls of Serve, and of the functions that it calls
+	streams atomic.Int64   // requests of HTTP/2 beyond the first of their connection
 }
 
 // New returns a guard. It limits the connections of each listener that [Guard.Listener] returns.
@@ -137,7 +140,7 @@ func (g *Guard) Count(uses ...Use) (n int) {
 
 // admit adds an accepted connection to those that the guard counts. If there are too many, admit
 // tries to evict another one. It returns nil if there is no room for the connection, or if
-// [Guard.End] or [Guard.EndSilent] was called.
+// [Guard.Shutdown] or [Guard.EndSilent] was called.
 func (g *Guard) admit(nc net.Conn) *Conn {
 	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
 		_ = t.SetWriteBuffer(g.c.SendBuffer) // it fails only if the connection is closed already
@@ -152,7 +155,7 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 	c.overloaded.Store(full)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ending {
+	if g.ending.Load() {
 		return nil
 	}
 	if len(g.open) >= g.c.Max {
@@ -258,34 +261,85 @@ func (g *Guard) remove(c *Conn) {
 	}
 }
 
-// End makes pending reads and writes on all silent and idle connections fail, so that their owners
-// close them. The guard admits no more connections.
-func (g *Guard) End() { g.wakeAll(Silent, Idle) }
+// Serve calls serve for each connection of l, in a goroutine of its own, until [Guard.Shutdown],
+// which closes l. Serve then returns an error that wraps [net.ErrClosed]. If accepting a connection
+// fails before that, Serve closes l and returns the error. The parameter l is a listener from
+// [Guard.Listener], or wraps one, as TLS does. Serve may be called for several listeners.
+func (g *Guard) Serve(l net.Listener, serve func(net.Conn)) error {
+	g.mu.Lock()
+	if g.ending.Load() {
+		g.mu.Unlock()
+		return errors.Join(net.ErrClosed, l.Close())
+	}
+	g.listeners = append(g.listeners, l)
+	g.serving.Add(1)
+	g.mu.Unlock()
+	defer g.serving.Done()
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			g.serving.Go(func() { serve(c) })
+		case g.ending.Load():
+			return net.ErrClosed
+		default:
+			return errors.Join(err, l.Close())
+		}
+	}
+}
 
-// EndSilent is like [Guard.End], but affects only silent connections. It is for a server of
-// net/http: the server's Shutdown closes idle connections by itself, but waits up to five seconds
-// for the first request on a silent connection.
+// Shutdown closes the listeners of [Guard.Serve], and makes pending reads and writes on all silent
+// and idle connections fail, so that their owners close them. It then waits until all connections
+// are served, and returns the error of closing the listeners. If ctx ends first, Shutdown closes
+// all connections, even held ones, and returns the error of ctx.
+func (g *Guard) Shutdown(ctx context.Context) error {
+	g.wakeAll(Silent, Idle)
+	var err error
+	for _, l := range g.listeners { // Serve adds no more
+		if e := l.Close(); !errors.Is(e, net.ErrClosed) { // it is closed already if Accept failed
+			err = errors.Join(err, e)
+		}
+	}
+	served := make(chan struct{})
+	go func() {
+		g.Wait()
+		close(served)
+	}()
+	select {
+	case <-served:
+		return err
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := range g.open {
+		_ = c.Conn.Close()
+	}
+	return ctx.Err()
+}
+
+// Wait waits until all connections of [Guard.Serve] are served.
+func (g *Guard) Wait() { g.serving.Wait() }
+
+// Ending reports whether [Guard.Shutdown] or [Guard.EndSilent] was called.
+func (g *Guard) Ending() bool { return g.ending.Load() }
+
+// EndSilent makes pending reads and writes on all silent connections fail, so that their owners
+// close them. The guard admits no more connections. EndSilent is for a server of net/http: the
+// server's Shutdown closes idle connections by itself, but waits up to five seconds for the first
+// request on a silent connection.
 func (g *Guard) EndSilent() { g.wakeAll(Silent) }
 
 func (g *Guard) wakeAll(uses ...Use) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.ending = true
+	g.ending.Store(true)
 	for c := range g.open {
 		for _, u := range uses {
 			if c.use.CompareAndSwap(int32(u), int32(evicted)) {
 				_ = c.Conn.SetDeadline(past) // the read or write in which the owner waits fails
 			}
 		}
-	}
-}
-
-// Cut closes every connection that the guard counts at once, even a held one.
-func (g *Guard) Cut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for c := range g.open {
-		_ = c.Conn.Close()
 	}
 }
 

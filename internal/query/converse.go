@@ -70,7 +70,7 @@ func (s *Server) serveConn(c *netguard.Conn) {
 		t := tls.Server(c, s.config.TLS)
 		v.wire = t
 		v.sendBy(v.now.Add(s.config.HeadTimeout))
-		if s.ending.Load() || t.Handshake() != nil {
+		if s.guard.Ending() || t.Handshake() != nil {
 			return
 		}
 		v.readBy(time.Now().Add(s.config.HeadTimeout))
@@ -184,7 +184,7 @@ func (v *conversation) readHead() ([]byte, *failure) {
 	if !v.answered {
 		use = netguard.Silent
 	}
-	if !v.c.Become(use) || v.s.ending.Load() {
+	if !v.c.Become(use) || v.s.guard.Ending() {
 		return nil, nil
 	}
 	for {
@@ -302,7 +302,7 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	case w.closes || s.config.Excess(v.c) || isHTTP10 && !w.keepAlive:
 		v.lingers = true // the client may have sent more, even if it did not ask for keep-alive
 		connection = "close"
-	case s.ending.Load():
+	case s.guard.Ending():
 		connection = "close"
 	case isHTTP10:
 		connection = "keep-alive"

@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"carstate/internal/access"
@@ -85,24 +82,11 @@ type Server struct {
 	metrics   *metrics
 	exchanges sync.Pool // of *exchange
 	guard     *netguard.Guard
-
-	ending        atomic.Bool // Shutdown was called
-	conversations sync.WaitGroup
-
-	// mu guards listener, and keeps Serve and Shutdown apart. Serve holds mu while it checks
-	// ending, sets listener and adds to conversations. Shutdown holds mu while it sets ending. So
-	// there are two cases: Serve completes these steps before Shutdown sets ending, or Serve sees
-	// that ending is set and serves no listener.
-	mu       sync.Mutex
-	listener net.Listener // nil before Serve
 }
 
 // sendBuffer is the maximum number of bytes of unread answers that the kernel buffers for one
 // connection.
 const sendBuffer = 64 << 10
-
-// ErrStopped is the error of [Server.Serve] if it is called after [Server.Shutdown].
-var ErrStopped = errors.New("the query server was shut down")
 
 // withDefaults returns c with the defaults in place of unset fields.
 func (c Config) withDefaults() Config {
@@ -135,58 +119,15 @@ func New(c Config) *Server {
 	return s
 }
 
-// Serve answers the connections of ln until [Server.Shutdown] is called, which closes ln. Serve
-// then returns nil. If Shutdown was called before Serve, Serve closes ln and returns an error that
-// wraps [ErrStopped]. If accepting a connection fails, Serve closes ln and returns the error. Serve
-// may be called once.
+// Serve answers the connections of ln until [Server.Shutdown] is called, which closes ln, and then
+// returns an error that wraps [net.ErrClosed]. If accepting a connection fails before that, Serve
+// closes ln and returns the error.
 func (s *Server) Serve(ln net.Listener) error {
-	l := s.guard.Listener(ln)
-	s.mu.Lock()
-	if s.ending.Load() {
-		s.mu.Unlock()
-		return errors.Join(ErrStopped, l.Close())
-	}
-	s.listener = l
-	s.conversations.Add(1)
-	s.mu.Unlock()
-	defer s.conversations.Done()
-	for {
-		c, err := l.Accept()
-		switch {
-		case err == nil:
-			s.conversations.Go(func() { s.serveConn(c.(*netguard.Conn)) })
-		case s.ending.Load():
-			return nil
-		default:
-			return errors.Join(fmt.Errorf("cannot accept connections on the query listener: %w", err), l.Close())
-		}
-	}
+	return s.guard.Serve(s.guard.Listener(ln), func(c net.Conn) { s.serveConn(c.(*netguard.Conn)) })
 }
 
 // Shutdown stops accepting connections, lets requests in progress finish, and closes each
 // connection when it is idle. If ctx ends before all connections are closed, Shutdown closes the
 // remaining ones and returns the error of ctx. Otherwise it returns the error of closing the
 // listener, or nil.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.mu.Lock()
-	s.ending.Store(true)
-	ln := s.listener
-	s.mu.Unlock()
-	var closed error
-	if ln != nil {
-		closed = ln.Close()
-	}
-	s.guard.End()
-	ended := make(chan struct{})
-	go func() {
-		s.conversations.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		return closed
-	case <-ctx.Done():
-	}
-	s.guard.Cut()
-	return ctx.Err()
-}
+func (s *Server) Shutdown(ctx context.Context) error { return s.guard.Shutdown(ctx) }

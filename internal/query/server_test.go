@@ -219,7 +219,7 @@ func TestShutdown_DrainsRequests(t *testing.T) {
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("connections without a request were closed after %s", took)
 	}
-	if err := <-r.done; err != nil {
+	if err := <-r.done; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Serve returned %v", err)
 	}
 	if c, err := net.Dial("tcp", r.addr); err == nil {
@@ -234,7 +234,7 @@ func TestShutdown_DrainsRequests(t *testing.T) {
 	close(hold)
 	busy.wants("200 OK", "\r\nConnection: close\r\n")
 	<-ended
-	if err := r.Serve(testkit.Listen(t)); !errors.Is(err, ErrStopped) {
+	if err := r.Serve(testkit.Listen(t)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("serving again: %v", err)
 	}
 }
@@ -273,7 +273,7 @@ func TestShutdown_CutsAtDeadline(t *testing.T) {
 	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Shutdown returned %v", err)
 	}
-	if err := <-r.done; err != nil {
+	if err := <-r.done; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Serve returned %v", err)
 	}
 	testkit.Await(t, "the connection is gone", func() bool { return r.opened() == 0 })
