@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -23,26 +24,45 @@ type aDrive struct {
 
 const start = vehicle.UnixMilli(1_790_000_000_000)
 
-// recorded returns the published drives that have a throttle or a pedal sensor. If they are not
-// present, it says that only the invented drives are tested.
+// drives has the drives of recorded, once readRecorded has read them. The tests of this package do
+// not run in parallel.
+var drives struct {
+	read bool
+	all  []aDrive
+	err  error
+}
+
+// recorded returns the published drives that have a throttle or a pedal sensor. All tests use the
+// same drives, and must not change them. If the drives are not present, recorded says that only the
+// invented drives are tested.
 func recorded(t testing.TB) []aDrive {
+	if !drives.read {
+		drives.all, drives.err = readRecorded()
+		drives.read = true
+	}
+	if drives.err != nil {
+		t.Fatal(drives.err)
+	}
+	return drives.all
+}
+
+func readRecorded() (drives []aDrive, err error) {
 	dir := testkit.RecordedDrives("faults are put into invented drives only")
 	if dir == "" {
-		return nil
+		return nil, nil
 	}
-	var drives []aDrive
 	for _, c := range []struct {
 		folder string
 		files  int
 	}{{"kit_obd", 38}, {"carobd", 54}, {"pyobd", 1}, {"hil", 1}} {
 		files, err := filepath.Glob(filepath.Join(dir, c.folder, "*.csv*"))
 		if err != nil || len(files) < c.files {
-			t.Errorf("%d drives in %s, want %d or more", len(files), c.folder, c.files)
+			return nil, fmt.Errorf("%d drives in %s, want %d or more: %v", len(files), c.folder, c.files, err)
 		}
 		for _, file := range files {
-			d, err := drivelog.Open(t.Context(), file)
+			d, err := drivelog.Open(context.Background(), file)
 			if err != nil {
-				t.Fatal(err)
+				return nil, err
 			}
 			one := aDrive{car: c.folder, name: strings.TrimSuffix(filepath.Base(file), ".csv.gz")}
 			for i := range d.Rows {
@@ -59,7 +79,7 @@ func recorded(t testing.TB) []aDrive {
 			}
 		}
 	}
-	return drives
+	return drives, nil
 }
 
 // only returns the drive as it would be if the car reported only the given signals.
