@@ -367,6 +367,7 @@ func TestConsoleLooks(t *testing.T) {
 	axe := browsertest.Axe(t)
 	empty := start(t, t.TempDir())
 	b := f.open()
+	b.KeepAxe(axe)
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
 	f.issue(t)
@@ -417,6 +418,7 @@ func TestConsoleLooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := browsertest.Open(t, empty.URL(nodeprocess.Admin))
+	first.KeepAxe(axe)
 	first.Run(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(first.Base+"/"))
 	looksRight(first, axe, "console-login")
 	logIn(first, strings.TrimSpace(string(key)))

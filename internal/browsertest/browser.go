@@ -24,6 +24,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	traffic "github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -228,11 +229,21 @@ func (b *Browser) pause() {
 	}
 }
 
+// KeepAxe makes every page that is opened later run the script axe, which the function Axe returns,
+// so that [Browser.IsClean] need not send its 0.6 MB to each page. It is for tests that check every
+// page.
+func (b *Browser) KeepAxe(axe string) {
+	b.t.Helper()
+	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: axe})
+}
+
 // IsClean fails the test if axe-core finds a fault in the page as it
 // is now. The parameter axe is the script that the function Axe returns.
 func (b *Browser) IsClean(axe string) {
 	b.t.Helper()
-	b.Run(chromedp.Evaluate[chromedp.Void](axe))
+	if b.Eval(`typeof window.axe`) == "undefined" {
+		b.Run(chromedp.Evaluate[chromedp.Void](axe))
+	}
 	if v := b.Eval(`axe.run({resultTypes: ["violations"]}).then(r => r.violations.map(v => v.id + ": " + v.help + "\n" +
 		v.nodes.map(n => "  " + n.target + " " + n.failureSummary).join("\n")).join("\n"))`); v != "" {
 		b.t.Errorf("axe finds\n%s", v)
