@@ -136,9 +136,11 @@ func TestAlerts_FireAndAreDocumented(t *testing.T) {
 	dir := deployDir + "/prometheus/"
 	tool(t, "", "promtool", "check", "config", "--lint-fatal", dir+"prometheus.yml")
 	tool(t, "", "promtool", "check", "rules", "--lint-fatal", dir+"alerts.yml")
-	tool(t, "", "promtool", "test", "rules", dir+"alerts_test.yml", dir+"alerts_days_test.yml")
-
-	tests := readFile(t, dir+"alerts_test.yml") + readFile(t, dir+"alerts_days_test.yml")
+	tests, args := "", []string{"test", "rules"}
+	for _, name := range []string{"alerts_test.yml", "alerts_seconds_test.yml", "alerts_days_test.yml"} {
+		tests, args = tests+readFile(t, dir+name), append(args, dir+name)
+	}
+	tool(t, "", "promtool", args...)
 	alerts := readFile(t, dir+"alerts.yml")
 	var sections []string
 	for _, m := range regexp.MustCompile(`(?m)^### (Carstate\w+)$`).FindAllStringSubmatch(readFile(t,
