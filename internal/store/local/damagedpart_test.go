@@ -181,7 +181,7 @@ func TestLoad_DamagedState(t *testing.T) {
 }
 
 // TestTrim_DamagedPart checks that damaged telemetry that is already folded is trimmed like other
-// telemetry, and does not end the engine.
+// telemetry, that nothing is trimmed before it is old, and that damage does not end the engine.
 func TestTrim_DamagedPart(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
@@ -195,6 +195,9 @@ func TestTrim_DamagedPart(t *testing.T) {
 		e.measureBacklog()
 		if err := e.trim(); err != nil {
 			t.Error(err)
+		}
+		if upTo, err := e.firstSince(0, 1, partGroups+1, time.Now()); err != nil || upTo != 1 {
+			t.Errorf("damage at %v: got %d, %v as the first group to keep, want 1, because none is old", at, upTo, err)
 		}
 		if upTo, err := e.firstSince(0, 1, partGroups+1, time.Now().Add(1000*time.Hour)); err != nil || upTo != partGroups+1 {
 			t.Errorf("damage at %v: got %d, %v as the first group to keep, want %d", at, upTo, err, partGroups+1)

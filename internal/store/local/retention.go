@@ -107,11 +107,8 @@ func (e *Engine) trim() error {
 	firsts := make([]uint64, len(e.partitions))
 	var bytes uint64 // of the telemetry that is left; tables of trimmed telemetry are deleted later
 	for n := range e.partitions {
-		first, _, err := e.firstGroup(n, 0)
-		switch {
-		case errors.Is(err, codec.ErrDamaged):
-			first = 1
-		case err != nil:
+		first, _, err := e.firstReadable(n, 0, e.partitions[n].stored()+1)
+		if err != nil {
 			return err
 		}
 		if firsts[n] = first; first == 0 {
@@ -148,17 +145,16 @@ func (e *Engine) trim() error {
 }
 
 // firstSince returns the sequence of the first group of partition n in [first, end) whose age is
-// within the retention. If there is none, it returns the parameter end. A damaged group is treated
-// as too old, and so is a group whose time is more than trimEvery in the future: it was stored
-// before the clock was set back, and would otherwise be kept until the clock has reached its time.
+// within the retention. If there is none, it returns the parameter end. A damaged group is as old as
+// the next group that can be read. A group whose time is more than trimEvery in the future is
+// treated as too old: it was stored before the clock was set back, and would otherwise be kept until
+// the clock has reached its time.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
 		middle := first + (end-first)/2
-		seq, stored, err := e.firstGroup(n, middle)
+		seq, stored, err := e.firstReadable(n, middle, end)
 		switch {
-		case errors.Is(err, codec.ErrDamaged):
-			first = middle + 1
 		case err != nil:
 			return 0, err
 		case seq == 0 || seq >= end || !stored.Before(since) && stored.Before(until):
@@ -168,6 +164,29 @@ func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, er
 		}
 	}
 	return end, nil
+}
+
+// firstReadable is like firstGroup. But if that group cannot be read, firstReadable returns the first
+// group after the damage, or a seq of 0 if there is none before the sequence end.
+func (e *Engine) firstReadable(p int, from, end uint64) (seq uint64, stored time.Time, err error) {
+	seq, stored, err = e.firstGroup(p, from)
+	if !errors.Is(err, codec.ErrDamaged) {
+		return seq, stored, err
+	}
+	// A read of damage takes about 10 ms, so the end of the damage is bisected.
+	for seq = 0; end-from > 1; {
+		middle := from + (end-from)/2
+		is, at, err := e.firstGroup(p, middle)
+		switch {
+		case errors.Is(err, codec.ErrDamaged):
+			from = middle
+		case err != nil:
+			return 0, stored, err
+		default:
+			end, seq, stored = middle, is, at
+		}
+	}
+	return seq, stored, nil
 }
 
 // TrimTo implements [store.Engine]: it removes the folded telemetry up to the sequence last. The
