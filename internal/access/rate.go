@@ -20,12 +20,7 @@ type Rate struct {
 // calls is at least 1 µs even in the shortest window, one second.
 const maxCalls = 1_000_000
 
-var rateUnits = []struct {
-	name   string
-	window time.Duration
-}{
-	{"s", time.Second}, {"min", time.Minute}, {"h", time.Hour},
-}
+var rateUnits = map[string]time.Duration{"s": time.Second, "min": time.Minute, "h": time.Hour}
 
 // ParseRate parses N/s, N/min or N/h, where N is a whole number from 1 to maxCalls. The empty
 // string is no limit. Any other text is an error.
@@ -35,12 +30,11 @@ func ParseRate(s string) (Rate, error) {
 	}
 	count, unit, _ := strings.Cut(s, "/")
 	n, err := strconv.ParseInt(count, 10, 64)
-	for _, u := range rateUnits {
-		if u.name == unit && err == nil && n > 0 && n <= maxCalls {
-			return Rate{n, u.window}, nil
-		}
+	window, known := rateUnits[unit]
+	if err != nil || n < 1 || n > maxCalls || !known {
+		return Rate{}, fmt.Errorf("a rate is a whole number from 1 to %d and /s, /min or /h, such as 10/s", maxCalls)
 	}
-	return Rate{}, fmt.Errorf("a rate is a whole number from 1 to %d and /s, /min or /h, such as 10/s", maxCalls)
+	return Rate{n, window}, nil
 }
 
 // Limited reports whether there is a limit.
@@ -52,13 +46,12 @@ func (r Rate) String() string {
 	if r == (Rate{}) {
 		return ""
 	}
-	window := r.Window.String()
-	for _, u := range rateUnits {
-		if r.Window == u.window {
-			window = u.name
+	for unit, window := range rateUnits {
+		if r.Window == window {
+			return fmt.Sprintf("%d/%s", r.Calls, unit)
 		}
 	}
-	return fmt.Sprintf("%d/%s", r.Calls, window)
+	return fmt.Sprintf("%d/%s", r.Calls, r.Window)
 }
 
 // Budget is the state of one rate limit: the number of calls that a [Rate] still allows. It is safe

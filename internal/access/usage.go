@@ -109,8 +109,10 @@ func (u *Usage) Merge(other Usage) {
 	}
 }
 
+func byDay(d DayCalls, day int64) int { return cmp.Compare(d.Day, day) }
+
 func (u *Usage) addDay(day int64, c *Calls) {
-	i, found := slices.BinarySearchFunc(u.Days, day, func(d DayCalls, day int64) int { return cmp.Compare(d.Day, day) })
+	i, found := slices.BinarySearchFunc(u.Days, day, byDay)
 	if !found {
 		u.Days = slices.Insert(u.Days, i, DayCalls{Day: day})
 	}
@@ -127,13 +129,8 @@ func (u *Usage) Trim(now time.Time) {
 
 // pastDays returns how many of u.Days are not after the day of now.
 func (u *Usage) pastDays(now time.Time) int {
-	today := DayOf(now)
-	for i := range u.Days {
-		if u.Days[i].Day > today {
-			return i
-		}
-	}
-	return len(u.Days)
+	n, _ := slices.BinarySearchFunc(u.Days, DayOf(now)+1, byDay)
+	return n
 }
 
 // upTo returns a copy of u in which LastUsed is zero if it was later than the given day, and
