@@ -266,20 +266,17 @@ func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
 	if n == 0 {
 		return "none"
 	}
-	var b strings.Builder
-	i := 0
+	var short []string
 	for id := range ids {
-		if i == maxNamed {
-			fmt.Fprintf(&b, ", and %d more", n-maxNamed)
+		if short = append(short, p.cfg.Forgotten.Hash(id).Short()); len(short) == maxNamed {
 			break
 		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(p.cfg.Forgotten.Hash(id).Short())
-		i++
 	}
-	return b.String()
+	text := strings.Join(short, ", ")
+	if n > maxNamed {
+		text += fmt.Sprintf(", and %d more", n-maxNamed)
+	}
+	return text
 }
 
 func expiryInWords(t time.Time) string {

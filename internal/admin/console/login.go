@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -53,13 +54,10 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {
 // localPath returns next if it is a path on this server, and "/" otherwise, so that the login
 // cannot redirect to another server. A path may contain only letters, digits and slashes.
 func localPath(next string) string {
-	for i := range len(next) {
-		if c := next[i]; c-'0' > 9 && c-'A' > 25 && c-'a' > 25 && c != '/' {
-			return "/"
-		}
-	}
-	if !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") {
+	if !localPaths.MatchString(next) {
 		return "/"
 	}
 	return next
 }
+
+var localPaths = regexp.MustCompile(`^/[0-9A-Za-z][0-9A-Za-z/]*$`)
