@@ -66,10 +66,7 @@ func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int
 	if len(samples) == 0 {
 		return nil
 	}
-	begin := vehicle.At(time.Now()) - samples[0].Time
-	for i := range samples {
-		samples[i].Time += begin
-	}
+	Shift(samples, vehicle.At(time.Now())+samples[len(samples)-1].Time-samples[0].Time)
 	for len(samples) > 0 {
 		if err := periodic.Pause(ctx, time.Until(samples[0].Time.Time())); err != nil {
 			return err

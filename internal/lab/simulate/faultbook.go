@@ -19,16 +19,16 @@ type faultBook struct {
 
 // carFaults is what a faultBook knows of one car.
 type carFaults struct {
-	healthy  faults.Injector
-	injector *faults.Injector // nil: the car is healthy
-	now      *standingFault   // nil: the car is healthy
-	mended   time.Duration    // when the last fault ended; 0: never
-	last     time.Duration    // time of its latest sample
+	healthy faults.Injector
+	now     *standingFault // nil: the car is healthy
+	mended  time.Duration  // when the last fault ended; 0: never
+	last    time.Duration  // time of its latest sample
 }
 
 // standingFault is one fault of one car. Its times are those of the simulated fleet.
 type standingFault struct {
 	fault        faults.Fault
+	injector     *faults.Injector
 	begun, until time.Duration
 	// observable is the time when the fault first changed a reading by at least the error that a
 	// healthy sensor may have (see faults.Fault.Deviation), so that the rules could find the fault.
@@ -66,20 +66,19 @@ func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) {
 	gone := at - c.last
 	c.last = at
 	if c.now != nil && at >= c.now.until {
-		c.now.ended, c.mended = at, at
-		c.now, c.injector = nil, nil
+		c.now.ended, c.mended, c.now = at, at, nil
 	}
 	if c.now == nil {
 		c.healthy.Watch(r)
 		if at > firstFault && gone < time.Minute && b.random.Float64() < b.perHour*gone.Hours() {
-			c.now = &standingFault{fault: b.draw(), begun: at}
-			c.now.until = at + shortestFault + time.Duration(b.random.ExpFloat64()*float64(meanFault-shortestFault))
-			c.injector = c.healthy.Begin(c.now.fault)
+			f := b.draw()
+			lasts := shortestFault + time.Duration(b.random.ExpFloat64()*float64(meanFault-shortestFault))
+			c.now = &standingFault{fault: f, injector: c.healthy.Begin(f), begun: at, until: at + lasts}
 			b.all = append(b.all, c.now)
 		}
 		return
 	}
-	changed := c.injector.Apply(r)
+	changed := c.now.injector.Apply(r)
 	if c.now.observable == 0 && changed >= c.now.fault.Deviation() {
 		c.now.observable = at
 	}

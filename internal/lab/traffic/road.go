@@ -33,26 +33,16 @@ func newRoad(k *kind, lengthMeter float64) *road {
 	return r
 }
 
-// ahead returns the distance in metres from one position on the road to another, in the direction
-// of travel.
-func (r *road) ahead(from, to float64) float64 {
-	d := to - from
-	if d < 0 {
-		d += r.lengthMeter
-	}
-	return d
-}
-
 // gap returns the distance in metres, bumper to bumper, between the i-th car and the car in front
 // of it. The result before is the car in front; if the i-th car is alone on the road, it is the
 // i-th car itself.
 func (r *road) gap(i int) (meter float64, before *car) {
 	c := r.cars[i]
-	if len(r.cars) == 1 {
-		return r.lengthMeter - carLength, c
-	}
 	before = r.cars[(i+1)%len(r.cars)]
-	return r.ahead(c.meter, before.meter) - carLength, before
+	if meter = before.meter - c.meter; meter < 0 || before == c {
+		meter += r.lengthMeter
+	}
+	return meter - carLength, before
 }
 
 // step moves all cars on the road by one step of time, which ends at the time now.
