@@ -55,11 +55,13 @@ func rows[T any](ctx context.Context, r io.Reader, name string, columns []string
 			} else if err = t.next(); err == nil {
 				row, err = parse(t)
 			}
-			if err == nil && !yield(row, nil) || err == io.EOF {
+			if err == nil && !yield(row, nil) {
 				return
 			}
 		}
-		yield(row, err)
+		if err != io.EOF {
+			yield(row, err)
+		}
 	}
 }
 
