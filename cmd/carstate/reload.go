@@ -22,16 +22,24 @@ type reloader struct {
 	running map[string]string // the settings in use, by the names of their flags
 }
 
-// reload reads the settings again and applies those that can change without a restart. It logs the
-// names of the settings that it changed, and the names of the changed settings that take effect
-// only after a restart. If any setting is wrong, reload changes nothing and logs the error.
+// reload reads the settings again, as at the start: from the command line, the environment and the
+// configuration file. It applies those that can change without a restart. It logs the names of the
+// settings that it changed, and the names of the changed settings that take effect only after a
+// restart. If any setting is wrong, reload changes nothing and logs the error.
 func (r *reloader) reload() {
-	config, found, err := readAgain(r.args)
+	var cmds commands
+	given, err := newParser(&cmds, io.Discard, io.Discard).Parse(r.args)
+	var config node.Config
+	if err == nil {
+		_, level := servicelog.New(io.Discard, cmds.Serve.LogLevel, cmds.Serve.LogFormat)
+		config, err = cmds.Serve.node(nil, level)
+	}
 	if err != nil {
 		r.log.Error("the settings are invalid and nothing was changed: correct them and send SIGHUP again",
 			"error", cmdline.Unquoted(err))
 		return
 	}
+	found := cmds.Serve.settings.Values(given)
 	r.node.Reload(config)
 	changed, restart := "", ""
 	for _, name := range slices.Sorted(maps.Keys(found)) {
@@ -50,18 +58,4 @@ func (r *reloader) reload() {
 	}
 	r.log.Log(context.Background(), level, "reloaded the settings",
 		"changed", cmp.Or(changed, "-"), "needs_restart", cmp.Or(restart, "-"))
-}
-
-// readAgain reads the settings of serve again, as at the start: from the command line args, the
-// environment and the configuration file. It returns the configuration of the node, and each
-// setting as text, by the name of its flag. If a setting is wrong, it returns an error.
-func readAgain(args []string) (node.Config, map[string]string, error) {
-	var cmds commands
-	given, err := newParser(&cmds, io.Discard, io.Discard).Parse(args)
-	if err != nil {
-		return node.Config{}, nil, err
-	}
-	_, level := servicelog.New(io.Discard, cmds.Serve.LogLevel, cmds.Serve.LogFormat)
-	config, err := cmds.Serve.node(nil, level)
-	return config, cmds.Serve.settings.Values(given), err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -71,21 +72,14 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 		}
 	}()
 	err = n.Wait(ctx)
-	log.Info("ending", "reason", reason(ctx, err), "version", version)
+	// The cause of ctx names the signal.
+	log.Info("ending", "reason", cmp.Or(err, context.Cause(ctx)).Error(), "version", version)
 	if err == nil {
 		again, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		err = n.Drain(again)
 		stop()
 	}
 	return errors.Join(err, n.Close())
-}
-
-// reason says why the service ends: because of the error err, or else because of a signal.
-func reason(ctx context.Context, err error) string {
-	if err == nil {
-		err = context.Cause(ctx) // it names the signal
-	}
-	return err.Error()
 }
 
 // warnOfUnknown warns of environment variables that look like settings but are not known.

@@ -45,11 +45,9 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	if r.Operations, err = access.ParseOperations(c.Operations); err != nil {
 		return usageError("--operations: %v", err)
 	}
-	if c.Sandbox {
-		if r.Kind = access.SandboxKind; c.Vehicles != "" {
-			return usageError("--sandbox and --vehicles are mutually exclusive: a sandbox token sees the reserved " +
-				"vehicles and no others")
-		}
+	if c.Sandbox && c.Vehicles != "" {
+		return usageError("--sandbox and --vehicles are mutually exclusive: a sandbox token sees the reserved " +
+			"vehicles and no others")
 	}
 	if r.Rate, err = access.ParseRate(c.Rate); err != nil {
 		return usageError("--rate: %v", err)
@@ -57,7 +55,9 @@ func (c *tokenIssue) Run(ctx context.Context, w streams) error {
 	if r.Expires, err = lifetime(c.Expires, time.Now()); err != nil {
 		return err
 	}
-	if !c.Sandbox {
+	if c.Sandbox {
+		r.Kind = access.SandboxKind
+	} else {
 		if c.Vehicles == "" {
 			if c.Vehicles, err = askVehicles(ctx, os.Stdin, w.err); err != nil {
 				return err
