@@ -24,13 +24,4 @@
 // time may be at most 30 s ahead of this node's clock, and not before the year 2000: Unix seconds
 // that are sent by mistake look like a time before 2000. If a sample has one impossible value, the
 // whole sample is refused, because the other values are then doubtful.
-//
-// # Memory
-//
-// The memory that unanswered telemetry uses is counted in bytes. [Config.MaxBytes] limits it for
-// each protocol separately. Above the limit, HTTP answers 503, and MQTT stops reading from
-// connections that need more memory until some is free. Each source has a share of the limit, so
-// that no source locks out others (the type quota defines the shares). In addition, an open MQTT
-// connection uses about 26 KB (measured, see docs/performance.md), and up to 20 KiB more with topic
-// aliases.
 package ingest

@@ -184,7 +184,10 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		return h.failNotReady(w)
 	case err != nil:
 		h.in.refuseKey(err)
-		w.Header().Set("WWW-Authenticate", challenge+errorOf(err))
+		w.Header().Set("WWW-Authenticate", challenge)
+		if err != errNoKey && err != errNotBearer {
+			w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
+		}
 		return fail(w, http.StatusUnauthorized, err.Error())
 	}
 	f, wrong := formatOf(r.Header)
@@ -260,20 +263,10 @@ func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 	return failUnavailable(w, notYet, unavailable)
 }
 
-// challenge is the value of WWW-Authenticate in a response to a request without a key. If the
-// request has a key that is invalid or does not permit the request, a parameter named error is
-// appended to the value.
+// challenge is the value of WWW-Authenticate in a response to a request without a key, because RFC
+// 6750 has no error code for such a request. If the request has a key that is invalid or does not
+// permit the request, a parameter named error is appended to the value.
 const challenge = `Bearer realm="carstate-ingest"`
-
-// errorOf returns the parameter named error of the challenge to a request that was refused with an
-// error of authenticate. If the request has no key, it returns "": RFC 6750 has no error code for
-// this.
-func errorOf(err error) string {
-	if err == errNoKey || err == errNotBearer {
-		return ""
-	}
-	return `, error="invalid_token"`
-}
 
 // authenticate returns the source to which the key of the request belongs. If the key is missing,
 // or is not accepted, it returns an error. The text of the error is for the sender. The error is an

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"sync"
@@ -368,5 +367,3 @@ func (c *conn) Close() error {
 	c.end()
 	return c.Conn.Close()
 }
-
-var _ io.ReadWriteCloser = (*conn)(nil)

@@ -22,20 +22,15 @@ const (
 )
 
 // hook receives the callbacks of the MQTT library. The library calls them in the goroutine of the
-// connection.
+// connection. Because no hook checks subscriptions (OnACLCheck), the library refuses all of them.
 type hook struct {
 	mqtt.HookBase
 	m *MQTT
 }
 
-// ID returns the name of the hook.
-func (h *hook) ID() string { return "telemetry" }
-
 // Provides reports whether the hook implements callback b.
 func (h *hook) Provides(b byte) bool {
-	return bytes.IndexByte([]byte{
-		mqtt.OnConnect, mqtt.OnConnectAuthenticate, mqtt.OnACLCheck, mqtt.OnPacketEncode,
-	}, b) >= 0
+	return b == mqtt.OnConnect || b == mqtt.OnConnectAuthenticate || b == mqtt.OnPacketEncode
 }
 
 // OnConnect processes a well-formed CONNECT before the login is checked. It drops the will, and
@@ -114,9 +109,6 @@ func (m *MQTT) refuseLogin(cl *mqtt.Client, code packets.Code) {
 	_ = m.server.SendConnack(cl, code, false, nil)
 	_ = cl.Net.Conn.Close()
 }
-
-// OnACLCheck refuses every subscription.
-func (h *hook) OnACLCheck(*mqtt.Client, string, bool) bool { return false }
 
 // OnPacketEncode returns the packet that is sent in place of pk. It adds to a CONNACK of success
 // the limits that the library does not announce by itself. In a CONNACK of MQTT 3.1.1 it replaces a
@@ -324,5 +316,3 @@ func vehicleOf(topic string) (vehicle.ID, bool) {
 	id, err := vehicle.ParseID(vid)
 	return id, ok1 && ok2 && err == nil && len(id) <= vehicle.MaxReportingID
 }
-
-var _ mqtt.Hook = (*hook)(nil)

@@ -2,8 +2,9 @@
 // a new connection arrives at the limit, the package evicts (closes) an open one to admit it,
 // unless no open connection may be closed. In that case it closes the new connection, except for as
 // many as [Config].Spare says. It also limits how much the kernel buffers for a client that does
-// not read. The Accept of its listeners continues after a lack of file descriptors. It must never
-// evict a connection that its owner holds ([Held]).
+// not read. The Accept of its listeners continues after a lack of file descriptors. For servers that
+// do not use net/http, the package also accepts the connections and shuts down. It must never evict a
+// connection that its owner holds ([Held]).
 package netguard
 
 import (
