@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	powerCuts = flag.Int("powercuts", 2_000, "power cuts of TestPowerCuts")
+	powerCuts = flag.Int("powercuts", 10_000, "power cuts of TestPowerCuts")
 	seed      = flag.Uint64("seed", 0, "first seed of the tests of failure; 0: by chance")
 )
 
@@ -373,9 +373,9 @@ func TestPowerCuts(t *testing.T) {
 	cuts, every := *powerCuts, int64(1)
 	switch {
 	case testkit.RaceDetector:
-		cuts, every = cuts/40, 30 // make test runs all of them without the race detector
+		cuts, every = cuts/200, 30 // make test runs all of them without the race detector
 	case testing.Short():
-		cuts /= 4
+		cuts /= 20
 	}
 	var done atomic.Int64
 	for s := first; done.Load() < int64(cuts) && !t.Failed(); s++ {
