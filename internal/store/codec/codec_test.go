@@ -344,3 +344,17 @@ func bounded(t *testing.T, input int, f func()) {
 		t.Errorf("%d bytes of input: allocated %d bytes, want at most %d", input, got, limit)
 	}
 }
+
+// TestPartitionOfCursor checks that subjects that no service writes have no partition.
+func TestPartitionOfCursor(t *testing.T) {
+	for subject, want := range map[string]int{"cursor.0": 0, "cursor.4095": 4095} {
+		if p, ok := PartitionOfCursor(subject); !ok || p != want {
+			t.Errorf("%s: got %d, %v; want %d", subject, p, ok, want)
+		}
+	}
+	for _, subject := range []string{"cursor.-1", "cursor.", "cursor.x", "state.0.V1", "cursor.99999999999999999999"} {
+		if p, ok := PartitionOfCursor(subject); ok {
+			t.Errorf("%s: got %d, want none", subject, p)
+		}
+	}
+}

@@ -101,7 +101,7 @@ func TombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.Str
 func PartitionOfCursor(subject string) (int, bool) {
 	rest, ok := strings.CutPrefix(subject, "cursor.")
 	p, err := strconv.Atoi(rest)
-	return p, ok && err == nil
+	return p, ok && err == nil && p >= 0
 }
 
 // VehicleOfState returns the vid of a state's vehicle, given the state's subject. The second result
