@@ -3,6 +3,7 @@ package query
 import (
 	"bytes"
 	"fmt"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"html"
@@ -54,6 +55,18 @@ func TestEveryFailureIsDocumented(t *testing.T) {
 	}
 	if declared != len(failures) {
 		t.Errorf("failure.go declares %d failures, docs/errors.txt documents %d", declared, len(failures))
+	}
+	// With a misspelt name, a failure would be nil, which means that the request is answered.
+	used := make(map[*failure]bool)
+	ast.Inspect(file, func(n ast.Node) bool {
+		if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+			used[failures[strings.Trim(l.Value, `"`)]] = true
+		}
+		return true
+	})
+	delete(used, nil) // other texts
+	if len(used) != len(failures) {
+		t.Errorf("failure.go names %d of the %d failures", len(used), len(failures))
 	}
 	var w response
 	w.failOverRate(access.Rate{Calls: 60, Window: time.Minute}, time.Second)
