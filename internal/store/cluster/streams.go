@@ -84,7 +84,6 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			AllowDirect:       true,
 			DenyDelete:        true,
 			DenyPurge:         true,
-			Duplicates:        2 * time.Minute, // the default of NATS
 			MaxMsgsPerSubject: -1,
 		},
 		lastValue(codec.Roads, recordBytes, jetstream.DiscardOld, codec.RoadPrefix+"*"),
@@ -292,6 +291,9 @@ func sameStream(want, is jetstream.StreamConfig) bool {
 		}
 	}
 	want.Metadata = is.Metadata // the server adds entries to it
+	if want.Duplicates == 0 {
+		want.Duplicates = is.Duplicates // the server's default
+	}
 	return reflect.DeepEqual(want, is)
 }
 
