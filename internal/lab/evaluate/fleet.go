@@ -154,10 +154,9 @@ func (r *fleetRun) observe(x *vehicle.Sample) *car {
 	return k
 }
 
-// ask compares the true driving state in a label with the driving state that the service would
-// answer about the label's car at the label's time. It adds the comparison to the result: to All,
-// and also to Sure if the label is sure. If the fleet with the labels does not have the car, or the
-// car's readings are not used, ask does nothing.
+// ask compares a label with the driving state that the service would answer about the label's car
+// at the label's time, and adds the comparison to the result. If the fleet with the labels does not
+// have the car, or the car's readings are not used, ask does nothing.
 func (r *fleetRun) ask(l *fcd.Label) {
 	k := r.cars[l.Vehicle]
 	if k == nil || !k.counts {

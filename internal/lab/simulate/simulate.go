@@ -173,8 +173,7 @@ func (s *Simulation) drive(ctx context.Context) {
 }
 
 // step advances the fleet by one step of time, applies the faults to the readings of the cars, and
-// puts the samples into the lanes, the queues of the connections. All samples of a car use the same
-// lane.
+// puts the samples into the lanes. All samples of a car use the same lane.
 func (s *Simulation) step(ctx context.Context) {
 	var samples []vehicle.Sample
 	var cars []int
@@ -196,11 +195,10 @@ func (s *Simulation) step(ctx context.Context) {
 	}
 }
 
-// send sends the samples of a lane, the queue of a connection, over that connection. It sends them
-// in batches: all samples that wait in the lane, but at most sender.Batch. When the lane is closed
-// and empty, send returns nil. Samples that the service refuses for good, for example because a
-// vehicle was forgotten, are only counted. At any other error of the connection, send returns the
-// error.
+// send sends the samples of a lane over its connection in batches: all samples that wait in the
+// lane, but at most sender.Batch. When the lane is closed and empty, send returns nil. Samples that
+// the service refuses for good, for example because a vehicle was forgotten, are only counted. At
+// any other error of the connection, send returns the error.
 func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan vehicle.Sample) error {
 	batch := make([]vehicle.Sample, 0, sender.Batch)
 	for first := range lane {
