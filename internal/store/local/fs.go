@@ -16,9 +16,7 @@ import (
 	"carstate/internal/store/local/wal"
 )
 
-// privateFS creates files that other users cannot read. Pebble reuses the file of an old log by
-// overwriting it. privateFS creates a new file instead, because the part that is not overwritten
-// could still name a forgotten vehicle.
+// privateFS creates files that other users cannot read.
 type privateFS struct{ vfs.FS }
 
 // Create implements [vfs.FS]: it creates a file that other users cannot read.
@@ -31,16 +29,6 @@ func (fs privateFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fil
 		}
 	}
 	return f, err
-}
-
-// ReuseForWrite implements [vfs.FS]: it creates a new file and removes the old one, in place of
-// reusing the old one.
-func (fs privateFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	// The old file may have been removed already, because it named a forgotten vehicle.
-	if err := fs.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	return fs.Create(name, category)
 }
 
 // Unwrap implements [vfs.FS]: it returns the wrapped file system.
@@ -109,11 +97,15 @@ func (fs *haltingFS) Open(name string, options ...vfs.OpenOption) (vfs.File, err
 	return fs.FS.Open(name, options...)
 }
 
-// ReuseForWrite implements [vfs.FS], for files of the write-ahead log.
+// ReuseForWrite implements [vfs.FS]. Pebble reuses the file of an old log by overwriting it.
+// ReuseForWrite creates a new file instead, because the part that is not overwritten could still name
+// a forgotten vehicle.
 func (fs *haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := fs.FS.ReuseForWrite(old, name, category)
-	fs.halt(err)
-	return fs.note.File(haltingFile{f, fs}, name), nil
+	// The old file may have been removed already, because it named a forgotten vehicle.
+	if err := fs.Remove(old); !errors.Is(err, os.ErrNotExist) {
+		fs.halt(err)
+	}
+	return fs.Create(name, category)
 }
 
 // OpenDir implements [vfs.FS]: it wraps the directory, so that an error of a sync is handled.

@@ -106,7 +106,6 @@ type Partition struct {
 	next   uint64 // sequence of the first group that Next has not returned
 	stored time.Time
 	spans  engine.FoldSpans
-	asked  bool // the last Next returned a request for a state
 
 	closed atomic.Bool
 
@@ -281,46 +280,43 @@ func (s *partitionState) restoredNewer(id vehicle.ID, state *vehicle.State) (boo
 	return seq >= first && state.Time < stored.Time, err
 }
 
+// closed is a channel that is closed.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
 // Next implements [store.Partition]: it waits for the next group of samples that is not folded yet.
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	s := t.s
-	for {
+	for ready := false; !ready; {
 		if err := t.check(); err != nil {
 			return 0, nil, err
 		}
 		s.mu.Lock()
-		asked := s.asked
-		if t.next <= s.answered || t.asked {
-			asked = nil // no request while answered samples are folded again, or right after a request
-		}
-		t.asked = false
 		s.answered = max(s.answered, t.next-1) // the caller has folded what Next returned before
-		s.mu.Unlock()
-		select { // checked even if samples wait, because a backlog can last for minutes
-		case r := <-asked:
-			t.asked = true
-			return 0, nil, r
-		case <-s.settle:
-			return 0, nil, store.ErrSettle
-		default:
+		asked, arrived, ended := s.asked, (<-chan struct{})(s.arrived), ctx.Done()
+		if t.next <= s.answered {
+			asked = nil // no request while answered samples are folded again
 		}
-		s.mu.Lock()
-		if t.next <= s.last {
-			break
+		if ready = t.next <= s.last; ready {
+			arrived, ended = closed, nil
 		}
-		arrived := s.arrived
 		s.mu.Unlock()
-		select {
+		select { // at random if samples wait, so that a backlog and a flood of requests both advance
 		case <-arrived:
-		case r := <-s.asked:
+		case r := <-asked:
 			return 0, nil, r
 		case <-s.settle:
 			return 0, nil, store.ErrSettle
 		case <-t.owned.Done():
-		case <-ctx.Done():
+			ready = false
+		case <-ended:
 			return 0, nil, ctx.Err()
 		}
 	}
+	s.mu.Lock()
 	var g group
 	if len(s.queue) > 0 && s.queue[0].before < t.next {
 		g = s.queue[0]
