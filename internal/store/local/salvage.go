@@ -73,9 +73,10 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 		return nil, err
 	}
 	defer func() { _ = old.close() }() // nothing was written
-	db, err := damage.Open(fsys, old.name(storeDir), func(err error) error {
-		return old.damaged("neither its log nor the list of its tables can be read: " + access.OneLine(err))
-	})
+	db, err := damage.Open(fsys, old.name(storeDir))
+	if damage.IsUnreadable(err) {
+		err = old.damaged("neither its log nor the list of its tables can be read: " + access.OneLine(err))
+	}
 	if err != nil {
 		return nil, err
 	}

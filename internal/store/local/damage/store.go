@@ -19,9 +19,8 @@ type Store struct {
 	*pebble.DB
 	BadLogs int // number of damaged log files
 
-	fs      vfs.FS
-	dir     string
-	explain func(error) error
+	fs  vfs.FS
+	dir string
 	// others is the same store, opened as if its damaged tables were empty. For keys that cannot be
 	// read from the store itself, others gives the records of the log and of the undamaged tables.
 	// It is nil until it is needed.
@@ -29,11 +28,10 @@ type Store struct {
 }
 
 // Open opens the store in the directory dir, and changes no file. If the store cannot be opened
-// because it is damaged, Open calls explain with Pebble's error and returns the result of explain
-// as the error. The same holds for [Store.ReadOthers]. If Open returns an error, the Store must not
-// be used.
-func Open(fsys vfs.FS, dir string, explain func(error) error) (*Store, error) {
-	s := &Store{fs: fsys, dir: dir, explain: explain}
+// because it is damaged, [IsUnreadable] is true for the error. If Open returns an error, the Store
+// must not be used.
+func Open(fsys vfs.FS, dir string) (*Store, error) {
+	s := &Store{fs: fsys, dir: dir}
 	mender := &wal.Mender{FS: fsys, Mended: make(map[string]bool)}
 	var err error
 	s.DB, err = s.open(mender)
@@ -46,10 +44,7 @@ func (s *Store) open(fsys vfs.FS) (*pebble.DB, error) {
 		FS: fsys, ReadOnly: true, ErrorIfNotExists: true, DisableConsistencyCheck: true, Logger: silent{},
 		EventListener: &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
 	})
-	if err != nil && !IsNot(err) {
-		err = s.explain(err)
-	}
-	return db, err
+	return db, unreadable(err)
 }
 
 // Close closes the store.
@@ -84,18 +79,18 @@ func iterator(db *pebble.DB, from, to []byte) (Iterator, error) {
 
 // ReadOthers is for a range of keys in which the store cannot be read. It calls do for those
 // records of the range that are in the log or in undamaged tables. At the first of these records
-// that cannot be read because of further damage, ReadOthers ends and returns nil. It returns an
-// error of do unchanged.
+// that cannot be read because of further damage, ReadOthers ends and returns nil. It does so too if
+// damage prevents reading any of these records. It returns an error of do unchanged.
 func (s *Store) ReadOthers(ctx context.Context, from, to []byte, do func(key, value []byte) error) error {
 	if s.others == nil {
 		good, err := s.withoutDamagedTables(ctx)
+		if err == nil {
+			s.others, err = s.open(&wal.Mender{FS: good, Mended: make(map[string]bool)})
+		}
 		if IsUnreadable(err) {
 			return nil
 		}
 		if err != nil {
-			return err
-		}
-		if s.others, err = s.open(&wal.Mender{FS: good, Mended: make(map[string]bool)}); err != nil {
 			return err
 		}
 	}
