@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,10 +93,8 @@ func (k *curve) lastHour(now time.Time) (v stripView) {
 		v.From = since
 	}
 	const most = 6 // the page of the vehicle shows the others
-	for i := range min(most, len(words)) {
-		v.Text += words[len(words)-1-i] + ", "
-	}
-	switch v.Text = strings.TrimSuffix(v.Text, ", "); {
+	slices.Reverse(words)
+	switch v.Text = strings.Join(words[:min(most, len(words))], ", "); {
 	case k.Damaged:
 		v.Text = "a part of the retained telemetry is damaged"
 	case k.Failed:
