@@ -1,7 +1,6 @@
 package query
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -48,19 +47,21 @@ type AccessLog struct {
 
 	reopen  atomic.Bool // Reopen was called
 	file    *os.File    // nil if lines are written to Out
-	sink    sink
-	out     *bufio.Writer
-	line    []byte
-	broken  bool // the last write failed; only changes are logged
+	to      io.Writer
+	lines   []byte // formatted, but not written yet
+	torn    bool   // the last line was written only in part
+	broken  bool   // the last write failed; only changes are logged
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
 
 // The records in the queue are formatted and written at the interval logEvery. The capacity of the
-// queue, queueSize, is enough for the records of one interval at 300,000 requests per second.
+// queue, queueSize, is enough for the records of one interval at 300,000 requests per second. Lines
+// are written together until they have writeSize bytes.
 const (
 	logEvery  = 50 * time.Millisecond
 	queueSize = 1 << 14
+	writeSize = 64 << 10
 )
 
 // OpenAccessLog returns an access log. It opens the file, if one is configured, and starts a
@@ -88,14 +89,13 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 // the given writer.
 func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	a := &AccessLog{
-		config: c, seed: maphash.MakeSeed(), queue: make(chan record, queueSize), sink: sink{to: to},
+		config: c, seed: maphash.MakeSeed(), queue: make(chan record, queueSize), to: to,
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "carstate_access_log_lines_dropped_total",
 			Help: "Requests missing from the access log because it could not be written fast enough.",
 		}),
 		stopped: make(chan struct{}),
 	}
-	a.out = bufio.NewWriterSize(&a.sink, 64<<10)
 	c.Registry.MustRegister(a.lost)
 	return a
 }
@@ -152,53 +152,37 @@ func (a *AccessLog) openAgain() {
 		return
 	}
 	_ = a.file.Close()
-	a.file, a.sink = f, sink{to: f}
+	a.file, a.to, a.torn = f, f, false
 	a.config.Log.Info("reopened the access log")
 }
 
 // drain writes all records in the queue.
 func (a *AccessLog) drain() {
-	lines := 0
-	a.sink.lines = 0
 	for len(a.queue) > 0 { // only this goroutine receives
 		r := <-a.queue
-		if lines == 0 && a.sink.torn {
-			_ = a.out.WriteByte('\n') // ends the line that a full disk cut short
-		}
 		a.format(&r)
-		_, _ = a.out.Write(a.line) // Flush returns the error, too
-		lines++
+		if len(a.lines) >= writeSize || len(a.queue) == 0 {
+			a.write()
+		}
 	}
-	if lines == 0 {
-		return
+}
+
+// write writes a.lines. It counts the lines that were not written completely. It logs when writing
+// begins to fail, and when it works again.
+func (a *AccessLog) write() {
+	var n int
+	var err error
+	if a.torn { // a full disk cut the last line short
+		_, err = a.to.Write([]byte{'\n'})
 	}
-	err := a.out.Flush()
+	if err == nil {
+		n, err = a.to.Write(a.lines)
+		a.torn = n > 0 && a.lines[n-1] != '\n'
+	}
 	if err != nil {
-		a.lost.Add(float64(max(lines-a.sink.lines, 0)))
-		a.out.Reset(&a.sink)
+		a.lost.Add(float64(bytes.Count(a.lines[n:], []byte{'\n'})))
 	}
-	a.logChange(err)
-}
-
-// sink passes lines on to a writer. It counts the lines that were written completely, so that after
-// an error the number of lost lines is known.
-type sink struct {
-	to    io.Writer
-	lines int  // how many complete lines were written
-	torn  bool // the last line was written only in part
-}
-
-func (s *sink) Write(p []byte) (int, error) {
-	n, err := s.to.Write(p)
-	if n > 0 {
-		s.lines += bytes.Count(p[:n], []byte{'\n'})
-		s.torn = p[n-1] != '\n'
-	}
-	return n, err
-}
-
-// logChange logs when writing begins to fail, and when it works again.
-func (a *AccessLog) logChange(err error) {
+	a.lines = a.lines[:0]
 	if err != nil && !a.broken {
 		a.config.Log.Warn("cannot write the access log; dropping lines", "error", err)
 	} else if err == nil && a.broken {
@@ -247,10 +231,10 @@ func (a *AccessLog) logAnswer(r *request, w *response, from netip.Addr, at time.
 	}
 }
 
-// format sets a.line to the line of record r. No value needs escaping, because each is a number, an
+// format appends the line of record r to a.lines. No value needs escaping, because each is a number, an
 // address, or a fixed word.
 func (a *AccessLog) format(r *record) {
-	f := fields{b: a.line[:0], json: a.config.JSON}
+	f := fields{b: a.lines, start: len(a.lines), json: a.config.JSON}
 	if f.json {
 		f.b = append(f.b, '{')
 	}
@@ -274,13 +258,14 @@ func (a *AccessLog) format(r *record) {
 	if f.json {
 		f.b = append(f.b, '}')
 	}
-	a.line = append(f.b, '\n')
+	a.lines = append(f.b, '\n')
 }
 
 // fields formats names and values as a JSON object, or as text of the form name=value.
 type fields struct {
-	b    []byte // in JSON, it begins with the brace
-	json bool
+	b     []byte
+	start int // the index in b at which the line begins; in JSON, with the brace
+	json  bool
 }
 
 func (f *fields) number(name string, value int64) {
@@ -296,7 +281,7 @@ func (f *fields) add(name string, value []byte, quote string) {
 	if !f.json {
 		before, after, separator, quote = "", "=", ' ', ""
 	}
-	if len(f.b) > 1 { // not the first field
+	if len(f.b) > f.start+1 { // not the first field
 		f.b = append(f.b, separator)
 	}
 	for _, part := range [...]string{before, name, after, quote} {
