@@ -28,62 +28,61 @@ var screens = []struct {
 }
 
 // TestPageInABrowser checks that the page can be used with the keyboard alone. It finds the form,
-// types a token, asks both questions, and reads the answers.
+// types a token, asks both questions, and reads the answers. One browser shows it in each size and
+// colour scheme, because a start of a browser takes a second of CPU.
 func TestPageInABrowser(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	r := start(t, f.Config)
 	axe := browsertest.Axe(t)
+	b := browsertest.Open(t, "http://"+r.addr)
 	for _, screen := range screens {
-		t.Run(screen.name, func(t *testing.T) {
-			t.Parallel()
-			b := browsertest.Open(t, "http://"+r.addr)
-			b.Prefer(screen.scheme)
-			b.Run(chromedp.EmulateViewport(screen.width, screen.height), chromedp.Navigate(b.Base+"/"))
-			b.Press(kb.Tab)
-			b.Press(kb.Enter)
-			b.Expect(`document.activeElement.id`, "content")
-			b.TabTo(`document.activeElement.id === "token"`)
-			b.Press(f.secrets["SANDBOX"])
-			b.Expect(`getComputedStyle(document.activeElement).webkitTextSecurity`, "disc")
-			b.TabTo(`document.activeElement.dataset.field === "vehicle_runing_state"`)
-			b.Press(kb.Enter)
-			b.Expect(`document.querySelector("#verdict").innerText`, "Traffic jam (3)\nas of 0 s ago")
-			b.Expect(`document.querySelector("#body").innerText`, "{\n  \"code\": 200,\n  \"msg\": \"success\",\n"+
-				"  \"data\": {\n    \"vid\": \"SandboxJam\",\n    \"status\": 1,\n"+
-				"    \"vehicle_runing_state\": \"3\"\n  }\n}")
-			b.Expect(`String(document.querySelector("#verdict").getBoundingClientRect().bottom <= innerHeight)`, "true")
-			b.TabTo(`document.activeElement.dataset.field === "throttle_system"`)
-			b.Press(" ")
-			b.Expect(`document.querySelector("#verdict").innerText`, "Throttle normal (1)\nas of 0 s ago")
-			b.Expect(`document.querySelector("#request").innerText`,
-				"GET "+throttlePath+"?access_token=…&vid=SandboxJam")
-			if !strings.Contains(b.Eval(`document.querySelector("#head").textContent`), "x-request-id: ") {
-				t.Error("the headers of the answer are not shown")
-			}
+		t.Log(screen.name)
+		b.Prefer(screen.scheme)
+		b.Run(chromedp.EmulateViewport(screen.width, screen.height), chromedp.Navigate(b.Base+"/"))
+		b.Press(kb.Tab)
+		b.Press(kb.Enter)
+		b.Expect(`document.activeElement.id`, "content")
+		b.TabTo(`document.activeElement.id === "token"`)
+		b.Press(f.secrets["SANDBOX"])
+		b.Expect(`getComputedStyle(document.activeElement).webkitTextSecurity`, "disc")
+		b.TabTo(`document.activeElement.dataset.field === "vehicle_runing_state"`)
+		b.Press(kb.Enter)
+		b.Expect(`document.querySelector("#verdict").innerText`, "Traffic jam (3)\nas of 0 s ago")
+		b.Expect(`document.querySelector("#body").innerText`, "{\n  \"code\": 200,\n  \"msg\": \"success\",\n"+
+			"  \"data\": {\n    \"vid\": \"SandboxJam\",\n    \"status\": 1,\n"+
+			"    \"vehicle_runing_state\": \"3\"\n  }\n}")
+		b.Expect(`String(document.querySelector("#verdict").getBoundingClientRect().bottom <= innerHeight)`, "true")
+		b.TabTo(`document.activeElement.dataset.field === "throttle_system"`)
+		b.Press(" ")
+		b.Expect(`document.querySelector("#verdict").innerText`, "Throttle normal (1)\nas of 0 s ago")
+		b.Expect(`document.querySelector("#request").innerText`,
+			"GET "+throttlePath+"?access_token=…&vid=SandboxJam")
+		if !strings.Contains(b.Eval(`document.querySelector("#head").textContent`), "x-request-id: ") {
+			t.Error("the headers of the answer are not shown")
+		}
 
-			// Choose another language for the samples, and open all details, so that axe checks
-			// them, too.
-			b.TabTo(`document.activeElement.getAttribute("role") === "tab"`)
-			b.Press(kb.ArrowRight)
-			b.Expect(`[...document.querySelectorAll("[role=tab][aria-selected=true]")].map(t => t.innerText).join()`,
-				"Go,Go")
-			b.Expect(`String(document.querySelector("[role=tabpanel]:not([hidden])").innerText.includes("`+
-				b.Base+drivingPath+`"))`, "true")
-			b.Eval(`scrollTo(0, document.querySelector("` + screen.from + `").offsetTop - 60); ""`)
-			saveScreen(b, screen.name)
-			b.Eval(`document.querySelectorAll("details").forEach(d => d.open = true); ""`)
-			b.Expect(`String(document.documentElement.scrollWidth <= innerWidth)`, "true")
-			b.IsClean(axe)
+		// Choose another language for the samples, and open all details, so that axe checks
+		// them, too.
+		b.TabTo(`document.activeElement.getAttribute("role") === "tab"`)
+		b.Press(kb.ArrowRight)
+		b.Expect(`[...document.querySelectorAll("[role=tab][aria-selected=true]")].map(t => t.innerText).join()`,
+			"Go,Go")
+		b.Expect(`String(document.querySelector("[role=tabpanel]:not([hidden])").innerText.includes("`+
+			b.Base+drivingPath+`"))`, "true")
+		b.Eval(`scrollTo(0, document.querySelector("` + screen.from + `").offsetTop - 60); ""`)
+		saveScreen(b, screen.name)
+		b.Eval(`document.querySelectorAll("details").forEach(d => d.open = true); ""`)
+		b.Expect(`String(document.documentElement.scrollWidth <= innerWidth)`, "true")
+		b.IsClean(axe)
 
-			keepsNothing(t, b, f.secrets["SANDBOX"])
-			b.Run(chromedp.Navigate(b.Base + "/reference/"))
-			b.Eval(`history.back(); ""`)
-			b.Expect(`location.pathname`, "/")
-			b.Expect(`document.querySelector("#token").value`, "")
-			b.StayedHere()
-			b.SentNoReferer()
-		})
+		keepsNothing(t, b, f.secrets["SANDBOX"])
+		b.Run(chromedp.Navigate(b.Base + "/reference/"))
+		b.Eval(`history.back(); ""`)
+		b.Expect(`location.pathname`, "/")
+		b.Expect(`document.querySelector("#token").value`, "")
+		b.StayedHere()
+		b.SentNoReferer()
 	}
 }
 
