@@ -17,7 +17,7 @@ import (
 // serveFlags are the flags of serve, which configure a node, with their help texts.
 type serveFlags struct {
 	storeFlags
-	nodeFlags `set:"max_age=5m" set:"log_level=info" set:"drain=5s" set:"query_connections=16384" set:"ingest_connections=4096" set:"mqtt_connections=20000" set:"admin_connections=512"`
+	nodeFlags `kong:"set='max_age=5m',set='log_level=info',set='drain=5s',set='query_connections=16384',set='ingest_connections=4096',set='mqtt_connections=20000',set='admin_connections=512'"`
 }
 
 // storeFlags select where data is stored.

@@ -32,7 +32,7 @@ type demoCommand struct {
 	// that the demo prints. A node keeps serving for the time drain until load balancers stop sending
 	// to it; a demo has no load balancer. The limits on connections suit a process that may open 2,048
 	// files.
-	nodeFlags `set:"max_age=24h" set:"log_level=warn" set:"drain=0s" set:"query_connections=256" set:"ingest_connections=256" set:"mqtt_connections=256" set:"admin_connections=256"`
+	nodeFlags `kong:"set='max_age=24h',set='log_level=warn',set='drain=0s',set='query_connections=256',set='ingest_connections=256',set='mqtt_connections=256',set='admin_connections=256'"`
 }
 
 // Run runs the demo until a signal ends it. If the demo cannot start, or its node fails, Run
