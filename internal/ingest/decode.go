@@ -26,7 +26,7 @@ const maxDepth = 16
 type decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
-	scratch []byte // a string with escapes, unquoted
+	scratch []byte // the line's strings with escapes or characters outside ASCII, unquoted
 	codes   [maxCodes]vehicle.TroubleCode
 	lastVID vehicle.ID // saves an allocation when one vehicle fills a batch
 

@@ -32,7 +32,7 @@ func (d *decoder) parse(line []byte, topic vehicle.ID, latest vehicle.UnixMilli,
 	x vehicle.Sample, _ error,
 ) {
 	d.rest, d.checked, d.reason = line, checked, nil
-	d.members, d.unknown = d.members[:0], d.unknown[:0]
+	d.members, d.unknown, d.scratch = d.members[:0], d.unknown[:0], d.scratch[:0]
 	var hasVID, hasTime, hasSignals bool
 	x.Vehicle = topic
 	for more := d.begin('{', '}', errNotObject); more; more = d.more('}') {
@@ -138,17 +138,16 @@ func (d *decoder) more(end byte) bool {
 	return false
 }
 
-// name reads the name of a member, and the colon after it. The result is valid only until the next
-// string is read.
+// name reads the name of a member, and the colon after it. The result is valid until the next line.
 func (d *decoder) name() []byte {
 	name := d.text(errNotJSON)
 	d.take(':', errNotJSON)
 	return name
 }
 
-// text reads a JSON string and returns its content, which is valid only until the next string is
-// read. If the next value is not a string, parsing fails for the given reason, and text returns
-// nil. If the line is not checked, an escape or a character outside ASCII is a failure, too.
+// text reads a JSON string and returns its content, which is valid until the next line. If the next
+// value is not a string, parsing fails for the given reason, and text returns nil. If the line is
+// not checked, an escape or a character outside ASCII is a failure, too.
 func (d *decoder) text(wrong *refusal) []byte {
 	if d.space() != '"' {
 		d.fail(wrong)
@@ -181,9 +180,10 @@ func (d *decoder) unusualText() []byte {
 		}
 		end++
 	}
-	d.scratch, _ = jsontext.AppendUnquote(d.scratch[:0], d.rest[:end+1])
+	begin := len(d.scratch)
+	d.scratch, _ = jsontext.AppendUnquote(d.scratch, d.rest[:end+1])
 	d.rest = d.rest[end+1:]
-	return d.scratch
+	return d.scratch[begin:]
 }
 
 // number reads a JSON number and returns its value. If the next value is not a number, parsing
@@ -255,18 +255,18 @@ func (d *decoder) word(w string, wrong *refusal) {
 }
 
 // skipMember reads the value of an ignored member with the given name. names has the names of the
-// ignored members of the same object; skipMember adds this name. If the line is not checked,
+// ignored members of the same object; skipMember adds this name, if it is needed. If the line is not checked,
 // parsing fails in three cases: the object already had an ignored member with this name, the object
 // has more than maxUnknown ignored members, or the value is an object or array.
 func (d *decoder) skipMember(names *[][]byte, name []byte) {
-	if d.checked {
-		name = bytes.Clone(name) // it may be in scratch
-	} else if len(*names) == maxUnknown ||
-		slices.ContainsFunc(*names, func(other []byte) bool { return string(other) == string(name) }) {
+	if !d.checked && (len(*names) == maxUnknown ||
+		slices.ContainsFunc(*names, func(other []byte) bool { return string(other) == string(name) })) {
 		d.fail(errNotJSON)
 		return
 	}
-	*names = append(*names, name)
+	if !d.checked || names == &d.unknown {
+		*names = append(*names, name)
+	}
 	d.skip()
 }
 
