@@ -100,7 +100,8 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	if err := k.erase(ctx); err != nil {
 		return err
 	}
-	if err := k.noteErased(ctx, due, now); err != nil {
+	err := k.updateTombstones(ctx, due, func(t *access.Tombstone) { t.Erased = now.UTC().Truncate(time.Millisecond) })
+	if err != nil {
 		return err
 	}
 	k.log.Info("erased forgotten vehicles", "vehicles", len(due), "took", k.now().Sub(now).Round(time.Millisecond))
@@ -138,14 +139,6 @@ func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombsto
 	})
 }
 
-// noteErased records in tombstones that the erasure of their vehicles is complete. The parameter at
-// is the time to record.
-func (k *RecordStore) noteErased(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
-	return k.updateTombstones(
-		ctx, tombstones, func(t *access.Tombstone) { t.Erased = at.UTC().Truncate(time.Millisecond) },
-	)
-}
-
 // updateTombstones applies the function change to the given tombstones and stores the results, one
 // by one. If a vehicle was forgotten once more after its tombstone was read, or if the tombstone no
 // longer exists, updateTombstones leaves it unchanged. At the first error of storing one,
@@ -154,11 +147,11 @@ func (k *RecordStore) updateTombstones(
 	ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone),
 ) error {
 	for _, t := range tombstones {
-		_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
+		_, err := k.putTombstone(ctx, t.Vehicle, func(is *access.Tombstone) error {
 			if is.Forgotten.Equal(t.Forgotten) {
-				change(&is)
+				change(is)
 			}
-			return is, nil
+			return nil
 		})
 		if err != nil && !errors.Is(err, errNoTombstone) {
 			return err
@@ -168,28 +161,16 @@ func (k *RecordStore) updateTombstones(
 }
 
 // erase removes all data that still names forgotten vehicles. It removes the data from the streams,
-// and then, if the storage engine can tell when bytes are gone, from the engine's files.
+// and then, if the storage engine can tell when bytes are gone, from the engine's files. If it
+// finds a state that an earlier forget has removed and that is stored again, it forgets the vehicle
+// again.
 func (k *RecordStore) erase(ctx context.Context) error {
 	// A node that had not received a tombstone yet may have granted the forgotten vehicle to a
 	// token or source.
-	_, _, err := k.dropGrants(ctx, k.withoutForgotten)
-	if err != nil {
+	if _, _, err := k.dropGrants(ctx, k.withoutForgotten); err != nil {
 		return err
 	}
-	if err := k.removeExpired(ctx); err != nil {
-		return err
-	}
-	if _, tells, err := k.engine.ErasedWithin(ctx); err != nil || !tells {
-		return err
-	}
-	return k.engine.Erased(ctx)
-}
-
-// removeExpired removes the markers that no node needs any more. A marker is an empty record in
-// place of the state of a forgotten vehicle. If removeExpired finds a state that an earlier forget
-// has removed and that is stored again, it forgets the vehicle again.
-func (k *RecordStore) removeExpired(ctx context.Context) error {
-	var expired []Record
+	var expired []Record // markers
 	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
 		if codec.IsMarker(r.Body) {
 			if k.expired(r) {
@@ -210,7 +191,10 @@ func (k *RecordStore) removeExpired(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return k.engine.Remove(ctx, codec.States, expired)
+	if err := k.engine.Remove(ctx, codec.States, expired); err != nil {
+		return err
+	}
+	return k.engine.Erased(ctx)
 }
 
 // forgetAgain checks whether r is a record of STATES that should not exist: its vehicle is
@@ -225,11 +209,11 @@ func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err
 	if !ok || !takenAway(t) {
 		return false, nil
 	}
-	_, err = k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
-		if back = takenAway(is); back {
-			is = access.Tombstone{Vehicle: is.Vehicle, Forgotten: k.now().UTC().Truncate(time.Millisecond)}
+	_, err = k.putTombstone(ctx, t.Vehicle, func(is *access.Tombstone) error {
+		if back = takenAway(*is); back {
+			*is = access.Tombstone{Vehicle: is.Vehicle, Forgotten: k.now().UTC().Truncate(time.Millisecond)}
 		}
-		return is, nil
+		return nil
 	})
 	if err == nil && back {
 		k.log.Warn("the state of a forgotten vehicle had come back; forgetting it again", "vehicle", t.Vehicle.Short())

@@ -16,22 +16,9 @@ import (
 )
 
 // A forget stores records, so that every node learns from a feed that the vehicle is forgotten; a
-// purge of the vehicle's records would appear on no feed. The data that names the vehicle is
-// removed in this order:
-//
-//  1. A tombstone is stored in SOURCES. Its subject is the vehicle's keyed hash. From then on,
-//     ingest refuses samples of the vehicle, and samples of the vehicle that are already stored
-//     are not folded.
-//  2. The partition is fenced: its cursor records the tombstone's sequence. If a fold is in
-//     progress, its commit fails because the cursor's revision has changed. No node can take the
-//     partition before it has received the tombstone. From then on, nothing can write the
-//     vehicle's state.
-//  3. A marker, which is an empty record, replaces the state. When a node receives the marker, it
-//     drops the vehicle from its fleet table.
-//  4. The vehicle is removed from the grants of tokens and sources.
-//
-// Later, Erase (erase.go) removes the marker. If the engine can tell when bytes are gone, Erase
-// also removes the remaining bytes from the engine's files.
+// purge of the vehicle's records would appear on no feed. The order is fixed: the tombstone, the
+// fence, the marker in place of the state, the grants. DESIGN.md says why. Later, Erase (erase.go)
+// removes the marker and, if the engine can tell when bytes are gone, the remaining bytes.
 
 // tombstoneRecord is a tombstone in its stored form. Vehicle is the keyed hash of the vehicle's id,
 // which the record's subject contains too.
@@ -147,18 +134,17 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 	}
 	now := k.now().UTC().Truncate(time.Millisecond)
 	var t access.Tombstone
-	put := func(again func(access.Tombstone) bool) (seq uint64, err error) {
-		return k.putTombstone(ctx, hash, func(is access.Tombstone) (access.Tombstone, error) {
-			if t = is; !again(is) {
-				t = access.Tombstone{Vehicle: hash, Forgotten: now}
+	put := func(renew bool) (seq uint64, err error) {
+		return k.putTombstone(ctx, hash, func(is *access.Tombstone) error {
+			// A second forget does not delay the erasure.
+			if renew || is.Forgotten.IsZero() || !is.Removed || !is.Lifted.IsZero() || !is.Erased.IsZero() {
+				*is = access.Tombstone{Vehicle: hash, Forgotten: now}
 			}
-			return t, nil
+			t = *is
+			return nil
 		})
 	}
-	// A second forget does not delay the erasure.
-	seq, err := put(func(is access.Tombstone) bool {
-		return !is.Forgotten.IsZero() && is.Removed && is.Lifted.IsZero() && is.Erased.IsZero()
-	})
+	seq, err := put(false)
 	if err != nil {
 		return r, err
 	}
@@ -168,7 +154,7 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 	}
 	if removed != (access.RemovedCount{}) && !t.Forgotten.Equal(now) {
 		// Data of the vehicle was stored again after an earlier forget, so it must be erased, too.
-		if _, err := put(func(access.Tombstone) bool { return false }); err != nil {
+		if _, err := put(true); err != nil {
 			return r, err
 		}
 	}
@@ -193,9 +179,9 @@ func (k *RecordStore) keptFor() time.Duration {
 // If the vehicle was forgotten once more after t was read, noteRemoved leaves the tombstone
 // unchanged. If a forget is interrupted before noteRemoved, EraseDue completes the forget.
 func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error {
-	_, err := k.putTombstone(ctx, t.Vehicle, func(is access.Tombstone) (access.Tombstone, error) {
+	_, err := k.putTombstone(ctx, t.Vehicle, func(is *access.Tombstone) error {
 		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
-		return is, nil
+		return nil
 	})
 	return err
 }
@@ -230,10 +216,10 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 	if err != nil {
 		return err
 	}
-	seq, err := k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
+	seq, err := k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
 		t.Lifted = k.now().UTC().Truncate(time.Millisecond)
 		t.Stale, t.Made = end.Last, end.Made
-		return t, nil
+		return nil
 	})
 	if err != nil {
 		return err
@@ -241,9 +227,9 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 	if err := k.engine.Fence(ctx, codec.PartitionOf(id, k.engine.Partitions()), seq); err != nil {
 		return err
 	}
-	_, err = k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
+	_, err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
 		t.Opened = true
-		return t, nil
+		return nil
 	})
 	return err
 }
@@ -254,13 +240,11 @@ var errNoTombstone = errors.New("the tombstone was lost, because its stream was 
 
 // putTombstone stores a tombstone, waits until this node's table has it, and returns its sequence
 // in the stream SOURCES. It calls the function change with the tombstone that is stored now, and
-// stores the tombstone that change returns. If none is stored now, change receives a tombstone
-// whose times are all zero. If change then returns a tombstone without the time Forgotten,
-// putTombstone stores nothing and returns errNoTombstone. If change returns an error, putTombstone
-// stores nothing and returns that error.
+// stores it as change leaves it. If none is stored now, change receives a tombstone whose times are
+// all zero. If change then leaves the time Forgotten zero, putTombstone stores nothing and returns
+// errNoTombstone. If change returns an error, putTombstone stores nothing and returns that error.
 func (k *RecordStore) putTombstone(
-	ctx context.Context, hash access.VehicleHash,
-	change func(access.Tombstone) (access.Tombstone, error),
+	ctx context.Context, hash access.VehicleHash, change func(*access.Tombstone) error,
 ) (uint64, error) {
 	subject := codec.TombstoneSubject(hash)
 	return k.change(ctx, codec.Sources, subject, func(is Record) (_ []Write, err error) {
@@ -270,7 +254,7 @@ func (k *RecordStore) putTombstone(
 				return nil, err
 			}
 		}
-		if t, err = change(t); err != nil {
+		if err := change(&t); err != nil {
 			return nil, err
 		}
 		if is.Seq == 0 && t.Forgotten.IsZero() {

@@ -104,7 +104,8 @@ func TestEraseWithoutTombstone(t *testing.T) {
 		t.Error("a marker without a tombstone is expired")
 	}
 	gone := access.Tombstone{Vehicle: e.forgotten.Hash("unknown"), Forgotten: time.Now()}
-	if err := k.noteErased(t.Context(), []access.Tombstone{gone}, time.Now()); err != nil {
+	erased := func(t *access.Tombstone) { t.Erased = time.Now() }
+	if err := k.updateTombstones(t.Context(), []access.Tombstone{gone}, erased); err != nil {
 		t.Error(err)
 	}
 	if err := k.noteRemoved(t.Context(), gone); !errors.Is(err, errNoTombstone) {
@@ -210,7 +211,8 @@ func TestStateThatCameBack(t *testing.T) {
 	k := runRecordStore(t, e, Config{Now: clock.Now})
 	e.putState(t, secretVID, 1000)
 	mustForget(t, k, secretVID)
-	testkit.NoError(t, k.noteErased(t.Context(), e.forgotten.All(), clock.Now()))
+	erased := func(t *access.Tombstone) { t.Erased = clock.Now() }
+	testkit.NoError(t, k.updateTombstones(t.Context(), e.forgotten.All(), erased))
 	e.putState(t, secretVID, 1000)
 	mustForget(t, k, "Allowed")
 	_, err := k.Allow(t.Context(), "Allowed")

@@ -146,24 +146,19 @@ func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 
 func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(done, total int)) error {
 	// Restore tombstones and their keys first, so that no data of a forgotten vehicle is restored.
-	buried := false
 	err := r.eachRecord(file, func(rec Record, kind string) error {
 		switch kind {
-		case "tombstonekey":
-			added, err := r.restoreKeys(ctx, rec)
-			buried = buried || added
-			return err
+		case codec.VIDKeysSubject:
+			return r.restoreKeys(ctx, rec)
 		case "tombstone":
-			added, err := r.restoreTombstone(ctx, rec)
-			buried = buried || added
-			return err
+			return r.restoreTombstone(ctx, rec)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if buried {
+	if r.counts["tombstone"].Restored+r.counts[codec.VIDKeysSubject].Restored > 0 {
 		if err := r.k.removeForgotten(ctx); err != nil {
 			return err
 		}
@@ -269,11 +264,11 @@ func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string
 // restoreKeys adds the tombstone keys in rec, a record of the backup, to the keys of this service.
 // With a tombstone key, an installation has hashed the vids of its forgotten vehicles. A hash
 // cannot be converted from one key to another. So a node keeps the keys of all installations, and
-// looks up each vid with every key. The result added is false if the service already had all keys.
-func (r *restore) restoreKeys(ctx context.Context, rec Record) (added bool, err error) {
+// looks up each vid with every key.
+func (r *restore) restoreKeys(ctx context.Context, rec Record) error {
 	theirs, err := decodeVIDKeys(rec.Body)
 	if err != nil {
-		return false, err
+		return err
 	}
 	_, err = r.k.change(ctx, codec.Sources, codec.VIDKeysSubject, func(is Record) ([]Write, error) {
 		ours, err := decodeVIDKeys(is.Body)
@@ -289,7 +284,7 @@ func (r *restore) restoreKeys(ctx context.Context, rec Record) (added bool, err 
 		}
 		return appendJSON(nil, codec.VIDKeysSubject, ours)
 	})
-	return !errors.Is(err, errKeepOwn), r.countMerged(codec.VIDKeysSubject, 1, err)
+	return r.countMerged(codec.VIDKeysSubject, 1, err)
 }
 
 // checkKeyLimit returns an error if this installation's tombstone keys, together with the keys of a
@@ -312,27 +307,28 @@ func (k *RecordStore) checkKeyLimit(ctx context.Context, theirs [][]byte) error 
 	return nil
 }
 
-func (r *restore) restoreTombstone(ctx context.Context, rec Record) (added bool, err error) {
+func (r *restore) restoreTombstone(ctx context.Context, rec Record) error {
 	t, err := decodeTombstone(rec.Subject, rec.Body)
 	if err != nil {
-		return false, err
+		return err
 	}
 	err = errKeepOwn
 	if t.InForce() {
 		err = r.k.bury(ctx, t.Vehicle, t.Forgotten)
 	}
-	return err == nil, r.countMerged("tombstone", 1, err)
+	return r.countMerged("tombstone", 1, err)
 }
 
 // bury stores a tombstone under the hash of a vehicle whose vid is not known. The parameter at is
 // the time of the forget. If the vehicle is already forgotten, or was allowed again at the time at
 // or later, bury changes nothing and returns errKeepOwn.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) error {
-	_, err := k.putTombstone(ctx, hash, func(t access.Tombstone) (access.Tombstone, error) {
+	_, err := k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
 		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
-			return t, errKeepOwn
+			return errKeepOwn
 		}
-		return access.Tombstone{Vehicle: hash, Forgotten: at}, nil
+		*t = access.Tombstone{Vehicle: hash, Forgotten: at}
+		return nil
 	})
 	return err
 }
