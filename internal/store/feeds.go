@@ -17,8 +17,9 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
 	k := &RecordStore{
 		engine: e, config: c, log: c.Log, now: c.Now, forgotten: e.Forgotten(), tables: tables,
-		usage: newUsageState(), roadsRestored: make(chan struct{}, 1),
+		roadsRestored: make(chan struct{}, 1),
 	}
+	k.usage.loaded, k.usage.written = make(chan struct{}), make(map[string]int64)
 	tokenSets, sourceSets := sets{}, sets{}
 	k.tokenFeed = e.Feed(codec.Tokens, func(r Record) error { return k.apply(r, tokenSets) })
 	k.srcFeed = e.Feed(codec.Sources, func(r Record) error { return k.apply(r, sourceSets) })

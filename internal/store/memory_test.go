@@ -243,9 +243,9 @@ func (m *memory) putState(t testing.TB, id vehicle.ID, at int64) Record {
 // write returns the write of a record whose body is v as JSON.
 func write(t testing.TB, subject string, v any) Write {
 	t.Helper()
-	record, err := sealJSON(subject, v)
+	writes, err := appendJSON(nil, subject, v)
 	testkit.NoError(t, err)
-	return Write{Subject: subject, Record: record}
+	return writes[0]
 }
 
 // create makes a new credential, with the present time as its creation time, and stores it.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -44,14 +43,12 @@ type Newer struct {
 	records *prometheus.CounterVec // label stream
 
 	lacksStates, lacksKeys atomic.Bool // set for ever by LacksStates and loseKeys
-
-	mu  sync.Mutex      // guards met
-	met map[string]bool // streams
+	met                    sync.Map    // the streams; the values have no meaning
 }
 
 // NewNewer returns a Newer for a process that has not met data of a newer version yet.
 func NewNewer(log *slog.Logger) *Newer {
-	n := &Newer{log: log, met: make(map[string]bool), records: prometheus.NewCounterVec(prometheus.CounterOpts{
+	n := &Newer{log: log, records: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carstate_newer_records_total",
 		Help: "Reads of a record that a newer version wrote and this node cannot decode.",
 	}, []string{"stream"})}
@@ -74,11 +71,7 @@ func (n *Newer) Note(stream string, err error) bool {
 		return false
 	}
 	n.records.WithLabelValues(stream).Inc()
-	n.mu.Lock()
-	met := n.met[stream]
-	n.met[stream] = true
-	n.mu.Unlock()
-	if !met {
+	if _, met := n.met.LoadOrStore(stream, nil); !met {
 		n.log.Warn("a newer version of carstate wrote a record that this node cannot decode: upgrade this node; "+
 			"until then it continues without the record",
 			"stream", stream, "this_schema_version", codec.SchemaVersion, "reason", err)
@@ -87,10 +80,12 @@ func (n *Newer) Note(stream string, err error) bool {
 }
 
 // Streams returns the streams in which this process has met a record of a newer version, sorted.
-func (n *Newer) Streams() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Sorted(maps.Keys(n.met))
+func (n *Newer) Streams() (met []string) {
+	for stream := range n.met.Range {
+		met = append(met, stream.(string))
+	}
+	slices.Sort(met)
+	return met
 }
 
 var (

@@ -75,28 +75,18 @@ func (k *RecordStore) change(
 // machine.
 const ownFeedTimeout = 4 * requestTimeout
 
-// sealJSON returns a sealed record whose body is v as JSON.
-func sealJSON(subject string, v any) ([]byte, error) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	return codec.Seal(subject, append([]byte{0}, text...)), nil
-}
-
 // appendJSON appends a write of a record whose body is v as JSON.
 func appendJSON(writes []Write, subject string, v any) ([]Write, error) {
-	record, err := sealJSON(subject, v)
-	return append(writes, Write{Subject: subject, Record: record}), err
+	text, err := json.Marshal(v)
+	return append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}), err
 }
 
 // Audit stores one event. When it returns nil the event is on disk.
 func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
-	record, err := sealJSON(codec.AuditSubject, ev)
-	if err != nil {
-		return err
+	writes, err := appendJSON(nil, codec.AuditSubject, ev)
+	if err == nil {
+		_, err = k.engine.Store(ctx, codec.Audit, writes)
 	}
-	_, err = k.engine.Store(ctx, codec.Audit, []Write{{Subject: codec.AuditSubject, Record: record}})
 	return err
 }
 

@@ -59,11 +59,10 @@ type usageState struct {
 	loaded  chan struct{}    // closed once the table holds all stored usage
 	written map[string]int64 // number of calls of each token when last stored; only KeepUsage uses it
 
-	mu    sync.Mutex // guards parts and unread
-	parts map[usagePart]partStored
+	parts sync.Map // from usagePart to partStored
 	// unread contains the tokens for which a newer version has stored a usage record under this
-	// node's name. This node does not replace such a record.
-	unread map[string]bool
+	// node's name. This node does not replace such a record. The values have no meaning.
+	unread sync.Map
 }
 
 // usagePart identifies another node's usage record of one token.
@@ -73,20 +72,6 @@ type usagePart struct{ token, node string }
 type partStored struct {
 	at  time.Time
 	seq uint64
-}
-
-func newUsageState() usageState {
-	return usageState{
-		loaded: make(chan struct{}), written: make(map[string]int64), parts: make(map[usagePart]partStored),
-		unread: make(map[string]bool),
-	}
-}
-
-// isUnread reports whether a newer version has stored this node's usage record of a token.
-func (u *usageState) isUnread(token string) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.unread[token]
 }
 
 // isLoaded reports whether this node's table of tokens holds all stored usage. Before that, no
@@ -122,9 +107,7 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 			return nil // written by this process: the table has it already
 		}
 	} else {
-		k.usage.mu.Lock()
-		k.usage.parts[usagePart{id, by}] = partStored{r.Stored, is.Seq}
-		k.usage.mu.Unlock()
+		k.usage.parts.Store(usagePart{id, by}, partStored{r.Stored, is.Seq})
 	}
 	k.tables.Tokens.NoteUsage(id, by, r.usage())
 	return nil
@@ -135,9 +118,7 @@ func (k *RecordStore) applyUsage(rest string, is Record) error {
 // the record is this node's own, this node never overwrites it from then on.
 func (k *RecordStore) applyNewerUsage(rest string) {
 	if id, by, _ := strings.Cut(rest, "."); by == k.engine.NodeID() {
-		k.usage.mu.Lock()
-		defer k.usage.mu.Unlock()
-		k.usage.unread[id] = true
+		k.usage.unread.Store(id, nil)
 	}
 }
 
@@ -170,19 +151,18 @@ func (k *RecordStore) storeUsage() {
 	defer cancel()
 	changed := make(map[string]int64)
 	for id, calls := range k.tables.Tokens.Counted() {
-		if calls != k.usage.written[id] && !k.usage.isUnread(id) {
+		if _, unread := k.usage.unread.Load(id); calls != k.usage.written[id] && !unread {
 			changed[id] = calls
 		}
 	}
 	for ids := range slices.Chunk(slices.Collect(maps.Keys(changed)), usageBatch) {
 		var writes []Write
 		for _, id := range ids {
-			w, err := k.usageWrite(id)
-			if err != nil {
+			var err error
+			if writes, err = k.appendUsage(writes, id); err != nil {
 				k.log.Warn("cannot encode the usage of a token", "token_id", id, "error", err)
 				return
 			}
-			writes = append(writes, w)
 		}
 		if _, err := k.engine.Store(ctx, codec.Tokens, writes); err != nil {
 			k.log.Warn("cannot store the usage of tokens; will retry in a minute", "tokens", len(writes), "error", err)
@@ -194,12 +174,10 @@ func (k *RecordStore) storeUsage() {
 	}
 }
 
-// usageWrite returns the write that stores this node's usage record of a token.
-func (k *RecordStore) usageWrite(id string) (Write, error) {
-	now := k.now()
-	subject := "tokenuse." + id + "." + k.engine.NodeID()
-	record, err := sealJSON(subject, packUsage(k.tables.Tokens.UsageOn(k.engine.NodeID(), id, now), now))
-	return Write{Subject: subject, Record: record}, err
+// appendUsage appends the write that stores this node's usage record of a token.
+func (k *RecordStore) appendUsage(writes []Write, id string) ([]Write, error) {
+	now, node := k.now(), k.engine.NodeID()
+	return appendJSON(writes, "tokenuse."+id+"."+node, packUsage(k.tables.Tokens.UsageOn(node, id, now), now))
 }
 
 // pruneUsage drops the usage records of other nodes that have not changed for usageIdle. Most of
@@ -207,16 +185,12 @@ func (k *RecordStore) usageWrite(id string) (Write, error) {
 // ever, so pruneUsage first copies these times to this node's own record. After the first failure
 // it logs the error and stops, and the next call continues.
 func (k *RecordStore) pruneUsage(ctx context.Context) {
-	idle := make(map[usagePart]uint64)
-	k.usage.mu.Lock()
-	for part, stored := range k.usage.parts {
-		if !k.usage.unread[part.token] && k.now().Sub(stored.at) > usageIdle {
-			idle[part] = stored.seq
+	for key, value := range k.usage.parts.Range {
+		part, stored := key.(usagePart), value.(partStored)
+		if _, unread := k.usage.unread.Load(part.token); unread || k.now().Sub(stored.at) <= usageIdle {
+			continue
 		}
-	}
-	k.usage.mu.Unlock()
-	for part, seq := range idle {
-		if err := k.dropPart(ctx, part, seq); err != nil {
+		if err := k.dropPart(ctx, part, stored.seq); err != nil {
 			if ctx.Err() == nil {
 				k.log.Warn("cannot drop the outdated usage of a node", "error", err)
 			}
@@ -228,11 +202,11 @@ func (k *RecordStore) pruneUsage(ctx context.Context) {
 func (k *RecordStore) dropPart(ctx context.Context, part usagePart, seq uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	w, err := k.usageWrite(part.token)
+	writes, err := k.appendUsage(nil, part.token)
 	if err != nil {
 		return err
 	}
-	if _, err := k.engine.Store(ctx, codec.Tokens, []Write{w}); err != nil {
+	if _, err := k.engine.Store(ctx, codec.Tokens, writes); err != nil {
 		return err
 	}
 	gone := []Record{{Subject: "tokenuse." + part.token + "." + part.node, Seq: seq}}
@@ -240,9 +214,7 @@ func (k *RecordStore) dropPart(ctx context.Context, part usagePart, seq uint64) 
 		return err
 	}
 	k.tables.Tokens.ForgetUsage(part.token, part.node)
-	k.usage.mu.Lock()
-	defer k.usage.mu.Unlock()
-	delete(k.usage.parts, part)
+	k.usage.parts.Delete(part)
 	return nil
 }
 

@@ -64,10 +64,8 @@ func packVehicles(prefix, owner string, v access.Vehicles) (grantedRecord, []Wri
 	var writes []Write
 	part := setRecord{Set: g.Set}
 	bytes := 0
-	flush := func() error {
-		subject := setSubject(prefix, owner, len(writes))
-		record, err := sealJSON(subject, part)
-		writes = append(writes, Write{Subject: subject, Record: record})
+	flush := func() (err error) {
+		writes, err = appendJSON(writes, setSubject(prefix, owner, len(writes)), part)
 		part.IDs, bytes = nil, 0
 		return err
 	}
