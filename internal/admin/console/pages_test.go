@@ -102,6 +102,8 @@ func TestTokenForm(t *testing.T) {
 		"misplaced")
 	f.want(a, http.StatusBadRequest, "a name must not hold one")
 	f.lacks("a form was filled in with a secret", a, secret)
+	f.want(f.post("/operators", "mark", "x", "name", strings.Repeat("A", 17<<10)), http.StatusRequestEntityTooLarge,
+		"the form is too long")
 	f.want(f.post("/tokens", "mark", "x", "vehicles", strings.Repeat("A ", 1<<20)), http.StatusRequestEntityTooLarge,
 		"the form is too long")
 }

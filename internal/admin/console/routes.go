@@ -91,14 +91,16 @@ func (c *Console) routes() *http.ServeMux {
 	for _, k := range []credentialKind{tokens, sources, operators} {
 		p, list := credentialPages{c, k}, "/"+k.list()
 		page("GET "+list, first(p.showAll))
-		form(list, largeForm, p.create)
 		form(list+"/{name}/rotate", smallForm, p.rotate)
 		form(list+"/{name}/"+k.Policy().End, smallForm, p.end)
-		if k.one != "" {
-			page("GET "+list+"/{name}", first(p.showOne))
-			form(list+"/{name}/grant", largeForm, p.grant)
-			form(list+"/{name}/change", smallForm, p.change)
+		if k.one == "" { // it has no vehicles
+			form(list, smallForm, p.create)
+			continue
 		}
+		form(list, largeForm, p.create)
+		page("GET "+list+"/{name}", first(p.showOne))
+		form(list+"/{name}/grant", largeForm, p.grant)
+		form(list+"/{name}/change", smallForm, p.change)
 	}
 	form("/adminkey", smallForm, credentialPages{c, operators}.rotateAdminKey)
 	page("GET /audit", c.auditPage)
