@@ -68,8 +68,7 @@ type Records interface {
 	// ScanFrom calls do with the records whose sequence is at least the parameter from. The result
 	// next is the sequence from which a later call continues. The result damaged is the number of
 	// records that are damaged or for which do returned an error. ScanFrom skips damaged records,
-	// and continues after an error from do. However, an error from do that wraps [ErrStop] ends the
-	// scan.
+	// and continues after an error from do.
 	ScanFrom(ctx context.Context, stream string, from uint64, do func(Record) error) (next uint64, damaged int, err error)
 	// Before returns at most limit records whose sequences are less than the parameter before,
 	// newest first. If before is 0, it starts with the newest record. The stream must be one that
@@ -285,8 +284,6 @@ var (
 	// stream was re-created or has lost its newest records. The process must discard what it has
 	// read from the stream and end. Its next start reads the stream again.
 	ErrReplaced = errors.New("the stream was replaced")
-	// ErrStop ends the scan if the callback of [Records.ScanFrom] returns it.
-	ErrStop = errors.New("the scan was stopped")
 )
 
 // StateRequest is an error of [Partition.Next] that asks the owner of a partition for the state of

@@ -60,7 +60,7 @@ func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
 // record of an unknown kind is ignored.
 func (k *RecordStore) apply(r Record, large sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
-	if r.Newer {
+	if r.Newer && kind != "tokenuse" {
 		k.applyNewer(kind, rest, large)
 		return nil
 	}
@@ -107,8 +107,6 @@ func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 		k.tables.Sources.Lose(rest)
 	case "operator":
 		k.tables.Operators.Lose(rest)
-	case "tokenuse":
-		k.applyNewerUsage(rest)
 	case "tombstone":
 		if hash, err := access.ParseVehicleHash(rest); err == nil {
 			// Set Erased, so that this node leaves the erasure to nodes that can decode the

@@ -323,25 +323,23 @@ func (k *RecordStore) dropGrants(
 	if k.tables.Unread() {
 		return 0, 0, errNewerCredential
 	}
-	drop := func(all []*access.Grant) (n int, err error) {
-		for _, g := range all {
-			if _, ok := without(g.Vehicles); !ok {
-				continue
-			}
-			if _, err := k.update(ctx, subjectOf(g.Kind, g.Name), func(c *access.Credential) error {
-				c.Vehicles, _ = without(c.Vehicles)
-				return nil
-			}); err != nil {
-				return n, err
-			}
-			n++
+	for _, g := range slices.Concat(k.tables.Tokens.All(), k.tables.Sources.All()) {
+		if _, ok := without(g.Vehicles); !ok {
+			continue
 		}
-		return n, nil
+		if _, err := k.update(ctx, subjectOf(g.Kind, g.Name), func(c *access.Credential) error {
+			c.Vehicles, _ = without(c.Vehicles)
+			return nil
+		}); err != nil {
+			return tokens, sources, err
+		}
+		if g.Kind == access.SourceKind {
+			sources++
+		} else {
+			tokens++
+		}
 	}
-	if tokens, err = drop(k.tables.Tokens.All()); err == nil {
-		sources, err = drop(k.tables.Sources.All())
-	}
-	return tokens, sources, err
+	return tokens, sources, nil
 }
 
 // receipt returns the receipt of a forget or an allow: the result that the operator gets and may

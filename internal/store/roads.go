@@ -165,8 +165,7 @@ func (k *roadStore) load(ctx context.Context) bool {
 // readRoads calls do with each stored tile (a square of the map) whose sequence is at least the
 // parameter from. The result next is the sequence from which a later call continues. readRoads
 // skips damaged records, and continues after an error from do. The result damaged is the number of
-// records that are damaged or for which do returned an error. However, an error from do that wraps
-// [ErrStop] ends the scan.
+// records that are damaged or for which do returned an error.
 func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {
@@ -229,8 +228,8 @@ func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) err
 		if err := new(road.Map).Load(tile, r.Body); err != nil {
 			return err // skipped, because with this record a restore would refuse the whole backup
 		}
-		if failed = b.Add(r.Subject, r.Sealed); failed != nil {
-			return ErrStop
+		if failed == nil {
+			failed = b.Add(r.Subject, r.Sealed)
 		}
 		return nil
 	})

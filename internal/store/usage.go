@@ -87,39 +87,30 @@ func (u *usageState) isLoaded() bool {
 
 // applyUsage adds a usage record from the feed to this node's table of tokens. The parameter rest
 // is the end of the record's subject: the token's id, a dot, and the name of the node that has
-// counted the calls. Usage that no service can have written is skipped. If the record is damaged in
-// another way, the error is [codec.ErrDamaged].
+// counted the calls. Usage that no service can have written is skipped, and so is a record of a
+// newer version. If the record is damaged in another way, the error is [codec.ErrDamaged].
 func (k *RecordStore) applyUsage(rest string, is Record) error {
-	r, err := decodeUsage(is.Body)
-	if _, ok := errors.AsType[unfit](err); ok {
-		return nil // skipped, because usage should not prevent a start
-	}
-	if err != nil {
-		return err
-	}
 	id, by, _ := strings.Cut(rest, ".")
-	if r.Version > usageVersion {
-		k.applyNewerUsage(rest)
-		return nil
-	}
-	if by == k.engine.NodeID() {
-		if k.usage.isLoaded() {
-			return nil // written by this process: the table has it already
+	own := by == k.engine.NodeID()
+	r, err := decodeUsage(is.Body)
+	_, skip := errors.AsType[unfit](err) // because usage should not prevent a start
+	switch {
+	case is.Newer, err == nil && r.Version > usageVersion:
+		if own {
+			k.usage.unread.Store(id, nil) // from now on, this node does not overwrite it
 		}
-	} else {
+		return nil
+	case skip:
+		return nil
+	case err != nil:
+		return err
+	case own && k.usage.isLoaded(): // written by this process: the table has it already
+		return nil
+	case !own:
 		k.usage.parts.Store(usagePart{id, by}, partStored{r.Stored, is.Seq})
 	}
 	k.tables.Tokens.NoteUsage(id, by, r.usage())
 	return nil
-}
-
-// applyNewerUsage handles a usage record that a newer version of carstate has written. The
-// parameter rest is the token's id, a dot, and the name of the node that has counted the calls. If
-// the record is this node's own, this node never overwrites it from then on.
-func (k *RecordStore) applyNewerUsage(rest string) {
-	if id, by, _ := strings.Cut(rest, "."); by == k.engine.NodeID() {
-		k.usage.unread.Store(id, nil)
-	}
 }
 
 // KeepUsage stores this node's counts of the calls made with each token, once a minute and when the

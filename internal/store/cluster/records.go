@@ -67,9 +67,6 @@ func (c *conn) ScanFrom(
 			if err == nil || r.Newer {
 				err = do(r)
 			}
-			if errors.Is(err, store.ErrStop) {
-				return next, damaged, err
-			}
 			if err != nil {
 				damaged++
 			}

@@ -186,9 +186,6 @@ func (e *Engine) ScanFrom(
 			if err == nil && r.Seq >= from {
 				err = do(r)
 			}
-			if errors.Is(err, store.ErrStop) {
-				return err
-			}
 			if err != nil {
 				damaged++
 			}
@@ -200,7 +197,7 @@ func (e *Engine) ScanFrom(
 			return next, damaged, nil
 		case damage.IsNot(err) || unreadable && name != codec.Roads:
 			return from, damaged, e.readError(err)
-		case !unreadable: // an error of do or of the context, or an error that was already reported
+		case !unreadable: // an error of the context, or an error that was already reported
 			return from, damaged, err
 		}
 		e.trouble.Log(e.log, "stored profiles of roads are damaged: they are removed, and learned again")
