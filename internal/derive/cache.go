@@ -30,8 +30,8 @@ func (c *cache) take(id vehicle.ID) *touched {
 	return c.order.Remove(e).(*touched)
 }
 
-// put adds a vehicle that is not in the cache. If the cache is full, put evicts the vehicle that was
-// put first.
+// put adds a vehicle that is not in the cache. If the cache is full, put evicts the vehicle that
+// was put first.
 func (c *cache) put(t *touched) {
 	if len(c.index) == c.limit {
 		c.take(c.order.Back().Value.(*touched).id)

@@ -540,9 +540,9 @@ type comparison struct {
 }
 
 // compare compares a state of the backup with the stored one. The state is to be restored if its
-// vehicle is not forgotten, and if no state of the vehicle is stored or the stored one is older. Each
-// state is stored in the partition that its vehicle has in this installation. Another record is to
-// be restored unchanged if the service lacks it, which only the write finds out.
+// vehicle is not forgotten, and if no state of the vehicle is stored or the stored one is older.
+// Each state is stored in the partition that its vehicle has in this installation. Another record
+// is to be restored unchanged if the service lacks it, which only the write finds out.
 func (r *restore) compare(ctx context.Context, rec Record) comparison {
 	e := r.k.engine
 	id, isState := codec.VehicleOfState(rec.Subject)

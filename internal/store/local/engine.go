@@ -468,9 +468,9 @@ func (e *Engine) flush() error {
 	return nil
 }
 
-// awaitRunning waits until the background goroutines and the changes of streams have ended, and then
-// returns true. After Cut, no further change of a stream begins. If Pebble meets a fatal error or
-// has met one, awaitRunning returns false at once.
+// awaitRunning waits until the background goroutines and the changes of streams have ended, and
+// then returns true. After Cut, no further change of a stream begins. If Pebble meets a fatal error
+// or has met one, awaitRunning returns false at once.
 func (e *Engine) awaitRunning() bool {
 	return nil == e.unblocked(context.Background(), func() error {
 		e.running.Wait()

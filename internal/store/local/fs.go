@@ -98,8 +98,8 @@ func (fs *haltingFS) Open(name string, options ...vfs.OpenOption) (vfs.File, err
 }
 
 // ReuseForWrite implements [vfs.FS]. Pebble reuses the file of an old log by overwriting it.
-// ReuseForWrite creates a new file instead, because the part that is not overwritten could still name
-// a forgotten vehicle.
+// ReuseForWrite creates a new file instead, because the part that is not overwritten could still
+// name a forgotten vehicle.
 func (fs *haltingFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	// The old file may have been removed already, because it named a forgotten vehicle.
 	if err := fs.Remove(old); !errors.Is(err, os.ErrNotExist) {

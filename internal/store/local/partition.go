@@ -145,8 +145,8 @@ func (e *Engine) Take(
 	return t, nil
 }
 
-// changeOwner locks ownership and calls the function change, as a change of STATES. The fields taken
-// and owner may be changed only in such a call.
+// changeOwner locks ownership and calls the function change, as a change of STATES. The fields
+// taken and owner may be changed only in such a call.
 func (s *partitionState) changeOwner(ctx context.Context, change func() error) error {
 	return s.e.streams[codec.States].do(ctx, func() error {
 		s.ownership.Lock()
@@ -156,8 +156,8 @@ func (s *partitionState) changeOwner(ctx context.Context, change func() error) e
 }
 
 // lose makes further calls of the partition's present owner fail with the given cause,
-// [store.ErrFenced] or [store.ErrRecalled]. If nobody has taken the partition, lose does nothing. It
-// is called in changes of STATES only.
+// [store.ErrFenced] or [store.ErrRecalled]. If nobody has taken the partition, lose does nothing.
+// It is called in changes of STATES only.
 func (s *partitionState) lose(cause error) {
 	if s.taken != nil {
 		s.taken.lose(cause)

@@ -125,9 +125,9 @@ func (r reader) Scan(ctx context.Context, name string, patterns []string, do fun
 	})
 }
 
-// inOrder calls do with every record of a stream, as of a single moment. The set records, which list
-// the vehicles of large grants, come before the tokens and sources that refer to them. The records
-// of AUDIT come in the order in which they were stored, all others in no particular order.
+// inOrder calls do with every record of a stream, as of a single moment. The set records, which
+// list the vehicles of large grants, come before the tokens and sources that refer to them. The
+// records of AUDIT come in the order in which they were stored, all others in no particular order.
 func (r reader) inOrder(ctx context.Context, name string, do func(store.Record) error) error {
 	from, to := span(letters[name])
 	if name != codec.Tokens && name != codec.Sources {

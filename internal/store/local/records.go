@@ -17,8 +17,8 @@ import (
 )
 
 // stream is one stream of records. Its changes run one after the other, for two reasons. A record
-// cannot change between the check of its sequence and the write that depends on the check. And feeds
-// receive records in the order in which they are stored.
+// cannot change between the check of its sequence and the write that depends on the check. And
+// feeds receive records in the order in which they are stored.
 type stream struct {
 	e      *Engine
 	name   string
@@ -31,8 +31,8 @@ type stream struct {
 
 // do runs f, a change of the stream, and returns the error of f. If do returns an error of the
 // context, it is unknown whether f has run. After a fatal error of Pebble, do returns
-// errWritesFailed, and f may block forever on its goroutine; after Cut, do returns errClosed without
-// running f.
+// errWritesFailed, and f may block forever on its goroutine; after Cut, do returns errClosed
+// without running f.
 func (s *stream) do(ctx context.Context, f func() error) error {
 	select {
 	case s.turn <- struct{}{}:

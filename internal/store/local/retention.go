@@ -34,9 +34,9 @@ func (e *Engine) measure(ctx context.Context) {
 	}
 }
 
-// measureBytes updates the metrics of the sizes of each stream and of the store. A scrape returns the
-// values of the last measurement and does not ask the database, which does not respond after a fatal
-// error. If the size of a stream cannot be read, its last value is kept.
+// measureBytes updates the metrics of the sizes of each stream and of the store. A scrape returns
+// the values of the last measurement and does not ask the database, which does not respond after a
+// fatal error. If the size of a stream cannot be read, its last value is kept.
 func (e *Engine) measureBytes() {
 	fills := func(name string, letter byte, limit uint64) {
 		if bytes, err := e.diskUsage(span(letter)); err == nil {
@@ -145,10 +145,10 @@ func (e *Engine) trim() error {
 }
 
 // firstSince returns the sequence of the first group of partition n in [first, end) whose age is
-// within the retention. If there is none, it returns the parameter end. A damaged group is as old as
-// the next group that can be read. A group whose time is more than trimEvery in the future is
-// treated as too old: it was stored before the clock was set back, and would otherwise be kept until
-// the clock has reached its time.
+// within the retention. If there is none, it returns the parameter end. A damaged group is as old
+// as the next group that can be read. A group whose time is more than trimEvery in the future is
+// treated as too old: it was stored before the clock was set back, and would otherwise be kept
+// until the clock has reached its time.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
@@ -166,8 +166,8 @@ func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, er
 	return end, nil
 }
 
-// firstReadable is like firstGroup. But if that group cannot be read, firstReadable returns the first
-// group after the damage, or a seq of 0 if there is none before the sequence end.
+// firstReadable is like firstGroup. But if that group cannot be read, firstReadable returns the
+// first group after the damage, or a seq of 0 if there is none before the sequence end.
 func (e *Engine) firstReadable(p int, from, end uint64) (seq uint64, stored time.Time, err error) {
 	seq, stored, err = e.firstGroup(p, from)
 	if !errors.Is(err, codec.ErrDamaged) {
