@@ -151,23 +151,17 @@ func (u Usage) upTo(day int64) Usage {
 // to the credential's name, so it is kept when the record changes.
 type usage struct {
 	Budget      Budget
-	lastUsed    atomic.Int64 // Unix seconds
-	lastRefused atomic.Int64 // Unix seconds and reason, packed by packRefusal
-	days        atomic.Pointer[heldDays]
+	lastUsed    atomic.Int64               // Unix seconds
+	lastRefused atomic.Int64               // Unix seconds and reason, packed by packRefusal
+	today       atomic.Pointer[dayCounter] // of the day of the latest call
 
-	mu       sync.Mutex      // guards activity
+	mu       sync.Mutex      // guards activity and days
+	days     []*dayCounter   // this process's counters, oldest day first, each day at most once
 	activity *SourceActivity // of a source, without LastSeen; nil until something is counted
 
 	// stored is the usage that each node has stored, by the node's name. It does not contain the
 	// counts of this process. Credentials.mu guards it.
 	stored map[string]Usage
-}
-
-// heldDays holds the counters of a process, by day. The fields of a heldDays never change: the
-// first call on another day replaces the whole heldDays by a new one.
-type heldDays struct {
-	now *dayCounter   // the day of the latest call
-	all []*dayCounter // oldest first, each day at most once
 }
 
 // dayCounter counts this process's calls of one day.
@@ -180,8 +174,8 @@ type dayCounter struct {
 // need a write to shared memory for each query, although the time is only displayed.
 const lastUsedStep = 60
 
-// Count counts a call at time now. op must be exactly one operation. Count takes no lock, and
-// allocates at most once a day.
+// Count counts a call at time now. op must be exactly one operation. It takes a lock, and
+// may allocate, only if the latest call was on another day.
 func (u *usage) Count(op Operations, o Outcome, now time.Time) {
 	at := now.Unix()
 	i := 0
@@ -197,17 +191,24 @@ func (u *usage) Count(op Operations, o Outcome, now time.Time) {
 	}
 }
 
-// counterOf returns the counter of a day, adding it if there is none.
+// counterOf returns the counter of a day, adding it if there is none. If the day is not that of the
+// latest call, counterOf keeps only the nearest maxFutureDays of the days after it; if more than
+// maxHeldDays days are then left, it drops the oldest.
 func (u *usage) counterOf(day int64) *dayCounter {
-	for {
-		held := u.days.Load()
-		if held != nil && held.now.day == day {
-			return held.now
-		}
-		if next := held.withDay(day); u.days.CompareAndSwap(held, next) {
-			return next.now
-		}
+	if c := u.today.Load(); c != nil && c.day == day {
+		return c
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	i, found := slices.BinarySearchFunc(u.days, day, func(c *dayCounter, day int64) int { return cmp.Compare(c.day, day) })
+	if !found {
+		u.days = slices.Insert(u.days, i, &dayCounter{day: day})
+	}
+	c := u.days[i]
+	u.days = u.days[:min(len(u.days), i+1+maxFutureDays)]
+	u.days = slices.Delete(u.days, 0, max(0, len(u.days)-maxHeldDays))
+	u.today.Store(c)
+	return c
 }
 
 // maxHeldDays is the maximum number of days for which a process holds counters. It is the sum of
@@ -216,30 +217,11 @@ func (u *usage) counterOf(day int64) *dayCounter {
 // others.
 const maxHeldDays = UsageDays + 2*maxFutureDays + 1
 
-// withDay returns d with a new counter for the given day, unless d already has one. The counter of
-// the given day becomes the current one. Of the later days, withDay keeps only the nearest
-// maxFutureDays; if more than maxHeldDays days are then left, it drops the oldest. If d is nil,
-// there are no counters yet.
-func (d *heldDays) withDay(day int64) *heldDays {
-	var all []*dayCounter
-	if d != nil {
-		all = d.all
-	}
-	i, found := slices.BinarySearchFunc(all, day, func(c *dayCounter, day int64) int { return cmp.Compare(c.day, day) })
-	if !found {
-		all = slices.Insert(slices.Clone(all), i, &dayCounter{day: day})
-	}
-	now := all[i]
-	all = all[:min(len(all), i+1+maxFutureDays)]
-	return &heldDays{now, all[max(0, len(all)-maxHeldDays):]}
-}
-
 // counters returns the counters of this process, oldest day first.
 func (u *usage) counters() []*dayCounter {
-	if d := u.days.Load(); d != nil {
-		return d.all
-	}
-	return nil
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.days)
 }
 
 // counted returns the total number of calls in the counters that this process holds.

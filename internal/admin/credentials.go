@@ -69,26 +69,19 @@ func (s *Server) grantToken(r *http.Request, in wire.GrantRequest) (ops.TokenSum
 }
 
 func (s *Server) changeToken(r *http.Request, in wire.TokenChange) (ops.TokenSummary, error) {
-	to, err := changeOf(wire.SourceChange{Vehicles: in.Vehicles, ExpiresAt: in.ExpiresAt, Rate: in.Rate})
-	if err != nil {
-		return ops.TokenSummary{}, err
-	}
-	c, err := s.ops.ChangeCredential(r.Context(), caller(r), access.TokenKind, r.PathValue("name"), to)
+	c, err := s.change(r, access.TokenKind,
+		wire.SourceChange{Vehicles: in.Vehicles, ExpiresAt: in.ExpiresAt, Rate: in.Rate})
 	return s.ops.TokenSummary(c), err
 }
 
 func (s *Server) changeSource(r *http.Request, in wire.SourceChange) (ops.SourceSummary, error) {
-	to, err := changeOf(in)
-	if err != nil {
-		return ops.SourceSummary{}, err
-	}
-	c, err := s.ops.ChangeCredential(r.Context(), caller(r), access.SourceKind, r.PathValue("name"), to)
+	c, err := s.change(r, access.SourceKind, in)
 	return s.ops.SourceSummary(c), err
 }
 
-// changeOf converts the body of a request that changes a token or a source into an [access.Change].
-// If the rate in the body is invalid, it returns an error with the status 400.
-func changeOf(in wire.SourceChange) (access.Change, error) {
+// change changes a token or a source as the body of the request says. If the rate in the body is
+// invalid, it changes nothing and returns an error with the status 400.
+func (s *Server) change(r *http.Request, kind access.Kind, in wire.SourceChange) (access.Credential, error) {
 	to := access.Change{Strict: in.Strict}
 	if in.Vehicles != nil {
 		to.Vehicles = &in.Vehicles.Vehicles
@@ -99,11 +92,11 @@ func changeOf(in wire.SourceChange) (access.Change, error) {
 	if in.Rate != nil {
 		rate, err := access.ParseRate(*in.Rate)
 		if err != nil {
-			return to, ops.Refuse(http.StatusBadRequest, "%v", err)
+			return access.Credential{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 		}
 		to.Rate = &rate
 	}
-	return to, nil
+	return s.ops.ChangeCredential(r.Context(), caller(r), kind, r.PathValue("name"), to)
 }
 
 func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSource, error) {

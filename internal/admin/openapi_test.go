@@ -85,7 +85,7 @@ var formatAsked = asked("format",
 
 // pages are the types of JSON responses of the lists that can be exported.
 var pages = map[string]reflect.Type{
-	"audit.list":   reflect.TypeFor[wire.EventList](),
+	"audit.list":   reflect.TypeFor[ops.EventList](),
 	"vehicle.list": reflect.TypeFor[ops.VehiclePage](),
 }
 

@@ -60,7 +60,7 @@ func (s *Server) calls() map[string]http.Handler {
 		"POST /v1/operators/{name}/rotate": call(s, "operator.rotate", ok, s.rotateOperator),
 		"POST /v1/admin-key/rotate":        call(s, "admin-key.rotate", ok, s.rotateAdminKey),
 
-		"GET /v1/vehicles":               s.handle("vehicle.list", ok, s.listVehicles),
+		"GET /v1/vehicles":               s.handle("vehicle.list", ok, listed(ops.AskedVehicles, s.ops.Vehicles, s.ops.ServeVehicles)),
 		"GET /v1/vehicles/{vid}":         call(s, "vehicle.show", ok, s.showVehicle),
 		"POST /v1/vehicles/{vid}/forget": call(s, "vehicle.forget", ok, onVehicle(s.ops.Forget)),
 		"POST /v1/vehicles/{vid}/allow":  call(s, "vehicle.allow", ok, onVehicle(s.ops.Allow)),
@@ -74,7 +74,7 @@ func (s *Server) calls() map[string]http.Handler {
 		"POST /v1/restore":    s.handle("backup.restore", ok, s.restore),
 
 		"GET /v1/status": call(s, "status.show", ok, s.showStatus),
-		"GET /v1/audit":  s.handle("audit.list", ok, s.listAudit),
+		"GET /v1/audit":  s.handle("audit.list", ok, listed(s.ops.AskedAudit, s.ops.Audit, s.ops.ServeAudit)),
 	}
 	if s.cfg.Roads != nil {
 		calls["GET /v1/roads"] = s.handle("road.list", ok, s.listRoads(s.cfg.Roads))

@@ -3,33 +3,43 @@ package admin
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"carstate/internal/access"
 	"carstate/internal/ops"
 	"carstate/internal/vehicle"
 )
 
-// listVehicles answers with vehicles: with one page of the list as JSON or, if the request asks for
-// a file format, with the complete list as a file.
-func (s *Server) listVehicles(w http.ResponseWriter, r *http.Request) error {
-	q, err := ops.AskedVehicles(r.URL.Query())
-	if err != nil {
+// listed returns the function of an API call that answers with one page of a list as JSON or, if the
+// request asks for a file format, with the complete list as a file. The function asked parses the
+// URL parameters, without "format", into a query. The functions page and serve get the query and
+// answer with the page or the file.
+func listed[Query, Page any](
+	asked func(url.Values) (Query, error),
+	page func(context.Context, Query) (Page, error),
+	serve func(w http.ResponseWriter, r *http.Request, q Query, format string) error,
+) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		format, err := ops.FormatAsked(r)
+		if err != nil {
+			return err
+		}
+		parameters := r.URL.Query()
+		parameters.Del("format")
+		q, err := asked(parameters)
+		if err != nil {
+			return err
+		}
+		w.Header().Add("Vary", "Accept")
+		if format != "" {
+			return serve(w, r, q, format)
+		}
+		list, err := page(r.Context(), q)
+		if err == nil {
+			writeJSON(w, http.StatusOK, list)
+		}
 		return err
 	}
-	format, err := ops.FormatAsked(r)
-	if err != nil {
-		return err
-	}
-	w.Header().Add("Vary", "Accept")
-	if format != "" {
-		return s.ops.ServeVehicles(w, r, q, format)
-	}
-	page, err := s.ops.Vehicles(r.Context(), q)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, page)
-	return nil
 }
 
 func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, error) {

@@ -44,14 +44,15 @@ const (
 	clocksApart = time.Hour
 )
 
-// AuditPage is one page of audit events, newest first.
-type AuditPage struct {
-	Events []access.Event
-	Older  uint64 // the Before of the next page, which may exist even if Events is empty; 0: last page
+// EventList is one page of audit events, newest first.
+type EventList struct {
+	Events []access.Event `json:"events"`
+	// Older is the Before of the next page, which may exist even if Events is empty. 0: last page.
+	Older uint64 `json:"older"`
 	// MayConcern is the number of searched events that may concern the vehicle in the query,
 	// although Events lacks them: they match all other filters, but do not list all vehicles that
 	// they name. It is 0 if the query has no Vehicle.
-	MayConcern int
+	MayConcern int `json:"may_concern"`
 }
 
 // markDigits is the number of hexadecimal digits of a vehicle's hash in audit events that list
@@ -165,7 +166,7 @@ func (q AuditQuery) all() bool {
 // events, for about two seconds. So such a page may have fewer events than the query's Limit, or
 // none, although older events match; the page at Older then continues the search. If the audit
 // cannot be read, Audit returns no events and an error that wraps a [Refusal].
-func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page AuditPage, err error) {
+func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page EventList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	if q.Limit == 0 {
@@ -186,7 +187,7 @@ func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page AuditPage, e
 	for range searchPages {
 		events, older, err := read(before, MaxEvents)
 		if err != nil {
-			return AuditPage{}, err
+			return EventList{}, err
 		}
 		for i := range events {
 			selected, may := q.matches(&events[i])

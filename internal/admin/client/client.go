@@ -222,8 +222,8 @@ func rotateBody(overlap time.Duration) wire.RotateRequest {
 
 // SearchAudit returns a page of the audit. The parameter query holds the URL parameters of GET
 // /v1/audit, such as filters.
-func (c *Client) SearchAudit(ctx context.Context, query url.Values) (wire.EventList, error) {
-	return send[wire.EventList](ctx, c, http.MethodGet, "/v1/audit?"+query.Encode(), nil)
+func (c *Client) SearchAudit(ctx context.Context, query url.Values) (ops.EventList, error) {
+	return send[ops.EventList](ctx, c, http.MethodGet, "/v1/audit?"+query.Encode(), nil)
 }
 
 // send makes an API call with body as its JSON body, and returns the decoded JSON response. If body

@@ -13,7 +13,7 @@ import (
 )
 
 type auditView struct {
-	ops.AuditPage
+	ops.EventList
 	Form         url.Values // the requested filters
 	Since, Until time.Time  // the period in Form; zero: not requested, or not valid
 }
@@ -60,7 +60,7 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 		return
 	}
 	if q.Limit = eventsListed; err == nil {
-		v.AuditPage, err = c.Ops.Audit(r.Context(), q)
+		v.EventList, err = c.Ops.Audit(r.Context(), q)
 	}
 	if err != nil {
 		refusal := c.Ops.Explain("audit.list", err)

@@ -120,14 +120,6 @@ type (
 	OperatorList struct {
 		Operators []ops.OperatorSummary `json:"operators"`
 	}
-	// EventList is a page of the audit.
-	EventList struct {
-		Events []access.Event `json:"events"`
-		Older  uint64         `json:"older"` // value of "before" for the next page; 0: last page
-		// MayConcern is the number of events that may concern the vehicle that was searched for:
-		// they do not list it, but they name more vehicles than they list. See [ops.AuditPage].
-		MayConcern int `json:"may_concern"`
-	}
 	// Failure is the response body of an error. It says what was wrong and what to do.
 	Failure struct {
 		Error string `json:"error"`
