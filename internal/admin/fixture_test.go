@@ -41,7 +41,7 @@ type service struct {
 	clock  *testkit.Clock
 	passed *testkit.Buffer // the admin key, the headers of all requests, and the bodies of all responses
 	server *admin.Server
-	served chan error // receives the result of Serve, and is then closed
+	served chan error // receives an error of Serve before the shutdown; closed when Serve has returned
 }
 
 // errDisk is an error of the store whose text must not be shown to a caller.
@@ -95,7 +95,12 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	s.server, s.served = admin.New(cfg), make(chan error, 1)
-	go func() { s.served <- s.server.Serve(l); close(s.served) }()
+	go func() {
+		defer close(s.served)
+		if err := s.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.served <- err
+		}
+	}()
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -2,12 +2,9 @@ package admin
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
-	"errors"
 	"log"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -107,12 +104,12 @@ const (
 	idleTimeout   = time.Minute
 )
 
-// Server is the admin listener. Make one with [New].
+// Server is the admin listener. Make one with [New]. Shutdown does not cancel changes to records
+// that have begun: the store completes them or reports an error.
 type Server struct {
+	*netguard.Server
 	cfg     Config
 	ops     *ops.Operations
-	http    *http.Server
-	conns   *netguard.Guard
 	metrics *metrics
 	wrong   access.Budget   // remaining wrong keys, for all callers together
 	quiet   lograte.Warning // for all log lines that callers without a key cause
@@ -131,7 +128,7 @@ func New(cfg Config) *Server {
 	if cfg.Ops != nil {
 		s.addCalls(routes)
 	}
-	s.http = &http.Server{
+	s.Server = netguard.NewServer(&http.Server{
 		Handler:                      s.guard(routes),
 		ReadHeaderTimeout:            headTimeout,
 		ReadTimeout:                  readTimeout,
@@ -140,42 +137,10 @@ func New(cfg Config) *Server {
 		MaxHeaderBytes:               maxHead,
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     log.New(serverLog{cfg.Log, &s.quiet}, "", 0),
-	}
-	s.conns = netguard.New(netguard.Config{Max: cfg.MaxConnections, Log: cfg.Log})
-	s.conns.Attach(s.http)
-	if cfg.TLS != nil {
-		s.http.TLSConfig = cfg.TLS.Clone()
-	}
+		TLSConfig:                    cfg.TLS,
+	}, netguard.Config{Max: cfg.MaxConnections, Log: cfg.Log})
 	if cfg.Ops != nil {
-		s.http.RegisterOnShutdown(cfg.Console.Close)
+		s.HTTP.RegisterOnShutdown(cfg.Console.Close)
 	}
 	return s
-}
-
-// Serve accepts connections on l until [Server.Shutdown] is called; then it returns nil. If the
-// listener fails before that, Serve returns the error. In both cases, the listener l is closed.
-func (s *Server) Serve(l net.Listener) error {
-	l = s.conns.Listener(l)
-	var err error
-	if s.http.TLSConfig != nil {
-		err = s.http.ServeTLS(l, "", "")
-	} else {
-		err = s.http.Serve(l)
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
-
-// Shutdown stops listening and waits for the calls in progress. If ctx ends first, Shutdown closes
-// the connections of these calls and returns the context's error. It does not cancel changes to
-// records that have begun: the store completes them or reports an error.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.conns.EndSilent()
-	err := s.http.Shutdown(ctx)
-	if err != nil {
-		s.http.Close()
-	}
-	return err
 }

@@ -73,8 +73,8 @@ type Config struct {
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 
-	// TLS is the TLS configuration of [HTTP.Serve] and [MQTT.ServeTLS]. If nil, [HTTP.Serve] serves
-	// plain HTTP, and [MQTT.ServeTLS] cannot be used.
+	// TLS is the TLS configuration of [HTTP] and [MQTT.ServeTLS]. If nil, [HTTP] serves plain HTTP,
+	// and [MQTT.ServeTLS] cannot be used.
 	TLS *tls.Config
 
 	// MaxHTTPConnections is the maximum number of open HTTP connections. At the maximum, a

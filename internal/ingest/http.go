@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,14 +40,14 @@ const telemetryPath = "/v1/telemetry"
 // "ignored", are present only if the request has unknown signals. The body of every other response
 // is {"error":"…"}.
 type HTTP struct {
+	*netguard.Server
 	in     *intake
-	server *http.Server
 	memory *quota // memory of the requests in progress, in bytes
 	slots  *quota // connections with requests in progress, which are never evicted
-	guard  *netguard.Guard
 }
 
-// NewHTTP returns an HTTP server for telemetry. It serves nothing until [HTTP.Serve] is called.
+// NewHTTP returns an HTTP server for telemetry. It serves nothing until Serve is called, and uses
+// TLS if [Config] has a TLS configuration.
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
 	h := &HTTP{in: in, memory: newQuota(in.MaxBytes), slots: newQuota(in.MaxHTTPConnections)}
@@ -59,10 +57,7 @@ func NewHTTP(c Config) *HTTP {
 		Help: "HTTP connections that were closed because there were too many.",
 	})
 	in.Registry.MustRegister(dropped)
-	h.guard = netguard.New(netguard.Config{
-		Max: in.MaxHTTPConnections, SendBuffer: sendBuffer, Full: in.Overloaded, Dropped: dropped.Inc, Log: in.Log,
-	})
-	h.server = &http.Server{
+	h.Server = netguard.NewServer(&http.Server{
 		Handler:           http.HandlerFunc(h.handle),
 		TLSConfig:         in.TLS,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -70,40 +65,16 @@ func NewHTTP(c Config) *HTTP {
 		WriteTimeout:      90 * time.Second, // from the head on: reading, storing and responding
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
-			return context.WithValue(ctx, httpConnKey{}, new(httpConn))
-		},
-		ErrorLog: slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
-	}
-	h.guard.Attach(h.server)
+		ErrorLog:          slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
+	}, netguard.Config{
+		Max: in.MaxHTTPConnections, SendBuffer: sendBuffer, Full: in.Overloaded, Dropped: dropped.Inc, Log: in.Log,
+	})
 	return h
 }
 
 // sendBuffer is the maximum number of bytes of unread responses that the kernel buffers for one
 // connection.
 const sendBuffer = 32 << 10
-
-// Serve serves the connections of l until [HTTP.Shutdown] is called, with TLS if [Config] has a TLS
-// configuration. It always returns an error. After Shutdown, the error wraps
-// [http.ErrServerClosed].
-func (h *HTTP) Serve(l net.Listener) error {
-	l = h.guard.Listener(l)
-	if h.in.TLS != nil {
-		return h.server.ServeTLS(l, "", "")
-	}
-	return h.server.Serve(l)
-}
-
-// Shutdown stops listening and waits for the requests in progress. If ctx ends first, it closes
-// their connections and returns the error of ctx.
-func (h *HTTP) Shutdown(ctx context.Context) error {
-	h.guard.EndSilent()
-	err := h.server.Shutdown(ctx)
-	if err != nil {
-		return errors.Join(err, h.server.Close())
-	}
-	return nil
-}
 
 // handle responds to one request and records its duration.
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
@@ -115,55 +86,15 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	endSpan(span, o)
 }
 
-// httpConn is what the server remembers of a connection from one request to the next.
-type httpConn struct {
-	mu       sync.Mutex  // guards the fields below
-	requests int         // requests in progress
-	slot     reservation // taken while requests > 0
-}
-
-// httpConnKey is the key under which the context of a request holds its httpConn.
-type httpConnKey struct{}
-
-func connOf(request context.Context) *httpConn { return request.Value(httpConnKey{}).(*httpConn) }
-
-// beginRequest counts a request of the source as in progress on the connection, and returns true.
-// The first such request takes one connection from slots, the quota of connections with requests in
-// progress. If slots does not allow the source another connection, beginRequest counts nothing and
-// returns false.
-func (c *httpConn) beginRequest(slots *quota, source string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.requests == 0 {
-		if !slots.tryAcquire(source, 1) {
-			return false
-		}
-		c.slot = reservation{slots, source, 1}
-	}
-	c.requests++
-	return true
-}
-
-// endRequest ends the counting of a request for which beginRequest returned true. If no other
-// request is in progress on the connection, it returns to slots the one connection that
-// beginRequest took.
-func (c *httpConn) endRequest() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.requests--; c.requests == 0 {
-		c.slot.release()
-	}
-}
-
 func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	// The order of the checks is: load, path, method, key, format, readiness, size, rate,
 	// connections, memory. The body is read only after all of them.
-	c := connOf(r.Context())
-	if netguard.ConnOf(r.Context()).Overloaded() {
+	c := netguard.ConnOf(r.Context())
+	if c.Overloaded() {
 		w.Header().Set("Connection", "close")
 		return failUnavailable(w, "the service is overloaded", unavailable)
 	}
-	if h.in.Excess(netguard.ConnOf(r.Context())) {
+	if h.in.Excess(c) {
 		w.Header().Set("Connection", "close")
 	}
 	if r.URL.EscapedPath() != telemetryPath {
@@ -205,15 +136,19 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if over := h.takeRate(w, source, 0); over != nil {
 		return h.refuse(w, http.StatusTooManyRequests, source, over, 1)
 	}
-	if !c.beginRequest(h.slots, source.Name) {
-		return h.failNoRoom(w, source)
-	}
-	defer c.endRequest()
 	// From Hold until Release, the connection cannot be evicted, so that its sender receives the
 	// acknowledgement of stored samples. During this time, the connection counts towards the
 	// source's share of connections. Hold is called only after the key was checked, so a client
 	// without a key cannot prevent an eviction by not reading its responses.
-	netguard.Hold(r.Context())
+	slot := func() (free func()) {
+		if !h.slots.tryAcquire(source.Name, 1) {
+			return nil
+		}
+		return func() { h.slots.release(source.Name, 1) }
+	}
+	if !netguard.Hold(r.Context(), slot) {
+		return h.failNoRoom(w, source)
+	}
 	defer netguard.Release(r.Context())
 	o := h.in.origin(source, "")
 	o.memory = &reservation{of: h.memory, source: source.Name}

@@ -80,7 +80,7 @@ func TestHTTPStrangersMakeRoom(t *testing.T) {
 			for range strangers {
 				dialHTTP(t, url, "")
 			}
-			testkit.Await(t, "the strangers are there", func() bool { return h.guard.Count(netguard.Silent) == strangers })
+			testkit.Await(t, "the strangers are there", func() bool { return h.Guard.Count(netguard.Silent) == strangers })
 			for range strangers {
 				post(dial(url))
 			}

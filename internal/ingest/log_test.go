@@ -37,7 +37,7 @@ func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	c.wantPuback(1, 0x90)
 	c.publish(2, 2, topicV1, positionLine(98.7316, 11.3))
 	c.wantPuback(2, 0x99)
-	h.server.ErrorLog.Printf("http: something about %s", f.key)
+	h.HTTP.ErrorLog.Printf("http: something about %s", f.key)
 	failing = false
 	request{body: sampleLine("V1", 1, 1), status: 202}.send(t, url, f.key)
 

@@ -2,6 +2,7 @@ package netguard
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -13,26 +14,34 @@ type inHTTP struct {
 	// mu guards all fields below. The connection's [Use] is computed from these fields under mu, so
 	// that it always agrees with them.
 	mu      sync.Mutex
-	holds   int  // requests between Hold and Release: HTTP/2 has many at a time
-	answer  bool // the connection is held until the answer in progress was written
-	active  bool // net/http is serving a request, from its head to the end of its answer
-	streams int  // requests of HTTP/2 whose answer was not sent yet
+	holds   int    // requests between Hold and Release: HTTP/2 has many at a time
+	free    func() // called when holds becomes 0
+	answer  bool   // the connection is held until the answer in progress was written
+	active  bool   // net/http is serving a request, from its head to the end of its answer
+	streams int    // requests of HTTP/2 whose answer was not sent yet
 }
 
 // maxStreams is the maximum number of requests that an HTTP/2 connection may have at a time. RFC
 // 9113 recommends at least 100.
 const maxStreams = 100
 
-// Attach makes a server of net/http report the states of its connections to the guard. The server
-// must accept its connections from [Guard.Listener]. Attach replaces the server's ConnState. The
-// server's ConnContext is still called.
+// Server is a server of net/http whose connections a guard limits. Make one with [NewServer].
+type Server struct {
+	HTTP  *http.Server
+	Guard *Guard
+	tls   bool
+}
+
+// NewServer returns a server that serves nothing until [Server.Serve] is called. It replaces the
+// handler, the ConnState and the ConnContext of s, and copies the TLS configuration.
 //
-// Attach also limits the requests of HTTP/2, because one connection has up to maxStreams of them at
-// a time. The first of the concurrent requests of a connection is always served. Of all other
-// requests, at most [Config.Max] may be in progress on all connections together; a request beyond
-// this limit is reset without an answer. A request of HTTP/2 is in progress until its answer is
-// sent (see [Send]).
-func (g *Guard) Attach(s *http.Server) {
+// The server also limits the requests of HTTP/2, because one connection has up to maxStreams of
+// them at a time. The first of the concurrent requests of a connection is always served. Of all
+// other requests, at most [Config.Max] may be in progress on all connections together; a request
+// beyond this limit is reset without an answer. A request of HTTP/2 is in progress until its answer
+// is sent (see [Send]).
+func NewServer(s *http.Server, c Config) *Server {
+	g := New(c)
 	s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams}
 	handler := s.Handler
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,10 +56,6 @@ func (g *Guard) Attach(s *http.Server) {
 		}
 		handler.ServeHTTP(w, r)
 	})
-	next := s.ConnContext
-	if next == nil {
-		next = func(ctx context.Context, _ net.Conn) context.Context { return ctx }
-	}
 	s.ConnState = func(nc net.Conn, state http.ConnState) {
 		if c := Under(nc); c != nil {
 			c.http.mu.Lock()
@@ -59,15 +64,41 @@ func (g *Guard) Attach(s *http.Server) {
 		}
 	}
 	s.ConnContext = func(ctx context.Context, nc net.Conn) context.Context {
-		return context.WithValue(next(ctx, nc), connKey{}, Under(nc))
+		return context.WithValue(ctx, connKey{}, Under(nc))
 	}
+	s.TLSConfig = s.TLSConfig.Clone() // net/http changes it
+	return &Server{s, g, s.TLSConfig != nil}
+}
+
+// Serve serves the connections of l until [Server.Shutdown] is called, with TLS if the server has a
+// TLS configuration. It closes l, and always returns an error: after Shutdown,
+// [http.ErrServerClosed].
+func (s *Server) Serve(l net.Listener) error {
+	l = s.Guard.Listener(l)
+	if s.tls {
+		return s.HTTP.ServeTLS(l, "", "")
+	}
+	return s.HTTP.Serve(l)
+}
+
+// Shutdown stops listening and waits for the requests in progress. If ctx ends first, it closes
+// their connections and returns the error of ctx.
+func (s *Server) Shutdown(ctx context.Context) error {
+	// The Shutdown of net/http closes idle connections by itself, but waits up to five seconds for
+	// the first request on a silent connection.
+	s.Guard.wakeAll(Silent)
+	err := s.HTTP.Shutdown(ctx)
+	if err != nil {
+		return errors.Join(err, s.HTTP.Close())
+	}
+	return nil
 }
 
 // connKey is the key of a request's connection in the request's context.
 type connKey struct{}
 
-// ConnOf returns the connection on which a request arrived, given the context of the request. If no
-// guard is attached to the server, it returns nil.
+// ConnOf returns the connection on which a request arrived, given the context of the request. If the
+// request is not one of a [Server], it returns nil.
 func ConnOf(request context.Context) *Conn {
 	c, _ := request.Value(connKey{}).(*Conn)
 	return c
@@ -139,15 +170,35 @@ func (c *Conn) settle() {
 	}
 }
 
-// Hold prevents the eviction of a request's connection until [Release]. If no guard is attached to
-// the server, Hold, Release and [HoldUntilAnswered] do nothing.
-func Hold(request context.Context) { change(request, func(h *inHTTP) { h.holds++ }) }
+// Hold prevents the eviction of a request's connection until [Release], and returns true. If the
+// connection has no other such request, Hold first calls reserve, which reserves what a held
+// connection needs. If reserve returns nil, Hold changes nothing and returns false. Otherwise the
+// function that reserve returned is called when the last of such requests is released. The request
+// must be one of a [Server].
+func Hold(request context.Context, reserve func() (free func())) bool {
+	held := true
+	change(request, func(h *inHTTP) {
+		if h.holds == 0 {
+			h.free = reserve()
+		}
+		if held = h.free != nil; held {
+			h.holds++
+		}
+	})
+	return held
+}
 
-// Release ends a [Hold].
-func Release(request context.Context) { change(request, func(h *inHTTP) { h.holds-- }) }
+// Release ends a [Hold] that returned true.
+func Release(request context.Context) {
+	change(request, func(h *inHTTP) {
+		if h.holds--; h.holds == 0 {
+			h.free()
+		}
+	})
+}
 
 // HoldUntilAnswered prevents the eviction of a request's connection until its answer has been
-// written. If the client has gone already, it does nothing.
+// written. If the client has gone already, or the request is not one of a [Server], it does nothing.
 func HoldUntilAnswered(request context.Context) {
 	change(request, func(h *inHTTP) { h.answer = h.answer || h.active }) // not active if the client has gone
 }

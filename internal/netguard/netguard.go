@@ -2,8 +2,8 @@
 // a new connection arrives at the limit, the package evicts (closes) an open one to admit it,
 // unless no open connection may be closed. In that case it closes the new connection, except for as
 // many as [Config].Spare says. It also limits how much the kernel buffers for a client that does
-// not read. The Accept of its listeners continues after a lack of file descriptors. For servers that
-// do not use net/http, the package also accepts the connections and shuts down. It must never evict a
+// not read. The Accept of its listeners continues after a lack of file descriptors. The
+// package also serves the connections of all servers, and shuts the servers down. It must never evict a
 // connection that its owner holds ([Held]).
 package netguard
 
@@ -42,7 +42,7 @@ const (
 	// on a request.
 	Held
 	// evicted is the use of a connection that was closed to admit a newer one. It is also the use
-	// of a connection whose reads and writes fail because of Shutdown or EndSilent. In both cases,
+	// of a connection whose reads and writes fail because of a Shutdown. In both cases,
 	// the owner must close the connection.
 	evicted
 )
@@ -141,7 +141,7 @@ func (g *Guard) Count(uses ...Use) (n int) {
 
 // admit adds an accepted connection to those that the guard counts. If there are too many, admit
 // tries to evict another one. It returns nil if there is no room for the connection, or if
-// [Guard.Shutdown] or [Guard.EndSilent] was called.
+// [Guard.Shutdown] or [Server.Shutdown] was called.
 func (g *Guard) admit(nc net.Conn) *Conn {
 	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
 		_ = t.SetWriteBuffer(g.c.SendBuffer) // it fails only if the connection is closed already
@@ -322,15 +322,11 @@ func (g *Guard) Shutdown(ctx context.Context) error {
 // Wait waits until all connections of [Guard.Serve] are served.
 func (g *Guard) Wait() { g.serving.Wait() }
 
-// Ending reports whether [Guard.Shutdown] or [Guard.EndSilent] was called.
+// Ending reports whether [Guard.Shutdown] or [Server.Shutdown] was called.
 func (g *Guard) Ending() bool { return g.ending.Load() }
 
-// EndSilent makes pending reads and writes on all silent connections fail, so that their owners
-// close them. The guard admits no more connections. EndSilent is for a server of net/http: the
-// server's Shutdown closes idle connections by itself, but waits up to five seconds for the first
-// request on a silent connection.
-func (g *Guard) EndSilent() { g.wakeAll(Silent) }
-
+// wakeAll makes pending reads and writes on all connections that have one of the uses fail, so that
+// their owners close them. The guard admits no more connections.
 func (g *Guard) wakeAll(uses ...Use) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -180,24 +180,23 @@ func TestSendBuffer(t *testing.T) {
 	}
 }
 
-// TestAttach_HoldsRequests checks connections of a server of net/http. A connection whose handler
+// TestServer_HoldsRequests checks connections of a server of net/http. A connection whose handler
 // has called Hold must not be evicted until its answer was written. Another one may be evicted.
-func TestAttach_HoldsRequests(t *testing.T) {
+func TestServer_HoldsRequests(t *testing.T) {
 	plain := testkit.Listen(t)
-	g := New(Config{Max: 100})
 	began, finish := make(chan *Conn), make(chan struct{})
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := NewServer(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/held" {
-			Hold(r.Context())
+			Hold(r.Context(), func() func() { return func() {} })
 			defer Release(r.Context())
 			defer Send(w, []byte("answer"))
 		}
 		began <- ConnOf(r.Context())
 		<-finish
-	})}
-	g.Attach(srv)
+	})}, Config{Max: 100})
+	g := srv.Guard
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(g.Listener(plain)) }()
+	go func() { served <- srv.Serve(plain) }()
 	for _, path := range []string{"/held", "/other"} {
 		client := &http.Client{Transport: new(http.Transport)} // a connection of its own, so that nothing is sent again
 		answered := make(chan error, 1)
@@ -229,10 +228,7 @@ func TestAttach_HoldsRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Await(t, "it is there", func() bool { return g.Count() > 0 })
-	ended := make(chan error, 1)
-	go func() { ended <- srv.Shutdown(context.Background()) }()
-	g.EndSilent()
-	if err := <-ended; err != nil {
+	if err := srv.Shutdown(context.Background()); err != nil {
 		t.Error(err)
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
@@ -240,18 +236,17 @@ func TestAttach_HoldsRequests(t *testing.T) {
 	}
 }
 
-// TestAttach_BoundsStreams checks that the requests in progress on HTTP/2 connections are bounded:
+// TestServer_BoundsStreams checks that the requests in progress on HTTP/2 connections are bounded:
 // the first of each connection is served, and at most Max others.
-func TestAttach_BoundsStreams(t *testing.T) {
+func TestServer_BoundsStreams(t *testing.T) {
 	const most, requests = 4, 20
-	g := New(Config{Max: most})
 	began, finish := make(chan struct{}, requests), make(chan struct{})
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		began <- struct{}{}
 		<-finish
 	}))
 	srv.EnableHTTP2 = true
-	g.Attach(srv.Config)
+	g := NewServer(srv.Config, Config{Max: most}).Guard
 	_ = srv.Listener.Close()
 	srv.Listener = g.Listener(testkit.Listen(t))
 	srv.StartTLS()
