@@ -158,7 +158,8 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 			return r, err
 		}
 	}
-	r = receipt(t, removed)
+	r = receipt(t)
+	r.Removed = removed
 	if tells { // when bytes are gone
 		by := t.Forgotten.Add(k.keptFor() + k.config.Patience.Markers + 5*time.Minute + work)
 		r.ErasedBy = &by
@@ -196,7 +197,7 @@ func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetRe
 	for {
 		t, ok := k.forgotten.Find(id) // by any of the keys
 		if !ok || t.Opened {
-			return receipt(t, access.RemovedCount{}), nil
+			return receipt(t), nil
 		}
 		if err := k.lift(ctx, id, t.Vehicle); err != nil {
 			return access.ForgetReceipt{}, err
@@ -343,13 +344,9 @@ func (k *RecordStore) dropGrants(
 }
 
 // receipt returns the receipt of a forget or an allow: the result that the operator gets and may
-// keep. The parameter removed has the numbers of removed records, all zero for an allow. The
-// receipt has no time ErasedBy; Forget adds it.
-func receipt(t access.Tombstone, removed access.RemovedCount) access.ForgetReceipt {
-	r := access.ForgetReceipt{
-		Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten,
-		Removed: removed,
-	}
+// keep. Forget adds the time ErasedBy and the numbers of removed records.
+func receipt(t access.Tombstone) access.ForgetReceipt {
+	r := access.ForgetReceipt{Format: access.ReceiptFormat, Vehicle: t.Vehicle.String(), ForgottenAt: t.Forgotten}
 	if !t.Lifted.IsZero() {
 		r.AllowedAt = &t.Lifted
 	}

@@ -49,41 +49,30 @@ const (
 // be stored in the same batch as the credential's record. The subject of a set record consists of
 // prefix, owner (the name of the credential) and a number. If v has too many vehicles for one
 // batch, packVehicles returns an error.
-func packVehicles(prefix, owner string, v access.Vehicles) (grantedRecord, []Write, error) {
+func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, writes []Write, err error) {
 	if v.All() {
 		return grantedRecord{All: true}, nil, nil
 	}
-	g := grantedRecord{}
 	if v.Len() <= maxInlineIDs {
-		for id := range v.Sorted() {
-			g.IDs = append(g.IDs, id)
-		}
-		return g, nil, nil
+		return grantedRecord{IDs: slices.Collect(v.Sorted())}, nil, nil
 	}
-	g.Set = rand.Text()
-	var writes []Write
-	part := setRecord{Set: g.Set}
-	bytes := 0
-	flush := func() (err error) {
-		writes, err = appendJSON(writes, setSubject(prefix, owner, len(writes)), part)
-		part.IDs, bytes = nil, 0
-		return err
-	}
+	parts, bytes := [][]vehicle.ID{nil}, 0
 	for id := range v.Sorted() {
 		if bytes += len(id) + 3; bytes > maxSetBytes {
-			if err := flush(); err != nil {
-				return g, nil, err
-			}
-			bytes = len(id) + 3
+			parts, bytes = append(parts, nil), len(id)+3
 		}
-		part.IDs = append(part.IDs, id)
+		last := &parts[len(parts)-1]
+		*last = append(*last, id)
 	}
-	if err := flush(); err != nil {
-		return g, nil, err
-	}
-	g.Sets = len(writes)
+	g := grantedRecord{Set: rand.Text(), Sets: len(parts)}
 	if g.Sets >= MaxBatch {
-		return g, nil, fmt.Errorf("too many vehicles for one record: %d; grant all, or divide the list among several credentials", v.Len())
+		return g, nil, fmt.Errorf("too many vehicles for one record: %d; grant all, or divide the list among several "+
+			"credentials", v.Len())
+	}
+	for n, ids := range parts {
+		if writes, err = appendJSON(writes, setSubject(prefix, owner, n), setRecord{g.Set, ids}); err != nil {
+			return g, nil, err
+		}
 	}
 	return g, writes, nil
 }

@@ -68,6 +68,8 @@ type Writer struct {
 	hash hash.Hash
 	key  string
 	n    int
+
+	frame []byte // reused by each call of Add
 }
 
 // NewWriter starts a backup and writes its header. The key authenticates the backup.
@@ -87,19 +89,14 @@ func NewWriter(w io.Writer, h Header, key string) (*Writer, error) {
 // Add writes a sealed record with its subject. If Add returns an error, the backup is incomplete
 // and must be discarded.
 func (b *Writer) Add(subject string, sealed []byte) error {
-	head := binary.AppendUvarint(make([]byte, 8, 16), uint64(len(subject)))
-	sum := crc32.Checksum(head[8:], codec.Castagnoli)
-	sum = crc32.Update(sum, codec.Castagnoli, []byte(subject))
-	sum = crc32.Update(sum, codec.Castagnoli, sealed)
-	binary.LittleEndian.PutUint32(head, uint32(len(head)-8+len(subject)+len(sealed)))
-	binary.LittleEndian.PutUint32(head[4:], sum)
+	frame := binary.AppendUvarint(append(b.frame[:0], make([]byte, 8)...), uint64(len(subject)))
+	frame = append(append(frame, subject...), sealed...)
+	binary.LittleEndian.PutUint32(frame, uint32(len(frame)-8))
+	binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(frame[8:], codec.Castagnoli))
+	b.frame = frame
 	b.n++
-	for _, part := range [][]byte{head, []byte(subject), sealed} {
-		if _, err := b.w.Write(part); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := b.w.Write(frame)
+	return err
 }
 
 // Records returns the number of records that were added.

@@ -119,10 +119,8 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-// skip returns the number of bytes by which the method reader.bytes must advance after a varint was
-// decoded. The parameter n is the second result of binary.Uvarint or binary.Varint. If n is
-// positive, it is the length of the varint in bytes, and skip returns n. Otherwise the varint is
-// invalid, and skip returns -1, for which reader.bytes sets the field short.
+// skip returns n, the length of a varint that was decoded, or -1 if n is not positive, which means
+// that the varint is invalid; for -1, reader.bytes sets the field short.
 func skip(n int) int {
 	if n <= 0 {
 		return -1
