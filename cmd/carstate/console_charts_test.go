@@ -51,8 +51,8 @@ func TestConsoleChartsTellTheirFigures(t *testing.T) {
 		`!!document.querySelector("[data-live=throttle] .plot .alarm"))`, "true")
 	b.Expect(chart+`.querySelector("[data-readout]").textContent`, "Times are UTC.")
 
-	// Read values with the mouse first, and then with the keyboard. A live update may replace the chart
-	// after the mouse has moved, so the mouse moves again with each try.
+	// Read values with the mouse first, and then with the keyboard. A live update may replace the
+	// chart after the mouse has moved, so the mouse moves again with each try.
 	b.Expect(`(() => { const svg = `+chart+`.querySelector("svg"), r = svg.getBoundingClientRect();
 		svg.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: r.right - 1, clientY: r.top + 9}));
 		const text = `+chart+`.querySelector("[data-readout]").textContent;

@@ -255,9 +255,9 @@ func (d *decoder) word(w string, wrong *refusal) {
 }
 
 // skipMember reads the value of an ignored member with the given name. names has the names of the
-// ignored members of the same object; skipMember adds this name, if it is needed. If the line is not checked,
-// parsing fails in three cases: the object already had an ignored member with this name, the object
-// has more than maxUnknown ignored members, or the value is an object or array.
+// ignored members of the same object; skipMember adds this name, if it is needed. If the line is
+// not checked, parsing fails in three cases: the object already had an ignored member with this
+// name, the object has more than maxUnknown ignored members, or the value is an object or array.
 func (d *decoder) skipMember(names *[][]byte, name []byte) {
 	if !d.checked && (len(*names) == maxUnknown ||
 		slices.ContainsFunc(*names, func(other []byte) bool { return string(other) == string(name) })) {

@@ -114,8 +114,8 @@ func Listeners(roles []string, cert bool, addresses map[string]string) []Listene
 	return mine
 }
 
-// Check returns an error that matches [store.ErrConfig] if the listener's address is invalid, or if the
-// listener would send secrets to other machines without TLS. Otherwise it returns nil. The
+// Check returns an error that matches [store.ErrConfig] if the listener's address is invalid, or if
+// the listener would send secrets to other machines without TLS. Otherwise it returns nil. The
 // parameter behindProxy is true if a proxy terminates TLS; the listener itself then needs none.
 func (l Listener) Check(behindProxy bool) error {
 	switch {

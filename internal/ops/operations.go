@@ -35,9 +35,9 @@ type Config struct {
 	// MaxAge is the maximum age of a reading. A verdict that is based on an older reading is stale.
 	MaxAge time.Duration
 
-	// Fleet is the table of vehicles from which lists are made; it stores vids. Filled returns an error while Fleet
-	// is incomplete or lags behind. If Fleet is nil, this node cannot list vehicles. If Filled is
-	// nil, Fleet is always complete.
+	// Fleet is the table of vehicles from which lists are made; it stores vids. Filled returns an
+	// error while Fleet is incomplete or lags behind. If Fleet is nil, this node cannot list
+	// vehicles. If Filled is nil, Fleet is always complete.
 	Fleet  *fleet.Table
 	Filled func() error
 

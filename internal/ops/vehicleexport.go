@@ -109,10 +109,10 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 }
 
 // ServeAudit answers with all audit events that match a query, newest first, as a file in one of
-// ExportFormats. It holds one page in memory at a time. The query must not set Limit or Before. If the
-// format or the query is refused, or the audit cannot be read before the first event is sent, the error is or
-// wraps a [Refusal], and nothing has been sent. If the export fails otherwise, ServeAudit closes
-// the connection, by a panic with [http.ErrAbortHandler].
+// ExportFormats. It holds one page in memory at a time. The query must not set Limit or Before. If
+// the format or the query is refused, or the audit cannot be read before the first event is sent,
+// the error is or wraps a [Refusal], and nothing has been sent. If the export fails otherwise,
+// ServeAudit closes the connection, by a panic with [http.ErrAbortHandler].
 func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQuery, format string) error {
 	if q.Limit != 0 || q.Before != 0 {
 		return Refuse(http.StatusBadRequest, "an export contains every matching event: leave out limit and before")

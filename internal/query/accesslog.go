@@ -231,8 +231,8 @@ func (a *AccessLog) logAnswer(r *request, w *response, from netip.Addr, at time.
 	}
 }
 
-// format appends the line of record r to a.lines. No value needs escaping, because each is a number, an
-// address, or a fixed word.
+// format appends the line of record r to a.lines. No value needs escaping, because each is a
+// number, an address, or a fixed word.
 func (a *AccessLog) format(r *record) {
 	f := fields{b: a.lines, start: len(a.lines), json: a.config.JSON}
 	if f.json {

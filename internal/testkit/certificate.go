@@ -36,7 +36,8 @@ func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, ro
 }
 
 // WriteCertificate writes a self-signed certificate for 127.0.0.1 that is valid for the two months
-// before the time end, and its key, to files in dir. The result roots is a pool that contains the certificate.
+// before the time end, and its key, to files in dir. The result roots is a pool that contains the
+// certificate.
 func WriteCertificate(dir string, end time.Time) (certFile, keyFile string, roots *x509.CertPool, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -30,9 +30,9 @@ type page struct {
 }
 
 // show answers with the page of this name and the data p. If the request has a session, s, and the
-// page has no notice of its own, the page shows the notice that an earlier request of the session has
-// left, if any (see leaveNotice). If s is nil, there is no session. If the page cannot be rendered, the
-// status is 500, and the reason is logged.
+// page has no notice of its own, the page shows the notice that an earlier request of the session
+// has left, if any (see leaveNotice). If s is nil, there is no session. If the page cannot be
+// rendered, the status is 500, and the reason is logged.
 func (c *Console) show(w http.ResponseWriter, s *session, status int, name string, p page) {
 	p.Version, p.Program, p.DocsURL = assetVersion, c.Version, c.DocsURL
 	if s != nil {

@@ -33,8 +33,8 @@ type cursor struct {
 }
 
 // decodeCursor decodes the cursor of partition p from its record. It returns the zero cursor if
-// there is no record (is.Seq is 0), because no node has ever taken or fenced the partition. If the record cannot be decoded, the error is
-// [codec.ErrDamaged].
+// there is no record (is.Seq is 0), because no node has ever taken or fenced the partition. If the
+// record cannot be decoded, the error is [codec.ErrDamaged].
 func decodeCursor(is store.Record, p int) (c cursor, err error) {
 	if is.Seq != 0 && json.Unmarshal(is.Body, &c) != nil {
 		return cursor{}, fmt.Errorf("%w: the cursor of partition %d", codec.ErrDamaged, p)

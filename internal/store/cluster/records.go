@@ -318,9 +318,9 @@ const (
 
 // scanTail calls do with all records from sequence next up to the end of the stream. It completes a
 // Scan. While the Scan reads, a record may be replaced and missed; scanTail delivers the
-// replacement. made is the creation time, in Unix ns, of the stream that the Scan has read. scanTail retries
-// while NATS is unavailable, until the context ends, and then returns the error of the context. An
-// error of do ends scanTail and is returned.
+// replacement. made is the creation time, in Unix ns, of the stream that the Scan has read.
+// scanTail retries while NATS is unavailable, until the context ends, and then returns the error of
+// the context. An error of do ends scanTail and is returned.
 func (c *conn) scanTail(
 	ctx context.Context, stream string, made int64, next uint64, do func(store.Record) error,
 ) error {
