@@ -159,14 +159,20 @@ func show[Out any](
 }
 
 // rotate returns the function of the API call that gives a credential of the given kind a new
-// secret. The function show makes the response body from the changed credential and its new secret.
+// secret. If the request gives no overlap, it is [access.DefaultOverlap]; a negative overlap or one
+// above [access.MaxOverlap] is an error with the status 400. The function show makes the response
+// body from the changed credential and its new secret.
 func rotate[Out any](
 	s *Server, kind access.Kind, show func(c access.Credential, secret string) Out,
 ) func(*http.Request, wire.RotateRequest) (Out, error) {
 	return func(r *http.Request, in wire.RotateRequest) (out Out, err error) {
-		overlap, err := overlapOf(in)
-		if err != nil {
-			return out, err
+		overlap := access.DefaultOverlap
+		if seconds := in.OverlapSeconds; seconds != nil {
+			// The comparison is in seconds, because a larger number may overflow a Duration.
+			if limit := int64(access.MaxOverlap / time.Second); *seconds < 0 || *seconds > limit {
+				return out, ops.Refuse(http.StatusBadRequest, "overlap_seconds is a number from 0 to %d", limit)
+			}
+			overlap = time.Duration(*seconds) * time.Second
 		}
 		c, secret, err := s.ops.Rotate(r.Context(), caller(r), kind, r.PathValue("name"), overlap)
 		return show(c, secret), err
@@ -193,19 +199,4 @@ func end[Out any](
 		c, err := s.ops.End(r.Context(), caller(r), kind, r.PathValue("name"))
 		return show(c), err
 	}
-}
-
-// overlapOf returns the time for which the replaced secret is to stay valid. If the request gives
-// no time, the result is [access.DefaultOverlap]. A negative time or one above [access.MaxOverlap]
-// is an error with the status 400.
-func overlapOf(in wire.RotateRequest) (time.Duration, error) {
-	if in.OverlapSeconds == nil {
-		return access.DefaultOverlap, nil
-	}
-	seconds := *in.OverlapSeconds
-	// The comparison is in seconds, because a larger number may overflow a Duration.
-	if limit := int64(access.MaxOverlap / time.Second); seconds < 0 || seconds > limit {
-		return 0, ops.Refuse(http.StatusBadRequest, "overlap_seconds is a number from 0 to %d", limit)
-	}
-	return time.Duration(seconds) * time.Second, nil
 }

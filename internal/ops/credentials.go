@@ -69,8 +69,11 @@ func (p *Operations) Rotate(
 		kind = known.Kind // the credential may be a sandbox token
 	}
 	detail := ""
-	if kind.Policy().Overlap {
-		detail = overlapInWords(overlap)
+	switch {
+	case kind.Policy().Overlap && overlap == 0:
+		detail = "the old one ends at once"
+	case kind.Policy().Overlap:
+		detail = "the old one stays valid for another " + inwords.Duration(overlap)
 	}
 	now := p.cfg.Now()
 	secret, hash := access.NewSecret(kind)
@@ -284,11 +287,4 @@ func expiryInWords(t time.Time) string {
 		return "never"
 	}
 	return t.UTC().Format(time.RFC3339)
-}
-
-func overlapInWords(d time.Duration) string {
-	if d == 0 {
-		return "the old one ends at once"
-	}
-	return "the old one stays valid for another " + inwords.Duration(d)
 }

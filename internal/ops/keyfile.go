@@ -126,16 +126,11 @@ func placeKey(dir, secret string, place func(from, to string) error) error {
 	if err := place(f.Name(), KeyFile(dir)); err != nil {
 		return err
 	}
-	return syncDir(dir)
-}
-
-// syncDir makes changes of the directory's entries durable.
-func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(d.Sync(), d.Close()) // makes the new entry of the directory durable
 }
 
 // RotateAdminKey replaces the admin key by a new one. The old key is invalid at once. The new key

@@ -34,7 +34,11 @@ func errorf(format string, args ...any) *Error {
 // unreachable returns the error for a call without a response. The parameter where is the URL of
 // the service, and err is the error of the HTTP client.
 func unreachable(where string, err error) *Error {
-	e := errorf("%s could not be reached: %s (--admin-addr)", where, access.OneLine(innermost(err)))
+	cause := err
+	if u, ok := errors.AsType[*url.Error](err); ok { // without the method and the URL that net/http adds
+		cause = u.Err
+	}
+	e := errorf("%s could not be reached: %s (--admin-addr)", where, access.OneLine(cause))
 	var late interface{ Timeout() bool }
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -50,15 +54,6 @@ func unreachable(where string, err error) *Error {
 	}
 	e.cause = err
 	return e
-}
-
-// innermost returns the cause of an error of an HTTP client, without the method and the URL that
-// net/http adds.
-func innermost(err error) error {
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		return u.Err
-	}
-	return err
 }
 
 // refused returns the error for a response whose status is not a success.
