@@ -5,9 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"carstate/bench/must"
 	"carstate/internal/access"
@@ -47,7 +50,12 @@ func tableMain(args []string, stdout io.Writer) {
 	tokens := flags.Int("tokens", 1, "")
 	targets := flags.String("targets", "", "file to write")
 	must.Do(flags.Parse(args))
-	c := carstate.Config{Tokens: new(access.Tokens), Fleet: fleet.New(), MaxAge: 24 * time.Hour}
+	c := carstate.Config{
+		Tokens: new(access.Tokens), Fleet: fleet.New(), MaxAge: 24 * time.Hour,
+		Ready: func(time.Time) error { return nil }, Overloaded: func() bool { return false },
+		Excess: func(net.Conn) bool { return false },
+		Log:    slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+	}
 	now := time.Now()
 	for i := range *vehicles {
 		c.Fleet.Put(vidOf(i), fleet.Answer{
