@@ -157,19 +157,6 @@ func (in *intake) refuseKey(err error) {
 	in.keys.WithLabelValues(reason).Inc()
 }
 
-// countRefused counts the refused lines of b by reason, in the metrics and for the source. It also
-// records b.first, the refusal of one of these lines, as the newest reason for which the service
-// refused data of the source. The batch b must have at least one refused line.
-func (in *intake) countRefused(b *batch) {
-	for why, n := range b.refused {
-		if n > 0 {
-			in.refused[why].Add(float64(n))
-			b.source.CountRefused(access.Refusal(why), n)
-		}
-	}
-	in.note(b.source, b.first)
-}
-
 // note records why as the last refusal of source.
 func (in *intake) note(source *access.Grant, why *refusal) {
 	source.NoteRefused(why.kind, cmp.Or(why.shown, why.text), in.Now())
@@ -180,7 +167,13 @@ func (in *intake) note(source *access.Grant, why *refusal) {
 // storing fails, the accepted samples are counted as refused (errNotStored).
 func (in *intake) store(ctx context.Context, b *batch) error {
 	if b.first != nil {
-		in.countRefused(b)
+		for why, n := range b.refused {
+			if n > 0 {
+				in.refused[why].Add(float64(n))
+				b.source.CountRefused(access.Refusal(why), n)
+			}
+		}
+		in.note(b.source, b.first)
 	}
 	in.ignored.Add(float64(b.ignored.count))
 	in.noteBatch(ctx, b)

@@ -54,7 +54,6 @@ type MQTT struct {
 	slots   *quota // connections that have logged in
 	guard   *netguard.Guard
 	server  *mqtt.Server
-	start   sync.Once
 	end     sync.Once
 	refused *prometheus.CounterVec // connections, by reason
 	// unhandled limits the number of log lines about packets on which the MQTT library panics,
@@ -72,7 +71,8 @@ type MQTT struct {
 	serving atomic.Int64 // calls of serve
 }
 
-// NewMQTT returns an MQTT server for telemetry. It serves nothing until [MQTT.Serve] is called.
+// NewMQTT returns an MQTT server for telemetry. It serves nothing until [MQTT.Serve] is called,
+// but needs a Shutdown in any case.
 func NewMQTT(c Config) *MQTT {
 	m := &MQTT{in: newIntake(c, "mqtt")}
 	m.quotas = newPacketQuotas(m.in.MaxBytes, m.in.grace)
@@ -116,8 +116,11 @@ func NewMQTT(c Config) *MQTT {
 		// No client can read $SYS, and updating it stops the world each time.
 		SysTopicResendInterval: math.MaxInt32,
 	})
-	if err := m.server.AddHook(&hook{m: m}, nil); err != nil {
-		panic(err) // the hook has no Init that could fail
+	// The library's own listeners are not used, for two reasons: they end silently at the first
+	// error, and with them a client that sends nothing would stay connected for ever. Without them,
+	// the library's Serve only starts to delete ended sessions.
+	if err := errors.Join(m.server.AddHook(&hook{m: m}, nil), m.server.Serve()); err != nil {
+		panic(err) // the hook has no Init, and the library no listener or store, that could fail
 	}
 	return m
 }
@@ -125,18 +128,11 @@ func NewMQTT(c Config) *MQTT {
 // Serve serves the connections of l until [MQTT.Shutdown] is called, which closes l, and then
 // returns an error that wraps [net.ErrClosed]. If accepting a connection fails before that, Serve
 // closes l and returns the error. Serve may be called for several listeners.
-func (m *MQTT) Serve(l net.Listener) error { return m.serveGuarded(m.guard.Listener(l)) }
+func (m *MQTT) Serve(l net.Listener) error { return m.guard.Serve(m.guard.Listener(l), m.serve) }
 
 // ServeTLS is like Serve, but uses TLS.
 func (m *MQTT) ServeTLS(l net.Listener) error {
-	return m.serveGuarded(tls.NewListener(m.guard.Listener(l), m.in.TLS))
-}
-
-func (m *MQTT) serveGuarded(l net.Listener) error {
-	// The library's own listeners are not used, for two reasons: they end silently at the first
-	// error, and with them a client that sends nothing would stay connected for ever.
-	m.start.Do(func() { _ = m.server.Serve() }) // it fails only because of its own listeners and stores
-	return m.guard.Serve(l, m.serve)
+	return m.guard.Serve(tls.NewListener(m.guard.Listener(l), m.in.TLS), m.serve)
 }
 
 // serve serves a connection until it ends, and then closes it.

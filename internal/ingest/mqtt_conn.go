@@ -77,9 +77,7 @@ func newConn(reading context.Context, nc net.Conn, r *packetQuotas) *conn {
 
 var (
 	errNoConnect = errors.New("the first packet is not an MQTT CONNECT, or is too large")
-	errTooLarge  = errors.New("the packet is too large for its type")
 	errEnding    = errors.New("the service is shutting down")
-	errSlow      = errors.New("the packet arrived too slowly")
 )
 
 // The first bytes of packets, with the packet type in the upper four bits. The lower four bits,
@@ -113,7 +111,7 @@ func (c *conn) begin(timeout time.Duration) error {
 // readLength reads the rest of a packet's fixed header, whose first byte was already read. The rest
 // is the number of bytes after the header, encoded with 7 bits in each byte. readLength stores this
 // number in c.left, and the whole header in c.head. If the number exceeds limit, readLength returns
-// errTooLarge and stores nothing.
+// errPacketTooLarge and stores nothing.
 func (c *conn) readLength(first byte, limit int) error {
 	head := &c.header
 	head[0] = first
@@ -127,14 +125,14 @@ func (c *conn) readLength(first byte, limit int) error {
 		length |= int(b&0x7f) << (7 * (i - 1))
 		if b < 0x80 {
 			if length > limit {
-				return errTooLarge
+				return errPacketTooLarge
 			}
 			c.left = length
 			c.head.Reset(head[:i+1])
 			return nil
 		}
 	}
-	return errTooLarge
+	return errPacketTooLarge
 }
 
 // Read reads bytes of packets other than PUBLISH from the client, at most up to the end of a
@@ -178,11 +176,11 @@ func (c *conn) readMore(p []byte) (int, error) {
 	return n, c.asSlow(err)
 }
 
-// asSlow returns errSlow if err means that the deadline for the rest of a packet has passed.
+// asSlow returns errSlowPacket if err means that the deadline for the rest of a packet has passed.
 // Otherwise it returns err.
 func (c *conn) asSlow(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.open.Err() == nil {
-		return errSlow
+		return errSlowPacket
 	}
 	return err
 }

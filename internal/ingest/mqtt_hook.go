@@ -88,12 +88,10 @@ func (h *hook) OnConnectAuthenticate(cl *mqtt.Client, pk packets.Packet) bool {
 	c.publish = func(first byte, body []byte) error { return h.m.publish(cl, c, first, body) }
 	c.failed = func(err error) {
 		switch {
-		case errors.Is(err, errSlow):
-			h.m.in.refuse(c.grant, errSlowPacket, 1)
-			h.m.disconnect(cl, withReason(packets.ErrImplementationSpecificError, errSlowPacket.text))
-		case errors.Is(err, errTooLarge):
-			h.m.in.refuse(c.grant, errPacketTooLarge, 1)
-			h.m.disconnect(cl, withReason(packets.ErrPacketTooLarge, errPacketTooLarge.text))
+		case errors.Is(err, errSlowPacket):
+			h.m.disconnect(cl, h.m.refuse(c.grant, errSlowPacket, packets.ErrImplementationSpecificError))
+		case errors.Is(err, errPacketTooLarge):
+			h.m.disconnect(cl, h.m.refuse(c.grant, errPacketTooLarge, packets.ErrPacketTooLarge))
 		}
 	}
 	// If a client connects with the client ID of another client, it takes over the session of the
@@ -143,11 +141,9 @@ func (m *MQTT) publish(cl *mqtt.Client, c *conn, first byte, body []byte) error 
 	code := pk.PublishValidate(maxAliases)
 	switch {
 	case pk.FixedHeader.Qos > 1:
-		m.in.refuse(c.grant, errQoS, 1)
-		code = withReason(packets.ErrQosNotSupported, errQoS.text)
+		code = m.refuse(c.grant, errQoS, packets.ErrQosNotSupported)
 	case len(pk.TopicName) > maxTopic || strings.HasPrefix(pk.TopicName, "$"):
-		m.in.refuse(c.grant, errTopic, 1)
-		code = withReason(packets.ErrTopicNameInvalid, errTopic.text)
+		code = m.refuse(c.grant, errTopic, packets.ErrTopicNameInvalid)
 	}
 	if code != packets.CodeSuccess {
 		m.disconnect(cl, code)
@@ -193,11 +189,9 @@ func (m *MQTT) receive(cl *mqtt.Client, c *conn, pk *packets.Packet) {
 	id, ok := vehicleOf(pk.TopicName)
 	switch {
 	case !ok:
-		m.in.refuse(source, errTopic, 1)
-		p.outcome, p.refusal = rejected, withReason(packets.ErrTopicNameInvalid, errTopic.text)
+		p.outcome, p.refusal = rejected, m.refuse(source, errTopic, packets.ErrTopicNameInvalid)
 	case !source.Vehicles.Include(id):
-		m.in.refuse(source, errNotAllowed, 1)
-		p.outcome, p.refusal = unauthorised, withReason(packets.ErrNotAuthorized, errNotAllowed.text)
+		p.outcome, p.refusal = unauthorised, m.refuse(source, errNotAllowed, packets.ErrNotAuthorized)
 	default:
 		b, err := m.read(source, id, pk.Payload)
 		if err == nil && b.accepted > 0 {
@@ -213,7 +207,7 @@ func (m *MQTT) receive(cl *mqtt.Client, c *conn, pk *packets.Packet) {
 			break
 		}
 		samples = max(b.size(), 1)
-		p.outcome, p.refusal = rejected, withReason(packets.ErrPayloadFormatInvalid, m.refusalText(source, b, err))
+		p.outcome, p.refusal = rejected, m.refuseBatch(source, b, err)
 		if err == nil && b.refused[access.WasForgotten] > 0 && b.refused[access.WasForgotten] == b.rejectedTotal() {
 			p.outcome, p.refusal.Code = unauthorised, packets.ErrNotAuthorized.Code
 		}
@@ -289,22 +283,27 @@ func (m *MQTT) read(s *access.Grant, id vehicle.ID, payload []byte) (*batch, err
 	return rd.messageBatch(payload, m.in.origin(s, id))
 }
 
-// refusalText counts a message that has no accepted sample as refused, and returns the reason as
-// text for the sender. err is the error of decoding the message, or nil. If err is nil, the reason
-// is that of the first refused line, or errEmpty if the message has no line.
-func (m *MQTT) refusalText(source *access.Grant, b *batch, err error) string {
-	var whole *refusal
-	switch {
-	case errors.As(err, &whole):
-		m.in.refuse(source, whole, 1)
-		return whole.text
-	case b.first == nil:
-		m.in.refuse(source, errEmpty, 1)
-		return errEmpty.text
+// refuse counts a packet or message of source as refused for the reason why, and returns code with
+// the text of why.
+func (m *MQTT) refuse(source *access.Grant, why *refusal, code packets.Code) packets.Code {
+	m.in.refuse(source, why, 1)
+	return withReason(code, why.text)
+}
+
+// refuseBatch counts a message that has no accepted sample as refused, and returns the reason for
+// the sender. err is the error of decoding the message, or nil. If err is nil, the reason is that of
+// the first refused line, or errEmpty if the message has no line.
+func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) packets.Code {
+	whole, ok := errors.AsType[*refusal](err)
+	if !ok && b.first == nil {
+		whole, ok = errEmpty, true
+	}
+	if ok {
+		return m.refuse(source, whole, packets.ErrPayloadFormatInvalid)
 	}
 	// There are no samples to store, so this only counts.
 	_ = m.in.store(m.ctx, b)
-	return b.first.text
+	return withReason(packets.ErrPayloadFormatInvalid, b.first.text)
 }
 
 // vehicleOf returns the vehicle that a topic names. The second result reports whether the topic has
