@@ -171,13 +171,20 @@ const KeyRefused = "the source key is refused: "
 // note records that the source's key was presented at time now. If err is nil, the key was
 // accepted, and now becomes the time of its last use. Otherwise the key was refused because of err.
 func (u *usage) note(err error, now time.Time) {
-	at := now.Unix()
-	switch {
-	case err != nil:
-		u.refuseKey(refusalOf(err), KeyRefused+err.Error(), now)
-	case u.lastUsed.Load() != at: // at most one write a second
-		u.lastUsed.Store(at)
+	if err == nil {
+		if at := now.Unix(); u.lastUsed.Load() != at { // at most one write a second
+			u.lastUsed.Store(at)
+		}
+		return
 	}
+	why := KeyRevoked
+	switch {
+	case errors.Is(err, ErrExpired):
+		why = KeyExpired
+	case errors.Is(err, ErrReplaced):
+		why = KeyReplaced
+	}
+	u.refuseKey(why, KeyRefused+err.Error(), now)
 }
 
 // Seen returns a copy of this node's counters for a source.
@@ -190,16 +197,4 @@ func (u *usage) Seen() (s SourceActivity) {
 	}
 	s.LastSeen = u.latestUse()
 	return s
-}
-
-// refusalOf returns the reason that corresponds to err, the error with which a source's key was
-// refused: KeyExpired, KeyReplaced or, for any other error, KeyRevoked.
-func refusalOf(err error) Refusal {
-	switch {
-	case errors.Is(err, ErrExpired):
-		return KeyExpired
-	case errors.Is(err, ErrReplaced):
-		return KeyReplaced
-	}
-	return KeyRevoked
 }
