@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -101,18 +100,6 @@ type Config struct {
 
 	Now    func() time.Time // if nil, time.Now is used
 	Tracer trace.Tracer     // if nil, nothing is traced
-}
-
-// withDefaults returns c with the defaults in place of unset fields.
-func (c Config) withDefaults() Config {
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	c.MaxHTTPConnections = cmp.Or(c.MaxHTTPConnections, 4096)
-	c.MaxConnections = cmp.Or(c.MaxConnections, 20_000)
-	c.grace = cmp.Or(c.grace, grace)
-	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<20)
-	return c
 }
 
 // storeTimeout is how long one call of [Store.Append] may take. After that time, and for MQTT up to

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"carstate/internal/access"
 	"carstate/internal/netguard"
@@ -52,11 +53,10 @@ func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
 	h := &HTTP{in: in, memory: newQuota(in.MaxBytes), slots: newQuota(in.MaxHTTPConnections)}
 	in.gauge(h.memory.inUse)
-	dropped := prometheus.NewCounter(prometheus.CounterOpts{
+	dropped := promauto.With(in.Registry).NewCounter(prometheus.CounterOpts{
 		Name: "carstate_ingest_connections_dropped_total",
 		Help: "HTTP connections that were closed because there were too many.",
 	})
-	in.Registry.MustRegister(dropped)
 	h.Server = netguard.NewServer(&http.Server{
 		Handler:           http.HandlerFunc(h.handle),
 		TLSConfig:         in.TLS,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"carstate/internal/access"
 	"carstate/internal/vehicle"
@@ -54,29 +55,36 @@ const (
 // the value of the parameter protocol, so that the intakes of HTTP and MQTT can use the same
 // registry.
 func newIntake(c Config, protocol string) *intake {
-	c = c.withDefaults()
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	c.MaxHTTPConnections = cmp.Or(c.MaxHTTPConnections, 4096)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 20_000)
+	c.grace = cmp.Or(c.grace, grace)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<20)
 	c.Registry = prometheus.WrapRegistererWith(prometheus.Labels{"protocol": protocol}, c.Registry)
+	auto := promauto.With(c.Registry)
 	in := &intake{
 		Config: c,
-		accepted: prometheus.NewCounter(prometheus.CounterOpts{
+		accepted: auto.NewCounter(prometheus.CounterOpts{
 			Name: MetricAccepted,
 			Help: "Samples that were accepted, stored and acknowledged.",
 		}),
-		ignored: prometheus.NewCounter(prometheus.CounterOpts{
+		ignored: auto.NewCounter(prometheus.CounterOpts{
 			Name: "carstate_signals_ignored_total",
 			Help: "Signals in samples that no rule uses.",
 		}),
-		keys: prometheus.NewCounterVec(prometheus.CounterOpts{
+		keys: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: MetricKeysRefused,
 			Help: "Requests and MQTT logins that were refused because of their key, by reason.",
 		}, []string{"reason"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "carstate_ingest_request_duration_seconds",
 			Help:    "Time from a request's head or a message's arrival to its acknowledgement or refusal.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"outcome"}),
 	}
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+	refused := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: MetricRefused,
 		Help: "Samples that were refused, by reason. A message refused before it was read counts as one.",
 	}, []string{"reason"})
@@ -91,17 +99,16 @@ func newIntake(c Config, protocol string) *intake {
 	for _, k := range keyReasons {
 		in.keys.WithLabelValues(k.reason)
 	}
-	c.Registry.MustRegister(in.accepted, refused, in.ignored, in.keys, in.duration)
 	return in
 }
 
 // gauge registers a metric of the memory that unanswered telemetry uses. The function inUse must
 // return this memory, in bytes.
 func (in *intake) gauge(inUse func() int) {
-	in.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	promauto.With(in.Registry).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_ingest_held_bytes",
 		Help: "Memory that is reserved for telemetry which is not answered yet.",
-	}, func() float64 { return float64(inUse()) }))
+	}, func() float64 { return float64(inUse()) })
 }
 
 // origin returns what is known of a batch from the source s before the batch is read. The parameter

@@ -14,6 +14,7 @@ import (
 
 	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"carstate/internal/lograte"
 	"carstate/internal/netguard"
@@ -80,7 +81,8 @@ func NewMQTT(c Config) *MQTT {
 	m.in.gauge(m.quotas.inUse)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.reading, m.stopReading = context.WithCancel(m.ctx)
-	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
+	auto := promauto.With(m.in.Registry)
+	m.refused = auto.NewCounterVec(prometheus.CounterOpts{
 		Name: MetricConnectionsRefused,
 		Help: "MQTT connections that were refused, by reason.",
 	}, []string{"reason"})
@@ -88,10 +90,10 @@ func NewMQTT(c Config) *MQTT {
 	m.guard = netguard.New(netguard.Config{
 		Max: m.in.MaxConnections, SendBuffer: sendBuffer, Dropped: m.refused.WithLabelValues("full").Inc, Log: m.in.Log,
 	})
-	m.in.Registry.MustRegister(m.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_mqtt_connections",
 		Help: "MQTT connections that are open.",
-	}, func() float64 { return float64(m.guard.Count()) }))
+	}, func() float64 { return float64(m.guard.Count()) })
 
 	capabilities := mqtt.NewDefaultServerCapabilities()
 	capabilities.MaximumQos = 1
@@ -178,14 +180,12 @@ func (m *MQTT) serve(nc net.Conn) {
 // every connection. If ctx ends first, it closes the connections at once and returns the error of
 // ctx. A second call waits until the first has finished, and returns nil.
 func (m *MQTT) Shutdown(ctx context.Context) (err error) {
-	m.end.Do(func() { err = m.shutdown(ctx) })
+	m.end.Do(func() {
+		m.stopReading()
+		err = m.guard.Shutdown(ctx)
+		m.cancel()
+		m.guard.Wait()
+		err = errors.Join(err, m.server.Close())
+	})
 	return err
-}
-
-func (m *MQTT) shutdown(ctx context.Context) error {
-	m.stopReading()
-	err := m.guard.Shutdown(ctx)
-	m.cancel()
-	m.guard.Wait()
-	return errors.Join(err, m.server.Close())
 }
