@@ -13,15 +13,18 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// requestOf parses the form of a new credential. Without the field days, a source never expires. If a
-// field is missing or invalid, the error says how to correct it. Package ops checks the names.
+// requestOf parses the form of a new credential, and ignores fields that the form of this kind does
+// not have. Without the field days, a source never expires. If a field is missing or invalid, the
+// error says how to correct it. Package ops checks the names.
 func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Request, err error) {
-	r = access.Request{Kind: kind, Name: strings.TrimSpace(form.Get("name")),
-		Developer: strings.TrimSpace(form.Get("developer")), Strict: form.Get("strict") != ""}
-	if kind == access.OperatorKind {
+	r = access.Request{Kind: kind, Name: strings.TrimSpace(form.Get("name"))}
+	switch kind {
+	case access.OperatorKind:
 		return r, nil
-	}
-	if kind == access.TokenKind {
+	case access.SourceKind:
+		r.Strict = form.Get("strict") != ""
+	default:
+		r.Developer = strings.TrimSpace(form.Get("developer"))
 		if r.Operations, err = access.ParseOperations(form["operation"]); err != nil {
 			return r, err
 		}

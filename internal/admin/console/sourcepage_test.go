@@ -23,7 +23,7 @@ func TestSources_AddRotateRemove(t *testing.T) {
 		f.want(f.post("/sources", append(c, "mark", what)...), http.StatusBadRequest, what)
 	}
 	a := f.post("/sources", "name", "gateway", "scope", "list", "vehicles", "A,B", "rate", "1000/s", "strict", "yes",
-		"days", "30", "mark", "1")
+		"days", "30", "mark", "1", "developer", "a field of another form")
 	f.want(a, http.StatusCreated, "css_", "vehicles/VID/telemetry")
 	key := a.body[strings.Index(a.body, "css_"):][:40]
 	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet", "1000/s", "strict", "in 30 d")
