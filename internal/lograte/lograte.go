@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Every is the time to which the limit on the lines of a warning applies: a [Warning] logs at most
-// Warning.Limit lines in this time.
+// Every is the time in which a [Warning] logs at most Warning.Limit lines.
 const Every = time.Minute
 
 // Warning is one rate-limited warning. All callers that share a Warning share its limit. The zero
@@ -26,9 +25,8 @@ type Warning struct {
 	suppressed int // lines left out since the last line
 }
 
-// Log logs the warning at level WARN. If the limit is reached, Log only counts the warning. If
-// warnings were left out since the previous line, the logged line contains their number
-// (times_since_last_line).
+// Log logs the warning at level WARN, or only counts it if the limit is reached. The next line has
+// the number of warnings left out (times_since_last_line).
 func (w *Warning) Log(log *slog.Logger, text string, args ...any) {
 	w.mu.Lock()
 	now := time.Now()

@@ -78,10 +78,9 @@ type Point struct {
 	Gap  bool // there is no line from the point before to this one
 }
 
-// Curve returns the SVG path of a curve through points, or "" if there are none. If column is 0,
-// all points are drawn. If column is above 0, the drawing is divided into columns of that width,
-// and only the lowest and the highest point in each column are drawn, so that the path stays short
-// for any number of points.
+// Curve returns the SVG path of a curve through points, or "" if there are none. If column is above
+// 0, only the lowest and the highest point in each column of that width are drawn, so that the path
+// stays short for any number of points.
 func Curve(points []Point, column float64) string {
 	var b strings.Builder
 	for i := 0; i < len(points); {
@@ -114,10 +113,9 @@ type Span[X any, V comparable] struct {
 	Value    V
 }
 
-// Extend adds a point to spans, which are sorted by X, and returns the result. The parameter at is
-// the point's X, and value is its value. If gap is false, the last span is extended to this point,
-// whatever its value. If gap is true, or the point's value differs from that of the last span, a
-// new span begins at this point.
+// Extend adds a point to spans, which are sorted by X, and returns the result. If gap is false, the
+// last span is extended to this point, whatever its value. If gap is true, or the point's value
+// differs from that of the last span, a new span begins at this point.
 func Extend[X any, V comparable](spans []Span[X, V], at X, value V, gap bool) []Span[X, V] {
 	if n := len(spans); n > 0 && !gap {
 		spans[n-1].To = at
@@ -128,7 +126,6 @@ func Extend[X any, V comparable](spans []Span[X, V], at X, value V, gap bool) []
 	return append(spans, Span[X, V]{at, at, value})
 }
 
-// timeSteps are the intervals that may be between two ticks of a time axis.
 var timeSteps = [...]time.Duration{
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
 	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,

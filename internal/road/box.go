@@ -41,8 +41,7 @@ func Around(s vehicle.Stretch, metres float64) Box {
 const cellMetres = 45
 
 // ConditionsIn is like [Map.Conditions], but yields only the stretches whose middle lies in a box.
-// If the box is small in comparison with the map, ConditionsIn looks up each stretch that may lie
-// in the box; otherwise it walks through the whole map.
+// It looks up each stretch that may lie in the box if the box is small in comparison with the map.
 func (m *Map) ConditionsIn(b Box, at vehicle.UnixMilli, yield func(Condition) bool) {
 	box := b.rect()
 	if box.IsEmpty() {

@@ -3,8 +3,7 @@
 // from the positions of the fleet, without the data of a road map. DESIGN.md explains how.
 //
 // A [vehicle.Stretch] is a cell of the grid S2 at level 17, about 70 m wide, together with one of
-// eight directions of travel. So the two directions of a motorway, and a street that crosses it,
-// are different stretches.
+// eight directions of travel.
 //
 // A [Map] folds samples as [vehicle.State.Fold] does. Before it folds a sample, it follows the car
 // along its way and adds the car's evidence (the metres and seconds driven) to the stretches of

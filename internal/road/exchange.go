@@ -11,8 +11,7 @@ import (
 )
 
 // evidence is what a car showed of a stretch between two of its positions: how far and how long it
-// drove there. The nodes of a cluster send their evidence to each other, so the order and the types
-// of the fields are part of a format (see pack).
+// drove there. The order and the types of the fields are part of a format (see pack).
 type evidence struct {
 	Stretch vehicle.Stretch
 	// If the car has just entered this stretch, From is the stretch from which it came; FromMetres
@@ -24,21 +23,18 @@ type evidence struct {
 	Voice                   uint8 // the number by which the car is counted
 }
 
-// outbox holds what this node's cars have shown of the roads, their evidence, until it is sent to
-// the other nodes of the cluster. Its mutex mu guards waiting.
+// outbox holds this node's evidence until it is sent to the other nodes. mu guards waiting.
 type outbox struct {
 	sharing atomic.Bool
 	mu      sync.Mutex
 	waiting []evidence
 }
 
-// mostWaiting is the maximum number of pieces of evidence (what cars have shown of roads) in the
-// outbox. They take about 3 MB. Evidence that does not fit is not sent, so the other nodes miss
-// some seconds of this node's traffic.
+// mostWaiting is the maximum number of pieces of evidence in the outbox. They take about 3 MB.
+// Evidence that does not fit is not sent.
 const mostWaiting = 1 << 16
 
-// Share makes the map collect what this node's cars show of the roads (evidence) after this call.
-// [Map.Drain] returns the collected evidence.
+// Share makes the map collect the evidence of this node's cars from now on, for [Map.Drain].
 func (m *Map) Share() { m.out.sharing.Store(true) }
 
 func (o *outbox) add(e evidence) {
@@ -82,9 +78,8 @@ func pack(some ...evidence) []byte {
 // errMalformed is the error for bytes that are not evidence, profiles or a tile.
 var errMalformed = errors.New("malformed")
 
-// Absorb adds to the map what another node's cars have shown of the roads. The message is one that
-// [Map.Drain] returned on that node. If any part of it is malformed, Absorb returns an error and
-// adds nothing.
+// Absorb adds the evidence in a message of another node's [Map.Drain] to the map. If any part of it
+// is malformed, Absorb returns an error and adds nothing.
 func (m *Map) Absorb(message []byte) error {
 	all := make([]evidence, len(message)/evidenceBytes)
 	if n, err := binary.Decode(message, binary.LittleEndian, all); err != nil || n != len(message) {
@@ -104,8 +99,6 @@ func (m *Map) Absorb(message []byte) error {
 	return nil
 }
 
-// plausible reports whether a car can have driven metres and seconds on a stretch: 0 to 1,000,000
-// each.
 func plausible(metres, seconds float32) bool {
 	return metres >= 0 && metres <= 1e6 && seconds >= 0 && seconds <= 1e6
 }

@@ -39,9 +39,8 @@ const (
 	// measuredMetres is the least distance between two positions that shows how far the car
 	// drove. At shorter distances, the car's speeds show it better.
 	measuredMetres = 40
-	// mostGapMetres is the longest line between two positions that is taken for the way that
-	// the car drove: 10 s at 180 km/h. If the line is longer, as after a tunnel, a new way
-	// begins.
+	// mostGapMetres is the longest line between two positions that is taken for the way that the
+	// car drove: 10 s at 180 km/h. If the line is longer, as after a tunnel, a new way begins.
 	mostGapMetres = 500
 	// mostGap is the longest time between two positions of one way. After a longer time, a new
 	// way begins.
@@ -112,9 +111,8 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 // speedHolds is the maximum age of a speed that is used with a position.
 const speedHolds = 10 * time.Second
 
-// speedAt returns the car's speed at the time of a sample, in km/h. If the sample has no speed,
-// speedAt returns the last one in the state s that is not older than speedHolds. The result is
-// negative if there is none.
+// speedAt returns the car's speed at the time of a sample, in km/h. Without one in the sample, it
+// is the last one in the state s, or negative if that is older than speedHolds.
 func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 	if v, ok := x.Speed(); ok {
 		return v
@@ -141,11 +139,10 @@ type parts struct {
 	part [mostGapMetres/partMetres + 1]part
 }
 
-// follow extends w, the list of the stretches that a car drove last, up to the fix f, the car's
-// newest accepted position. It puts what the car drove since the last fix into driven. In two
-// cases, driven remains empty. The first case is that a new way begins at f, because there was no
-// fix before, or because f is too long (mostGap) or too far (mostGapMetres) after the last one. The
-// second case is that the direction of travel is not known yet.
+// follow extends the way w up to the fix f. It puts what the car drove since the last fix into
+// driven. In two cases, driven remains empty. The first case is that a new way begins at f, because
+// there was no fix before, or because f is too long (mostGap) or too far (mostGapMetres) after the
+// last one. The second case is that the direction of travel is not known yet.
 func follow(w *vehicle.Way, f fix, driven *parts) {
 	step := f.time.Sub(w.Time)
 	east, north := offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude)
@@ -174,14 +171,12 @@ func follow(w *vehicle.Way, f fix, driven *parts) {
 	w.Latitude, w.Longitude, w.Time, w.SpeedKmh = float32(f.latitude), float32(f.longitude), f.time, f.kmh
 }
 
-// isStationary reports whether a speed is known and below stationaryKmh.
 func isStationary(kmh float32) bool { return kmh >= 0 && kmh < stationaryKmh }
 
-// turn sets the direction of travel in a car's way. The direction is the heading that the receiver
-// reports. Without a reported heading, it is the direction from the anchor, the position at which
-// the direction was last measured, to the present position. If this distance is less than
-// headingMetres, the direction stays as it is. The same holds for a stationary car, and for small
-// changes of heading (hysteresisDegrees).
+// turn sets the direction of travel in a car's way: the heading that the receiver reports,
+// otherwise the direction from the anchor, the position at which the direction was last measured,
+// to the present position. The direction stays as it is at a distance below headingMetres, for a
+// stationary car, and for small changes (hysteresisDegrees).
 func turn(w *vehicle.Way, f fix) {
 	if w.Heading && isStationary(f.kmh) {
 		return
@@ -206,9 +201,8 @@ func turn(w *vehicle.Way, f fix) {
 	}
 }
 
-// cut finds the stretches on the straight line from the last accepted position to f, the present
-// one. It divides the given metres and seconds, which the car drove between the two, among these
-// stretches. The parameter line is the length of the line in metres.
+// cut finds the stretches on the straight line from the last fix to f, and divides the metres and
+// seconds that the car drove among them. The parameter line is the length of the line in metres.
 func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
 	n := min(max(1, int(math.Ceil(line/partMetres))), len(d.part))
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
@@ -249,9 +243,8 @@ func extend(w *vehicle.Way, p *part) {
 		Seconds: p.before.Seconds + p.seconds}
 }
 
-// trim shortens a car's way, the list of its steps from stretch to stretch, to the last
-// behindMetres. It removes the steps that are farther behind the car, and shortens the step that is
-// partly within this distance. The newest step is never shortened.
+// trim shortens a car's way to the last behindMetres, and the step that is partly within them. The
+// newest step is never shortened.
 func trim(w *vehicle.Way) {
 	metres := w.Steps[0].Metres
 	for i := uint8(1); i < w.Count; i++ {

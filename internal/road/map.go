@@ -33,8 +33,7 @@ func (m *Map) shardOf(name vehicle.Stretch) *shard { return &m.shards[hashOf(nam
 
 // Bound sets the greatest number of stretches in the map: the parameter most, rounded down to a
 // multiple of 64, but at least 64. Until Bound is called, there is no limit. A full map drops no
-// stretch. If a car drives on a stretch that a full map does not hold, the map ignores what the car
-// shows of the stretch, and counts this case in [Map.Refused].
+// stretch; it ignores evidence of unknown stretches, and counts it in [Map.Refused].
 func (m *Map) Bound(most int) {
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -49,9 +48,8 @@ func (m *Map) Bound(most int) {
 func (m *Map) Refused() uint64 { return m.refused.Load() }
 
 // Fold folds a sample into the state of its vehicle, as [vehicle.State.Fold] does, and reports
-// whether the state changed. Fold uses what the map knows of the car's road. It also adds to the
-// map what the car shows of that road, its evidence. Later verdicts on other cars use this
-// evidence.
+// whether the state changed. Fold uses what the map knows of the car's road, and adds the car's
+// evidence to the map.
 func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) {
 	located := x.Time >= s.Time && x.Time > s.Way.Time && m.locate(s, x)
 	before := s.Time
@@ -166,8 +164,7 @@ type wayTally struct {
 	voices            uint32
 }
 
-// add adds the given metres of a stretch. The parameter unix is the present time in seconds since
-// 1970.
+// add adds the given metres of a stretch at the time unix, in seconds since 1970.
 func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 	t.all += metres
 	free, young := s.freeFlow()
@@ -264,7 +261,6 @@ func (m *Map) find(name vehicle.Stretch) stretch {
 	return stretch{}
 }
 
-// at returns a copy of the stretch at a place.
 func (m *Map) at(p place) stretch {
 	sh := &m.shards[p>>placeBits]
 	sh.mu.Lock()

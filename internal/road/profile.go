@@ -148,8 +148,7 @@ func (s *stretch) add(e *evidence) {
 }
 
 // capped returns the part of a car's passage, in metres and seconds, that is used for the present
-// traffic. The parameters are the metres and seconds that the car has driven on the stretch in this
-// passage. If the seconds exceed the limit (see capPassages), both are reduced by the same factor.
+// traffic. If the seconds exceed the limit (see capPassages), both are reduced by the same factor.
 func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	most := float32(capSeconds)
 	if free, _ := s.freeFlow(); free > 0 {
@@ -171,8 +170,7 @@ type lateQuarter struct {
 	voices          uint16
 }
 
-// addQuarter adds the mean speed of a quarter hour to the stretch's profile (what is stored of the
-// stretch), if at least fewestCars drove there in that quarter hour (see enough).
+// addQuarter adds the mean speed of a quarter hour to the stretch's profile, if enough cars drove.
 func (s *stretch) addQuarter(metres, seconds float32, voices uint16) {
 	if !enough(seconds, voices) {
 		return

@@ -30,8 +30,7 @@ type shard struct {
 const mostInShard = 1<<placeBits - 1
 
 func hashOf(name vehicle.Stretch) uint64 {
-	// The finalizer of splitmix64, because the names of neighbouring stretches differ in
-	// few bits.
+	// The finalizer of splitmix64, because the names of neighbouring stretches differ in few bits.
 	h := uint64(name)
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
@@ -40,7 +39,6 @@ func hashOf(name vehicle.Stretch) uint64 {
 
 func (sh *shard) at(i uint32) *stretch { return &sh.pages[i/pageSize][i%pageSize] }
 
-// find returns the number of a stretch in the shard, and whether the shard has it.
 func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 	if len(sh.index) == 0 {
 		return 0, false
@@ -114,7 +112,6 @@ func (sh *shard) insert(name vehicle.Stretch) uint32 {
 	return i
 }
 
-// addToIndex adds the number of a stretch to the shard's index of names.
 func (sh *shard) addToIndex(i uint32) {
 	mask := uint64(len(sh.index) - 1)
 	h := hashOf(sh.at(i).name) / shards

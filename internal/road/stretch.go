@@ -45,7 +45,6 @@ func Centre(s vehicle.Stretch) (latitude, longitude float64) {
 	return c.Lat.Degrees(), c.Lng.Degrees()
 }
 
-// octantOf returns the octant of a heading in degrees.
 func octantOf(degrees float64) uint8 {
 	return uint8(int(math.Floor(degrees/octantDegrees+0.5)) & (Octants - 1))
 }

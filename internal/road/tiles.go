@@ -46,10 +46,9 @@ func ParseTile(token string) (Tile, error) {
 //	uint64  the second most frequent next stretch, and a byte with its weight
 const profileBytes = 8 + 2*2*fastest + 2 + 3 + 2*(8+1)
 
-// Changed returns all profiles (what was learned of a stretch) of those tiles in which a profile
-// changed since the last call, packed for [Map.Load]. Tiles for which the function want returns
-// false are left out. Later calls do not return these tiles either, unless a profile in them
-// changes again. If there are no tiles to return, the result is empty or nil.
+// Changed returns all profiles of those tiles in which a profile changed since the last call,
+// packed for [Map.Load]. Tiles for which the function want returns false are left out. Later calls
+// do not return these tiles either, unless a profile in them changes again.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {
@@ -105,11 +104,10 @@ func (m *Map) appendProfile(b []byte, s *stretch) []byte {
 	return b
 }
 
-// Load adds the stored profiles of a tile to the map. A profile is what was learned of a stretch.
-// If any profile is malformed, Load returns an error and adds none of them. If the map already has
-// a profile of the stretch that was learned from at least as many quarter hours, the map keeps its
-// own. A profile of a stretch that a full map does not hold is not added, and is counted in
-// [Map.Refused]; this is no error.
+// Load adds the stored profiles of a tile to the map. If any profile is malformed, Load returns an
+// error and adds none of them. If the map already has a profile of the stretch that was learned
+// from at least as many quarter hours, the map keeps its own. A profile that a full map refuses
+// (see [Map.Refused]) is no error.
 func (m *Map) Load(t Tile, packed []byte) error {
 	if len(packed)%profileBytes != 0 {
 		return errMalformed

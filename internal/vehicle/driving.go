@@ -37,10 +37,8 @@ type DrivingVerdict struct {
 	Time UnixMilli
 }
 
-// At returns the outcome of a query at the time now that accepts readings up to maxAge old. The
-// outcome is Unknown if there is no verdict. It is Stale if Time is more than maxAge before now or
-// more than MaxAhead after now. It is NotDriving if the car is not being driven, and otherwise
-// Answered. If maxAge is zero or less, no verdict is stale.
+// At is like [ThrottleVerdict.At]. In addition, the outcome of a verdict that is neither Unknown
+// nor Stale is NotDriving if the car is not being driven.
 func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	if o := fresh(v.Time, now, maxAge); o != Answered {
 		return o

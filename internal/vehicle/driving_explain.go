@@ -118,9 +118,7 @@ func fact(g Signal, r Reading) Fact {
 	return Fact{g.String(), float64(r.Value), g.Unit(), math.NaN(), "", r.Time}
 }
 
-// speedFact returns the newest speed as a Fact. The threshold, in km/h, is the value with which the
-// speed is compared, or NaN. The parameter limit becomes the Limit of the Fact: it says what the
-// threshold means, such as "drives from".
+// speedFact returns the newest speed as a Fact. The threshold is in km/h, or NaN.
 func (s *State) speedFact(threshold float32, limit string) Fact {
 	g := Speed
 	if s.Latest[OBDSpeed].Time > s.Latest[Speed].Time {

@@ -18,8 +18,7 @@ const (
 	SlowShare = 2.0 / 3
 )
 
-// StateOfShare returns the driving state for a share, the speed of traffic divided by its speed in
-// light traffic: a jam up to JamShare, slow driving up to SlowShare, and normal driving above.
+// StateOfShare returns the driving state for a share (see [JamShare]).
 func StateOfShare(share float32) DrivingState {
 	switch {
 	case share <= JamShare:

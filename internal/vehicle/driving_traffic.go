@@ -11,9 +11,8 @@ type TrafficMemory struct {
 	// Start is when the drive began. Changed is when Pace, the driving state, last changed in this
 	// drive; zero if it has not changed.
 	Start, Changed UnixMilli
-	// Share is the measure behind the verdict: the travel time in light traffic divided by
-	// the present travel time. FreeKmh is the speed in light traffic; Source says how it is
-	// known.
+	// Share is the measure behind the verdict: the travel time in light traffic divided by the
+	// present travel time. FreeKmh is the speed in light traffic; Source says how it is known.
 	Share, FreeKmh float32
 	// MeanSeconds says on how many seconds of driving the state's MeanSpeed is based. MeanSpeed is
 	// an exponentially decaying mean, so older seconds have a lower weight, and MeanSeconds is at
@@ -119,8 +118,7 @@ func (s *State) collect(from, to, seconds float32) {
 	s.addStop(to, seconds-ramp)
 }
 
-// addStop adds to the car's mean speed a time in which the car was stationary or at walking pace.
-// Only the first stopCounts seconds of a stop, and those after longStop seconds, enter the mean.
+// addStop adds to the mean speed a time in which the car was in a stop (see stopCounts).
 func (s *State) addStop(kmh, seconds float32) {
 	m := &s.Traffic
 	until := m.Stop + seconds
@@ -219,9 +217,8 @@ func below(from, to, limit float32) float32 {
 }
 
 // setPace computes Share, the present speed of traffic divided by the free flow, and sets Pace, the
-// driving state, from it. There is a hysteresis: within the time hold after a change of Pace, only
-// a share that is beyond the border of two states by the factor clearBy changes Pace again. Early
-// in a drive, Pace may remain unchanged (see isTooYoung).
+// driving state, from it. There is a hysteresis (see clearBy). Early in a drive, Pace may remain
+// unchanged (see isTooYoung).
 func (s *State) setPace(t UnixMilli) {
 	m := &s.Traffic
 	road := s.share(t)

@@ -77,8 +77,7 @@ func (s Signal) Unit() string { return signalTable[s].unit }
 // private: their values must never appear in a log, a metric, a trace or an answer.
 func (s Signal) IsPosition() bool { return s == CurrentLatitude || s == CurrentLongitude }
 
-// SignalByName returns the signal with a VSS name, given as a string or as bytes. The second result
-// is false if no signal has this name. SignalByName allocates nothing.
+// SignalByName returns the signal with a VSS name, if there is one. It allocates nothing.
 func SignalByName[T string | []byte](name T) (Signal, bool) {
 	s, ok := signalsByName[string(name)]
 	return s, ok

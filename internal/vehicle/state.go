@@ -34,9 +34,8 @@ type State struct {
 	// RestingSince is when the car was first seen stationary with its engine off. It is zero if
 	// the car is not at rest, that is, if a later reading showed motion or a running engine.
 	RestingSince UnixMilli
-	// ThrottleMemory is the memory of the throttle rules. The readings of one time may arrive in
-	// several samples. So the rules run over the readings of the newest time only when a sample
-	// with a later time arrives.
+	// ThrottleMemory is the memory of the throttle rules. The rules run over the readings of the
+	// newest time only when a sample with a later time arrives.
 	ThrottleMemory ThrottleMemory
 }
 
@@ -72,8 +71,7 @@ func (s *State) Fold(x *Sample) (changed bool) {
 	s.observeThrottle(&r, x.Time)
 	before, _ := s.Speed()
 	parked := s.Driving().NotDriving
-	// The speed rule needs the previous speed, so it runs before the latest readings are
-	// replaced.
+	// The speed rule needs the previous speed, so it runs before the latest readings are replaced.
 	if kmh, ok := r.Speed(); ok {
 		s.observeSpeed(kmh, x.Time)
 	}
@@ -101,8 +99,7 @@ func Observe(s State, x Sample) State {
 }
 
 // observeCodes folds the list of trouble codes in r, if there is one, into the state. A code that
-// was cleared may return, so the anomaly ends only when the lists have had no throttle code for
-// codeGoneFor (a minute).
+// was cleared may return, so the anomaly ends only after codeGoneFor.
 func (s *State) observeCodes(r *Readings) {
 	gone := &s.ThrottleMemory.CodeGone
 	if r.Has(DTCList) {
@@ -117,8 +114,7 @@ func (s *State) observeCodes(r *Readings) {
 	}
 }
 
-// Outcome says whether a verdict answers a client's question, and if it does not, why. A verdict
-// may be too old for the question.
+// Outcome says whether a verdict answers a client's question, and if it does not, why.
 type Outcome uint8
 
 // Outcomes of a question.
@@ -129,8 +125,7 @@ const (
 	NotDriving         // the car is not being driven, as in DrivingVerdict.NotDriving
 )
 
-// String returns the outcome as it is sent to clients: "", "unknown", "stale",
-// "not_driving".
+// String returns the outcome as it is sent to clients: "", "unknown", "stale", "not_driving".
 func (o Outcome) String() string {
 	return [...]string{"", "unknown", "stale", "not_driving"}[o]
 }
@@ -140,8 +135,7 @@ func (o Outcome) String() string {
 // s. A verdict further ahead was made while a clock was wrong, so its age is unknown.
 const MaxAhead = time.Minute
 
-// fresh returns the outcome of a question asked at now about a verdict of the time t, as
-// [ThrottleVerdict.At] describes it.
+// fresh returns the outcome that [ThrottleVerdict.At] describes, for a verdict of the time t.
 func fresh(t, now UnixMilli, maxAge time.Duration) Outcome {
 	switch {
 	case t == 0:

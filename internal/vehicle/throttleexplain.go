@@ -44,8 +44,7 @@ func explain(r ThrottleRule) Explanation {
 	return Explanation{Rule: throttleRules[r].name, Version: throttleRules[r].version, Text: throttleRules[r].text}
 }
 
-// pair returns the index in throttlePairs of the pair that the alarm's two sensors form, or -1 if
-// they form none.
+// pair returns the index in throttlePairs of the pair of the alarm's sensors, or -1.
 func (a *AlarmMemory) pair() int {
 	for i, d := range throttlePairs {
 		if d.x == a.X && d.y == a.Y || d.x == a.Y && d.y == a.X {
@@ -166,8 +165,7 @@ func (f finding) fact(t UnixMilli) Fact {
 	return Fact{name, rounded(100 * f.measure / f.alarm), "percent", 100, AnomalyFrom, t}
 }
 
-// AnomalyFrom is a value of [Fact.Limit]: the fact raises an anomaly if its value is at or above
-// its threshold.
+// AnomalyFrom is the [Fact.Limit] of a fact that raises an anomaly at or above its threshold.
 const AnomalyFrom = "anomaly from"
 
 // Evidence begins the Name of each [Fact] whose value is a score: the measure of a rule as a
@@ -199,12 +197,10 @@ type ThrottleAlarm struct {
 	slope       float64
 }
 
-// Expected returns what Y should read, in percent, when X reads x percent. It is valid only if the
-// alarm is Banded.
+// Expected returns what Y should read, in percent, when X reads x percent, for a Banded alarm.
 func (a *ThrottleAlarm) Expected(x float64) float64 { return a.base + a.slope*(x-a.meanX) }
 
-// ThrottleAlarm returns the present anomaly that a rule other than the trouble codes found. If
-// there is none, found is false, and the alarm is the zero value.
+// ThrottleAlarm returns the present anomaly that a rule other than the trouble codes found.
 func (s *State) ThrottleAlarm() (alarm ThrottleAlarm, found bool) {
 	m := s.ThrottleMemory
 	m.runRules(s)

@@ -89,9 +89,8 @@ func (m *ThrottleMemory) agree(s *State, pair int) bool {
 	return !p.mature() || off <= d.free
 }
 
-// stepAt returns how far sensor i moved, in percent, from its previous reading to its reading at t.
-// It returns 0 if there is no new reading at t, or no previous reading in the 2.5 s (bracketWithin)
-// before t.
+// stepAt returns how far sensor i moved, in percent, to its reading at t. It returns 0 if there is
+// no new reading at t, or no reading in the time bracketWithin before t.
 func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32 {
 	if s.reading(i).Time != t || m.Sensors[i].PrevStart == t {
 		return 0

@@ -1,10 +1,8 @@
 package vehicle
 
-// follow folds the readings taken at t into the field Follow, which records whether the throttle
-// plate moves when the demand rises. The demand is the position of the pedal, or engine load if the
-// car reports no pedal. The result after is the length of time, in seconds, that the readings at t
-// cover. The result looked is false if the readings cannot be used, for example because the plate
-// or the demand was last read more than bracketWithin before t.
+// follow folds the readings taken at t into the field Follow. The result after is the length of
+// time, in seconds, that the readings at t cover. The result looked is false if the readings cannot
+// be used, for example because plate or demand was last read more than bracketWithin before t.
 func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
 	f := &m.Follow
 	demand := Load
@@ -53,8 +51,7 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 	return after, true
 }
 
-// restart begins to watch for a rise of the demand above the value low. The parameter plate is the
-// plate's present position.
+// restart begins to watch for a rise of the demand above low, with the plate now at plate.
 func (f *FollowMemory) restart(low, plate float32) {
 	f.Low, f.PlateLo, f.PlateHi, f.For = low, plate, plate, 0
 }

@@ -100,9 +100,8 @@ func (s *State) recent(i ThrottleSensor, t UnixMilli) bool {
 }
 
 // startDrive prepares the memory for a new drive. It keeps what was learned of the pairs of
-// sensors, but reduces its weight, so that this drive can correct it. It also keeps an anomaly,
-// because a fault does not disappear between two drives. But if an anomaly has lasted for
-// forgetDrives drives, startDrive discards the anomaly and all that was learned.
+// sensors, but reduces its weight, so that this drive can correct it. It also keeps an anomaly (see
+// forgetDrives), because a fault does not disappear between two drives.
 func (m *ThrottleMemory) startDrive(t UnixMilli) {
 	for i := range m.Pairs {
 		m.Pairs[i].forget(driveMemory)

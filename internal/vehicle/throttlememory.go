@@ -83,9 +83,7 @@ type PairMemory struct {
 	// one-sided cumulative sum (CUSUM) of the distance between their readings; the comment of
 	// compare has the formula.
 	Disagreement float32
-	// Stuck[0] and Noise[0] watch sensor x of the pair, Stuck[1] and Noise[1] sensor y. Stuck
-	// finds a sensor that is stuck while the other moves. Noise finds a sensor that moves while
-	// the other does not.
+	// Stuck[0] and Noise[0] watch sensor x of the pair, Stuck[1] and Noise[1] sensor y.
 	Stuck [2]StuckMemory
 	Noise [2]NoiseMemory
 }

@@ -103,8 +103,7 @@ func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
 
-// mature reports whether the pair's line y(x) was learned from at least matureAfter seconds of
-// readings, so that the sensors can be compared.
+// mature reports whether the pair's line y(x) is known well enough to compare the sensors.
 func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
 
 // slope returns the slope of y(x), computed by a ridge regression with the prior slope 1 and the
@@ -117,13 +116,11 @@ func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + sl
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
 // off returns the least distance, in percent, by which two sensors disagree if sensor x is
-// somewhere in the range x and sensor y somewhere in the range y. From the range of each sensor,
-// off computes the range in which the other sensor is expected. The result is the larger of two
-// distances: the distance of y from the range expected from x, and the distance of x from the range
-// expected from y. While the slope is in doubt, one of these two distances may be zero although the
-// sensors disagree, for example if one sensor moves and the other does not. The result conclusive
-// is false if both expected ranges are so wide that almost any value agrees; an agreement then
-// shows nothing.
+// somewhere in the range x and sensor y somewhere in the range y. The result is the larger of two
+// distances: that of y from the range expected from x, and that of x from the range expected from
+// y. While the slope is in doubt, one of these two distances may be zero although the sensors
+// disagree, for example if one sensor moves and the other does not. The result conclusive is false
+// if both expected ranges are so wide that almost any value agrees, which shows nothing.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	flat, steep := p.slope()-p.doubt(), p.slope()+p.doubt()
@@ -208,8 +205,7 @@ func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure boo
 func (m *NoiseMemory) fade(after float32) { m.Level = fade(m.Level, after, noiseDecay) }
 
 // moved adds one movement of the sensor, by step percent, to Moved. A step above noiseMost is
-// treated as noiseMost, and noiseFree is subtracted from each step. Later, observe subtracts what
-// the movement of the other sensor explains.
+// treated as noiseMost, and noiseFree is subtracted from each step.
 func (m *NoiseMemory) moved(step float32) {
 	m.Moved = min(m.Moved+max(0, min(step, noiseMost)-noiseFree), 2*noiseMost)
 }

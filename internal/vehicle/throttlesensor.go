@@ -47,8 +47,7 @@ func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 }
 
 // timeCovered returns how many seconds the last reading adds to the measures of the rules. The
-// result is Gap, the time since the previous reading, but at most 2 s (the constant most). If the
-// previous reading is more than 2.5 s older, Gap is zero, and the result is aloneMost.
+// result is Gap, but at most the constant most, or aloneMost if Gap is zero.
 func (m *SensorMemory) timeCovered() float32 {
 	if m.Gap == 0 {
 		return aloneMost
@@ -109,13 +108,11 @@ func (a span) width() float32 { return a.hi - a.lo }
 // distance returns the distance between two ranges, 0 if they touch.
 func (a span) distance(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
 
-// saturated reports whether a bound of the range may be the end of what the sensor can report,
-// rather than a true position.
+// saturated reports whether a bound may be the end of what the sensor can report.
 func (a span) saturated() bool { return a.lo <= 100-saturated || a.hi >= saturated }
 
-// open returns the range in which the true position may be. If a bound of the range may be the end
-// of what the sensor can report, open moves this bound far outwards, because the true position may
-// be anywhere beyond that end.
+// open returns the range in which the true position may be. It moves a saturated bound far
+// outwards, because the true position may be anywhere beyond it.
 func (a span) open() span {
 	const anywhere = 1000
 	if a.lo <= 100-saturated {

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// TroubleCode is a diagnostic trouble code in the five characters of SAE J2012,
-// such as P0120.
+// TroubleCode is a diagnostic trouble code in the five characters of SAE J2012, such as P0120.
 type TroubleCode [5]byte
 
 // String returns the five characters, or "" for the zero code.

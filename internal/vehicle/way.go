@@ -38,9 +38,8 @@ type WayStep struct {
 	Metres, Seconds float32
 }
 
-// RoadAround is what was known of the road around a car at the time of its last fix, the newest
-// accepted position. It comes from the stretches behind and ahead of the car and from the cars that
-// drive there. The zero value means that nothing is known.
+// RoadAround is what was known of the road behind and ahead of a car at the time of its last fix,
+// the newest accepted position. The zero value means that nothing is known.
 type RoadAround struct {
 	// Time is the time of the fix.
 	Time UnixMilli
@@ -67,6 +66,5 @@ type RoadAround struct {
 	Young bool
 }
 
-// roadHolds is how long after a fix (an accepted position) the knowledge of the road there is used.
-// Later, a car without newer fixes may be on another road.
+// roadHolds is how long a RoadAround is used after its fix. Later, the car may be on another road.
 const roadHolds = maxStep

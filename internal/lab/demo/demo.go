@@ -44,8 +44,7 @@ func (s Service) developer(token string) *client.Client {
 }
 
 // Prepare sends the recorded drive to the ingest listener, issues a token for queries, and waits
-// until the service has processed the whole drive. It returns the token. If all of this takes more
-// than a minute, it returns an error.
+// until the service has processed the whole drive. After a minute, it returns an error.
 func (s Service) Prepare(ctx context.Context) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -100,8 +99,7 @@ func lastSpeed(samples []vehicle.Sample) time.Time {
 	return time.Time{}
 }
 
-// poll calls ask every 20 ms until it returns nil. If ctx ends first, poll returns the last error
-// of ask.
+// poll calls ask every 20 ms until it returns nil. If ctx ends first, the error is the last of ask.
 func poll(ctx context.Context, ask func() error) (err error) {
 	for range periodic.NowAndEvery(ctx, 20*time.Millisecond) {
 		if err = ask(); err == nil {

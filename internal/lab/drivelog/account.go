@@ -7,8 +7,7 @@ type Count struct {
 	N      int
 }
 
-// account counts the rows and readings that were left out and the defects that were corrected, by
-// reason. The reasons are in the order in which they first occurred.
+// account has the counts of a file, by reason, in the order in which the reasons first occurred.
 type account struct{ rows, readings, mended []Count }
 
 func (a *account) row(reason string)     { a.rows = count(a.rows, reason) }

@@ -15,8 +15,7 @@ const (
 	longestDrive = 366 * day
 )
 
-// timeOfDay parses HH:MM:SS with an optional fraction. It returns milliseconds since midnight. The
-// second result is false for any other text.
+// timeOfDay parses HH:MM:SS with an optional fraction. It returns milliseconds since midnight.
 func timeOfDay(cell string) (int64, bool) {
 	t, err := time.Parse("15:04:05", cell)
 	if err != nil {
@@ -25,8 +24,7 @@ func timeOfDay(cell string) (int64, bool) {
 	return t.Sub(t.Truncate(day)).Milliseconds(), true
 }
 
-// seconds parses a number of seconds, from 0 to less than 366 days. It returns milliseconds. The
-// second result is false for any other text.
+// seconds parses a number of seconds, from 0 to less than 366 days. It returns milliseconds.
 func seconds(cell string) (int64, bool) {
 	s, err := strconv.ParseFloat(cell, 64)
 	if err != nil || !(s >= 0 && s < 366*86400) {
@@ -35,9 +33,7 @@ func seconds(cell string) (int64, bool) {
 	return int64(math.Round(s * 1000)), true
 }
 
-// unixMillis parses a time in Unix milliseconds, and returns the milliseconds. A fraction is
-// ignored. The second result is false if the cell is not a number or the time is not in the years
-// 2000 to 2099.
+// unixMillis parses a time in Unix milliseconds, in the years 2000 to 2099. A fraction is ignored.
 func unixMillis(cell string) (int64, bool) {
 	whole, _, _ := strings.Cut(cell, ".")
 	ms, err := strconv.ParseInt(whole, 10, 64)

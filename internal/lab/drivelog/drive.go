@@ -71,8 +71,7 @@ func (d *Drive) Notes() []string {
 }
 
 // Warnings returns one line of text for each defect that may make figures about the drive wrong: a
-// file that is cut off or damaged, or labels that are not known. For a file without such defects,
-// as most are, the result is nil.
+// file that is cut off or damaged, or labels that are not known. For most files, the result is nil.
 func (d *Drive) Warnings() []string {
 	var warnings []string
 	for _, c := range d.Mended {
@@ -142,7 +141,6 @@ func Read(r io.Reader, name string) (*Drive, error) {
 	return d, nil
 }
 
-// readWithin reads a drive that keeps the limits max.
 func readWithin(r io.Reader, max limits) (*Drive, error) {
 	var a account
 	l, err := openLines(r, max)

@@ -127,10 +127,9 @@ var spellings = map[string]string{
 	"accelerator_pedal_position_e": "pedal_e",
 }
 
-// columnKey returns the name by which the formats identify a column. The parameter is the column's
-// cell in the header line. The name is the text of the cell without quotes and without the unit, in
-// lower case. For example, the name of "Engine RPM [RPM]" is "engine rpm". If the variable
-// spellings maps this name to another spelling, columnKey returns the other spelling.
+// columnKey returns the name by which the formats identify a column, given its cell in the header
+// line: the text without quotes and unit, in lower case, such as "engine rpm" for "Engine RPM
+// [RPM]", and corrected with spellings.
 func columnKey(cell string) string {
 	name, _, _ := strings.Cut(cell, "[")
 	name, _, _ = strings.Cut(name, "(")
@@ -144,8 +143,7 @@ func columnKey(cell string) string {
 // trimCell removes white space and the quotes that some exports add.
 func trimCell(s string) string { return strings.Trim(s, " \t\r\"") }
 
-// findFormat returns the format of a log whose header has the column names in keys. If no format
-// has these columns, the error is errUnknown.
+// findFormat returns the format of a log whose header has the column names in keys, or errUnknown.
 func findFormat(keys []string) (*format, error) {
 	for i := range formats {
 		if !slices.ContainsFunc(formats[i].needs, func(k string) bool { return !slices.Contains(keys, k) }) {

@@ -43,9 +43,8 @@ func readTable(l *lines, a *account) (t *table, err error) {
 	return t, l.err
 }
 
-// parseHeader parses the header, the first line that is not blank, and returns a table of the
-// header's format, without rows. If the header is not that of a known format, it returns
-// errUnknown.
+// parseHeader parses the header, the first line that is not blank, and returns a table without
+// rows. If the format is unknown, the error is errUnknown.
 func parseHeader(text string) (*table, error) {
 	t := &table{header: text, comma: ",", timeAt: -1, labelAt: -1}
 	if strings.Contains(t.header, ";") {
@@ -79,8 +78,7 @@ func parseHeader(text string) (*table, error) {
 	return t, nil
 }
 
-// parse parses the text of a row, and returns it as a record, and true. If the row cannot be used,
-// ok is false, and parse counts the reason in a.
+// parse parses the text of a row. If it cannot be used, ok is false, and a counts the reason.
 func (t *table) parse(text string, a *account) (rec record, ok bool) {
 	cells := strings.Split(text, t.comma)
 	for len(cells) > t.width && trimCell(cells[len(cells)-1]) == "" {
@@ -133,8 +131,7 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 }
 
 // number returns the text of a cell with a point as the decimal separator, so that Go can parse it.
-// In logs whose cells are separated by semicolons, the decimal separator is a comma. In other logs,
-// number returns the cell unchanged.
+// In logs whose cells are separated by semicolons, the decimal separator is a comma.
 func (t *table) number(cell string) string {
 	if t.comma == ";" {
 		return strings.Replace(cell, ",", ".", 1)

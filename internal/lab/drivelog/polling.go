@@ -53,9 +53,8 @@ func changes(t *table) []readSet {
 const pollingPause = 2 * time.Second
 
 // roundRobin returns for each row the cells that were newly read. It is for loggers that read one
-// sensor for each row, in a fixed order, and repeat the last value of all other sensors. A cell
-// that changed was newly read. In a row without a change, only the order shows which sensor was
-// read.
+// sensor for each row, in a fixed order, and repeat the last value of all other sensors. In a row
+// without a change, only the order shows which sensor was read.
 //
 // In the 38 KIT drives of 2017, no row changes more than one cell. In 34 of these drives, no read
 // failed, and every change is of the sensor that is next in the order: with 10 columns, row n reads

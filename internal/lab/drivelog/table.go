@@ -28,8 +28,7 @@ type format struct {
 	read     func(*table, []time.Duration) []readSet
 }
 
-// table is the content of a log as numbers. The table alone does not say which cells were newly
-// read and which repeat an earlier value.
+// table is the content of a log as numbers, newly read or repeated.
 type table struct {
 	format  *format
 	columns []column // of the cells of a record

@@ -77,8 +77,7 @@ func (e *evaluator) row(start vehicle.UnixMilli, r *drivelog.Row) {
 	e.track.add(e.driven, pause, r, e.verdict, e.anomaly != nil)
 }
 
-// throttle records when a throttle anomaly begins and ends. The parameter at is the time of the
-// present row.
+// throttle records when a throttle anomaly begins and ends.
 func (e *evaluator) throttle(at time.Duration) {
 	v := e.state.Throttle()
 	found := v.Time != 0 && v.System == vehicle.ThrottleAnomaly

@@ -169,8 +169,7 @@ func (r *fleetRun) ask(l *fcd.Label) {
 	}
 }
 
-// answer returns the driving state that the service would answer about the car k at the time now, 0
-// for no answer.
+// answer returns the driving state that the service would answer about k at now, 0 for no answer.
 func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 	v := k.state.Driving()
 	if v.At(now, maxAge) != vehicle.Answered {
@@ -179,8 +178,7 @@ func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 	return v.State
 }
 
-// sends reports whether the readings of a car are used. The parameter share is the fraction of all
-// cars whose readings are used.
+// sends reports whether the readings of a car are used (see FleetConfig.Share).
 func sends(id vehicle.ID, share float64) bool { return fraction(id, 0) < share }
 
 // fraction returns a number from 0 to less than 1 that depends only on the vehicle's name and on

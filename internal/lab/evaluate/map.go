@@ -22,8 +22,7 @@ type spot struct {
 const spotDegrees = 0.0001
 
 const (
-	// pictureLasts is how long the map shows a verdict after it was given. The verdict is shown at
-	// the place where the car was at that time.
+	// pictureLasts is how long the map shows a verdict after it was given.
 	pictureLasts = 2 * time.Minute
 	// pictureEvery is the time between two checks of how many places have the verdict "jam".
 	pictureEvery = time.Minute
@@ -71,8 +70,7 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 }
 
 // look counts the places of the map at which a car is in a jam now. If this number is greater than
-// at every earlier call, look stores the present driving states at all places, so that the map
-// shows the worst moment.
+// at every earlier call, look stores the present driving states at all places.
 func (p *Picture) look() {
 	jams, now := 0, make(map[place]vehicle.DrivingState, len(p.then))
 	for at, j := range p.places {
@@ -89,8 +87,7 @@ func (p *Picture) look() {
 	}
 }
 
-// Map returns an SVG page with a map of all places. Their driving states are those at the time with
-// most jams. The parameter name is the fleet's name.
+// Map returns an SVG page with a map of the places; name is the fleet's name.
 func (p *Picture) Map(name string) string {
 	p.look()
 	spots := make([]spot, 0, len(p.places))

@@ -6,9 +6,8 @@ import (
 )
 
 // ShortNames returns a short name for each file, in the order of paths. The name is the shortest
-// end of the path by which the file differs from the other files. For most files, the name is the
-// base name. Files with the same base name also get the folders in which they differ. Two names are
-// equal only if a file is given twice.
+// end of the path by which the file differs from the other files. Two names are equal only if a
+// file is given twice.
 func ShortNames(paths []string) []string {
 	rooted, names := make([]string, len(paths)), make([]string, len(paths))
 	for i, path := range paths {

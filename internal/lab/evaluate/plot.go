@@ -11,9 +11,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Track is what a plot shows of one drive. The plot cuts out the pauses of the drive and marks each
-// cut. So the times in a Track are times since the beginning of the drive, without the pauses. A
-// pause is a step of more than 75 s (drivenGap) between two rows of the drive.
+// Track is what a plot shows of one drive. Its times are since the beginning of the drive, without
+// the pauses (see drivenGap); the plot marks each cut.
 type Track struct {
 	name   string
 	speeds []speedAt

@@ -40,8 +40,7 @@ func (s stateSeconds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[int]float64{0: s[0], 1: s[1], 2: s[2], 3: s[3]})
 }
 
-// milliseconds rounds a time to whole milliseconds. The parameter and the result are in seconds.
-// The rounding keeps the number of printed digits of a sum small.
+// milliseconds rounds seconds to whole milliseconds, so that a sum has few printed digits.
 func milliseconds(seconds float64) float64 { return math.Round(seconds*1000) / 1000 }
 
 // anomaly is a time in which the throttle verdict was "anomaly".
@@ -129,8 +128,7 @@ func (e *Drives) anomalies(t *score.Tables) {
 	}
 }
 
-// agreements prints how the verdicts agree with the labels in each labelled drive, if there are at
-// least two such drives.
+// agreements prints how the verdicts agree with each labelled drive, if there are at least two.
 func (e *Drives) agreements(t *score.Tables) {
 	labelled := 0
 	for i := range e.Files {

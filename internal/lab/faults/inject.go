@@ -35,8 +35,7 @@ func (k Kind) String() string { return kindNames[k] }
 // say what Size means; kinds that do not name it ignore it. Seed determines the values of Noise.
 type Fault struct {
 	Kind Kind
-	// On is the signal with the fault. A fault of the throttle plate changes the signals of both
-	// its sensors, whatever On is.
+	// On is the signal with the fault. It is ignored for a fault of the throttle plate.
 	On   vehicle.Signal
 	Size float64
 	Seed uint64
@@ -45,8 +44,7 @@ type Fault struct {
 // Deviation returns the greatest error, in percentage points, that a healthy sensor of the kind of
 // f.On has for some seconds. For a fault of the throttle plate, these are the sensors of the plate.
 // The error is the difference between the reading and the value that is expected from the sensor
-// with which it is compared. It was measured on healthy drives. While a fault changes the readings
-// by less than Deviation, the fault is not observable.
+// with which it is compared. It was measured on healthy drives. A smaller change is not observable.
 func (f Fault) Deviation() float64 {
 	switch {
 	case f.Kind >= StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:
@@ -61,7 +59,6 @@ func (f Fault) Deviation() float64 {
 // percent above its closed position. The plate is open enough for the car to creep home.
 const springs = 6
 
-// plateSensors are the sensors of the position of the throttle plate.
 var plateSensors = [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB}
 
 // Injector applies a fault to the samples of a drive. It must receive the samples in their order,
@@ -85,16 +82,14 @@ func (j *Injector) Watch(r *vehicle.Readings) {
 	}
 }
 
-// Begin returns a copy of j that applies the fault f to all later samples. j must have watched the
-// samples before (see Watch).
+// Begin returns a copy of j that applies f to later samples. j must have watched the earlier ones.
 func (j Injector) Begin(f Fault) *Injector {
 	j.fault, j.random = f, f.Seed*2862933555777941757+3037000493
 	return &j
 }
 
 // Apply changes the readings of a sample as the fault does. It returns, in percent, the greatest
-// difference between a changed reading and its healthy value. If the sample has no reading of the
-// sensors concerned, the result is 0.
+// difference between a changed reading and its healthy value; 0 if there is none.
 func (j *Injector) Apply(r *vehicle.Readings) (changed float64) {
 	concerned := []vehicle.Signal{j.fault.On}
 	if j.fault.Kind >= StuckPlate {

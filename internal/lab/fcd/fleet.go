@@ -16,8 +16,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Fleet describes a file of what the cars of a fleet reported (see the package comment), as [Open]
-// found it.
+// Fleet describes a fleet file (see the package comment), as [Open] found it.
 type Fleet struct {
 	// Vehicles are the names of the cars, sorted as text.
 	Vehicles []vehicle.ID
@@ -39,11 +38,10 @@ type Fleet struct {
 // be before 2000, the earliest time that the service accepts.
 const maxSpan = 366 * 24 * time.Hour
 
-// Open returns a description of a fleet file, which holds what the cars of a fleet reported. It
-// reads the whole file, to find the names of the cars and the times of the first and the last
-// sample, and to check that the file is readable. Because [Fleet.Samples] reads the file again,
-// Open refuses a pipe. If ctx has ended, the error is ctx.Err. Any other error is a message that
-// can be shown to a user as it is.
+// Open returns a description of a fleet file. It reads the whole file, to find the names of the
+// cars and the times of the first and the last sample, and to check that the file is readable.
+// Because [Fleet.Samples] reads the file again, Open refuses a pipe. If ctx has ended, the error is
+// ctx.Err. Any other error is a message that can be shown to a user as it is.
 func Open(ctx context.Context, path string) (*Fleet, error) {
 	f := &Fleet{path: path}
 	cars := make(map[vehicle.ID]bool)
@@ -78,9 +76,8 @@ func (f *Fleet) AddPrefix(prefix string) {
 }
 
 // Samples yields a sample for each row, in the order of time. The time of a sample is base plus the
-// row's own time. Rows without a reading are left out. After the first error, which it yields,
-// Samples ends. If ctx has ended, the error is ctx.Err. Any other error is a message that can be
-// shown to a user as it is.
+// row's own time. Rows without a reading are left out. It ends after the first error, which it
+// yields, and which is as for [Open].
 func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		in, err := open(f.path)
@@ -147,7 +144,6 @@ func samples(ctx context.Context, r io.Reader, name string, base vehicle.UnixMil
 	}
 }
 
-// sample returns the sample of the present row.
 func (t *table) sample(base vehicle.UnixMilli, speedOnly bool) (x vehicle.Sample, err error) {
 	if x.Vehicle, err = t.vehicle(0); err != nil {
 		return x, err

@@ -66,9 +66,8 @@ func rows[T any](ctx context.Context, r io.Reader, name string, columns []string
 }
 
 // openTable reads the header of a file, plain or gzip, and looks for the given columns. The
-// parameter needed is how many of them, from the first, must exist; the others may be missing. If
-// one of the needed columns is missing, or two columns have the same name, openTable returns an
-// error. The parameter name is the file's name in errors.
+// parameter needed is how many of them, from the first, must exist; the others may be missing. Two
+// columns with the same name are an error.
 func openTable(r io.Reader, name string, columns []string, needed int) (*table, error) {
 	t := &table{name: name, line: 1, bound: &bounded{left: maxRow}, known: make(map[string]vehicle.ID)}
 	in := bufio.NewReader(r)
@@ -140,7 +139,6 @@ func (t *table) unreadable(err error) error {
 	return t.complain("the file ends early or is damaged; fetch it again: %w", err)
 }
 
-// complain returns an error that names the file and the line.
 func (t *table) complain(format string, args ...any) error {
 	return fmt.Errorf("%s, line %d: %w", t.name, t.line, fmt.Errorf(format, args...))
 }
@@ -179,8 +177,7 @@ func (t *table) time(column int) (time.Duration, error) {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond), nil
 }
 
-// bounded is a reader with a limit: the field left is how many more bytes may be read. When left is
-// used up, Read returns an error.
+// bounded is a reader that fails once more than left bytes have been read from it.
 type bounded struct {
 	r    io.Reader
 	left int

@@ -17,8 +17,7 @@ type Agreement struct {
 	MacroF1 float64 `json:"macro_f1"`
 }
 
-// Add adds one row: the comparison of a verdict with the true driving state of the car at the same
-// time. The truth must not be 0. A missing verdict is 0.
+// Add adds one row. The truth must not be 0. A missing verdict is 0.
 func (a *Agreement) Add(truth, verdict vehicle.DrivingState) {
 	a.Confusion[truth-1][verdict]++
 	a.count()

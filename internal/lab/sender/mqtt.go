@@ -37,11 +37,9 @@ const (
 	mqttWindow = 64
 )
 
-// MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. The returned sender
-// has logged in with the name and the key of the source in the parameter as. The parameter trust
-// determines which certificates of the service are accepted. While a node refuses a source that was
-// added less than spreadTime ago, MQTT tries again every second, because the node may not know the
-// source yet. If trust is nil, the certificates that the system trusts are accepted.
+// MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. While a node refuses a
+// source that was added less than spreadTime ago, MQTT tries again, because the node may not know
+// the source yet. The parameter trust is as in [HTTP].
 func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Sender, error) {
 	for {
 		s, err := connectMQTT(ctx, rawURL, as, trust)
@@ -150,8 +148,7 @@ func (s *mqttSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	return refused.orNil()
 }
 
-// sendVehicle sends samples of one vehicle, as [Sender.Send] does. It sends one message after the
-// other, so that the samples keep their order.
+// sendVehicle sends samples of one vehicle, one message after the other, to keep their order.
 func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) error {
 	refused := Refusal{}
 	for batch := range slices.Chunk(samples, mqttBatch) {

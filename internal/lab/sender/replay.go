@@ -35,8 +35,7 @@ func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 	return samples
 }
 
-// Shift changes the times of all samples by the same amount, so that the last sample has the time
-// end.
+// Shift moves the times of all samples so that the last sample has the time end.
 func Shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
 	if len(samples) == 0 {
 		return
@@ -47,9 +46,8 @@ func Shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
 	}
 }
 
-// All sends samples as fast as the service accepts them. After each batch that was acknowledged, it
-// calls done with the number of samples in the batch. At the first error of Send, also a [Refusal],
-// it returns the error and sends nothing more.
+// All sends samples as fast as the service accepts them, and calls done with the size of each batch
+// that was acknowledged. It ends at the first error of Send, also at a [Refusal].
 func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
 	for batch := range slices.Chunk(samples, Batch) {
 		if err := s.Send(ctx, batch); err != nil {

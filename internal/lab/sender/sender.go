@@ -48,13 +48,11 @@ const (
 	// spreadTime is the maximum time until all nodes of a cluster know a new source. Usually it
 	// takes some milliseconds.
 	spreadTime = 10 * time.Second
-	// askAgain is the time to wait before samples are sent again to a node that does not know
-	// the source yet.
+	// askAgain is the pause before a retry at a node that does not know the source yet.
 	askAgain = time.Second
 )
 
-// sourceUnknown is the error if a node refuses the name or the key of a source. If the source is
-// new, the node may learn of it soon.
+// sourceUnknown is the error if a node refuses the name or the key of a source.
 type sourceUnknown struct{ error }
 
 // spreads reports whether a retry after err may succeed: err is a sourceUnknown, and the source is
@@ -65,9 +63,8 @@ func (l Login) spreads(err error) bool {
 }
 
 // unreachable returns the error for a listener that cannot be reached because of err. Its text
-// names the listener (what) and its address (host), and says what to do. It also names the flags
-// that select the listener (flags), except for a certificate that is not trusted, for which it
-// names the flag --ca.
+// names the listener (what), its address (host) and the flags that select it; for a certificate
+// that is not trusted, it names the flag --ca instead.
 func unreachable(what, host, flags string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("no %s answers at %s: is `carstate serve` running? (%s)", what, host, flags)

@@ -15,8 +15,7 @@ const (
 	// earlier. It is longer than any replay that is not live.
 	TemporaryLife = 24 * time.Hour
 	// EndlessLife is the time after which a temporary source or token expires if it cannot be
-	// removed earlier. It is for sources and tokens that are used until the user ends the
-	// program.
+	// removed earlier. It is for sources and tokens that are used until the user ends the program.
 	EndlessLife = 30 * 24 * time.Hour
 	// tidyTime is the maximum time for the removal of a temporary source or token. A write to a
 	// busy store takes seconds, but an operator who has pressed Ctrl-C waits for the removal.
@@ -57,11 +56,9 @@ func tidy(ctx context.Context, err *error, what string, remove func(context.Cont
 	}
 }
 
-// WithToken issues a temporary access token for some vehicles and calls ask with the token. It
-// revokes the token when ask returns. If the revocation fails, the token still expires after the
-// duration life. The name of the token's developer begins with the parameter what. If the token
-// cannot be issued, WithToken returns the error and does not call ask. Otherwise, the error is that
-// of ask or, if ask succeeds, that of the revocation.
+// WithToken issues a temporary access token for some vehicles and calls ask with the token.
+// Otherwise, it is like [WithSource]: the token is revoked when ask returns, and the name of its
+// developer begins with what.
 func WithToken(ctx context.Context, operator *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	ask func(token string) error) (err error) {
 	t, err := operator.IssueToken(ctx, access.Request{

@@ -21,8 +21,7 @@ const (
 	askers       = 4
 )
 
-// askOnAndOn queries the verdicts on one car after the other until ctx ends. After the last car, it
-// begins again with the first.
+// askOnAndOn queries the verdicts on one car after the other, in turn, until ctx ends.
 func (s *Simulation) askOnAndOn(ctx context.Context) {
 	s.askAbout(ctx, func(yield func(int, vehicle.ID) bool) {
 		next := 0
@@ -35,8 +34,7 @@ func (s *Simulation) askOnAndOn(ctx context.Context) {
 	})
 }
 
-// askAbout queries the verdicts on cars, given by their numbers and ids, until there are no more or
-// ctx ends.
+// askAbout queries the verdicts on cars, given by their numbers and ids, until ctx ends.
 func (s *Simulation) askAbout(ctx context.Context, cars iter.Seq2[int, vehicle.ID]) {
 	questions := make(chan int)
 	var asking sync.WaitGroup

@@ -8,8 +8,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// faultBook puts throttle faults into the readings of the cars of a fleet, and records which car
-// has a fault.
+// faultBook puts throttle faults into the readings of a fleet, and records which car has one.
 type faultBook struct {
 	perHour float64
 	random  *rand.Rand

@@ -71,8 +71,7 @@ type known struct {
 // lateMost behind the clock, because a verdict cannot include a sample that is not stored yet.
 const lateMost = 2 * time.Second
 
-// behind reports whether an answer is too old for a comparison with the truth, because it does not
-// include the car's latest sample. The rule depends on where the car is:
+// behind reports whether an answer is too old for a comparison with the truth:
 //
 //   - On a road, the answer may be up to lateMost older than the latest sample.
 //   - For a parked car, the answer must include the latest sample, because this sample may be the
@@ -126,10 +125,9 @@ func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	}
 }
 
-// throttle compares the verdict on the i-th car's throttle system with the truth, and counts it. If
-// the car has a fault, the right verdict is "anomaly"; before the fault is observable, other
-// verdicts are not counted. If the car is healthy, an anomaly is a false alarm. A healthy car is
-// left out until the time recovers has passed since its last fault.
+// throttle compares the verdict on the i-th car's throttle system with the truth, and counts it.
+// Before a fault is observable, only "anomaly" is counted. A healthy car is left out until the time
+// recovers has passed since its last fault.
 func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
 	alarm := a.System == client.ThrottleAnomaly
 	switch f := k.fault; {

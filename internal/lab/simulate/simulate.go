@@ -31,8 +31,7 @@ type Config struct {
 
 	// Developer is the client that queries the verdicts. If nil, no queries are sent.
 	Developer *client.Client
-	// Progress receives a line about the progress every ten seconds. If nil, nothing is
-	// written.
+	// Progress receives a line about the progress every ten seconds. If nil, nothing is written.
 	Progress io.Writer
 }
 
@@ -45,8 +44,7 @@ func (c *Config) IDs() []vehicle.ID {
 	return ids
 }
 
-// underWay returns a fleet that has already driven for five minutes, so that its cars are spread
-// over the roads.
+// underWay returns a fleet that has driven for five minutes, to spread its cars over the roads.
 func underWay(c traffic.Config) *traffic.Fleet {
 	fleet := traffic.New(c)
 	fleet.Settle(5 * time.Minute)
@@ -113,7 +111,6 @@ func New(c Config) *Simulation {
 func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	// When ctx ends, the samples in flight get some more time to be acknowledged.
 	sending, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(flushWithin, cut) })()
@@ -150,7 +147,6 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 		s.mu.Lock()
 		s.ended, s.judgedBy = true, time.Now().Add(judgedWithin)
 		s.mu.Unlock()
-		// Once more, after all samples are acknowledged.
 		s.askAbout(ctx, slices.All(s.ids))
 	}
 	return nil
@@ -284,8 +280,7 @@ const (
 // Teach sends the readings of the cars of a fleet in an hour of light traffic. The hour ends 20
 // minutes (sender.Between) before the fleet begins. From these readings, the service learns how
 // fast the fleet's roads are when they are free. Readings of cars in side streets are left out,
-// because they have no position. If the fleet sends no positions, Teach sends nothing. At the first
-// error of sending, Teach returns the error.
+// because they have no position. If the fleet sends no positions, Teach sends nothing.
 func Teach(ctx context.Context, door sender.Sender, c *Config) error {
 	if c.WithoutPositions {
 		return nil

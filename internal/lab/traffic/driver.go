@@ -51,8 +51,7 @@ type motion struct {
 	mps2  float64 // over the last step
 }
 
-// advance moves a car for the given time: it changes the speed by the acceleration, and returns the
-// distance driven, in metres. A car that would otherwise drive backwards stops.
+// advance moves a car for the given time, and returns the metres driven. No car drives backwards.
 func (m *motion) advance(seconds float64) (meter float64) {
 	after := m.mps + m.mps2*seconds
 	if after >= 0 {

@@ -63,8 +63,7 @@ const (
 	fewRoads = 30
 	// shortestMeter is the length of the shortest road.
 	shortestMeter = 400
-	// tide is the period in which the number of cars on a road rises and falls once. Other comments
-	// call this rise and fall the tide: it is high when the road has the most cars.
+	// tide is the period in which the number of cars on a road rises and falls once.
 	tide = 30 * time.Minute
 	// leastSwell limits the differences between roads of one kind. The tide adds to each road at
 	// least 1-leastSwell times as many cars per kilometre as to the busiest road of the kind.
@@ -151,8 +150,7 @@ func (f *Fleet) fill() []*car {
 	return next
 }
 
-// Settle lets the cars drive for the duration d without reports, and then sets the fleet's time to
-// 0.
+// Settle lets the cars drive for d without reports, and then sets the fleet's time to 0.
 func (f *Fleet) Settle(d time.Duration) {
 	for end := f.now + d; f.now < end; {
 		f.advance()
@@ -309,7 +307,6 @@ func (f *Fleet) wander(c *car, wholeSecond bool) {
 	}
 }
 
-// learnTruth sets the true state of a car to the state of the road around the car.
 func (c *car) learnTruth(now time.Duration) {
 	var truth vehicle.DrivingState
 	if c.place == onRoad {

@@ -51,8 +51,7 @@ func (f *flow) add(at, meter, seconds float64) {
 	}
 }
 
-// tick removes from the sums the distances and times that are older than the window, the period
-// over which the mean speeds are measured. It is called at each step of time.
+// tick removes what is older than the window from the sums. It is called at each step of time.
 func (f *flow) tick(now time.Duration) {
 	if now < f.partEnds {
 		return

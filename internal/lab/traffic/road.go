@@ -33,9 +33,8 @@ func newRoad(k *kind, lengthMeter float64) *road {
 	return r
 }
 
-// gap returns the distance in metres, bumper to bumper, between the i-th car and the car in front
-// of it. The result before is the car in front; if the i-th car is alone on the road, it is the
-// i-th car itself.
+// gap returns the distance in metres, bumper to bumper, between the i-th car and before, the car in
+// front of it; a car alone on the road is in front of itself.
 func (r *road) gap(i int) (meter float64, before *car) {
 	c := r.cars[i]
 	before = r.cars[(i+1)%len(r.cars)]
@@ -124,7 +123,6 @@ func (r *road) admit(c *car, i int, now time.Duration) bool {
 	return true
 }
 
-// meanMps returns the mean speed of the cars on the road now.
 func (r *road) meanMps() float64 {
 	if len(r.cars) == 0 {
 		return r.desiredMps

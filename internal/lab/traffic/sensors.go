@@ -144,8 +144,7 @@ func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlo
 	return r
 }
 
-// set adds a reading to r. It panics for a value that no sensor can report; the models of this
-// package limit each value to what the sensor can give.
+// set adds a reading to r. It panics for an impossible value, which the models never give.
 func set(r *vehicle.Readings, s vehicle.Signal, v float64) {
 	if err := r.Set(s, v); err != nil {
 		panic(err) // a fault of a model

@@ -102,8 +102,7 @@ func (b *Writer) Add(subject string, sealed []byte) error {
 // Records returns the number of records that were added.
 func (b *Writer) Records() int { return b.n - 1 } // the first is the header
 
-// End completes the backup: after the last record, it writes a hash of the file and the HMAC that
-// authenticates it. End does not close the underlying writer.
+// End completes the backup with its hash and HMAC. It does not close the underlying writer.
 func (b *Writer) End() error {
 	if _, err := b.w.Write(make([]byte, 8)); err != nil {
 		return err
@@ -118,7 +117,6 @@ func (b *Writer) End() error {
 	return b.w.Flush()
 }
 
-// macOf returns the HMAC under key of sum, the SHA-256 of a backup. It authenticates the backup.
 func macOf(sum []byte, key string) []byte {
 	mac := hmac.New(sha256.New, []byte(key))
 	mac.Write(sum)
@@ -225,8 +223,7 @@ func (b *Reader) read(p []byte) error {
 	return fmt.Errorf("the backup cannot be read: %w", err)
 }
 
-// end verifies the hash at the end of the file, and checks that only the MAC follows the hash. It
-// returns io.EOF if this is so, and otherwise an error as Next does.
+// end verifies the hash, and that only the MAC follows. Its errors are those of Next.
 func (b *Reader) end() error {
 	want := b.hash.Sum(nil)
 	last := make([]byte, 2*sha256.Size)

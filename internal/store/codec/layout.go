@@ -64,7 +64,6 @@ func (l *layout[T]) add(t reflect.Type, at int) {
 // may be padded with zeros.
 func (l *layout[T]) groups() int { return (l.size + sparseGroup - 1) / sparseGroup }
 
-// append appends the packed value of v to b.
 func (l *layout[T]) append(b []byte, v *T) []byte {
 	memory := memoryOf(v)
 	for _, r := range l.runs {

@@ -78,8 +78,7 @@ func Unseal(subject string, record []byte) ([]byte, error) {
 	return body[1:], nil
 }
 
-// Checksum returns the checksum with which a sealed record ends. The parameter record is the record
-// without that checksum.
+// Checksum returns the checksum with which a sealed record ends, given the record before it.
 func Checksum(subject string, record []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte(subject), Castagnoli), Castagnoli, record)
 }

@@ -102,6 +102,5 @@ func DecodeState(body []byte) (vehicle.State, error) {
 // a marker is empty. The body of a state never is.
 func SealMarker(subject string) []byte { return Seal(subject, []byte{0}) }
 
-// IsMarker reports whether body is the body of a marker, the empty record that replaces the state
-// of a forgotten vehicle.
+// IsMarker reports whether body is the body of a marker (see [SealMarker]).
 func IsMarker(body []byte) bool { return len(body) == 0 }

@@ -48,12 +48,10 @@ func StateSubject(p int, id vehicle.ID) string {
 // telemetry of the partition is folded into states.
 func CursorSubject(p int) string { return "cursor." + strconv.Itoa(p) }
 
-// MemberSubject returns the subject of a node's lease, the record that shows that the node is
-// alive.
+// MemberSubject returns the subject of a node's lease, which shows that the node is alive.
 func MemberSubject(name string) string { return "member." + name }
 
-// MemberOf returns the name of a node, given the subject of its lease. The result ok is false if
-// the subject is not that of a lease.
+// MemberOf returns the name of a node, given the subject of its lease.
 func MemberOf(subject string) (name string, ok bool) {
 	return strings.CutPrefix(subject, MemberSubject(""))
 }
@@ -89,23 +87,20 @@ func Matches(pattern, subject string) bool {
 // vehicles are hashed.
 const VIDKeysSubject = "tombstonekey"
 
-// BackupKeySubject is the subject of the key that authenticates backups. No backup contains the
-// key.
+// BackupKeySubject is the subject of the key that authenticates backups. No backup contains it.
 const BackupKeySubject = "backupkey"
 
 // TombstoneSubject returns the subject of the tombstone of the forgotten vehicle with the hash h.
 func TombstoneSubject(h access.VehicleHash) string { return "tombstone." + h.String() }
 
-// PartitionOfCursor returns the partition of a cursor, given the cursor's subject. The second
-// result is false if the subject is not that of a cursor.
+// PartitionOfCursor returns the partition of a cursor, given the cursor's subject.
 func PartitionOfCursor(subject string) (int, bool) {
 	rest, ok := strings.CutPrefix(subject, "cursor.")
 	p, err := strconv.Atoi(rest)
 	return p, ok && err == nil && p >= 0
 }
 
-// VehicleOfState returns the vid of a state's vehicle, given the state's subject. The second result
-// is false if the subject is not that of a state.
+// VehicleOfState returns the vid of a state's vehicle, given the state's subject.
 func VehicleOfState(subject string) (vehicle.ID, bool) {
 	rest, ok := strings.CutPrefix(subject, "state.")
 	_, vid, ok2 := strings.Cut(rest, ".")
