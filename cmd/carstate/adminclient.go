@@ -16,8 +16,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// adminFlags are the flags that select the service whose admin API a command calls, and the key for
-// the calls.
+// adminFlags are the flags that select the service whose admin API a command calls, and the key.
 type adminFlags struct {
 	DataDir string `default:"./carstate-data" placeholder:"DIR" help:"The service's data directory, which holds the admin key (${default})."`
 	KeyFile string `placeholder:"FILE" help:"File with an operator's key, to use instead of the admin key."`
@@ -87,8 +86,7 @@ type askFlags struct {
 	jsonFlag
 }
 
-// ask makes one call of the admin API and prints its result. If the call fails, ask prints nothing
-// and returns the error.
+// ask makes one call of the admin API and prints its result, unless the call fails.
 func (f adminFlags) ask(w streams, call func(*client.Client) (any, error)) error {
 	client, err := f.client()
 	if err != nil {
@@ -133,8 +131,7 @@ func parseVehicles(s string) (access.Vehicles, error) {
 }
 
 // parseVIDs parses a list of vehicle ids: "VID,VID", or "@FILE", the name of a file with one
-// vehicle id on each line. Empty lines of the file are skipped. If the file cannot be read, an id
-// is invalid, or there is no id, parseVIDs returns an error.
+// vehicle id on each line. Empty lines of the file are skipped. A list without ids is an error.
 func parseVIDs(s string) ([]vehicle.ID, error) {
 	where, parts := "vehicle", strings.Split(s, ",")
 	if name, ok := strings.CutPrefix(s, "@"); ok {

@@ -23,9 +23,8 @@ type auditCommand struct {
 	Limit  *int   `placeholder:"N" help:"Maximum number of events (100); 0 for all."`
 }
 
-// Run prints the newest events of the audit, which records what operators did: 100 events, or as
-// many as --limit says. With --format csv or ndjson, it exports all events. In both cases, events
-// that do not match the flags are left out.
+// Run prints the newest events of the audit that match the flags: 100 events, or as many as --limit
+// says. With --format csv or ndjson, it exports all that match.
 func (c *auditCommand) Run(ctx context.Context, w streams) error {
 	query, err := c.query(time.Now())
 	if err != nil {
@@ -129,8 +128,7 @@ func (c *auditCommand) print(ctx context.Context, admin *client.Client, query ur
 }
 
 // mayConcernInWords returns a line of text about n events that may concern the vehicle of --vid:
-// they do not list this vehicle, but they name more vehicles than they list. If n is 0, it returns
-// "".
+// they name more vehicles than they list. If n is 0, it returns "".
 func mayConcernInWords(n int) string {
 	if n == 0 {
 		return ""

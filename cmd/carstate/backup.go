@@ -67,7 +67,6 @@ func (c *backupCommand) verify(w streams) error {
 	return c.show(w, info)
 }
 
-// show prints the content of the backup.
 func (c *backupCommand) show(w streams, info access.BackupInfo) error {
 	return w.show(struct {
 		access.BackupInfo
@@ -153,10 +152,9 @@ const unauthenticatedWarning = "WARNING: --unauthenticated: the origin of this b
 	"or tombstones that make the service forget vehicles. " +
 	"Check the output of carstate operator list, source list and token list afterwards."
 
-// trust returns which backups a restore accepts. By default, these are only backups that the
-// service itself made; the result is then the zero value. With --backup-key-file, backups made with
-// the key in that file are accepted too; with --unauthenticated, all backups are. Both flags
-// together are an error.
+// trust returns which backups a restore accepts: by default (the zero value), only those that the
+// service itself made; with --backup-key-file, also those made with the key in that file; with
+// --unauthenticated, all. Both flags together are an error.
 func (c *restoreCommand) trust() (t access.BackupTrust, err error) {
 	if c.Unauthenticated {
 		if c.BackupKeyFile != "" {

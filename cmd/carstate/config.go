@@ -152,9 +152,8 @@ func (f *serveFlags) has(role string) bool {
 	return slices.Contains(f.Roles, role)
 }
 
-// syncInterval parses the value of --sync-interval, a duration of at least 1 ms, or "always". For
-// "always" it returns 0, which means that data is synced to the disk before it is acknowledged. Any
-// other value is an error.
+// syncInterval parses the value of --sync-interval: a duration of at least 1 ms, or "always", for
+// which it returns 0: data is then synced to the disk before it is acknowledged.
 func (f *serveFlags) syncInterval() (time.Duration, error) {
 	if f.SyncInterval == "always" {
 		return 0, nil

@@ -143,7 +143,6 @@ func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 	return result.WriteTables(w.out)
 }
 
-// fleetError wraps err in an error that says that the fleet cannot be evaluated.
 func fleetError(err error) error { return fmt.Errorf("the fleet cannot be evaluated: %w", err) }
 
 func writePlot(name, svg string) error {

@@ -37,9 +37,8 @@ func (c *forgetCommand) Run(ctx context.Context, w streams) error {
 	})
 }
 
-// forgetPrompt returns the question that the user must confirm before a vehicle is forgotten. The
-// parameter err is the result of reading the vehicle's record. If err is [access.ErrNotFound], the
-// question says so, because the vehicle is unknown or already forgotten.
+// forgetPrompt returns the question that the user must confirm before a vehicle is forgotten. If
+// err is [access.ErrNotFound], its record was not found: it is unknown or forgotten already.
 func forgetPrompt(err error) string {
 	known := "Everything that is known of this vehicle will be erased on every node"
 	if errors.Is(err, access.ErrNotFound) {
@@ -50,12 +49,9 @@ func forgetPrompt(err error) string {
 }
 
 // forget deletes everything that the service knows of a vehicle, and makes the service refuse the
-// vehicle's telemetry. It returns the receipt, the service's record of what was removed and when.
-// At a terminal, the user must confirm this first; if the user does not confirm it, forget returns
-// an error and nothing is deleted.
-//
-// If nothing was removed, forget prints a hint, because the vid may be a typing error, or the
-// vehicle was forgotten before.
+// vehicle's telemetry. It returns the receipt. At a terminal, the user must confirm this first. If
+// nothing was removed, forget prints a hint, because the vid may be a typing error, or the vehicle
+// was forgotten before.
 func (c *forgetCommand) forget(
 	ctx context.Context, w streams, client *client.Client, id vehicle.ID,
 ) (access.ForgetReceipt, error) {

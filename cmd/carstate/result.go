@@ -44,8 +44,7 @@ func progressOf(err error) string {
 // the program adds no error and ends with exitNoAnswer.
 var errNoAnswer = errors.New("there is no answer")
 
-// wrongUsage is an error in how the command was called, such as a wrong flag. The program ends with
-// the exit code for a wrong command line (exitUsage).
+// wrongUsage is an error in how the command was called. The program then ends with exitUsage.
 type wrongUsage string
 
 func (u wrongUsage) Error() string { return string(u) }

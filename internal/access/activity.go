@@ -63,10 +63,8 @@ func (r Refusal) String() string {
 	}[r]
 }
 
-// SourceActivity holds what one node has noted about a source since the node started: the numbers
-// of its samples and of its ignored signals (signals that no rule of the service uses), the time
-// when its key was last accepted, and the time and reason when its key or a sample was last
-// refused. It is not stored.
+// SourceActivity holds what one node has noted about a source since the node started. It is not
+// stored. Ignored signals are signals that no rule of the service uses.
 type SourceActivity struct {
 	LastSeen    time.Time // when its key was last accepted, in whole seconds; zero: never
 	LastRefused time.Time // when its key or a sample was last refused, in whole seconds; zero: never
@@ -91,9 +89,8 @@ const MaxIgnoredNames = 8
 // was last refused. A longer text is cut.
 const MaxRefusalText = 200
 
-// update calls change with the activity of a source, under the lock mu. In this activity, the field
-// LastSeen is not set. The first call creates the activity. A token's usage has the same type, but
-// a token sends no telemetry, so it needs no memory for an activity.
+// update calls change with a source's activity, whose LastSeen is not set, under mu. The first call
+// creates the activity: the usage of a token, which has the same type, needs no memory for one.
 func (u *usage) update(change func(*SourceActivity)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -103,8 +100,7 @@ func (u *usage) update(change func(*SourceActivity)) {
 	change(u.activity)
 }
 
-// CountSamples adds to the source's numbers of accepted samples and of ignored signals, which are
-// signals that no rule uses.
+// CountSamples adds to the source's numbers of accepted samples and of ignored signals.
 func (u *usage) CountSamples(accepted, ignored int) {
 	u.update(func(a *SourceActivity) {
 		a.Accepted += int64(accepted)
@@ -128,8 +124,7 @@ func (u *usage) CountIgnored(name string, n int) {
 	})
 }
 
-// CountRefused counts n samples of the source, or n uses of its key, that were refused for the
-// reason r.
+// CountRefused counts n samples of the source, or n uses of its key, refused for the reason r.
 func (u *usage) CountRefused(r Refusal, n int) {
 	u.update(func(a *SourceActivity) { a.Refused[r] += int64(n) })
 }
@@ -154,12 +149,10 @@ func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	})
 }
 
-// strangersWait is how long the record of a source's refused key or sample is protected from
-// [WrongKey], the reason that is recorded if a stranger logs in with the source's name and a wrong
-// password. Within this time, WrongKey does not replace another reason.
+// strangersWait is how long [WrongKey] does not replace another reason. A stranger causes WrongKey
+// by a login with the source's name and a wrong password.
 const strangersWait = 10 * time.Minute
 
-// refuseKey counts and records that the source's key was refused at time now for the reason r.
 func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
 	u.CountRefused(r, 1)
 	u.NoteRefused(r, text, now)
@@ -168,8 +161,7 @@ func (u *usage) refuseKey(r Refusal, text string, now time.Time) {
 // KeyRefused begins the text of an answer to a source whose key is refused. The reason follows.
 const KeyRefused = "the source key is refused: "
 
-// note records that the source's key was presented at time now. If err is nil, the key was
-// accepted, and now becomes the time of its last use. Otherwise the key was refused because of err.
+// note records that the source's key was presented at time now. If err is nil, it was accepted.
 func (u *usage) note(err error, now time.Time) {
 	if err == nil {
 		if at := now.Unix(); u.lastUsed.Load() != at { // at most one write a second

@@ -9,9 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Credential is the record of a token, a source or an operator. A developer sends queries with a
-// token. A car, or a gateway for many cars, sends telemetry as a source. An operator administers
-// the service and is named in the audit. The record holds only the hash of the secret.
+// Credential is the record of a token, a source or an operator, with the hash of its secret only.
 type Credential struct {
 	Kind Kind   // kind of the secret
 	Name string // a token's ID (cstid…), or a source's or operator's name; a source's is also its MQTT user name
@@ -204,8 +202,7 @@ func (c *Credential) Check() error {
 	return nil
 }
 
-// Sandbox reports whether the credential is a sandbox token, which covers only the reserved
-// vehicles. These vehicles have known answers, for tests.
+// Sandbox reports whether this is a sandbox token, which covers only the reserved vehicles.
 func (c *Credential) Sandbox() bool { return c.Kind == SandboxKind }
 
 // Usable returns nil if the credential is valid at time now. Otherwise it returns [ErrRevoked] for

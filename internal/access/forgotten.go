@@ -42,8 +42,7 @@ func ParseVehicleHash(s string) (h VehicleHash, err error) {
 type Tombstone struct {
 	Vehicle   VehicleHash `json:"-"` // a record contains it in another form
 	Forgotten time.Time   `json:"forgotten"`
-	// Lifted is the time when the vehicle was allowed again. It is zero if the vehicle was not
-	// allowed again.
+	// Lifted is the time when the vehicle was allowed again, or zero if it was not.
 	Lifted time.Time `json:"lifted,omitzero"`
 	// Opened is set when samples of the vehicle are accepted again. Opened is set some time after
 	// Lifted, because the node that folds the vehicle's samples must receive Lifted first;
@@ -51,10 +50,9 @@ type Tombstone struct {
 	Opened bool `json:"opened,omitempty"`
 	// Removed is set once all stored data that name the vehicle have been deleted.
 	Removed bool `json:"removed,omitempty"`
-	// Quiet is the time from which no node stores telemetry of the vehicle. While a node may still
-	// store telemetry of the vehicle, Quiet is zero. Last is the sequence number of the newest
-	// telemetry record at the time when Quiet was first set; no later record contains samples of
-	// the vehicle.
+	// Quiet is the time from which no node stores telemetry of the vehicle; zero while a node may.
+	// Last is the sequence number of the newest telemetry record when Quiet was first set; no later
+	// record contains samples of the vehicle.
 	Quiet time.Time `json:"quiet,omitzero"`
 	Last  uint64    `json:"last,omitempty"`
 	// Erased is the time when the erasure ended. All records that name the vehicle were then
@@ -76,10 +74,9 @@ type Tombstone struct {
 func (t Tombstone) InForce() bool { return !t.Opened }
 
 // Covers reports whether a stored sample of the vehicle must be ignored because the vehicle was
-// forgotten. The parameter seq is the sequence of the sample, and made is the creation time of the
-// sample's telemetry stream, in Unix nanoseconds. While the vehicle was not allowed again, Covers
-// returns true for every sample. After that, it returns true only for the samples that Stale and
-// Made identify.
+// forgotten: every sample until the vehicle is allowed again, then those that Stale and Made
+// identify. The parameter seq is the sequence of the sample, and made is the creation time of its
+// telemetry stream, in Unix nanoseconds.
 func (t Tombstone) Covers(seq uint64, made int64) bool {
 	return t.Lifted.IsZero() || made == t.Made && seq <= t.Stale
 }
@@ -152,9 +149,8 @@ func (f *Forgotten) Hash(id vehicle.ID) VehicleHash {
 	return f.keys[0].Sum(string(id))
 }
 
-// Find returns the tombstone of a vehicle. A vehicle may have several tombstones, under the hashes
-// of different keys. If one of them is in force (telemetry is refused because of it), Find returns
-// that one. If the vehicle has no tombstone, ok is false.
+// Find returns the tombstone of a vehicle. A vehicle may have several, under the hashes of
+// different keys; if one is in force, Find returns that one. If there is no tombstone, ok is false.
 func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	if f.count.Load() == 0 {
 		return Tombstone{}, false
@@ -169,15 +165,13 @@ func (f *Forgotten) Find(id vehicle.ID) (found Tombstone, ok bool) {
 	return found, ok
 }
 
-// Has reports whether the vehicle is currently forgotten: its telemetry is refused, and none of its
-// data may be kept.
+// Has reports whether the vehicle is currently forgotten, so that none of its data may be kept.
 func (f *Forgotten) Has(id vehicle.ID) bool {
 	t, ok := f.Find(id)
 	return ok && t.InForce()
 }
 
-// Covers reports whether a stored sample must be ignored because its vehicle was forgotten. The
-// parameters seq and made are those of [Tombstone.Covers].
+// Covers is like [Tombstone.Covers], for the tombstone of a vehicle, if there is one.
 func (f *Forgotten) Covers(id vehicle.ID, seq uint64, made int64) bool {
 	t, ok := f.Find(id)
 	return ok && t.Covers(seq, made)
@@ -211,8 +205,7 @@ type ForgetReceipt struct {
 	Format      string    `json:"format"`
 	Vehicle     string    `json:"vehicle"` // the keyed hash of the vid
 	ForgottenAt time.Time `json:"forgotten_at"`
-	// AllowedAt is the time when the vehicle was allowed again. It is nil while the vehicle is
-	// forgotten.
+	// AllowedAt is the time when the vehicle was allowed again. It is nil until then.
 	AllowedAt *time.Time `json:"allowed_at"`
 	// ErasedBy is the time from which no byte on the disk names the vehicle, provided that the
 	// service keeps running. It is nil once the vehicle is allowed again. On a cluster it is always

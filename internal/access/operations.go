@@ -9,8 +9,7 @@ import (
 // Operations is a set of query operations, the questions that a token may ask.
 type Operations uint8
 
-// The two query operations: one asks for the driving state of a car, the other for the state of its
-// throttle.
+// The two query operations, about the driving state of a car and about its throttle.
 const (
 	CarDrivingState Operations = 1 << iota
 	ThrottleSystem

@@ -9,8 +9,7 @@ type BackupInfo struct {
 	Partitions int            `json:"partitions"`
 	Records    int            `json:"records"`
 	Kinds      map[string]int `json:"kinds"` // number of records, by kind
-	// Authenticated is set if the program that read the backup has a backup key that authenticates
-	// it.
+	// Authenticated is set if a backup key of the program that read the backup authenticates it.
 	Authenticated bool `json:"authenticated,omitzero"`
 }
 
@@ -26,8 +25,7 @@ type RestoreReport struct {
 	Kinds  map[string]RestoreCount `json:"kinds"`
 }
 
-// RestoreCount holds, for one kind of record, how many records of a backup were restored and how
-// many were not.
+// RestoreCount says what became of the records of one kind in a backup.
 type RestoreCount struct {
 	Restored int `json:"restored"`
 	// Kept counts the records of the backup that were not restored because the service kept its own

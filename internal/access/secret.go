@@ -113,23 +113,18 @@ func checksum(b []byte) (digits [checksumLength]byte) {
 // idLength is the number of random characters in a public identifier.
 const idLength = 12
 
-// newTokenID returns the public identifier of a new token.
 func newTokenID() string { return tokenID + string(appendRandom(nil, idLength)) }
 
-// mostOfSecret matches a prefix such as cst_ with 20 base62 characters after it. A text with fewer
-// does not look like a secret.
 var mostOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z]{20}")
 
 // HoldsSecret reports whether a text contains a secret or most of one: a prefix such as cst_ and at
 // least 20 base62 characters after it. It finds secrets that were entered into a wrong field.
 func HoldsSecret(s string) bool { return mostOfSecret.MatchString(s) }
 
-// errNameIsSecret is the error for a name that contains a secret. Such a name is refused because
-// names appear in logs, metrics and pages.
+// errNameIsSecret refuses a name with a secret, because names appear in logs, metrics and pages.
 var errNameIsSecret = errors.New("this looks like a token or a key: a name must not hold one")
 
-// partOfSecret matches a prefix such as cst_ and at least one character after it. The underscore is
-// one of these characters, because another secret may follow without a separator.
+// partOfSecret also matches underscores, because another secret may follow without a separator.
 var partOfSecret = regexp.MustCompile(anyKind + "[0-9A-Za-z_]+")
 
 // Redact replaces each prefix such as cst_ in s, together with the letters, digits and underscores

@@ -54,9 +54,8 @@ func (t *Tables) Of(kind Kind) *Credentials {
 	return &t.Tokens.Credentials
 }
 
-// Grant is one entry of a node's table of credentials. It holds the credential's record (not only
-// its set of vehicles) and the node's counters for the credential. When the record changes, the
-// counters are kept.
+// Grant is one entry of a node's table of credentials: the whole record of a credential, and the
+// node's counters for it, which are kept when the record changes.
 type Grant struct {
 	Credential
 	*usage
@@ -69,8 +68,7 @@ type heldSecret struct {
 	until time.Time // zero: the current secret
 }
 
-// secrets returns the current and the replaced secrets of a credential, by hash. Replaced secrets
-// that are no longer valid are included, so that they are refused with [ErrReplaced].
+// secrets returns the current and the replaced secrets, by hash, even those that have ended.
 func (g *Grant) secrets() map[Hash]heldSecret {
 	all := make(map[Hash]heldSecret, 1+len(g.Earlier))
 	for _, e := range g.Earlier {
@@ -130,12 +128,10 @@ func (t *Credentials) Lose(name string) {
 	}
 }
 
-// Unread reports whether some records of tokens or sources cannot be read because a newer version
-// wrote them.
+// Unread reports whether a newer version wrote tokens or sources that this node cannot read.
 func (t *Tables) Unread() bool { return t.Tokens.hasUnread.Load() || t.Sources.hasUnread.Load() }
 
-// usage returns the counters of a credential, and creates them at the first use. The caller holds
-// mu.
+// usage returns the counters of a credential, made at the first use. The caller holds mu.
 func (t *Credentials) usage(id string) *usage {
 	u := t.usages[id]
 	if u == nil {
@@ -219,10 +215,8 @@ func (t *Credentials) Counted() iter.Seq2[string, int64] {
 	}
 }
 
-// verify returns the credential that a secret belongs to. If there is none, it returns nil and an
-// error. If the secret is no longer valid, it returns both the credential and an error. The error
-// is one of those of [Check] or one of the reasons why a secret is refused, such as [ErrExpired].
-// Its text can be shown to the caller. verify does the same work for a known and an unknown secret.
+// verify is like [Tokens.Verify], for any kind. The text of an error can be shown to the caller.
+// verify does the same work for a known and an unknown secret.
 func (t *Credentials) verify(kind Kind, secret []byte, now time.Time) (*Grant, error) {
 	if err := Check(kind, secret); err != nil {
 		return nil, err

@@ -42,8 +42,6 @@ func (o Outcome) Known() bool { return o < outcomeCount }
 
 func (o Outcome) refused() bool { return o >= InsufficientScope }
 
-// invalidSecret reports whether the call was refused because its token was expired, revoked or
-// replaced.
 func (o Outcome) invalidSecret() bool { return o >= Expired && o <= Replaced }
 
 // Calls holds numbers of calls, by operation (in the order of [Operations.Names]) and outcome.
@@ -211,10 +209,8 @@ func (u *usage) counterOf(day int64) *dayCounter {
 	return c
 }
 
-// maxHeldDays is the maximum number of days for which a process holds counters. It is the sum of
-// UsageDays days up to today, maxFutureDays days after today, and maxFutureDays+1 additional days.
-// The additional days are for days that a fast clock adds, so that such days do not displace the
-// others.
+// maxHeldDays is the maximum number of days for which a process holds counters; maxFutureDays+1 of
+// them are for days that a fast clock adds, so that such days do not displace the others.
 const maxHeldDays = UsageDays + 2*maxFutureDays + 1
 
 // counters returns the counters of this process, oldest day first.
@@ -224,7 +220,6 @@ func (u *usage) counters() []*dayCounter {
 	return slices.Clone(u.days)
 }
 
-// counted returns the total number of calls in the counters that this process holds.
 func (u *usage) counted() (sum int64) {
 	for _, c := range u.counters() {
 		for op := range c.calls {
@@ -294,7 +289,6 @@ func noteRefusal(v *atomic.Int64, at int64, why Outcome) {
 	}
 }
 
-// storeMax sets v to n if n is larger.
 func storeMax(v *atomic.Int64, n int64) {
 	for {
 		old := v.Load()

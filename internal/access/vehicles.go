@@ -19,8 +19,7 @@ type Vehicles struct {
 // AllVehicles returns a Vehicles that covers every vehicle, including future ones.
 func AllVehicles() Vehicles { return Vehicles{all: true} }
 
-// VehicleSet returns a Vehicles that covers the given vehicles. They need not have sent telemetry
-// yet.
+// VehicleSet returns a Vehicles that covers the given vehicles, even without telemetry so far.
 func VehicleSet(ids ...vehicle.ID) Vehicles {
 	set := make(map[vehicle.ID]struct{}, len(ids))
 	for _, id := range ids {
@@ -35,7 +34,6 @@ func (v Vehicles) All() bool { return v.all }
 // Len returns the number of vehicles in the set; it is 0 if v covers all vehicles.
 func (v Vehicles) Len() int { return len(v.set) }
 
-// none reports whether v covers no vehicle.
 func (v Vehicles) none() bool { return !v.all && len(v.set) == 0 }
 
 // Include reports whether v covers the vehicle. It does the same work for either result and does
@@ -51,8 +49,7 @@ func (v Vehicles) IncludeBytes(vid []byte) bool {
 	return ok || v.all
 }
 
-// Sorted yields the vehicles in the set in ascending order. If v covers all vehicles, it yields
-// none.
+// Sorted yields the vehicles in the set in ascending order, or none if v covers all vehicles.
 func (v Vehicles) Sorted() iter.Seq[vehicle.ID] {
 	return slices.Values(slices.Sorted(maps.Keys(v.set)))
 }

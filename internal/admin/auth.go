@@ -16,7 +16,6 @@ import (
 // attacker cannot lock the operators out.
 var wrongKeys = access.Rate{Calls: 10, Window: time.Second}
 
-// callerKey is the key under which the context of a request holds its caller.
 type callerKey struct{}
 
 // caller returns the caller that [Server.identify] has stored in the context of the request.

@@ -13,9 +13,8 @@ import (
 )
 
 // explainBody converts err, the error of reading a request body, into the error for the caller: an
-// HTTP status and a text of one line. The text says what is wrong, and repeats nothing of the body.
-// The type In is the type of the body, whose members the text lists if the body has an unknown
-// member.
+// HTTP status and a text of one line, which repeats nothing of the body. If the body has an unknown
+// member, the text lists the members of the type In of the body.
 func explainBody[In any](err error) *ops.Refusal {
 	var (
 		r      *ops.Refusal

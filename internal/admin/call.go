@@ -26,10 +26,9 @@ type endpoint struct {
 	in, out reflect.Type
 }
 
-// handle returns the handler of an API call. The handler identifies the caller and calls do, which
-// reads the request and writes the response. If do returns an error, the handler answers with the
-// error's HTTP status. The handler also counts the call in the metrics, by its name and status. The
-// parameter status is the status on success.
+// handle returns the handler of an API call. The parameter status is the status on success. The
+// handler identifies the caller and calls do. It answers an error of do with the error's status,
+// and counts the call in the metrics, by its name and status.
 func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *http.Request) error) endpoint {
 	seconds := s.metrics.seconds.WithLabelValues(name)
 	return endpoint{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,10 +45,8 @@ func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *h
 	}), name: name, status: status}
 }
 
-// call is like [Server.handle], for an API call whose request and response have JSON bodies. The
-// handler decodes the request body into In, calls do, and encodes the Out that do returns as the
-// response body. If the body cannot be decoded into In, do is not called, and the response has the
-// error of readBody.
+// call is like [Server.handle], for an API call with JSON bodies: the handler decodes the request
+// body into In with readBody, calls do, and encodes the Out that do returns.
 func call[In, Out any](s *Server, name string, status int, do func(*http.Request, In) (Out, error)) http.Handler {
 	e := s.handle(name, status, func(w http.ResponseWriter, r *http.Request) error {
 		in, err := readBody[In](w, r)

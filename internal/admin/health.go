@@ -32,8 +32,7 @@ func health(well string, check func() error, add func() string) http.HandlerFunc
 }
 
 // copies returns the text that follows "ready" or the error in the response of /readyz: the age of
-// this node's copies of the records, if it is known, and a warning if the node cannot read records
-// of a newer version. If there is neither, the text is empty.
+// this node's copies, if known, and a warning if it cannot read records of a newer version.
 func (s *Server) copies() (text string) {
 	if age, ok := s.cfg.FeedAge(); ok {
 		text = fmt.Sprintf("; feed age %.1f s", age.Seconds())

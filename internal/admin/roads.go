@@ -8,8 +8,7 @@ import (
 	"carstate/internal/road"
 )
 
-// listRoads returns the function of the API call that answers with the traffic on the roads, as
-// GeoJSON.
+// listRoads returns the function of the API call that answers with the traffic, as GeoJSON.
 func (s *Server) listRoads(roads *road.Map) func(http.ResponseWriter, *http.Request) error {
 	reader := roadmap.NewReader(roads)
 	return func(w http.ResponseWriter, r *http.Request) error {

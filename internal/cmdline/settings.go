@@ -188,8 +188,7 @@ func (s Settings) resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, err
 	return x.value, nil
 }
 
-// flags returns those flags of the command that are settings, which are all except those in the
-// field except.
+// flags returns those flags of the command that are settings: all except those in s.except.
 func (s Settings) flags(given *kong.Context) []*kong.Flag {
 	return slices.DeleteFunc(slices.Clone(given.Selected().Flags),
 		func(f *kong.Flag) bool { return slices.Contains(s.except, f.Name) })

@@ -109,10 +109,9 @@ func (t *Table) Bound(most int) { t.newcomers.most.Store(int64(most)) }
 // Limit returns what Bound has set.
 func (t *Table) Limit() int64 { return t.newcomers.most.Load() }
 
-// Admit reports whether samples of a vehicle may be accepted. It returns true in four cases: there
-// is no limit, the vehicle is in the table, the vehicle was admitted before, or the limit of
-// [Table.Bound] allows one more vehicle. In the last case, it records the vehicle as admitted.
-// Otherwise it returns false.
+// Admit reports whether samples of a vehicle may be accepted: if there is no limit, if the vehicle
+// is in the table or was admitted before, or if the limit of [Table.Bound] allows one more vehicle,
+// which Admit then records as admitted.
 func (t *Table) Admit(id vehicle.ID) bool {
 	c := &t.newcomers
 	most := c.most.Load()
@@ -145,8 +144,7 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	return true
 }
 
-// Expire removes every vehicle whose two verdicts are both older than the given time. It returns
-// the number of removed vehicles.
+// Expire removes every vehicle whose two verdicts are older than before, and returns their number.
 func (t *Table) Expire(before time.Time) int {
 	limit, n := vehicle.At(before), 0
 	t.names.willRemove()

@@ -84,11 +84,9 @@ func (r *order) asOf(q *Question) {
 }
 
 // outcome returns the [vehicle.Outcome] of a verdict for the present time and MaxAge that were
-// given to asOf. The parameter at is the time of the verdict in Unix milliseconds, or 0 if there is
-// none. The outcome is Unknown if there is no verdict. It is Stale if the verdict is more than
-// MaxAge old, or more than vehicle.MaxAhead ahead of the present time. Otherwise it is Answered. If
-// MaxAge is 0, no verdict is stale. The result is that of [vehicle.DrivingVerdict.At] or
-// [vehicle.ThrottleVerdict.At], except that outcome returns Answered in place of NotDriving.
+// given to asOf, like [vehicle.DrivingVerdict.At] and [vehicle.ThrottleVerdict.At], but Answered in
+// place of NotDriving. The parameter at is the time of the verdict in Unix milliseconds, or 0 if
+// there is none. If MaxAge is 0, no verdict is stale.
 func (r *order) outcome(at int64) uint64 {
 	if at == 0 {
 		return uint64(vehicle.Unknown)
@@ -204,9 +202,8 @@ func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) err
 	return nil
 }
 
-// walkShare scans one shard of the table, the one with the number share. It adds the shard's
-// vehicles that belong to the list to the parameter into. Writers of the shard wait during the
-// scan; readers do not.
+// walkShare adds the vehicles of one shard that belong to the list to the parameter into. Writers
+// of the shard wait during the scan; readers do not.
 func (t *Table) walkShare(share int, by *order, into *leading) {
 	s := &t.shards[share]
 	s.mu.Lock()
@@ -223,8 +220,7 @@ func (t *Table) walkShare(share int, by *order, into *leading) {
 	}
 }
 
-// walkNames scans the vids of one shard, the one with the number share. It adds the vehicles that
-// belong to the list, and whose vid matches, to the parameter into.
+// walkNames adds those vehicles of a shard to into that belong to the list and whose vid matches.
 func (t *Table) walkNames(share int, by *order, into *leading) {
 	into.vids = t.names.appendShard(share, into.vids[:0])
 	for _, vid := range vidsOf(into.vids) {

@@ -45,8 +45,7 @@ func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 // store vids (see [Table.KeepNames]).
 func (t *Table) Named() int { return int(t.names.kept.Load()) }
 
-// willRemove sets removed: from now on, a vehicle may be removed. If n is nil, willRemove does
-// nothing.
+// willRemove sets removed. If n is nil, willRemove does nothing.
 func (n *names) willRemove() {
 	if n != nil && !n.removed.Load() {
 		n.removed.Store(true)

@@ -28,9 +28,8 @@ func (c *newcomers) has(k key) bool {
 	return young || old
 }
 
-// rotate drops the newcomers in old and moves those in young to old. It does nothing until
-// newcomerLife has passed since the last rotation, so each newcomer is kept for at least
-// newcomerLife. The caller holds mu.
+// rotate drops the newcomers in old and moves those in young to old, if the last rotation is more
+// than newcomerLife ago. The caller holds mu.
 func (c *newcomers) rotate() {
 	if now := time.Now(); c.young == nil || now.Sub(c.rotated) > newcomerLife {
 		c.n.Add(-int64(len(c.old)))

@@ -82,7 +82,6 @@ func (s *shard) get(k key) value {
 	return v
 }
 
-// find returns a vehicle's value and whether the vehicle is in the shard.
 func (s *shard) find(k key) (v value, found bool) {
 	for range readTries {
 		before := s.version.Load()
@@ -113,8 +112,7 @@ func home(lo uint64, n int) int {
 }
 
 // away returns the distance from the home slot of a key to slot i, where the key is, in an array of
-// n slots: (i − home) modulo n. It is 0 if the key is in its home slot. The parameter lo is the
-// half of the key that determines its home slot (see home).
+// n slots: (i − home) modulo n. The parameter lo is that of home.
 func away(i int, lo uint64, n int) int {
 	d := i - home(lo, n)
 	if d < 0 {
@@ -224,8 +222,7 @@ func (s *shard) remove(k key) bool {
 	return true
 }
 
-// removeIf removes each vehicle for whose value the function old returns true. It returns the
-// number of removed vehicles.
+// removeIf removes each vehicle for whose value the function old returns true.
 func (s *shard) removeIf(old func(value) bool) (removed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,7 +275,6 @@ func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	return b
 }
 
-// appendAll appends the value of every vehicle in the shard to all.
 func (s *shard) appendAll(all []value) []value {
 	s.mu.Lock()
 	defer s.mu.Unlock()

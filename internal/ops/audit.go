@@ -98,8 +98,7 @@ func Refuse(status int, format string, args ...any) *Refusal {
 var errAuditUnread = Refuse(http.StatusServiceUnavailable,
 	"the audit cannot be read at present; the service's log says why")
 
-// errDamaged means that damaged files of the store prevent an answer. Another attempt fails in the
-// same way.
+// errDamaged is the refusal for [access.ErrDamaged].
 var errDamaged = Refuse(http.StatusServiceUnavailable,
 	"the part of the stored data that this needs is damaged: docs/operations.md says what to do (When the store is "+
 		"damaged)")

@@ -132,8 +132,7 @@ func ParseTime(text string, day time.Duration) (time.Time, error) {
 	return t.Add(day), nil
 }
 
-// isOf reports whether an action is the one that the query asks for, or is of the kind that it asks
-// for.
+// isOf reports whether the query asks for an action, or for its kind.
 func (q AuditQuery) isOf(action string) bool {
 	return action == q.Action || strings.HasPrefix(action, q.Action+".")
 }
@@ -142,9 +141,8 @@ func (q AuditQuery) isOf(action string) bool {
 // 5 more"; see [Operations.named].
 var notAllListed = regexp.MustCompile(`[0-9a-f]{16}, and [0-9]+ more`)
 
-// matches reports whether the query selects the event. If selected is false, may reports whether
-// the event may concern the vehicle in the query all the same: the event matches all other filters,
-// but does not list all vehicles that it names. If selected is true, may is false.
+// matches reports whether the query selects the event and, if not, whether the event may concern
+// the vehicle in the query all the same (see MayConcern in [EventList]).
 func (q AuditQuery) matches(e *access.Event) (selected, may bool) {
 	if q.Actor != "" && e.Actor != q.Actor || q.Action != "" && !q.isOf(e.Action) ||
 		e.Time.Before(q.Since) || !q.Until.IsZero() && !e.Time.Before(q.Until) {

@@ -41,8 +41,7 @@ func (p *Operations) Backup(
 	if records, err = p.cfg.Store.Backup(ctx, w, version); err != nil || p.cfg.KeyDir == "" {
 		return records, err
 	}
-	// The modification time of this file is the time of the last backup, which so survives
-	// restarts. If the file cannot be written, the backup does not fail.
+	// This time so survives restarts. If it cannot be stored, the backup does not fail.
 	if err := os.WriteFile(backupFile(p.cfg.KeyDir), []byte(e.Action+"\n"), 0o600); err != nil {
 		p.cfg.Log.Warn("cannot store the time of this backup", "error", access.OneLine(err))
 	}

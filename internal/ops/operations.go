@@ -23,10 +23,8 @@ type Config struct {
 	Tables *access.Tables
 	Store  Store
 
-	// Forgotten is this node's copy of the tombstones, the records of forgotten vehicles. A
-	// forgotten vehicle cannot be added to a grant. Forgotten also computes the keyed hashes that
-	// identify vehicles in the audit. Because the audit has no vids, it need not change when a
-	// vehicle is forgotten.
+	// Forgotten is this node's copy of the tombstones. A forgotten vehicle cannot be added to a
+	// grant. Forgotten also computes the keyed hashes that identify vehicles in the audit.
 	Forgotten *access.Forgotten
 
 	// State reads the newest state of a vehicle, even if it is not stored yet. If the vehicle has
@@ -41,8 +39,7 @@ type Config struct {
 	Fleet  *fleet.Table
 	Filled func() error
 
-	// AdminKey is the hash of the admin key. The holder of the admin key may carry out every
-	// operation.
+	// AdminKey is the hash of the admin key, whose holder may carry out every operation.
 	AdminKey access.Hash
 	// KeyDir is the directory of the admin key's file. If empty, the key cannot be rotated.
 	KeyDir string
@@ -97,9 +94,8 @@ type Store interface {
 	BadBackup(err error) bool
 }
 
-// Operations implements the operations of operators. The API and the console both use it, so that
-// both follow the same rules and write the same audit events. [Operations.Explain] turns any error
-// into a [Refusal], one line that may be shown to the caller. Methods are safe for concurrent use.
+// Operations implements the operations of operators, for the API and the console. Its method
+// Explain turns any error into a [Refusal]. Methods are safe for concurrent use.
 type Operations struct {
 	cfg      Config
 	cursors  cursors
@@ -143,8 +139,7 @@ func (p *Operations) Valid(who access.Actor, hash access.Hash) bool {
 	return ok && o.Ended.IsZero() && o.Hash == hash
 }
 
-// isAdminKey reports whether the hash is that of the admin key. It takes the same time for every
-// hash.
+// isAdminKey compares a hash with that of the admin key, in the same time for every hash.
 func (p *Operations) isAdminKey(hash access.Hash) bool {
 	return subtle.ConstantTimeCompare(hash[:], p.adminKey.Load()[:]) == 1
 }

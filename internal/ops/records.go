@@ -39,8 +39,7 @@ type TokenUsage struct {
 }
 
 // TokensThatSee returns the valid tokens whose grant covers a vehicle, except sandbox tokens,
-// oldest first. The parameter most is the maximum length of the list. The result more is the number
-// of tokens that were left out because of this maximum.
+// oldest first, and at most the number in most. The result more is the number of tokens left out.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
 	for _, g := range p.cfg.Tables.Tokens.All() {
@@ -55,8 +54,7 @@ func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord,
 	return list, more
 }
 
-// TokenSummary returns the summary of a token, from its record t and from the time of its last use
-// that this node knows.
+// TokenSummary returns the summary of a token, with the last use that this node knows.
 func (p *Operations) TokenSummary(t access.Credential) TokenSummary {
 	s := TokenSummary{
 		ID:           t.Name,
@@ -75,8 +73,7 @@ func (p *Operations) TokenSummary(t access.Credential) TokenSummary {
 	return s
 }
 
-// TokenRecord returns the complete description of a token, from its record t and from the usage that
-// this node knows.
+// TokenRecord returns the complete description of a token, with the usage that this node knows.
 func (p *Operations) TokenRecord(t access.Credential) TokenRecord {
 	now := p.cfg.Now()
 	used := p.cfg.Tables.Tokens.Usage(t.Name, now)
@@ -129,8 +126,7 @@ type SourceRecord struct {
 	Vehicles     VehicleList `json:"vehicles"`
 }
 
-// SourceSummary returns the summary of a source, from its record s and from this node's counters
-// for the source.
+// SourceSummary returns the summary of a source, with this node's counters for it.
 func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 	r := SourceSummary{
 		Name:         s.Name,
@@ -148,8 +144,7 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 	return r
 }
 
-// SourceRecord returns the complete description of a source, from its record s and from this node's
-// counters for the source.
+// SourceRecord returns the complete description of a source, with this node's counters for it.
 func (p *Operations) SourceRecord(s access.Credential) SourceRecord {
 	return SourceRecord{p.SourceSummary(s), p.EarlierUntil(s), VehicleList{s.Vehicles}}
 }
@@ -191,8 +186,7 @@ func (p *Operations) OperatorSummary(o access.Credential) OperatorSummary {
 }
 
 // EarlierUntil returns, for each replaced secret that is still valid, the time until which it is
-// valid, earliest first. If the credential has expired, or was revoked or removed, the list is
-// empty.
+// valid, earliest first. For a credential that is not valid, the list is empty.
 func (p *Operations) EarlierUntil(c access.Credential) []time.Time {
 	now, until := p.cfg.Now(), []time.Time{}
 	if c.Usable(now) != nil {

@@ -108,11 +108,9 @@ func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q Veh
 	}.serve(p, w, format)
 }
 
-// ServeAudit answers with all audit events that match a query, newest first, as a file in one of
-// ExportFormats. It holds one page in memory at a time. The query must not set Limit or Before. If
-// the format or the query is refused, or the audit cannot be read before the first event is sent,
-// the error is or wraps a [Refusal], and nothing has been sent. If the export fails otherwise,
-// ServeAudit closes the connection, by a panic with [http.ErrAbortHandler].
+// ServeAudit is like [Operations.ServeVehicles], for audit events, newest first. It holds one page
+// in memory at a time. The query must not set Limit or Before. If the audit cannot be read before
+// the first event is sent, the error wraps a [Refusal], and nothing has been sent.
 func (p *Operations) ServeAudit(w http.ResponseWriter, r *http.Request, q AuditQuery, format string) error {
 	if q.Limit != 0 || q.Before != 0 {
 		return Refuse(http.StatusBadRequest, "an export contains every matching event: leave out limit and before")

@@ -160,9 +160,8 @@ func (q VehicleQuery) Check() error {
 
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", MaxVehicles)
 
-// question converts the query into a query of the fleet table. If the query names a source that does
-// not exist, the error is a [Refusal]. The function clock returns the time at which a reading is
-// checked: a verdict is stale if its reading is too old at that time.
+// question converts the query into a query of the fleet table. The error is that of match. The
+// function clock returns the time at which the age of a reading is checked.
 func (p *Operations) question(q VehicleQuery, clock func() vehicle.UnixMilli) (fleet.Question, error) {
 	match, err := p.match(q)
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: p.cfg.MaxAge, Match: match}, err
@@ -330,10 +329,8 @@ func listedVerdict(o vehicle.Outcome, at vehicle.UnixMilli) ListedVerdict {
 	return v
 }
 
-// cursors makes page cursors: texts with which a client requests the next page of a list. A page
-// cursor is a position in the list, encrypted with a key of this process, because the position
-// contains the hash of a vehicle. A page cursor from another process or for another list cannot be
-// decrypted.
+// cursors makes page cursors: positions in a list, encrypted with a key of this process, because
+// they contain the hash of a vehicle. A cursor of another process or list cannot be decrypted.
 type cursors struct{ cipher.AEAD }
 
 func newCursors() cursors {
@@ -344,9 +341,8 @@ func newCursors() cursors {
 	return cursors{aead}
 }
 
-// listOf returns the filters and the order of a query as text. Queries with equal texts have the
-// same list of vehicles. A page's cursor is valid only for queries with the text for which it was
-// made.
+// listOf returns the filters and the order of a query as text. A page cursor is valid only for
+// queries with the text for which it was made.
 func listOf(q VehicleQuery) []byte {
 	return []byte(strings.Join([]string{q.Driving, q.Throttle, q.Reason, q.Prefix, q.Source, q.Sort}, ","))
 }
@@ -356,9 +352,8 @@ func (c cursors) seal(q VehicleQuery, p fleet.Place) string {
 	return base64.RawURLEncoding.EncodeToString(c.Seal(nil, nil, b, listOf(q)))
 }
 
-// open decrypts the page cursor in a query. It returns the position in the list after which the
-// requested page begins, or nil for the first page, which needs no page cursor. If the page cursor
-// cannot be decrypted, the error is a [Refusal].
+// open decrypts the page cursor in a query. It returns the position after which the page begins, or
+// nil for the first page. If the cursor cannot be decrypted, the error is a [Refusal].
 func (c cursors) open(q VehicleQuery) (*fleet.Place, error) {
 	if q.Cursor == "" {
 		return nil, nil

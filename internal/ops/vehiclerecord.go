@@ -96,15 +96,13 @@ func valueInWords(name string, value float64, unit string) string {
 	return inwords.Measure(value, unit)
 }
 
-// State returns the newest state of a vehicle. If the newest state is not stored yet, it is taken
-// from memory. The result ok is false if the vehicle has no state.
+// State returns the newest state of a vehicle, as State in [Config] does.
 func (p *Operations) State(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	return p.cfg.State(ctx, id)
 }
 
-// Vehicle returns the record of a vehicle and its newest state. If the newest state is not stored
-// yet, it is taken from memory. If the vehicle has no state, the error is a [Refusal] with the
-// status 404. If the state cannot be read, the error wraps a Refusal with the status 503.
+// Vehicle returns the record of a vehicle and its newest state. If there is no state, the error is
+// a [Refusal] with the status 404; if the state cannot be read, it wraps one with the status 503.
 func (p *Operations) Vehicle(ctx context.Context, id vehicle.ID) (VehicleRecord, vehicle.State, error) {
 	s, ok, err := p.cfg.State(ctx, id)
 	switch {

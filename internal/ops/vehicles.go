@@ -9,10 +9,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Forget deletes everything about a vehicle and refuses its telemetry from then on. It returns the
-// receipt, which reports what was deleted. If the vehicle is already forgotten, Forget does the
-// same again. The audit identifies the vehicle by its hash, because no stored record may contain
-// its vid. Every error is a [Refusal].
+// Forget deletes everything about a vehicle and refuses its telemetry from then on. If the vehicle
+// is already forgotten, Forget does the same again. Every error is a [Refusal].
 func (p *Operations) Forget(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error) {
 	return p.onVehicle(ctx, by, "vehicle.forget", id, p.cfg.Store.Forget)
 }
@@ -26,9 +24,7 @@ func (p *Operations) Allow(ctx context.Context, by access.Actor, id vehicle.ID) 
 	return p.onVehicle(ctx, by, "vehicle.allow", id, p.cfg.Store.Allow)
 }
 
-// Forgotten reports whether a vehicle is forgotten at present. While it is, its telemetry is
-// refused. If ok is true, at is the time when the vehicle was forgotten. If ok is false, at has no
-// meaning.
+// Forgotten reports whether a vehicle is forgotten at present and, if so, since when.
 func (p *Operations) Forgotten(id vehicle.ID) (at time.Time, ok bool) {
 	t, found := p.cfg.Forgotten.Find(id)
 	return t.Forgotten, found && t.InForce()

@@ -46,9 +46,7 @@ func (p *Printable) End() {
 	_ = p.clean.Close()
 }
 
-// mayHarm reports whether r must be replaced before it is printed: a control character, a character
-// that changes the direction of writing, or a byte that is not UTF-8. Line ends and tabs do no
-// harm.
+// mayHarm reports whether [Printable] replaces r.
 func mayHarm(r rune) bool {
 	return r == utf8.RuneError || r != '\n' && r != '\t' && !unicode.IsGraphic(r)
 }

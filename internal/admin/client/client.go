@@ -82,8 +82,7 @@ func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (
 	})
 }
 
-// ChangeSource changes the source with this name. A nil field of the Change leaves the value as it
-// is.
+// ChangeSource is like ChangeToken, for a source, and changes the field Strict, too.
 func (c *Client) ChangeSource(ctx context.Context, name string, to access.Change) (ops.SourceSummary, error) {
 	return send[ops.SourceSummary](ctx, c, http.MethodPatch, "/v1/sources/"+url.PathEscape(name), changeBody(to))
 }

@@ -13,8 +13,7 @@ import (
 	"carstate/internal/ops"
 )
 
-// ReadKey returns the operator's key or the admin key in a file. If the file cannot be read or
-// holds anything else, ReadKey returns an error.
+// ReadKey returns the operator's key or the admin key in a file. Any other content is an error.
 func ReadKey(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -28,9 +27,8 @@ func ReadKey(file string) (string, error) {
 	return string(text), nil
 }
 
-// ReadBackupKey reads from a file the key that authenticates the backups of a service. If file is
-// "-", it reads standard input. If the file cannot be read or holds anything else, ReadBackupKey
-// returns an error.
+// ReadBackupKey reads from a file, or from standard input if file is "-", the key that
+// authenticates the backups of a service. Any other content is an error.
 func ReadBackupKey(file string) (key string, err error) {
 	in := os.Stdin
 	if file != "-" {

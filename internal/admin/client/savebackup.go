@@ -43,9 +43,7 @@ func (c *Client) SaveBackup(
 	return publish(tmp.Name(), name, replace)
 }
 
-// publish moves the finished file tmp to the path name, and returns once the new name is synced to
-// the disk. It replaces an existing file only if replace is true; otherwise the error is
-// [fs.ErrExist].
+// publish is the last step of SaveBackup: it moves tmp to name and syncs the name to the disk.
 func publish(tmp, name string, replace bool) (err error) {
 	if replace {
 		err = os.Rename(tmp, name)
@@ -53,8 +51,7 @@ func publish(tmp, name string, replace bool) (err error) {
 		err = os.Link(tmp, name) // fails if the file exists
 	}
 	if err != nil && !replace && !errors.Is(err, fs.ErrExist) {
-		// The file system does not support hard links, like the file system of most USB
-		// sticks.
+		// The file system has no hard links, like that of most USB sticks.
 		var claim *os.File
 		if claim, err = os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
 			claim.Close()

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// Trusting returns the TLS settings of a client that trusts the system's certificates and, in
-// addition, the certificate in caFile. If the file cannot be read or holds no PEM certificate,
-// Trusting returns an error. If caFile is "", the client trusts only the system's certificates.
+// Trusting returns the TLS settings of a client that trusts the system's certificates and, unless
+// caFile is "", the certificate in that file. A file without a PEM certificate is an error.
 func Trusting(caFile string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile == "" {

@@ -19,18 +19,15 @@ var (
 	wrongInAll   = access.Rate{Calls: 60, Window: time.Minute}
 )
 
-// attempts holds two kinds of budgets: how many more wrong keys each of the two limits permits at
-// present. The field all is the budget for all addresses together. The field one holds the budgets
-// for single clients: a hash of the client selects one of 1,024 budgets, so that the memory is
-// bounded.
+// attempts holds the budgets of wrong keys: all for all addresses together, and one for single
+// clients. A hash of the client selects one of 1,024 budgets, so that the memory is bounded.
 type attempts struct {
 	seed maphash.Seed
 	one  [1024]access.Budget
 	all  access.Budget
 }
 
-// wait counts a wrong key, and returns how long the caller has to wait before the next attempt. If
-// no limit is exceeded, it returns zero.
+// wait counts a wrong key, and returns the wait until the next attempt: 0 below both limits.
 func (a *attempts) wait(r *http.Request, now time.Time) time.Duration {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	budget := &a.one[maphash.Comparable(a.seed, netguard.Client(from.Addr()))%uint64(len(a.one))]

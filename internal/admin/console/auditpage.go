@@ -72,9 +72,8 @@ func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, s *session) 
 	c.showForm(w, s, err, "audit", page{Title: "Audit", Section: "audit", Data: v})
 }
 
-// findEvents redirects to the page with the events that a form selects. In the URL of that page,
-// the beginning of the vehicle's hash replaces the vid, because proxies and browsers store URLs. If
-// the vid is invalid, findEvents answers with an error page.
+// findEvents redirects to the page with the events that a form selects. In its URL, the field
+// vehicle replaces vid (see auditFields). If the vid is invalid, findEvents shows an error page.
 func (c *Console) findEvents(w http.ResponseWriter, r *http.Request, s *session) {
 	form := url.Values{}
 	for _, name := range auditFields {

@@ -36,8 +36,7 @@ type area struct {
 func newFleetChart(points []FleetCounts, now FleetCounts, hours int) fleetChart {
 	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
 	points = append(points, now)
-	// The chart begins with the first point that has counts. Before that point, this process had
-	// not counted the fleet.
+	// Before the first point that has counts, this process had not counted the fleet.
 	for len(points) > 1 && points[0].Vehicles == 0 {
 		points = points[1:]
 	}

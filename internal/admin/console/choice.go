@@ -75,7 +75,6 @@ func (c chooser) apply(all []*access.Grant, now time.Time) []*access.Grant {
 	return all
 }
 
-// selects reports whether a credential matches the filters at the time now.
 func (c chooser) selects(g *access.Grant, now time.Time) bool {
 	find, state := strings.ToLower(c.Find), stateOf(&g.Credential, now)
 	if !strings.Contains(strings.ToLower(g.Developer), find) && !strings.Contains(strings.ToLower(g.Name), find) {
@@ -100,8 +99,7 @@ func (c chooser) selects(g *access.Grant, now time.Time) bool {
 	return false
 }
 
-// compare compares two credentials for sorting. The result is negative if a comes first, and
-// positive if b comes first.
+// compare compares two credentials in the chosen order, with a result like that of [cmp.Compare].
 func (c chooser) compare(a, b *access.Grant, now time.Time) int {
 	switch c.Sort {
 	case "name":

@@ -50,10 +50,9 @@ func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Request
 	return r, err
 }
 
-// changeOf parses the form that changes a token or a source, and returns the change. A field that
-// still has the value that the page showed is not part of the change. If such a field were part of
-// the change, it would undo what another operator has changed in the field in the meantime. If no
-// field was changed, changeOf returns an error that says so.
+// changeOf parses the form that changes a token or a source. A field that still has the value that
+// the page showed is not part of the change: it would undo what another operator has changed in the
+// meantime. If no field was changed, changeOf returns an error that says so.
 func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	if text := strings.TrimSpace(form.Get("rate")); text != form.Get("rate-was") {
 		rate, err := access.ParseRate(text)
@@ -103,9 +102,8 @@ func overlapOf(form url.Values) (time.Duration, error) {
 	return d, nil
 }
 
-// parseVehicles parses the vids in a form field, and returns the set of these vehicles. The vids
-// are separated by spaces, tabs, commas or line breaks. If there is no vid, or if one is invalid,
-// it returns an error.
+// parseVehicles parses the vids in a form field, which are separated by spaces, tabs, commas or
+// line breaks. No vid at all is an error, and so is an invalid vid.
 func parseVehicles(text string) (access.Vehicles, error) {
 	var ids []vehicle.ID
 	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \n\r\t", r) }) {
@@ -138,9 +136,8 @@ func refill(form url.Values) url.Values {
 	return again
 }
 
-// chosen reports whether a page shows a checkbox as ticked. In a new form, every box is ticked. In
-// a form that was submitted and refused, a box is ticked if it was ticked when the form was
-// submitted.
+// chosen reports whether a page shows a checkbox as ticked: in a new form, every box, and in a form
+// that was refused, each box that was ticked when it was submitted.
 func chosen(form url.Values, name, value string) bool {
 	return form == nil || slices.Contains(form[name], value)
 }

@@ -23,8 +23,7 @@ type credentialKind struct {
 func (k credentialKind) list() string { return strings.ToLower(k.title) }
 
 // question has the texts of a page that asks for confirmation before an operation that cannot be
-// undone. Ask is the question, Then says what the operation does, and Do is the text of the button
-// that confirms it.
+// undone: the question, what the operation does, and the button that confirms it.
 type question struct{ Ask, Then, Do string }
 
 var (

@@ -263,10 +263,8 @@ func (p credentialPages) sure(w http.ResponseWriter, r *http.Request, s *session
 	return false
 }
 
-// inserted returns a text in which NAME is replaced by the holder of a credential.
 func inserted(text, holder string) string { return strings.ReplaceAll(text, "NAME", holder) }
 
-// holderOf returns the developer of a token, or the name of any other credential.
 func holderOf(c access.Credential) string { return cmp.Or(c.Developer, c.Name) }
 
 // secretView is the page that shows a new secret, only once.

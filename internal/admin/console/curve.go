@@ -112,8 +112,7 @@ var classNames = map[string]string{
 	"anomaly": "Anomaly", "healthy": "Normal",
 }
 
-// maxSpells is the maximum number of bands that a page lists as text. A band is a period in which
-// the verdict did not change.
+// maxSpells is the maximum number of bands that a page lists as text.
 const maxSpells = 12
 
 // view returns the last hour of the curve, up to its newest reading, as the page shows it. If this

@@ -105,10 +105,9 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 	return v
 }
 
-// listView returns one of the two lists of the fleet page: the vehicles in a jam if name is "jam", or
-// those with an anomaly if name is "anomaly". The list shows at most fewListed vehicles, and the
-// number of all. The parameter root is the prefix of the session's paths. The parameter s has the
-// counts of the fleet.
+// listView returns one of the two lists of the fleet page, "jam" or "anomaly": at most fewListed
+// vehicles, and the number of all, which is from s, the counts of the fleet. The parameter root is
+// the prefix of the session's paths.
 func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts) listView {
 	m, l := c.Monitor, listView{Root: root, Name: name}
 	watched, counted := m.jams, s.Jam

@@ -116,9 +116,8 @@ func (c *Console) serveLive(
 	}
 }
 
-// parts renders parts of a page as HTML, and returns them by their names. The parameter name is the
-// name of the page, data is what its template shows, and the parameter which has the names of the
-// parts. If a template fails, parts returns its error and no part.
+// parts renders the parts in which of the page name, whose template shows data, as HTML. If a
+// template fails, parts returns no part.
 func (c *Console) parts(name string, data any, which ...string) (parts, error) {
 	made := make(parts)
 	for _, piece := range which {

@@ -36,10 +36,9 @@ type Monitor struct {
 const (
 	figuresStep = 5 * time.Second
 	ratesOver   = time.Minute
-	// countMaxAge is the maximum age of the fleet's counts on a page. If the counts are older, the
-	// fleet is counted again. In a large fleet, one count may take longer than a twentieth of
-	// countMaxAge. In that case, the maximum age is the duration of the count times countRest, so
-	// that counting uses at most a twentieth of one processor.
+	// countMaxAge is the maximum age of the fleet's counts on a page. In a large fleet, it is the
+	// duration of a count times countRest, if that is longer, so that counting uses at most a
+	// twentieth of one processor.
 	countMaxAge = time.Second
 	countRest   = 20
 	// The counts of one day are kept in memory, about 250 KB. Only the chart uses them, and they

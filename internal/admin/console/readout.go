@@ -71,10 +71,9 @@ func levelsOf(s *plot.Scale) (levels []level) {
 // Texts holds the texts, separated by "|".
 type readouts struct{ Xs, Texts string }
 
-// newReadouts returns the texts that a chart with n points shows when the pointer is over a point.
-// The function at returns the horizontal position and the text of point i. If n is larger than
-// mostReadouts, newReadouts takes only mostReadouts points, evenly spread. If n is 0, the readouts
-// are empty.
+// newReadouts returns the readouts of a chart with n points. The function at returns the horizontal
+// position and the text of point i. Of more than mostReadouts points, newReadouts takes only that
+// many, evenly spread.
 func newReadouts(n int, at func(i int) (x float64, text string)) (r readouts) {
 	var xs, texts []string
 	for k := range min(n, mostReadouts) {

@@ -29,10 +29,9 @@ type page struct {
 	DocsURL string // the documentation of the queries
 }
 
-// show answers with the page of this name and the data p. If the request has a session, s, and the
-// page has no notice of its own, the page shows the notice that an earlier request of the session
-// has left, if any (see leaveNotice). If s is nil, there is no session. If the page cannot be
-// rendered, the status is 500, and the reason is logged.
+// show answers with the page of this name and the data p. If p has no notice of its own, the page
+// shows the one that an earlier request of the session s has left (see leaveNotice). Without a
+// session, s is nil. If the page cannot be rendered, the status is 500, and the reason is logged.
 func (c *Console) show(w http.ResponseWriter, s *session, status int, name string, p page) {
 	p.Version, p.Program, p.DocsURL = assetVersion, c.Version, c.DocsURL
 	if s != nil {
@@ -52,9 +51,8 @@ func (c *Console) show(w http.ResponseWriter, s *session, status int, name strin
 	w.Write(b.Bytes())
 }
 
-// showForm is like show, for a page with a form or a list. If the form was submitted or the list
-// was requested, and this was refused, the parameter err says why, and the status is that of
-// statusOf. Otherwise, err is nil, and the status is 200.
+// showForm is like show, for a page with a form or a list. If err is nil, the status is 200.
+// Otherwise, err says why the form or the list was refused, and the status is that of statusOf.
 func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name string, p page) {
 	status := http.StatusOK
 	if err != nil {
@@ -63,8 +61,7 @@ func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name st
 	c.show(w, s, status, name, p)
 }
 
-// fail answers with a page that says what went wrong: the text of err. The status is that of
-// statusOf.
+// fail answers with a page that shows the text of err, with the status of statusOf.
 func (c *Console) fail(w http.ResponseWriter, s *session, title string, err error) {
 	c.showForm(w, s, err, "failed", page{Title: title})
 }
@@ -87,9 +84,8 @@ func address(path string, parameters url.Values) string {
 	return strings.TrimSuffix(path+"?"+parameters.Encode(), "?")
 }
 
-// statusOf returns the HTTP status for an error. For an [ops.Refusal], the error with which an
-// operation is refused, it returns the status in the refusal. Any other error is that of a form that
-// was filled in wrongly; for it, statusOf returns 400.
+// statusOf returns the HTTP status in an [ops.Refusal]. Any other error is that of a form that was
+// filled in wrongly; for it, statusOf returns 400.
 func statusOf(err error) int {
 	if r, ok := errors.AsType[*ops.Refusal](err); ok {
 		return r.Status

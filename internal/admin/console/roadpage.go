@@ -44,8 +44,7 @@ func newMapView(label, from string) mapView {
 	return mapView{label, from, 100 * vehicle.JamShare, 100 * vehicle.SlowShare}
 }
 
-// towards returns the direction of travel of a stretch in words. The parameter heading is the
-// direction in degrees.
+// towards returns the direction of travel in words. The parameter heading is in degrees.
 func towards(heading float64) string {
 	return [road.Octants]string{"North", "North-east", "East", "South-east", "South", "South-west", "West",
 		"North-west"}[int(heading*road.Octants/360)]

@@ -53,14 +53,9 @@ type sessions struct {
 	streams int           // live pages of all sessions
 }
 
-// The cookie and the paths of a session. All pages of a session have paths that begin with a random
-// prefix, the session's root. A request needs both the root and the cookie.
-//
-// A browser sends a cookie to every port of a host, but only with requests for paths below the
-// cookie's path. Without TLS, the cookie's path is the root. Another server on the same host does
-// not know the root, so it never receives the cookie. With TLS, the cookie has the prefix __Host-,
-// so that no other host and no plain HTTP response can set it. With this prefix, the cookie's path
-// must be /.
+// The cookie and the paths of a session. For the reasons, see "Root of a session" in ../DESIGN.md.
+// With TLS, the cookie has the prefix __Host-, so that no other host and no plain HTTP response can
+// set it. With this prefix, the cookie's path must be /; without TLS, it is the session's root.
 const (
 	plainCookie  = "carstate-session"
 	secureCookie = "__Host-" + plainCookie
@@ -87,8 +82,7 @@ func rootOf(r *http.Request) string {
 	return ""
 }
 
-// at returns the path of a page in this session. The parameter page is the path of the page without
-// the session's root, such as "/tokens".
+// at returns the path in this session of a page such as "/tokens".
 func (n *session) at(page string) string { return n.root + strings.TrimSuffix(page, "/") }
 
 // begin starts a session, sets its cookie, and returns the session. It first ends the sessions that
@@ -138,10 +132,8 @@ func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 }
 
 // of returns the session of a request, or nil if the request has no valid session. The parameter
-// made is true if a person made the request, and false if a script of a page made it. A session
-// ends when no person has made a request for sessionIdle; requests of scripts do not extend this
-// time. It also ends sessionLife after its beginning, and when the operator's key is no longer
-// valid.
+// made is false if a script of a page made the request. Such a request does not extend the session,
+// which ends when no person has made a request for sessionIdle.
 func (s *sessions) of(r *http.Request, made bool) *session {
 	c, err := r.Cookie(secureCookie)
 	if err != nil && !s.secure {
@@ -190,9 +182,8 @@ func (s *sessions) end(w http.ResponseWriter, n *session) {
 }
 
 // first reports whether a form is submitted for the first time, so that a form that is sent twice
-// does not issue a second token. The parameter mark is a random value that the page puts into the
-// form. If the mark is among the last maxFormsSent marks of all sessions, the form was submitted
-// before, and first returns false.
+// does not issue a second token. The parameter mark is the random value that the page put into the
+// form; the last maxFormsSent marks of all sessions are kept.
 func (s *sessions) first(mark string) bool {
 	hash := access.HashOf(mark) // a hash, because the mark may be as long as the form
 	s.mu.Lock()
@@ -255,7 +246,6 @@ func (s *sessions) giveStream(n *session) {
 	n.streams--
 }
 
-// countStreams returns the number of live pages.
 func (s *sessions) countStreams() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,10 +13,8 @@ import (
 )
 
 // The limits of strips. A strip is a small chart of a vehicle's last hour, in a list of vehicles. A
-// page requests the strips only of the rows that are visible, two at a time. To make a strip, the
-// node reads the vehicle's retained samples (a scan). All scans for strips together use at most one
-// processor. A scan runs only while a browser waits for the strip, because a canceled request
-// cancels its scan.
+// page requests only the strips of visible rows, two at a time. All scans for strips together use
+// at most one processor. A scan runs only while a browser waits: a canceled request cancels it.
 const (
 	stripTime  = 500 * time.Millisecond // maximum time of one scan
 	stripWait  = 10 * time.Second       // maximum time in the queue
@@ -30,9 +28,8 @@ type stripView struct {
 	From  time.Time // samples stored before this time were not read; zero: the strip covers the hour
 }
 
-// hour answers with the strip of a vehicle, the small chart of its last hour, as HTML. The browser
-// puts the strip into the list. If the vehicle has no state, the body is empty. If the vid is
-// invalid or the state cannot be read, the body is one line with the reason.
+// hour answers with the strip of a vehicle as HTML. If the vehicle has no state, the body is empty.
+// If the vid is invalid or the state cannot be read, the body is one line with the reason.
 func (c *Console) hour(w http.ResponseWriter, r *http.Request, _ *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {

@@ -55,8 +55,7 @@ type throttleView struct {
 	Read                  readouts
 }
 
-// view returns the last hour of the curve, up to its newest reading, as the page shows it. If the
-// vehicle has no anomaly, or this hour has fewer than two points, the view has nothing to draw.
+// view is like [curve.view]. If the vehicle has no anomaly, there is nothing to draw.
 func (k *throttleCurve) view() (v throttleView) {
 	points := k.points
 	if !k.alarmed || len(points) < 2 {

@@ -98,10 +98,8 @@ func (c *Console) showVehicles(
 	c.showForm(w, s, problem, "vehicles", page{Title: "Vehicles", Section: "vehicles", Data: v})
 }
 
-// vehicleRow returns the row of a vehicle, with the reason for a jam, slow driving or an anomaly.
-// For other verdicts, the row has no reason. If the vehicle's state cannot be read at present, the
-// row says so in place of the reason. The result ok is false if the vehicle was forgotten just now,
-// because then no page may name it.
+// vehicleRow is like listRow, for a row of the list of vehicles. It has a reason only for a jam,
+// for slow driving and for an anomaly.
 func (c *Console) vehicleRow(ctx context.Context, v ops.ListedVehicle) (row vehicleRow, ok bool) {
 	row = vehicleRow{ListedVehicle: v, Driving: "none", Throttle: "none", Read: v.Driving.Time}
 	if v.Throttle.Time != nil && (row.Read == nil || v.Throttle.Time.After(*row.Read)) {

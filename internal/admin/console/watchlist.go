@@ -73,10 +73,9 @@ func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 	}
 }
 
-// newest returns the vehicles of a list whose verdict began last, in this order and at most the number
-// in most. It leaves out vehicles whose verdict is too old at the time now: its reading is more than
-// maxAge ago. If maxAge is 0, no verdict is too old. The result total is the number of vehicles in the
-// list that are not left out.
+// newest returns the vehicles of a list whose verdict began last, in this order and at most the
+// number in most. It leaves out vehicles whose verdict is too old at the time now (see dropStale).
+// The result total is the number of vehicles in the list that are not left out.
 func (w *watchlist) newest(
 	list map[vehicle.ID]watched, most int, now time.Time, maxAge time.Duration,
 ) (first []watched, total int) {
@@ -100,9 +99,8 @@ func (w *watchlist) newest(
 	return first, total
 }
 
-// dropStale makes room in lists: from each list that is at least half full, it removes the vehicles
-// whose verdict is based on a reading that is more than maxAge ago. Queries are not answered with
-// such a verdict. If maxAge is 0, dropStale does nothing.
+// dropStale removes, from each list that is at least half full, the vehicles whose reading is more
+// than maxAge ago: queries are not answered with their verdict. If maxAge is 0, none is too old.
 func (w *watchlist) dropStale(now time.Time, maxAge time.Duration) {
 	if maxAge <= 0 {
 		return
