@@ -23,8 +23,7 @@ type Answer struct {
 	// RequestID is the service's ID of this request. Give it to the operator when you
 	// report a problem.
 	RequestID string
-	// Record is the JSON object in the response that contains the answer, as the service sent
-	// it.
+	// Record is the JSON object in the response that contains the answer, as the service sent it.
 	Record json.RawMessage
 }
 
@@ -172,8 +171,7 @@ var reasons = map[Reason]string{
 // returns the text that the service sent, in quotes after the words "unknown reason".
 func (r Reason) String() string { return nameOf(r, reasons, "reason") }
 
-// nameOf returns the name of a value from the map names. If the map does not contain the value,
-// nameOf returns "unknown", the kind of the value, and the quoted value.
+// nameOf returns the name of a value or, if it has none, "unknown", kind and the quoted value.
 func nameOf[T ~string](value T, names map[T]string, kind string) string {
 	if name := names[value]; name != "" {
 		return name

@@ -126,8 +126,7 @@ func refusalError(r *reply, e envelope, isEnvelope bool) *Error {
 	return out
 }
 
-// badAnswer returns the error for a response that is not a valid answer. The parameter why says
-// what is wrong with it.
+// badAnswer returns the error for a response that is not a valid answer because of why.
 func badAnswer(r *reply, why string) *Error {
 	return &Error{
 		Code: r.code, RequestID: r.id(), causes: []error{ErrBadAnswer},
@@ -135,7 +134,6 @@ func badAnswer(r *reply, why string) *Error {
 	}
 }
 
-// id returns the service's ID of the request.
 func (r *reply) id() string { return oneLine(r.header.Get("X-Request-Id"), r.redact) }
 
 // times returns the time of the reading on which the answer is based, from the header

@@ -65,7 +65,6 @@ const (
 	readerBytes = 128 << 10
 )
 
-// size returns how many samples were decoded, accepted and refused ones together.
 func (b *batch) size() int { return b.accepted + b.rejectedTotal() }
 
 func (b *batch) rejectedTotal() int {
@@ -76,8 +75,7 @@ func (b *batch) rejectedTotal() int {
 	return n
 }
 
-// reader reads batches. A reader uses its buffers again for each batch, so only one goroutine may
-// use it at a time.
+// reader reads batches, and reuses its buffers, so only one goroutine may use it at a time.
 type reader struct {
 	dec   *decoder
 	lines *bufio.Reader
@@ -111,9 +109,8 @@ func (b *batch) end() {
 
 // lineBatch reads NDJSON from r into a new batch. It skips empty lines, so the batch may be empty.
 // If a line is longer than MaxSample or r has more than MaxSamples lines, the batch is refused as a
-// whole, and the error is a *refusal. If the quota has too little memory for the batch, the error
-// is errNoMemory. Any other error means that reading from r failed. The batch is returned in every
-// case; after an error, it holds the lines decoded so far.
+// whole, and the error is a *refusal. If the quota has too little memory, it is errNoMemory. Any
+// other error is one of reading r. After an error, the batch holds the lines decoded so far.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
 	b := &batch{source: o.source}
@@ -167,10 +164,9 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	return b, nil
 }
 
-// messageBatch decodes p, the payload of an MQTT message. The payload is NDJSON, or one JSON object
-// that may span lines; an MQTT message does not say which of these two it has. If the first line is
-// incomplete JSON and the whole payload is complete JSON, the payload is read as one object.
-// Otherwise it is read as NDJSON. The results are those of objectBatch or lineBatch.
+// messageBatch decodes p, the payload of an MQTT message: NDJSON, or one JSON object that may span
+// lines; the message does not say which. If the first line is incomplete JSON and the whole payload
+// is complete JSON, it is read as one object. The results are those of objectBatch or lineBatch.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
 	if len(rest) > 0 && len(p) <= MaxSample {
@@ -184,9 +180,8 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	return rd.lineBatch(bytes.NewReader(p), o)
 }
 
-// add decodes line, which is line n of a request or message, and adds its sample to b. A sample
-// without readings is only counted as accepted. If the line is refused, add instead adds the reason
-// for the refusal to b.
+// add decodes line, which is line n of a request or message, and adds its sample, or the reason for
+// its refusal, to b.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	x, err := rd.dec.sample(line, o.topic, o.latest)
 	if err == nil && !o.source.Vehicles.Include(x.Vehicle) {
@@ -236,10 +231,9 @@ func (b *batch) reject(line int, err error) {
 	}
 }
 
-// join adds the content of other to b, so that both are stored together. It adds the counts of
-// refused lines, but not the list of these lines. If b has no samples yet, it takes over the source
-// of other. The fields bytes and length of b do not change. After the last join the caller must
-// call sort, because join only appends the samples.
+// join adds the content of other to b, except the list of refused lines, so that both are stored
+// together. If b has no samples yet, it takes over the source of other. The fields bytes and length
+// of b do not change. After the last join the caller must call sort.
 func (b *batch) join(other *batch) {
 	if b.samples == nil {
 		b.samples, b.source = other.samples, other.source
@@ -256,9 +250,8 @@ func (b *batch) join(other *batch) {
 	}
 }
 
-// sort orders each vehicle's samples by time. The order matters because the fold, which computes a
-// vehicle's state from its samples, ignores a sample that is older than the state. Samples of one
-// vehicle with the same time keep their order. The order of different vehicles does not matter.
+// sort orders each vehicle's samples by time, because the fold ignores a sample that is older than
+// the state. Samples of one vehicle with the same time keep their order.
 func (b *batch) sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.samples, byTime) && !b.sortedByVehicle() {
@@ -266,10 +259,9 @@ func (b *batch) sort() {
 	}
 }
 
-// sortedByVehicle reports whether each vehicle's samples are already ordered by time. This can be
-// true although b.samples as a whole is not ordered, because a gateway may send all samples of one
-// car before those of another. For such a batch sortedByVehicle is fast: it makes one map lookup
-// for each run of consecutive samples of one vehicle, and not one for each sample.
+// sortedByVehicle reports whether each vehicle's samples are already ordered by time. b.samples as
+// a whole need not be: a gateway may send all samples of one car before those of another. It makes
+// one map lookup for each run of consecutive samples of one vehicle.
 func (b *batch) sortedByVehicle() bool {
 	last := make(map[vehicle.ID]vehicle.UnixMilli) // the time at which each vehicle's run ended
 	for i := 1; i < len(b.samples); i++ {

@@ -58,15 +58,13 @@ type Config struct {
 	ReadOnly func() bool
 
 	// Overloaded reports whether telemetry arrives faster than the node can process it. Only [HTTP]
-	// calls Overloaded, and it must not block. It is called when a connection is accepted. If it
-	// returns true, it is called again at the connection's first request. If it returns true again,
-	// the request gets 503 and the connection is closed. Connections that were accepted before the
-	// overload are served.
+	// calls it, and it must not block. It is called when a connection is accepted and, if it
+	// returned true, again at the first request. If it still returns true, the request gets 503 and
+	// the connection is closed. Connections that were accepted before the overload are served.
 	Overloaded func() bool
 
-	// Excess reports whether an HTTP connection must be closed to reduce the load. It is called for
-	// every request, with the connection as a *netguard.Conn, and must take no lock. If it
-	// returns true, the connection is closed after the response.
+	// Excess reports whether an HTTP connection, a *netguard.Conn, must be closed after the
+	// response to reduce the load. It is called for every request and must take no lock.
 	Excess func(net.Conn) bool
 
 	Log      *slog.Logger

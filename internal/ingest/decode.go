@@ -12,12 +12,10 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// maxDepth is how deep JSON may be nested. A sample needs 3 levels. The other levels are for
-// members that are ignored.
+// maxDepth is how deep JSON may be nested: 3 levels for a sample, more for ignored members.
 const maxDepth = 16
 
-// decoder decodes one sample at a time. It reuses its buffers, so only one goroutine may use it at
-// a time. newDecoder makes one.
+// decoder decodes samples. It reuses its buffers, so only one goroutine may use it at a time.
 //
 // Most lines have the form that a program writes: plain ASCII without escapes, each member once, no
 // nesting in members that are ignored, and numbers of at most 15 digits. parse reads such a line
@@ -37,7 +35,6 @@ type decoder struct {
 	unknown [][]byte // names of the line's unknown signals, in their order
 }
 
-// newDecoder returns a decoder with buffers of its own.
 func newDecoder() *decoder { return &decoder{json: jsontext.NewDecoder(new(bytes.Buffer))} }
 
 // sample decodes line, the JSON of one sample. topic is the vehicle that an MQTT topic names, or

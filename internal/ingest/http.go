@@ -47,8 +47,7 @@ type HTTP struct {
 	slots  *quota // connections with requests in progress, which are never evicted
 }
 
-// NewHTTP returns an HTTP server for telemetry. It serves nothing until Serve is called, and uses
-// TLS if [Config] has a TLS configuration.
+// NewHTTP returns an HTTP server for telemetry. It serves nothing until Serve is called.
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
 	h := &HTTP{in: in, memory: newQuota(in.MaxBytes), slots: newQuota(in.MaxHTTPConnections)}
@@ -190,7 +189,6 @@ const notYet = "the service is not ready for telemetry: send the same again late
 // readOnly is the text of the error (503) while an operator has switched telemetry off.
 const readOnly = "this node is read-only for maintenance: send the same again later"
 
-// failNotReady responds while the node does not accept telemetry.
 func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 	if h.in.ReadOnly() {
 		return failUnavailable(w, readOnly, readOnlyNow)
@@ -203,9 +201,8 @@ func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 // permit the request, a parameter named error is appended to the value.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate returns the source to which the key of the request belongs. If the key is missing,
-// or is not accepted, it returns an error. The text of the error is for the sender. The error is an
-// error of keyOf, or wraps an error of [access.Sources.Verify].
+// authenticate returns the source of the request's key. The text of the error is for the sender.
+// The error is one of keyOf, or wraps one of [access.Sources.Verify].
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	key, err := keyOf(r)
 	if err != nil {
@@ -221,9 +218,8 @@ func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	return s, nil
 }
 
-// keyOf returns the key in the request's Authorization header. If there is no such header, the
-// error is errNoKey. If there are several, or the header does not have the form Bearer KEY, the
-// error is errNotBearer.
+// keyOf returns the key in the Authorization header. If there is no such header, the error is
+// errNoKey; if there are several, or one without the form Bearer KEY, it is errNotBearer.
 func keyOf(r *http.Request) ([]byte, error) {
 	values := r.Header["Authorization"]
 	if len(values) == 0 {
@@ -236,9 +232,8 @@ func keyOf(r *http.Request) ([]byte, error) {
 	return []byte(key), nil
 }
 
-// storeAndRespond stores the batch, responds, and returns how the request ended. If samples were
-// accepted, the status is 202 when all of them are on disk, and 503 if the store failed. If no
-// sample was accepted, the status is 403 or 400 (see HTTP).
+// storeAndRespond stores the batch, responds with 202, 400, 403 or 503 (see HTTP), and returns how
+// the request ended.
 func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch) outcome {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()

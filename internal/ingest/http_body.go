@@ -27,8 +27,7 @@ type format struct {
 	gzip  bool
 }
 
-// formatOf determines the format of a body from its headers. The second result is nil if the format
-// is accepted, and otherwise the refusal.
+// formatOf returns the format of a body according to its headers, or the refusal of the body.
 func formatOf(h http.Header) (format, *refusal) {
 	var f format
 	media, params, err := mime.ParseMediaType(single(h, "Content-Type"))
@@ -51,9 +50,8 @@ func formatOf(h http.Header) (format, *refusal) {
 	return f, nil
 }
 
-// single returns the value of a header that may occur only once. If the header is absent, it
-// returns "". If the header occurs several times, it returns the values joined by commas, which no
-// caller accepts.
+// single returns the value of a header that may occur only once, or "". If the header occurs
+// several times, the values are joined by commas, which no caller accepts.
 func single(h http.Header, name string) string { return strings.Join(h[name], ", ") }
 
 // inflaters pools gzip readers. Each uses about 40 KiB.
@@ -200,12 +198,10 @@ func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int
 	return over
 }
 
-// retryAfter is the value of Retry-After with status 503, in seconds. The value is short because
-// both usual causes end soon: an overload ends quickly, and a store whose NATS cluster has no
-// leader elects one within a few seconds. A sender that gets 503 again waits for another second.
+// retryAfter is the value of Retry-After with status 503, in seconds. It is short because both
+// usual causes end soon: an overload, and a NATS cluster that elects a leader within a few seconds.
 const retryAfter = 1
 
-// failUnavailable responds with status 503 to a request that ended with the outcome o.
 func failUnavailable(w http.ResponseWriter, text string, o outcome) outcome {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 	fail(w, http.StatusServiceUnavailable, text)

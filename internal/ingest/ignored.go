@@ -16,8 +16,7 @@ const (
 	maxIgnoredName = 80 // bytes of a name; few VSS names have more than 64
 )
 
-// ignored holds the counts and the names of the unknown signals of a batch. A signal is unknown if no
-// rule uses it.
+// ignored holds the counts and the names of the unknown signals of a batch.
 type ignored struct {
 	count   int           // signals
 	unnamed int           // signals whose names are not in names
@@ -59,8 +58,7 @@ func isShown(name []byte) bool {
 	return !access.HoldsSecret(string(name))
 }
 
-// join adds the counts of another batch to g. It also adds the names of the other batch, and how
-// often each occurs. If g already has maxIgnored names, it leaves out a name that g does not have.
+// join adds the counts and names of another batch to g, except new names beyond maxIgnored.
 func (g *ignored) join(other *ignored) {
 	g.count += other.count
 	g.unnamed += other.unnamed
@@ -74,8 +72,7 @@ func (g *ignored) join(other *ignored) {
 	}
 }
 
-// countFor adds to the counters of source how often the batch has each name. It leaves out names
-// that must not be stored (see isKept).
+// countFor adds to the counters of source how often the batch has each name that isKept permits.
 func (g *ignored) countFor(source *access.Grant) {
 	for _, n := range g.names {
 		if isKept(n.name) {
@@ -84,9 +81,8 @@ func (g *ignored) countFor(source *access.Grant) {
 	}
 }
 
-// maxDigits is the maximum number of digits in the name of an unknown signal that is stored. Names
-// of the Vehicle Signal Specification (VSS) have at most two. The limit keeps out positions and
-// times, which have more than four digits, if a sender puts them in place of a name.
+// maxDigits is the maximum number of digits in the name of an unknown signal that is stored. VSS
+// names have at most two. The limit keeps out positions and times, which have more than four.
 const maxDigits = 4
 
 // isKept reports whether the name of an unknown signal, which the response may repeat to its
@@ -128,8 +124,7 @@ func (g *ignored) report() report {
 	return r
 }
 
-// inWords returns one line of text that names the unknown signals, for the sender. If all signals
-// are known, it returns "".
+// inWords names the unknown signals in one line, for the sender. If there are none, it returns "".
 func (g *ignored) inWords() string {
 	if g.count == 0 {
 		return ""
@@ -146,8 +141,7 @@ func (g *ignored) inWords() string {
 	return "unknown signals: " + strings.Join(list, ", ")
 }
 
-// withSuggestion returns the name of an unknown signal, followed by the known name that it
-// resembles, if there is one.
+// withSuggestion returns an unknown name, followed by the known name that it resembles, if any.
 func withSuggestion(name string) string {
 	if s, ok := similarSignal(name); ok {
 		return name + " (did you mean " + s.String() + "?)"
@@ -155,10 +149,9 @@ func withSuggestion(name string) string {
 	return name
 }
 
-// refuseUnknown returns the reason why a sample with an unknown signal is refused if its source is
-// strict, that is, may send only known signals. The text for the sender has the name of the signal
-// if a response may repeat the name (see isShown). The text for operators has it only if the name
-// may also be stored (see isKept).
+// refuseUnknown returns the refusal of a sample with an unknown signal from a strict source. The
+// text for the sender has the name if isShown permits it, and the text for operators if isKept
+// does.
 func refuseUnknown(name []byte) *refusal {
 	const unknown = " is unknown, and this source is strict: it may send only known signals"
 	if !isShown(name) {
@@ -175,8 +168,7 @@ func refuseUnknown(name []byte) *refusal {
 // with a known name.
 const maxEdits = 2
 
-// otherSignals are VSS names, in lower case, that are similar to the names of known signals but
-// mean something else. They are not misspelt, so similarSignal returns no known signal for them.
+// otherSignals are VSS names, in lower case, that resemble known names but mean something else.
 var otherSignals = []string{
 	"vehicle.currentlocation.altitude",
 	"vehicle.obd.throttlepositionc",
@@ -216,9 +208,8 @@ func similarSignal(name string) (s vehicle.Signal, ok bool) {
 	return 0, false
 }
 
-// withinEdits reports whether a can be turned into b by at most edits changes. A change replaces,
-// inserts or removes one letter. For most pairs of names the recursion ends early, because their
-// lengths or their first letters differ too much.
+// withinEdits reports whether a becomes b by at most edits changes. A change replaces, inserts or
+// removes one letter. The recursion mostly ends early: lengths or first letters differ too much.
 func withinEdits(a, b string, edits int) bool {
 	if max(len(a)-len(b), len(b)-len(a)) > edits {
 		return false

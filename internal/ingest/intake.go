@@ -15,8 +15,7 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// intake has what both protocols, HTTP and MQTT, use: the store, and the metrics of the telemetry
-// that is stored or refused.
+// intake has what HTTP and MQTT share: the store, and the metrics of stored and refused telemetry.
 type intake struct {
 	Config
 	accepted prometheus.Counter
@@ -51,9 +50,8 @@ const (
 	MetricConnectionsRefused = "carstate_mqtt_connections_refused_total"
 )
 
-// newIntake returns an intake and registers its metrics. Each metric has the label protocol, with
-// the value of the parameter protocol, so that the intakes of HTTP and MQTT can use the same
-// registry.
+// newIntake returns an intake and registers its metrics. They have the label protocol, so that the
+// intakes of HTTP and MQTT can use the same registry.
 func newIntake(c Config, protocol string) *intake {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -102,8 +100,7 @@ func newIntake(c Config, protocol string) *intake {
 	return in
 }
 
-// gauge registers a metric of the memory that unanswered telemetry uses. The function inUse must
-// return this memory, in bytes.
+// gauge registers a metric of the memory, in bytes, that unanswered telemetry uses.
 func (in *intake) gauge(inUse func() int) {
 	promauto.With(in.Registry).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_ingest_held_bytes",
@@ -111,8 +108,7 @@ func (in *intake) gauge(inUse func() int) {
 	}, func() float64 { return float64(inUse()) })
 }
 
-// origin returns what is known of a batch from the source s before the batch is read. The parameter
-// topic is the vehicle that an MQTT topic names, or empty if there is no topic.
+// origin returns the origin of a batch from the source s. The topic is that of decoder.sample.
 func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	return origin{
 		source: s, topic: topic,
@@ -120,13 +116,11 @@ func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	}
 }
 
-// observe records the duration of a request or message that began at start.
 func (in *intake) observe(start time.Time, o outcome) {
 	in.duration.WithLabelValues(string(o)).Observe(in.Now().Sub(start).Seconds())
 }
 
-// refuse counts n samples of source that were refused for the reason why. It also records why, for
-// operators, as the newest reason for which the service refused data of this source.
+// refuse counts n samples of source as refused, and records why for operators (see note).
 func (in *intake) refuse(source *access.Grant, why *refusal, n int) {
 	in.refused[why.kind].Add(float64(n))
 	source.CountRefused(why.kind, n)
@@ -153,7 +147,6 @@ var keyReasons = []struct {
 	{access.ErrReplaced, "replaced"},
 }
 
-// refuseKey counts a key that was refused because of err.
 func (in *intake) refuseKey(err error) {
 	reason := keyReasons[0].reason
 	for _, k := range keyReasons {

@@ -127,9 +127,8 @@ func NewMQTT(c Config) *MQTT {
 	return m
 }
 
-// Serve serves the connections of l until [MQTT.Shutdown] is called, which closes l, and then
-// returns an error that wraps [net.ErrClosed]. If accepting a connection fails before that, Serve
-// closes l and returns the error. Serve may be called for several listeners.
+// Serve serves the connections of l until [MQTT.Shutdown], which closes l. It may be called for
+// several listeners. Its errors are those of [netguard.Guard.Serve].
 func (m *MQTT) Serve(l net.Listener) error { return m.guard.Serve(m.guard.Listener(l), m.serve) }
 
 // ServeTLS is like Serve, but uses TLS.

@@ -24,12 +24,11 @@ const (
 	maxAliases     = 64               // topic aliases of a connection, up to 300 bytes each
 )
 
-// conn is the connection of a client. It tracks where packets begin and end, because it must limit
-// memory where the MQTT library does not. When a packet announces its length, the library allocates
-// that length at once, and several times that length while it decodes the packet. So conn reads a
-// PUBLISH itself, as far as the quotas have memory for it (see [packetQuotas]), and passes it to
-// the function publish. Through Read, the library gets only packets of other types, which are
-// small.
+// conn is the connection of a client. It tracks where packets begin and end, because the MQTT
+// library allocates the length that a packet announces at once, and several times that length to
+// decode it. So conn reads a PUBLISH itself, as far as the quotas have memory for it (see
+// [packetQuotas]), and passes it to the function publish. Through Read, the library gets only other
+// packets, which are small.
 type conn struct {
 	net.Conn
 	quotas *packetQuotas
@@ -108,10 +107,9 @@ func (c *conn) begin(timeout time.Duration) error {
 	return c.readLength(first, maxSmallPacket)
 }
 
-// readLength reads the rest of a packet's fixed header, whose first byte was already read. The rest
-// is the number of bytes after the header, encoded with 7 bits in each byte. readLength stores this
-// number in c.left, and the whole header in c.head. If the number exceeds limit, readLength returns
-// errPacketTooLarge and stores nothing.
+// readLength reads the number of bytes after a packet's fixed header, whose first byte was already
+// read, with 7 bits in each byte. It stores the number in c.left, and the whole header in c.head.
+// If the number exceeds limit, it returns errPacketTooLarge and stores nothing.
 func (c *conn) readLength(first byte, limit int) error {
 	head := &c.header
 	head[0] = first
@@ -176,8 +174,8 @@ func (c *conn) readMore(p []byte) (int, error) {
 	return n, c.asSlow(err)
 }
 
-// asSlow returns errSlowPacket if err means that the deadline for the rest of a packet has passed.
-// Otherwise it returns err.
+// asSlow returns errSlowPacket if the deadline for the rest of a packet has passed, and otherwise
+// err.
 func (c *conn) asSlow(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.open.Err() == nil {
 		return errSlowPacket
@@ -185,8 +183,7 @@ func (c *conn) asSlow(err error) error {
 	return err
 }
 
-// nextPacket reads the fixed header of the next packet, which gives its type and length. If the
-// packet is a PUBLISH, nextPacket reads and processes the whole packet.
+// nextPacket reads the fixed header of the next packet. It reads and processes a whole PUBLISH.
 func (c *conn) nextPacket() error {
 	if err := c.awaitPacket(); err != nil {
 		return err
@@ -221,8 +218,7 @@ func (c *conn) nextPacket() error {
 // most once in that time, because moving a deadline takes about as long as decoding a sample.
 const deadlineStep = time.Second
 
-// awaitPacket sets the read deadline for the first byte of the next packet, unless that byte has
-// arrived already.
+// awaitPacket sets the read deadline for the first byte of a packet, unless it has arrived already.
 func (c *conn) awaitPacket() error {
 	if c.in.Buffered() == 0 {
 		if silent := time.Now().Add(c.silence); silent.After(c.deadline) {
@@ -238,9 +234,8 @@ func (c *conn) awaitPacket() error {
 	return nil
 }
 
-// beginPace begins to enforce the minimum rate of arrival (see pace) on a packet whose bytes have
-// not all arrived. It sets a read deadline, which replaces the deadline for the time between
-// packets.
+// beginPace begins to enforce the minimum rate of arrival (see pace) on a packet that has not all
+// arrived. Its read deadline replaces the one for the time between packets.
 func (c *conn) beginPace() error {
 	c.deadline = time.Time{}
 	if err := c.pace.begin(time.Now(), c.quotas.grace); err != nil {
@@ -284,12 +279,11 @@ func (c *conn) readPublish(first byte) error {
 	return c.publish(first, p)
 }
 
-// grow takes memory from the quotas for a larger buffer, after the buffer of a packet has become
-// full. size is the present size of the buffer, and whole is the size of the packet, both in bytes.
-//
-// The first result is the next size of the buffer: twice size, but at most whole; or whole, if
-// receiving has too little memory and grow therefore uses finishing (see packetQuotas). The second
-// result is false if the connection ended before the memory was free.
+// grow takes memory from the quotas for a larger buffer, when that of a packet is full. size is the
+// present size of the buffer, and whole is the size of the packet, both in bytes. The first result
+// is the next size: twice size, but at most whole; or whole, if receiving has too little memory and
+// grow uses finishing (see packetQuotas). The second result is false if the connection ended before
+// the memory was free.
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
@@ -301,7 +295,6 @@ func (c *conn) grow(size, whole int) (int, bool) {
 	return whole, c.finishing.reserveWait(whole-c.receiving.bytes, c.open.Done())
 }
 
-// releaseMemory returns the memory of the present packet to the quotas.
 func (c *conn) releaseMemory() {
 	c.receiving.release()
 	c.finishing.release()
@@ -353,8 +346,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// SetDeadline does nothing. The library calls it before it reads a packet, but awaitPacket and
-// Write set the deadlines.
+// SetDeadline does nothing when the library calls it: awaitPacket and Write set the deadlines.
 func (c *conn) SetDeadline(time.Time) error { return nil }
 
 // NetConn returns the underlying connection.

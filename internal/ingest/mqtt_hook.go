@@ -237,16 +237,11 @@ func (m *MQTT) receive(cl *mqtt.Client, c *conn, pk *packets.Packet) {
 // source is over its rate. During that time, nothing is read from the message's connection.
 const maxPause = 60 * time.Second
 
-// withinRate subtracts the given number of samples from the source's budget, the number of samples
-// that the source's rate limit still allows. If the budget is positive, withinRate returns true,
-// even if the budget becomes negative; the source cannot send again until the budget is positive.
-// With samples = 0, withinRate only checks the budget.
-//
-// If the budget is not positive, an MQTT 5 message with QoS 1 is refused. Other messages cannot be
-// refused. For such a message, withinRate waits until the budget is positive; during that time,
-// nothing is read from the connection. If the message would wait longer than maxPause, withinRate
-// closes the connection. If the message is refused or the connection closed, withinRate returns
-// false.
+// withinRate subtracts the given number of samples from the source's budget, as [HTTP.takeRate]
+// does. If the budget is not positive, an MQTT 5 message with QoS 1 is refused. Other messages
+// cannot be refused: withinRate waits until the budget is positive, and nothing is read from the
+// connection during that time. If the message would wait longer than maxPause, withinRate closes
+// the connection. If the message is refused or the connection closed, it returns false.
 func (m *MQTT) withinRate(cl *mqtt.Client, c *conn, p pending, samples int) bool {
 	for rate := c.grant.Rate; rate.Limited(); {
 		_, next, ok := c.grant.Budget.TakeBatch(rate, samples, m.in.Now())
@@ -283,16 +278,14 @@ func (m *MQTT) read(s *access.Grant, id vehicle.ID, payload []byte) (*batch, err
 	return rd.messageBatch(payload, m.in.origin(s, id))
 }
 
-// refuse counts a packet or message of source as refused for the reason why, and returns code with
-// the text of why.
+// refuse counts a packet or message of source as refused, and returns code with the text of why.
 func (m *MQTT) refuse(source *access.Grant, why *refusal, code packets.Code) packets.Code {
 	m.in.refuse(source, why, 1)
 	return withReason(code, why.text)
 }
 
-// refuseBatch counts a message that has no accepted sample as refused, and returns the reason for
-// the sender. err is the error of decoding the message, or nil. If err is nil, the reason is that of
-// the first refused line, or errEmpty if the message has no line.
+// refuseBatch counts a message without an accepted sample as refused, and returns the reason for
+// the sender: err, the error of decoding, or else that of the first refused line, or errEmpty.
 func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) packets.Code {
 	whole, ok := errors.AsType[*refusal](err)
 	if !ok && b.first == nil {
@@ -306,9 +299,8 @@ func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) packets.Co
 	return withReason(packets.ErrPayloadFormatInvalid, b.first.text)
 }
 
-// vehicleOf returns the vehicle that a topic names. The second result reports whether the topic has
-// the form vehicles/VID/telemetry with a valid vehicle identifier; if not, the first result is
-// meaningless.
+// vehicleOf returns the vehicle that a topic names, and whether the topic has the form
+// vehicles/VID/telemetry with a valid vehicle identifier.
 func vehicleOf(topic string) (vehicle.ID, bool) {
 	vid, ok1 := strings.CutPrefix(topic, topicPrefix)
 	vid, ok2 := strings.CutSuffix(vid, topicSuffix)

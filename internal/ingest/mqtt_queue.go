@@ -100,9 +100,7 @@ func (m *MQTT) drainQueue(cl *mqtt.Client, q *queue) {
 
 // storeAndAcknowledge stores the messages together. It then sends a PUBACK for each message of QoS
 // 1, refused ones included, and returns true. If the store fails, it acknowledges none, closes the
-// connection and returns false. The client then sends these messages again. No later message of the
-// connection may be stored before these, because a fold ignores samples that are older than the
-// vehicle's state.
+// connection and returns false. No later message of the connection may then be stored (DESIGN.md).
 func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
 	all := new(batch)
 	for _, p := range messages {

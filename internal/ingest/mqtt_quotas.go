@@ -22,10 +22,6 @@ const (
 //     free;
 //  2. finishing, in one step, for all bytes that are still to arrive. It waits if necessary;
 //  3. processing, when it has arrived completely. It waits if necessary.
-//
-// There is no deadlock. A connection that holds memory of processing waits only for the store,
-// which has a time limit. A packet that holds memory of receiving never waits for more of
-// receiving. So every quota becomes free again.
 type packetQuotas struct {
 	receiving  *quota // packets that are arriving
 	finishing  *quota // the rest of packets for which receiving had too little

@@ -67,9 +67,8 @@ func (d *decoder) parse(line []byte, topic vehicle.ID, latest vehicle.UnixMilli,
 	return x, nil
 }
 
-// fail ends the parsing of the line. It discards the rest of the line, so that nothing more is read
-// and every loop ends. If the line is checked and no failure came before, why is the reason why the
-// line is refused.
+// fail discards the rest of the line, so that every loop ends. If the line is checked and no
+// failure came before, why is the reason why it is refused.
 func (d *decoder) fail(why *refusal) {
 	d.rest = nil
 	if d.reason == nil {
@@ -99,8 +98,7 @@ func (d *decoder) space() byte {
 	return 0
 }
 
-// take skips white space and reads the byte c. If the next byte is another one, parsing fails for
-// the given reason.
+// take skips white space and reads the byte c. For another byte, it fails for the given reason.
 func (d *decoder) take(c byte, wrong *refusal) {
 	if d.space() != c {
 		d.fail(wrong)
@@ -121,10 +119,8 @@ func (d *decoder) begin(open, end byte, wrong *refusal) bool {
 	return d.rest != nil
 }
 
-// more reports whether another member or element follows. It is called after a member or element.
-// If a comma follows, more reads the comma and returns true. If end follows, the closing byte of
-// the object or array, more reads this byte and returns false. If another byte follows, parsing
-// fails, and more returns false.
+// more reports whether another member or element follows. It reads a comma and returns true, or
+// reads end, the closing byte, and returns false. For another byte, it fails and returns false.
 func (d *decoder) more(end byte) bool {
 	switch d.space() {
 	case ',':
@@ -186,10 +182,9 @@ func (d *decoder) unusualText() []byte {
 	return d.scratch[begin:]
 }
 
-// number reads a JSON number and returns its value. If the next value is not a number, parsing
-// fails for the given reason, and number returns 0. If the line is not checked, an exponent, or
-// more than 15 digits, is a failure, too. In a checked line, a number beyond float64 becomes an
-// infinity.
+// number reads a JSON number. For another value, it fails for the given reason and returns 0. If
+// the line is not checked, it also fails for an exponent or more than 15 digits. In a checked line,
+// a number beyond float64 becomes an infinity.
 func (d *decoder) number(wrong *refusal) (v float64) {
 	d.space()
 	if d.checked {
@@ -244,8 +239,7 @@ var powersOfTen = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// word reads the word w, which is true, false or null. If another text follows, parsing fails for
-// the given reason.
+// word reads w: true, false or null. For another text, it fails for the given reason.
 func (d *decoder) word(w string, wrong *refusal) {
 	if len(d.rest) < len(w) || string(d.rest[:len(w)]) != w {
 		d.fail(wrong)
@@ -270,7 +264,6 @@ func (d *decoder) skipMember(names *[][]byte, name []byte) {
 	d.skip()
 }
 
-// skip reads the value of an ignored member.
 func (d *decoder) skip() {
 	c := d.space()
 	if (c == '{' || c == '[') && !d.checked {
@@ -397,7 +390,6 @@ func (d *decoder) troubleCodes() []vehicle.TroubleCode {
 	return slices.Clone(d.codes[:n])
 }
 
-// failImpossible ends the parsing of the line because of an error of package vehicle, which says
-// that a value is impossible. The text of the error is sent as it is: it names the signal and its
-// range, and repeats no input.
+// failImpossible fails with an error of package vehicle about an impossible value. The text is sent
+// as it is: it names the signal and its range, and repeats no input.
 func (d *decoder) failImpossible(err error) { d.fail(refuse(access.Impossible, err.Error())) }

@@ -30,9 +30,8 @@ func newQuota(size int) *quota {
 	return &quota{size: size, held: make(map[string]int), waiting: make(map[string][]*claim)}
 }
 
-// withinShare reports whether the source's share allows n more bytes or connections. It does not
-// check whether they are free. A source that holds nothing may take any free amount, so that each
-// request and message can be served if it is the only one. The caller holds mu.
+// withinShare reports whether the source's share allows n more, free or not. It does if the source
+// holds nothing, so that the only request or message can always be served. The caller holds mu.
 func (q *quota) withinShare(source string, n int) bool {
 	held := q.held[source]
 	return held == 0 || held+n <= max(q.size/8, q.size-q.used-n)
@@ -94,8 +93,7 @@ func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok
 	return 0, false
 }
 
-// release returns n bytes or connections of a source to the quota. It then serves waiting calls of
-// acquire for which enough is now free.
+// release returns n bytes or connections of a source to the quota, and serves waiting calls.
 func (q *quota) release(source string, n int) {
 	if n == 0 {
 		return
@@ -106,8 +104,7 @@ func (q *quota) release(source string, n int) {
 	q.grantWaiting()
 }
 
-// subtract returns n bytes or connections of a source to the quota. Unlike release, it serves no
-// waiting calls of acquire. The caller holds mu.
+// subtract is release without serving waiting calls. The caller holds mu.
 func (q *quota) subtract(source string, n int) {
 	q.used -= n
 	if q.held[source] -= n; q.held[source] == 0 {
@@ -115,8 +112,7 @@ func (q *quota) subtract(source string, n int) {
 	}
 }
 
-// removeClaim removes the element with the index i from q.waiting[source], the waiting claims of a
-// source. The caller holds mu.
+// removeClaim removes q.waiting[source][i]. The caller holds mu.
 func (q *quota) removeClaim(source string, i int) {
 	if q.waiting[source] = slices.Delete(q.waiting[source], i, i+1); len(q.waiting[source]) == 0 {
 		delete(q.waiting, source)
@@ -181,9 +177,8 @@ func (r *reservation) reserve(n int) bool {
 	return true
 }
 
-// reserveWait waits until the quota grants n more bytes, enlarges r by them, and returns true. If n
-// exceeds the size of the whole quota, it enlarges r by that size. If stop is closed while it
-// waits, it returns false and r is unchanged (see acquire).
+// reserveWait enlarges r by n bytes, or by the whole quota if n exceeds it, as acquire does. If
+// stop is closed while it waits, it returns false and r is unchanged.
 func (r *reservation) reserveWait(n int, stop <-chan struct{}) bool {
 	got, ok := r.of.acquire(r.source, n, stop)
 	r.bytes += got
@@ -197,7 +192,6 @@ func (r *reservation) split(n int) reservation {
 	return reservation{r.of, r.source, n}
 }
 
-// release returns all that r holds to the quota.
 func (r *reservation) release() {
 	if r.of != nil {
 		r.of.release(r.source, r.bytes)

@@ -88,8 +88,7 @@ var (
 
 const tooSlow = " arrived too slowly: the minimum is 1 KB/s, and at most 60 s in total"
 
-// overRate returns the refusal of data from a source that is over its rate r. The parameter wait is
-// the time after which the source may send again.
+// overRate returns the refusal of data over the rate r, which may be sent again after wait.
 func overRate(r access.Rate, wait time.Duration) *refusal {
 	unit := "samples"
 	if r.Calls == 1 {

@@ -25,7 +25,6 @@ func (in *intake) span(ctx context.Context, name string, start time.Time) (conte
 	return in.Tracer.Start(ctx, name, trace.WithTimestamp(start), trace.WithSpanKind(trace.SpanKindServer))
 }
 
-// endSpan sets the outcome of a span and ends it.
 func endSpan(s trace.Span, o outcome) {
 	if s.IsRecording() {
 		s.SetAttributes(attribute.String("carstate.outcome", string(o)))

@@ -222,9 +222,8 @@ func (g *Guard) evict() bool {
 	return false
 }
 
-// choose returns the connection to evict at the time now, in Unix nanoseconds, and its use. The
-// order in which it prefers connections is described at evict. If no connection may be evicted,
-// victim is nil and use has no meaning. The caller holds mu.
+// choose returns the connection to evict at the time now, in Unix nanoseconds, and its use (see
+// evict). If there is none, victim is nil. The caller holds mu.
 func (g *Guard) choose(now int64) (victim *Conn, use Use) {
 	best, most, looked := 3, 0, 0
 	for c := range g.open { // in random order
@@ -250,8 +249,7 @@ func (g *Guard) choose(now int64) (victim *Conn, use Use) {
 	return victim, use
 }
 
-// remove removes a connection from those that the guard counts, if it is one of them. The caller
-// holds mu.
+// remove removes a connection that the guard counts, if it is one of them. The caller holds mu.
 func (g *Guard) remove(c *Conn) {
 	if _, ok := g.open[c]; !ok {
 		return
@@ -463,7 +461,6 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// listener is a listener whose connections a guard limits.
 type listener struct {
 	net.Listener
 	guard  *Guard

@@ -12,8 +12,7 @@ import (
 	"carstate/internal/store"
 )
 
-// openAccessLog opens the log of queries that --access-log names. If the flag is not set, both
-// results are nil.
+// openAccessLog opens the log that --access-log names. If there is none, both results are nil.
 func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	c := query.AccessLogConfig{
 		File: n.config.AccessLog, JSON: n.config.LogJSON, Log: n.config.Log, Registry: n.registry,
@@ -31,9 +30,8 @@ func (n *Node) openAccessLog() (*query.AccessLog, error) {
 	return log, nil
 }
 
-// fileError returns err, the error of a file that the configuration names. If a start with the same
-// configuration would fail in the same way, fileError makes it a [store.ErrConfig]. If err is nil,
-// it returns nil.
+// fileError returns err, the error of a configured file. If a start with the same configuration
+// would fail in the same way, it is a [store.ErrConfig]. If err is nil, it returns nil.
 func fileError(err error) error {
 	if err != nil && staysWrong(err) {
 		return store.ConfigError(err)
@@ -54,8 +52,7 @@ func staysWrong(err error) bool {
 		func(lasting error) bool { return errors.Is(err, lasting) })
 }
 
-// closeAccessLog writes the buffered lines and closes the log. It is called after the last query
-// was answered.
+// closeAccessLog writes buffered lines and closes the log, after the last query was answered.
 func (n *Node) closeAccessLog() {
 	if n.accessLog != nil {
 		if err := n.accessLog.Close(); err != nil {

@@ -28,9 +28,8 @@ func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throt
 	}
 }
 
-// Put replaces the verdicts of a vehicle in the tables. Only package local, the storage engine for
-// a single machine, calls Put, and only while the engine opens. After that, changes arrive by
-// PutState.
+// Put implements [local.Answers]. It is called only while the engine of one machine opens. After
+// that, changes arrive by PutState.
 func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
 	a.update(id, d, t, nil)
 }

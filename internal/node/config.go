@@ -101,9 +101,8 @@ func Listeners(roles []string, cert bool, addresses map[string]string) []Listene
 		{name: IngestAddr, role: Ingest, tls: cert},
 		{name: MQTTAddr, role: Ingest, optional: true},
 		{name: MQTTTLSAddr, role: Ingest, tls: true, optional: true},
-		// Every node has this listener, whatever its roles, because the listener serves the
-		// probes. On loopback it does not use TLS, so that commands on this machine need no
-		// certificate.
+		// Every node has this listener, whatever its roles, because the listener serves the probes.
+		// On loopback it does not use TLS, so that commands on this machine need no certificate.
 		{name: AdminAddr, tls: cert && !netaddr.IsLoopback(addresses[AdminAddr]), optional: !slices.Contains(roles, Admin)},
 	} {
 		addr := addresses[l.name]
@@ -133,7 +132,6 @@ func (l Listener) Check(behindProxy bool) error {
 
 func (c *Config) has(role string) bool { return slices.Contains(c.Roles, role) }
 
-// speaksTLS reports whether the named listener terminates TLS itself.
 func (c *Config) speaksTLS(name string) bool {
 	return slices.ContainsFunc(c.Listeners, func(l Listener) bool { return l.Name == name && l.TLS })
 }

@@ -82,9 +82,8 @@ func (h *health) canAnswer(now time.Time) error {
 	return h.newer.Answers()
 }
 
-// inTouch returns nil, or the reason why this node's tables are too old for a query that arrived at
-// the time now. The tables are copies of what the storage engine stores. They are new enough until
-// the time maxFeedAge has passed since the copies were last known to be complete.
+// inTouch returns nil, or the reason why this node's tables are too old for a query at the time
+// now: maxFeedAge has passed since they were last known to be complete.
 func (h *health) inTouch(now time.Time) error {
 	fed, ok := h.fed()
 	switch {
@@ -104,8 +103,7 @@ func (h *health) answersNow() error {
 	return h.newer.Answers()
 }
 
-// inTouchNow is like inTouch for the present time. If the tables are too old, its error contains
-// their age.
+// inTouchNow is inTouch at the present time. If the tables are too old, its error has their age.
 func (h *health) inTouchNow() error {
 	err := h.inTouch(time.Now())
 	if age, ok := h.feedAge(); ok && errors.Is(err, errTooOld) {

@@ -74,7 +74,6 @@ func (c *keyPair) config() *tls.Config {
 	}
 }
 
-// expires returns when the current certificate expires.
 func (c *keyPair) expires() time.Time { return c.current.Load().Leaf.NotAfter }
 
 // watch checks the files every checkEvery until the context ends.

@@ -29,7 +29,6 @@ func (n *Node) counter(name, help string, labels prometheus.Labels, value func()
 		func() float64 { return float64(value()) }))
 }
 
-// oneIf returns 1 if is holds, else 0.
 func oneIf(is bool) float64 {
 	if is {
 		return 1

@@ -185,8 +185,7 @@ func openFiles(c *Config) (*keyPair, error) {
 	return cert, fileError(err)
 }
 
-// Ready returns what /readyz reports: nil, or the reason why the node does not do all of its work
-// yet.
+// Ready returns what /readyz reports: nil, or why the node does not do all of its work yet.
 func (n *Node) Ready() error { return n.health.ready() }
 
 // openEngine opens the storage engine that the configuration selects, that of one machine or that

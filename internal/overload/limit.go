@@ -51,7 +51,6 @@ const (
 	nearStep = 0.1
 )
 
-// factor returns the factor by which to multiply the limit if the minimum queueing delay is delay.
 func (a *connLimit) factor(delay time.Duration) float64 {
 	switch {
 	case delay > a.Target*2:

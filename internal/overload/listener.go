@@ -69,8 +69,7 @@ func NewListener(l net.Listener, p *Probe, b Bounds) *Listener {
 	return s
 }
 
-// update adapts the listener to the delays d, measured at the time now. It sets the limit on
-// connections, marks the connections that are to be closed, and sets the listen backlog.
+// update sets limit, marks and listen backlog from the delays d, measured at the time now.
 func (l *Listener) update(now time.Time, d delays) {
 	l.advanceClock(now)
 	if l.limit.adapt(now, d, l.open.Load()) && l.limit.active() {
@@ -79,8 +78,7 @@ func (l *Listener) update(now time.Time, d delays) {
 	l.updateBacklog()
 }
 
-// advanceClock advances the field clock to the time now. If another goroutine has already advanced
-// the clock beyond that time, advanceClock does nothing.
+// advanceClock advances clock to the time now, unless it is already beyond that time.
 func (l *Listener) advanceClock(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,12 +92,10 @@ func (l *Listener) advanceClock(now time.Time) {
 // Limited reports whether the number of open connections is limited at present.
 func (l *Listener) Limited() bool { return l.limit.active() }
 
-// crowded reports whether the number of connections is limited and at least minConnections of them
-// are open.
+// crowded reports whether connections are limited and at least minConnections of them are open.
 func (l *Listener) crowded() bool { return l.open.Load() >= minConnections && l.limit.active() }
 
-// updateBacklog makes the listen backlog short while the number of connections is limited and many
-// are open. Otherwise it makes the backlog long.
+// updateBacklog makes the listen backlog short while the listener is crowded, and otherwise long.
 func (l *Listener) updateBacklog() {
 	n := longBacklog
 	if l.crowded() {
@@ -242,8 +238,7 @@ func (c *trackedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// evictIdle closes the connection that has been idle for the longest time. If no connection is
-// idle, it does nothing.
+// evictIdle closes the connection that has been idle for the longest time, if there is one.
 func (l *Listener) evictIdle() {
 	l.mu.Lock()
 	var idle *trackedConn
@@ -260,10 +255,9 @@ func (l *Listener) evictIdle() {
 	}
 }
 
-// serviceTime estimates how long the server takes to answer n = turnsBetween requests. The estimate
-// is n × D / C, where D is the mean queueing delay and C is the number of open connections. This
-// assumes that the server answers one request of each open connection in one mean queueing delay.
-// The result is at most longestPause.
+// serviceTime estimates how long the server takes to answer n = turnsBetween requests: n × D / C,
+// with the mean queueing delay D and C open connections. This assumes that the server answers one
+// request of each of them in D. The result is at most longestPause.
 func (l *Listener) serviceTime() time.Duration {
 	return min(longestPause, turnsBetween*l.probe.Mean()/time.Duration(max(1, l.open.Load())))
 }

@@ -125,9 +125,8 @@ func (p *Probe) Mean() time.Duration {
 	return d.mean
 }
 
-// send reports whether Run may now write a byte. If another byte is in flight, send returns false.
-// Otherwise it records that the byte is in flight, and returns true. The parameter due is the time
-// at which the byte was due to be written.
+// send reports whether no byte is in flight, so that Run may write one. If so, it records one as in
+// flight. The parameter due is the time at which it was due to be written.
 func (p *Probe) send(due, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,8 +137,7 @@ func (p *Probe) send(due, now time.Time) bool {
 	return true
 }
 
-// arrived records that the byte in flight was read, and calls the functions that were registered
-// with follow.
+// arrived records that the byte in flight was read, and calls the functions of follow.
 func (p *Probe) arrived(now time.Time) {
 	p.mu.Lock()
 	if !p.sent.IsZero() {
@@ -187,7 +185,6 @@ func (p *Probe) delaysAt(now time.Time) delays {
 	return d
 }
 
-// now returns the present time and the delays at that time.
 func (p *Probe) now() (time.Time, delays) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

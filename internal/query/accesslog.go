@@ -64,9 +64,8 @@ const (
 	writeSize = 64 << 10
 )
 
-// OpenAccessLog returns an access log. It opens the file, if one is configured, and starts a
-// goroutine that writes the log until [AccessLog.Close]. If the file cannot be opened, it returns
-// an error and starts nothing.
+// OpenAccessLog returns an access log, and starts a goroutine that writes it until
+// [AccessLog.Close]. If the configured file cannot be opened, it starts nothing.
 func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	var file *os.File
 	to := c.Out
@@ -85,8 +84,7 @@ func OpenAccessLog(c AccessLogConfig) (*AccessLog, error) {
 	return a, nil
 }
 
-// newAccessLog returns an access log without its background goroutine. Its lines will be written to
-// the given writer.
+// newAccessLog returns an access log that writes to the given writer, but not in the background.
 func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	a := &AccessLog{
 		config: c, seed: maphash.MakeSeed(), queue: make(chan record, queueSize), to: to,
@@ -125,8 +123,7 @@ func (a *AccessLog) Close() error {
 // rotation, which has renamed the old file. Reopen returns at once and may be called at any time.
 func (a *AccessLog) Reopen() { a.reopen.Store(true) }
 
-// run writes the records in the queue, once every logEvery, until Close. It also opens the file
-// again after Reopen.
+// run writes the queue every logEvery, and opens the file again after Reopen, until Close.
 func (a *AccessLog) run(ctx context.Context) {
 	defer close(a.stopped)
 	for range periodic.Every(ctx, logEvery) {
@@ -138,9 +135,8 @@ func (a *AccessLog) run(ctx context.Context) {
 	a.drain()
 }
 
-// openAgain opens the file that now has the configured name, and continues the log in this file. If
-// this file cannot be opened, lines are still appended to the old file. If lines are written to
-// Out, openAgain does nothing.
+// openAgain continues the log in the file that now has the configured name. If it cannot be opened,
+// the old file is still used. Without a file, openAgain does nothing.
 func (a *AccessLog) openAgain() {
 	if a.file == nil {
 		return
@@ -156,7 +152,6 @@ func (a *AccessLog) openAgain() {
 	a.config.Log.Info("reopened the access log")
 }
 
-// drain writes all records in the queue.
 func (a *AccessLog) drain() {
 	for len(a.queue) > 0 { // only this goroutine receives
 		r := <-a.queue
@@ -191,8 +186,7 @@ func (a *AccessLog) write() {
 	a.broken = err != nil
 }
 
-// record holds the facts about a request and its answer that are logged. It has no pointer
-// into the request.
+// record holds the logged facts about a request and its answer. It has no pointer into the request.
 type record struct {
 	at        time.Time
 	took      time.Duration
@@ -207,8 +201,7 @@ type record struct {
 	outcome   outcome
 }
 
-// logAnswer puts a record of an answer into the queue. If the queue is full, it drops the record
-// and counts it as lost. It does not allocate.
+// logAnswer queues a record, or counts it as lost if the queue is full. It does not allocate.
 func (a *AccessLog) logAnswer(r *request, w *response, from netip.Addr, at time.Time, took time.Duration) {
 	e := record{
 		at: at, took: took, from: from, id: w.id, token: w.token,

@@ -106,8 +106,7 @@ func splitTarget(target []byte) (path, query []byte) {
 	return cut(path, '?')
 }
 
-// afterAuthority returns the part of an http or https URL after scheme and host. If target is not
-// such a URL, or nothing follows the host, it returns nil.
+// afterAuthority returns what follows the host of an http or https URL, and otherwise nil.
 func afterAuthority(target []byte) []byte {
 	i := bytes.Index(target, []byte("://"))
 	if i < 0 || !equalFold(target[:i], "http") && !equalFold(target[:i], "https") {
@@ -144,15 +143,12 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 	}
 }
 
-// refuseRequest answers a request with the failure f, whether its token is valid or not. If the
-// token is valid, the call is counted for the token, and the answer has the token's rate-limit
-// headers, but the call uses up none of the token's budget. If the token is invalid, the answer has
-// no rate-limit headers.
-//
-// The headers show whether a token is valid, so a client could use them to guess tokens. Therefore
-// an invalid token, unless it is empty, is recorded as refused for the client's address (see
-// refusals). An address from which too many tokens were refused gets no rate-limit headers, even
-// for a valid token. Before the tables of tokens are loaded, no token is valid.
+// refuseRequest answers a request with the failure f, whether its token is valid or not. For a
+// valid token, the call is counted, and the answer has the token's rate-limit headers, but none of
+// its budget is used up. Because the headers show whether a token is valid, an invalid token,
+// unless it is empty, is recorded as refused for the client's address (see refusals), and an
+// address with too many of them gets no such headers. Before the tables of tokens are loaded, no
+// token is valid.
 func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Time, w *response) {
 	g, err := a.Tokens.Verify(p.token, now)
 	switch {
@@ -168,9 +164,8 @@ func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Tim
 	}
 }
 
-// refuseToken answers a request whose token is invalid: with 429 if too many tokens from the
-// client's address were refused before, and otherwise with the failure of the token. err is the
-// error of [access.Tokens.Verify].
+// refuseToken answers a request whose token is invalid because of err, from [access.Tokens.Verify]:
+// with 429 after too many refused tokens from the client's address, else with tokenFailure.
 func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Time, w *response) {
 	if wait := a.refused.noteRefusal(a.client(r), now); wait > 0 {
 		w.failOverRefusals(wait)
@@ -183,15 +178,13 @@ func (a *answerer) client(r *request) netip.Addr {
 	return clientOf(r.peer, r.headers, a.TrustedProxies)
 }
 
-// grantOf maps each operation of this package to its bit in [access.Operations]. A grant has such a
-// set of bits: the operations that it permits.
+// grantOf maps each operation to its bit in [access.Operations], the set that a grant permits.
 var grantOf = [noOperation]access.Operations{
 	carDrivingState: access.CarDrivingState,
 	throttleSystem:  access.ThrottleSystem,
 }
 
-// applyGrant answers a request whose token is valid and has the grant g. It checks the operation
-// and the rate, and then answers for the vehicle.
+// applyGrant checks the operation and the rate of the grant g, and then answers for the vehicle.
 func (a *answerer) applyGrant(r *request, vid []byte, g *access.Grant, now time.Time, w *response) {
 	w.sandbox = g.Sandbox()
 	if !g.Operations.Has(grantOf[w.operation]) {
@@ -223,10 +216,9 @@ func (a *answerer) applyGrant(r *request, vid []byte, g *access.Grant, now time.
 	a.answerVehicle(vid, g, now, w)
 }
 
-// answerVehicle answers with the vehicle's verdict for the operation, or with the reason why there
-// is none. If the token's grant does not include the vehicle, answerVehicle also looks up the
-// vehicle, but answers as for an unknown one. So neither the answer nor the time that it takes
-// shows whether the vehicle exists.
+// answerVehicle answers with the vehicle's verdict, or with the reason why there is none. It looks
+// up a vehicle that the grant does not include, too, but answers as for an unknown one, so that
+// neither the answer nor its time shows whether the vehicle exists.
 func (a *answerer) answerVehicle(vid []byte, g *access.Grant, now time.Time, w *response) {
 	granted := g.Vehicles.IncludeBytes(vid)
 	if g.Sandbox() && granted && string(vid) == access.SandboxUnavailable {

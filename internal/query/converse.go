@@ -54,8 +54,7 @@ type conversation struct {
 	sendUntil time.Time
 }
 
-// serveConn answers the requests of a connection until the client or the server ends it, and then
-// closes it.
+// serveConn answers the requests of a connection until either side ends it, and then closes it.
 func (s *Server) serveConn(c *netguard.Conn) {
 	v := &conversation{s: s, c: c, wire: c, peer: c.Peer()}
 	defer func() {
@@ -79,17 +78,15 @@ func (s *Server) serveConn(c *netguard.Conn) {
 	}
 }
 
-// Before the server closes a connection, it may read and discard input (see close), for at most
-// lingerTime and at most lingerBytes.
+// Limits of the input that is discarded before a connection is closed (see close).
 const (
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 256 << 10
 )
 
-// close closes the connection. If the client may still be sending, the server first closes only its
-// sending side. It then reads and discards input until lingerTime is over or lingerBytes have
-// arrived. Otherwise the kernel would reset the connection when more data arrives, and the client
-// could receive the reset before the last answer.
+// close closes the connection. If the client may still be sending, it first closes only the sending
+// side, and discards input for lingerTime or until lingerBytes have arrived. Otherwise the kernel's
+// reset could overtake the last answer.
 func (v *conversation) close() {
 	if v.lingers {
 		if t, ok := v.wire.(*tls.Conn); ok {
@@ -131,7 +128,6 @@ func (v *conversation) serveNext() bool {
 	for head != nil {
 		goesOn, head = v.respond(head, e), nil
 		if goesOn {
-			// Pipelined requests are answered together.
 			head = v.buffered()
 		}
 		if head != nil && len(e.out) >= sendAt {
@@ -209,8 +205,7 @@ func (v *conversation) readHead() ([]byte, *failure) {
 	}
 }
 
-// failureUnlessEvicted returns f, or nil if the connection was evicted. An evicted connection is
-// closed without an answer, because its request was not wrong.
+// failureUnlessEvicted returns f, or nil if the connection was evicted: its request was not wrong.
 func (v *conversation) failureUnlessEvicted(f *failure) *failure {
 	if !v.c.Become(netguard.Held) {
 		return nil
@@ -227,8 +222,7 @@ func overdue(deadline, now time.Time, limit time.Duration) bool {
 	return left < limit*3/4 || left > limit
 }
 
-// makeRoom makes space in the buffer to read more of a head, and returns true. If the buffer has
-// its largest size and is full, which means that the head is too long, it returns false.
+// makeRoom makes space in the buffer for more of a head. If the head is too long, it returns false.
 func (v *conversation) makeRoom() bool {
 	switch {
 	case v.buf == nil:
@@ -247,9 +241,8 @@ func (v *conversation) makeRoom() bool {
 	return true
 }
 
-// readFailure returns the failure to answer with after reading failed with err: failSlow if the
-// time was over, and otherwise failMalformed. If no part of a head had arrived, readFailure returns
-// nil, because the client then expects no answer.
+// readFailure returns failSlow if err is a timeout, and otherwise failMalformed. If no part of a
+// head had arrived, it returns nil, because the client then expects no answer.
 func (v *conversation) readFailure(err error) *failure {
 	if v.end == v.begin {
 		return nil
@@ -260,9 +253,8 @@ func (v *conversation) readFailure(err error) *failure {
 	return failMalformed
 }
 
-// respond appends the answer to a request head to e.out. The result goesOn reports whether the
-// connection stays open after this answer. If the answer is a document, respond also sends
-// everything in e.out, and then the document.
+// respond appends the answer to a request head to e.out. If it is a document, respond also sends
+// e.out and the document. The result goesOn reports whether the connection stays open.
 func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
 	start := s.config.Now()
@@ -319,9 +311,8 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	return goesOn
 }
 
-// refuse appends the answer with the failure f to e.out, and records the answer. The connection must
-// be closed after it. head is the head of the request, as far as it has arrived, and start the time
-// at which the answer began.
+// refuse appends the answer with the failure f to e.out, and records it. The connection must be
+// closed after it. head is the head as far as it has arrived; start is when the answer began.
 func (v *conversation) refuse(f *failure, head []byte, start time.Time, e *exchange) {
 	v.s.answerer.refuseHead(f, v.s.config.Now(), &e.response)
 	v.s.recordAnswer(&e.request, &e.response, start, 0)
@@ -332,8 +323,7 @@ func (v *conversation) refuse(f *failure, head []byte, start time.Time, e *excha
 	v.lingers = true
 }
 
-// sendDocument sends the collected answers and then a document, and reports whether it wrote all of
-// them.
+// sendDocument sends e.out and then a document, and reports whether it wrote all of them.
 func (v *conversation) sendDocument(e *exchange) bool {
 	now := time.Now()
 	v.sendBy(now.Add(max(documentTimeout, v.s.config.WriteTimeout)))
@@ -349,8 +339,7 @@ func (v *conversation) sendDocument(e *exchange) bool {
 	return err == nil
 }
 
-// send writes answers to the connection, within Config.WriteTimeout, and reports whether it wrote
-// all of them.
+// send writes b within Config.WriteTimeout, and reports whether it wrote all of it.
 func (v *conversation) send(b []byte) bool {
 	if len(b) == 0 {
 		return true
@@ -365,7 +354,6 @@ func (v *conversation) send(b []byte) bool {
 	return err == nil
 }
 
-// recordAnswer adds an answer to the metrics and to the access log.
 func (s *Server) recordAnswer(r *request, w *response, start time.Time, took time.Duration) {
 	s.metrics.observe(w, took)
 	if s.config.AccessLog != nil {
@@ -373,9 +361,8 @@ func (s *Server) recordAnswer(r *request, w *response, start time.Time, took tim
 	}
 }
 
-// report logs a panic that happened while a request was served. The process continues, so the bug
-// does not affect other requests. The log contains no part of the request. Even the value of the
-// panic is logged only if it is an error of the Go runtime.
+// report logs a panic during a request; the process continues. No part of the request is logged,
+// and the value of the panic only if it is an error of the Go runtime.
 func (s *Server) report(v any) {
 	what := fmt.Sprintf("a %T", v)
 	if e, ok := v.(runtime.Error); ok {

@@ -98,8 +98,7 @@ var operationDocs = func() (all []operationDoc) {
 	return all
 }()
 
-// sampleLanguages lists the languages of the sample programs in the order in which the page shows
-// them.
+// sampleLanguages lists the languages of the sample programs in the order of the page.
 var sampleLanguages = []sampleDoc{
 	{Language: "curl", Title: "curl"},
 	{Language: "go", Title: "Go"},
@@ -121,8 +120,7 @@ func render(t interface{ Execute(io.Writer, any) error }, data any) []byte {
 	return b.Bytes()
 }
 
-// renderPage returns the documentation page, which is served at /. The page states maxAge, the
-// maximum age of the verdicts that the service answers with.
+// renderPage returns the page that is served at /, which states maxAge (see newDocuments).
 func renderPage(maxAge time.Duration) []byte {
 	data := struct {
 		Base       string
@@ -137,10 +135,9 @@ func renderPage(maxAge time.Duration) []byte {
 	return render(pageTemplate, data)
 }
 
-// inWords returns a duration as text, such as "90 seconds". The unit is the largest of hours,
-// minutes and seconds in which the duration is a whole number above one. If no unit meets this
-// condition, inWords returns the text of [time.Duration.String]. If d is not positive, it returns
-// "".
+// inWords returns a duration as text, such as "90 seconds", in the largest of hours, minutes and
+// seconds in which it is a whole number above one, and otherwise as [time.Duration.String]. If d is
+// not positive, it returns "".
 func inWords(d time.Duration) string {
 	for _, u := range []struct {
 		name string
@@ -156,8 +153,7 @@ func inWords(d time.Duration) string {
 	return ""
 }
 
-// samples returns programs that call the operation, one per language. base is the base URL of the
-// service.
+// samples returns programs that call the operation at the base URL base, one per language.
 func (op operationDoc) samples(base string) []sampleDoc {
 	var all []sampleDoc
 	for _, s := range sampleLanguages {
@@ -178,9 +174,8 @@ func asset(name string) *document {
 	return ownDocument(name, readDocFile(name), cacheAsset, pagePolicy)
 }
 
-// ownDocument returns a document that this project wrote. The extension of name, without .tmpl,
-// determines its content type. cache and policy are the values of its headers Cache-Control and
-// Content-Security-Policy.
+// ownDocument returns a document that this project wrote. Its content type follows from the
+// extension of name, without .tmpl. cache and policy are Cache-Control and Content-Security-Policy.
 func ownDocument(name string, content []byte, cache, policy string) *document {
 	return &document{
 		contentType: contentTypes[path.Ext(strings.TrimSuffix(name, ".tmpl"))],
@@ -229,8 +224,7 @@ func compress(content []byte) []byte {
 	return b.Bytes()
 }
 
-// must returns v. It panics if err is not nil, which only a bug in the embedded documentation can
-// cause.
+// must returns v. It panics if err is not nil, which only a bug in the embedded files can cause.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(fmt.Sprintf("invalid embedded documentation: %v", err))
@@ -247,9 +241,8 @@ var openAPITemplate = text.Must(text.New("openapi.json.tmpl").Funcs(text.FuncMap
 // failures are generated from the failures that the service sends.
 func renderOpenAPI() []byte { return render(openAPITemplate, nil) }
 
-// failureExamples returns, as JSON, an "examples" object of OpenAPI with an example of each failure
-// that has the status. Its members have the names of the failures. If no failure has the status,
-// the object is empty.
+// failureExamples returns, as JSON, an "examples" object of OpenAPI with each failure that has the
+// status, by its name. It may be empty.
 func failureExamples(status int) (string, error) {
 	type example struct {
 		Summary string          `json:"summary"`
@@ -265,8 +258,7 @@ func failureExamples(status int) (string, error) {
 	return string(out), err
 }
 
-// firstWords returns the words with which the messages of failures begin, each once, in
-// alphabetical order and separated by commas.
+// firstWords returns the first words of the failures' messages, sorted, unique, joined by commas.
 func firstWords() string {
 	var words []string
 	for _, s := range statusDocs {

@@ -4,8 +4,7 @@ import (
 	"time"
 )
 
-// document is one file of the public documentation, ready to be sent. It is never changed,
-// so that any number of answers may share it.
+// document is one file of the public documentation. It never changes, so answers may share it.
 type document struct {
 	contentType string
 	cache       string        // the value of Cache-Control

@@ -163,9 +163,8 @@ var (
 // failScope maps each operation to the failure of a token that does not permit it.
 var failScope = [noOperation]*failure{carDrivingState: failNoDriving, throttleSystem: failNoThrottle}
 
-// tokenFailure returns the failure of an invalid token. err is the error of [access.Tokens.Verify].
-// If err says that the token is malformed, the failure depends on the text of the token (see
-// malformed).
+// tokenFailure returns the failure for err, an error of [access.Tokens.Verify]. For a malformed
+// token, it depends on the token's text (see malformed).
 func tokenFailure(err error, token []byte) *failure {
 	switch {
 	case errors.Is(err, access.ErrExpired):
@@ -185,8 +184,7 @@ func tokenFailure(err error, token []byte) *failure {
 }
 
 // malformed returns the failure of an access_token that does not have the form of a token. It
-// guesses from the form what the client sent instead of a token, so that the message can say what
-// to do.
+// guesses what the client sent instead, so that the message can say what to do.
 func malformed(token []byte) *failure {
 	begins := func(prefix string) bool { return bytes.HasPrefix(token, []byte(prefix)) }
 	switch {

@@ -52,8 +52,7 @@ func scanHead(raw []byte) (h head) {
 	return h
 }
 
-// controlIn returns the index of the first control character other than a tab in a line,
-// or -1 if there is none.
+// controlIn returns the index of the first control character other than a tab, or -1.
 func controlIn(line []byte) int {
 	for i, c := range line {
 		if c < ' ' && c != '\t' || c == 0x7f {
@@ -114,8 +113,7 @@ func (h *head) addLength(value []byte) {
 	h.length = true
 }
 
-// hasOption reports whether a comma-separated list contains the option, ignoring case. The
-// option must be in lower case.
+// hasOption reports whether a comma-separated list has option (in lower case), ignoring case.
 func hasOption(list []byte, option string) bool {
 	for len(list) > 0 {
 		var item []byte
@@ -126,9 +124,8 @@ func hasOption(list []byte, option string) bool {
 	return false
 }
 
-// acceptsGzip reports whether list, the value of an Accept-Encoding header, names gzip with a
-// weight other than zero. It ignores "*", because a client that sends "*" also accepts an
-// uncompressed body.
+// acceptsGzip reports whether an Accept-Encoding header names gzip with a weight other than zero.
+// It ignores "*", because a client that sends "*" also accepts an uncompressed body.
 func acceptsGzip(list []byte) bool {
 	for len(list) > 0 {
 		var item []byte
@@ -142,8 +139,7 @@ func acceptsGzip(list []byte) bool {
 	return false
 }
 
-// cut returns the parts of b before and after the first sep. If there is none, it returns
-// b and nil.
+// cut returns the parts of b before and after the first sep. If there is none, these are b and nil.
 func cut(b []byte, sep byte) (before, after []byte) {
 	if i := bytes.IndexByte(b, sep); i >= 0 {
 		return b[:i], b[i+1:]
@@ -179,7 +175,6 @@ func trimSpace(b []byte) []byte {
 	return b
 }
 
-// consistsOf reports whether every byte of b is in the set.
 func consistsOf(b []byte, set *[256]bool) bool {
 	for _, c := range b {
 		if !set[c] {

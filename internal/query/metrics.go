@@ -50,8 +50,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// observe counts an answer. If the request was for one of the two operations, observe also records
-// how long the answer took.
+// observe counts an answer and, for one of the two operations, records how long it took.
 func (m *metrics) observe(r *response, took time.Duration) {
 	o := r.outcome
 	if r.sandbox {

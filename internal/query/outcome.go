@@ -42,8 +42,7 @@ const (
 	outcomeCount
 )
 
-// String returns the outcome's name in metrics. It is also the first word of a failure's
-// message.
+// String returns the name in metrics, which is also the first word of a failure's message.
 func (o outcome) String() string {
 	return [...]string{
 		"answered", "unknown", "stale", "not_driving",

@@ -72,10 +72,8 @@ func validEscapes(b []byte) bool {
 	}
 }
 
-// decode returns a parameter's name or value in decoded form. In the encoded text, every '%' must
-// begin a percent-encoded byte. If the text has neither '%' nor '+', decode returns the slice
-// encoded itself. Otherwise it appends the decoded text to *scratch and returns this part of
-// *scratch.
+// decode returns a parameter's name or value in decoded form: encoded itself if it has neither '%'
+// nor '+', and otherwise a new part of *scratch. Every '%' must begin a percent-encoded byte.
 func decode(encoded []byte, scratch *[]byte) []byte {
 	if bytes.IndexByte(encoded, '%') < 0 && bytes.IndexByte(encoded, '+') < 0 {
 		return encoded
@@ -108,8 +106,7 @@ func unhex(c byte) int {
 	return -1
 }
 
-// checkVid returns the failure of a request whose parameter vid, the vehicle identifier, is missing
-// or malformed. If vid has a valid form, it returns nil.
+// checkVid returns the failure of a missing or malformed parameter vid, or nil.
 func checkVid(p *params) *failure {
 	switch {
 	case !p.hasVid:

@@ -63,8 +63,7 @@ func headEnd(b []byte, from int) (end, next int) {
 	}
 }
 
-// skipEmptyLines returns b without the empty lines that may precede a request (RFC 9112,
-// 2.2).
+// skipEmptyLines returns b without the empty lines that may precede a request (RFC 9112, 2.2).
 func skipEmptyLines(b []byte) []byte {
 	for len(b) > 1 && b[0] == '\r' && b[1] == '\n' {
 		b = b[2:]
@@ -72,9 +71,8 @@ func skipEmptyLines(b []byte) []byte {
 	return b
 }
 
-// split divides a complete head into the header block and the three parts of the request line, and
-// stores them in r. If the request line is malformed, it returns a failure, and otherwise nil. The
-// answerer checks everything else.
+// split divides a complete head into the header block and the three parts of the request line. If
+// that line is malformed, it returns a failure. The answerer checks everything else.
 func (r *request) split(head []byte) *failure {
 	i := bytes.IndexByte(head, '\n')
 	if i < 1 || head[i-1] != '\r' {

@@ -66,9 +66,8 @@ func (r *refusals) waitOf(a netip.Addr, now time.Time) time.Duration {
 	return 0
 }
 
-// wait returns how long an address must wait before one more refused token gets 401 and not 429.
-// That is the time until the oldest recorded refusal leaves the window, or 0 if one more refusal is
-// allowed now. at is the present time, as the time since the Unix epoch.
+// wait returns how long to wait before one more refused token gets 401 and not 429: until the
+// oldest recorded refusal leaves the window, or 0. at is the time since the Unix epoch.
 func (l *refusalLog) wait(at time.Duration) time.Duration {
 	oldest := l.at[(l.last+1)%refusedTokens]
 	// A negative age means that the clock was set back. The recorded times are then useless.
@@ -78,8 +77,7 @@ func (l *refusalLog) wait(at time.Duration) time.Duration {
 	return 0
 }
 
-// logOf returns the log of the address or prefix from. If there is none, logOf adds an empty log;
-// if there are too many, it first removes one. The caller holds mu.
+// logOf returns the log of from, or adds an empty one (see maxRefusalLogs). The caller holds mu.
 func (r *refusals) logOf(from netip.Prefix) *refusalLog {
 	l := r.logs[from]
 	if l != nil {

@@ -43,7 +43,6 @@ type requestID [2]uint64
 // appendTo appends the ID as 32 hexadecimal digits.
 func (id requestID) appendTo(b []byte) []byte { return appendHex(appendHex(b, id[0]), id[1]) }
 
-// appendHex appends n as 16 hexadecimal digits.
 func appendHex(b []byte, n uint64) []byte {
 	var raw [8]byte
 	binary.BigEndian.PutUint64(raw[:], n)
@@ -80,7 +79,6 @@ func (w *response) setTime(name string, t time.Time) {
 	w.headers = append(w.dates.appendDate(w.headers, t), "\r\n"...)
 }
 
-// setNumber adds a header whose value is a number.
 func (w *response) setNumber(name string, n int64) {
 	w.name(name)
 	w.headers = append(strconv.AppendInt(w.headers, n, 10), "\r\n"...)
@@ -89,7 +87,6 @@ func (w *response) setNumber(name string, n int64) {
 // name begins a header. The caller then appends the value and a line break.
 func (w *response) name(name string) { w.headers = append(append(w.headers, name...), ": "...) }
 
-// fail turns the response into the error response that f describes.
 func (w *response) fail(f *failure) {
 	w.status, w.outcome = f.status, f.outcome
 	w.closes = w.closes || f.closes
@@ -157,10 +154,9 @@ func (w *response) setPolicy(name string, r access.Rate) {
 	w.headers = append(strconv.AppendInt(b, int64(r.Window/time.Second), 10), "\r\n"...)
 }
 
-// setRemaining adds the header RateLimit for the rate limit r with the given name, such as
-// "token";r=3;t=12. The header says how many calls are left (r), and in how many seconds one more
-// call becomes available (t). If no call is left, this time is the parameter next, as
-// [access.Budget.Take] returns it. Otherwise next is ignored.
+// setRemaining adds the header RateLimit for the rate limit r, such as "token";r=3;t=12: how many
+// calls are left (r), and in how many seconds one more becomes available (t). If none is left, t is
+// next, from [access.Budget.Take]. Otherwise next is ignored.
 func (w *response) setRemaining(name string, r access.Rate, remaining int64, next time.Duration) {
 	if remaining > 0 {
 		// The budget refills evenly, so there is one more call after one interval at the latest.
@@ -172,8 +168,7 @@ func (w *response) setRemaining(name string, r access.Rate, remaining int64, nex
 	w.headers = append(strconv.AppendInt(b, access.WaitSeconds(next), 10), "\r\n"...)
 }
 
-// setRateHeaders adds the rate-limit headers of a token, if the token has a rate limit. It does not
-// use up any of the token's budget.
+// setRateHeaders adds the headers of a token's rate limit, if any. It uses up none of the budget.
 func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	if g.Rate.Limited() {
 		remaining, next := g.Budget.Peek(g.Rate, now)
@@ -182,8 +177,7 @@ func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	}
 }
 
-// failOverRefusals turns the response into a 429 for an address with too many refused tokens. wait
-// is how long the address must wait.
+// failOverRefusals answers 429, because too many tokens from the address were refused before.
 func (w *response) failOverRefusals(wait time.Duration) {
 	limit := access.Rate{Calls: refusedTokens, Window: refusedWindow}
 	w.setPolicy(refusalsPolicy, limit)
@@ -196,8 +190,7 @@ func (w *response) failOverRefusals(wait time.Duration) {
 	w.body = append(w.body, ` s","data":null}`...)
 }
 
-// failOverRate turns the response into a 429 for a token that is over its rate r. The parameter
-// next is the time until the token's next call is allowed.
+// failOverRate answers 429 for a token over its rate r. Its next call is allowed after next.
 func (w *response) failOverRate(r access.Rate, next time.Duration) {
 	w.status, w.outcome = failRateLimited.status, failRateLimited.outcome
 	w.setNumber("Retry-After", access.WaitSeconds(next))
@@ -218,8 +211,7 @@ var statusLines = func() (lines [600]string) {
 	return lines
 }()
 
-// appendHead appends the head of the answer to b. connection is the value of the Connection header,
-// or "" for no such header.
+// appendHead appends the head of the answer to b. If connection is "", it has no such header.
 func (w *response) appendHead(b []byte, connection string) []byte {
 	b = append(b, statusLines[w.status]...)
 	b = append(b, w.headers...)

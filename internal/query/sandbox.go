@@ -12,10 +12,8 @@ import (
 // developer, it gives every answer of the service, byte for byte the same as the real answer.
 // docs/sandbox.md has the table of its vehicles.
 
-// sandbox returns invented verdicts about one of the sandbox's vehicles. The result known holds the
-// verdicts; their time is now. The result drives is Answered if there is a driving verdict, and
-// otherwise the reason why there is none. The result throttles says the same about the throttle
-// verdict. For any other vid, both are Unknown.
+// sandbox returns invented verdicts, of the time now, about one of the sandbox's vehicles. drives
+// and throttles are Answered, or why there is no such verdict. For any other vid, both are Unknown.
 func sandbox(vid []byte, now time.Time) (known fleet.Answer, drives, throttles vehicle.Outcome) {
 	driving, throttle := vehicle.NormalDriving, vehicle.ThrottleNormal
 	switch string(vid) {

@@ -32,10 +32,9 @@ type Config struct {
 	// Connections that were accepted before the overload are not affected. Overloaded must return
 	// at once.
 	Overloaded func() bool
-	// Excess reports whether a connection must be closed to reduce the load. It is called for every
-	// request and must take no lock. Its argument wraps the connection that the listener accepted,
-	// and its method NetConn returns that connection. If Excess returns true, the connection is
-	// closed after the answer.
+	// Excess reports whether a connection must be closed after the answer to reduce the load. It is
+	// called for every request and must take no lock. The method NetConn of its argument returns
+	// the connection that the listener accepted.
 	Excess   func(net.Conn) bool
 	Log      *slog.Logger
 	Registry prometheus.Registerer
@@ -62,8 +61,7 @@ type Config struct {
 	HeadTimeout time.Duration
 	// WriteTimeout is how long an answer may take to be written. If zero, it is 5 s.
 	WriteTimeout time.Duration
-	// IdleTimeout is how long a connection may wait for its next request. If zero, it is
-	// 60 s.
+	// IdleTimeout is how long a connection may wait for its next request. If zero, it is 60 s.
 	IdleTimeout time.Duration
 
 	TLS *tls.Config      // if nil, plain HTTP is served
@@ -88,7 +86,6 @@ type Server struct {
 // connection.
 const sendBuffer = 64 << 10
 
-// withDefaults returns c with the defaults in place of unset fields.
 func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
