@@ -29,9 +29,8 @@ const donePoll = 5 * time.Millisecond
 
 // checkpoints stores the folded states of a partition in checkpoints. If the interval every is not
 // 0, it stores the states of a checkpoint in slices, spread over half of the interval, while
-// folding continues. Only the last slice moves the cursor, so before it the stored states are ahead
-// of the cursor. If the node crashes in that time, the samples of these states are folded again.
-// This changes nothing, because a state ignores samples that it already includes.
+// folding continues. Only the last slice moves the cursor. If the node crashes before that, the
+// samples of the stored states are folded again, which changes nothing.
 type checkpoints struct {
 	part    store.Partition
 	f       *folding
@@ -97,8 +96,7 @@ func (c *checkpoints) checkpointNow(ctx context.Context) error {
 }
 
 // makeRoom waits until the checkpoint in progress is stored, and then starts a checkpoint of all
-// folded states. Afterwards folding.touched, the map of vehicles with states to store, is empty, so
-// other vehicles can be folded. If storing fails, or ctx ends first, makeRoom returns the error.
+// folded states. Afterwards folding.touched is empty, so other vehicles can be folded.
 func (c *checkpoints) makeRoom(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil {
 		return err
@@ -163,8 +161,7 @@ func (c *checkpoints) settle(ctx context.Context) error {
 	}
 }
 
-// commit stores all folded states, and returns once they are stored. If storing fails, or ctx ends
-// first, it returns the error.
+// commit stores all folded states, and returns once they are stored.
 func (c *checkpoints) commit(ctx context.Context) error {
 	if err := c.makeRoom(ctx); err != nil {
 		return err

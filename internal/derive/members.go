@@ -135,8 +135,7 @@ func (m *Members) leave() {
 	}
 }
 
-// renew renews our lease until the context ends. Then it stores a last lease, which says that this
-// node leaves.
+// renew renews our lease until the context ends, and then stores a last lease (see Run).
 func (m *Members) renew(ctx context.Context) {
 	every := m.stale / renewalsPerLease
 	rest := time.NewTimer(every)
@@ -260,12 +259,9 @@ func (m *Members) silence(now time.Time, is *member) time.Duration {
 }
 
 // isAlive reports whether a node may be alive. A node is dead if no renewal of its lease has
-// arrived for a lease time. After an outage of the store, two thirds of a lease time without a
-// renewal are enough, because every live node renews its lease as soon as the store is back. These
-// two thirds begin with our first renewal after the outage (resumedAt) and end with our newest
-// renewal that the feed of leases has delivered (asOf). The feed delivers renewals in the order in
-// which they were stored. So even if the feed is late, it has delivered all renewals of other nodes
-// that were stored before asOf.
+// arrived for a lease time. After an outage of the store, two thirds of a lease time, from
+// resumedAt to asOf, without a renewal are enough, because every live node renews its lease as soon
+// as the store is back.
 func (m *Members) isAlive(now time.Time, is *member) bool {
 	if m.resumedAt.After(is.at) && m.asOf.Sub(m.resumedAt) > m.stale*2/renewalsPerLease {
 		return false

@@ -18,15 +18,9 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// backedUp lists the records that a backup contains, in the order of the file. Each entry is a
-// stream with patterns for the subjects (keys) of its records; in a pattern, * stands for one name.
-// Tombstones come before states, so that a reader knows all forgotten vehicles before it reads the
-// first state. The profiles of roads are not in this list; they follow at the end. A backup does
-// not contain telemetry, the cursors (which are positions in telemetry), the audit and the backup
-// key.
-//
-// A backup is not a snapshot of one moment: each record is copied at some moment between the start
-// and the end of the backup.
+// backedUp lists the records that a backup contains, in the order of the file. In a pattern, *
+// stands for one name in a subject. Tombstones come before states, so that a reader knows all
+// forgotten vehicles before it reads the first state. The profiles of roads follow at the end.
 var backedUp = []struct {
 	stream   string
 	subjects []string
@@ -36,10 +30,9 @@ var backedUp = []struct {
 	{codec.States, []string{"state.*.*"}},
 }
 
-// Backup writes a backup to w while the service runs, and returns the number of records in the
-// backup. The variable backedUp lists its contents. The parameter version is the version of
-// carstate that writes the backup. If Backup returns an error, the data in w is not a complete
-// backup, and CheckBackup refuses it.
+// Backup writes a backup (see backedUp) to w while the service runs, and returns the number of its
+// records. The parameter version is the version of carstate that writes the backup. After an error,
+// the data in w is not a complete backup, and CheckBackup refuses it.
 func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
 	key, err := k.BackupKey(ctx)
 	if err != nil {
@@ -87,9 +80,8 @@ func CheckBackup(r io.Reader, keys ...string) (access.BackupInfo, error) {
 	return info, err
 }
 
-// checkBackup is like CheckBackup, and also returns the backup's tombstone keys, each once. These
-// are the keys with which the ids (vids) of its forgotten vehicles are hashed. If the backup has
-// none, vidKeys is nil.
+// checkBackup is like CheckBackup, and also returns the keys, each once, with which the ids (vids)
+// of its forgotten vehicles are hashed; nil if there are none.
 func checkBackup(r io.Reader, keys ...string) (info access.BackupInfo, vidKeys [][]byte, err error) {
 	b, header, err := backupfile.Open(r)
 	if err != nil {
@@ -137,11 +129,10 @@ var namesOf = map[string]int{
 // nameLetters are the characters that a name in a subject may contain.
 const nameLetters = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 
-// validNames reports whether the names in a subject are valid: their number is that of the kind of
-// record (see namesOf), each name has 1 to 256 bytes (vehicle.MaxReportingID) and only the
-// characters in nameLetters, and the second name of a state is a vid. A subject consists of the
-// kind, a dot, and rest, which holds the names, separated by dots. Only a record with valid names
-// can be stored again by a restore.
+// validNames reports whether the names in rest, which follow the kind and a dot in a subject, are
+// valid: their number is that in namesOf, each has 1 to 256 bytes (vehicle.MaxReportingID) and only
+// nameLetters, and the second name of a state is a vid. Only a record with valid names can be
+// stored again by a restore.
 func validNames(kind, rest string) bool {
 	var names []string
 	if rest != "" {
@@ -155,27 +146,24 @@ func validNames(kind, rest string) bool {
 	return len(names) == namesOf[kind] && (kind != "state" || vehicle.CheckID(names[1]) == nil)
 }
 
-// setsSeen counts the set records that were read so far for one credential. A set record lists a
-// part of the vehicles of a large grant. All set records of a grant contain the same random string
-// (mark). A set record with another mark belongs to another grant, so the count then begins again.
-// The field n is the number of set records that were read with the present mark.
+// setsSeen counts the set records (see setRecord) that were read so far for one credential. All set
+// records of a grant contain the same random string (mark). A set record with another mark belongs
+// to another grant, so the count n then begins again.
 type setsSeen struct {
 	mark string
 	n    int
 }
 
-// checkRecord checks that a record of a backup is valid. The record's subject consists of kind, a
-// dot, and rest. If the record is valid, checkRecord returns nil. Otherwise, it returns one of
-// these errors:
+// checkRecord checks a record of a backup, whose subject consists of kind, a dot, and rest. The
+// error is nil or
 //
 //   - [backupfile.ErrNewer], if the kind is unknown or a newer version wrote the record;
 //   - [backupfile.ErrUnfit], if no service can have written the contents;
 //   - [backupfile.ErrTorn], if the record is damaged in another way.
 //
-// The vehicles of a large grant are listed in set records, which precede the credential's own
-// record in the backup. checkRecord counts each set record in the map parts. If some of a
-// credential's set records are missing, checkRecord returns [backupfile.ErrTorn] for the
-// credential's own record.
+// Set records precede the credential's own record in the backup. checkRecord counts each of them in
+// the map parts. If some of them are missing, the error for the credential's own record is
+// [backupfile.ErrTorn].
 func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err error) {
 	if _, ok := namesOf[kind]; !ok {
 		return fmt.Errorf("%w (unknown kind of record)", backupfile.ErrNewer)

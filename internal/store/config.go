@@ -40,11 +40,10 @@ type Config struct {
 type Patience struct {
 	// Store is how long a write of a record or of samples is retried before it fails. 0 means 20 s.
 	Store time.Duration
-	// Markers is the minimum time for which a deletion marker, an empty record in place of the
-	// state of a forgotten vehicle, stays in the stream STATES. The marker must stay so long that a
-	// node that was disconnected still receives it. In the end, the marker must be removed, because
-	// its subject contains the vehicle's id. Markers is also the minimum time between two erasures
-	// of forgotten vehicles. 0 means 10 min.
+	// Markers is the minimum time for which the marker of a forgotten vehicle stays in the stream
+	// STATES, so that a node that was disconnected still receives it. In the end, the marker must
+	// be removed, because its subject contains the vehicle's id. Markers is also the minimum time
+	// between two erasures of forgotten vehicles. 0 means 10 min.
 	Markers time.Duration
 	// Roads is the interval at which learned profiles of roads are stored. 0 means 5 min.
 	Roads time.Duration
@@ -64,15 +63,12 @@ const (
 
 	// MaxBatch is the maximum number of writes of one [Records.Store].
 	MaxBatch = 1000
-	// BatchStates is the maximum number of states in one batch of writes. It is one less than
-	// MaxBatch, because the batch also contains the cursor, the sequence up to which the partition
-	// is folded. BatchStates also limits [Partition.Next]: one call returns samples of at most
-	// BatchStates vehicles.
+	// BatchStates is the maximum number of states in one batch of writes, which also contains the
+	// cursor. One [Partition.Next] also returns samples of at most BatchStates vehicles.
 	BatchStates = MaxBatch - 1
-	// MaxStates is the maximum number of states that one [Partition.Commit] stores, in several
-	// batches if necessary. The limit is large, so that a commit can cover many samples. If many
-	// samples of a vehicle wait to be folded, the vehicle's state is then stored once after all
-	// these samples, and not once after every few samples.
+	// MaxStates is the maximum number of states that one [Partition.Commit] stores. It is large, so
+	// that in a backlog a vehicle's state is stored once after many samples, and not once after
+	// every few.
 	MaxStates = 16 * BatchStates
 	// MaxLoad is the maximum number of vehicles whose states one [Partition.Load] reads: those of the
 	// samples that one [Partition.Next] returns.

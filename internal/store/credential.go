@@ -13,8 +13,7 @@ import (
 	"carstate/internal/store/codec"
 )
 
-// credentialRecord is a token, a source or an operator in its stored form. The record's subject is
-// token.NAME, source.NAME or operator.NAME.
+// credentialRecord is a token, a source or an operator in its stored form.
 type credentialRecord struct {
 	Kind       access.Kind       `json:"kind"`
 	Name       string            `json:"name"`
@@ -66,11 +65,10 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	return err
 }
 
-// Update changes a credential's record with the function change, and returns the changed
-// credential. The function may run several times: if another writer changes the record first, the
-// function runs again on the new record. If the function returns an error, nothing is stored, and
-// Update returns that error. Update returns [access.ErrNotFound] if there is no such credential or
-// if it is a removed source or operator. A revoked token can still be changed.
+// Update changes a credential's record with the function change, which may run several times (see
+// [Change]), and returns the changed credential. After an error of change, nothing is stored.
+// Update returns [access.ErrNotFound] if there is no such credential or if it is a removed source
+// or operator. A revoked token can still be changed.
 func (k *RecordStore) Update(
 	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
 ) (access.Credential, error) {
@@ -82,8 +80,7 @@ func (k *RecordStore) Update(
 	})
 }
 
-// update changes a credential's record and returns the changed credential, as Update does. However,
-// it also changes the record of a removed source or operator.
+// update is like Update, but also changes the record of a removed source or operator.
 func (k *RecordStore) update(
 	ctx context.Context, subject string, change func(*access.Credential) error,
 ) (c access.Credential, err error) {

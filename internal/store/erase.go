@@ -22,14 +22,11 @@ const (
 	eraseTimeout = 24 * time.Hour
 )
 
-// Erase calls EraseDue every ten seconds, to remove the bytes that name forgotten vehicles once
-// their erasure is due. Every derive node runs Erase, but only the owner of partition 0 erases, for
-// all nodes. A former owner may also erase until it learns that it has lost the partition; this
-// changes nothing, because every step of an erasure can be repeated.
-//
-// Erase returns when the context ends or the storage engine fails. A node whose engine has failed
-// must not erase, because its copy of the tombstones may be that of a stream that has been
-// replaced.
+// Erase calls EraseDue every ten seconds, until the context ends or the storage engine fails. Every
+// derive node runs Erase, but only the owner of partition 0 erases, for all nodes. A former owner
+// may also erase until it learns that it has lost the partition; this changes nothing, because
+// every step of an erasure can be repeated. A node whose engine has failed must not erase, because
+// its copy of the tombstones may be that of a stream that has been replaced.
 func (k *RecordStore) Erase(ctx context.Context) {
 	for range periodic.Every(ctx, eraseEvery) {
 		if k.engine.Alive() != nil {
@@ -45,13 +42,10 @@ func (k *RecordStore) Erase(ctx context.Context) {
 }
 
 // EraseDue erases all forgotten vehicles whose erasure is due (see isDue), and completes forgets
-// that were interrupted. The time between two erasures by this process is at least
-// Patience.Markers; before that time has passed, EraseDue erases nothing and returns nil.
-// [RecordStore.Erase] calls it.
-//
-// The clock may be set back or ahead at any time. So EraseDue chooses the telemetry to remove by
-// sequence, never by the times of samples or tombstones. The clock only decides when that telemetry
-// is removed.
+// that were interrupted. Until Patience.Markers has passed since the last erasure by this process,
+// it erases nothing and returns nil. It chooses the telemetry to remove by sequence, never by time,
+// because the clock may be set back or ahead; the clock only decides when that telemetry is
+// removed.
 func (k *RecordStore) EraseDue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, eraseTimeout)
 	defer cancel()
@@ -108,21 +102,16 @@ func (k *RecordStore) EraseDue(ctx context.Context) error {
 	return nil
 }
 
-// isDue reports whether the vehicle with the tombstone t may be erased at the time now, because the
-// data that names the vehicle has been kept long enough: now - t.Quiet is at least the duration
-// keptFor. If t.Quiet is zero, nodes may still be storing telemetry of the vehicle, and isDue
-// returns false.
+// isDue reports whether now - t.Quiet is at least keptFor. If t.Quiet is zero, nodes may still be
+// storing telemetry of the vehicle, and isDue returns false.
 func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 	return !t.Quiet.IsZero() && now.Sub(t.Quiet) >= k.keptFor()
 }
 
 // noteQuiet records in the given tombstones that from now on no node stores telemetry of their
-// vehicles. It stores two values in each tombstone:
-//
-//   - the time at, which is the present time, as Quiet;
-//   - the sequence of the last stored telemetry, as Last. Telemetry up to this sequence may contain
-//     samples of the vehicle. If the tombstone already has a time Quiet from an earlier call,
-//     noteQuiet keeps the earlier sequence.
+// vehicles: the present time, at, as Quiet, and the sequence of the last stored telemetry as Last.
+// Telemetry up to Last may contain samples of the vehicle. If the tombstone already has a time
+// Quiet from an earlier call, noteQuiet keeps the earlier sequence.
 func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	if len(tombstones) == 0 {
 		return nil
@@ -140,9 +129,8 @@ func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombsto
 }
 
 // updateTombstones applies the function change to the given tombstones and stores the results, one
-// by one. If a vehicle was forgotten once more after its tombstone was read, or if the tombstone no
-// longer exists, updateTombstones leaves it unchanged. At the first error of storing one,
-// updateTombstones returns the error; the tombstones before are then changed.
+// by one, up to the first error. It leaves a tombstone unchanged that no longer exists, or whose
+// vehicle was forgotten once more after the tombstone was read.
 func (k *RecordStore) updateTombstones(
 	ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone),
 ) error {
@@ -160,10 +148,9 @@ func (k *RecordStore) updateTombstones(
 	return nil
 }
 
-// erase removes all data that still names forgotten vehicles. It removes the data from the streams,
-// and then, if the storage engine can tell when bytes are gone, from the engine's files. If it
-// finds a state that an earlier forget has removed and that is stored again, it forgets the vehicle
-// again.
+// erase removes all data that still names forgotten vehicles from the streams, and then, if the
+// storage engine can tell when bytes are gone, from the engine's files. If a state that an earlier
+// forget has removed is stored again, erase forgets the vehicle again.
 func (k *RecordStore) erase(ctx context.Context) error {
 	// A node that had not received a tombstone yet may have granted the forgotten vehicle to a
 	// token or source.
@@ -197,11 +184,10 @@ func (k *RecordStore) erase(ctx context.Context) error {
 	return k.engine.Erased(ctx)
 }
 
-// forgetAgain checks whether r is a record of STATES that should not exist: its vehicle is
-// forgotten, and the state was already removed. If so, forgetAgain renews the tombstone, so that
-// all data that names the vehicle is erased once more, and returns true. Otherwise, and after an
-// error, it returns false. Such a record can come back when a NATS server has lost its index in a
-// crash.
+// forgetAgain reports whether r is a record of STATES whose vehicle is forgotten and whose state
+// was already removed. If so, it renews the tombstone, so that all data that names the vehicle is
+// erased once more. After an error, it returns false. Such a record can come back when a NATS
+// server has lost its index in a crash.
 func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err error) {
 	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
 	id, _ := codec.VehicleOfState(r.Subject)
@@ -221,10 +207,9 @@ func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err
 	return back && err == nil, err
 }
 
-// expired reports whether the marker r may be removed, because no node needs it any more. A marker
-// is an empty record in place of a forgotten vehicle's state. If the vehicle's tombstone was lost
-// with its stream, the age of the marker is unknown, and the result is false. It is also false if
-// the storage engine has failed.
+// expired reports whether the marker r may be removed, because no node needs it any more. The
+// result is false if the vehicle's tombstone was lost with its stream, so that the age of the
+// marker is unknown, and if the storage engine has failed.
 func (k *RecordStore) expired(r Record) bool {
 	id, _ := codec.VehicleOfState(r.Subject)
 	t, ok := k.forgotten.Find(id)

@@ -47,17 +47,15 @@ func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
 	})
 }
 
-// RunSources maintains this node's tables of sources, operators and tombstones until the context
-// ends, and then returns nil. It calls caughtUp once the tables hold all stored sources, operators
-// and tombstones. If a record is damaged, it fails as [Feed.Run] does.
+// RunSources does for sources, operators and tombstones what RunTokens does for tokens, and fails
+// in the same way.
 func (k *RecordStore) RunSources(ctx context.Context, caughtUp func()) error {
 	return k.srcFeed.Run(ctx, caughtUp)
 }
 
-// apply updates this node's tables with a record from the feed of the stream TOKENS or SOURCES. The
-// parameter large collects the set records of that stream, which list the vehicles of large grants.
-// If the record is damaged, the error matches [codec.ErrDamaged], and the tables are unchanged. A
-// record of an unknown kind is ignored.
+// apply updates this node's tables with a record from the feed of TOKENS or SOURCES, whose set
+// records it collects in large. If the record is damaged, the error matches [codec.ErrDamaged], and
+// the tables are unchanged. A record of an unknown kind is ignored.
 func (k *RecordStore) apply(r Record, large sets) error {
 	kind, rest, _ := strings.Cut(r.Subject, ".")
 	if r.Newer && kind != "tokenuse" {
@@ -95,9 +93,8 @@ func (k *RecordStore) apply(r Record, large sets) error {
 	return nil
 }
 
-// applyNewer applies a record that a newer version wrote and this version cannot decode. The
-// record's subject consists of kind, a dot, and rest. [Newer] says what happens with each kind of
-// record.
+// applyNewer applies a record that a newer version wrote and this version cannot decode, as [Newer]
+// describes. The record's subject consists of kind, a dot, and rest.
 func (k *RecordStore) applyNewer(kind, rest string, large sets) {
 	delete(large, kind+"."+rest)
 	switch kind {

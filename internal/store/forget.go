@@ -16,9 +16,8 @@ import (
 )
 
 // A forget stores records, so that every node learns from a feed that the vehicle is forgotten; a
-// purge of the vehicle's records would appear on no feed. The order is fixed: the tombstone, the
-// fence, the marker in place of the state, the grants. DESIGN.md says why. Later, Erase (erase.go)
-// removes the marker and, if the engine can tell when bytes are gone, the remaining bytes.
+// purge of the vehicle's records would appear on no feed. DESIGN.md has the order of the steps and
+// the reasons.
 
 // tombstoneRecord is a tombstone in its stored form. Vehicle is the keyed hash of the vehicle's id,
 // which the record's subject contains too.
@@ -27,17 +26,15 @@ type tombstoneRecord struct {
 	access.Tombstone
 }
 
-// vidKeysRecord contains the keys with which the ids (vids) of forgotten vehicles are hashed. This
-// installation's own key comes first. The others are keys of other installations, which came with
-// restored backups.
+// vidKeysRecord contains the keys with which the ids (vids) of forgotten vehicles are hashed: this
+// installation's own key, and then those of other installations, which came with restored backups.
 type vidKeysRecord struct {
 	Keys [][]byte `json:"keys"`
 }
 
 const (
 	vidKeyBytes = 32
-	// maxVIDKeys is the maximum number of keys with which a node hashes each vehicle id (vid): its
-	// own key and the keys of restored backups.
+	// maxVIDKeys is the maximum number of keys in a vidKeysRecord.
 	maxVIDKeys = 16
 )
 
@@ -63,9 +60,8 @@ func LoadVIDKeys(ctx context.Context, r Records, f *access.Forgotten) error {
 	return nil
 }
 
-// LoadForgotten passes to f the keys with which this installation hashes vehicle ids, as
-// LoadVIDKeys does, and all stored tombstones. It returns an error at the first tombstone that
-// cannot be decoded.
+// LoadForgotten does what LoadVIDKeys does, and also passes all stored tombstones to f. It returns
+// an error at the first tombstone that cannot be decoded.
 func LoadForgotten(ctx context.Context, r Records, f *access.Forgotten) error {
 	if err := LoadVIDKeys(ctx, r, f); err != nil {
 		return err
@@ -168,10 +164,8 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 }
 
 // keptFor returns how long data that names a forgotten vehicle is kept after all nodes have stopped
-// storing telemetry of the vehicle. It is the longer of two times, the retention and
-// Patience.Markers. The vehicle's telemetry is kept for the retention, because it is stored
-// together with that of other vehicles. The marker in place of the vehicle's state is kept for the
-// time Patience.Markers, so that nodes that are disconnected still receive the marker.
+// storing its telemetry: the longer of the retention, because its telemetry is stored together with
+// that of other vehicles, and Patience.Markers, so that disconnected nodes receive the marker.
 func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
@@ -205,10 +199,9 @@ func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetRe
 	}
 }
 
-// lift allows a forgotten vehicle again, in two steps. After the first step, all nodes fold the
-// vehicle's new samples. After the second step, ingest nodes accept them. With a single step, an
-// ingest node could acknowledge a sample while the node that folds it has not received the change
-// and still drops the sample.
+// lift allows a forgotten vehicle again: first, all nodes fold the vehicle's new samples; then,
+// ingest nodes accept them. With a single step, an ingest node could acknowledge a sample that a
+// node without the change still drops.
 func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
 	// The owner of the fenced partition folds all samples again whose states are not stored. Settle
 	// stores the folded states first, so that these samples are few.
@@ -240,10 +233,9 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 var errNoTombstone = errors.New("the tombstone was lost, because its stream was re-created: forget the vehicle again")
 
 // putTombstone stores a tombstone, waits until this node's table has it, and returns its sequence
-// in the stream SOURCES. It calls the function change with the tombstone that is stored now, and
-// stores it as change leaves it. If none is stored now, change receives a tombstone whose times are
-// all zero. If change then leaves the time Forgotten zero, putTombstone stores nothing and returns
-// errNoTombstone. If change returns an error, putTombstone stores nothing and returns that error.
+// in SOURCES. It calls the function change with the stored tombstone, or, if there is none, with one
+// whose times are all zero, and stores the result. If change returns an error, or leaves the time
+// Forgotten of a tombstone that was not stored zero (errNoTombstone), nothing is stored.
 func (k *RecordStore) putTombstone(
 	ctx context.Context, hash access.VehicleHash, change func(*access.Tombstone) error,
 ) (uint64, error) {
@@ -267,9 +259,7 @@ func (k *RecordStore) putTombstone(
 
 // remove fences the partition of a forgotten vehicle, and then removes the vehicle's state and its
 // entries in all grants. The result n has the numbers of states and of grants that were removed.
-// The parameter seq is the sequence of the vehicle's tombstone; a node must have received the
-// tombstone before it can take the partition again. The vehicle's telemetry is removed later, by
-// Erase.
+// The parameter seq is the sequence of the vehicle's tombstone, for [Engine.Fence].
 func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
 	p := codec.PartitionOf(id, k.engine.Partitions())
 	if err := k.engine.Fence(ctx, p, seq); err != nil {
@@ -287,13 +277,11 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n 
 	return n, err
 }
 
-// storeMarker replaces the state of a vehicle by a marker, which is an empty record, and returns
-// once this node's feed has delivered the marker. If the feed does not deliver it within
-// requestTimeout, the marker stays stored, and storeMarker returns an error. The caller must have
+// storeMarker replaces the state of a vehicle, if there is one, by a marker, which is an empty
+// record, and returns once this node's feed has delivered the marker. If that takes longer than
+// requestTimeout, it returns an error, although the marker stays stored. The caller must have
 // fenced partition p, so that nothing else writes the state. The result replaced is the number of
-// states replaced, 0 or 1. A marker is stored even if no state is stored, for two reasons. First, a
-// state that was dropped from a full stream may still be in a node's memory, and the node must
-// learn of the forget. Second, the marker prevents a restore in progress from storing a state.
+// states replaced, 0 or 1.
 func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := codec.StateSubject(p, id)
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.States, subject, func(is Record) ([]Write, error) {

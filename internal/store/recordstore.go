@@ -93,10 +93,8 @@ func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
 // newerEvent is the text that is shown in place of an audit event of a newer version.
 const newerEvent = "written by a newer version of carstate: use an upgraded node to see it"
 
-// AuditPage returns at most limit events of the audit whose sequences are less than the parameter
-// before, newest first. If before is 0, it starts with the newest event. The result older is the
-// value of before for the next page, or 0 if there is no next page. An event of a newer version,
-// which this version cannot decode, is replaced by an event with the text newerEvent.
+// AuditPage returns events of the audit as [Records.Before] returns records. An event of a newer
+// version, which this version cannot decode, is replaced by an event with the text newerEvent.
 func (k *RecordStore) AuditPage(
 	ctx context.Context, before uint64, limit int,
 ) (events []access.Event, older uint64, err error) {

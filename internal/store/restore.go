@@ -19,10 +19,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// A restore merges a backup into the stored records. A stored record takes precedence over the
-// record in the backup, with two exceptions: a state with a newer reading replaces an older state;
-// and a credential or vehicle that was revoked, removed or forgotten on one side, the service or
-// the backup, stays so. Every step is idempotent, so an interrupted restore can simply be repeated.
+// A restore merges a backup into the stored records. DESIGN.md says which side takes precedence.
+// Every step is idempotent, so an interrupted restore can simply be repeated.
 
 const (
 	// restoreTimeout limits the time of one restore, which may have millions of states.
@@ -262,9 +260,8 @@ func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string
 }
 
 // restoreKeys adds the tombstone keys in rec, a record of the backup, to the keys of this service.
-// With a tombstone key, an installation has hashed the vids of its forgotten vehicles. A hash
-// cannot be converted from one key to another. So a node keeps the keys of all installations, and
-// looks up each vid with every key.
+// A hash cannot be converted from one key to another. So a node keeps the keys of all
+// installations, and looks up each vid with every key.
 func (r *restore) restoreKeys(ctx context.Context, rec Record) error {
 	theirs, err := decodeVIDKeys(rec.Body)
 	if err != nil {
@@ -333,10 +330,9 @@ func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time
 	return err
 }
 
-// Bury forgets vehicles again, for example after a restore from an older backup. The parameter
-// receipts has the records of earlier forgets that operators have kept. Bury skips a vehicle that
-// is already forgotten or that was allowed after the forget. It returns the number of vehicles that
-// it forgot.
+// Bury forgets vehicles again, for example after a restore from an older backup, by the receipts of
+// earlier forgets that operators have kept. It skips a vehicle that is already forgotten or that
+// was allowed after the forget, and returns the number of vehicles that it forgot.
 //
 // Bury ends at the first receipt that is invalid or whose tombstone cannot be stored, and returns
 // an error. The vehicles of the receipts before it are then forgotten, so their telemetry is
@@ -429,11 +425,10 @@ func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok
 	return v.Without(gone...)
 }
 
-// restoreCredential restores a token, a source or an operator. If the service already has a
-// credential with that name, the service's own one is kept. However, if the credential was revoked
-// or removed in the backup, the service's own one is revoked or removed too. But a source or an
-// operator is not removed if its secret differs from the secret in the backup, because it may be a
-// new source or operator with the same name.
+// restoreCredential restores a token, a source or an operator. A credential of the service with
+// that name is kept, but is revoked or removed if it was so in the backup. A source or an operator
+// is not removed if its secret differs from the secret in the backup, because it may be a new one
+// with the same name.
 func (r *restore) restoreCredential(ctx context.Context, rec Record, kind string) error {
 	stored, err := decodeCredential(rec.Subject, rec.Body)
 	if err != nil {

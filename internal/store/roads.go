@@ -28,8 +28,7 @@ import (
 
 // Times and limits of storing and sharing roads.
 const (
-	// shareEvery is the interval at which nodes send each other evidence: what their cars show of
-	// the present traffic.
+	// shareEvery is the interval at which nodes send each other evidence (see [RoadSharing]).
 	shareEvery = time.Second
 	// shareBytes is the maximum size of a message with evidence for other nodes, in bytes.
 	shareBytes = 256 << 10
@@ -43,9 +42,8 @@ const (
 // RoadSharing is implemented by an engine of several nodes. The nodes use it to send each other
 // what their cars show of the present traffic (evidence). Messages may be lost.
 type RoadSharing interface {
-	// ShareRoads sends evidence, which is what this node's cars show of the present traffic, to the
-	// other nodes. If the other nodes cannot be reached, the evidence is dropped, because it would
-	// arrive too late to show the present traffic.
+	// ShareRoads sends evidence to the other nodes. If they cannot be reached, it is dropped,
+	// because it would arrive too late to show the present traffic.
 	ShareRoads(evidence []byte) error
 	// ListenRoads calls take with each message of another node, or with an error if the message is
 	// invalid. It returns the function stop, which ends these calls.
@@ -162,10 +160,7 @@ func (k *roadStore) load(ctx context.Context) bool {
 	return err == nil
 }
 
-// readRoads calls do with each stored tile (a square of the map) whose sequence is at least the
-// parameter from. The result next is the sequence from which a later call continues. readRoads
-// skips damaged records, and continues after an error from do. The result damaged is the number of
-// records that are damaged or for which do returned an error.
+// readRoads calls do with each stored tile as [Records.ScanFrom] does with each record.
 func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {

@@ -28,27 +28,23 @@ type grantedRecord struct {
 	Sets int          `json:"sets,omitempty"` // number of set records
 }
 
-// setRecord lists a part of the vehicles of a credential that has too many vehicles for its own
-// record.
+// setRecord lists a part of the vehicles of a credential.
 type setRecord struct {
 	Set string       `json:"set"` // mark of the set; "" if the part was emptied, and no record refers to it
 	IDs []vehicle.ID `json:"ids"`
 }
 
 const (
-	// maxInlineIDs is the maximum number of vehicles that are listed in the credential's record
-	// itself.
+	// maxInlineIDs is the maximum number of vehicles in the credential's record itself.
 	maxInlineIDs = 500
 	// maxSetBytes is the maximum total size of the vehicle ids in one set record, in bytes.
 	maxSetBytes = 400 << 10
 )
 
 // packVehicles returns the part of a credential's record that grants the vehicles v, and the writes
-// of the set records. At most maxInlineIDs vehicles are listed in the credential's record itself,
-// without set records; the writes are then nil. More vehicles are listed in set records, which must
-// be stored in the same batch as the credential's record. The subject of a set record consists of
-// prefix, owner (the name of the credential) and a number. If v has too many vehicles for one
-// batch, packVehicles returns an error.
+// of the set records, which must be stored in the same batch; nil for at most maxInlineIDs
+// vehicles. The subject of a set record consists of prefix, owner (the name of the credential) and
+// a number. If v has too many vehicles for one batch, packVehicles returns an error.
 func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, writes []Write, err error) {
 	if v.All() {
 		return grantedRecord{All: true}, nil, nil
@@ -134,10 +130,9 @@ func isEmptied(r Record) bool {
 // errSetChanged means that the set records of a credential were replaced while they were read.
 var errSetChanged = fmt.Errorf("%w: the set of vehicles is being changed", ErrConflict)
 
-// readVehicles returns the vehicles that g grants, including those in set records, which list the
-// vehicles of a large grant. The subject of a set record consists of prefix, owner (the name of the
-// credential) and a number. If the set records were replaced while they were read, readVehicles
-// returns errSetChanged.
+// readVehicles returns the vehicles that g grants, including those in set records, whose subjects
+// begin with prefix and owner (see packVehicles). If the set records were replaced while they were
+// read, readVehicles returns errSetChanged.
 func readVehicles(
 	ctx context.Context, from Records, stream, prefix, owner string, g grantedRecord,
 ) (access.Vehicles, error) {
@@ -163,9 +158,8 @@ func readVehicles(
 	return access.VehicleSet(ids...), nil
 }
 
-// sets collects the set records of a feed or a backup, by the subject of the credential's record. A
-// set record lists a part of the vehicles of a large grant. The set records of a grant arrive
-// before the record of the credential that has the grant.
+// sets collects the set records of a feed or a backup, by the subject of the credential's record,
+// which arrives after them.
 type sets map[string]*setParts
 
 type setParts struct {
@@ -176,9 +170,8 @@ type setParts struct {
 }
 
 // withMark returns the set records that were collected so far for the credential whose record has
-// the subject owner. All set records of a grant contain the same random string (mark). If the
-// collected set records have another mark than the parameter mark, they belong to another grant,
-// and withMark begins an empty collection in their place.
+// the subject owner. If they have another mark (see setsSeen) than the parameter mark, withMark
+// begins an empty collection in their place.
 func (s sets) withMark(owner, mark string) *setParts {
 	p := s[owner]
 	if p == nil || p.mark != mark {
@@ -209,10 +202,9 @@ func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles))
 	}
 }
 
-// complete checks whether a credential's record and all its set records have arrived. The parameter
-// owner is the subject of the credential's record. If all have arrived, complete passes the
-// vehicles of the grant to the function apply that the method record received, and returns true.
-// Otherwise, it returns false.
+// complete reports whether the credential's record, with the subject owner, and all its set records
+// have arrived. If so, it passes the vehicles to the function apply that the method record
+// received.
 func (s sets) complete(owner string) bool {
 	p := s[owner]
 	if p.owner == nil || len(p.parts) < p.need {

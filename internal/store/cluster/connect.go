@@ -337,15 +337,13 @@ func asDenial(err error) (denial, bool) {
 	return denial{"see the log of the NATS server"}, true
 }
 
-// Cut closes the connection to NATS, so that every call that still waits for an answer fails now.
-// After Cut, only Close may be called.
+// Cut implements [store.Engine]: it closes the connection to NATS.
 func (c *conn) Cut() {
 	c.needed.Store(false)
 	c.nc.Close()
 }
 
-// fail records the first failure after which only a restart helps, and sends it to the channel of
-// Failed.
+// fail records the first failure after which only a restart helps (see [engine.Failure]).
 func (c *conn) fail(err error) { c.Fail(c.log, "the engine failed", err) }
 
 // isFinal reports whether reading again would result in the same err: a record is damaged or of

@@ -11,9 +11,8 @@ import (
 )
 
 // cursor is the record of one partition that says up to which sequence the partition's telemetry is
-// folded into states, and which node owns the partition. The atomic batch that advances this
-// sequence also contains the last of the states that result from the samples up to it. So when the
-// cursor has a sequence, all states up to this sequence are stored.
+// folded into states, and which node owns the partition. A commit of states ends with the cursor,
+// so all states up to its sequence are stored.
 type cursor struct {
 	Owner      string `json:"owner"`
 	Generation uint64 `json:"generation"` // increases with each change of owner

@@ -2,10 +2,6 @@
 // implements streams, atomic batches, cursors, leases and feeds. DESIGN.md beside this file
 // explains the engine as a whole.
 //
-// The streams STATES, TOKENS and SOURCES also contain one heartbeat record each. From the
-// heartbeats, every node knows the maximum age of its copy of the stream. STATES also contains the
-// leases of the derive nodes.
-//
 // A call that stores something returns nil only once the data is on a quorum of disks. The package
 // must never fold telemetry and must never see a secret.
 package cluster

@@ -72,11 +72,9 @@ const (
 	feedResume = 2 * time.Second
 )
 
-// Run follows the stream until the context ends, and then returns nil. It calls apply with the
-// stream's records, and caughtUp once, after the records that existed at the start. It returns an
-// error if a record is damaged, if the stream was replaced, or if f.newer is false and a record of
-// a newer version of carstate arrives. After any other error, it subscribes again, and continues
-// with the first record that was not applied.
+// Run implements [store.Feed]. It returns an error if a record is damaged, if the stream was
+// replaced, or if f.newer is false and a record of a newer version of carstate arrives. After any
+// other error, it subscribes again, and continues with the first record that was not applied.
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	f.caughtUp = caughtUp
 	for {
@@ -269,9 +267,8 @@ func (h *heartbeat) observe(body []byte) {
 	}
 }
 
-// fed returns the time up to which this node's copy of the stream is complete: the time at which
-// this node wrote the latest heartbeat that its feed has delivered. The result ok is false until
-// the feed has delivered a heartbeat.
+// fed returns the time up to which this node's copy of the stream is complete (see returned). The
+// result ok is false until the feed has delivered a heartbeat.
 func (h *heartbeat) fed() (at time.Time, ok bool) {
 	r := h.returned.Load()
 	return h.start.Add(time.Duration(r)), r != 0

@@ -23,8 +23,6 @@ type leaseRecord struct {
 }
 
 // Leases gives access to the leases, the records by which the derive nodes know of each other.
-// Leases only serve to divide the partitions among the nodes. They do not protect a partition: the
-// cursors ensure that a node cannot write to a partition that it has lost.
 type Leases struct{ conn *conn }
 
 // Leases returns the engine's leases.
@@ -92,9 +90,8 @@ func (e *Engine) NewerFolds() bool {
 	return last != 0 && time.Since(time.Unix(0, last)) <= e.config.Timeouts.Lease
 }
 
-// ShareRoads sends this node's road evidence, the distances and times of its cars, to the other
-// nodes. While the cluster is unreachable, the evidence is dropped, because it would be out of date
-// on arrival; ShareRoads then returns nil.
+// ShareRoads implements [store.RoadSharing]. The evidence is the distances and times of this node's
+// cars. While the cluster is unreachable, ShareRoads drops the evidence and returns nil.
 func (e *Engine) ShareRoads(evidence []byte) error {
 	if !e.nc.IsConnected() {
 		return nil
@@ -103,9 +100,8 @@ func (e *Engine) ShareRoads(evidence []byte) error {
 	return e.nc.Publish(subject, codec.Seal(subject, append([]byte{0}, evidence...)))
 }
 
-// ListenRoads calls take with the road evidence that other nodes send, or with the error if it
-// cannot be decoded. It does so until stop is called. If the connection is closed for good,
-// ListenRoads only logs a warning, and never calls take.
+// ListenRoads implements [store.RoadSharing]. If the connection is closed for good, ListenRoads
+// only logs a warning, and never calls take.
 func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()) {
 	own := sharedSubject(e.node.ID)
 	sub, err := e.nc.Subscribe(sharedSubject("*"), func(m *nats.Msg) {

@@ -40,8 +40,7 @@ type Partition struct {
 	spans engine.FoldSpans
 }
 
-// Take implements [store.Engine]: it makes owner the owner of partition p. It retries conflicts and
-// lost responses as [store.Change] does.
+// Take implements [store.Engine]. It retries conflicts and lost responses as [store.Change] does.
 func (e *Engine) Take(
 	ctx context.Context, p int, owner string, free func(holder string) bool,
 ) (store.Partition, error) {
@@ -75,11 +74,10 @@ func (e *Engine) Take(
 	return t, nil
 }
 
-// Release implements [store.Engine]: it gives up partition p if owner owns it, so that another node
-// need not wait until the lease expires. A caller that does not know whether it owns p may call it,
-// for example after a Take whose response was lost. If a newer version wrote the cursor, the owner
-// is unknown. In that case, Release returns an error if this process has taken p and not released
-// it, and otherwise nil.
+// Release implements [store.Engine], so that another node need not wait until the lease expires. A
+// caller that does not know whether it owns p may call it, for example after a Take whose response
+// was lost. If a newer version wrote the cursor, the owner is unknown. Release then returns an error
+// if this process has taken p and not released it, and otherwise nil.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	_, err := e.changeCursor(ctx, p, func(c *cursor) (bool, error) {
 		owns := c.Owner == owner
@@ -244,15 +242,10 @@ func (e *Engine) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
 	return vehicle.State{}, false
 }
 
-// Commit implements [store.Partition]: it stores states and the cursor. More than [store.MaxStates]
-// states are an error. If the context ends first, the states may be stored in spite of the error.
-// With seq 0 and no states, Commit only stores the cursor once more.
-//
-// If there are more states than one atomic batch can hold, they are stored in several batches. Each
-// batch ends with the cursor, so that a node that has lost the partition is fenced out. Only the
-// last batch changes the cursor's sequence. After a crash between two batches, the stored states
-// contain some samples that follow the cursor. These samples are then folded again, which changes
-// nothing.
+// Commit implements [store.Partition]. More than [store.MaxStates] states are an error. If the
+// context ends first, the states may be stored in spite of the error. With seq 0 and no states,
+// Commit only stores the cursor once more. Each batch ends with the cursor, so that a node that has
+// lost the partition is fenced out.
 func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	if len(states) > store.MaxStates {
 		return fmt.Errorf("too many states in one commit: %d, limit %d", len(states), store.MaxStates)
@@ -355,12 +348,11 @@ func (t *Partition) unsubscribe() {
 // loadTimeout is the maximum time of one Load, with all its tries.
 const loadTimeout = 4 * requestTimeout
 
-// Load implements [store.Partition]. One request asks for the states of all ids, and any server may
-// answer it. Load accepts the answer if the server's copy of STATES has the cursor record that this
-// process stored last, and thus everything that was committed before the partition was taken.
-// Otherwise, or if no server answers, Load repeats the request until the context ends or loadTimeout
-// has passed, and then returns an error. If a state cannot be decoded, Load returns an error; put
-// may have been called for other states by then.
+// Load implements [store.Partition]. One request asks for the states of all ids. Any server may
+// answer it whose copy of STATES has the cursor record that this process stored last, and thus
+// everything that was committed before the partition was taken. Until then, Load repeats the
+// request, for loadTimeout at most. If a state cannot be decoded, Load returns an error; put may
+// have been called for other states by then.
 func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)

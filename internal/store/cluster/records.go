@@ -407,10 +407,8 @@ var errInvalidResponse = errors.New("invalid response from NATS")
 // may lack records that were committed.
 var errBehind = errors.New("a server of the cluster lags behind")
 
-// awaitRecords repeats the request of lastRecords until it succeeds or the context ends. It
-// succeeds when a server answers whose copy of the stream contains all records up to the sequence
-// in the parameter since. If the context ends first, the error contains the last error of
-// lastRecords.
+// awaitRecords repeats the request of lastRecords until it succeeds or the context ends. The error
+// then contains the last error of lastRecords.
 func (c *conn) awaitRecords(
 	ctx context.Context, stream string, subjects []string, since uint64,
 ) ([]store.Record, error) {
@@ -529,8 +527,7 @@ func (c *conn) directGet(
 	}
 }
 
-// noteState sets the field newest, the greatest acknowledged sequence of STATES, to seq if seq is
-// greater.
+// noteState raises newest, the greatest acknowledged sequence of STATES, to seq.
 func (c *conn) noteState(seq uint64) {
 	for last := c.newest.Load(); seq > last; last = c.newest.Load() {
 		if c.newest.CompareAndSwap(last, seq) {

@@ -17,9 +17,7 @@ import (
 )
 
 // backlog describes the telemetry that is stored but not folded into states. It is measured at the
-// interval backlogEvery. While the age of this telemetry exceeds half of the retention, or its size
-// exceeds half of the byte limit, Append refuses samples. Trim never removes telemetry that is not
-// folded.
+// interval backlogEvery.
 type backlog struct {
 	oldest atomic.Int64 // age of the oldest commit that is not folded, ns
 	over   atomic.Bool
@@ -55,9 +53,8 @@ const backlogEvery = 2 * time.Second
 
 func (b *backlog) age() time.Duration { return time.Duration(b.oldest.Load()) }
 
-// firstNeeded returns a sequence of TELEMETRY. Every commit of samples with a lower sequence is
-// folded into states and may be removed. The result is 0 if it is unknown, for any partition, which
-// commits are folded.
+// firstNeeded returns a sequence of TELEMETRY below which every commit of samples is folded into
+// states and may be removed. It is 0 if it is unknown, for any partition, which commits are folded.
 func (b *backlog) firstNeeded() uint64 {
 	first := uint64(math.MaxUint64)
 	for p := range b.next {
@@ -156,10 +153,8 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 
 const trimEvery = 10 * time.Second
 
-// Trim implements [store.Engine]. Every derive node runs it.
-//
-// An age limit of NATS would not suffice. After an outage longer than the retention, it would drop
-// samples that were acknowledged and never folded.
+// Trim implements [store.Engine]. An age limit of NATS would not suffice, because after an outage
+// longer than the retention, it would drop samples that were acknowledged and never folded.
 func (e *Engine) Trim(ctx context.Context) {
 	for range periodic.Every(ctx, trimEvery) {
 		if e.Alive() != nil {

@@ -182,8 +182,7 @@ const (
 // ensureStream creates or updates the stream codec.Streams[i], and returns its numbers of
 // partitions and replicas. If this node's configuration has fewer replicas than the stream,
 // ensureStream returns an error, because the setting of one node must not reduce the replicas for
-// all nodes. If ensureTries attempts have failed because of other nodes, it returns the error of
-// the last one.
+// all nodes.
 func ensureStream(
 	ctx context.Context, js jetstream.JetStream, c Config, i int, want fixedNumbers,
 ) (fixedNumbers, error) {

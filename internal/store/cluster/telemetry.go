@@ -19,9 +19,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Append implements [store.Engine]: it stores samples. It stores all samples that wait for the same
-// partition together. It also returns [store.ErrBacklog] if the stream is full, and after Close
-// [engine.ErrClosed].
+// Append implements [store.Engine]. It also returns [store.ErrBacklog] if the stream is full, and
+// after Close [engine.ErrClosed].
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
@@ -119,11 +118,10 @@ func (e *Engine) publish(ctx context.Context, p int, record []byte, header nats.
 	}
 }
 
-// tryTelemetry stores a commit without samples after a commit of samples has failed. When it is
-// stored, Writable returns nil again. This is necessary, because only a stored commit proves that
-// writes work, and no samples are accepted, and so none stored, while Writable returns an error.
-// The empty commit is folded like any other, which changes no state. For the other streams, the
-// heartbeats show that writes work.
+// tryTelemetry stores a commit without samples after a commit of samples has failed, because only a
+// stored commit proves that writes work, and no samples are accepted while Writable returns an
+// error. The empty commit is folded like any other, which changes no state. For the other streams,
+// the heartbeats show that writes work.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
 		if e.failing.Load() && e.committing.Load() == 0 { // a commit in progress shows by itself whether writes work

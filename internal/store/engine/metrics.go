@@ -70,8 +70,7 @@ func (m *Metrics) commit(samples int, took time.Duration, err error) {
 	m.commitSeconds.Observe(took.Seconds())
 }
 
-// Fold records that the given number of states was stored after a fold, which computes new states
-// from samples, and how long storing them took.
+// Fold records that a fold has stored the given number of states, and how long that took.
 func (m *Metrics) Fold(states int, took time.Duration) {
 	m.foldSeconds.Observe(took.Seconds())
 	m.foldedStates.Add(float64(states))

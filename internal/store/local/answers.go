@@ -20,13 +20,9 @@ type Answers interface {
 	Get(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 }
 
-// Answer publishes a vehicle's new state to queries, as [store.Partition] describes. The state need
-// not be stored yet, because its samples are on disk: after a crash, the next start folds them
-// again before the node answers queries.
-//
-// After a restore or a forget, the owner takes the partition again, and folds all samples after the
-// stored cursor a second time. So Answer ignores states that are older than the vehicle's answer
-// (see publish).
+// Answer implements [store.Partition]. DESIGN.md says why a state may be published before it is
+// stored. After a restore or a forget, samples are folded a second time, so Answer ignores states
+// that are older than the vehicle's answer (see publish).
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	t.s.ownership.RLock()
 	defer t.s.ownership.RUnlock()
@@ -117,9 +113,8 @@ func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, *vehicle.State
 // foldedPoll is the interval at which FollowStates checks whether the telemetry is folded.
 const foldedPoll = 5 * time.Millisecond
 
-// AwaitState implements [store.Engine]: it waits for a stored state to reach queries. It returns at
-// once, because [Engine.Store] returns only after the function put of [Engine.FollowStates] has
-// received the state.
+// AwaitState implements [store.Engine]. It returns at once, because [Engine.Store] returns only
+// after the function put of [Engine.FollowStates] has received the state.
 func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
 
 // AwaitTombstones implements [store.Engine]. It returns at once, because a feed applies each new

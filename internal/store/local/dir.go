@@ -62,10 +62,9 @@ type identity struct {
 	// Ends contains the sequences at the last orderly close: the last sequence of each stream of
 	// records and of each partition's telemetry, and the cursor of each partition.
 	Ends map[string]uint64 `json:"ends,omitempty"`
-	// Manifest describes the part of Pebble's manifest that is on disk. The manifest is Pebble's
-	// list of its tables. Pebble treats a damaged record of the manifest as the end of the list,
-	// and would open the store without the tables that follow. This field makes the damage
-	// detectable.
+	// Manifest describes the part of Pebble's manifest, its list of its tables, that is on disk.
+	// Pebble treats a damaged record of the manifest as its end, and would open the store without
+	// the tables that follow.
 	Manifest manifest `json:"manifest"`
 	Sum      uint32   `json:"sum"` // CRC-32C of carstate.json with Sum set to 0
 }
@@ -190,9 +189,8 @@ func CheckFormat(dir string, partitions int) (err error) {
 	return d.checkPartitions(partitions)
 }
 
-// read returns the identity that carstate.json contains, or the zero value if the directory is
-// absent or empty. It returns the errors of identify, and an error if a part of the store is
-// missing (see checkStore).
+// read is like identify, but also returns an error if a part of the store is missing (see
+// checkStore).
 func (d *dataDir) read() (id identity, err error) {
 	if id, err = d.identify(); err != nil || id.Format == 0 {
 		return id, err
@@ -343,8 +341,7 @@ func (e damagedError) Error() string {
 		"is good with carstate salvage", e.path, e.what)
 }
 
-// damaged returns the error for a data directory with damaged contents. The parameter what says
-// what is damaged.
+// damaged returns a damagedError for the directory. The parameter what says what is damaged.
 func (d *dataDir) damaged(what string) error { return damagedError{d.path, what} }
 
 // unusable returns the error for a data directory on which an operation failed with err. The
@@ -370,9 +367,8 @@ func (d *dataDir) save() error {
 	return nil
 }
 
-// change calls do with the identity of the directory, and then saves the identity in carstate.json.
-// If saving fails, it returns an error, and the changed identity stays in memory. It is safe for
-// concurrent use.
+// change calls do with the identity, and then saves it in carstate.json. If saving fails, the
+// changed identity stays in memory. It is safe for concurrent use.
 func (d *dataDir) change(do func(*identity)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -384,8 +380,7 @@ func (d *dataDir) change(do func(*identity)) error {
 // needs for a few records, so that the store can write again after probe has succeeded.
 const probeBytes = 1 << 20
 
-// probe writes and syncs a file of probeBytes in the directory, and removes the file again. It
-// returns the error of writing, or nil.
+// probe writes and syncs a file of probeBytes in the directory, and removes the file again.
 func (d *dataDir) probe() error {
 	name := d.name("probe")
 	defer func() { _ = d.fs.Remove(name) }() // the file was needed only for this test

@@ -18,17 +18,4 @@
 // rewrites soon, such as the table bounds in the manifest, and the name of a forgotten vehicle must
 // not remain there. The hash is the first 16 bytes of HMAC-SHA-256 of the subject, under a key of
 // the data directory.
-//
-// # Durability
-//
-// All waiting samples are stored by one batch with one sync of the write-ahead log. A fold stores
-// its states and its cursor in one batch without a sync. This is safe because the samples are on
-// disk, so that a start after a crash folds them again. For the same reason, a folded state becomes
-// an answer before it is stored.
-//
-// # Failure
-//
-// Pebble ends the process when it cannot commit. This package intercepts the fatal error and stops
-// writing instead. The process continues to answer from memory until the disk accepts writes again.
-// Then the engine reports a failure, so that the process ends and its supervisor restarts it.
 package local

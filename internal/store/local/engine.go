@@ -517,8 +517,7 @@ func (e *Engine) Partitions() int { return e.dir.Partitions }
 // Forgotten implements [store.Engine]: it returns this process's copy of the tombstones.
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
-// NodeID implements [store.Engine]: it returns the name under which this node stores its own
-// counts.
+// NodeID implements [store.Engine].
 func (e *Engine) NodeID() string { return e.node.ID }
 
 // Writable implements [store.Engine]: it returns an error if nothing can be stored at present.
@@ -535,11 +534,9 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// Fed implements [store.Engine]: it returns the time up to which this process's copies of the
-// records are complete. This is the present time, because this process itself stores every record.
-// The second result, which says whether the time is known, is always true.
+// Fed implements [store.Engine]. It returns the present time, because this process itself stores
+// every record.
 func (e *Engine) Fed() (time.Time, bool) { return time.Now(), true }
 
 // fail logs err, the reason why only a restart can help, and sends it to the channel of Failed.
-// Only the first call has an effect.
 func (e *Engine) fail(err error) { e.Fail(e.log, "the store failed", err) }

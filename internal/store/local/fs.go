@@ -120,8 +120,7 @@ func (fs *haltingFS) OpenDir(name string) (vfs.File, error) {
 // Unwrap implements [vfs.FS]: it returns the wrapped file system.
 func (fs *haltingFS) Unwrap() vfs.FS { return fs.FS }
 
-// haltingFile is an open file of the write-ahead log, or an open directory. After an error of a
-// write or a sync, it stops all writes and blocks the calling goroutine forever (see haltingFS).
+// haltingFile is an open file of the write-ahead log, or an open directory (see haltingFS).
 type haltingFile struct {
 	vfs.File
 	fs *haltingFS

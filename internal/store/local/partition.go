@@ -192,8 +192,7 @@ func (e *Engine) Release(ctx context.Context, n int, owner string) error {
 	})
 }
 
-// Folding implements [store.Engine]: it returns the partitions that this process has taken and not
-// closed.
+// Folding implements [store.Engine].
 func (e *Engine) Folding() map[int]bool {
 	owned := make(map[int]bool)
 	for n, s := range e.partitions {
@@ -206,9 +205,8 @@ func (e *Engine) Folding() map[int]bool {
 	return owned
 }
 
-// Fence implements [store.Engine]: it forces the owner of partition n to take the partition again.
-// It ignores the last parameter, the sequence of a tombstone, because this process already has
-// every stored tombstone in memory.
+// Fence implements [store.Engine]. It ignores the last parameter, the sequence of a tombstone,
+// because this process already has every stored tombstone in memory.
 func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 	s := e.partitions[n]
 	return s.changeOwner(ctx, func() error {
@@ -366,17 +364,15 @@ func (e *Engine) withoutForgotten(g group) []vehicle.Sample {
 	})
 }
 
-// Stored implements [store.Partition]: it returns the time at which the last group from Next was
-// stored.
+// Stored implements [store.Partition].
 func (t *Partition) Stored() time.Time { return t.stored }
 
 // Waiting implements [store.Partition]: it reports whether a group waits to be folded.
 func (t *Partition) Waiting() bool { return t.next <= t.s.stored() }
 
-// Commit implements [store.Partition]: it stores states and the cursor in one batch. It does not
-// wait until they are on disk, because after a crash the samples are folded again. If this owner
-// may not fold the partition any more, the error is [store.ErrFenced] or [store.ErrRecalled]. After
-// a fatal error of Pebble, Commit returns only when ctx ends.
+// Commit implements [store.Partition]. It stores states and the cursor in one batch, and does not
+// wait until they are on disk, because after a crash the samples are folded again. After a fatal
+// error of Pebble, Commit returns only when ctx ends.
 func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
 	if seq == 0 && len(states) == 0 {
 		return t.check()
@@ -460,9 +456,8 @@ const (
 	settlePoll   = time.Millisecond
 )
 
-// Settle implements [store.Engine]: it waits until the folded states of all partitions are stored,
-// for settleWithin at most. It skips partitions that are not being folded, because they have no
-// folded states in memory.
+// Settle implements [store.Engine], with the time limit settleWithin. It skips partitions that are
+// not being folded, because they have no folded states in memory.
 func (e *Engine) Settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
@@ -488,11 +483,10 @@ func (e *Engine) Settle(ctx context.Context) {
 // be reading states, or may wait until a checkpoint is stored.
 const stateWithin = 5 * time.Second
 
-// Unstored implements [store.Engine]: it asks the owner of the vehicle's partition for the state in
-// the owner's memory. It does not ask if the cursor says that all folded states are stored, or if
-// nobody folds the partition. The second result is false if Unstored did not ask, if the owner did
-// not reply within stateWithin, if it has no state of the vehicle, or if a restore has stored a
-// newer one.
+// Unstored implements [store.Engine]. It asks the owner of the vehicle's partition for the state in
+// its memory, unless the cursor says that all folded states are stored, or nobody folds the
+// partition. The result is false then, or if the owner does not reply within stateWithin, has no
+// state of the vehicle, or if a restore has stored a newer one.
 func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bool) {
 	n := codec.PartitionOf(id, len(e.partitions))
 	s := e.partitions[n]

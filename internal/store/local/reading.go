@@ -22,8 +22,7 @@ import (
 // It embeds the Engine and replaces the method Scan, so it also implements [store.Records].
 type reader struct {
 	*Engine
-	// viewed is set if the data is only shown to an operator. Damage then makes only this read fail
-	// (see viewError). If viewed is not set, damage makes the whole engine fail (see readError).
+	// viewed is set in a reader of the method view, and not set in one of own.
 	viewed bool
 }
 
@@ -72,8 +71,7 @@ func (r reader) iterator(from, to []byte) (it iterator, err error) {
 // open is like the method iterator, but has the type of a [damage.NewIterator].
 func (r reader) open(from, to []byte) (damage.Iterator, error) { return r.iterator(from, to) }
 
-// iterate calls do with every value in a range of keys, as of a single moment. It ends early as the
-// method each does.
+// iterate calls the method each of an iterator over a range of keys, as of a single moment.
 func (r reader) iterate(ctx context.Context, from, to []byte, do func(value []byte) error) error {
 	it, err := r.iterator(from, to)
 	if err != nil {
@@ -112,8 +110,7 @@ func (r reader) records(do func(store.Record) error) func(value []byte) error {
 	}
 }
 
-// Scan implements [store.Records]: it calls do with each record of a stream that matches one of the
-// patterns.
+// Scan implements [store.Records].
 func (r reader) Scan(ctx context.Context, name string, patterns []string, do func(store.Record) error) error {
 	return r.inOrder(ctx, name, func(record store.Record) error {
 		for _, p := range patterns {

@@ -12,10 +12,8 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// Recent implements [store.Engine]: it returns the newest retained samples of a vehicle. Telemetry
-// is stored by partition and not by vehicle, so Recent reads the telemetry of the whole partition,
-// newest first. It stops when it has found at least as many samples as the parameter most says, or
-// when the context ends, which is no error.
+// Recent implements [store.Engine]. Telemetry is stored by partition and not by vehicle, so Recent
+// reads the telemetry of the whole partition.
 func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (found store.Recent, err error) {
 	defer func() {
 		if err != nil {

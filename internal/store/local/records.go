@@ -16,9 +16,7 @@ import (
 	"carstate/internal/store/local/damage"
 )
 
-// stream is one stream of records. Its changes run one after the other, for two reasons. A record
-// cannot change between the check of its sequence and the write that depends on the check. And
-// feeds receive records in the order in which they are stored.
+// stream is one stream of records. Its changes run one after the other (DESIGN.md says why).
 type stream struct {
 	e      *Engine
 	name   string
@@ -58,8 +56,7 @@ func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, er
 	return e.view().last(e.keyOf(letters[name], subject))
 }
 
-// Store implements [store.Records]: it stores all writes or none. The result seq is the sequence of
-// the last write.
+// Store implements [store.Records].
 func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (seq uint64, err error) {
 	s := e.streams[name]
 	var stored uint64 // the write may continue after the context has ended
@@ -166,11 +163,9 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 	return e.view().Scan(ctx, name, patterns, do)
 }
 
-// ScanFrom implements [store.Records]: it calls do with the records of a stream whose sequence is
-// at least from. The result next is the sequence with which a later call continues. The result
-// damaged counts the records that could not be decoded or for which do failed. If a range of
-// records of ROADS cannot be read, ScanFrom removes the range and counts it once. So a start does
-// not fail because of data that will be learned again.
+// ScanFrom implements [store.Records]. If a range of records of ROADS cannot be read, ScanFrom
+// removes the range and counts it once. So a start does not fail because of data that will be
+// learned again.
 func (e *Engine) ScanFrom(
 	ctx context.Context, name string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -219,9 +214,7 @@ func (e *Engine) ScanFrom(
 	return next, damaged, nil
 }
 
-// Before implements [store.Records]: it returns the newest records before a sequence, at most
-// limit. If before is 0, it begins with the newest record. A later call with the result older as
-// its parameter before continues; older is 0 if there are no older records.
+// Before implements [store.Records].
 func (e *Engine) Before(
 	ctx context.Context, name string, before uint64, limit int,
 ) (records []store.Record, older uint64, err error) {
@@ -251,8 +244,7 @@ func (e *Engine) Before(
 	return records, 0, it.r.explain(it.Error())
 }
 
-// Remove implements [store.Records]: it removes the given records, except those that were replaced
-// since they were read.
+// Remove implements [store.Records].
 func (e *Engine) Remove(ctx context.Context, name string, records []store.Record) error {
 	s := e.streams[name]
 	return s.do(ctx, func() error {
@@ -348,10 +340,9 @@ func (e *Engine) Feed(name string, apply func(store.Record) error) store.Feed {
 	return &feed{s: e.streams[name], apply: apply}
 }
 
-// Run implements [store.Feed]: it passes all stored records, and then each new one, to apply. It
-// returns nil when the context ends or the engine is closed. It returns an error if a stored record
-// cannot be read or applied, or after a fatal error of Pebble. If a new record cannot be applied,
-// the engine fails.
+// Run implements [store.Feed]. It also returns nil if the engine is closed, and an error after a
+// fatal error of Pebble. If a stored record cannot be read or applied, Run returns an error; if a
+// new record cannot be applied, the engine fails.
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	err := f.s.do(ctx, func() error {
 		if err := f.s.e.own().inOrder(ctx, f.s.name, f.apply); err != nil {

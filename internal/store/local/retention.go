@@ -52,8 +52,7 @@ func (e *Engine) measureBytes() {
 
 // measureBacklog measures the age of the oldest telemetry that is stored but not folded into
 // states, and the size of the telemetry whose states are not stored yet, which Trim does not
-// remove. While the age exceeds half of the retention, or the size exceeds half of
-// Config.TelemetryBytes, Append refuses samples with [store.ErrBacklog].
+// remove. If one exceeds half of the retention or of Config.TelemetryBytes, Append refuses samples.
 func (e *Engine) measureBacklog() {
 	var oldest time.Duration
 	var bytes uint64
@@ -88,9 +87,8 @@ func (e *Engine) measureBacklog() {
 // last measurement (see measureBacklog). It returns 0 if all samples were folded.
 func (e *Engine) backlogAge() time.Duration { return time.Duration(e.oldest.Load()) }
 
-// Trim implements [store.Engine]: every ten seconds, it removes telemetry that is both folded into
-// states and older than the retention. An error is logged, and the next round tries again. After a
-// fatal error of Pebble, Trim returns.
+// Trim implements [store.Engine], every ten seconds. An error is logged, and the next round tries
+// again. After a fatal error of Pebble, Trim returns.
 func (e *Engine) Trim(ctx context.Context) {
 	for range periodic.Every(ctx, trimEvery) {
 		if e.writesFailed.Err() != nil || e.Alive() != nil {
@@ -189,8 +187,7 @@ func (e *Engine) firstReadable(p int, from, end uint64) (seq uint64, stored time
 	return seq, stored, nil
 }
 
-// TrimTo implements [store.Engine]: it removes the folded telemetry up to the sequence last. The
-// result gone is false if some telemetry up to last is left, because it is not folded yet.
+// TrimTo implements [store.Engine].
 func (e *Engine) TrimTo(_ context.Context, last uint64) (gone bool, err error) {
 	gone = true
 	for n, s := range e.partitions {
@@ -219,9 +216,8 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 // idle machine compacts several times as fast.
 const slowestCompaction = 4 << 20
 
-// ErasedWithin implements [store.Engine]: it estimates how long a call of Erased would take. The
-// estimate is the size of the store divided by slowestCompaction. The second result is always true,
-// because this engine can tell when bytes are gone.
+// ErasedWithin implements [store.Engine]. It returns the size of the store divided by
+// slowestCompaction, and true.
 func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
 	bytes, err := e.diskUsage([]byte{'A'}, []byte{'Z'})
 	return time.Duration(bytes/slowestCompaction) * time.Second, true, err

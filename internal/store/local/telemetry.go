@@ -147,8 +147,7 @@ func decodeGroup(p int, key, value []byte) (g group, err error) {
 	return g, codec.DecodeSamples(body, func(x vehicle.Sample) { g.samples = append(g.samples, x) })
 }
 
-// storedAt returns the time at which a group was stored. The parameter value is the group in its
-// stored form.
+// storedAt returns the time of storing with which value, a stored group, begins.
 func storedAt(value []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(value))) }
 
 // telemetrySpan returns the range of the keys of partition p's telemetry, beginning with the

@@ -36,12 +36,10 @@ func numberOf(path string) uint64 {
 	return n
 }
 
-// logFile is a file of Pebble's write-ahead log, open for writing. It corrects a number for which
-// Pebble 2.1.7 writes too low a value: each chunk of the log says how many bytes of the file were
-// synced before the chunk was written. With this number, Pebble distinguishes damage from the
-// incomplete end that a power cut leaves. But when Pebble writes several blocks at once, it counts
-// only the last block (writtenOffset in record/log_writer.go). Without the correction, Pebble would
-// take most damage for the incomplete end of the log.
+// logFile is a file of Pebble's write-ahead log, open for writing. It corrects the number of synced
+// bytes in each chunk, for which Pebble 2.1.7 writes too low a value: when it writes several blocks
+// at once, it counts only the last block (writtenOffset in record/log_writer.go). Without the
+// correction, Pebble would take most damage for the incomplete end of the log.
 type logFile struct {
 	vfs.File
 	note            *Note
