@@ -205,7 +205,7 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 		return
 	}
 	b.accepted++
-	// A sample without readings would change no state, so it is not stored.
+	// A sample without readings would change no state, so it is counted and not stored.
 	if x.Empty() {
 		return
 	}

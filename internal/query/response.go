@@ -177,7 +177,7 @@ func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	}
 }
 
-// failOverRefusals answers 429, because too many tokens from the address were refused before.
+// failOverRefusals answers 429 to an address that must wait after too many refused tokens.
 func (w *response) failOverRefusals(wait time.Duration) {
 	limit := access.Rate{Calls: refusedTokens, Window: refusedWindow}
 	w.setPolicy(refusalsPolicy, limit)
