@@ -76,8 +76,8 @@ func (e *Engine) Take(
 
 // Release implements [store.Engine], so that another node need not wait until the lease expires. A
 // caller that does not know whether it owns p may call it, for example after a Take whose response
-// was lost. If a newer version wrote the cursor, the owner is unknown. Release then returns an error
-// if this process has taken p and not released it, and otherwise nil.
+// was lost. If a newer version wrote the cursor, the owner is unknown: Release returns an error if
+// this process has taken p and not released it, and otherwise nil.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	_, err := e.changeCursor(ctx, p, func(c *cursor) (bool, error) {
 		owns := c.Owner == owner
