@@ -143,12 +143,15 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 	}
 }
 
-// refuseRequest answers a request with the failure f, whether its token is valid or not. For a
-// valid token, the call is counted, and the answer has the token's rate-limit headers, but none of
-// its budget is used up. Because the headers show whether a token is valid, an invalid token,
-// unless it is empty, is recorded as refused for the client's address (see refusals), and an
-// address with too many of them gets no such headers. Before the tables of tokens are loaded, no
-// token is valid.
+// refuseRequest answers a request with the failure f, whether its token is valid or not. If the
+// token is valid, the call is counted for the token, and the answer has the token's rate-limit
+// headers, but the call uses up none of the token's budget. If the token is invalid, the answer has
+// no rate-limit headers.
+//
+// The headers show whether a token is valid, so a client could use them to guess tokens. Therefore
+// an invalid token, unless it is empty, is recorded as refused for the client's address (see
+// refusals). An address from which too many tokens were refused gets no rate-limit headers, even
+// for a valid token. Before the tables of tokens are loaded, no token is valid.
 func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Time, w *response) {
 	g, err := a.Tokens.Verify(p.token, now)
 	switch {

@@ -18,9 +18,15 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// backedUp lists the records that a backup contains, in the order of the file. In a pattern, *
-// stands for one name in a subject. Tombstones come before states, so that a reader knows all
-// forgotten vehicles before it reads the first state. The profiles of roads follow at the end.
+// backedUp lists the records that a backup contains, in the order of the file. Each entry is a
+// stream with patterns for the subjects (keys) of its records; in a pattern, * stands for one name.
+// Tombstones come before states, so that a reader knows all forgotten vehicles before it reads the
+// first state. The profiles of roads are not in this list; they follow at the end. A backup does
+// not contain telemetry, the cursors (which are positions in telemetry), the audit and the backup
+// key.
+//
+// A backup is not a snapshot of one moment: each record is copied at some moment between the start
+// and the end of the backup.
 var backedUp = []struct {
 	stream   string
 	subjects []string
