@@ -233,7 +233,7 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 var errNoTombstone = errors.New("the tombstone was lost, because its stream was re-created: forget the vehicle again")
 
 // putTombstone stores a tombstone, waits until this node's table has it, and returns its sequence
-// in SOURCES. It calls the function change with the stored tombstone, or if there is none, one whose
+// in SOURCES. It calls change with the stored tombstone, or, if there is none, one whose
 // times are all zero, and stores the result. If change returns an error, or leaves the time
 // Forgotten of a tombstone that was not stored zero (errNoTombstone), nothing is stored.
 func (k *RecordStore) putTombstone(
