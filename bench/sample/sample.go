@@ -55,7 +55,7 @@ func (b *run) decoder(ctx context.Context) {
 	const name = "CPU to decode a sample of 165 bytes"
 	b.Add("carstate", name, "ns", "a usual line is read by our own code", found["Decode/usual"]["ns/op"]...)
 	b.Add("carstate, unusual line", name, "ns",
-		"an escape in a name: the general parser, jsontext, reads it token by token", found["Decode/careful"]["ns/op"]...)
+		"an escape in a name: the line is first checked with jsontext", found["Decode/checked"]["ns/op"]...)
 }
 
 // disk measures the disk without any other load.
