@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"carstate/internal/access"
@@ -30,7 +31,7 @@ type fleetFlags struct {
 	// it is a number.
 	Fleet            string        `env:"-" placeholder:"FCD" help:"Evaluate a whole fleet on roads: a table (csv or csv.gz) ${more_fleet}"`
 	Truth            string        `placeholder:"LABELS" help:"Labels of the traffic around the fleet's cars: a table ${more_truth}"`
-	Learn            string        `placeholder:"FCD" help:"Another day on the same roads, from which the rules learn first, as from the day before."`
+	Learn            []string      `sep:"none" placeholder:"FCD" help:"Another day on the same roads, from which the rules learn first, as from the day before. ${more_learn}"`
 	Every            time.Duration `placeholder:"DURATION" help:"Interval at which the cars of the fleet send, instead of every reading of the file."`
 	Share            float64       `default:"1" placeholder:"N" help:"Fraction of the cars that send, such as 0.2 (${default}); labels of the others are ignored."`
 	WithoutPositions bool          `help:"Cars of the fleet send no positions."`
@@ -39,7 +40,7 @@ type fleetFlags struct {
 // validate rejects flags that are invalid, exclude each other, or lack a flag that they need.
 func (f *fleetFlags) validate(drives []string, plot bool) error {
 	switch {
-	case f.Fleet == "" && (f.Truth != "" || f.Learn != "" || f.Every != 0 || f.Share != 1 || f.WithoutPositions):
+	case f.Fleet == "" && (f.Truth != "" || f.Learn != nil || f.Every != 0 || f.Share != 1 || f.WithoutPositions):
 		return usageError("--truth, --learn, --every, --share and --without-positions need a fleet: give --fleet FCD")
 	case f.Fleet == "" && len(drives) == 0:
 		return usageError("expected recorded drives, or a fleet: --fleet FCD --truth LABELS")
@@ -65,7 +66,7 @@ func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(c.Files, c.Plot != ""); err != nil {
 		return err
 	}
-	for _, name := range append([]string{c.Fleet, c.Truth, c.Learn}, c.Files...) {
+	for _, name := range slices.Concat([]string{c.Fleet, c.Truth}, c.Learn, c.Files) {
 		if c.Plot != "" && sameFile(name, c.Plot) {
 			return usageError("--plot: %s is one of the files to read", c.Plot)
 		}
@@ -110,13 +111,15 @@ func (c *evaluateCommand) evaluateFleet(ctx context.Context, w streams) error {
 	}
 	fleet.WithoutPositions = c.WithoutPositions
 	total := fleet.Readings
-	var learn *fcd.Fleet
-	if c.Learn != "" {
-		if learn, err = fcd.Open(ctx, c.Learn); err != nil {
+	var learn []*fcd.Fleet
+	for _, name := range c.Learn {
+		day, err := fcd.Open(ctx, name)
+		if err != nil {
 			return fleetError(err)
 		}
-		learn.WithoutPositions = c.WithoutPositions
-		total += learn.Readings
+		day.WithoutPositions = c.WithoutPositions
+		total += day.Readings
+		learn = append(learn, day)
 	}
 	progress := term.NewProgress(w.err, total, "readings")
 	var roads road.Map

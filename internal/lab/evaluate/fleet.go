@@ -38,7 +38,7 @@ type FleetConfig struct {
 // FleetResult says how the service's answers about a fleet would agree with the labels.
 type FleetResult struct {
 	Vehicles int             // number of vehicles that sent
-	Readings int             // number of readings that they sent, without those of the learned day
+	Readings int             // number of readings that they sent, without those of the learned days
 	All      score.Agreement // over all labels of cars that sent
 	Sure     score.Agreement // over the labels that are sure
 	// Stretches is the number of stretches of road about which something is known at the end. The
@@ -50,29 +50,29 @@ type FleetResult struct {
 // origin may be any date, as long as no reading gets a time before 1970.
 var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// dayBefore is the time from the last reading for learning (the parameter learn of Fleet) to the
-// last reading of the fleet.
-const dayBefore = 24 * time.Hour
-
 // progressEvery is the number of readings between two calls of Progress.
 const progressEvery = 4096
 
 // Fleet compares the answers of the service with labels. A label has the true driving state of a
 // car at a time. Fleet folds the readings of the parameter fleet in their order. At the time of
-// each label, it takes the answer about the label's car. The labels must be ordered by time. The
-// readings of learn are folded before those of fleet, dated one day earlier, so that the map knows
-// the roads. If learn is nil, only fleet is folded. Fleet returns an error if a file cannot be
-// read, or if no label is about a car that sends, for example because of FleetConfig.Share.
-func Fleet(ctx context.Context, c FleetConfig, fleet, learn *fcd.Fleet, labels []fcd.Label) (*FleetResult, error) {
+// each label, it takes the answer about the label's car. The labels must be ordered by time. So that
+// the map knows the roads, Fleet first folds learn, one file for each of the days before, the oldest
+// first: the last reading of a file is 24 hours before that of the next. Only the map remembers a
+// day. A name that appears again is another car, because files may reuse names, and a file of more
+// than 24 hours ends after the next one begins. Fleet returns an error if a file cannot be read, or
+// if no label is about a car that sends, for example because of FleetConfig.Share.
+func Fleet(ctx context.Context, c FleetConfig, fleet *fcd.Fleet, learn []*fcd.Fleet, labels []fcd.Label) (
+	*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}
-	if learn != nil {
-		base := origin.Add(fleet.Last - dayBefore - learn.Last)
-		for x, err := range learn.Samples(ctx, base) {
+	for i, day := range learn {
+		ago := time.Duration(len(learn)-i) * 24 * time.Hour
+		for x, err := range day.Samples(ctx, origin.Add(fleet.Last-ago-day.Last)) {
 			if err != nil {
 				return nil, err
 			}
 			r.observe(&x)
 		}
+		clear(r.cars)
 	}
 	for _, id := range fleet.Vehicles {
 		if sends(id, c.Share) {

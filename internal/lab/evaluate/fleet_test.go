@@ -100,19 +100,20 @@ func TestFleet_ComparesInTime(t *testing.T) {
 	}
 }
 
-// TestFleet_LearnsDayBefore checks that the readings to learn from are folded before those of the
-// fleet, and that the last of them is a day before the fleet's last. It also checks that Every
-// applies to them too, and that their cars and readings are not counted.
-func TestFleet_LearnsDayBefore(t *testing.T) {
+// TestFleet_LearnsDaysBefore checks that the readings to learn from are folded before those of the
+// fleet, and that the last readings of the days are 24 hours apart. It also checks that Every
+// applies to them too, that their cars and readings are not counted, and that a car of another day
+// with the same name begins without a state.
+func TestFleet_LearnsDaysBefore(t *testing.T) {
 	var seen []string
 	c := plain
 	c.Every = 10 * time.Second
 	c.Observe = func(s vehicle.State, x vehicle.Sample) vehicle.State {
-		seen = append(seen, fmt.Sprintf("%s %d", x.Vehicle, x.Time-origin))
+		seen = append(seen, fmt.Sprintf("%s %d %t", x.Vehicle, x.Time-origin, s.Time == 0))
 		return byLastSpeed(s, x)
 	}
 	fleet := open(t, "A,100,50", "A,103,50", "B,105,50")
-	learn := open(t, "A,7000,5", "L,7001,5", "L,7009,5", "A,7050,5")
+	learn := []*fcd.Fleet{open(t, "A,20,5"), open(t, "A,7000,5", "L,7001,5", "L,7009,5", "A,7050,5")}
 	r, err := Fleet(t.Context(), c, fleet, learn, []fcd.Label{label("A", 99, jam, true), label("A", 105, normal, true),
 		label("L", 105, jam, true)})
 	if err != nil {
@@ -120,8 +121,9 @@ func TestFleet_LearnsDayBefore(t *testing.T) {
 	}
 	day := -24 * time.Hour.Milliseconds()
 	want := []string{
-		fmt.Sprintf("A %d", day+55_000), fmt.Sprintf("L %d", day+56_000), fmt.Sprintf("A %d", day+105_000),
-		"A 100000", "B 105000",
+		fmt.Sprintf("A %d true", 2*day+105_000),
+		fmt.Sprintf("A %d true", day+55_000), fmt.Sprintf("L %d true", day+56_000), fmt.Sprintf("A %d false", day+105_000),
+		"A 100000 true", "B 105000 true",
 	}
 	if strings.Join(seen, ", ") != strings.Join(want, ", ") {
 		t.Errorf("seen: %v\nwant: %v", seen, want)
