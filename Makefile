@@ -61,7 +61,7 @@ run: build ## build, then run the demo (ARGS="--query-addr …" passes flags on)
 	exec $(BINARY) demo $(ARGS)
 
 .PHONY: evaluate
-evaluate: build ## run the rules over the recorded drives and, without ARGS, the fleets in CARSTATE_DATA (../shared/data) and print the tables
+evaluate: build ## run the rules over the recorded drives and, without ARGS, the fleets in CARSTATE_DATA (../shared/data) and print the figures
 	@data="$${CARSTATE_DATA:-../shared/data}"; set --; \
 	test -d "$$data" || { echo "no recorded drives at $$data: set CARSTATE_DATA to their folder" >&2; exit 1; }; \
 	for f in "$$data"/*.csv "$$data"/*.csv.gz "$$data"/*/*.csv "$$data"/*/*.csv.gz; do \
@@ -69,7 +69,7 @@ evaluate: build ## run the rules over the recorded drives and, without ARGS, the
 	done; \
 	test $$# -gt 0 || { echo "no .csv and no .csv.gz in $$data and its folders" >&2; exit 1; }; \
 	$(BINARY) evaluate $(ARGS) "$$@"
-	@test -n "$(ARGS)" || ./scripts/evaluate-fleets.sh $(BINARY) "$${CARSTATE_DATA:-../shared/data}/road"
+	@test -n "$(ARGS)" || ./scripts/evaluate-fleets.sh $(BINARY)
 
 # The modules that make check tests. In these, testkit.Slow skips the slow tests.
 CHECKED := $(filter-out ./bench ./torture,$(MODULES))
