@@ -71,6 +71,10 @@ evaluate: build ## run the rules over the recorded drives and, without ARGS, the
 	$(BINARY) evaluate $(ARGS) "$$@"
 	@test -n "$(ARGS)" || ./scripts/evaluate-fleets.sh $(BINARY)
 
+.PHONY: field
+field: ## play the field cases and print those that are wrong (FIELD=parked: only those with this in the name or kind)
+	@cd cmd/carstate && $(SHIPPED) go test -run '^TestFieldCases$$/$(FIELD)' -count=1
+
 # The modules that make check tests. In these, testkit.Slow skips the slow tests.
 CHECKED := $(filter-out ./bench ./torture,$(MODULES))
 
@@ -90,7 +94,7 @@ UNRACED := internal/archtest internal/vehicle internal/lab/evaluate internal/lab
 # Tests of other packages that run without the race detector, and where they are. Those that call
 # testkit.Unraced run only so; the others run with the race detector, too, where they do less.
 UNRACEDTESTS := PowerCuts DiskFull Damage LogDamage MixedFleetShowsEveryVerdict FaultBook RecordedDrives ManyStretches \
-	OnlyEverJammed NoiseMovesNoStandingCar ObserveAllocatesNothing Roadworks ClockRollsOver StandingCars \
+	FieldCases OnlyEverJammed NoiseMovesNoStandingCar ObserveAllocatesNothing Roadworks ClockRollsOver StandingCars \
 	Usage_WrongArguments
 UNRACEDDIRS := cmd/carstate internal/store/local internal/lab/simulate internal/lab/drivelog internal/admin/roadmap \
 	internal/road

@@ -63,9 +63,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+var buildPlain = sync.OnceValue(func() error {
+	return nodeprocess.Build(context.Background(), "../..", "", plain)
+})
+
 // build builds the programs for all tests. The first test that starts one of them calls it.
 var build = sync.OnceValue(func() error {
-	if err := nodeprocess.Build(context.Background(), "../..", "", plain); err != nil || *unraced {
+	if err := buildPlain(); err != nil || *unraced {
 		return err
 	}
 	build := exec.Command("go", "build", "-race", "-ldflags", "-s -w", "-o", binary)

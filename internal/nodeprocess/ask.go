@@ -136,12 +136,17 @@ func (n *Node) IssueToken(ctx context.Context, developer string) (wire.IssuedTok
 // Post sends NDJSON to the ingest listener, with the key of a source, and returns the response. A
 // refusal is a response, and no error.
 func (n *Node) Post(ctx context.Context, key, lines string) (status int, text []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.URL(Ingest)+"/v1/telemetry", strings.NewReader(lines))
+	return n.PostAs(ctx, key, "application/x-ndjson", lines)
+}
+
+// PostAs is like Post, but for a body of any content type.
+func (n *Node) PostAs(ctx context.Context, key, contentType, body string) (status int, text []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.URL(Ingest)+"/v1/telemetry", strings.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
-	req.Header.Set("Content-Type", "application/x-ndjson")
+	req.Header.Set("Content-Type", contentType)
 	return do(req)
 }
 

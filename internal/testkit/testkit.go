@@ -30,8 +30,9 @@ func Slow(t testing.TB, why string) {
 }
 
 // Unraced skips a test under the race detector. It is for the tests that the detector slows down
-// most and that start no goroutine, so that there can be no race. `make test` runs the test without
-// the race detector: its name is in the Makefile's UNRACEDTESTS, and internal/archtest checks that.
+// most and that run nothing of the service concurrently in their own process, so that there can be no
+// race. `make test` runs the test without the race detector: its name is in the Makefile's
+// UNRACEDTESTS, and internal/archtest checks that.
 func Unraced(t testing.TB) {
 	t.Helper()
 	if RaceDetector {
