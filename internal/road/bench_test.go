@@ -179,8 +179,7 @@ func BenchmarkLoad(b *testing.B) {
 	cells(n, func(name vehicle.Stretch) {
 		sh := m.shardOf(name)
 		s, at := sh.getAt(name)
-		s.best, s.free, s.quarters, s.fastestKmh, s.lengthMetres = [fastest]uint16{1300, 1200, 1200, 1100}, 1200, 9, 60,
-			70
+		s.free, s.quarters, s.lengthMetres = 12, 9, 70
 		s.next[0], s.nextWeight[0] = next, 9
 		next = at
 		packed[tileOf(name)] = m.appendProfile(packed[tileOf(name)], s)

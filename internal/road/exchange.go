@@ -21,6 +21,7 @@ type evidence struct {
 	Metres, Seconds         float32
 	FromMetres, FromSeconds float32
 	Voice                   uint8 // the number by which the car is counted
+	Gap                     uint8 // time between the two positions, in seconds; at most 255
 }
 
 // outbox holds this node's evidence until it is sent to the other nodes. mu guards waiting.
@@ -49,7 +50,7 @@ func (o *outbox) add(e evidence) {
 }
 
 // evidenceBytes is the length of a packed piece of evidence, in bytes.
-const evidenceBytes = 8 + 8 + 4 + 4*4 + 1
+const evidenceBytes = 8 + 8 + 4 + 4*4 + 2
 
 // Drain returns the evidence since the last call: how far and how long this node's cars drove on
 // which stretches. It is packed in messages for [Map.Absorb] on other nodes. The parameter most is

@@ -15,6 +15,8 @@ const (
 	// fastestMetresPerSecond is 300 km/h, in m/s: the highest speed that a car can have between two
 	// positions.
 	fastestMetresPerSecond = 300 / 3.6
+	// halvesWithin is the longest time between a latitude and a longitude that are one position.
+	halvesWithin = time.Second
 	// receiverMetres allows for the errors of receivers. A position is accepted if its distance
 	// from the last accepted one is at most what a car can have driven, plus receiverMetres.
 	receiverMetres = 100
@@ -30,6 +32,8 @@ const (
 	hysteresisDegrees = 10
 	// compassKmh is the minimum speed at which the heading that a receiver reports is used.
 	compassKmh = 10
+	// compassDegrees is how far that heading may differ from the direction in which the car moved.
+	compassDegrees = 60
 	// stationaryKmh is the speed below which a car is taken to be stationary. At such a speed, a
 	// receiver's noise changes neither the car's direction nor its stretch.
 	stationaryKmh = 1
@@ -39,12 +43,12 @@ const (
 	// measuredMetres is the least distance between two positions that shows how far the car
 	// drove. At shorter distances, the car's speeds show it better.
 	measuredMetres = 40
-	// mostGapMetres is the longest line between two positions that is taken for the way that the
-	// car drove: 10 s at 180 km/h. If the line is longer, as after a tunnel, a new way begins.
-	mostGapMetres = 500
-	// mostGap is the longest time between two positions of one way. After a longer time, a new
-	// way begins.
-	mostGap = 75 * time.Second
+	// mostGap is the longest time between two positions of one way, the default of --max-age. After
+	// a longer time, a new way begins. There is no limit to the distance in that time, because such
+	// a limit would keep the passages of slow cars and leave out those of fast ones.
+	mostGap = 5 * time.Minute
+	// mostParts is the greatest number of parts into which a line is cut.
+	mostParts = 256
 	// behindMetres is how many metres of the way behind a car are stored.
 	behindMetres = 300
 )
@@ -58,12 +62,13 @@ const (
 	NullIsland                // 0/0, which a receiver without a fix may report
 	Inaccurate                // an accuracy worse than 50 m
 	Jump                      // farther from the last fix than 300 km/h allow
+	Frozen                    // exactly that of the last fix, although the car drives at another speed
 	NumDropped
 )
 
 // String names the reason as the metrics spell it.
 func (d Dropped) String() string {
-	return [...]string{"incomplete", "null_island", "inaccurate", "jump"}[d]
+	return [...]string{"incomplete", "null_island", "inaccurate", "jump", "frozen"}[d]
 }
 
 // fix is an accepted position of a car, with its time, the car's speed and its heading.
@@ -84,7 +89,17 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 		return f, false, 0
 	}
 	if !north || !east {
-		return f, true, Incomplete
+		// The other half may have come in a sample of its own.
+		this, other, value := vehicle.CurrentLongitude, vehicle.CurrentLatitude, &latitude
+		if north {
+			this, other, value = vehicle.CurrentLatitude, vehicle.CurrentLongitude, &longitude
+		}
+		half := s.Latest[other]
+		if half.Time <= s.Way.Time || x.Time.Sub(half.Time) > halvesWithin {
+			alone := s.Latest[this].Time > s.Way.Time // no other half came since
+			return f, alone, Incomplete
+		}
+		*value = half.Value
 	}
 	if latitude == 0 && longitude == 0 {
 		return f, true, NullIsland
@@ -93,6 +108,10 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 		return f, true, Inaccurate
 	}
 	f = fix{latitude: float64(latitude), longitude: float64(longitude), time: x.Time, kmh: speedAt(s, x), heading: -1}
+	if w := &s.Way; f.latitude == float64(w.Latitude) && f.longitude == float64(w.Longitude) &&
+		f.kmh >= compassKmh && f.kmh != w.SpeedKmh {
+		return f, true, Frozen
+	}
 	if heading, ok := x.Value(vehicle.CurrentHeading); ok && f.kmh >= compassKmh {
 		f.heading = heading
 	}
@@ -133,42 +152,101 @@ type part struct {
 	before, from vehicle.WayStep
 }
 
-// parts holds what a car drove between two accepted positions, in order: one part for each stretch.
-type parts struct {
-	n    int
-	part [mostGapMetres/partMetres + 1]part
-}
+// parts are what a car drove between two accepted positions, in order: one part for each stretch.
+type parts []part
 
-// follow extends the way w up to the fix f. It puts what the car drove since the last fix into
-// driven. In two cases, driven remains empty. The first case is that a new way begins at f, because
-// there was no fix before, or because f is too long (mostGap) or too far (mostGapMetres) after the
-// last one. The second case is that the direction of travel is not known yet.
-func follow(w *vehicle.Way, f fix, driven *parts) {
+// follow extends the way w up to the fix f, and appends what the car drove since the last fix to
+// driven. It appends nothing if a new way begins at f, because there was no fix in the time mostGap
+// before, or if the direction of travel is not known yet.
+func follow(w *vehicle.Way, f fix, driven parts) parts {
+	observeStay(w, &f)
 	step := f.time.Sub(w.Time)
 	east, north := offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude)
 	line := math.Hypot(east, north)
-	if w.Time == 0 || step > mostGap || line > mostGapMetres {
-		*w = vehicle.Way{AnchorLatitude: float32(f.latitude), AnchorLongitude: float32(f.longitude)}
+	if w.Time == 0 || step > mostGap {
+		w.AnchorLatitude, w.AnchorLongitude = float32(f.latitude), float32(f.longitude)
+		w.Octant, w.Heading, w.Count, w.Steps = 0, false, 0, [vehicle.WaySteps]vehicle.WayStep{}
+		w.Time = 0
 	}
 	turn(w, f)
 	if w.Time != 0 && w.Heading {
 		metres := line
-		if line < measuredMetres && w.SpeedKmh >= 0 && f.kmh >= 0 {
+		if line < measuredMetres && w.SpeedKmh >= 0 && f.kmh >= 0 && !w.Distrusted {
 			metres = float64(w.SpeedKmh+f.kmh) / 2 / 3.6 * step.Seconds()
 		}
 		metres = min(metres, fastestMetresPerSecond*step.Seconds())
-		if w.Count > 0 && line < measuredMetres && isStationary(w.SpeedKmh) && isStationary(f.kmh) {
-			driven.n, driven.part[0] = 1, part{stretch: w.Steps[0].Stretch, metres: float32(metres),
-				seconds: float32(step.Seconds())}
+		if w.Count > 0 && line < measuredMetres && (isStationary(w.SpeedKmh) && isStationary(f.kmh) || w.Distrusted) {
+			driven = append(driven, part{stretch: w.Steps[0].Stretch, metres: float32(metres),
+				seconds: float32(step.Seconds())})
 		} else {
-			driven.cut(w, f, line, metres, step.Seconds())
+			driven = driven.cut(w, f, line, metres, step.Seconds())
 		}
-		for i := range driven.part[:driven.n] {
-			extend(w, &driven.part[i])
+		for i := range driven {
+			extend(w, &driven[i])
 		}
 		trim(w)
 	}
 	w.Latitude, w.Longitude, w.Time, w.SpeedKmh = float32(f.latitude), float32(f.longitude), f.time, f.kmh
+	return driven
+}
+
+// How the positions and the speeds of a car are compared.
+const (
+	// comparedMetres is how far a car must have moved, by its positions or by its speeds, for a
+	// comparison.
+	comparedMetres = 300
+	// A car cannot drive less than the line between its positions, so a line longer by lineFactor
+	// refutes the speeds. It may drive more, around corners and blocks; so only a line shorter than
+	// speedFactor times the distance by speed refutes them.
+	lineFactor, speedFactor = 1.25, 0.4
+	// doubtsRefute is the number of contradictions after which the speeds are distrusted, until as
+	// many comparisons agree.
+	doubtsRefute = 2
+)
+
+// observeStay folds a fix into the circle in which the car stays, and compares its positions with its
+// speeds.
+func observeStay(w *vehicle.Way, f *fix) {
+	east, north := offset(float64(w.StayLatitude), float64(w.StayLongitude), f.latitude, f.longitude)
+	line, step := float32(math.Hypot(east, north)), f.time.Sub(w.Time)
+	follows, left := w.Time != 0 && step <= mostGap, w.StaySince == 0 || line > vehicle.StayMetres
+	known := follows && w.SpeedKmh >= 0 && f.kmh >= 0
+	if known {
+		w.SpeedMetres += (w.SpeedKmh + f.kmh) / 2 / 3.6 * float32(step.Seconds())
+	}
+	if left && follows {
+		w.LineMetres += line
+		w.LegKmh = 3.6 * line / float32(f.time.Sub(w.StaySince).Seconds())
+	}
+	if known {
+		compareSpeeds(w)
+	} else {
+		w.LineMetres, w.SpeedMetres = 0, 0
+	}
+	if !follows {
+		w.LegKmh = -1
+	}
+	if left {
+		w.StayLatitude, w.StayLongitude, w.StaySince = float32(f.latitude), float32(f.longitude), f.time
+	}
+}
+
+// compareSpeeds compares how far the car moved by its positions and by its speeds.
+func compareSpeeds(w *vehicle.Way) {
+	line, driven := w.LineMetres, w.SpeedMetres
+	if max(line, driven-vehicle.StayMetres) < comparedMetres {
+		return
+	}
+	switch {
+	case line > lineFactor*driven || line+vehicle.StayMetres < speedFactor*driven:
+		w.Doubts = min(w.Doubts+1, doubtsRefute)
+	case w.Doubts > 0:
+		w.Doubts--
+	}
+	if w.Doubts == doubtsRefute || w.Doubts == 0 {
+		w.Distrusted = w.Doubts != 0
+	}
+	w.LineMetres, w.SpeedMetres = 0, 0
 }
 
 func isStationary(kmh float32) bool { return kmh >= 0 && kmh < stationaryKmh }
@@ -186,14 +264,15 @@ func turn(w *vehicle.Way, f fix) {
 	far := math.Hypot(east, north) >= headingMetres
 	if far {
 		w.AnchorLatitude, w.AnchorLongitude = float32(f.latitude), float32(f.longitude)
-	}
-	if heading < 0 {
-		if !far {
-			return
+		shown := math.Mod(math.Atan2(east, north)*180/math.Pi+360, 360)
+		if heading >= 0 {
+			w.CompassWrong = math.Abs(math.Remainder(heading-shown, 360)) > compassDegrees
 		}
-		if heading = math.Atan2(east, north) * 180 / math.Pi; heading < 0 {
-			heading += 360
+		if heading < 0 || w.CompassWrong {
+			heading = shown
 		}
+	} else if heading < 0 || w.CompassWrong {
+		return
 	}
 	off := math.Abs(math.Remainder(heading-octantDegrees*float64(w.Octant), 360))
 	if !w.Heading || off > octantDegrees/2+hysteresisDegrees {
@@ -201,23 +280,23 @@ func turn(w *vehicle.Way, f fix) {
 	}
 }
 
-// cut finds the stretches on the straight line from the last fix to f, and divides the metres and
+// cut appends the stretches on the straight line from the last fix to f, and divides the metres and
 // seconds that the car drove among them. The parameter line is the length of the line in metres.
-func (d *parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) {
-	n := min(max(1, int(math.Ceil(line/partMetres))), len(d.part))
+func (d parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) parts {
+	n := min(max(1, int(math.Ceil(line/partMetres))), mostParts)
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
 	latitude, longitude := f.latitude-fromLatitude, math.Remainder(f.longitude-fromLongitude, 360)
 	for i := range n {
 		along := (float64(i) + 0.5) / float64(n)
 		s := stretchAt(fromLatitude+along*latitude, fromLongitude+along*longitude, w.Octant)
-		if d.n == 0 || d.part[d.n-1].stretch != s {
-			d.part[d.n].stretch = s
-			d.n++
+		if len(d) == 0 || d[len(d)-1].stretch != s {
+			d = append(d, part{stretch: s})
 		}
-		p := &d.part[d.n-1]
+		p := &d[len(d)-1]
 		p.metres += float32(metres / float64(n))
 		p.seconds += float32(seconds / float64(n))
 	}
+	return d
 }
 
 // extend adds what a car drove on one stretch to its way. If the way already has a step on that

@@ -55,10 +55,18 @@ func TestObserve_DropsBadFixes(t *testing.T) {
 		{Incomplete, func(c *car, x *vehicle.Sample) {
 			*x = c.sample(t, 44)
 			set(t, x, vehicle.CurrentLatitude, c.latitude)
+			c.report(*x)
+			x.Time = x.Time.Add(step)
 		}},
 		{Incomplete, func(c *car, x *vehicle.Sample) {
 			*x = c.sample(t, 44)
 			set(t, x, vehicle.CurrentLongitude, c.longitude)
+			c.report(*x)
+			x.Time = x.Time.Add(step)
+		}},
+		{Frozen, func(c *car, x *vehicle.Sample) {
+			set(t, x, vehicle.CurrentLatitude, float64(c.state.Way.Latitude))
+			set(t, x, vehicle.CurrentLongitude, float64(c.state.Way.Longitude))
 		}},
 		{NullIsland, func(_ *car, x *vehicle.Sample) {
 			set(t, x, vehicle.CurrentLatitude, 0)
@@ -84,7 +92,7 @@ func TestObserve_DropsBadFixes(t *testing.T) {
 			if x.state.Way != was.Way || x.state.Road != was.Road || m.Len() != known {
 				t.Errorf("it moved the car to %+v", x.state.Way)
 			}
-			if speed := x.state.Latest[vehicle.Speed]; speed.Time != x.at || speed.Value != 44 ||
+			if speed := x.state.Latest[vehicle.Speed]; speed.Time != y.Time || speed.Value != 44 ||
 				x.state.MeanSpeed == was.MeanSpeed {
 				t.Errorf("the speed of the same sample is %+v", speed)
 			}

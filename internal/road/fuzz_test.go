@@ -74,7 +74,7 @@ func foldFuzzed(t interface{ Fatalf(string, ...any) }, b []byte) {
 			t.Fatalf("Fold returned %v, and changed %+v to %+v", changed, s, next)
 		}
 		inBounds(t, &next)
-		if at < s.Time && next != s {
+		if at < min(s.PositionTime(), s.Latest[vehicle.Speed].Time) && next != s {
 			t.Fatalf("an older sample changed %+v to %+v", s, next)
 		}
 		if again := m.Observe(next, x); again != next {

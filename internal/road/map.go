@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"carstate/internal/vehicle"
 )
@@ -51,7 +52,7 @@ func (m *Map) Refused() uint64 { return m.refused.Load() }
 // whether the state changed. Fold uses what the map knows of the car's road, and adds the car's
 // evidence to the map.
 func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) {
-	located := x.Time >= s.Time && x.Time > s.Way.Time && m.locate(s, x)
+	located := x.Time > s.Way.Time && x.Time >= s.PositionTime() && m.locate(s, x)
 	before := s.Time
 	changed = s.Fold(x) || located
 	if s.Time != before && s.Pace != 0 {
@@ -80,10 +81,11 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 		m.dropped[why].Add(1)
 		return false
 	}
-	var driven parts
-	follow(&s.Way, f, &driven)
+	gap := uint8(min(f.time.Sub(s.Way.Time)/time.Second, math.MaxUint8))
+	var room [16]part
+	driven := follow(&s.Way, f, room[:0])
 	if !s.Driving().NotDriving {
-		m.show(&driven, voiceOf(x.Vehicle), f.time)
+		m.show(driven, voiceOf(x.Vehicle), f.time, gap)
 	}
 	s.Road = m.around(&s.Way, f.time)
 	return true
@@ -103,11 +105,11 @@ func voiceOf(id vehicle.ID) uint8 {
 func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
 // show adds how far and how long a car drove on each stretch to the map, and queues this evidence
-// for other nodes. Evidence that a full map refuses is not queued.
-func (m *Map) show(driven *parts, voice uint8, at vehicle.UnixMilli) {
-	for i := range driven.part[:driven.n] {
-		p := &driven.part[i]
-		e := evidence{Stretch: p.stretch, Voice: voice, Unix: unixOf(at),
+// for other nodes. The gap is the time between the two positions, in seconds. Evidence that a full map refuses is not queued.
+func (m *Map) show(driven parts, voice uint8, at vehicle.UnixMilli, gap uint8) {
+	for i := range driven {
+		p := &driven[i]
+		e := evidence{Stretch: p.stretch, Voice: voice, Gap: gap, Unix: unixOf(at),
 			From: p.from.Stretch, FromMetres: p.from.Metres, FromSeconds: p.from.Seconds}
 		if m.apply(&e, func(st *stretch) {
 			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
@@ -225,6 +227,17 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 	road.FreeKmh = 3.6 * behind.known / behind.free
 	road.FreeSecondsBehind = behind.free
 	road.Young = behind.young+ahead.young > known/2
+	// On a road where cars were never faster than on a slow street, the free flow may be that of a
+	// jam that never ends, or of a yard. So it is a guess, of up to twice the learned speed.
+	if all := 3.6 * known / (behind.free + ahead.free); !road.Young && all < streetKmh {
+		road.Young = true
+		scale := min(streetKmh/all, 2)
+		road.FreeKmh *= scale
+		road.FreeSecondsBehind /= scale
+		behind.free /= scale
+		behind.shown /= scale
+		ahead.shown /= scale
+	}
 	if behind.shown > 0 {
 		road.DelayBehind, road.ShownBehind = behind.present/behind.shown, behind.shown/behind.free
 	}

@@ -12,9 +12,10 @@ import (
 // not by a search. They were varied in 69 random draws on the simulated roads of docs/verdicts.md,
 // where no single number had much influence.
 const (
-	// presentDecay is the time constant with which the present traffic of a stretch is forgotten:
-	// the sums of the metres and seconds that cars drove on it decay exponentially.
-	presentDecay = 180 * time.Second
+	// The present traffic of a stretch is forgotten with the time constant presentDecay, or fastDecay
+	// where the free flow is above fastKmh: the sums of the metres and seconds that cars drove on it
+	// decay exponentially. On a street, the decay must average over the cycles of traffic lights.
+	presentDecay, fastDecay, fastKmh = 180 * time.Second, 90 * time.Second, 65
 	// voicesSeconds is the length of a counting period for cars, in seconds. A car is counted on a
 	// stretch in the period in which it drove there and in the next period, so for 3 to 6 minutes.
 	voicesSeconds = 180
@@ -30,18 +31,23 @@ const (
 	// capShare of the time that all cars have added.
 	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
-	// The free flow of a stretch, its speed in light traffic, is the mean speed of the fastest of
-	// the quarter hours in which at least fewestCars drove on it. The constant fastest is their
-	// number, and quarterSeconds is the length of a quarter hour, in seconds.
-	quarterSeconds, fastest = 15 * 60, 4
-	// periodSeconds is the length of a period, in seconds. The free flow is computed from the
-	// quarter hours of the present period and of the previous one. So when roadworks make a road
-	// slower, their speed is learned in two to four weeks.
-	periodSeconds = 14 * 24 * 3600
+	// The free flow of a stretch, its speed in light traffic, is a quantile of the mean speeds of the
+	// quarter hours in which at least fewestCars drove on it. quarterSeconds is the length of a
+	// quarter hour, in seconds. A maximum would rise with every day of learning; a quantile does not.
+	// As one quarter hour in seven is above it, a road that is jammed most of the day is still known
+	// as it is when free.
+	//
+	// The quantile is estimated in constant memory: each quarter hour moves the estimate by a step
+	// towards its own speed. The first steps are large. Once a stretch has been seen in some 20
+	// quarter hours, a step is leastStep·freeQuantile up or leastStep·(1-freeQuantile) down, as a
+	// share of the estimate. So three hours of roadworks a day are learned in a fortnight, and one
+	// day changes the free flow by a tenth at most.
+	quarterSeconds       = 15 * 60
+	freeQuantile         = 0.85
+	firstStep, leastStep = 0.4, 0.02
 	// A stretch is young until at least fewestCars drove there in each of youngQuarters quarter
-	// hours, and two different cars reached streetKmh. The free flow of a young stretch is a guess.
-	// The guess is at least streetKmh, the mean speed that a street with traffic lights allows, and
-	// at least half of the highest speed that two different cars reached.
+	// hours. The free flow of a young stretch is a guess: at least streetKmh, the mean speed that a
+	// street with traffic lights allows.
 	youngQuarters = 4
 	streetKmh     = 25
 	// leastFreeKmh is assumed to be the lowest free flow of a road that is open to cars. If the
@@ -57,7 +63,7 @@ const (
 )
 
 // stretch is what is known of one stretch of road. It has no pointers, so that the garbage
-// collector need not scan it. It has only 80 bytes, because there are many stretches.
+// collector need not scan it. It has only 64 bytes, because there are many stretches.
 type stretch struct {
 	name vehicle.Stretch
 
@@ -74,34 +80,21 @@ type stretch struct {
 	// 1970.
 	since uint32
 
-	// quarterMetres and quarterSeconds are how far and how long cars drove here in the quarter hour
-	// in progress.
-	quarterMetres  float32
-	quarterSeconds float32
 	// next are the two stretches that cars most often entered after this one. nextWeight is the
 	// weight of each of the two: it increases when a car enters that next stretch, and decreases
 	// when cars enter others (see passed).
 	next       [2]place
 	nextWeight [2]uint8
 
-	// best has the speeds, in cm/s, of the fastest quarter hours of the present period of two weeks
-	// (see periodSeconds), and last has those of the period before. An entry is zero if there are
-	// fewer. The field free is the mean of the four fastest of both.
-	best, last [fastest]uint16
-	free       uint16
-	period     uint16 // number of the period since 1970
-	// quarterVoices has the cars seen in the quarter hour in progress. Each car sets one bit of 16,
-	// by a hash of its id.
-	quarterVoices uint16
-	quarter       uint8 // number of the quarter hour in progress since 1970, modulo 256
-	quarters      uint8 // number of quarter hours added to the profile, at most 255
-	// fastestKmh is the highest mean speed, over the whole stretch, that two different cars
-	// reached. claimedKmh is the highest that any car reached, and claimant the voice (hash) of
-	// that car. A speed that only one car reached is not used, because its source may lie.
-	fastestKmh, claimedKmh, claimant uint8
-	lengthMetres                     uint8 // the usual length of a passage; 0: unknown
-	state                            vehicle.DrivingState
-	changed                          bool // since the profile was stored
+	// free is the free flow, in m/s: a running quantile of quarter hours (see freeQuantile). It is
+	// zero if there were none.
+	free         float32
+	now          tally // of the quarter hour in progress
+	quarter      uint8 // number of the quarter hour in progress since 1970, modulo 256
+	quarters     uint8 // number of quarter hours added to the profile, at most 255
+	lengthMetres uint8 // the usual length of a passage; 0: unknown
+	state        vehicle.DrivingState
+	changed      bool // since the profile was stored
 }
 
 // place says where a stretch is stored. Its high bits are the number of the shard. Its low
@@ -120,15 +113,13 @@ func (s *stretch) add(e *evidence) {
 	// hour, each pair of readings that arrived in the wrong order would end the quarter hour once
 	// more.
 	if quarter := uint8(e.Unix / quarterSeconds); quarter != s.quarter && e.Unix >= s.newest {
-		s.addQuarter(s.quarterMetres, s.quarterSeconds, s.quarterVoices)
-		s.quarterMetres, s.quarterSeconds, s.quarterVoices, s.quarter = 0, 0, 0, quarter
+		s.endQuarter(&s.now)
+		s.quarter = quarter
 	}
-	s.quarterMetres += e.Metres
-	s.quarterSeconds += e.Seconds
-	s.quarterVoices |= 1 << (e.Voice % 16)
+	s.now.add(e)
 
 	if e.Unix > s.newest {
-		decay := float32(math.Exp(-float64(e.Unix-s.newest) / presentDecay.Seconds()))
+		decay := float32(math.Exp(-float64(e.Unix-s.newest) / s.decay().Seconds()))
 		s.metres *= decay
 		s.seconds *= decay
 		switch now, was := e.Unix/voicesSeconds, s.newest/voicesSeconds; {
@@ -161,80 +152,72 @@ func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	return metres * most / seconds, most
 }
 
-// lateQuarter collects the readings of one quarter hour on a stretch that arrived late, for example
-// a day later. It has the sums of these readings. Late readings are still useful for the speed in
-// light traffic, because it is computed from the fastest quarter hours of the last weeks.
-type lateQuarter struct {
-	quarter         uint32 // number since 1970
+// tally has sums of how far and how long cars drove on a stretch in a quarter hour.
+type tally struct {
 	metres, seconds float32
-	voices          uint16
+	voices          uint16 // each car sets one bit, by a hash of its id
 }
 
-// addQuarter adds the mean speed of a quarter hour to the stretch's profile, if enough cars drove.
-func (s *stretch) addQuarter(metres, seconds float32, voices uint16) {
-	if !enough(seconds, voices) {
+// trustedGap is the time between two positions, in seconds, up to which the line between them is
+// taken for the way of the car. A longer line has less weight in the free flow, because it cuts
+// corners. So where some cars report often, they decide.
+const trustedGap = 10
+
+func (t *tally) add(e *evidence) {
+	weight := float32(min(1, trustedGap/max(1, float32(e.Gap))))
+	t.metres += weight * e.Metres
+	t.seconds += weight * e.Seconds
+	t.voices |= 1 << (e.Voice % 16)
+}
+
+// enough reports whether enough cars drove to show how fast the road is.
+func (t *tally) enough() bool { return t.seconds > 0 && bits.OnesCount16(t.voices) >= fewestCars }
+
+// endQuarter adds the mean speed of a quarter hour to the stretch's profile, and clears t. If too
+// few cars drove, it does nothing, so that the next quarter hour continues the sums: jams have more
+// readings than free traffic, and must not be the only quarter hours with enough of them.
+func (s *stretch) endQuarter(t *tally) {
+	if !t.enough() {
 		return
 	}
-	if period := uint16(s.newest / periodSeconds); period != s.period {
-		if s.best[0] != 0 {
-			s.last, s.best = s.best, [fastest]uint16{}
-		}
-		s.period = period
-	}
-	speed := uint16(min(max(1, 100*metres/seconds), math.MaxUint16))
-	for i, b := range s.best {
-		if speed > b {
-			copy(s.best[i+1:], s.best[i:])
-			s.best[i] = speed
-			break
-		}
-	}
-	s.free = meanOfFastest(s.best, s.last)
 	s.quarters = max(s.quarters, s.quarters+1) // saturates at 255
+	s.free = quantile(s.free, min(t.metres/t.seconds, fastestMetresPerSecond), s.quarters)
 	s.changed = true
+	*t = tally{}
 }
 
-// enough reports whether enough cars drove in a quarter hour to show how fast the road is: the time
-// is not zero, and at least fewestCars of the 16 bits of voices are set.
-func enough(seconds float32, voices uint16) bool {
-	return seconds > 0 && bits.OnesCount16(voices) >= fewestCars
+// quantile returns the running quantile f after the n-th value x (see freeQuantile).
+func quantile(f, x float32, n uint8) float32 {
+	step := max(leastStep, firstStep/float32(n))
+	switch {
+	case n == 1:
+		return x
+	case x > f:
+		return min(x, f*(1+step*freeQuantile))
+	}
+	return max(x, f*(1-step*(1-freeQuantile)))
 }
 
-// meanOfFastest returns the mean of the four largest entries of two lists, each in falling order.
-// Zeros are not counted. If all entries are zero, the result is 0.
-func meanOfFastest(a, b [fastest]uint16) uint16 {
-	var sum, n uint32
-	for i, j := 0, 0; n < fastest; n++ {
-		next := max(a[i], b[j])
-		if next == 0 {
-			break
-		}
-		if next == a[i] {
-			i++
-		} else {
-			j++
-		}
-		sum += uint32(next)
+// decay returns the time constant with which the present traffic is forgotten.
+func (s *stretch) decay() time.Duration {
+	if s.free > fastKmh/3.6 {
+		return fastDecay
 	}
-	if n == 0 {
-		return 0
-	}
-	return uint16(sum / n)
+	return presentDecay
 }
 
 // freeFlow returns the speed, in m/s, on the stretch in light traffic, and whether the stretch is
 // young, so that the speed is a guess. If nothing is known, the speed is zero.
 func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
-	known := float32(s.free) / 100
-	if known == 0 && enough(s.quarterSeconds, s.quarterVoices) {
-		known = s.quarterMetres / s.quarterSeconds
+	known := s.free
+	if known == 0 && s.now.enough() {
+		known = min(s.now.metres/s.now.seconds, fastestMetresPerSecond)
 	}
-	known = min(known, fastestMetresPerSecond)
 	if known == 0 {
 		return 0, true
 	}
-	if s.quarters < youngQuarters || s.fastestKmh < streetKmh {
-		return max(known, streetKmh/3.6, float32(s.fastestKmh)/3.6/2), true
+	if s.quarters < youngQuarters {
+		return max(known, streetKmh/3.6), true
 	}
 	return max(known, leastFreeKmh/3.6), false
 }
@@ -277,13 +260,6 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 // two weights. When that weight becomes zero, the third stretch replaces the one with that weight.
 func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
 	if metres >= passageMetres && seconds > 0 {
-		kmh := uint8(min(3.6*metres/seconds, 255))
-		if both := min(kmh, s.claimedKmh); voice != s.claimant && both > s.fastestKmh {
-			s.fastestKmh, s.changed = both, true
-		}
-		if kmh > s.claimedKmh {
-			s.claimedKmh, s.claimant = kmh, voice
-		}
 		if length := float32(s.lengthMetres); length == 0 {
 			s.lengthMetres = uint8(min(metres, 255))
 		} else {

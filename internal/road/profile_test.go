@@ -119,6 +119,7 @@ func TestMalformedProfiles(t *testing.T) {
 			"no stretch":        func(b []byte) []byte { clear(b[len(b)-profileBytes:][:8]); return b },
 			"another level":     func(b []byte) []byte { b[len(b)-profileBytes] |= 8; return b },
 			"next is none":      func(b []byte) []byte { b[len(b)-18] ^= 8; return b },
+			"free flow is NaN":  func(b []byte) []byte { copy(b[len(b)-profileBytes+8:], "\xff\xff\xff\xff"); return b },
 			"of another's tile": func(b []byte) []byte { b[len(b)-profileBytes+7] ^= 0x20; return b },
 		} {
 			var n Map

@@ -13,7 +13,7 @@ import (
 // removed.
 const (
 	shards   = 64
-	pageSize = 128 // together 10,240 bytes, which is a size class of the allocator
+	pageSize = 128 // together 9,216 bytes
 )
 
 type shard struct {
@@ -60,21 +60,26 @@ func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 // collection: the quarter hour of each of its stretches is added to the profile of the stretch.
 const mostLate = 4096
 
+// lateQuarter collects the readings of one quarter hour on a stretch that arrived late, for example
+// a day later. They still show the speed in light traffic.
+type lateQuarter struct {
+	quarter uint32 // number since 1970
+	tally
+}
+
 // addLate adds what a car drove on the stretch with the number i, according to a late reading. Such
 // a reading is too old for the present traffic, so it is used only for the speed in light traffic.
 func (sh *shard) addLate(i uint32, e *evidence) {
 	q := sh.late[i]
 	if quarter := e.Unix / quarterSeconds; q.quarter != quarter {
-		sh.at(i).addQuarter(q.metres, q.seconds, q.voices)
-		q = lateQuarter{quarter: quarter}
+		sh.at(i).endQuarter(&q.tally)
+		q.quarter = quarter
 	}
-	q.metres += e.Metres
-	q.seconds += e.Seconds
-	q.voices |= 1 << (e.Voice % 16)
+	q.add(e)
 	if sh.late == nil || len(sh.late) == mostLate {
 		delete(sh.late, i) // this quarter hour is not finished
 		for k, ended := range sh.late {
-			sh.at(k).addQuarter(ended.metres, ended.seconds, ended.voices)
+			sh.at(k).endQuarter(&ended.tally)
 		}
 		sh.late = make(map[uint32]lateQuarter)
 	}

@@ -3,7 +3,7 @@ package road
 import (
 	"encoding/binary"
 	"maps"
-	"slices"
+	"math"
 
 	"github.com/golang/geo/s2"
 
@@ -36,15 +36,12 @@ func ParseTile(token string) (Tile, error) {
 // profileBytes is the length of a packed profile, in bytes. Its parts, all little endian, are
 //
 //	uint64  the stretch
-//	uint16  for each of the fastest quarter hours of the present period: its speed, in cm/s
-//	uint16  for each of the fastest quarter hours of the previous period: its speed, in cm/s
-//	uint16  number of the present period (of two weeks) since 1970
-//	byte    number of quarter hours added so far
-//	byte    the highest speed that two cars reached, in km/h
+//	float32 free flow, in m/s
+//	byte    number of quarter hours behind the free flow
 //	byte    the usual length of a passage, in metres
 //	uint64  the most frequent next stretch, and a byte with its weight
 //	uint64  the second most frequent next stretch, and a byte with its weight
-const profileBytes = 8 + 2*2*fastest + 2 + 3 + 2*(8+1)
+const profileBytes = 8 + 4 + 2 + 2*(8+1)
 
 // Changed returns all profiles of those tiles in which a profile changed since the last call,
 // packed for [Map.Load]. Tiles for which the function want returns false are left out. Later calls
@@ -89,10 +86,8 @@ func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 
 func (m *Map) appendProfile(b []byte, s *stretch) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.name))
-	for _, speed := range slices.Concat(s.best[:], s.last[:], []uint16{s.period}) {
-		b = binary.LittleEndian.AppendUint16(b, speed)
-	}
-	b = append(b, s.quarters, s.fastestKmh, s.lengthMetres)
+	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(s.free))
+	b = append(b, s.quarters, s.lengthMetres)
 	for i, p := range s.next {
 		var name vehicle.Stretch
 		if p != 0 {
@@ -116,6 +111,9 @@ func (m *Map) Load(t Tile, packed []byte) error {
 		if name := vehicle.Stretch(binary.LittleEndian.Uint64(b)); !Valid(name) || tileOf(name) != t {
 			return errMalformed
 		}
+		if free := freeOf(b); !(free >= 0 && free <= fastestMetresPerSecond) {
+			return errMalformed
+		}
 		for i := range 2 {
 			if next := vehicle.Stretch(binary.LittleEndian.Uint64(b[profileBytes-18+9*i:])); next != 0 && !Valid(next) {
 				return errMalformed
@@ -128,18 +126,16 @@ func (m *Map) Load(t Tile, packed []byte) error {
 	return nil
 }
 
+// freeOf returns the free flow of a packed profile.
+func freeOf(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b[8:])) }
+
 // load adds one packed and valid profile to the map.
 func (m *Map) load(b []byte) {
 	p := stretch{name: vehicle.Stretch(binary.LittleEndian.Uint64(b))}
-	for i := range fastest {
-		p.best[i] = binary.LittleEndian.Uint16(b[8+2*i:])
-		p.last[i] = binary.LittleEndian.Uint16(b[8+2*(fastest+i):])
-	}
-	at := 8 + 2*2*fastest
-	p.period = binary.LittleEndian.Uint16(b[at:])
-	p.quarters, p.fastestKmh, p.lengthMetres = b[at+2], b[at+3], b[at+4]
+	p.free = freeOf(b)
+	p.quarters, p.lengthMetres = b[12], b[13]
 	for i := range p.next {
-		next := b[at+5+9*i:]
+		next := b[14+9*i:]
 		if name := vehicle.Stretch(binary.LittleEndian.Uint64(next)); name != 0 {
 			sh := m.shardOf(name)
 			sh.mu.Lock()
@@ -150,9 +146,6 @@ func (m *Map) load(b []byte) {
 			}
 		}
 	}
-	falling := func(a, b uint16) int { return int(b) - int(a) }
-	slices.SortFunc(p.best[:], falling)
-	slices.SortFunc(p.last[:], falling)
 	sh := m.shardOf(p.name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -164,8 +157,6 @@ func (m *Map) load(b []byte) {
 	if s.quarters >= p.quarters && s.free != 0 {
 		return
 	}
-	s.best, s.last, s.period, s.quarters = p.best, p.last, p.period, p.quarters
-	s.free = meanOfFastest(s.best, s.last)
-	s.fastestKmh = max(s.fastestKmh, p.fastestKmh)
+	s.free, s.quarters = p.free, p.quarters
 	s.lengthMetres, s.next, s.nextWeight = p.lengthMetres, p.next, p.nextWeight
 }

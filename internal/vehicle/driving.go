@@ -55,22 +55,19 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 // free flow, the speed in light traffic (see freeFlow). If no speed was ever read and the ignition
 // is not off, there is no verdict: the result is the zero DrivingVerdict.
 func (s *State) Driving() DrivingVerdict {
-	speed, ok := s.Speed()
-	if s.ignitionOff() {
-		// "Ignition off" alone decides. A speed reading older than the ignition's is not used, and
-		// a newer one only confirms that the car is stationary.
+	m := &s.Traffic
+	switch {
+	case s.ignitionOff():
+		// "Ignition off" alone decides.
 		return DrivingVerdict{NotDriving: true, Time: s.Latest[LowVoltageSystemState].Time}
-	}
-	if !ok {
+	case m.At == 0:
 		return DrivingVerdict{}
+	case s.resting():
+		return DrivingVerdict{NotDriving: true, Time: min(m.At, s.Latest[EngineSpeed].Time)}
+	case s.parked():
+		return DrivingVerdict{NotDriving: true, Time: m.At}
 	}
-	if s.resting() {
-		return DrivingVerdict{NotDriving: true, Time: min(speed.Time, s.Latest[EngineSpeed].Time)}
-	}
-	if s.parked() {
-		return DrivingVerdict{NotDriving: true, Time: speed.Time}
-	}
-	return DrivingVerdict{State: s.Pace, Time: s.roadTime(speed.Time)}
+	return DrivingVerdict{State: s.Pace, Time: s.roadTime(m.At)}
 }
 
 // Speed returns the newest reading of the signals Speed and OBDSpeed. If both were read at the same
@@ -86,68 +83,91 @@ func (s *State) Speed() (Reading, bool) {
 
 // observeRest updates three fields about the car's standstill, after a sample. RestingSince is the
 // time since which the car has been stationary with its engine off. Traffic.Stood is the time since
-// which the car has been stationary. Traffic.EngineMute is set if the engine was off while the car
-// drove, because the car is then electric or a hybrid.
+// which the car has been stationary: by its positions, if they are known, and otherwise by its
+// speeds. Traffic.EngineMute is set if the engine was off while the car drove, because the car is
+// then electric or a hybrid.
 //
 // If the car has stopped driving, observeRest also resets the rest of the memory of traffic, except
 // Cruise, so that the next drive starts as "normal".
 //
-// The parameter before is the newest speed reading before this sample. If an engine speed of 0 was
-// read earlier than that reading, it is ignored, because the car may have moved since.
+// The parameter before is the car's speed before this sample. If an engine speed of 0 was read
+// earlier than that, it is ignored, because the car may have moved since.
 func (s *State) observeRest(before Reading) {
-	speed, ok := s.Speed()
+	m := &s.Traffic
 	engine := s.Latest[EngineSpeed]
 	off := engine.Time != 0 && engine.Value == 0 && engine.Time >= before.Time
-	if off && speed.Time > before.Time && speed.Value > drivingFrom && before.Value > drivingFrom {
-		s.Traffic.EngineMute = true
+	if off && m.At > before.Time && m.Kmh > drivingFrom && before.Value > drivingFrom {
+		m.EngineMute = true
 	}
-	if !ok || speed.Value > moving || engine.Time == 0 || engine.Value > 0 || s.Traffic.EngineMute {
+	stays := s.stays()
+	if m.At == 0 || m.Kmh > moving && !stays || engine.Time == 0 || engine.Value > 0 || m.EngineMute {
 		s.RestingSince = 0
 	} else if s.RestingSince == 0 && off {
-		s.RestingSince = max(speed.Time, engine.Time)
+		s.RestingSince = max(m.At, engine.Time)
 	}
-	if !ok || speed.Value >= stationaryBelow {
-		s.Traffic.Stood = 0
-	} else if s.Traffic.Stood == 0 {
-		s.Traffic.Stood = speed.Time
+	switch {
+	case stays:
+		m.Stood = s.Way.StaySince
+	case m.At == 0 || m.Kmh >= stationaryBelow:
+		m.Stood = 0
+	case m.Stood == 0:
+		m.Stood = m.At
 	}
-	if ok && (s.ignitionOff() || s.resting() || s.parked()) {
-		was := s.Traffic
-		s.startDrive(speed.Value, speed.Time)
+	if m.At != 0 && (s.ignitionOff() || s.resting() || s.parked()) {
+		was := *m
+		s.startDrive(m.Kmh, m.At)
 		// Cruise is kept until the car drives again, because parksAfter uses it to decide how long
 		// a standstill must last.
-		s.Traffic.EngineMute, s.Traffic.Stood, s.Traffic.Cruise = was.EngineMute, was.Stood, was.Cruise
+		m.EngineMute, m.Stood, m.Cruise = was.EngineMute, was.Stood, was.Cruise
 	}
 }
 
+// stays reports whether the car's positions show that it is stationary: it has been in one circle
+// for so long that it was at walking pace at most, whatever its speeds say.
+func (s *State) stays() bool {
+	w := &s.Way
+	return w.Time != 0 && s.Traffic.At.Sub(w.Time) <= newDrive && w.Time.Sub(w.StaySince) >= stayShows
+}
+
 // observeIgnition discards an "ignition off" that the car's motion disproves: it is replaced by
-// [IgnitionUndefined] if the car is faster than moving (3 km/h) more than coasting (30 s) after it.
-func (s *State) observeIgnition() {
-	i := &s.Latest[LowVoltageSystemState]
-	speed, _ := s.Speed()
-	if !Ignition(i.Value).On() && speed.Value > moving && speed.Time.Sub(i.Time) > coasting {
+// [IgnitionUndefined] if the car moves more than coasting (30 s) after it. Its positions show that
+// it moves if they left the circle in which it was. Without positions, two consecutive speeds show
+// it, or one with a running engine; a single speed may be noise. The parameter before is the car's
+// speed before this sample.
+func (s *State) observeIgnition(before Reading) {
+	i, m, w, engine := &s.Latest[LowVoltageSystemState], &s.Traffic, &s.Way, s.Latest[EngineSpeed]
+	after := i.Time.Add(coasting)
+	if Ignition(i.Value).On() || i.Time == 0 {
+		return
+	}
+	runs := engine.Time > after && engine.Value > 0
+	twice := before.Time > after && before.Time < m.At && before.Value > moving
+	moves := m.At > after && m.Kmh > moving && (runs || twice)
+	if w.Time > i.Time {
+		moves = w.StaySince > after && w.LegKmh > 0
+	}
+	if moves {
 		i.Value = float32(IgnitionUndefined)
 	}
 }
 
-// ignitionOff reports whether the car has said that its ignition is off, and its newest speed does
-// not show that it has moved since then.
+// ignitionOff reports whether the car has said that its ignition is off, and nothing has shown that
+// it has moved since then.
 func (s *State) ignitionOff() bool {
-	i := s.Latest[LowVoltageSystemState]
+	i, m := s.Latest[LowVoltageSystemState], &s.Traffic
 	if k := Ignition(i.Value); k == IgnitionUndefined || k.On() {
 		return false
 	}
-	speed, _ := s.Speed()
-	return speed.Time <= i.Time || speed.Value <= moving
+	coasts := m.At > i.Time && m.Kmh > moving && m.At <= i.Time.Add(coasting)
+	return !coasts
 }
 
-// resting reports whether, at its newest speed reading, the car had been stationary with its engine
-// off for at least restAfter, without reporting "ignition on" in the hour before (ignitionHolds).
-// The time after the newest speed reading is not counted, because the car may have driven in that
-// time.
+// resting reports whether, at its newest speed, the car had been stationary with its engine off for
+// at least restAfter, without reporting "ignition on" in the hour before (ignitionHolds). The time
+// after that is not counted, because the car may have driven in that time.
 func (s *State) resting() bool {
-	speed, _ := s.Speed()
-	return s.RestingSince != 0 && speed.Time.Sub(s.RestingSince) >= restAfter && !s.ignitionOn(speed.Time)
+	t := s.Traffic.At
+	return s.RestingSince != 0 && t.Sub(s.RestingSince) >= restAfter && !s.ignitionOn(t)
 }
 
 // parked reports whether the car has been stationary for so long (parksAfter) that it is taken to
@@ -156,8 +176,7 @@ func (s *State) resting() bool {
 // must have been read less than 10 minutes (parkedAfter) before the newest speed, and the car must
 // not be an electric or hybrid car, which also drives with its engine at rest.
 func (s *State) parked() bool {
-	speed, _ := s.Speed()
-	t, engine := speed.Time, s.Latest[EngineSpeed].Time
+	t, engine := s.Traffic.At, s.Latest[EngineSpeed].Time
 	if s.Traffic.Stood == 0 || t.Sub(s.Traffic.Stood) < s.parksAfter() || s.ignitionOn(t) {
 		return false
 	}
@@ -165,9 +184,10 @@ func (s *State) parked() bool {
 }
 
 // parksAfter returns how long a car must be stationary to be taken as parked: an hour (closedAfter)
-// if its mean speed before was at least motorway (80 km/h), otherwise 10 minutes (parkedAfter).
+// if its mean speed before was at least motorway (80 km/h), or if it stands in a queue, otherwise
+// 10 minutes (parkedAfter).
 func (s *State) parksAfter() time.Duration {
-	if s.Traffic.Cruise >= motorway {
+	if s.Traffic.Cruise >= motorway || s.Pace == TrafficJam && s.seenByOthers(s.Traffic.At) {
 		return closedAfter
 	}
 	return parkedAfter

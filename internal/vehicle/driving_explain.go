@@ -20,36 +20,36 @@ const (
 func (s *State) ExplainDriving() Explanation {
 	e := Explanation{Version: DrivingRules}
 	v := s.Driving()
-	speed, ok := s.Speed()
+	at := s.Traffic.At
 	ignition := s.Latest[LowVoltageSystemState]
 	switch {
 	case s.ignitionOff():
 		e.Rule, e.Text = RuleIgnitionOff, fmt.Sprintf("not driving: the ignition is %s", Ignition(ignition.Value))
 		e.Facts = []Fact{fact(LowVoltageSystemState, ignition)}
-		if ok {
+		if _, ok := s.Speed(); ok {
 			e.Facts = append(e.Facts, s.speedFact(moving, "drives from"))
 		}
 	case v.Time == 0:
 		e.Text = "no verdict: no speed was read"
 	case v.NotDriving && !s.resting():
-		stood := speed.Time.Sub(s.Traffic.Stood)
+		stood := at.Sub(s.Traffic.Stood)
 		e.Rule, e.Text = RuleStandstill, fmt.Sprintf("not driving: the car has stood for %d min, "+
 			"and neither engine nor ignition says that it waits", stood/time.Minute)
 		e.Facts = []Fact{
 			s.speedFact(stationaryBelow, "stationary below"),
-			{"time stationary", stood.Seconds(), "s", s.parksAfter().Seconds(), "parked from", speed.Time},
+			{"time stationary", stood.Seconds(), "s", s.parksAfter().Seconds(), "parked from", at},
 		}
 	case v.NotDriving:
-		rested := speed.Time.Sub(s.RestingSince)
+		rested := at.Sub(s.RestingSince)
 		e.Rule, e.Text = RuleEngineAtRest,
 			fmt.Sprintf("not driving: the car has stood with its engine off for %d min", rested/time.Minute)
 		e.Facts = []Fact{
 			s.speedFact(moving, "drives from"),
 			fact(EngineSpeed, s.Latest[EngineSpeed]),
-			{"time at rest", rested.Seconds(), "s", restAfter.Seconds(), "parked from", speed.Time},
+			{"time at rest", rested.Seconds(), "s", restAfter.Seconds(), "parked from", at},
 		}
 	default:
-		e.Rule, e.Text, e.Facts = RuleTraffic, s.trafficText(speed.Time), s.trafficFacts(speed.Time)
+		e.Rule, e.Text, e.Facts = RuleTraffic, s.trafficText(at), s.trafficFacts(at)
 	}
 	return e
 }

@@ -91,6 +91,15 @@ const (
 	// interpolated. A longer gap says nothing about traffic. Cars report once a minute or more
 	// often; 75 s allow for a late report.
 	maxStep = 75 * time.Second
+	// sampleCounts is the time for which a speed counts that was read after more than maxStep, if no
+	// positions show how the car drove.
+	sampleCounts = 20 * time.Second
+	// speedHolds is how long the speed of a car may be missing before the car's positions show it.
+	speedHolds = 10 * time.Second
+	// A speed that is sent only when it changes holds while other readings of the car arrive. It is
+	// folded again for the time of the previous other reading, when it is older than unchangedAfter,
+	// and no longer when it is older than unchangedHolds: nobody drives longer at exactly one speed.
+	unchangedAfter, unchangedHolds = 30 * time.Second, 30 * time.Minute
 	// newDrive is the longest time between two readings of one drive. After a longer silence,
 	// earlier speeds say nothing about the present traffic.
 	newDrive = 10 * time.Minute
@@ -108,6 +117,9 @@ const (
 	// rest while the car is faster than drivingFrom, in km/h, the car is taken to be electric or a
 	// hybrid: a towed car is slower, and few start-stop systems stop the engine at such a speed.
 	stationaryBelow, drivingFrom = 1, 20
+	// stayShows is how long a car must be in one circle (StayMetres) to be stationary: it was then
+	// slower than 1.5 km/h, and a receiver's drift is no motion.
+	stayShows = 2 * time.Minute
 	// restAfter is how long a car must be stationary with its engine off to be taken as parked and
 	// not as waiting. Start-stop systems stop the engine for minutes.
 	restAfter = 5 * time.Minute
@@ -122,7 +134,7 @@ const (
 	// ignitionHolds is how long after an "ignition on" a stationary car with its engine at rest is
 	// not taken as parked.
 	ignitionHolds = time.Hour
-	// coasting is how long a car may roll after its ignition went off. If the car moves later than
-	// that, its ignition is taken to be on: the message that reported "ignition on" was lost.
+	// coasting is how long a car may roll after its ignition went off. If the car is seen to move
+	// later than that, its ignition is taken to be on: the message that reported it was lost.
 	coasting = 30 * time.Second
 )

@@ -8,6 +8,10 @@ import (
 // TrafficMemory is what the driving rules remember between two speed readings, in addition to Pace
 // and MeanSpeed of the State.
 type TrafficMemory struct {
+	// Kmh is the car's speed at the time At, the newest for which a speed is known: as it was read,
+	// or as the car's positions show it.
+	Kmh float32
+	At  UnixMilli
 	// Start is when the drive began. Changed is when Pace, the driving state, last changed in this
 	// drive; zero if it has not changed.
 	Start, Changed UnixMilli
@@ -35,6 +39,9 @@ type TrafficMemory struct {
 	EngineMute bool
 	// Stood is when the car became stationary; zero if it is not stationary.
 	Stood UnixMilli
+	// Repeats is how often a speed was read that equals the one read before. A source that sends a
+	// speed only when it changes never repeats one.
+	Repeats uint8
 }
 
 // FreeFlowSource says how the free flow that a verdict uses is known.
@@ -54,36 +61,78 @@ func (f FreeFlowSource) String() string {
 	return [...]string{"street", "shown", "sent", "road"}[f]
 }
 
-// observeSpeed folds a speed read at t into MeanSpeed and Traffic, and sets Pace, the driving
-// state. The field Latest must still hold the previous speed.
-func (s *State) observeSpeed(kmh float32, t UnixMilli) {
-	prev, ok := s.Speed()
-	step := t.Sub(prev.Time)
+// observeMotion folds the speed at the time of a sample, if there is one, into MeanSpeed and Traffic,
+// and sets Pace, the driving state. It is the speed that the sample has, unless the car's positions
+// refute its speeds. Otherwise it is the speed that the positions show, if no speed was read for
+// speedHolds. The field Latest must still hold the previous readings.
+func (s *State) observeMotion(r *Readings, t UnixMilli) {
+	m := &s.Traffic
+	if t < m.At {
+		return
+	}
+	kmh, read := r.Speed()
+	last, _ := s.Speed()
+	if read && last.Time != 0 && kmh == last.Value {
+		m.Repeats = max(m.Repeats, m.Repeats+1)
+	}
+	shown, shows := s.Way.shownKmh()
+	shows = shows && s.Way.Time == t
+	switch gap := t.Sub(m.At) > maxStep; {
+	case read && !s.Way.Distrusted && gap && shows:
+		s.drive(kmh, shown, shown, t)
+	case read && !s.Way.Distrusted && gap && m.At != 0 && t.Sub(m.At) <= newDrive:
+		// The car may have been anywhere since. The reading is one sample of its speed.
+		m.Kmh, m.At, m.Stop = kmh, t.Add(-sampleCounts), 0
+		s.drive(kmh, kmh, kmh, t)
+	case read && !s.Way.Distrusted:
+		s.drive(kmh, m.Kmh, kmh, t)
+	case shows && (s.Way.Distrusted || t.Sub(last.Time) > speedHolds):
+		s.drive(shown, shown, shown, t)
+	}
+}
+
+// holdSpeed folds the newest speed again for the time of the newest reading, if the car's source
+// seems to send a speed only when it changes: the car reported, and no speed was read since.
+func (s *State) holdSpeed() {
+	m := &s.Traffic
+	last, ok := s.Speed()
+	since := s.Time.Sub(m.At)
+	if !ok || m.Repeats != 0 || s.Way.Distrusted || since <= unchangedAfter || since > maxStep ||
+		s.Time.Sub(last.Time) > unchangedHolds {
+		return
+	}
+	before := Reading{m.Kmh, m.At}
+	s.drive(last.Value, last.Value, last.Value, s.Time)
+	s.observeRest(before)
+}
+
+// drive folds the speed kmh at t into the driving rules. Since the last speed, the car's speed has
+// changed linearly from one value to the other, in km/h.
+func (s *State) drive(kmh, from, to float32, t UnixMilli) {
+	m := &s.Traffic
+	step := t.Sub(m.At)
 	switch {
-	case !ok || step > newDrive:
+	case m.At == 0 || step > newDrive:
 		s.startDrive(kmh, t)
-		s.Traffic.Moved = kmh > moving
-	case step > maxStep:
-		// The car sent no speed for a while, and may have been anywhere since. The contents of
-		// Traffic are kept, except a stop that began before, which has ended.
-		s.Traffic.Stop = 0
+		m.Moved = kmh > moving
 	case step > 0:
-		seconds, left := float32(step.Seconds()), s.Traffic.Cruise > 0
-		s.collect(prev.Value, kmh, seconds)
+		seconds, left := float32(step.Seconds()), m.Cruise > 0
+		s.collect(from, to, seconds)
 		if s.Pace != TrafficJam { // in a jam, Cruise keeps the speed from before the jam
-			s.Traffic.cruise(prev.Value, kmh, seconds)
+			m.cruise(from, to, seconds)
 		}
-		if !left && s.Traffic.Cruise > 0 { // the mean so far is of the way out of a car park
-			s.MeanSpeed, s.Traffic.MeanSeconds = kmh, 0
+		if !left && m.Cruise > 0 { // the mean so far is of the way out of a car park
+			s.MeanSpeed, m.MeanSeconds = kmh, 0
 		}
 	}
+	m.Kmh, m.At = kmh, t
 	s.setPace(t)
 }
 
 // startDrive resets what the driving rules know of traffic, for a drive that begins at t with the
 // speed kmh. Its first state is "normal".
 func (s *State) startDrive(kmh float32, t UnixMilli) {
-	s.Traffic = TrafficMemory{Start: t}
+	s.Traffic = TrafficMemory{Start: t, Kmh: kmh, At: t, Repeats: s.Traffic.Repeats}
 	s.MeanSpeed, s.Pace = kmh, NormalDriving
 }
 
@@ -279,15 +328,15 @@ func (s *State) share(t UnixMilli) (road bool) {
 	// free flows differ if a.FreeKmh is only a guess (a.Young) and a better value is known.
 	scale := m.FreeKmh / a.FreeKmh
 	const leastShare = 0.01 // so that the delay of a stationary car is finite
-	behind := 1 / max(own, leastShare)
+	behind, with := 1/max(own, leastShare), 1-a.Apart
 	if a.DelayBehind > 0 {
-		others := othersWeight * a.ShownBehind
+		others := othersWeight * a.ShownBehind * with
 		behind = others*a.DelayBehind*scale + (1-others)*behind
 	}
 	free, present := a.FreeSecondsBehind, a.FreeSecondsBehind*behind
 	if a.DelayAhead > 0 {
-		free += a.FreeSecondsAhead
-		present += a.FreeSecondsAhead * a.DelayAhead * scale
+		free += a.FreeSecondsAhead * with
+		present += a.FreeSecondsAhead * with * a.DelayAhead * scale
 	}
 	m.Share = free / present
 	return true

@@ -46,47 +46,49 @@ type Reading struct {
 	Time  UnixMilli
 }
 
-// Fold folds one sample into the state of its vehicle, and reports whether the state changed. A
-// sample changes nothing if it has no time, or if its time is before the state's Time. If the two
-// times are equal, the sample adds the signals that were not yet read at that time. For a signal
-// that was already read at that time, the first reading is kept, so a repeated sample changes
-// nothing. A value that no sensor can report is ignored. Fold allocates nothing.
+// Fold folds one sample into the state of its vehicle, and reports whether the state changed. The
+// readings of a sample are ordered by groups: those of the car's motion, its position, and its
+// throttle system may come from different senders, or with different delays. A reading changes
+// nothing if its time is before the newest reading of its group. If the two times are equal, the
+// sample adds the signals that were not yet read at that time. For a signal that was already read at
+// that time, the first reading is kept, so a repeated sample changes nothing. A value that no sensor
+// can report is ignored. Fold allocates nothing.
 func (s *State) Fold(x *Sample) (changed bool) {
-	if x.Time < s.Time {
-		return false
-	}
-	r := x.Readings // only those that are used
+	t, r := x.Time, x.Readings // only those that are used
+	newest := s.newest()
 	for i := range s.Latest {
-		if s.Latest[i].Time == x.Time || !Signal(i).holds(float64(r.value[i])) {
+		g := groupOf[i]
+		if t < newest[g] || s.Latest[i].Time == t || !Signal(i).holds(float64(r.value[i])) {
 			r.present &^= 1 << i
 		}
 	}
-	if r.Empty() {
+	if r.Empty() || t == 0 {
 		return false
 	}
 
-	if x.Time > s.Time {
+	if t > newest[throttleGroup] {
 		s.ThrottleMemory.runRules(s)
 	}
-	s.observeThrottle(&r, x.Time)
-	before, _ := s.Speed()
+	if t > s.Time {
+		s.holdSpeed()
+	}
+	s.observeThrottle(&r, t)
+	before := Reading{s.Traffic.Kmh, s.Traffic.At}
 	parked := s.Driving().NotDriving
 	// The speed rule needs the previous speed, so it runs before the latest readings are replaced.
-	if kmh, ok := r.Speed(); ok {
-		s.observeSpeed(kmh, x.Time)
-	}
-	s.Time = x.Time
+	s.observeMotion(&r, t)
+	s.Time = max(s.Time, t)
 	for i := range s.Latest {
 		if v, ok := r.Value(Signal(i)); ok {
-			s.Latest[i] = Reading{v, x.Time}
+			s.Latest[i] = Reading{v, t}
 		}
 	}
 	s.observeCodes(&r)
-	s.observeIgnition()
+	s.observeIgnition(before)
 	s.observeRest(before)
 	if v := s.Driving(); parked && v.State != 0 {
 		// The car may have been silent since it parked, and may be on another road.
-		s.Traffic.Start, s.Traffic.Cruise = x.Time, 0
+		s.Traffic.Start, s.Traffic.Cruise = t, 0
 	}
 	return true
 }

@@ -14,7 +14,7 @@ type finding struct {
 // runRules runs the throttle rules over the readings taken at s.Time. It does nothing if the rules
 // have already run for that time, or if no sensor of the rules was read at that time.
 func (m *ThrottleMemory) runRules(s *State) {
-	t := s.Time
+	t := s.newest()[throttleGroup]
 	if m.Last == t || !slices.ContainsFunc(throttleSensors[:], func(g Signal) bool { return s.Latest[g].Time == t }) {
 		return
 	}

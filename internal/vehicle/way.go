@@ -1,5 +1,7 @@
 package vehicle
 
+import "math"
+
 // Stretch names a stretch of road in one direction of travel. Only package road knows where
 // it is. Zero is no stretch.
 type Stretch uint64
@@ -16,6 +18,21 @@ type Way struct {
 	AnchorLatitude, AnchorLongitude float32
 	// SpeedKmh is the car's speed at the fix; negative if it was unknown.
 	SpeedKmh float32
+	// StayLatitude and StayLongitude are the middle of the circle, StayMetres in radius, that the car
+	// has not left since StaySince. LegKmh is its speed between the last two such circles, and
+	// negative if that is unknown.
+	StayLatitude, StayLongitude float32
+	StaySince                   UnixMilli
+	LegKmh                      float32
+	// LineMetres and SpeedMetres are how far the car moved by its positions and by its speeds, since
+	// the two were last compared. Doubts counts the comparisons in which they contradicted each
+	// other, less those in which they agreed. Distrusted is set if the speeds are refuted by the
+	// positions, so that they are not used.
+	LineMetres, SpeedMetres float32
+	Doubts                  uint8
+	Distrusted              bool
+	// CompassWrong is set if the heading that the receiver sends contradicts the positions.
+	CompassWrong bool
 	// Octant is the direction of travel, from 0 (north) to 7 (north-west). It is valid if
 	// Heading is set.
 	Octant  uint8
@@ -25,6 +42,10 @@ type Way struct {
 	// Steps are the stretches driven, the newest first.
 	Steps [WaySteps]WayStep
 }
+
+// StayMetres is the radius of the circle in which a car is taken to have stayed. It is the worst
+// accuracy of a position that is used.
+const StayMetres = 50
 
 // WaySteps is the greatest number of stretches in a Way.
 const WaySteps = 12
@@ -58,6 +79,9 @@ type RoadAround struct {
 	// FreeKmh is the mean speed on the way behind in light traffic. It is 0 if the free flow of
 	// less than half of the road behind and ahead is known, or of none of the road behind.
 	FreeKmh float32
+	// Apart says, from 0 to 1, how far the car's own passages show that it drives in another stream
+	// than the cars that show the delays, for example on a road beside theirs.
+	Apart float32
 	// Cars is an estimate of the number of cars from which the delays were measured; 0 if there
 	// were none.
 	Cars uint8
@@ -68,3 +92,20 @@ type RoadAround struct {
 
 // roadHolds is how long a RoadAround is used after its fix. Later, the car may be on another road.
 const roadHolds = maxStep
+
+// shownKmh returns the car's speed at its newest fix as its positions show it: the speed of the last
+// leg, limited by the time that the car has been in its circle since. If there was no leg yet, ok is
+// false until this limit is below walking pace.
+func (w *Way) shownKmh() (kmh float32, ok bool) {
+	limit := float32(math.Inf(1))
+	if stayed := w.Time.seconds(w.StaySince); stayed > 0 {
+		limit = 3.6 * StayMetres / stayed
+	}
+	if w.LegKmh < 0 {
+		return 0, limit < crawl
+	}
+	if kmh = min(w.LegKmh, limit); limit < crawl {
+		kmh = 0
+	}
+	return kmh, true
+}

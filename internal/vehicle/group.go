@@ -1,0 +1,31 @@
+package vehicle
+
+// group is a set of signals whose readings are ordered by time. Different groups may come from
+// different senders, or with different delays.
+type group uint8
+
+const (
+	throttleGroup group = iota
+	motionGroup
+	positionGroup
+	numGroups = iota
+)
+
+// groupOf has the group of each signal. Signals that are not listed belong to the throttle system.
+var groupOf = [NumSignals]group{
+	Speed: motionGroup, OBDSpeed: motionGroup, EngineSpeed: motionGroup, LowVoltageSystemState: motionGroup,
+	FreeFlowSpeed:   motionGroup,
+	CurrentLatitude: positionGroup, CurrentLongitude: positionGroup, CurrentHeading: positionGroup,
+	CurrentAccuracy: positionGroup,
+}
+
+// newest returns the time of the newest reading of each group.
+func (s *State) newest() (t [numGroups]UnixMilli) {
+	for i, g := range groupOf {
+		t[g] = max(t[g], s.Latest[i].Time)
+	}
+	return t
+}
+
+// PositionTime returns the time of the newest reading of the car's position, zero if there is none.
+func (s *State) PositionTime() UnixMilli { return s.newest()[positionGroup] }
