@@ -93,8 +93,8 @@ func TestUnusedValuesOfTheSameKindAllocateOnce(t *testing.T) {
 	}
 }
 
-// TestLateSamples checks which samples of a request count as late: those of which every reading is
-// older than the verdict that it serves.
+// TestLateSamples checks that a sample counts as late if every reading in it is older than the
+// verdict that it serves.
 func TestLateSamples(t *testing.T) {
 	f := newFixture(t)
 	f.Verdicts = func(vehicle.ID) (d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
