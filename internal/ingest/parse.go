@@ -328,11 +328,11 @@ func (d *decoder) time(latest vehicle.UnixMilli) (at vehicle.UnixMilli) {
 		}
 		at = vehicle.UnixMilli(ms)
 	}
-	switch age := latest.Sub(at); {
-	case age < 0:
+	switch {
+	case at > latest:
 		d.fail(errAhead)
-	case age > MaxBehind:
-		d.fail(refuseOld(age))
+	case at < latest.Add(-MaxBehind):
+		d.fail(refuseOld(latest - at))
 	}
 	return at
 }

@@ -54,13 +54,17 @@ var (
 
 // refuseOld returns the refusal of a sample of the given age. A GPS receiver that counts weeks modulo
 // 1,024 seems to be 1,024 or 2,048 weeks behind.
-func refuseOld(age time.Duration) *refusal {
-	const rollover = 1024 * 7 * 24 * time.Hour
+// A time.Duration cannot hold every age.
+func refuseOld(age vehicle.UnixMilli) *refusal {
+	const (
+		day      = 24 * 60 * 60 * 1000
+		rollover = 1024 * 7 * day
+	)
 	hint := ""
-	if age >= rollover && age%rollover <= MaxBehind {
+	if age >= rollover && age%rollover <= vehicle.UnixMilli(MaxBehind.Milliseconds()) {
 		hint = ", as after a rollover of the GPS week"
 	}
-	years := age.Hours() / (365.25 * 24)
+	years := float64(age) / (365.25 * day)
 	return refuse(access.BadTime, fmt.Sprintf("time is %.1f years behind this service's clock%s: "+
 		"check the sender's clock", years, hint))
 }
