@@ -52,7 +52,7 @@ no calls in the last 30 days
 		{"source show", ops.SourceRecord{Name: "gateway", Rate: "5/s", CreatedAt: at,
 			RemovedAt: &later, Seen: ops.SourceActivity{
 				Refused: ops.NamedCounts{"too_old": 2, "invalid": 1}, RefusedKeys: ops.NamedCounts{"expired": 3},
-				IgnoredSignals: 9, IgnoredByName: ops.NamedCounts{"Foo": 4},
+				IgnoredSignals: 9, IgnoredByName: ops.NamedCounts{"Foo": 4}, UnusedValues: 6, Accepted: 8, Late: 7,
 			}}, `source           gateway
 vehicles         none
 rate             5/s
@@ -64,7 +64,8 @@ removed          2026-11-20 12:00Z
 On this node since it started:
 last seen        -
 last refused     -
-accepted         0 samples
+accepted         8 samples
+too late         7 samples of these
 refused          3 samples
   invalid        1
   too_old        2
@@ -73,6 +74,7 @@ refused keys     3
 ignored signals  9
   Foo  4
   others  5
+unused values    6
 `},
 		{"operator list", []ops.OperatorSummary{{Name: "ada", CreatedAt: at}, {Name: "bo", CreatedAt: at, RotatedAt: &later}},
 			"" +

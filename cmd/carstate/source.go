@@ -25,7 +25,7 @@ type sourceAdd struct {
 	Vehicles string `required:"" placeholder:"all|VID,…|@FILE" help:"Vehicles that it sends telemetry for; a file has one vid on each line."`
 	Rate     string `placeholder:"N/s" help:"Maximum rate of samples, as N/s, N/min or N/h; no limit by default."`
 	Expires  string `default:"never" placeholder:"90d|never" help:"How long its key is valid (${default})."`
-	Strict   bool   `help:"Refuse a sample that has a signal of unknown name. By default the signal is ignored."`
+	Strict   bool   `help:"Refuse a sample that has a signal of unknown name or a value that cannot be used. By default only these are ignored."`
 	jsonFlag
 }
 
@@ -78,7 +78,7 @@ type sourceChange struct {
 	adminFlags
 	Name string `arg:"" help:"The source's name."`
 	changeFlags
-	Strict *bool `env:"-" negatable:"" help:"Refuse a sample that has a signal of unknown name; --no-strict: ignore the signal."`
+	Strict *bool `env:"-" negatable:"" help:"Refuse a sample that has a signal of unknown name or a value that cannot be used; --no-strict: ignore only these."`
 	sureFlag
 	jsonFlag
 }

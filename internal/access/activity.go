@@ -19,13 +19,14 @@ const (
 	Malformed Refusal = iota // not one JSON object
 	Truncated                // JSON that ends early
 	Duplicate                // a name twice in one object
-	WrongType                // a member of the wrong JSON type
+	WrongType                // vid, time or signals of the wrong JSON type; from a strict source also a value
 	BadVID
 	OtherVID // the vid in the sample differs from the one in the topic
 	BadTime
 	FutureTime
 	NoSignals
-	Impossible    // a value that no sensor can measure
+	Impossible    // from a strict source: a value that no sensor can measure
+	NotAvailable  // from a strict source: a value that means that there is none
 	NotAllowed    // a vehicle that the source's grant does not cover
 	OverLimit     // too large, too many, too deep
 	WasForgotten  // a vehicle that was forgotten
@@ -57,7 +58,7 @@ const SampleRefusals = Empty + 1
 func (r Refusal) String() string {
 	return [...]string{
 		"malformed", "truncated", "duplicate", "wrong_type", "vid", "vid_differs", "time", "time_ahead",
-		"no_signals", "impossible", "not_allowed", "over_limit", "forgotten", "topic", "qos", "vehicle_limit",
+		"no_signals", "impossible", "not_available", "not_allowed", "over_limit", "forgotten", "topic", "qos", "vehicle_limit",
 		"unknown_signal", "not_stored", "no_room", "too_slow", "rate", "content_type", "method", "unreadable",
 		"empty", "expired", "revoked", "replaced", "wrong_key",
 	}[r]
@@ -71,13 +72,20 @@ type SourceActivity struct {
 	Reason      Refusal   // of the last refusal
 	Text        string    // of the last refusal, in words; at most MaxRefusalText bytes
 
-	Accepted int64           // samples
-	Ignored  int64           // signals that no rule uses
-	Refused  [Refusals]int64 // samples and, from KeyExpired on, uses of keys
+	SampleCounts
+	Refused [Refusals]int64 // samples and, from KeyExpired on, uses of keys
 
 	// IgnoredByName counts ignored signals by name, for at most MaxIgnoredNames names. The signals
 	// of all other names are counted in Ignored only.
 	IgnoredByName map[string]int64
+}
+
+// SampleCounts counts the samples of a source, and what is not used of them.
+type SampleCounts struct {
+	Accepted int64 // samples
+	Late     int64 // accepted samples that are older than what is known of their vehicle
+	Ignored  int64 // signals that no rule uses
+	Unused   int64 // values of other signals that are not used, in accepted samples
 }
 
 // MaxIgnoredNames is the maximum number of names for which a node counts a source's ignored signals
@@ -100,11 +108,13 @@ func (u *usage) update(change func(*SourceActivity)) {
 	change(u.activity)
 }
 
-// CountSamples adds to the source's numbers of accepted samples and of ignored signals.
-func (u *usage) CountSamples(accepted, ignored int) {
+// CountSamples adds c to the source's numbers.
+func (u *usage) CountSamples(c SampleCounts) {
 	u.update(func(a *SourceActivity) {
-		a.Accepted += int64(accepted)
-		a.Ignored += int64(ignored)
+		a.Accepted += c.Accepted
+		a.Late += c.Late
+		a.Ignored += c.Ignored
+		a.Unused += c.Unused
 	})
 }
 

@@ -39,10 +39,10 @@ func TestSourceSeen(t *testing.T) {
 	s := start(t)
 	s.add(t, "car-7")
 	const before = `"seen":{"last_seen_at":null,"last_refused_at":null,"last_refused_reason":"",` +
-		`"last_refused_text":"","accepted":0,"refused":{},"refused_keys":{},"ignored_signals":0,"ignored_by_name":{}}`
+		`"last_refused_text":"","accepted":0,"late":0,"refused":{},"refused_keys":{},"ignored_signals":0,"ignored_by_name":{},"unused_values":0}`
 	s.want(t, "GET", "/v1/sources", "", http.StatusOK, before)
 	g, _ := s.store.Sources.Get("car-7")
-	g.CountSamples(12, 3)
+	g.CountSamples(access.SampleCounts{Accepted: 12, Late: 4, Ignored: 3, Unused: 5})
 	g.CountIgnored("Vehicle.Sped", 2)
 	g.CountRefused(access.Impossible, 2)
 	g.CountRefused(access.OverRate, 1)
@@ -51,8 +51,8 @@ func TestSourceSeen(t *testing.T) {
 	for _, path := range []string{"/v1/sources", "/v1/sources/car-7"} {
 		s.want(t, "GET", path, "", http.StatusOK,
 			`"last_refused_at":"2026-11-20T12:00:00Z","last_refused_reason":"rate",`+
-				`"last_refused_text":"too many: wait 3 s","accepted":12,"refused":{"impossible":2,"rate":1},`+
-				`"refused_keys":{"wrong_key":1},"ignored_signals":3,"ignored_by_name":{"Vehicle.Sped":2}}`)
+				`"last_refused_text":"too many: wait 3 s","accepted":12,"late":4,"refused":{"impossible":2,"rate":1},`+
+				`"refused_keys":{"wrong_key":1},"ignored_signals":3,"ignored_by_name":{"Vehicle.Sped":2},"unused_values":5}`)
 	}
 	show, err := s.Source(t.Context(), "car-7")
 	if err != nil || show.Seen.Accepted != 12 || show.Seen.Refused.Total() != 3 ||

@@ -35,6 +35,8 @@ type batch struct {
 	// refused line.
 	first   *refusal
 	ignored ignored
+	unused  unused
+	late    int           // samples that are older than what is known of their vehicle
 	source  *access.Grant // the sender of all samples; if nil, no source's counters change
 	bytes   int           // estimated memory, rather too high than too low
 	length  int           // bytes of an HTTP body, after decompression
@@ -53,7 +55,7 @@ const (
 	// in the encoded response.
 	rejectionBytes = 500
 	// ignoredBytes is the memory of an unknown signal's name, and of the known name that the
-	// response suggests for it.
+	// response suggests for it. An entry of the unused values has less.
 	ignoredBytes = 128
 	// requestBytes is the memory that an HTTP request reserves at its beginning: for its
 	// connection, the first 4 KiB of its body (headBytes), the samples decoded from them, and the
@@ -79,6 +81,8 @@ func (b *batch) rejectedTotal() int {
 type reader struct {
 	dec   *decoder
 	lines *bufio.Reader
+	// known has the times of the driving and the throttle verdict of the last sample's vehicle.
+	known [2]vehicle.UnixMilli
 }
 
 // readers pools readers. Each has a buffer of 64 KiB.
@@ -89,22 +93,24 @@ var readers = sync.Pool{New: func() any {
 // origin holds what is known of a batch before it is read: its sender, the rules by which its
 // samples are accepted, and the memory that it may use.
 type origin struct {
-	source    *access.Grant         // the sender
-	topic     vehicle.ID            // the vehicle that the MQTT topic names, or empty
-	forgotten func(vehicle.ID) bool // whether a vehicle's samples are refused
-	admit     func(vehicle.ID) bool // whether a vehicle is known or may be added
-	latest    vehicle.UnixMilli     // the latest time that a sample may have
-	memory    *reservation          // grows with the batch; if nil, the memory is reserved already
-	base      int                   // bytes of memory that are for receiving, not for the batch
+	source    *access.Grant                                                      // the sender
+	topic     vehicle.ID                                                         // the vehicle that the MQTT topic names, or empty
+	forgotten func(vehicle.ID) bool                                              // whether a vehicle's samples are refused
+	admit     func(vehicle.ID) bool                                              // whether a vehicle is known or may be added
+	verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) // the newest ones
+	latest    vehicle.UnixMilli                                                  // the latest time that a sample may have
+	memory    *reservation                                                       // grows with the batch; if nil, the memory is reserved already
+	base      int                                                                // bytes of memory that are for receiving, not for the batch
 }
 
 // errNoMemory means that a batch needs more memory than its quota has free.
 var errNoMemory = errors.New("not enough memory for this batch")
 
-// end sorts the names of the unknown signals of b, and adds their memory to b.bytes.
+// end sorts the names of the unknown signals of b, and adds their memory, and that of the unused
+// values, to b.bytes.
 func (b *batch) end() {
 	slices.SortFunc(b.ignored.names, func(x, y ignoredName) int { return cmp.Compare(x.name, y.name) })
-	b.bytes += len(b.ignored.names) * ignoredBytes
+	b.bytes += (len(b.ignored.names) + len(b.unused.listed)) * ignoredBytes
 }
 
 // lineBatch reads NDJSON from r into a new batch. It skips empty lines, so the batch may be empty.
@@ -193,6 +199,9 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	if err == nil && len(rd.dec.unknown) > 0 && o.source.Strict {
 		err = refuseUnknown(rd.dec.unknown[0])
 	}
+	if err == nil && len(rd.dec.unused) > 0 && o.source.Strict {
+		err = refuseUnused(rd.dec.unused[0])
+	}
 	for _, name := range rd.dec.unknown {
 		b.ignored.note(name)
 	}
@@ -205,15 +214,47 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 		return
 	}
 	b.accepted++
+	for _, v := range rd.dec.unused {
+		b.unused.note(v)
+	}
 	// A sample without readings would change no state, so it is counted and not stored.
 	if x.Empty() {
 		return
 	}
 	if other {
 		b.bytes += len(x.Vehicle)
+		driving, throttle := o.verdicts(x.Vehicle)
+		rd.known = [2]vehicle.UnixMilli{driving.Time, throttle.Time}
+	}
+	if isLate(&x, rd.known) {
+		b.late++
 	}
 	b.bytes += sampleBytes + codeBytes*len(x.Codes)
 	b.samples = append(b.samples, x)
+}
+
+// isLate reports whether a sample is older than the known readings of every group of signals that
+// it has: those of the driving verdict, and those of the throttle verdict. A verdict is as old as
+// the oldest reading behind it, so no sample is called late that could change something. It is not known
+// which position of a vehicle is the newest, so a sample that has only a position is never late.
+func isLate(x *vehicle.Sample, known [2]vehicle.UnixMilli) (late bool) {
+	if x.Time >= max(known[0], known[1]) {
+		return false
+	}
+	for s := range vehicle.Signal(vehicle.NumSignals) {
+		group := 0
+		switch {
+		case !x.Has(s) || s >= vehicle.CurrentLatitude:
+			continue
+		case s >= vehicle.EngineLoad && s <= vehicle.MILOn:
+			group = 1
+		}
+		if x.Time >= known[group] {
+			return false
+		}
+		late = true
+	}
+	return late
 }
 
 func (b *batch) reject(line int, err error) {
@@ -241,7 +282,9 @@ func (b *batch) join(other *batch) {
 		b.samples = append(b.samples, other.samples...)
 	}
 	b.accepted += other.accepted
+	b.late += other.late
 	b.ignored.join(&other.ignored)
+	b.unused.join(&other.unused)
 	if other.first != nil {
 		b.first = other.first
 	}

@@ -16,7 +16,8 @@ import (
 func testReader() *reader { return readers.New().(*reader) }
 
 var anyone = origin{source: &access.Grant{Vehicles: access.AllVehicles()}, latest: testLatest,
-	forgotten: func(vehicle.ID) bool { return false }, admit: func(vehicle.ID) bool { return true }}
+	forgotten: func(vehicle.ID) bool { return false }, admit: func(vehicle.ID) bool { return true },
+	verdicts: func(vehicle.ID) (d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) { return d, t }}
 
 func rejectedLines(b *batch) (lines []int) {
 	for _, r := range b.rejected {
@@ -123,9 +124,9 @@ func TestMessageBatch_LinesOrOneObject(t *testing.T) {
 		"one, then a line break":   {good + "\n", 1, nil},
 		"one over many lines":      {spread(good), 1, nil},
 		"pretty":                   {"{\n\"time\":1795147200000,\n\"signals\":{}\n}\n", 1, nil},
-		"bad over many lines":      {spread(bad), 0, []string{"1 " + errAncient.text}},
+		"bad over many lines":      {spread(bad), 0, []string{"1 " + errSeconds.text}},
 		"many":                     {good + "\n" + good, 2, nil},
-		"many, the first bad":      {bad + "\n" + good, 1, []string{"1 " + errAncient.text}},
+		"many, the first bad":      {bad + "\n" + good, 1, []string{"1 " + errSeconds.text}},
 		"many, the first cut off":  {good[:40] + "\n" + good, 1, []string{"1 " + errTruncated.text}},
 		"many, the second cut off": {good + "\n" + good[:40], 1, []string{"2 " + errTruncated.text}},
 		"nothing":                  {"", 0, nil},

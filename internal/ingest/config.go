@@ -31,6 +31,9 @@ const (
 	// MaxAhead is how far the time of a sample may be ahead of this node's clock. A sample that is
 	// further ahead is refused; the other samples of its request or message are accepted.
 	MaxAhead = 30 * time.Second
+	// MaxBehind is how far the time of a sample may be behind this node's clock. A sample that is
+	// older comes from a clock that is wrong.
+	MaxBehind = 366 * 24 * time.Hour
 )
 
 // Config configures [NewHTTP] and [NewMQTT]. Both may use the same Config. The fields up to Registry
@@ -48,6 +51,10 @@ type Config struct {
 	// limit on the number of vehicles must allow one more. It is called for each vehicle of a batch
 	// and must not block.
 	Admit func(vehicle.ID) bool
+
+	// Verdicts returns the newest known verdicts of a vehicle, which are zero if nothing is known. It
+	// is called for each vehicle of a batch and must not block.
+	Verdicts func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 
 	// Ready returns nil if the node can accept telemetry now, and otherwise the reason why it
 	// cannot. Ready is called for every request and connection and must not block.

@@ -5,6 +5,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"io"
+	"regexp"
 	"strconv"
 	"unicode/utf8"
 
@@ -33,6 +34,7 @@ type decoder struct {
 	reason  *refusal // of the first failure
 	members [][]byte // names of the line's ignored members; not used if the line is checked
 	unknown [][]byte // names of the line's unknown signals, in their order
+	unused  []unusedValue
 }
 
 func newDecoder() *decoder { return &decoder{json: jsontext.NewDecoder(new(bytes.Buffer))} }
@@ -40,18 +42,25 @@ func newDecoder() *decoder { return &decoder{json: jsontext.NewDecoder(new(bytes
 // sample decodes line, the JSON of one sample. topic is the vehicle that an MQTT topic names, or
 // empty if there is no topic. latest is the latest time that a sample may have. If the line is
 // refused, the sample is meaningless and the error is a *refusal. Until the next call, d.unknown
-// has the names of the unknown signals. If the line is refused, these are the names before the
-// failure, or none if the line is not one JSON object.
+// has the names of the unknown signals, and d.unused the values of known signals that the sample
+// does not have. If the line is refused, these are the ones before the failure, or none if the line
+// is not one JSON object.
 func (d *decoder) sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
 	if x, err := d.parse(line, topic, latest, false); err == nil {
 		return x, nil
 	}
-	d.unknown = d.unknown[:0]
+	d.unknown, d.unused = d.unknown[:0], d.unused[:0]
 	if err := d.check(line); err != nil {
-		return vehicle.Sample{}, err
+		if line = notNumber.ReplaceAll(line, []byte("null")); d.check(line) != nil {
+			return vehicle.Sample{}, err
+		}
 	}
 	return d.parse(line, topic, latest, true)
 }
+
+// notNumber matches what the JSON libraries of Python and JavaScript's users write for a float that
+// is no number. JSON has no such value.
+var notNumber = regexp.MustCompile(`-?\b(NaN|Infinity)\b`)
 
 // check returns nil if line is one JSON object, not nested deeper than maxDepth, in which no name
 // appears twice. Otherwise it returns a *refusal.

@@ -76,6 +76,7 @@ func newFixture(t testing.TB) *fixture {
 		Sources:    new(access.Sources),
 		Forgotten:  anyone.forgotten,
 		Admit:      anyone.admit,
+		Verdicts:   anyone.verdicts,
 		Ready:      func() error { return nil },
 		ReadOnly:   func() bool { return false },
 		Overloaded: func() bool { return false },

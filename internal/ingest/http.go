@@ -34,12 +34,14 @@ const telemetryPath = "/v1/telemetry"
 // The body of a response that reports on single lines is
 //
 //	{"accepted":2,"rejected":[{"line":3,"reason":"…"}],
-//	 "ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}
+//	 "ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"},
+//	 "unused":[{"signal":"Vehicle.Speed","reason":"must be a number","count":1}],"late":1}
 //
 // without line breaks. "rejected" lists at most 1,000 refused lines; if there are more,
-// "rejected_total" is the number of all refused lines. Members about unknown signals, such as
-// "ignored", are present only if the request has unknown signals. The body of every other response
-// is {"error":"…"}.
+// "rejected_total" is the number of all refused lines. "unused" has the values of known signals
+// that are not used, and "late" the number of samples that change nothing. The members after
+// "rejected" are present only if they are not empty. The body of every other response is
+// {"error":"…"}.
 type HTTP struct {
 	*netguard.Server
 	in     *intake
@@ -249,7 +251,7 @@ func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch)
 		Rejected []rejection `json:"rejected"`
 		Total    int         `json:"rejected_total,omitempty"`
 		report
-	}{b.accepted, b.rejected, 0, b.ignored.report()}
+	}{b.accepted, b.rejected, 0, b.report()}
 	if answer.Rejected == nil {
 		answer.Rejected = []rejection{}
 	}

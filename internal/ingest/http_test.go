@@ -196,9 +196,6 @@ func TestHTTPRefuses(t *testing.T) {
 		{body: "\n \n", status: 400, reason: "empty"},
 		{body: "x", status: 400,
 			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"the line is not valid JSON from byte 1 on"}]}`},
-		{body: positionLine(44.5, 180.25), status: 400,
-			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"impossible value: ` +
-				`Vehicle.CurrentLocation.Longitude must be between -180 and 180 degrees"}]}`},
 		{body: sampleLine("V9", 1, 1) + "\n" + sampleLine("V8", 1, 1), status: 403,
 			wants: challenge + `, error="insufficient_scope"`},
 		{body: sampleLine("V9", 1, 1) + "\nx", status: 400},

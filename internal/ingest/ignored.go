@@ -106,22 +106,35 @@ func isKept(name string) bool {
 	return similar
 }
 
-// report is the part of an HTTP response that lists the unknown signals of a batch.
+// report is the part of an HTTP response that lists what is not used of the accepted samples of a batch.
 type report struct {
 	Ignored    []string          `json:"ignored,omitempty"`      // names
 	DidYouMean map[string]string `json:"did_you_mean,omitempty"` // from an unknown name to the known one that it resembles
 	Unnamed    int               `json:"ignored_unnamed,omitempty"`
+	Unused     []unusedCount     `json:"unused,omitempty"`
+	Late       int               `json:"late,omitempty"`
 }
 
-func (g *ignored) report() report {
-	r := report{Unnamed: g.unnamed, DidYouMean: make(map[string]string)}
-	for _, n := range g.names {
+func (b *batch) report() report {
+	r := report{
+		Unnamed: b.ignored.unnamed, DidYouMean: make(map[string]string), Unused: b.unused.listed, Late: b.late,
+	}
+	for _, n := range b.ignored.names {
 		r.Ignored = append(r.Ignored, n.name)
 		if s, ok := similarSignal(n.name); ok {
-			r.DidYouMean[n.name] = s.String()
+			r.DidYouMean[n.name] = s
 		}
 	}
 	return r
+}
+
+// inWords gives the report in one line, or "" if it is empty.
+func (b *batch) inWords() string {
+	parts := []string{b.ignored.inWords(), b.unused.inWords(), ""}
+	if b.late > 0 {
+		parts[2] = fmt.Sprintf("late samples: %d", b.late)
+	}
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 }
 
 // inWords names the unknown signals in one line, for the sender. If there are none, it returns "".
@@ -144,7 +157,7 @@ func (g *ignored) inWords() string {
 // withSuggestion returns an unknown name, followed by the known name that it resembles, if any.
 func withSuggestion(name string) string {
 	if s, ok := similarSignal(name); ok {
-		return name + " (did you mean " + s.String() + "?)"
+		return name + " (did you mean " + s + "?)"
 	}
 	return name
 }
@@ -164,6 +177,11 @@ func refuseUnknown(name []byte) *refusal {
 	return r
 }
 
+// refuseUnused returns the refusal of a sample with a value that is not used, from a strict source.
+func refuseUnused(v unusedValue) *refusal {
+	return refuse(v.why.kind, string(v.name)+" "+v.why.text+", and this source is strict")
+}
+
 // maxEdits is how many letters of a misspelt name may be wrong, missing or additional, compared
 // with a known name.
 const maxEdits = 2
@@ -175,37 +193,35 @@ var otherSignals = []string{
 	"vehicle.obd.acceleratorpositionf",
 }
 
-// lowerNames are the names of the known signals in lower case.
-var lowerNames = func() (names [vehicle.NumSignals]string) {
-	for s := range names {
-		names[s] = strings.ToLower(vehicle.Signal(s).String())
-	}
-	return names
-}()
+// knownNames are the names of the known signals, and lowerNames the same in lower case.
+var (
+	knownNames = vehicle.SignalNames()
+	lowerNames = strings.Fields(strings.ToLower(strings.Join(knownNames, " ")))
+)
 
-// similarSignal returns the known signal whose name is most similar to an unknown name, ignoring
-// case. If the unknown name is the last part of known names, such as Speed or OBD.Speed, the result
-// is the first signal with such a name. Otherwise the result is a signal whose name differs in the
-// fewest letters. If every known name differs by more than maxEdits letters, or if the unknown name
-// is one of otherSignals, ok is false and s is 0.
-func similarSignal(name string) (s vehicle.Signal, ok bool) {
+// similarSignal returns the known name that is most similar to an unknown name, ignoring case. If
+// the unknown name is the last part of known names, such as Speed or OBD.Speed, the result is the
+// first such name. Otherwise the result is a name that differs in the fewest letters. If every
+// known name differs by more than maxEdits letters, or if the unknown name is one of otherSignals,
+// ok is false.
+func similarSignal(name string) (known string, ok bool) {
 	name = strings.ToLower(name)
 	if slices.Contains(otherSignals, name) {
-		return 0, false
+		return "", false
 	}
-	for s, known := range lowerNames {
-		if prefix, ok := strings.CutSuffix(known, name); ok && strings.HasSuffix(prefix, ".") {
-			return vehicle.Signal(s), true
+	for i, lower := range lowerNames {
+		if prefix, ok := strings.CutSuffix(lower, name); ok && strings.HasSuffix(prefix, ".") {
+			return knownNames[i], true
 		}
 	}
 	for edits := range maxEdits + 1 {
-		for s, known := range lowerNames {
-			if withinEdits(name, known, edits) {
-				return vehicle.Signal(s), true
+		for i, lower := range lowerNames {
+			if withinEdits(name, lower, edits) {
+				return knownNames[i], true
 			}
 		}
 	}
-	return 0, false
+	return "", false
 }
 
 // withinEdits reports whether a becomes b by at most edits changes. A change replaces, inserts or

@@ -258,38 +258,40 @@ func TestMQTTStrictSourceRefusesUnknownSignals(t *testing.T) {
 
 func TestResemblingNames(t *testing.T) {
 	for name, wants := range map[string]string{
-		"Vehicle.Sped":                       "Vehicle.Speed",
-		"Vehicle.Seped":                      "Vehicle.Speed",
-		"vehicle.speed":                      "Vehicle.Speed",
-		"VEHICLE.OBD.ENGINESPEED":            "Vehicle.OBD.EngineSpeed",
-		"Vehicle.OBD.ThrotlePosition":        "Vehicle.OBD.ThrottlePosition",
-		"Vehicle.OBD.ThrotlePositionB":       "Vehicle.OBD.ThrottlePositionB",
-		"Vehicle.OBDSpeed":                   "Vehicle.OBD.Speed",
-		"Vehicle.OBD.DTClist":                "Vehicle.OBD.DTCList",
-		"x-carstate.FreeflowSpeeds":          "x-carstate.FreeFlowSpeed",
-		"Vehicle.CurrentLocation.Longtitude": "Vehicle.CurrentLocation.Longitude",
-		"Vehicle.CurrentLocation.Altitude":   "",
-		"Vehicle.OBD.ThrottlePositionC":      "",
-		"Vehicle.OBD.AcceleratorPositionF":   "",
-		"Speed":                              "Vehicle.Speed",
-		"obd.speed":                          "Vehicle.OBD.Speed",
-		"Latitude":                           "Vehicle.CurrentLocation.Latitude",
-		"freeflowspeed":                      "x-carstate.FreeFlowSpeed",
-		"peed":                               "",
-		".Speed":                             "",
-		"D":                                  "",
-		"Vehicle.AverageSpeed":               "",
-		"Vehicle":                            "",
-		"x":                                  "",
+		"Vehicle.Sped":                        "Vehicle.Speed",
+		"Vehicle.Seped":                       "Vehicle.Speed",
+		"vehicle.speed":                       "Vehicle.Speed",
+		"VEHICLE.OBD.ENGINESPEED":             "Vehicle.OBD.EngineSpeed",
+		"Vehicle.OBD.ThrotlePosition":         "Vehicle.OBD.ThrottlePosition",
+		"Vehicle.OBD.ThrotlePositionB":        "Vehicle.OBD.ThrottlePositionB",
+		"Vehicle.OBDSpeed":                    "Vehicle.OBD.Speed",
+		"Vehicle.OBD.DTClist":                 "Vehicle.OBD.DTCList",
+		"x-carstate.FreeflowSpeeds":           "x-carstate.FreeFlowSpeed",
+		"Vehicle.CurrentLocation.Longtitude":  "Vehicle.CurrentLocation.Longitude",
+		"Vehicle.CurrentLocation.Altitude":    "",
+		"Vehicle.OBD.ThrottlePositionC":       "",
+		"Vehicle.OBD.AcceleratorPositionF":    "",
+		"Speed":                               "Vehicle.Speed",
+		"obd.speed":                           "Vehicle.OBD.Speed",
+		"Latitude":                            "Vehicle.CurrentLocation.Latitude",
+		"freeflowspeed":                       "x-carstate.FreeFlowSpeed",
+		"TPS":                                 "Vehicle.Powertrain.CombustionEngine.TPS",
+		"Vehicle.Diagnostic.DTCList":          "Vehicle.Diagnostics.DTCList",
+		"Vehicle.Chassis.Brake.PedalPosition": "",
+		"peed":                                "",
+		".Speed":                              "",
+		"D":                                   "",
+		"Vehicle.AverageSpeed":                "",
+		"Vehicle":                             "",
+		"x":                                   "",
 	} {
-		s, ok := similarSignal(name)
-		if got := s.String(); ok != (wants != "") || ok && got != wants {
+		if got, ok := similarSignal(name); ok != (wants != "") || got != wants {
 			t.Errorf("%s resembles %s (%t), want %q", name, got, ok, wants)
 		}
 	}
-	for s := range vehicle.Signal(vehicle.NumSignals) {
-		if got, ok := similarSignal(s.String() + "s"); !ok || got != s {
-			t.Errorf("%ss resembles %s, %t", s, got, ok)
+	for _, name := range vehicle.SignalNames() {
+		if got, ok := similarSignal(name + "s"); !ok || got != name {
+			t.Errorf("%ss resembles %s, %t", name, got, ok)
 		}
 	}
 }

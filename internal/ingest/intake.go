@@ -21,6 +21,8 @@ type intake struct {
 	accepted prometheus.Counter
 	refused  [access.SampleRefusals]prometheus.Counter
 	ignored  prometheus.Counter
+	late     prometheus.Counter
+	unused   map[access.Refusal]prometheus.Counter
 	keys     *prometheus.CounterVec // refused keys, by reason
 	duration *prometheus.HistogramVec
 	// failing is set while the store returns errors. It limits the log to one line when an
@@ -72,6 +74,11 @@ func newIntake(c Config, protocol string) *intake {
 			Name: "carstate_signals_ignored_total",
 			Help: "Signals in samples that no rule uses.",
 		}),
+		late: auto.NewCounter(prometheus.CounterOpts{
+			Name: "carstate_samples_late_total",
+			Help: "Accepted samples that are older than what is known of their vehicle, and change nothing.",
+		}),
+		unused: make(map[access.Refusal]prometheus.Counter),
 		keys: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: MetricKeysRefused,
 			Help: "Requests and MQTT logins that were refused because of their key, by reason.",
@@ -88,6 +95,13 @@ func newIntake(c Config, protocol string) *intake {
 	}, []string{"reason"})
 	for why := range access.SampleRefusals {
 		in.refused[why] = refused.WithLabelValues(why.String())
+	}
+	unused := auto.NewCounterVec(prometheus.CounterOpts{
+		Name: "carstate_values_unused_total",
+		Help: "Values of known signals in accepted samples that are not used, by reason.",
+	}, []string{"reason"})
+	for _, why := range unusedKinds {
+		in.unused[why] = unused.WithLabelValues(why.String())
 	}
 	// All counters exist from the start, with the value 0. If a counter appeared only with its
 	// first event, a rate computed from it would not include this event.
@@ -112,7 +126,8 @@ func (in *intake) gauge(inUse func() int) {
 func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	return origin{
 		source: s, topic: topic,
-		forgotten: in.Forgotten, admit: in.Admit, latest: vehicle.At(in.Now().Add(MaxAhead)),
+		forgotten: in.Forgotten, admit: in.Admit, verdicts: in.Verdicts,
+		latest: vehicle.At(in.Now().Add(MaxAhead)),
 	}
 }
 
@@ -176,6 +191,10 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 		in.note(b.source, b.first)
 	}
 	in.ignored.Add(float64(b.ignored.count))
+	in.late.Add(float64(b.late))
+	for _, why := range unusedKinds {
+		in.unused[why].Add(float64(b.unused.counts[why]))
+	}
 	in.noteBatch(ctx, b)
 	err := in.append(ctx, b.samples)
 	accepted := b.accepted
@@ -185,7 +204,10 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 	}
 	in.accepted.Add(float64(accepted))
 	if b.source != nil {
-		b.source.CountSamples(accepted, b.ignored.count)
+		b.source.CountSamples(access.SampleCounts{
+			Accepted: int64(accepted), Ignored: int64(b.ignored.count),
+			Unused: int64(b.unused.total()), Late: int64(b.late),
+		})
 		b.ignored.countFor(b.source)
 	}
 	return err

@@ -21,9 +21,9 @@ import (
 func worst(n int) map[string]string {
 	fill := func(line string) string { return strings.Repeat(line+"\n", min(max(n/(len(line)+1), 1), MaxSamples)) }
 	return map[string]string{
-		"samples":    fill(`{"time":1e12,"signals":{"Vehicle.Speed":1}}`),
+		"samples":    fill(`{"time":1795147200000,"signals":{"Vehicle.Speed":1}}`),
 		"codes":      fill(codesLine(1, maxCodes)),
-		"both":       fill(`{"time":1e12,"signals":{"Vehicle.OBD.DTCList":["P0120"]}}`),
+		"both":       fill(`{"time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120"]}}`),
 		"one":        sampleLine("V1", 1, 1),
 		"rejections": fill("{}"),
 	}

@@ -27,7 +27,7 @@ import (
 //
 // A PUBACK that reports success means that the accepted samples of the message are on disk. Refused
 // lines are counted, and the PUBACK still reports success, since sending them again would not help.
-// Under MQTT 5, the reason string of the PUBACK names the unknown signals.
+// Under MQTT 5, the reason string of the PUBACK names the unknown signals and the unused values.
 //
 // Some messages are refused as a whole. Under MQTT 5 with QoS 1, such a message gets a PUBACK with
 // a reason code:

@@ -111,8 +111,8 @@ func TestMQTT_PahoClient(t *testing.T) {
 			t.Errorf("publish %d: %+v, %v", i, r, err)
 		}
 	}
-	r, err := client.Publish(ctx, &paho.Publish{Topic: topicV1, QoS: 1, Payload: []byte(sampleLine("V1", 9, 501))})
-	if err == nil || r == nil || r.ReasonCode != 0x99 || !strings.Contains(r.Properties.ReasonString, "Vehicle.Speed") {
+	r, err := client.Publish(ctx, &paho.Publish{Topic: topicV1, QoS: 1, Payload: []byte(sampleLine("V2", 9, 5))})
+	if err == nil || r == nil || r.ReasonCode != 0x99 || !strings.Contains(r.Properties.ReasonString, "vid") {
 		t.Errorf("a bad sample: %+v, %v", r, err)
 	}
 	f.store.wants(t, "V1 0", "V1 1")

@@ -202,7 +202,7 @@ func (m *MQTT) receive(cl *mqtt.Client, c *conn, pk *packets.Packet) {
 			b.rejected = nil
 			p.outcome, p.batch = stored, b
 			if p.qos > 0 && cl.Properties.ProtocolVersion >= 5 {
-				p.refusal.Reason = b.ignored.inWords()
+				p.refusal.Reason = b.inWords()
 			}
 			break
 		}

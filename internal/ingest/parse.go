@@ -17,9 +17,6 @@ import (
 // together.
 const maxCodes = 255
 
-// earliest is the oldest time a sample may have, 2000-01-01.
-const earliest vehicle.UnixMilli = 946_684_800_000
-
 // maxUnknown is the maximum number of ignored members of an object whose names parse remembers, to
 // find duplicates. If an object has more, the line must be checked first.
 const maxUnknown = 16
@@ -32,7 +29,7 @@ func (d *decoder) parse(line []byte, topic vehicle.ID, latest vehicle.UnixMilli,
 	x vehicle.Sample, _ error,
 ) {
 	d.rest, d.checked, d.reason = line, checked, nil
-	d.members, d.unknown, d.scratch = d.members[:0], d.unknown[:0], d.scratch[:0]
+	d.members, d.unknown, d.unused, d.scratch = d.members[:0], d.unknown[:0], d.unused[:0], d.scratch[:0]
 	var hasVID, hasTime, hasSignals bool
 	x.Vehicle = topic
 	for more := d.begin('{', '}', errNotObject); more; more = d.more('}') {
@@ -182,11 +179,10 @@ func (d *decoder) unusualText() []byte {
 	return d.scratch[begin:]
 }
 
-// number reads a JSON number. For another value, it fails for the given reason and returns 0. If
+// number reads a JSON number, before which white space was skipped. For another value, it fails for the given reason and returns 0. If
 // the line is not checked, it also fails for an exponent or more than 15 digits. In a checked line,
 // a number beyond float64 becomes an infinity.
 func (d *decoder) number(wrong *refusal) (v float64) {
-	d.space()
 	if d.checked {
 		b := bytes.TrimLeft(d.rest, "+-.0123456789eE")
 		v, err := strconv.ParseFloat(string(d.rest[:len(d.rest)-len(b)]), 64)
@@ -314,29 +310,40 @@ func (d *decoder) vid(topic vehicle.ID) vehicle.ID {
 	return d.lastVID
 }
 
-func (d *decoder) time(latest vehicle.UnixMilli) vehicle.UnixMilli {
-	var at vehicle.UnixMilli
-	ok := true
+func (d *decoder) time(latest vehicle.UnixMilli) (at vehicle.UnixMilli) {
 	if d.space() == '"' {
-		at, ok = parseRFC3339(d.text(errTimeType))
+		var ok bool
+		if at, ok = parseRFC3339(d.text(errTimeType)); !ok {
+			d.fail(errTime)
+		}
 	} else {
 		ms := d.number(errTimeType)
-		at, ok = vehicle.UnixMilli(ms), ms >= 0 && ms <= math.MaxInt64/2
+		switch {
+		case ms < 0 || ms > math.MaxInt64/2:
+			d.fail(errTime)
+		case ms < 1e11: // 1973
+			d.fail(errSeconds)
+		case ms > 1e14: // 5138
+			d.fail(errMicroseconds)
+		}
+		at = vehicle.UnixMilli(ms)
 	}
 	switch {
-	case !ok:
-		d.fail(errTime)
-	case at < earliest:
-		d.fail(errAncient)
 	case at > latest:
 		d.fail(errAhead)
+	case at < latest.Add(-MaxBehind):
+		d.fail(refuseOld(latest - at))
 	}
 	return at
 }
 
-// signals reads the JSON object that holds the signals of a sample, and sets their values in r.
+// signals reads the JSON object that holds the signals of a sample, and sets their values in r. It
+// adds to d.unused the values that it cannot use. If one half of a position is among them, the
+// other half is dropped, so that it is not joined with a later reading. iOS sends a negative
+// accuracy with a position that is not valid.
 func (d *decoder) signals(r *vehicle.Readings) {
 	var seen [vehicle.NumSignals]bool
+	half := false
 	for more := d.begin('{', '}', errSignalsType); more; more = d.more('}') {
 		name := d.name()
 		s, ok := vehicle.SignalByName(name)
@@ -344,52 +351,123 @@ func (d *decoder) signals(r *vehicle.Readings) {
 			d.skipMember(&d.unknown, name)
 			continue
 		}
-		d.once(&seen[s])
-		var err error
-		switch s {
-		case vehicle.DTCList:
-			err = r.SetCodes(d.troubleCodes())
-		case vehicle.MILOn:
-			v := 0.0
-			if d.space() == 't' {
-				d.word("true", errMILType)
-				v = 1
-			} else {
-				d.word("false", errMILType)
-			}
-			err = r.Set(s, v)
-		case vehicle.LowVoltageSystemState:
-			var i vehicle.Ignition
-			if i, err = vehicle.ParseIgnition(string(d.text(errPowerType))); err == nil {
-				err = r.SetIgnition(i)
-			}
-		default:
-			err = r.Set(s, d.number(errNumberType[s]))
+		if !d.checked {
+			d.once(&seen[s])
 		}
-		if err != nil {
-			d.failImpossible(err)
+		why := d.value(s, r)
+		if why != nil {
+			d.unused = append(d.unused, unusedValue{name, why})
+			half = half || s.IsPosition() || why == errRange[vehicle.CurrentAccuracy]
 		}
+	}
+	if half {
+		r.Clear(vehicle.CurrentLatitude)
+		r.Clear(vehicle.CurrentLongitude)
 	}
 }
 
-func (d *decoder) troubleCodes() []vehicle.TroubleCode {
-	n := 0
-	for more := d.begin('[', ']', errCodesType); more; more = d.more(']') {
-		c, err := vehicle.ParseTroubleCode(string(d.text(errCodesType)))
-		switch {
-		case err != nil:
-			d.failImpossible(err)
-		case n == maxCodes:
-			d.fail(errManyCodes)
-		default:
-			d.codes[n] = c
-			n++
+// value reads the value of a signal and sets it in r. If the value cannot be used, it returns the
+// reason. If r has the signal from another name, the first value is kept.
+func (d *decoder) value(s vehicle.Signal, r *vehicle.Readings) *refusal {
+	switch c := d.space(); {
+	case c == 'n':
+		d.skip()
+		return errNotAvailable
+	case s == vehicle.DTCList:
+		return d.troubleCodes(r)
+	case s == vehicle.MILOn:
+		d.skip()
+		switch c {
+		case 'f':
+			return whyUnused(s, r.Set(s, 0))
+		case 't':
+			return whyUnused(s, r.Set(s, 1))
 		}
+		return errMILType
+	case s == vehicle.LowVoltageSystemState:
+		if c != '"' {
+			d.skip()
+			return errPowerType
+		}
+		i, err := vehicle.ParseIgnition(string(d.text(errNotJSON)))
+		if err == nil {
+			err = r.SetIgnition(i)
+		}
+		return whyUnused(s, err)
+	case c != '-' && !isDigit(c):
+		d.skip()
+		return errNumberType
 	}
-	// The clone has no spare capacity, because the sample may wait long to be stored.
-	return slices.Clone(d.codes[:n])
+	first, again := r.Value(s)
+	if err := r.SetReported(s, d.number(errNotJSON)); err != nil {
+		return whyUnused(s, err)
+	}
+	if second, _ := r.Value(s); again && second != first {
+		_ = r.Set(s, float64(first))
+		return errOtherName
+	}
+	return nil
 }
 
-// failImpossible fails with an error of package vehicle about an impossible value. The text is sent
-// as it is: it names the signal and its range, and repeats no input.
-func (d *decoder) failImpossible(err error) { d.fail(refuse(access.Impossible, err.Error())) }
+// troubleCodes reads the value of DTCList and adds its codes to those that r has from the signal's
+// other name. If the value has no code, it is a reading only if it is an empty list, or if all its
+// entries say that there is no code: an unreadable list must not end an anomaly.
+func (d *decoder) troubleCodes(r *vehicle.Readings) (why *refusal) {
+	codes := append(d.codes[:0], r.Codes...)
+	entry := func() {
+		ok := false
+		if codes, ok = d.codesIn(codes); !ok {
+			why = errNotCodes
+		}
+		if len(codes) > maxCodes {
+			codes, why = codes[:maxCodes], errManyCodes
+		}
+	}
+	if d.space() != '[' {
+		entry()
+	} else {
+		for more := d.begin('[', ']', errNotJSON); more; more = d.more(']') {
+			entry()
+		}
+	}
+	if len(codes) > 0 || why == nil {
+		// The clone has no spare capacity, because the sample may wait long to be stored.
+		_ = r.SetCodes(slices.Clone(codes)) // they are not too many
+	}
+	return why
+}
+
+// codesIn reads any JSON value, adds to codes the trouble codes in its texts, and reports whether a
+// text had a code or said that there is none. So it reads "P2135", {"code":"P2135"} and the pairs
+// of code and description that python-OBD returns.
+func (d *decoder) codesIn(codes []vehicle.TroubleCode) (_ []vehicle.TroubleCode, ok bool) {
+	text := func(b []byte) {
+		found, readable := vehicle.TroubleCodes(string(b))
+		codes, ok = append(codes, found...), ok || readable
+	}
+	nested := func() {
+		var readable bool
+		codes, readable = d.codesIn(codes)
+		ok = ok || readable
+	}
+	c := d.space()
+	if (c == '{' || c == '[') && !d.checked {
+		d.fail(errNotJSON)
+	}
+	switch c {
+	case '"':
+		text(d.text(errNotJSON))
+	case '{':
+		for more := d.begin('{', '}', errNotJSON); more; more = d.more('}') {
+			text(d.name())
+			nested()
+		}
+	case '[':
+		for more := d.begin('[', ']', errNotJSON); more; more = d.more(']') {
+			nested()
+		}
+	default:
+		d.skip()
+	}
+	return codes, ok
+}

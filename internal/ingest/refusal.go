@@ -36,17 +36,15 @@ var (
 	errNoTime    = refuse(access.BadTime, "time is missing")
 	errTime      = refuse(access.BadTime, "time must be RFC 3339, such as 2026-11-20T04:00:00.250Z, "+
 		"or Unix milliseconds")
-	errAncient = refuse(access.BadTime, "time is before the year 2000: "+
+	errSeconds = refuse(access.BadTime, "time is before the year 1974: "+
 		"as a number it must be in milliseconds, not seconds")
+	errMicroseconds = refuse(access.BadTime, "time is after the year 5000: "+
+		"as a number it must be in milliseconds, not microseconds or nanoseconds")
 	errAhead       = refuse(access.FutureTime, "time is more than 30 s ahead of this service's clock")
 	errNoSignals   = refuse(access.NoSignals, "signals is missing")
 	errVIDType     = refuse(access.WrongType, "vid must be a string")
 	errTimeType    = refuse(access.WrongType, "time must be a string or a number")
 	errSignalsType = refuse(access.WrongType, "signals must be an object")
-	errCodesType   = refuse(access.WrongType, vehicle.DTCList.String()+" must be an array of strings")
-	errManyCodes   = refuse(access.OverLimit, vehicle.DTCList.String()+" has more than 255 trouble codes")
-	errMILType     = refuse(access.WrongType, vehicle.MILOn.String()+" must be true or false")
-	errPowerType   = refuse(access.WrongType, vehicle.LowVoltageSystemState.String()+" must be a string")
 	errForgotten   = refuse(access.WasForgotten, "the vehicle was forgotten: "+
 		"its samples are refused until the operator allows it again")
 	errFull = refuse(access.VehicleLimit, "a new vehicle beyond the limit of vehicles: "+
@@ -54,13 +52,52 @@ var (
 	errNotAllowed = refuse(access.NotAllowed, "the source may not send data of this vehicle")
 )
 
-// errNumberType has, for each signal whose value is a number, the refusal of another value.
-var errNumberType = func() (all [vehicle.NumSignals]*refusal) {
+// refuseOld returns the refusal of a sample of the given age. A GPS receiver that counts weeks modulo
+// 1,024 seems to be 1,024 or 2,048 weeks behind.
+// A time.Duration cannot hold every age.
+func refuseOld(age vehicle.UnixMilli) *refusal {
+	const (
+		day      = 24 * 60 * 60 * 1000
+		rollover = 1024 * 7 * day
+	)
+	hint := ""
+	if age >= rollover && age%rollover <= vehicle.UnixMilli(MaxBehind.Milliseconds()) {
+		hint = ", as after a rollover of the GPS week"
+	}
+	years := float64(age) / (365.25 * day)
+	return refuse(access.BadTime, fmt.Sprintf("time is %.1f years behind this service's clock%s: "+
+		"check the sender's clock", years, hint))
+}
+
+// Why a value is not used. The text follows the name of the signal.
+var (
+	errNotAvailable = refuse(access.NotAvailable, "is not available: it is null, or a number that means so")
+	errOtherName    = refuse(access.Duplicate, "has another value under its other name, which is used")
+	errNotCodes     = refuse(access.Impossible, "has an entry without a trouble code such as P0120")
+	errManyCodes    = refuse(access.OverLimit, "has more than 255 trouble codes")
+	errNumberType   = refuse(access.WrongType, "must be a number")
+	errMILType      = refuse(access.WrongType, "must be true or false")
+	errPowerType    = refuse(access.WrongType, "must be a string")
+)
+
+// errRange has, for each signal, the reason for a value that is not in its range.
+var errRange = func() (all [vehicle.NumSignals]*refusal) {
 	for s := range all {
-		all[s] = refuse(access.WrongType, vehicle.Signal(s).String()+" must be a number")
+		all[s] = refuse(access.Impossible, "must be "+vehicle.Signal(s).Range())
 	}
 	return all
 }()
+
+// whyUnused returns the reason for an error of package vehicle about the value of a signal.
+func whyUnused(s vehicle.Signal, err error) *refusal {
+	switch err {
+	case nil:
+		return nil
+	case vehicle.ErrNotAvailable:
+		return errNotAvailable
+	}
+	return errRange[s]
+}
 
 // Refusals of a whole request or message.
 var (

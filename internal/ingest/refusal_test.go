@@ -14,7 +14,7 @@ func TestLastRefusal_ByHTTP(t *testing.T) {
 	f := newFixture(t)
 	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
 	_, url := startHTTP(t, f)
-	const tooFast = "impossible value: Vehicle.Speed must be between 0 and 500 km/h"
+	const tooFast = "Vehicle.Speed must be between 0 and 500 km/h, and this source is strict"
 	for _, tt := range []struct {
 		body   string
 		status int
@@ -42,7 +42,7 @@ func TestLastRefusal_ByHTTP(t *testing.T) {
 func TestLastRefusal_ByMQTT(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
-		_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles})
+		_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
 		_, addr := startMQTT(t, f.Config)
 		for _, tt := range []struct {
 			topic, body string
@@ -50,7 +50,7 @@ func TestLastRefusal_ByMQTT(t *testing.T) {
 			text        string
 		}{
 			{topicV1, sampleLine("V1", 1, 501), access.Impossible,
-				"impossible value: Vehicle.Speed must be between 0 and 500 km/h"},
+				"Vehicle.Speed must be between 0 and 500 km/h, and this source is strict"},
 			{topicV1, sampleLine("V2", 1, 1), access.OtherVID, errOtherVID.text},
 			{"vehicles/NHeN4UqVsohGS55I7LBdh/telemetry", sampleLine("V1", 1, 1), access.NotAllowed, errNotAllowed.text},
 			{"vehicles", sampleLine("V1", 1, 1), access.BadTopic, errTopic.text},

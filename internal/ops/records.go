@@ -99,7 +99,7 @@ type SourceSummary struct {
 	Name         string         `json:"name"`
 	VehicleCount VehicleCount   `json:"vehicle_count"`
 	Rate         string         `json:"rate"`   // limit on samples; empty: no limit
-	Strict       bool           `json:"strict"` // a sample with an unknown signal is refused
+	Strict       bool           `json:"strict"` // a sample with an unknown signal or an unused value is refused
 	CreatedAt    time.Time      `json:"created_at"`
 	ExpiresAt    *time.Time     `json:"expires_at"` // null: never
 	RemovedAt    *time.Time     `json:"removed_at"` // null: not removed
@@ -113,10 +113,12 @@ type SourceActivity struct {
 	LastRefusedReason string      `json:"last_refused_reason"` // empty: never
 	LastRefusedText   string      `json:"last_refused_text"`   // the reason in words; empty: never
 	Accepted          int64       `json:"accepted"`            // number of samples
+	Late              int64       `json:"late"`                // accepted samples that changed nothing
 	Refused           NamedCounts `json:"refused"`             // number of samples, by reason
 	RefusedKeys       NamedCounts `json:"refused_keys"`        // number of uses of keys, by reason
 	IgnoredSignals    int64       `json:"ignored_signals"`
 	IgnoredByName     NamedCounts `json:"ignored_by_name"` // only the first names seen; IgnoredSignals has all
+	UnusedValues      int64       `json:"unused_values"`   // of known signals
 }
 
 // SourceRecord describes one source completely.
@@ -159,7 +161,8 @@ func (s *SourceActivity) add(seen access.SourceActivity) {
 	if s.LastRefusedAt != nil {
 		s.LastRefusedReason, s.LastRefusedText = seen.Reason.String(), seen.Text
 	}
-	s.Accepted, s.IgnoredSignals, s.IgnoredByName = seen.Accepted, seen.Ignored, seen.IgnoredByName
+	s.Accepted, s.Late, s.UnusedValues = seen.Accepted, seen.Late, seen.Unused
+	s.IgnoredSignals, s.IgnoredByName = seen.Ignored, seen.IgnoredByName
 	for why, n := range seen.Refused {
 		why := access.Refusal(why)
 		switch {

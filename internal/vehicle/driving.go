@@ -140,7 +140,7 @@ func (s *State) observeIgnition(before Reading) {
 	if Ignition(i.Value).On() || i.Time == 0 {
 		return
 	}
-	runs := engine.Time > after && engine.Value > 0
+	runs := engine.Time == m.At && engine.Value > 0
 	twice := before.Time > after && before.Time < m.At && before.Value > moving
 	moves := m.At > after && m.Kmh > moving && (runs || twice)
 	if w.Time > i.Time {

@@ -64,6 +64,30 @@ func (r *Readings) Set(s Signal, v float64) error {
 	return nil
 }
 
+// maxBeyond is how far a percentage may miss its range: by rounding, or by the calibration of its
+// sensor.
+const maxBeyond = 5
+
+// SetReported is Set for a value as senders report it. A percentage that misses its range by at most
+// maxBeyond becomes the end of the range. For a value that means that there is none, SetReported
+// records nothing and returns [ErrNotAvailable].
+func (r *Readings) SetReported(s Signal, v float64) error {
+	switch {
+	case s.holds(v) && (v <= 100 || s == EngineSpeed && v <= 8000): // neither absent nor out of range
+	case s.isAbsent(v):
+		return ErrNotAvailable
+	case signalTable[s].unit == "percent" && v >= -maxBeyond && v <= 100+maxBeyond:
+		v = min(max(v, 0), 100)
+	}
+	return r.Set(s, v)
+}
+
+// Clear removes a reading.
+func (r *Readings) Clear(s Signal) {
+	r.present &^= 1 << s
+	r.value[s] = 0
+}
+
 // SetCodes records a list of trouble codes as the reading of DTCList. An empty list is a reading
 // too: the car reports that it has no trouble code. If the list is too long, SetCodes records
 // nothing and returns an error that wraps [ErrImpossible]. SetCodes keeps the slice, so the caller

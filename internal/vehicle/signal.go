@@ -3,13 +3,15 @@ package vehicle
 import (
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 )
 
 // Signal names one of the sensor readings that the rules use.
 type Signal uint8
 
-// The signals, by their COVESA VSS names (see [Signal.String]). VSS has no signal for the
-// free flow of a road, so that name is our own.
+// The signals, by their COVESA VSS names (see [Signal.String] and aliases). VSS has no signal for
+// the free flow of a road, so that name is our own.
 const (
 	Speed                    Signal = iota // Vehicle.Speed, km/h
 	OBDSpeed                               // Vehicle.OBD.Speed, km/h
@@ -83,13 +85,39 @@ func SignalByName[T string | []byte](name T) (Signal, bool) {
 	return s, ok
 }
 
+// aliases are the names of signals outside of the branch Vehicle.OBD, which VSS 5 deprecated and
+// VSS 6 removed.
+var aliases = [...]struct {
+	name string
+	s    Signal
+}{
+	{"Vehicle.Powertrain.CombustionEngine.Speed", EngineSpeed},
+	{"Vehicle.Powertrain.CombustionEngine.TPS", ThrottlePosition},
+	{"Vehicle.Chassis.Accelerator.PedalPosition", AcceleratorPositionD},
+	{"Vehicle.Diagnostics.DTCList", DTCList},
+}
+
 var signalsByName = func() map[string]Signal {
-	m := make(map[string]Signal, NumSignals)
+	m := make(map[string]Signal, NumSignals+len(aliases))
 	for i := range signalTable {
 		m[signalTable[i].name] = Signal(i)
 	}
+	for _, a := range aliases {
+		m[a.name] = a.s
+	}
 	return m
 }()
+
+// SignalNames returns all names that [SignalByName] knows, aliases last.
+func SignalNames() (names []string) {
+	for _, t := range signalTable {
+		names = append(names, t.name)
+	}
+	for _, a := range aliases {
+		names = append(names, a.name)
+	}
+	return names
+}
 
 // ErrImpossible marks a value that no sensor can report.
 var ErrImpossible = errors.New("impossible value")
@@ -104,12 +132,49 @@ func (s Signal) check(v float64) error {
 	if s.holds(v) {
 		return nil
 	}
-	t := &signalTable[s]
-	unit := t.unit
-	if unit != "" {
-		unit = " " + unit
+	return outOfRange[s]
+}
+
+// outOfRange has the error for each signal. A sender may send an impossible value with each sample.
+var outOfRange = func() (all [NumSignals]error) {
+	for i := range all {
+		s := Signal(i)
+		all[i] = fmt.Errorf("%w: %s must be %s", ErrImpossible, s, s.Range())
 	}
-	return fmt.Errorf("%w: %s must be between %.0f and %.0f%s", ErrImpossible, t.name, t.min, t.max, unit)
+	return all
+}()
+
+// Range says in words which values the signal can have, such as "between 0 and 500 km/h".
+func (s Signal) Range() string {
+	t := &signalTable[s]
+	if s == LowVoltageSystemState {
+		return "one of " + strings.Join(ignitionNames[:], ", ")
+	}
+	return strings.TrimSpace(fmt.Sprintf("between %.0f and %.0f %s", t.min, t.max, t.unit))
+}
+
+// ErrNotAvailable marks a value by which a sender says that it has none.
+var ErrNotAvailable = errors.New("not available")
+
+// isAbsent reports whether senders mean "not available" by v. iOS sends a negative speed or
+// course, AIS the latitude 91, the longitude 181 and the course 511. SAE J1939 has the bytes 0xFE
+// (error) and 0xFF at the end of every range. They are recognized only where no other reading has
+// the value: a car may drive 255 or 256 km/h, but no engine reaches the 0xFFFF of J1979.
+func (s Signal) isAbsent(v float64) bool {
+	near := func(x float64) bool { return math.Abs(v-x) < 0.01 } // senders round
+	switch s {
+	case Speed, OBDSpeed:
+		return v < 0 || v != math.Trunc(v) && (near(0xFEFF/256.) || near(0xFFFF/256.))
+	case EngineSpeed:
+		return near(0xFEFF/8.) || near(0xFFFF/8.) || v >= 16383 && v <= 16384
+	case CurrentLatitude:
+		return v == 91
+	case CurrentLongitude:
+		return v == 181
+	case CurrentHeading:
+		return v < 0 || v == 511
+	}
+	return signalTable[s].unit == "percent" && (near(0.4*0xFE) || near(0.4*0xFF))
 }
 
 // Ignition is the state of a car's ignition, the value of the VSS signal
@@ -149,6 +214,5 @@ func ParseIgnition(s string) (Ignition, error) {
 			return Ignition(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %s must be one of UNDEFINED, LOCK, OFF, ACC, ON, START", ErrImpossible,
-		LowVoltageSystemState)
+	return 0, outOfRange[LowVoltageSystemState]
 }

@@ -55,6 +55,49 @@ func TestSignalRanges(t *testing.T) {
 	}
 }
 
+func TestSetReported(t *testing.T) {
+	for _, tt := range []struct {
+		s    vehicle.Signal
+		v    float64
+		want float32 // what is recorded, if err is nil
+		err  error
+	}{
+		{vehicle.Speed, 255, 255, nil},
+		{vehicle.OBDSpeed, 256, 256, nil},
+		{vehicle.Speed, 0xFFFF / 256., 0, vehicle.ErrNotAvailable},
+		{vehicle.OBDSpeed, 254.996, 0, vehicle.ErrNotAvailable},
+		{vehicle.Speed, -3.6, 0, vehicle.ErrNotAvailable},
+		{vehicle.Speed, 501, 0, vehicle.ErrImpossible},
+		{vehicle.EngineSpeed, 8191.88, 0, vehicle.ErrNotAvailable},
+		{vehicle.EngineSpeed, 16383.75, 0, vehicle.ErrNotAvailable},
+		{vehicle.EngineSpeed, 8160, 8160, nil},
+		{vehicle.ThrottlePosition, -0.4, 0, nil},
+		{vehicle.EngineLoad, 100.4, 100, nil},
+		{vehicle.AcceleratorPositionE, 105, 100, nil},
+		{vehicle.ThrottlePositionB, 101.6, 0, vehicle.ErrNotAvailable},
+		{vehicle.ThrottleActuator, 102, 0, vehicle.ErrNotAvailable},
+		{vehicle.RelativeThrottlePosition, -5.5, 0, vehicle.ErrImpossible},
+		{vehicle.AcceleratorPositionD, 255, 0, vehicle.ErrImpossible},
+		{vehicle.CurrentLatitude, 91, 0, vehicle.ErrNotAvailable},
+		{vehicle.CurrentLongitude, 91, 91, nil},
+		{vehicle.CurrentLongitude, 181, 0, vehicle.ErrNotAvailable},
+		{vehicle.CurrentHeading, 181, 181, nil},
+		{vehicle.CurrentHeading, 511, 0, vehicle.ErrNotAvailable},
+		{vehicle.CurrentHeading, -1, 0, vehicle.ErrNotAvailable},
+		{vehicle.CurrentAccuracy, 102, 102, nil},
+		{vehicle.FreeFlowSpeed, math.NaN(), 0, vehicle.ErrImpossible},
+	} {
+		var r vehicle.Readings
+		err := r.SetReported(tt.s, tt.v)
+		if got, ok := r.Value(tt.s); got != tt.want || ok != (tt.err == nil) || !errors.Is(err, tt.err) {
+			t.Errorf("%s = %g: got %g, %t, %v; want %g, %v", tt.s, tt.v, got, ok, err, tt.want, tt.err)
+		}
+		if r.Clear(tt.s); !r.Empty() {
+			t.Errorf("%s is there after Clear", tt.s)
+		}
+	}
+}
+
 func TestSignalNames(t *testing.T) {
 	for s := range vehicle.Signal(vehicle.NumSignals) {
 		if got, ok := vehicle.SignalByName(s.String()); !ok || got != s {
@@ -62,6 +105,11 @@ func TestSignalNames(t *testing.T) {
 		}
 		if got, ok := vehicle.SignalByName([]byte(s.String())); !ok || got != s {
 			t.Errorf("SignalByName of bytes %q = %v, %v", s, got, ok)
+		}
+	}
+	for _, name := range vehicle.SignalNames() {
+		if _, ok := vehicle.SignalByName(name); !ok {
+			t.Errorf("SignalByName does not know %s", name)
 		}
 	}
 	for _, name := range []string{"", "Vehicle", "vehicle.speed", "Vehicle.Speed ", "Vehicle.OBD.ShortTermFuelTrim"} {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode"
 )
 
 // TroubleCode is a diagnostic trouble code in the five characters of SAE J2012, such as P0120.
@@ -27,6 +28,22 @@ func ParseTroubleCode(s string) (c TroubleCode, err error) {
 	copy(c[:], strings.ToUpper(s))
 	return c, nil
 }
+
+// TroubleCodes returns the codes among the words of a text. Other words, such as "(pending)" or a
+// description, are skipped. If the text has no code and does not say that there is none, ok is
+// false: an empty text may also be the result of a failed query.
+func TroubleCodes(text string) (codes []TroubleCode, ok bool) {
+	inWord := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+	for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return !inWord(r) }) {
+		if c, err := ParseTroubleCode(word); err == nil {
+			codes = append(codes, c)
+		}
+	}
+	return codes, len(codes) > 0 || noTroubleCodes.MatchString(text)
+}
+
+// noTroubleCodes matches a text that says that there is no code.
+var noTroubleCodes = regexp.MustCompile(`^(?i:\s*(none|no (dtcs?|((trouble|fault) )?codes?))\s*)$`)
 
 // troubleCode matches a code in upper or lower case, with or without a failure type.
 var troubleCode = regexp.MustCompile(`^(?i:[PCBU][0-3][0-9A-F]{3}([-:]?[0-9A-F]{2})?)$`)

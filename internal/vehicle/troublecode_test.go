@@ -83,3 +83,25 @@ func TestParseTroubleCode(t *testing.T) {
 		}
 	}
 }
+
+func TestTroubleCodes(t *testing.T) {
+	for in, want := range map[string]string{
+		" P2135":               "[P2135] true",
+		"p2135-62 (pending)":   "[P2135] true",
+		"stored:P2135;P0300":   "[P2135 P0300] true",
+		"P2135/17951 Throttle": "[P2135] true",
+		"P01200 XP0120 ÄP0120": "[] false",
+		"":                     "[] false",
+		"n/a":                  "[] false",
+		"17951":                "[] false",
+		"None":                 "[] true",
+		" no trouble codes\n":  "[] true",
+		"no data":              "[] false",
+		"none (timeout)":       "[] false",
+	} {
+		codes, ok := vehicle.TroubleCodes(in)
+		if got := fmt.Sprint(codes, ok); got != want {
+			t.Errorf("TroubleCodes(%q) = %s, want %s", in, got, want)
+		}
+	}
+}

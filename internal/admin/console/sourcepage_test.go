@@ -28,17 +28,17 @@ func TestSources_AddRotateRemove(t *testing.T) {
 	key := a.body[strings.Index(a.body, "css_"):][:40]
 	f.want(f.get("/sources"), http.StatusOK, "gateway", "A, B", "not yet", "1000/s", "strict", "in 30 d")
 	f.want(f.get("/sources/gateway"), http.StatusOK, "A, B", "not yet", "1000/s",
-		"<dt>Unknown signals</dt><dd>refused</dd>", "<dt>Samples accepted</dt><dd>0</dd>",
+		"<dt>Unknown signals, unused values</dt><dd>refused</dd>", "<dt>Samples accepted</dt><dd>0</dd>",
 		"<dt>Samples refused</dt><dd>0</dd>")
 	g, _ := f.store.Sources.Get("gateway")
-	g.CountSamples(12345, 3)
+	g.CountSamples(access.SampleCounts{Accepted: 12345, Late: 678, Ignored: 3, Unused: 910})
 	g.CountIgnored("Vehicle.Sped", 2)
 	g.CountRefused(access.Impossible, 2)
 	g.CountRefused(access.WrongKey, 4)
 	g.NoteRefused(access.Impossible, "Vehicle.Speed must be <= 500", noon.Add(-2*time.Minute))
 	f.want(f.get("/sources"), http.StatusOK, `<td class="n">12,345</td>`, "<code>impossible</code> 2", "2 min ago",
 		": <code>impossible</code>", `<td class="n">3</td>`)
-	f.want(f.get("/sources/gateway"), http.StatusOK, "<dd>12,345</dd>", "<code>impossible</code> 2", "2 min ago",
+	f.want(f.get("/sources/gateway"), http.StatusOK, "<dd>12,345, 678 of them too late</dd>", "<dt>Values not used</dt><dd>910</dd>", "<code>impossible</code> 2", "2 min ago",
 		": <code>impossible</code>, Vehicle.Speed must be &lt;= 500<", "<dt>Keys refused</dt><dd>4 ",
 		"<code>wrong_key</code> 4", "<dt>Signals ignored</dt><dd>3 ", "<code>Vehicle.Sped</code> 2", "others 1")
 	if _, err := f.store.Sources.Verify([]byte(key), noon.Add(-3*time.Minute)); err != nil {
@@ -73,7 +73,7 @@ func TestSourceIsEdited(t *testing.T) {
 	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "", "strict", "yes", "strict-was", "yes"),
 		http.StatusSeeOther)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "The source is changed.", "<dd>7/s</dd>",
-		"<dt>Unknown signals</dt><dd>refused</dd>")
+		"<dt>Unknown signals, unused values</dt><dd>refused</dd>")
 	f.want(f.post("/sources/gateway/change", "rate", "7/s", "rate-was", "7/s", "strict-was", "yes"),
 		http.StatusSeeOther)
 	g, _ := f.store.Sources.Get("gateway")

@@ -35,7 +35,7 @@ type AddedSource struct {
 	Key      string          `json:"key"`
 	Vehicles ops.VehicleList `json:"vehicles"`
 	Rate     string          `json:"rate"`   // limit on samples; empty: no limit
-	Strict   bool            `json:"strict"` // a sample with an unknown signal is refused
+	Strict   bool            `json:"strict"` // a sample with an unknown signal or an unused value is refused
 }
 
 // RotatedSource is a source with its new key, which is shown only here.
@@ -102,7 +102,7 @@ type (
 		Vehicles  *ops.VehicleList `json:"vehicles"`
 		ExpiresAt Expiry           `json:"expires_at,omitzero"` // if left out: never
 		Rate      string           `json:"rate,omitzero"`       // limit on samples
-		Strict    bool             `json:"strict,omitzero"`     // a sample with an unknown signal is refused
+		Strict    bool             `json:"strict,omitzero"`     // a sample with an unknown signal or an unused value is refused
 	}
 )
 

@@ -33,9 +33,8 @@ type Fleet struct {
 }
 
 // maxSpan is the maximum time from the first to the last sample of a file. carstate replay adds a
-// constant to the times of a file, so that its last sample is at the present or at most a year ago.
-// With this maximum, the first sample is at most two years old. Without it, the first sample could
-// be before 2000, the earliest time that the service accepts.
+// constant to the times of a file, so that its last sample is at the present. The service refuses
+// samples that are older than this maximum.
 const maxSpan = 366 * 24 * time.Hour
 
 // Open returns a description of a fleet file. It reads the whole file, to find the names of the
