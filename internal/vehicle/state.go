@@ -1,9 +1,6 @@
 package vehicle
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // State is everything that the service remembers of one vehicle: the latest reading of each
 // signal, and the memory of the rules between samples. Its size is fixed, however long and
@@ -96,22 +93,6 @@ func (s *State) Fold(x *Sample) (changed bool) {
 func Observe(s State, x Sample) State {
 	s.Fold(&x)
 	return s
-}
-
-// observeCodes folds the list of trouble codes in r, if there is one, into the state. A code that
-// was cleared may return, so the anomaly ends only after codeGoneFor.
-func (s *State) observeCodes(r *Readings) {
-	gone := &s.ThrottleMemory.CodeGone
-	if r.Has(DTCList) {
-		if i := slices.IndexFunc(r.Codes, TroubleCode.IsThrottle); i >= 0 {
-			s.FaultCode, *gone = r.Codes[i], 0
-		} else if s.FaultCode != (TroubleCode{}) && *gone == 0 {
-			*gone = s.Time
-		}
-	}
-	if *gone != 0 && s.Time-*gone >= UnixMilli(codeGoneFor.Milliseconds()) {
-		s.FaultCode, *gone = TroubleCode{}, 0
-	}
 }
 
 // Outcome says whether a verdict answers a client's question, and if it does not, why.

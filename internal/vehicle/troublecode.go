@@ -3,6 +3,7 @@ package vehicle
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -53,4 +54,20 @@ func (c TroubleCode) IsThrottle() bool {
 		n >= 2100 && n <= 2119 || // throttle actuator control motor, plate and system
 		n >= 2120 && n <= 2140 || // throttle/pedal position sensor D, E, F circuit and correlation
 		n >= 2172 && n <= 2176 // throttle actuator control: airflow and idle position
+}
+
+// observeCodes folds the list of trouble codes in r, if there is one, into the state. A code that
+// was cleared may return, so the anomaly ends only after codeGoneFor.
+func (s *State) observeCodes(r *Readings) {
+	gone := &s.ThrottleMemory.CodeGone
+	if r.Has(DTCList) {
+		if i := slices.IndexFunc(r.Codes, TroubleCode.IsThrottle); i >= 0 {
+			s.FaultCode, *gone = r.Codes[i], 0
+		} else if s.FaultCode != (TroubleCode{}) && *gone == 0 {
+			*gone = s.Time
+		}
+	}
+	if *gone != 0 && s.Time-*gone >= UnixMilli(codeGoneFor.Milliseconds()) {
+		s.FaultCode, *gone = TroubleCode{}, 0
+	}
 }
