@@ -28,9 +28,8 @@ var throttleRules = [numThrottleRules]struct {
 	version int
 	text    string
 }{
-	NoThrottleRule: {"throttle/none", 1, "normal: every measure is within its limit"},
-	// SAE J2012 families P0120–P0124, P0220–P0229, P0638, P0639, P2100–P2140, P2172–P2176.
-	RuleTroubleCode: {"throttle/trouble-code", 2, "the car reports a trouble code of its throttle or pedal"},
+	NoThrottleRule:  {"throttle/none", 1, "normal: every measure is within its limit"},
+	RuleTroubleCode: {"throttle/trouble-code", 3, "the car reports a trouble code of its throttle or pedal"},
 	// Voltage correlation: P2135 (throttle A/B), P2138 (pedal D/E).
 	RuleRedundantSensors: {"throttle/redundant-sensors", 2,
 		"two sensors of one position no longer agree as they did on this car"},

@@ -34,26 +34,33 @@ var troubleCode = regexp.MustCompile(`^(?i:[PCBU][0-3][0-9A-F]{3}([-:]?[0-9A-F]{
 
 var errTroubleCode = fmt.Errorf("%w: an entry of %s is not a trouble code such as P0120", ErrImpossible, DTCList)
 
+// throttleCodes are the codes of SAE J2012 that concern the throttle system, as ranges of text, in
+// which the digits A to F follow 9. A maker's own codes (P1xxx, P30xx to P33xx) are not among them:
+// one code means different faults with different makers, and a list does not name the maker.
+var throttleCodes = [...]struct{ first, last string }{
+	{"P0120", "P0124"}, // throttle/pedal position sensor A circuit
+	{"P0220", "P0229"}, // throttle/pedal position sensor B and C circuit
+	{"P0510", "P0510"}, // closed throttle position switch
+	{"P060D", "P060E"}, // engine computer: pedal position, throttle position
+	{"P061F", "P061F"}, // engine computer: throttle actuator controller
+	{"P0638", "P0639"}, // throttle actuator control range/performance
+	{"P2100", "P210D"}, // throttle actuator control motor A and B
+	{"P2110", "P2119"}, // throttle actuator control system and plate
+	{"P2120", "P2129"}, // throttle/pedal position sensor D and E circuit
+	{"P212A", "P212F"}, // throttle/pedal position sensor G circuit, correlation
+	{"P2130", "P2139"}, // throttle/pedal position sensor F circuit, correlation
+	{"P2140", "P2140"}, // correlation E/F
+	{"P2163", "P2168"}, // throttle/pedal position sensor maximum stop
+	{"P2172", "P2176"}, // throttle actuator control: airflow and idle position
+	{"U0107", "U0107"}, // no communication with the throttle actuator control module
+}
+
 // IsThrottle reports whether the code concerns the throttle system: its plate, its actuator or its
-// sensors, or the pedal's sensors. Such codes have decimal digits only, so P210A is none of them.
+// sensors, or the pedal's sensors.
 func (c TroubleCode) IsThrottle() bool {
-	if c[0] != 'P' {
-		return false
-	}
-	n := 0
-	for _, d := range c[1:] {
-		if d < '0' || d > '9' {
-			return false
-		}
-		n = 10*n + int(d-'0')
-	}
-	// The families of SAE J2012.
-	return n >= 120 && n <= 124 || // throttle/pedal position sensor A circuit
-		n >= 220 && n <= 229 || // throttle/pedal position sensor B and C circuit
-		n >= 638 && n <= 639 || // throttle actuator control range/performance
-		n >= 2100 && n <= 2119 || // throttle actuator control motor, plate and system
-		n >= 2120 && n <= 2140 || // throttle/pedal position sensor D, E, F circuit and correlation
-		n >= 2172 && n <= 2176 // throttle actuator control: airflow and idle position
+	return slices.ContainsFunc(throttleCodes[:], func(r struct{ first, last string }) bool {
+		return r.first <= string(c[:]) && string(c[:]) <= r.last
+	})
 }
 
 // observeCodes folds the list of trouble codes in r, if there is one, into the state. A code that
