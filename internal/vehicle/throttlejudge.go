@@ -19,13 +19,13 @@ func (m *ThrottleMemory) runRules(s *State) {
 		return
 	}
 	if m.Last != 0 && t.Sub(m.Last) > newDrive {
-		m.startDrive(t)
+		m.startDrive()
 	}
 	followed := m.observeLags(s, t)
 	m.Last = t
 	off := s.engineOff(t)
 	if off {
-		m.pauseEngine(t)
+		m.pauseEngine()
 	}
 	for i := range m.Pairs {
 		if off && throttlePairs[i].x == Command || followed[i] {
@@ -59,10 +59,13 @@ func (m *ThrottleMemory) runRules(s *State) {
 			m.report(s, m.followFinding(), after)
 		}
 	}
-	if a := &m.Alarm; a.Calm >= calmFor || a.Since != 0 && t.Sub(a.Looked) > newDrive {
-		*a = AlarmMemory{}
+	if a := &m.Alarm; a.Calm >= a.calmNeeded() {
+		*a = AlarmMemory{Returns: min(a.Returns+1, mostReturns)}
 	}
 }
+
+// calmNeeded returns for how many seconds the readings must be calm before the alarm ends.
+func (a *AlarmMemory) calmNeeded() float32 { return calmFor * float32(uint(1)<<a.Returns) }
 
 // engineOff reports whether nothing moves the throttle plate at t, because the engine is at rest
 // (also in a start-stop system or a hybrid) or the ignition is off. The plate then rests wherever
@@ -72,10 +75,9 @@ func (s *State) engineOff(t UnixMilli) bool {
 	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || s.ignitionOff()
 }
 
-// pauseEngine discards the measures of the rules that need a running engine. If one of these rules
-// has raised an anomaly, the anomaly is kept, and does not expire for lack of readings while the
-// engine is off.
-func (m *ThrottleMemory) pauseEngine(t UnixMilli) {
+// pauseEngine discards the measures of the rules that need a running engine. An anomaly that one of
+// these rules has raised is kept.
+func (m *ThrottleMemory) pauseEngine() {
 	for i := range m.Sensors {
 		m.Sensors[i].AtLimit = 0
 	}
@@ -85,12 +87,6 @@ func (m *ThrottleMemory) pauseEngine(t UnixMilli) {
 		}
 	}
 	m.Follow.Last, m.Follow.For = 0, 0
-	if a := &m.Alarm; a.Since != 0 {
-		switch a.Rule {
-		case RulePlateCommand, RulePlatePedal, RuleElectricalLimit:
-			a.Looked = t
-		}
-	}
 }
 
 // recent reports whether the sensor was read at most bracketWithin before t.
@@ -100,32 +96,27 @@ func (s *State) recent(i ThrottleSensor, t UnixMilli) bool {
 }
 
 // startDrive prepares the memory for a new drive. It keeps what was learned of the pairs of
-// sensors, but reduces its weight, so that this drive can correct it. It also keeps an anomaly (see
-// forgetDrives), because a fault does not disappear between two drives.
-func (m *ThrottleMemory) startDrive(t UnixMilli) {
+// sensors, but reduces its weight, so that this drive can correct it. It also keeps an anomaly,
+// because a fault does not disappear between two drives.
+func (m *ThrottleMemory) startDrive() {
 	for i := range m.Pairs {
 		m.Pairs[i].forget(driveMemory)
 	}
-	if a := &m.Alarm; a.Since != 0 {
-		a.Looked = t
-		if a.Drives++; a.Drives >= forgetDrives {
-			*m = ThrottleMemory{Sensors: m.Sensors}
-		}
-	}
 }
 
-// report raises an alarm if there is none and f.measure has reached f.alarm. If the present alarm
+// report raises an alarm if there is none and f.measure has reached f.alarm, but none of a car
+// without a throttle plate, such as an electric car with a pedal. If the present alarm
 // has the rule and sensors of f, report updates its fields Looked, Seen and Calm. The parameter
 // after is the length of time, in seconds, that the newest readings cover.
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {
-	case a.Since == 0 && f.measure >= f.alarm:
+	case a.Since == 0 && f.measure >= f.alarm && s.plateTime() != 0:
 		*a = AlarmMemory{
 			Since: s.Time, Seen: s.Time, Looked: s.Time,
 			ValueX: s.reading(f.x).Value, ValueY: s.reading(f.y).Value,
 			Expected: m.expected(s, f.x, f.y), Measure: f.measure,
-			Rule: f.rule, X: f.x, Y: f.y,
+			Rule: f.rule, X: f.x, Y: f.y, Returns: a.Returns,
 		}
 	case a.Since != 0 && a.Rule == f.rule && a.X == f.x && a.Y == f.y:
 		a.Looked = s.Time

@@ -16,10 +16,12 @@ type ThrottleMemory struct {
 	// so that stored memories keep their meaning.)
 	Lags [NumThrottlePairs][2]LagMemory
 	Ages [NumThrottleSensors]uint16
-	// CodeGone is when the lists of trouble codes ceased to have a throttle code: the time of the
-	// first list without one. It is zero if the newest list has a throttle code, or if
-	// State.FaultCode is zero.
+	// CodeGone is the time of the first list of trouble codes without a throttle code when such a
+	// code was due again. It is zero if there was none since, or if State.FaultCode is zero.
 	CodeGone UnixMilli
+	// CodeSeen is when the newest list with a throttle code was read. CodeGap is the longest time,
+	// in milliseconds, between two such lists of one drive.
+	CodeSeen, CodeGap UnixMilli
 }
 
 // ThrottleSensor numbers the signals that the throttle rules compare.
@@ -137,16 +139,16 @@ type FollowMemory struct {
 	Demand ThrottleSensor
 }
 
-// AlarmMemory is the present anomaly that a throttle rule found. If there is none, it is the zero
-// value.
+// AlarmMemory is the present anomaly that a throttle rule found. If there is none, all its fields but
+// Returns are zero.
 type AlarmMemory struct {
 	Since UnixMilli
 	// Seen is when the rule last measured at least half of the value that raises the alarm. Looked
 	// is when the rule last had readings of the sensors X and Y.
 	Seen, Looked UnixMilli
 	// Calm is the length of time, in seconds, that the rule's readings after Seen cover. All these
-	// readings measured less than half of the value that raises the alarm. At calmFor, the alarm
-	// ends.
+	// readings measured less than half of the value that raises the alarm. After calmFor
+	// of them, the alarm ends; the method calmNeeded has the exact rule.
 	Calm float32
 	// ValueX and ValueY are the readings when the alarm was raised. Expected is what Y should have
 	// read at that time (0 if unknown). Measure is what the rule measured at that time.
@@ -154,6 +156,7 @@ type AlarmMemory struct {
 	Rule                              ThrottleRule
 	// X and Y are the sensors concerned; both are the same if there is only one.
 	X, Y ThrottleSensor
-	// Drives is the number of drives at whose end this anomaly was present.
-	Drives uint8
+	// Returns is how many anomalies have ended before, counted up to mostReturns. It outlasts the
+	// anomaly.
+	Returns uint8
 }

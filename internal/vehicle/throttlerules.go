@@ -221,16 +221,16 @@ const (
 	engineHolds = 10 * time.Second
 
 	// An anomaly ends when its rule has had readings for calmFor seconds that measure less than
-	// half of what raises the alarm. If the sensors of the anomaly are no longer reported, the
-	// anomaly ends after 10 minutes of driving (newDrive). An anomaly that has lasted for
-	// forgetDrives drives probably shows that the readings come from another car or from other
-	// sensors. It is then discarded, and everything is learned again from the beginning.
-	calmFor      = 60.0
-	forgetDrives = 3
-	// codeGoneFor is how long the lists of trouble codes must have been without a throttle code
-	// before the anomaly ends. For its beginning, one list with a code is enough, because the car
-	// itself reports a code only after it has confirmed the fault.
-	codeGoneFor = calmFor * time.Second
+	// half of what raises the alarm. A fault that comes and goes is not repaired between two
+	// episodes, so each anomaly that has ended doubles this time for the next one, up to
+	// mostReturns times. Nothing else ends an anomaly: a car whose sensors were replaced by
+	// different ones is learned again when an operator says so.
+	calmFor     = 60.0
+	mostReturns = 4
+	// codeGoneMillis is how long, in milliseconds, the lists of trouble codes must at least have
+	// been without a throttle code before the anomaly ends. For its beginning, one list with a code
+	// is enough, because the car itself reports a code only after it has confirmed the fault.
+	codeGoneMillis = 1000 * calmFor
 )
 
 // NumThrottlePairs is the number of pairs of sensors that should agree.

@@ -63,18 +63,29 @@ func (c TroubleCode) IsThrottle() bool {
 	})
 }
 
-// observeCodes folds the list of trouble codes in r, if there is one, into the state. A code that
-// was cleared may return, so the anomaly ends only after codeGoneFor.
+// observeCodes folds the list of trouble codes in r, if there is one, into the state. A car answers
+// with one list for each of its computers and for each service (stored, pending, permanent codes),
+// so a list without a code says little. It says that the code is gone if it comes so long after the
+// newest list with the code that, by the rhythm of such lists, the code was due again. The code is
+// over a minute later, unless the only list without it came with the one that has it.
 func (s *State) observeCodes(r *Readings) {
-	gone := &s.ThrottleMemory.CodeGone
+	m := &s.ThrottleMemory
 	if r.Has(DTCList) {
 		if i := slices.IndexFunc(r.Codes, TroubleCode.IsThrottle); i >= 0 {
-			s.FaultCode, *gone = r.Codes[i], 0
-		} else if s.FaultCode != (TroubleCode{}) && *gone == 0 {
-			*gone = s.Time
+			if gap := s.Time - m.CodeSeen; gap <= UnixMilli(newDrive.Milliseconds()) {
+				m.CodeGap = max(m.CodeGap, gap)
+			}
+			s.FaultCode, m.CodeSeen, m.CodeGone = r.Codes[i], s.Time, 0
+		} else if s.FaultCode != (TroubleCode{}) && m.CodeGone == 0 && s.Time-m.CodeSeen >= m.CodeGap {
+			m.CodeGone = s.Time
 		}
 	}
-	if *gone != 0 && s.Time-*gone >= UnixMilli(codeGoneFor.Milliseconds()) {
-		s.FaultCode, *gone = TroubleCode{}, 0
+	if m.CodeGone != 0 && s.Time-m.CodeGone >= codeGoneMillis && s.Latest[DTCList].Time-m.CodeSeen >= codeGoneMillis {
+		s.FaultCode, m.CodeGone = TroubleCode{}, 0
 	}
+}
+
+// addsCode reports whether the list of codes in x is the first of its time with a throttle code.
+func (s *State) addsCode(x *Sample) bool {
+	return s.ThrottleMemory.CodeSeen != x.Time && slices.ContainsFunc(x.Codes, TroubleCode.IsThrottle)
 }
