@@ -13,7 +13,7 @@ type State struct {
 	Latest [NumSignals]Reading
 	// FaultCode is a trouble code of the throttle system, or zero if there is none. It is the first
 	// such code in the newest list of trouble codes that had one. It becomes zero again when the
-	// lists have had no such code for a minute (codeGoneFor).
+	// lists have been without such a code for long enough (observeCodes).
 	FaultCode TroubleCode
 	// MeanSpeed is the car's exponentially weighted mean speed, in km/h, with a time constant of
 	// one minute. Of a long stop, the mean includes only the first 30 s and the time after two
@@ -47,14 +47,14 @@ type Reading struct {
 // sample changes nothing if it has no time, or if its time is before the state's Time. If the two
 // times are equal, the sample adds the signals that were not yet read at that time. For a signal
 // that was already read at that time, the first reading is kept, so a repeated sample changes
-// nothing. A value that no sensor can report is ignored. Fold allocates nothing.
+// nothing. But of several lists of trouble codes, the first with a throttle code is kept. A value that no sensor can report is ignored. Fold allocates nothing.
 func (s *State) Fold(x *Sample) (changed bool) {
 	if x.Time < s.Time {
 		return false
 	}
 	r := x.Readings // only those that are used
 	for i := range s.Latest {
-		if s.Latest[i].Time == x.Time || !Signal(i).holds(float64(r.value[i])) {
+		if s.Latest[i].Time == x.Time && !(Signal(i) == DTCList && s.addsCode(x)) || !Signal(i).holds(float64(r.value[i])) {
 			r.present &^= 1 << i
 		}
 	}
