@@ -20,8 +20,8 @@ func (s *State) ExplainThrottle() Explanation {
 		e.Facts = []Fact{{"trouble codes in the list", float64(s.Latest[DTCList].Value), "", math.NaN(), "",
 			s.Latest[DTCList].Time}}
 		if gone := m.CodeGone; gone != 0 {
-			e.Facts = append(e.Facts, Fact{"time since the lists are without", rounded(s.Time.seconds(gone)), "s",
-				codeGoneMillis / 1000, "normal again from", s.Time})
+			e.Facts = append(e.Facts, Fact{"time since the lists are without",
+				max(0, rounded(s.Time.seconds(m.CodeSeen)-float32(gone))), "s", codeGoneFor, "normal again from", s.Time})
 		}
 		return e
 	case m.Alarm.Since != 0:

@@ -16,12 +16,12 @@ type ThrottleMemory struct {
 	// so that stored memories keep their meaning.)
 	Lags [NumThrottlePairs][2]LagMemory
 	Ages [NumThrottleSensors]uint16
-	// CodeGone is the time of the first list of trouble codes without a throttle code when such a
-	// code was due again. It is zero if there was none since, or if State.FaultCode is zero.
-	CodeGone UnixMilli
 	// CodeSeen is when the newest list with a throttle code was read. CodeGap is the longest time,
-	// in milliseconds, between two such lists of one drive.
-	CodeSeen, CodeGap UnixMilli
+	// in seconds, between two such lists of one drive. CodeGone is the time, in seconds, from
+	// CodeSeen until the first list without a throttle code when such a code was due again. It is
+	// zero if there was none, or if State.FaultCode is zero.
+	CodeSeen          UnixMilli
+	CodeGap, CodeGone uint16
 }
 
 // ThrottleSensor numbers the signals that the throttle rules compare.

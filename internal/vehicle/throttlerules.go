@@ -227,10 +227,10 @@ const (
 	// different ones is learned again when an operator says so.
 	calmFor     = 60.0
 	mostReturns = 4
-	// codeGoneMillis is how long, in milliseconds, the lists of trouble codes must at least have
-	// been without a throttle code before the anomaly ends. For its beginning, one list with a code
-	// is enough, because the car itself reports a code only after it has confirmed the fault.
-	codeGoneMillis = 1000 * calmFor
+	// codeGoneFor is for how many seconds the lists of trouble codes must at least have been without
+	// a throttle code before the anomaly ends. For its beginning, one list with a code is enough,
+	// because the car itself reports a code only after it has confirmed the fault.
+	codeGoneFor = calmFor
 )
 
 // NumThrottlePairs is the number of pairs of sensors that should agree.

@@ -2,9 +2,11 @@ package vehicle
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // TroubleCode is a diagnostic trouble code in the five characters of SAE J2012, such as P0120.
@@ -70,17 +72,19 @@ func (c TroubleCode) IsThrottle() bool {
 // over a minute later, unless the only list without it came with the one that has it.
 func (s *State) observeCodes(r *Readings) {
 	m := &s.ThrottleMemory
+	after := (s.Time - m.CodeSeen) / 1000
 	if r.Has(DTCList) {
 		if i := slices.IndexFunc(r.Codes, TroubleCode.IsThrottle); i >= 0 {
-			if gap := s.Time - m.CodeSeen; gap <= UnixMilli(newDrive.Milliseconds()) {
-				m.CodeGap = max(m.CodeGap, gap)
+			if after <= UnixMilli(newDrive/time.Second) {
+				m.CodeGap = max(m.CodeGap, uint16(after))
 			}
 			s.FaultCode, m.CodeSeen, m.CodeGone = r.Codes[i], s.Time, 0
-		} else if s.FaultCode != (TroubleCode{}) && m.CodeGone == 0 && s.Time-m.CodeSeen >= m.CodeGap {
-			m.CodeGone = s.Time
+		} else if s.FaultCode != (TroubleCode{}) && m.CodeGone == 0 && after >= UnixMilli(m.CodeGap) {
+			m.CodeGone = uint16(min(max(after, 1), math.MaxUint16))
 		}
 	}
-	if m.CodeGone != 0 && s.Time-m.CodeGone >= codeGoneMillis && s.Latest[DTCList].Time-m.CodeSeen >= codeGoneMillis {
+	if m.CodeGone != 0 && after-UnixMilli(m.CodeGone) >= codeGoneFor &&
+		s.Latest[DTCList].Time-m.CodeSeen >= 1000*codeGoneFor {
 		s.FaultCode, m.CodeGone = TroubleCode{}, 0
 	}
 }
