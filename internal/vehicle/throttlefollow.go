@@ -34,7 +34,9 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 		margin, rise, lasts = loadRests, loadRise, loadLasts
 	}
 	if up.hi-f.Floor <= margin {
-		f.Rest = max(f.Rest, m.Sensors[PlateA].span().lo)
+		if f.Followed < trustedAt {
+			f.Rest = max(f.Rest, m.Sensors[PlateA].span().lo)
+		}
 		f.RestFor = min(f.RestFor+min(gap, most), restsFor)
 	}
 	if up.hi <= f.Low {

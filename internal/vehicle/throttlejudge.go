@@ -21,8 +21,11 @@ func (m *ThrottleMemory) runRules(s *State) {
 	if m.Last != 0 && t.Sub(m.Last) > newDrive {
 		m.startDrive()
 	}
-	followed := m.observeLags(s, t)
+	followed, last := m.observeLags(s, t), m.Last
 	m.Last = t
+	if s.noAnswer(t) {
+		return
+	}
 	off := s.engineOff(t)
 	if off {
 		m.pauseEngine()
@@ -32,18 +35,23 @@ func (m *ThrottleMemory) runRules(s *State) {
 			continue
 		}
 		if after, ok := m.compare(s, i, t); ok {
-			for _, f := range m.pairFindings(i) {
-				m.report(s, f, after)
+			for k, f := range m.pairFindings(i) {
+				covered := after
+				if k == 1 && f.rule == throttlePairs[i].disagree {
+					covered = 0 // the finding before has the same rule and sensors, and has counted the time
+				}
+				m.report(s, f, covered)
 			}
 		}
 	}
 	for i := range Load {
-		if after := float32(0); s.Latest[throttleSensors[i]].Time == t {
-			isNew := s.reading(i).Time == t
+		if sensor := &m.Sensors[i]; s.Latest[throttleSensors[i]].Time == t {
+			isNew, after := s.reading(i).Time == t, min(t.seconds(last), aloneMost)
 			if isNew {
-				after = m.Sensors[i].timeCovered()
+				after = sensor.timeCovered()
 			}
 			if !off {
+				m.observeScale(s, i, t, after, isNew && sensor.Step > lowLimit)
 				m.report(s, m.limitFinding(s, i), after)
 			}
 			if !isNew {
@@ -159,19 +167,11 @@ func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 }
 
 // limitFinding returns the finding of the rule on electrical limits. Its measure is how long sensor
-// i has been at an end of its electrical range, in seconds. The measure is 0 if a healthy sensor
-// may be at that end: this car's sensor was seen to rest there, or engine load shows that the
-// throttle is wide open.
+// i has been at an end of its electrical range where it cannot be, in seconds.
 func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
-	sensor := &m.Sensors[i]
-	f := finding{RuleElectricalLimit, i, i, sensor.AtLimit, lowLimitAlarm, "s"}
-	at := limit(s.reading(i).Value)
-	if at == 2 {
+	f := finding{RuleElectricalLimit, i, i, m.Sensors[i].AtLimit, lowLimitAlarm, "s"}
+	if s.reading(i).Value >= highLimit {
 		f.alarm = highLimitAlarm
-	}
-	wideOpen := at == 2 && s.recent(Load, s.reading(i).Time) && s.reading(Load).Value >= fullLoad
-	if sensor.RestingEnds&at != 0 || wideOpen {
-		f.measure = 0
 	}
 	return f
 }
@@ -184,6 +184,9 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}
+	if i == PlateA {
+		all.alarm = plateTravelAlarm
+	}
 	alone := i == PlateA && !s.recent(PlateB, t) && !s.recent(Command, t)
 	switch {
 	case alone && s.recent(Load, t):
@@ -195,7 +198,7 @@ func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 		}
 		return [...]finding{all, {RuleNoise, i, PedalD, travel - m.Sensors[PedalD].Travel, alarm, "percent"}}
 	}
-	return [...]finding{all, {RuleNoise, i, i, 0, travelAlarm, "percent"}}
+	return [...]finding{all, {RuleNoise, i, i, 0, all.alarm, "percent"}}
 }
 
 // followFinding returns the finding of the rule on plate and pedal. Its measure is the number of

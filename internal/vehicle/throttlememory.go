@@ -22,6 +22,9 @@ type ThrottleMemory struct {
 	// zero if there was none, or if State.FaultCode is zero.
 	CodeSeen          UnixMilli
 	CodeGap, CodeGone uint16
+	// Driven is how long, in hundredths of a second, the car has driven with plate sensor A between
+	// the ends of its range, up to drivenKnown.
+	Driven uint16
 }
 
 // ThrottleSensor numbers the signals that the throttle rules compare.
@@ -60,17 +63,22 @@ type SensorMemory struct {
 	// reading, or if they are more than 2.5 s (bracketWithin) apart. Step is the absolute
 	// difference of their values, in percent.
 	Gap, Step float32
-	// Travel is the distance, in percent, that the sensor moved up and down recently: a sum of
-	// steps, each at most travelMost, that decays with the time constant travelDecay.
+	// Travel is the distance, in percent, that the sensor moved back and forth recently: a sum of
+	// the steps that reverse its direction, each at most travelMost, that decays with the time
+	// constant travelDecay.
 	Travel float32
-	// AtLimit is how long, in seconds, the sensor has been at an end of its electrical range.
-	// OffLimits is how long, in seconds and in total, the sensor was seen between the two ends; it
-	// is counted up to plateSeen, or up to pedalSeen for a sensor of the pedal.
-	AtLimit, OffLimits float32
-	// RestingEnds says at which ends of its electrical range this car's sensor may rest when
-	// healthy: bit 0 is the low end, bit 1 the high one. A bit is set if the sensor was seen at
-	// that end before it had been seen between the ends long enough (plateSeen or pedalSeen).
-	RestingEnds uint8
+	// AtLimit is how long, in seconds, the sensor has been at an end of its electrical range
+	// although another reading contradicts it.
+	AtLimit float32
+	// RestFor is how long, in hundredths of a second, the sensor was seen while the car was
+	// stationary, up to restKnown. Rest is the lowest reading in that time, and Top the highest
+	// reading ever, both in whole percent.
+	RestFor   uint16
+	Rest, Top uint8
+	// Marks is a set of markFalling (the newest movement was downwards) and markOpen (the sensor was
+	// seen at 100 % before the car had driven long enough without that, so 100 % is where it may be
+	// when healthy).
+	Marks uint8
 }
 
 // PairMemory is what is known of two sensors that should agree.

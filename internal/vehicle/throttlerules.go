@@ -117,8 +117,10 @@ const (
 	leverage = 60.0
 	// A sensor at or above saturated percent, or at or below 100 - saturated, may be at the end of
 	// its range. On one car, throttle sensor B stays at 99.2 % while sensor A moves from 67 to
-	// 78 %.
+	// 78 %. The end of other sensors is at 4.75 or 4.5 V of 5 V: a sensor from clipsFrom percent on
+	// may be at its end where it never read more.
 	saturated = 97.0
+	clipsFrom = 80
 
 	// These thresholds are for the rules on redundant sensors and on plate and command. The measure
 	// of these rules is a sum: each comparison adds the distance between the two sensors, less an
@@ -170,27 +172,30 @@ const (
 	// followTravelAlarm (in healthy drives, at most 22), and otherwise at a difference of
 	// pedalTravelAlarm (in healthy drives, at most 109).
 	travelMost, travelDecay = 10.0, 30.0
-	loadTravelAlarm         = 60.0
-	followTravelAlarm       = 60.0
-	pedalTravelAlarm        = 200.0
+	loadTravelAlarm         = 30.0
+	followTravelAlarm       = 50.0
+	pedalTravelAlarm        = 120.0
 	travelAlarm             = 450.0
+	plateTravelAlarm        = 250.0
 
-	// These thresholds are for the rule on electrical limits. Its measure is how long a sensor
-	// reads 0 or 100 %, which are the raw values 0 and 255 of J1979. To allow for rounding, a value
-	// up to lowLimit counts as 0 %, and a value from highLimit as 100 %. An alarm is raised at
-	// lowLimitAlarm seconds of 0 % or highLimitAlarm seconds of 100 %. In healthy drives, the
-	// measure was always 0.
+	// These thresholds are for the rule on electrical limits. Its measure is how long a sensor reads
+	// about 0 or 100 %, although another reading shows that it cannot be there. An alarm is raised
+	// at lowLimitAlarm seconds below or highLimitAlarm seconds above. In healthy drives, the measure
+	// was always 0.
 	//
-	// A healthy sensor may read 0 or 100 %, so there are two more conditions. First, an alarm is
-	// raised only if the sensor was seen between these values before: for plateSeen seconds, or for
-	// pedalSeen seconds if it is a sensor of the pedal. So a grounded wire is found, but a pedal
-	// whose scale begins at 0 raises no alarm. Second, while engine load is at least fullLoad
-	// percent, 100 % raises no alarm, because a throttle that is wide open may read 100 % under
-	// load.
-	lowLimit, highLimit           = 0.4, 99.8
+	// Many healthy sensors read 0 or 100 %: the scale of some begins at 0, a foot can press a pedal
+	// to its end, and a diesel's flap may rest at 100 %. So there is more to show. At the low end,
+	// the sensor must have a live zero: in restKnown hundredths of a second with the car stationary,
+	// it never read less than liveZero percent. (The usual sensor gives 0.5 V of 5 V at rest.) It
+	// then cannot read as little as lowLimit. At 100 %, the plate must have been below for
+	// drivenKnown hundredths of a second of driving, and now the foot must be off the pedal, or
+	// engine load below fullLoad, or if neither is read, the car stationary. A pedal at 100 % is
+	// contradicted by a plate that is as closed as without a demand.
+	lowLimit, highLimit           = 4.0, 95.0
 	lowLimitAlarm, highLimitAlarm = 3.0, 5.0
-	plateSeen, pedalSeen          = 20.0, 60.0
-	fullLoad                      = 75.0
+	liveZero, restKnown           = 10, 800
+	drivenKnown                   = 12_000
+	fullLoad                      = 50.0
 
 	// These thresholds are for the rule on plate and pedal. A demand is a rise of the pedal by
 	// pedalRise percent that lasts pedalLasts seconds. If the car reports no pedal, a demand is a
@@ -211,6 +216,7 @@ const (
 	missedAlarm                = 3.0
 	plateMoves                 = 1.5
 	followsAfter, ignoredShare = 8, 8
+	trustedAt                  = 20
 	restsClosedBelow           = 50.0
 	restsFor, loadRests        = 20.0, 12.0
 
@@ -229,8 +235,11 @@ const (
 	mostReturns = 4
 	// codeGoneFor is for how many seconds the lists of trouble codes must at least have been without
 	// a throttle code before the anomaly ends. For its beginning, one list with a code is enough,
-	// because the car itself reports a code only after it has confirmed the fault.
-	codeGoneFor = calmFor
+	// because the car itself reports a code only after it has confirmed the fault. A list less than
+	// codeRoundFor seconds after one with a code may be the answer of another computer to the same
+	// request.
+	codeGoneFor  = calmFor
+	codeRoundFor = 10
 )
 
 // NumThrottlePairs is the number of pairs of sensors that should agree.

@@ -84,7 +84,7 @@ func (s *State) observeCodes(r *Readings) {
 		}
 	}
 	if m.CodeGone != 0 && after-UnixMilli(m.CodeGone) >= codeGoneFor &&
-		s.Latest[DTCList].Time-m.CodeSeen >= 1000*codeGoneFor {
+		s.Latest[DTCList].Time-m.CodeSeen >= 1000*codeRoundFor {
 		s.FaultCode, m.CodeGone = TroubleCode{}, 0
 	}
 }
