@@ -31,19 +31,19 @@ var throttleRules = [numThrottleRules]struct {
 	NoThrottleRule:  {"throttle/none", 1, "normal: every measure is within its limit"},
 	RuleTroubleCode: {"throttle/trouble-code", 3, "the car reports a trouble code of its throttle or pedal"},
 	// Voltage correlation: P2135 (throttle A/B), P2138 (pedal D/E).
-	RuleRedundantSensors: {"throttle/redundant-sensors", 2,
+	RuleRedundantSensors: {"throttle/redundant-sensors", 3,
 		"two sensors of one position no longer agree as they did on this car"},
 	// Throttle actuator range/performance and stuck plate: P2101, P0638, P2111, P2112.
-	RulePlateCommand: {"throttle/plate-command", 3, "the plate is not where it is commanded to be"},
+	RulePlateCommand: {"throttle/plate-command", 4, "the plate is not where it is commanded to be"},
 	// Throttle position rationality: P0121, P0068, P2119.
-	RulePlatePedal: {"throttle/plate-pedal", 3, "the plate no longer moves when it is asked to, as it did on this car"},
+	RulePlatePedal: {"throttle/plate-pedal", 4, "the plate no longer moves when it is asked to, as it did on this car"},
 	// Sensor range/performance: P0121, P0221, P2121, P2126.
-	RuleStuckSensor: {"throttle/stuck-sensor", 2, "a sensor is stuck while its partner moves"},
+	RuleStuckSensor: {"throttle/stuck-sensor", 3, "a sensor is stuck while its partner moves"},
 	// Circuit low and high: P0122, P0123, P0222, P0223, P2122, P2123, P2127, P2128.
-	RuleElectricalLimit: {"throttle/electrical-limit", 2,
-		"a sensor is at the end of its electrical range, where this car's does not rest"},
+	RuleElectricalLimit: {"throttle/electrical-limit", 3,
+		"a sensor is at the end of its electrical range, where this car's cannot be"},
 	// Circuit intermittent: P0124, P0224, P2124, P2129.
-	RuleNoise: {"throttle/noise", 2, "a sensor moves where no plate or pedal does"},
+	RuleNoise: {"throttle/noise", 3, "a sensor moves where no plate or pedal does"},
 }
 
 // String returns the rule's name.
@@ -160,19 +160,21 @@ const (
 	noiseMost, noiseFree, noiseDecay, noiseAlarm = 12.0, 3.0, 20.0, 40.0
 
 	// These thresholds are for the noise of a sensor without another sensor of the same position.
-	// The measure is the sum of the sensor's steps, each at most travelMost percent. The sum decays
-	// with the time constant travelDecay, in seconds. Any sensor raises an alarm if its sum reaches
-	// travelAlarm, which is more than any foot moves a pedal; the greatest sum in healthy drives
-	// was 203.
+	// The measure is the sum of the sensor's steps, each at most travelMost percent; of plate sensor
+	// A, only those steps that turn its direction, because cruise control moves a plate far, but
+	// smoothly. The sum decays with the time constant travelDecay, in seconds. Any sensor raises an
+	// alarm if its sum reaches travelAlarm, which is more than any foot moves a pedal; the greatest
+	// sum in healthy drives was 203. For plate sensor A, this limit is plateTravelAlarm (in healthy
+	// drives, at most 126).
 	//
-	// The sum of the throttle plate is also compared with the sum of engine load. An alarm is
-	// raised if the plate's sum exceeds the sum of engine load by loadTravelAlarm (in healthy
-	// drives, by at most 26). Without engine load, the plate's sum is compared with the sum of the
-	// pedal. If the plate is known to follow the pedal, an alarm is raised at a difference of
-	// followTravelAlarm (in healthy drives, at most 22), and otherwise at a difference of
-	// pedalTravelAlarm (in healthy drives, at most 109).
+	// The sum of plate sensor A is also compared with the sum of engine load. An alarm is raised if
+	// the plate's sum exceeds the sum of engine load by loadTravelAlarm (in healthy drives, by at
+	// most 5, and by 35 if a signal is read every 1.5 s). Without engine load, the plate's sum is
+	// compared with the sum of the pedal. If the plate is known to follow the pedal, an alarm is
+	// raised at a difference of followTravelAlarm, and otherwise at a difference of pedalTravelAlarm
+	// (in healthy drives, at most 47 % of either).
 	travelMost, travelDecay = 10.0, 30.0
-	loadTravelAlarm         = 30.0
+	loadTravelAlarm         = 40.0
 	followTravelAlarm       = 50.0
 	pedalTravelAlarm        = 120.0
 	travelAlarm             = 450.0
@@ -210,13 +212,15 @@ const (
 	// it was seen for restsFor seconds without a demand, always below restsClosedBelow percent. (An
 	// engine load up to loadRests percent above the lowest one is no demand, because an idling
 	// engine bears some load.) The last condition excludes diesel engines: their plate rests open
-	// (at 83.5 % on one car), whatever the pedal does.
+	// (at 83.5 % on one car), whatever the pedal does. Once the plate has followed trustedAt demands,
+	// an open rest no longer excludes the car, because it is more likely a plate stuck open. (A
+	// diesel whose plate was at first closed at idle followed 20 before it rested open.)
 	pedalRise, pedalLasts      = 6.0, 4.0
 	loadRise, loadLasts        = 20.0, 3.0
 	missedAlarm                = 3.0
 	plateMoves                 = 1.5
 	followsAfter, ignoredShare = 8, 8
-	trustedAt                  = 20
+	trustedAt                  = 30
 	restsClosedBelow           = 50.0
 	restsFor, loadRests        = 20.0, 12.0
 

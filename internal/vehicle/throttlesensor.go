@@ -132,24 +132,20 @@ func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t UnixMilli, stands 
 	return false // the pair's rule compares sensor B and the command with A
 }
 
-// noAnswer reports whether all readings around the time t are at the same end of their scales, as
-// an adapter reports them that has lost the car.
+// noAnswer reports whether two or more signals were read around the time t, and all were 0, as an
+// adapter reports them that has lost the car.
 func (s *State) noAnswer(t UnixMilli) bool {
-	read, zeros, full := 0, 0, 0
-	for _, g := range [...]Signal{Speed, OBDSpeed, EngineSpeed, EngineLoad, ThrottlePosition, ThrottlePositionB,
-		ThrottleActuator, AcceleratorPositionD, AcceleratorPositionE} {
-		r := s.Latest[g]
-		if r.Time == 0 || t.Sub(r.Time) > engineHolds {
-			continue
-		}
-		read++
-		if r.Value == 0 {
+	zeros := 0
+	for _, g := range [...]Signal{ThrottlePosition, ThrottlePositionB, ThrottleActuator, AcceleratorPositionD,
+		AcceleratorPositionE, EngineLoad, Speed, OBDSpeed, EngineSpeed} {
+		if r := &s.Latest[g]; r.Time != 0 && t.Sub(r.Time) <= engineHolds {
+			if r.Value != 0 {
+				return false
+			}
 			zeros++
-		} else if r.Value >= highLimit || g < EngineLoad {
-			full++
 		}
 	}
-	return read > 1 && (zeros == read || full == read)
+	return zeros > 1
 }
 
 // span is the range in which a sensor was around the time of its last reading.

@@ -60,10 +60,27 @@ var throttleCodes = [...]struct{ first, last string }{
 // IsThrottle reports whether the code concerns the throttle system: its plate, its actuator or its
 // sensors, or the pedal's sensors.
 func (c TroubleCode) IsThrottle() bool {
-	return slices.ContainsFunc(throttleCodes[:], func(r struct{ first, last string }) bool {
-		return r.first <= string(c[:]) && string(c[:]) <= r.last
-	})
+	n := c.number()
+	for i := range throttleNumbers {
+		if r := &throttleNumbers[i]; r.first <= n && n <= r.last {
+			return true
+		}
+	}
+	return false
 }
+
+// number returns the characters of the code as a number, because each code of each list is compared
+// with all ranges.
+func (c TroubleCode) number() uint64 {
+	return uint64(c[0])<<32 | uint64(c[1])<<24 | uint64(c[2])<<16 | uint64(c[3])<<8 | uint64(c[4])
+}
+
+var throttleNumbers = func() (all [len(throttleCodes)]struct{ first, last uint64 }) {
+	for i, r := range throttleCodes {
+		all[i].first, all[i].last = TroubleCode([]byte(r.first)).number(), TroubleCode([]byte(r.last)).number()
+	}
+	return all
+}()
 
 // observeCodes folds the list of trouble codes in r, if there is one, into the state. A car answers
 // with one list for each of its computers and for each service (stored, pending, permanent codes),
