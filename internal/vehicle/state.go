@@ -1,6 +1,9 @@
 package vehicle
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // State is everything that the service remembers of one vehicle: the latest reading of each
 // signal, and the memory of the rules between samples. Its size is fixed, however long and
@@ -62,6 +65,10 @@ func (s *State) Fold(x *Sample) (changed bool) {
 		return false
 	}
 
+	if r.Has(DTCList) && slices.Contains(x.Codes, TroubleCode{}) {
+		s.relearn(x.Time)
+		return true
+	}
 	if x.Time > s.Time {
 		s.ThrottleMemory.runRules(s)
 	}

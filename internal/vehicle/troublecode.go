@@ -106,6 +106,22 @@ func (s *State) observeCodes(r *Readings) {
 	}
 }
 
+// Relearn returns the sample by which an operator has the throttle of a vehicle learned anew: a list
+// with the zero code, which no sender can name. It is folded in the order of the other samples. The
+// rules then know nothing of the throttle, neither what they had learned nor a fault.
+func Relearn(id ID, at UnixMilli) Sample {
+	x := Sample{Vehicle: id, Time: at, Readings: Readings{present: 1 << DTCList}}
+	x.Codes = []TroubleCode{{}}
+	return x
+}
+
+// relearn forgets all readings of the throttle, at t.
+func (s *State) relearn(t UnixMilli) {
+	clear(s.Latest[EngineLoad : MILOn+1])
+	s.Latest[DTCList].Time = t // so that the same sample again changes nothing
+	s.FaultCode, s.ThrottleMemory, s.Time = TroubleCode{}, ThrottleMemory{}, t
+}
+
 // addsCode reports whether the list of codes in x is the first of its time with a throttle code.
 func (s *State) addsCode(x *Sample) bool {
 	return s.ThrottleMemory.CodeSeen != x.Time && slices.ContainsFunc(x.Codes, TroubleCode.IsThrottle)
