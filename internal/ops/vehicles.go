@@ -31,7 +31,7 @@ type Relearned struct {
 }
 
 // Relearn discards what was learned of a vehicle's throttle, and its anomaly, as after a repair.
-// Both are learned anew from the readings after the present. If the vehicle has not reported, the
+// Both are learned again from the readings after the present. If the vehicle has not reported, the
 // error is a [Refusal] with the status 404.
 func (p *Operations) Relearn(ctx context.Context, by access.Actor, id vehicle.ID) (Relearned, error) {
 	_, s, err := p.Vehicle(ctx, id)

@@ -25,7 +25,8 @@ import (
 //	explain throttle/noise         the rule behind the throttle verdict
 //
 // A signal is one of signalWords, in its unit, or codes=P0120,P0300 (codes=none for an empty
-// list), ignition=ON, or relearn (an operator has the throttle learned anew). Values that repeat in turn are separated by "/".
+// list), ignition=ON, or relearn (an operator has the throttle learned again). Values that repeat in
+// turn are separated by "/".
 //
 // The verdicts of expect: driving is 1, 2, 3, unknown, stale or not_driving; throttle is 0, 1,
 // unknown or stale; driving_time and throttle_time are the verdicts' times since the start, or

@@ -50,7 +50,8 @@ type Reading struct {
 // sample changes nothing if it has no time, or if its time is before the state's Time. If the two
 // times are equal, the sample adds the signals that were not yet read at that time. For a signal
 // that was already read at that time, the first reading is kept, so a repeated sample changes
-// nothing. But of several lists of trouble codes, the first with a throttle code is kept. A value that no sensor can report is ignored. Fold allocates nothing.
+// nothing. But of several lists of trouble codes, the first with a throttle code is kept. A value
+// that no sensor can report is ignored. Fold allocates nothing.
 func (s *State) Fold(x *Sample) (changed bool) {
 	if x.Time < s.Time {
 		return false

@@ -115,7 +115,8 @@ func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 			break
 		}
 	}
-	return append(facts, Fact{"time without evidence", rounded(a.Calm), "s", float64(a.calmNeeded()), "normal again from", a.Looked})
+	return append(facts, Fact{"time without evidence", rounded(a.Calm), "s", float64(a.calmNeeded()),
+		"normal again from", a.Looked})
 }
 
 // findings returns the findings of all rules on the sensors and pairs that were ever read.

@@ -106,9 +106,9 @@ func (s *State) observeCodes(r *Readings) {
 	}
 }
 
-// Relearn returns the sample by which an operator has the throttle of a vehicle learned anew: a list
-// with the zero code, which no sender can name. It is folded in the order of the other samples. The
-// rules then know nothing of the throttle, neither what they had learned nor a fault.
+// Relearn returns the sample by which an operator has the throttle of a vehicle learned again: a
+// list with the zero code, which no sender can name. It is folded in the order of the other samples.
+// The rules then know nothing of the throttle, neither what they had learned nor a fault.
 func Relearn(id ID, at UnixMilli) Sample {
 	x := Sample{Vehicle: id, Time: at, Readings: Readings{present: 1 << DTCList}}
 	x.Codes = []TroubleCode{{}}

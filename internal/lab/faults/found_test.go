@@ -71,7 +71,7 @@ func (c class) floor() float64 {
 	case c.car == "carobd", c.car == "kit_obd" && pedal:
 		return 0.97
 	case !pedal && (c.kind == "noise 20" || c.kind == "noise 30"):
-		return 0.9
+		return 0.85
 	}
 	return 0
 }
