@@ -119,7 +119,8 @@ func (m *ThrottleMemory) startDrive() {
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {
-	case a.Since == 0 && f.measure >= f.alarm && s.plateTime() != 0:
+	case a.Since == 0 && (f.measure >= f.alarm || a.Returns > 0 && f.measure >= returnShare*f.alarm) &&
+		s.plateTime() != 0:
 		*a = AlarmMemory{
 			Since: s.Time, Seen: s.Time, Looked: s.Time,
 			ValueX: s.reading(f.x).Value, ValueY: s.reading(f.y).Value,

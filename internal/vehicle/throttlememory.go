@@ -75,9 +75,9 @@ type SensorMemory struct {
 	// reading ever, both in whole percent.
 	RestFor   uint16
 	Rest, Top uint8
-	// Marks is a set of markFalling (the newest movement was downwards) and markOpen (the sensor was
-	// seen at 100 % before the car had driven long enough without that, so 100 % is where it may be
-	// when healthy).
+	// Marks is a set of markFalling (the newest movement was downwards), markOpen and markZero (the
+	// sensor was seen at 100 %, or at 0, before the car had driven long enough without that, so it may
+	// be there when healthy).
 	Marks uint8
 }
 

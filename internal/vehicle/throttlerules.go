@@ -212,15 +212,18 @@ const (
 	// it was seen for restsFor seconds without a demand, always below restsClosedBelow percent. (An
 	// engine load up to loadRests percent above the lowest one is no demand, because an idling
 	// engine bears some load.) The last condition excludes diesel engines: their plate rests open
-	// (at 83.5 % on one car), whatever the pedal does. Once the plate has followed trustedAt demands,
-	// an open rest no longer excludes the car, because it is more likely a plate stuck open. (A
-	// diesel whose plate was at first closed at idle followed 20 before it rested open.)
+	// (at 83.5 % on one car), whatever the pedal does. Once the plate is trusted,
+	// an open rest no longer excludes the car, because it is more likely a plate stuck open. It is
+	// trusted after trustedAt demands that it followed while it always rested below
+	// trustedRest percent, or after trustedOpen. (A diesel whose plate was at first closed at idle,
+	// at up to 49 %, followed 22 before it rested open.)
 	pedalRise, pedalLasts      = 6.0, 4.0
 	loadRise, loadLasts        = 20.0, 3.0
 	missedAlarm                = 3.0
 	plateMoves                 = 1.5
 	followsAfter, ignoredShare = 8, 8
-	trustedAt                  = 30
+	trustedAt, trustedRest     = 12, 28.0
+	trustedOpen                = 30
 	restsClosedBelow           = 50.0
 	restsFor, loadRests        = 20.0, 12.0
 
@@ -233,10 +236,11 @@ const (
 	// An anomaly ends when its rule has had readings for calmFor seconds that measure less than
 	// half of what raises the alarm. A fault that comes and goes is not repaired between two
 	// episodes, so each anomaly that has ended doubles this time for the next one, up to
-	// mostReturns times. Nothing else ends an anomaly: a car whose sensors were replaced by
+	// mostReturns times, and returnShare of the evidence raises it. Nothing else ends an anomaly: a car whose sensors were replaced by
 	// different ones is learned again when an operator says so.
 	calmFor     = 60.0
 	mostReturns = 4
+	returnShare = 0.7
 	// codeGoneFor is for how many seconds the lists of trouble codes must at least have been without
 	// a throttle code before the anomaly ends. For its beginning, one list with a code is enough,
 	// because the car itself reports a code only after it has confirmed the fault. A list less than

@@ -64,6 +64,7 @@ func (m *SensorMemory) timeCovered() float32 {
 const (
 	markFalling uint8 = 1 << iota
 	markOpen
+	markZero
 )
 
 // Ends of a sensor's electrical range.
@@ -74,11 +75,13 @@ const (
 
 // end returns the end of the electrical range at which the value v of sensor i is, or 0 if v is
 // between the ends or if a healthy sensor of this car may be there. Only a sensor with a live zero,
-// which is never at rest below liveZero percent, cannot read 0.
+// which is never at rest below liveZero percent, cannot read 0. A plate that rests open is the flap of
+// a diesel; it may read 0 when it is driven, unless the car has driven long enough without that.
 func (m *ThrottleMemory) end(i ThrottleSensor, v float32) int {
 	sensor := &m.Sensors[i]
 	switch {
-	case v <= lowLimit && sensor.RestFor >= restKnown && sensor.Rest >= liveZero:
+	case v <= lowLimit && sensor.RestFor >= restKnown && sensor.Rest >= liveZero &&
+		(sensor.Rest < restsClosedBelow || m.Driven >= drivenKnown && sensor.Marks&markZero == 0):
 		return lowEnd
 	case v >= highLimit && sensor.Marks&markOpen == 0:
 		return highEnd
@@ -93,21 +96,24 @@ func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, a
 	sensor, v := &m.Sensors[i], s.Latest[throttleSensors[i]].Value
 	speed, _ := s.Speed()
 	stands := speed.Time != 0 && speed.Value == 0 && t.Sub(speed.Time) <= engineHolds
-	if stands && sensor.RestFor < restKnown {
+	if stands && (sensor.RestFor < restKnown || sensor.Rest >= restsClosedBelow && v > lowLimit) {
 		if sensor.RestFor == 0 || uint8(v) < sensor.Rest {
 			sensor.Rest = uint8(v)
 		}
-		sensor.RestFor = addTime(sensor.RestFor, uint16(100*after))
+		sensor.RestFor = min(addTime(sensor.RestFor, uint16(100*after)), restKnown)
 	}
-	if i == PlateA && v >= highLimit && m.Driven < drivenKnown {
+	if i == PlateA && m.Driven < drivenKnown && v >= highLimit {
 		sensor.Marks |= markOpen
+	} else if i == PlateA && m.Driven < drivenKnown && v <= lowLimit {
+		sensor.Marks |= markZero
 	} else if i == PlateA && speed.Value > moving && t.Sub(speed.Time) <= engineHolds {
 		m.Driven = min(addTime(m.Driven, uint16(100*after)), drivenKnown)
 	}
 	switch at := m.end(i, v); {
 	case at == 0 || first:
 		sensor.AtLimit = 0
-	case at == lowEnd || m.closed(s, i, t, stands):
+	case at == lowEnd || m.closed(s, i, t, stands) || m.Alarm.Rule == RuleElectricalLimit && m.Alarm.X == i:
+		// A sensor with an anomaly needs no further witness.
 		sensor.AtLimit = min(sensor.AtLimit+after, 2*highLimitAlarm)
 	}
 }
@@ -117,7 +123,8 @@ func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, a
 func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t UnixMilli, stands bool) bool {
 	switch i {
 	case PedalD, PedalE:
-		return m.Follow.RestFor >= restsFor && s.recent(PlateA, t) && s.reading(PlateA).Value <= m.Follow.Rest+settledWithin
+		return m.Follow.RestFor >= restsFor && s.recent(PlateA, t) &&
+			s.reading(PlateA).Value <= m.Follow.Rest+settledWithin
 	case PlateA:
 		for _, pedal := range [...]ThrottleSensor{PedalD, PedalE} {
 			if p := &m.Sensors[pedal]; s.recent(pedal, t) && p.RestFor >= restKnown {

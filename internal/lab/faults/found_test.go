@@ -55,7 +55,7 @@ func (c class) floor() float64 {
 	case strings.HasPrefix(c.kind, "short") && (paired || pedal):
 		return 0.97
 	case c.kind == "short to ground": // nothing contradicts it if the car was never seen stationary
-		return 0.88
+		return 0.85
 	case c.kind == "short to battery" && c.car == "kit_obd":
 		return 0.9
 	case c.kind == "short to battery": // a plate that opens at idle may be a diesel's flap
