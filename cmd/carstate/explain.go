@@ -21,3 +21,17 @@ func (c *explainCommand) Run(ctx context.Context, w streams) error {
 	}
 	return c.ask(w, func(a *client.Client) (any, error) { return a.Vehicle(ctx, id) })
 }
+
+type relearnCommand struct {
+	askFlags
+	VID string `arg:"" name:"vid" help:"The vehicle."`
+}
+
+// Run discards what was learned of the throttle of a vehicle, and its anomaly.
+func (c *relearnCommand) Run(ctx context.Context, w streams) error {
+	id, err := vehicle.ParseReportingID(c.VID)
+	if err != nil {
+		return usageError("%v", err)
+	}
+	return c.ask(w, func(a *client.Client) (any, error) { return a.Relearn(ctx, id) })
+}

@@ -31,6 +31,7 @@ type commands struct {
 	Query    queryCommand    `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
 	Vehicles vehiclesCommand `cmd:"" help:"List vehicles, those in trouble first, or export them."`
 	Explain  explainCommand  `cmd:"" help:"Explain both verdicts about a vehicle."`
+	Relearn  relearnCommand  `cmd:"" help:"Learn the throttle of a vehicle again, after a repair."`
 	Audit    auditCommand    `cmd:"" help:"Show who did what: by operator, action, time or vehicle."`
 	Forget   forgetCommand   `cmd:"" help:"Erase a vehicle everywhere, with a receipt."`
 	Backup   backupCommand   `cmd:"" help:"Write tokens, sources, states and tombstones of a running service to a file."`

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"carstate/internal/access"
 	"carstate/internal/ops"
@@ -94,5 +95,28 @@ func TestForgottenIsGrantedToNobody(t *testing.T) {
 	}
 	if _, err := s.GrantToken(t.Context(), tok.ID, nil, []vehicle.ID{"F"}); err != nil {
 		t.Errorf("taking it away: %v", err)
+	}
+}
+
+// TestRelearn checks that relearning a vehicle's throttle is audited, and that its sample is newer
+// than all readings of the vehicle, although the vehicle's clock is ahead.
+func TestRelearn(t *testing.T) {
+	state := vehicle.State{Time: vehicle.At(noon.Add(20 * time.Second))}
+	var stored []vehicle.Sample
+	s := startOps(t, func(c *ops.Config) {
+		c.State = func(_ context.Context, id vehicle.ID) (vehicle.State, bool, error) { return state, id == "V1", nil }
+		c.Append = func(_ context.Context, x []vehicle.Sample) error { stored = append(stored, x...); return nil }
+	})
+	r, err := s.Relearn(t.Context(), "V1")
+	if want := state.Time + 1; err != nil || len(stored) != 1 || stored[0].Vehicle != "V1" || stored[0].Time != want ||
+		r.VID != "V1" || !r.At.Equal(want.Time()) {
+		t.Errorf("stored %+v, got %+v, %v; want one sample of V1 at %d", stored, r, err, want)
+	}
+	hash := s.store.Forgotten.Hash("V1").String()
+	if e := s.store.Events(); len(e) != 1 || e[0].Action != "vehicle.relearn" || e[0].Object != hash {
+		t.Errorf("audited %+v, want the relearning of %s", e, hash)
+	}
+	if _, err := s.Relearn(t.Context(), "V2"); !errors.Is(err, access.ErrNotFound) || len(stored) != 1 {
+		t.Errorf("a vehicle that never reported: got %v, want %v", err, access.ErrNotFound)
 	}
 }

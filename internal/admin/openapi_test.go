@@ -56,6 +56,7 @@ var operationTexts = map[string]string{
 	"vehicle.show":     "Show what is known of a vehicle, with the reasons of its verdicts.",
 	"vehicle.forget":   "Erase a vehicle on every node and refuse its telemetry from now on.",
 	"vehicle.allow":    "Accept telemetry of a forgotten vehicle again. The vehicle starts without stored data.",
+	"vehicle.relearn":  "Discard what was learned of a vehicle's throttle, and its anomaly; learn both again.",
 	"vehicle.bury":     "Forget the vehicles of kept receipts.",
 	"road.list":        "Show the traffic on the stretches of road in a box, the worst first, as GeoJSON.",
 	"backup.take":      "Take a backup. An incomplete backup lacks its trailer.",

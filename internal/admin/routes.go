@@ -60,11 +60,12 @@ func (s *Server) calls() map[string]http.Handler {
 		"POST /v1/operators/{name}/rotate": call(s, "operator.rotate", ok, s.rotateOperator),
 		"POST /v1/admin-key/rotate":        call(s, "admin-key.rotate", ok, s.rotateAdminKey),
 
-		"GET /v1/vehicles":               s.handle("vehicle.list", ok, listed(ops.AskedVehicles, s.ops.Vehicles, s.ops.ServeVehicles)),
-		"GET /v1/vehicles/{vid}":         call(s, "vehicle.show", ok, s.showVehicle),
-		"POST /v1/vehicles/{vid}/forget": call(s, "vehicle.forget", ok, onVehicle(s.ops.Forget)),
-		"POST /v1/vehicles/{vid}/allow":  call(s, "vehicle.allow", ok, onVehicle(s.ops.Allow)),
-		"POST /v1/tombstones":            call(s, "vehicle.bury", ok, s.bury),
+		"GET /v1/vehicles":                s.handle("vehicle.list", ok, listed(ops.AskedVehicles, s.ops.Vehicles, s.ops.ServeVehicles)),
+		"GET /v1/vehicles/{vid}":          call(s, "vehicle.show", ok, s.showVehicle),
+		"POST /v1/vehicles/{vid}/forget":  call(s, "vehicle.forget", ok, onVehicle(s.ops.Forget)),
+		"POST /v1/vehicles/{vid}/allow":   call(s, "vehicle.allow", ok, onVehicle(s.ops.Allow)),
+		"POST /v1/vehicles/{vid}/relearn": call(s, "vehicle.relearn", ok, onVehicle(s.ops.Relearn)),
+		"POST /v1/tombstones":             call(s, "vehicle.bury", ok, s.bury),
 
 		"GET /v1/node":   call(s, "node.show", ok, s.showNode),
 		"PATCH /v1/node": call(s, "node.change", ok, s.changeNode),

@@ -52,15 +52,15 @@ func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, err
 }
 
 // onVehicle returns the function of an API call on the vehicle whose vid is in the path. The
-// function do forgets the vehicle, or allows its telemetry again, and returns the receipt: the
-// record of the operation, which is the response body. If the vid is invalid, do is not called.
-func onVehicle(
-	do func(ctx context.Context, by access.Actor, id vehicle.ID) (access.ForgetReceipt, error),
-) func(*http.Request, nothing) (access.ForgetReceipt, error) {
-	return func(r *http.Request, _ nothing) (access.ForgetReceipt, error) {
+// function do carries out an operation on the vehicle and returns the receipt: the record of the
+// operation, which is the response body. If the vid is invalid, do is not called.
+func onVehicle[T any](
+	do func(ctx context.Context, by access.Actor, id vehicle.ID) (T, error),
+) func(*http.Request, nothing) (T, error) {
+	return func(r *http.Request, _ nothing) (receipt T, err error) {
 		id, err := vehicle.ParseReportingID(r.PathValue("vid"))
 		if err != nil {
-			return access.ForgetReceipt{}, ops.Refuse(http.StatusBadRequest, "%v", err)
+			return receipt, ops.Refuse(http.StatusBadRequest, "%v", err)
 		}
 		return do(r.Context(), caller(r), id)
 	}

@@ -93,7 +93,8 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 		State: func(ctx context.Context, id vehicle.ID) (vehicle.State, bool, error) {
 			return store.State(ctx, n.engine, id)
 		},
-		Fleet: n.fleet, Filled: n.health.answersNow,
+		Append: n.engine.Append,
+		Fleet:  n.fleet, Filled: n.health.answersNow,
 		MaxAge: n.config.MaxAge, AdminKey: key, KeyDir: n.config.Store.DataDir, Log: n.config.Log,
 	})
 	c.Console, c.Roads, c.Started, c.Node = n.console(c.Ops), n.roads, n.health.started, n

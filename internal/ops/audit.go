@@ -67,7 +67,7 @@ var Actions = []string{
 	"token.issue", "token.grant", "token.change", "token.rotate", "token.revoke", "source.add", "source.change",
 	"source.rotate", "source.remove",
 	"operator.add", "operator.rotate", "operator.remove", "admin-key.rotate",
-	"vehicle.forget", "vehicle.allow", "backup.take", "backup-key.show", "backup.restore", "node.change",
+	"vehicle.forget", "vehicle.allow", "vehicle.relearn", "backup.take", "backup-key.show", "backup.restore", "node.change",
 }
 
 // Change changes a setting of this node only, such as its log level, by calling do, and records the

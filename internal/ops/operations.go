@@ -30,6 +30,8 @@ type Config struct {
 	// State reads the newest state of a vehicle, even if it is not stored yet. If the vehicle has
 	// no state, ok is false.
 	State func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error)
+	// Append stores samples as if a source had sent them.
+	Append func(context.Context, []vehicle.Sample) error
 	// MaxAge is the maximum age of a reading. A verdict that is based on an older reading is stale.
 	MaxAge time.Duration
 

@@ -24,6 +24,28 @@ func (p *Operations) Allow(ctx context.Context, by access.Actor, id vehicle.ID) 
 	return p.onVehicle(ctx, by, "vehicle.allow", id, p.cfg.Store.Allow)
 }
 
+// Relearned is the receipt of Relearn.
+type Relearned struct {
+	VID string    `json:"vid"`
+	At  time.Time `json:"relearned_at"`
+}
+
+// Relearn discards what was learned of a vehicle's throttle, and its anomaly, as after a repair.
+// Both are learned again from the readings after the present. If the vehicle has not reported, the
+// error is a [Refusal] with the status 404.
+func (p *Operations) Relearn(ctx context.Context, by access.Actor, id vehicle.ID) (Relearned, error) {
+	_, s, err := p.Vehicle(ctx, id)
+	if err != nil {
+		return Relearned{}, err
+	}
+	at := max(vehicle.At(p.cfg.Now()), s.Time+1) // the vehicle's clock may be ahead
+	e := access.Event{Action: "vehicle.relearn", Object: p.cfg.Forgotten.Hash(id).String()}
+	err = p.audited(ctx, by, e, func(ctx context.Context) error {
+		return p.cfg.Append(ctx, []vehicle.Sample{vehicle.Relearn(id, at)})
+	})
+	return Relearned{string(id), at.Time()}, err
+}
+
 // Forgotten reports whether a vehicle is forgotten at present and, if so, since when.
 func (p *Operations) Forgotten(id vehicle.ID) (at time.Time, ok bool) {
 	t, found := p.cfg.Forgotten.Find(id)

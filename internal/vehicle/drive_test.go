@@ -25,7 +25,8 @@ import (
 //	explain throttle/noise         the rule behind the throttle verdict
 //
 // A signal is one of signalWords, in its unit, or codes=P0120,P0300 (codes=none for an empty
-// list), or ignition=ON. Values that repeat in turn are separated by "/".
+// list), ignition=ON, or relearn (an operator has the throttle learned again). Values that repeat in
+// turn are separated by "/".
 //
 // The verdicts of expect: driving is 1, 2, 3, unknown, stale or not_driving; throttle is 0, 1,
 // unknown or stale; driving_time and throttle_time are the verdicts' times since the start, or
@@ -139,6 +140,9 @@ func read(r *vehicle.Readings, word string, i int) error {
 	values := strings.Split(list, "/")
 	value := values[i%len(values)]
 	switch name {
+	case "relearn":
+		*r = vehicle.Relearn("car", 0).Readings
+		return nil
 	case "codes":
 		var codes []vehicle.TroubleCode
 		for c := range strings.SplitSeq(value, ",") {

@@ -16,7 +16,7 @@ type State struct {
 	Latest [NumSignals]Reading
 	// FaultCode is a trouble code of the throttle system, or zero if there is none. It is the first
 	// such code in the newest list of trouble codes that had one. It becomes zero again when the
-	// lists have had no such code for a minute (codeGoneFor).
+	// lists have been without such a code for long enough (observeCodes).
 	FaultCode TroubleCode
 	// MeanSpeed is the car's exponentially weighted mean speed, in km/h, with a time constant of
 	// one minute. Of a long stop, the mean includes only the first 30 s and the time after two
@@ -51,14 +51,15 @@ type Reading struct {
 // throttle system may come from different senders, or with different delays. A reading changes
 // nothing if its time is before the newest reading of its group. If the two times are equal, the
 // sample adds the signals that were not yet read at that time. For a signal that was already read at
-// that time, the first reading is kept, so a repeated sample changes nothing. A value that no sensor
-// can report is ignored. Fold allocates nothing.
+// that time, the first reading is kept, so a repeated sample changes nothing. But of several lists
+// of trouble codes, the first with a throttle code is kept. A value that no sensor can report is
+// ignored. Fold allocates nothing.
 func (s *State) Fold(x *Sample) (changed bool) {
 	t, r := x.Time, x.Readings // only those that are used
 	newest := s.newest()
 	for i := range s.Latest {
-		g := groupOf[i]
-		if t < newest[g] || s.Latest[i].Time == t || !Signal(i).holds(float64(r.value[i])) {
+		known := s.Latest[i].Time == t && !(Signal(i) == DTCList && s.addsCode(x))
+		if known || t < newest[groupOf[i]] || !Signal(i).holds(float64(r.value[i])) {
 			r.present &^= 1 << i
 		}
 	}
@@ -66,6 +67,10 @@ func (s *State) Fold(x *Sample) (changed bool) {
 		return false
 	}
 
+	if r.Has(DTCList) && slices.Contains(x.Codes, TroubleCode{}) {
+		s.relearn(t)
+		return true
+	}
 	if t > newest[throttleGroup] {
 		s.ThrottleMemory.runRules(s)
 	}
@@ -98,22 +103,6 @@ func (s *State) Fold(x *Sample) (changed bool) {
 func Observe(s State, x Sample) State {
 	s.Fold(&x)
 	return s
-}
-
-// observeCodes folds the list of trouble codes in r, if there is one, into the state. A code that
-// was cleared may return, so the anomaly ends only after codeGoneFor.
-func (s *State) observeCodes(r *Readings) {
-	gone := &s.ThrottleMemory.CodeGone
-	if r.Has(DTCList) {
-		if i := slices.IndexFunc(r.Codes, TroubleCode.IsThrottle); i >= 0 {
-			s.FaultCode, *gone = r.Codes[i], 0
-		} else if s.FaultCode != (TroubleCode{}) && *gone == 0 {
-			*gone = s.Time
-		}
-	}
-	if *gone != 0 && s.Time-*gone >= UnixMilli(codeGoneFor.Milliseconds()) {
-		s.FaultCode, *gone = TroubleCode{}, 0
-	}
 }
 
 // Outcome says whether a verdict answers a client's question, and if it does not, why.

@@ -23,10 +23,9 @@ func (t ThrottleSystem) String() string {
 // ThrottleVerdict is what the throttle rules conclude about a car from its readings.
 type ThrottleVerdict struct {
 	System ThrottleSystem
-	// Time is the time of the reading behind the verdict. For a trouble code, this reading is the
-	// newest list of codes. For a faulty sensor, it is the sensor's newest reading; if two sensors
-	// are concerned, it is the older of their newest readings. For "normal", it is the newest
-	// reading of the throttle plate. Time is zero if there is no verdict.
+	// Time is the time of the car's newest reading if there is an anomaly, because a known fault does
+	// not age while the car reports. For "normal", it is that of the newest reading of the throttle
+	// plate. Time is zero if there is no verdict.
 	Time UnixMilli
 }
 
@@ -38,21 +37,20 @@ func (v ThrottleVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 }
 
 // Throttle returns the throttle verdict. A trouble code of the throttle or the pedal is an anomaly
-// until the car's lists of codes have had no such code for a minute. If the car sends no further
-// list, the anomaly remains. An anomaly found by any other rule ends when that rule has had
-// readings for a minute in which its measure was below half of its limit. It also ends when the car
-// has driven for 10 minutes without readings of the sensors concerned, or when the anomaly has
-// lasted for three drives. Without an anomaly, the verdict is "normal" if the throttle plate was
-// ever read. Otherwise there is no verdict: the Time of the result is zero.
+// until the car's lists of codes have been without such a code for a minute, or for longer if the
+// car was seen to show the code less often. If the car sends no further list, the anomaly remains.
+// An anomaly found by any other rule ends when that rule has had readings for a minute in which its
+// measure was below half of its limit (longer if the anomaly has returned). While the car does not
+// send the readings of that rule, the anomaly remains. Without a reading of the throttle plate,
+// there is no verdict unless there is a trouble code: the Time of the result is zero.
 func (s *State) Throttle() ThrottleVerdict {
 	if s.FaultCode != (TroubleCode{}) {
-		return ThrottleVerdict{ThrottleAnomaly, s.Latest[DTCList].Time}
+		return ThrottleVerdict{ThrottleAnomaly, s.Time}
 	}
 	m := s.ThrottleMemory
 	m.runRules(s)
-	if a := &m.Alarm; a.Since != 0 {
-		return ThrottleVerdict{ThrottleAnomaly,
-			min(s.Latest[throttleSensors[a.X]].Time, s.Latest[throttleSensors[a.Y]].Time)}
+	if m.Alarm.Since != 0 {
+		return ThrottleVerdict{ThrottleAnomaly, s.Time}
 	}
 	return ThrottleVerdict{ThrottleNormal, s.plateTime()}
 }

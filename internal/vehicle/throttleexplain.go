@@ -20,8 +20,8 @@ func (s *State) ExplainThrottle() Explanation {
 		e.Facts = []Fact{{"trouble codes in the list", float64(s.Latest[DTCList].Value), "", math.NaN(), "",
 			s.Latest[DTCList].Time}}
 		if gone := m.CodeGone; gone != 0 {
-			e.Facts = append(e.Facts, Fact{"time since the lists are without", s.Time.Sub(gone).Seconds(), "s",
-				codeGoneFor.Seconds(), "normal again from", s.Time})
+			e.Facts = append(e.Facts, Fact{"time since the lists are without",
+				max(0, rounded(s.Time.seconds(m.CodeSeen)-float32(gone))), "s", codeGoneFor, "normal again from", s.Time})
 		}
 		return e
 	case m.Alarm.Since != 0:
@@ -115,7 +115,8 @@ func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 			break
 		}
 	}
-	return append(facts, Fact{"time without evidence", rounded(a.Calm), "s", calmFor, "normal again from", a.Looked})
+	return append(facts, Fact{"time without evidence", rounded(a.Calm), "s", float64(a.calmNeeded()),
+		"normal again from", a.Looked})
 }
 
 // findings returns the findings of all rules on the sensors and pairs that were ever read.

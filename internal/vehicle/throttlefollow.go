@@ -34,7 +34,9 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 		margin, rise, lasts = loadRests, loadRise, loadLasts
 	}
 	if up.hi-f.Floor <= margin {
-		f.Rest = max(f.Rest, m.Sensors[PlateA].span().lo)
+		if !f.trusted() {
+			f.Rest = max(f.Rest, m.Sensors[PlateA].span().lo)
+		}
 		f.RestFor = min(f.RestFor+min(gap, most), restsFor)
 	}
 	if up.hi <= f.Low {
@@ -70,6 +72,12 @@ func (f *FollowMemory) addRise(moved bool) {
 	default:
 		f.Ignored = min(f.Ignored+1, many)
 	}
+}
+
+// trusted reports whether the plate has followed so often, from a closed rest, that an open rest is a
+// fault and not a property of the car.
+func (f *FollowMemory) trusted() bool {
+	return f.Followed >= trustedAt && f.Rest < trustedRest || f.Followed >= trustedOpen
 }
 
 // follows reports whether the plate is known to follow the demand.

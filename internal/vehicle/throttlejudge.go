@@ -11,7 +11,7 @@ type finding struct {
 	unit           string
 }
 
-// runRules runs the throttle rules over the readings taken at s.Time. It does nothing if the rules
+// runRules runs the throttle rules over the newest readings of the throttle system. It does nothing if the rules
 // have already run for that time, or if no sensor of the rules was read at that time.
 func (m *ThrottleMemory) runRules(s *State) {
 	t := s.newest()[throttleGroup]
@@ -19,31 +19,39 @@ func (m *ThrottleMemory) runRules(s *State) {
 		return
 	}
 	if m.Last != 0 && t.Sub(m.Last) > newDrive {
-		m.startDrive(t)
+		m.startDrive()
 	}
-	followed := m.observeLags(s, t)
+	followed, last := m.observeLags(s, t), m.Last
 	m.Last = t
+	if s.noAnswer(t) {
+		return
+	}
 	off := s.engineOff(t)
 	if off {
-		m.pauseEngine(t)
+		m.pauseEngine()
 	}
 	for i := range m.Pairs {
 		if off && throttlePairs[i].x == Command || followed[i] {
 			continue
 		}
 		if after, ok := m.compare(s, i, t); ok {
-			for _, f := range m.pairFindings(i) {
-				m.report(s, f, after)
+			for k, f := range m.pairFindings(i) {
+				covered := after
+				if k == 1 && f.rule == throttlePairs[i].disagree {
+					covered = 0 // the finding before has the same rule and sensors, and has counted the time
+				}
+				m.report(s, f, covered)
 			}
 		}
 	}
 	for i := range Load {
-		if after := float32(0); s.Latest[throttleSensors[i]].Time == t {
-			isNew := s.reading(i).Time == t
+		if sensor := &m.Sensors[i]; s.Latest[throttleSensors[i]].Time == t {
+			isNew, after := s.reading(i).Time == t, min(t.seconds(last), aloneMost)
 			if isNew {
-				after = m.Sensors[i].timeCovered()
+				after = sensor.timeCovered()
 			}
 			if !off {
+				m.observeScale(s, i, t, after, isNew && sensor.Step > lowLimit)
 				m.report(s, m.limitFinding(s, i), after)
 			}
 			if !isNew {
@@ -59,10 +67,13 @@ func (m *ThrottleMemory) runRules(s *State) {
 			m.report(s, m.followFinding(), after)
 		}
 	}
-	if a := &m.Alarm; a.Calm >= calmFor || a.Since != 0 && t.Sub(a.Looked) > newDrive {
-		*a = AlarmMemory{}
+	if a := &m.Alarm; a.Calm >= a.calmNeeded() {
+		*a = AlarmMemory{Returns: min(a.Returns+1, mostReturns)}
 	}
 }
+
+// calmNeeded returns for how many seconds the readings must be calm before the alarm ends.
+func (a *AlarmMemory) calmNeeded() float32 { return calmFor * float32(uint(1)<<a.Returns) }
 
 // engineOff reports whether nothing moves the throttle plate at t, because the engine is at rest
 // (also in a start-stop system or a hybrid) or the ignition is off. The plate then rests wherever
@@ -72,10 +83,9 @@ func (s *State) engineOff(t UnixMilli) bool {
 	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || s.ignitionOff()
 }
 
-// pauseEngine discards the measures of the rules that need a running engine. If one of these rules
-// has raised an anomaly, the anomaly is kept, and does not expire for lack of readings while the
-// engine is off.
-func (m *ThrottleMemory) pauseEngine(t UnixMilli) {
+// pauseEngine discards the measures of the rules that need a running engine. An anomaly that one of
+// these rules has raised is kept.
+func (m *ThrottleMemory) pauseEngine() {
 	for i := range m.Sensors {
 		m.Sensors[i].AtLimit = 0
 	}
@@ -85,12 +95,6 @@ func (m *ThrottleMemory) pauseEngine(t UnixMilli) {
 		}
 	}
 	m.Follow.Last, m.Follow.For = 0, 0
-	if a := &m.Alarm; a.Since != 0 {
-		switch a.Rule {
-		case RulePlateCommand, RulePlatePedal, RuleElectricalLimit:
-			a.Looked = t
-		}
-	}
 }
 
 // recent reports whether the sensor was read at most bracketWithin before t.
@@ -100,37 +104,33 @@ func (s *State) recent(i ThrottleSensor, t UnixMilli) bool {
 }
 
 // startDrive prepares the memory for a new drive. It keeps what was learned of the pairs of
-// sensors, but reduces its weight, so that this drive can correct it. It also keeps an anomaly (see
-// forgetDrives), because a fault does not disappear between two drives.
-func (m *ThrottleMemory) startDrive(t UnixMilli) {
+// sensors, but reduces its weight, so that this drive can correct it. It also keeps an anomaly,
+// because a fault does not disappear between two drives.
+func (m *ThrottleMemory) startDrive() {
 	for i := range m.Pairs {
 		m.Pairs[i].forget(driveMemory)
 	}
-	if a := &m.Alarm; a.Since != 0 {
-		a.Looked = t
-		if a.Drives++; a.Drives >= forgetDrives {
-			*m = ThrottleMemory{Sensors: m.Sensors}
-		}
-	}
 }
 
-// report raises an alarm if there is none and f.measure has reached f.alarm. If the present alarm
+// report raises an alarm if there is none and f.measure has reached f.alarm, but none of a car
+// without a throttle plate, such as an electric car with a pedal. If the present alarm
 // has the rule and sensors of f, report updates its fields Looked, Seen and Calm. The parameter
 // after is the length of time, in seconds, that the newest readings cover.
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {
-	case a.Since == 0 && f.measure >= f.alarm:
+	case a.Since == 0 && (f.measure >= f.alarm || a.Returns > 0 && f.measure >= returnShare*f.alarm) &&
+		s.plateTime() != 0:
 		*a = AlarmMemory{
-			Since: s.Time, Seen: s.Time, Looked: s.Time,
+			Since: m.Last, Seen: m.Last, Looked: m.Last,
 			ValueX: s.reading(f.x).Value, ValueY: s.reading(f.y).Value,
 			Expected: m.expected(s, f.x, f.y), Measure: f.measure,
-			Rule: f.rule, X: f.x, Y: f.y,
+			Rule: f.rule, X: f.x, Y: f.y, Returns: a.Returns,
 		}
 	case a.Since != 0 && a.Rule == f.rule && a.X == f.x && a.Y == f.y:
-		a.Looked = s.Time
+		a.Looked = m.Last
 		if f.measure >= f.alarm/2 {
-			a.Seen, a.Calm = s.Time, 0
+			a.Seen, a.Calm = m.Last, 0
 		} else {
 			a.Calm += after
 		}
@@ -168,19 +168,11 @@ func (m *ThrottleMemory) pairFindings(i int) [5]finding {
 }
 
 // limitFinding returns the finding of the rule on electrical limits. Its measure is how long sensor
-// i has been at an end of its electrical range, in seconds. The measure is 0 if a healthy sensor
-// may be at that end: this car's sensor was seen to rest there, or engine load shows that the
-// throttle is wide open.
+// i has been at an end of its electrical range where it cannot be, in seconds.
 func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
-	sensor := &m.Sensors[i]
-	f := finding{RuleElectricalLimit, i, i, sensor.AtLimit, lowLimitAlarm, "s"}
-	at := limit(s.reading(i).Value)
-	if at == 2 {
+	f := finding{RuleElectricalLimit, i, i, m.Sensors[i].AtLimit, lowLimitAlarm, "s"}
+	if s.reading(i).Value >= highLimit {
 		f.alarm = highLimitAlarm
-	}
-	wideOpen := at == 2 && s.recent(Load, s.reading(i).Time) && s.reading(Load).Value >= fullLoad
-	if sensor.RestingEnds&at != 0 || wideOpen {
-		f.measure = 0
 	}
 	return f
 }
@@ -193,6 +185,9 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}
+	if i == PlateA {
+		all.alarm = plateTravelAlarm
+	}
 	alone := i == PlateA && !s.recent(PlateB, t) && !s.recent(Command, t)
 	switch {
 	case alone && s.recent(Load, t):
@@ -204,7 +199,7 @@ func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 		}
 		return [...]finding{all, {RuleNoise, i, PedalD, travel - m.Sensors[PedalD].Travel, alarm, "percent"}}
 	}
-	return [...]finding{all, {RuleNoise, i, i, 0, travelAlarm, "percent"}}
+	return [...]finding{all, {RuleNoise, i, i, 0, all.alarm, "percent"}}
 }
 
 // followFinding returns the finding of the rule on plate and pedal. Its measure is the number of

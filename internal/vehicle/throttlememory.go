@@ -16,10 +16,15 @@ type ThrottleMemory struct {
 	// so that stored memories keep their meaning.)
 	Lags [NumThrottlePairs][2]LagMemory
 	Ages [NumThrottleSensors]uint16
-	// CodeGone is when the lists of trouble codes ceased to have a throttle code: the time of the
-	// first list without one. It is zero if the newest list has a throttle code, or if
-	// State.FaultCode is zero.
-	CodeGone UnixMilli
+	// CodeSeen is when the newest list with a throttle code was read. CodeGap is the longest time,
+	// in seconds, between two such lists of one drive. CodeGone is the time, in seconds, from
+	// CodeSeen until the first list without a throttle code when such a code was due again. It is
+	// zero if there was none, or if State.FaultCode is zero.
+	CodeSeen          UnixMilli
+	CodeGap, CodeGone uint16
+	// Driven is how long, in hundredths of a second, the car has driven with plate sensor A between
+	// the ends of its range, up to drivenKnown.
+	Driven uint16
 }
 
 // ThrottleSensor numbers the signals that the throttle rules compare.
@@ -58,17 +63,22 @@ type SensorMemory struct {
 	// reading, or if they are more than 2.5 s (bracketWithin) apart. Step is the absolute
 	// difference of their values, in percent.
 	Gap, Step float32
-	// Travel is the distance, in percent, that the sensor moved up and down recently: a sum of
-	// steps, each at most travelMost, that decays with the time constant travelDecay.
+	// Travel is the distance, in percent, that the sensor moved back and forth recently: a sum of
+	// the steps that reverse its direction, each at most travelMost, that decays with the time
+	// constant travelDecay.
 	Travel float32
-	// AtLimit is how long, in seconds, the sensor has been at an end of its electrical range.
-	// OffLimits is how long, in seconds and in total, the sensor was seen between the two ends; it
-	// is counted up to plateSeen, or up to pedalSeen for a sensor of the pedal.
-	AtLimit, OffLimits float32
-	// RestingEnds says at which ends of its electrical range this car's sensor may rest when
-	// healthy: bit 0 is the low end, bit 1 the high one. A bit is set if the sensor was seen at
-	// that end before it had been seen between the ends long enough (plateSeen or pedalSeen).
-	RestingEnds uint8
+	// AtLimit is how long, in seconds, the sensor has been at an end of its electrical range
+	// although another reading contradicts it.
+	AtLimit float32
+	// RestFor is how long, in hundredths of a second, the sensor was seen while the car was
+	// stationary, up to restKnown. Rest is the lowest reading in that time, and Top the highest
+	// reading ever, both in whole percent.
+	RestFor   uint16
+	Rest, Top uint8
+	// Marks is a set of markFalling (the newest movement was downwards), markOpen and markZero (the
+	// sensor was seen at 100 %, or at 0, before the car had driven long enough without that, so it may
+	// be there when healthy).
+	Marks uint8
 }
 
 // PairMemory is what is known of two sensors that should agree.
@@ -137,16 +147,16 @@ type FollowMemory struct {
 	Demand ThrottleSensor
 }
 
-// AlarmMemory is the present anomaly that a throttle rule found. If there is none, it is the zero
-// value.
+// AlarmMemory is the present anomaly that a throttle rule found. If there is none, all its fields but
+// Returns are zero.
 type AlarmMemory struct {
 	Since UnixMilli
 	// Seen is when the rule last measured at least half of the value that raises the alarm. Looked
 	// is when the rule last had readings of the sensors X and Y.
 	Seen, Looked UnixMilli
 	// Calm is the length of time, in seconds, that the rule's readings after Seen cover. All these
-	// readings measured less than half of the value that raises the alarm. At calmFor, the alarm
-	// ends.
+	// readings measured less than half of the value that raises the alarm. After calmFor
+	// of them, the alarm ends; the method calmNeeded has the exact rule.
 	Calm float32
 	// ValueX and ValueY are the readings when the alarm was raised. Expected is what Y should have
 	// read at that time (0 if unknown). Measure is what the rule measured at that time.
@@ -154,6 +164,7 @@ type AlarmMemory struct {
 	Rule                              ThrottleRule
 	// X and Y are the sensors concerned; both are the same if there is only one.
 	X, Y ThrottleSensor
-	// Drives is the number of drives at whose end this anomaly was present.
-	Drives uint8
+	// Returns is how many anomalies have ended before, counted up to mostReturns. It outlasts the
+	// anomaly.
+	Returns uint8
 }

@@ -44,13 +44,21 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	}
 	last := p.Last
 	p.Last = t
+	ex, ey := hx, hy // where the sensors would be if their scales had no ends
+	if p.slope() > 0 {
+		ex, ey = sx.clipped(hx), sy.clipped(hy)
+	}
 
 	var off float32
 	if p.mature() {
 		var conclusive bool
 		off, conclusive = p.off(hx, hy)
-		if off > free || conclusive {
-			p.Disagreement = min(max(p.Disagreement+after*(min(off, disagreementMost)-free), 0), disagreementAlarm)
+		apart := off
+		if off > free {
+			apart, conclusive = p.off(ex, ey)
+		}
+		if apart > free || conclusive {
+			p.Disagreement = min(max(p.Disagreement+after*(min(apart, disagreementMost)-free), 0), disagreementAlarm)
 		}
 	}
 	if bracketed {
@@ -65,18 +73,18 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 		if x.Time == t {
 			p.Noise[0].moved(sx.Step)
 			if !waited || sx.Step != 0 {
-				p.Stuck[1].observe(y, hx, sx.PrevStart, sx.sure(together), sx.timeCovered())
+				p.Stuck[1].observe(y, ey.saturated(), hx, sx.PrevStart, sx.sure(together), sx.timeCovered())
 			}
 		}
 		if y.Time == t {
 			p.Noise[1].moved(sy.Step)
-			p.Noise[0].observe(hy.width() / slope)
+			p.Noise[0].observe(ey.width() / slope)
 			if !waited || sy.Step != 0 {
-				p.Stuck[0].observe(x, hy, sy.PrevStart, sy.sure(together), sy.timeCovered())
+				p.Stuck[0].observe(x, ex.saturated(), hy, sy.PrevStart, sy.sure(together), sy.timeCovered())
 			}
 		}
 		if x.Time == t {
-			p.Noise[1].observe(hx.width() * slope)
+			p.Noise[1].observe(ex.width() * slope)
 		}
 	} else {
 		p.Stuck, p.Noise = [2]StuckMemory{}, [2]NoiseMemory{}
@@ -177,9 +185,9 @@ func (p *PairMemory) forget(weight float32) {
 // observe folds a sensor's reading r into the memory. The parameter partner is the range of the
 // recent readings of the pair's other sensor, and began is the time of the oldest of these
 // readings. If sure is false, the other sensor may have been outside this range when r was read, so
-// observe extends the range by the other sensor's previous range. If the sensor is stuck, observe
-// adds the parameter after, in seconds, to For.
-func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure bool, after float32) {
+// observe extends the range by the other sensor's previous range. If atEnd is true, the sensor may be
+// at the end of its scale. If the sensor is stuck, observe adds after, in seconds, to For.
+func (m *StuckMemory) observe(r Reading, atEnd bool, partner span, began UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}
 		return
@@ -194,7 +202,7 @@ func (m *StuckMemory) observe(r Reading, partner span, began UnixMilli, sure boo
 	m.PrevLow, m.PrevHigh = partner.lo, partner.hi
 	m.Low, m.High = min(m.Low, hi), max(m.High, lo)
 	room := float32(stuckRange)
-	if (span{r.Value, r.Value}).saturated() {
+	if atEnd {
 		room = stuckRangeAtEnd
 	}
 	if m.High-m.Low > room {

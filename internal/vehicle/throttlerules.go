@@ -28,23 +28,22 @@ var throttleRules = [numThrottleRules]struct {
 	version int
 	text    string
 }{
-	NoThrottleRule: {"throttle/none", 1, "normal: every measure is within its limit"},
-	// SAE J2012 families P0120–P0124, P0220–P0229, P0638, P0639, P2100–P2140, P2172–P2176.
-	RuleTroubleCode: {"throttle/trouble-code", 2, "the car reports a trouble code of its throttle or pedal"},
+	NoThrottleRule:  {"throttle/none", 1, "normal: every measure is within its limit"},
+	RuleTroubleCode: {"throttle/trouble-code", 3, "the car reports a trouble code of its throttle or pedal"},
 	// Voltage correlation: P2135 (throttle A/B), P2138 (pedal D/E).
-	RuleRedundantSensors: {"throttle/redundant-sensors", 2,
+	RuleRedundantSensors: {"throttle/redundant-sensors", 3,
 		"two sensors of one position no longer agree as they did on this car"},
 	// Throttle actuator range/performance and stuck plate: P2101, P0638, P2111, P2112.
-	RulePlateCommand: {"throttle/plate-command", 3, "the plate is not where it is commanded to be"},
+	RulePlateCommand: {"throttle/plate-command", 4, "the plate is not where it is commanded to be"},
 	// Throttle position rationality: P0121, P0068, P2119.
-	RulePlatePedal: {"throttle/plate-pedal", 3, "the plate no longer moves when it is asked to, as it did on this car"},
+	RulePlatePedal: {"throttle/plate-pedal", 4, "the plate no longer moves when it is asked to, as it did on this car"},
 	// Sensor range/performance: P0121, P0221, P2121, P2126.
-	RuleStuckSensor: {"throttle/stuck-sensor", 2, "a sensor is stuck while its partner moves"},
+	RuleStuckSensor: {"throttle/stuck-sensor", 3, "a sensor is stuck while its partner moves"},
 	// Circuit low and high: P0122, P0123, P0222, P0223, P2122, P2123, P2127, P2128.
-	RuleElectricalLimit: {"throttle/electrical-limit", 2,
-		"a sensor is at the end of its electrical range, where this car's does not rest"},
+	RuleElectricalLimit: {"throttle/electrical-limit", 3,
+		"a sensor is at the end of its electrical range, where this car's cannot be"},
 	// Circuit intermittent: P0124, P0224, P2124, P2129.
-	RuleNoise: {"throttle/noise", 2, "a sensor moves where no plate or pedal does"},
+	RuleNoise: {"throttle/noise", 3, "a sensor moves where no plate or pedal does"},
 }
 
 // String returns the rule's name.
@@ -118,8 +117,10 @@ const (
 	leverage = 60.0
 	// A sensor at or above saturated percent, or at or below 100 - saturated, may be at the end of
 	// its range. On one car, throttle sensor B stays at 99.2 % while sensor A moves from 67 to
-	// 78 %.
+	// 78 %. The end of other sensors is at 4.75 or 4.5 V of 5 V: a sensor from clipsFrom percent on
+	// may be at its end where it never read more.
 	saturated = 97.0
+	clipsFrom = 80
 
 	// These thresholds are for the rules on redundant sensors and on plate and command. The measure
 	// of these rules is a sum: each comparison adds the distance between the two sensors, less an
@@ -159,39 +160,44 @@ const (
 	noiseMost, noiseFree, noiseDecay, noiseAlarm = 12.0, 3.0, 20.0, 40.0
 
 	// These thresholds are for the noise of a sensor without another sensor of the same position.
-	// The measure is the sum of the sensor's steps, each at most travelMost percent. The sum decays
-	// with the time constant travelDecay, in seconds. Any sensor raises an alarm if its sum reaches
-	// travelAlarm, which is more than any foot moves a pedal; the greatest sum in healthy drives
-	// was 203.
+	// The measure is the sum of the sensor's steps, each at most travelMost percent; of plate sensor
+	// A, only those steps that turn its direction, because cruise control moves a plate far, but
+	// smoothly. The sum decays with the time constant travelDecay, in seconds. Any sensor raises an
+	// alarm if its sum reaches travelAlarm, which is more than any foot moves a pedal; the greatest
+	// sum in healthy drives was 203. For plate sensor A, this limit is plateTravelAlarm (in healthy
+	// drives, at most 126).
 	//
-	// The sum of the throttle plate is also compared with the sum of engine load. An alarm is
-	// raised if the plate's sum exceeds the sum of engine load by loadTravelAlarm (in healthy
-	// drives, by at most 26). Without engine load, the plate's sum is compared with the sum of the
-	// pedal. If the plate is known to follow the pedal, an alarm is raised at a difference of
-	// followTravelAlarm (in healthy drives, at most 22), and otherwise at a difference of
-	// pedalTravelAlarm (in healthy drives, at most 109).
+	// The sum of plate sensor A is also compared with the sum of engine load. An alarm is raised if
+	// the plate's sum exceeds the sum of engine load by loadTravelAlarm (in healthy drives, by at
+	// most 5, and by 35 if a signal is read every 1.5 s). Without engine load, the plate's sum is
+	// compared with the sum of the pedal. If the plate is known to follow the pedal, an alarm is
+	// raised at a difference of followTravelAlarm, and otherwise at a difference of pedalTravelAlarm
+	// (in healthy drives, at most 47 % of either).
 	travelMost, travelDecay = 10.0, 30.0
-	loadTravelAlarm         = 60.0
-	followTravelAlarm       = 60.0
-	pedalTravelAlarm        = 200.0
+	loadTravelAlarm         = 40.0
+	followTravelAlarm       = 50.0
+	pedalTravelAlarm        = 120.0
 	travelAlarm             = 450.0
+	plateTravelAlarm        = 250.0
 
-	// These thresholds are for the rule on electrical limits. Its measure is how long a sensor
-	// reads 0 or 100 %, which are the raw values 0 and 255 of J1979. To allow for rounding, a value
-	// up to lowLimit counts as 0 %, and a value from highLimit as 100 %. An alarm is raised at
-	// lowLimitAlarm seconds of 0 % or highLimitAlarm seconds of 100 %. In healthy drives, the
-	// measure was always 0.
+	// These thresholds are for the rule on electrical limits. Its measure is how long a sensor reads
+	// about 0 or 100 %, although another reading shows that it cannot be there. An alarm is raised
+	// at lowLimitAlarm seconds below or highLimitAlarm seconds above. In healthy drives, the measure
+	// was always 0.
 	//
-	// A healthy sensor may read 0 or 100 %, so there are two more conditions. First, an alarm is
-	// raised only if the sensor was seen between these values before: for plateSeen seconds, or for
-	// pedalSeen seconds if it is a sensor of the pedal. So a grounded wire is found, but a pedal
-	// whose scale begins at 0 raises no alarm. Second, while engine load is at least fullLoad
-	// percent, 100 % raises no alarm, because a throttle that is wide open may read 100 % under
-	// load.
-	lowLimit, highLimit           = 0.4, 99.8
+	// Many healthy sensors read 0 or 100 %: the scale of some begins at 0, a foot can press a pedal
+	// to its end, and a diesel's flap may rest at 100 %. So there is more to show. At the low end,
+	// the sensor must have a live zero: in restKnown hundredths of a second with the car stationary,
+	// it never read less than liveZero percent. (The usual sensor gives 0.5 V of 5 V at rest.) It
+	// then cannot read as little as lowLimit. At 100 %, the plate must have been below for
+	// drivenKnown hundredths of a second of driving, and now the foot must be off the pedal, or
+	// engine load below fullLoad, or if neither is read, the car stationary. A pedal at 100 % is
+	// contradicted by a plate that is as closed as without a demand.
+	lowLimit, highLimit           = 4.0, 95.0
 	lowLimitAlarm, highLimitAlarm = 3.0, 5.0
-	plateSeen, pedalSeen          = 20.0, 60.0
-	fullLoad                      = 75.0
+	liveZero, restKnown           = 10, 800
+	drivenKnown                   = 12_000
+	fullLoad                      = 50.0
 
 	// These thresholds are for the rule on plate and pedal. A demand is a rise of the pedal by
 	// pedalRise percent that lasts pedalLasts seconds. If the car reports no pedal, a demand is a
@@ -206,12 +212,18 @@ const (
 	// it was seen for restsFor seconds without a demand, always below restsClosedBelow percent. (An
 	// engine load up to loadRests percent above the lowest one is no demand, because an idling
 	// engine bears some load.) The last condition excludes diesel engines: their plate rests open
-	// (at 83.5 % on one car), whatever the pedal does.
+	// (at 83.5 % on one car), whatever the pedal does. Once the plate is trusted,
+	// an open rest no longer excludes the car, because it is more likely a plate stuck open. It is
+	// trusted after trustedAt demands that it followed while it always rested below
+	// trustedRest percent, or after trustedOpen. (A diesel whose plate was at first closed at idle,
+	// at up to 49 %, followed 22 before it rested open.)
 	pedalRise, pedalLasts      = 6.0, 4.0
 	loadRise, loadLasts        = 20.0, 3.0
 	missedAlarm                = 3.0
 	plateMoves                 = 1.5
 	followsAfter, ignoredShare = 8, 8
+	trustedAt, trustedRest     = 12, 28.0
+	trustedOpen                = 30
 	restsClosedBelow           = 50.0
 	restsFor, loadRests        = 20.0, 12.0
 
@@ -222,16 +234,20 @@ const (
 	engineHolds = 10 * time.Second
 
 	// An anomaly ends when its rule has had readings for calmFor seconds that measure less than
-	// half of what raises the alarm. If the sensors of the anomaly are no longer reported, the
-	// anomaly ends after 10 minutes of driving (newDrive). An anomaly that has lasted for
-	// forgetDrives drives probably shows that the readings come from another car or from other
-	// sensors. It is then discarded, and everything is learned again from the beginning.
-	calmFor      = 60.0
-	forgetDrives = 3
-	// codeGoneFor is how long the lists of trouble codes must have been without a throttle code
-	// before the anomaly ends. For its beginning, one list with a code is enough, because the car
-	// itself reports a code only after it has confirmed the fault.
-	codeGoneFor = calmFor * time.Second
+	// half of what raises the alarm. A fault that comes and goes is not repaired between two
+	// episodes, so each anomaly that has ended doubles this time for the next one, up to
+	// mostReturns times, and returnShare of the evidence raises it. Nothing else ends an anomaly: a car whose sensors were replaced by
+	// different ones is learned again when an operator says so.
+	calmFor     = 60.0
+	mostReturns = 4
+	returnShare = 0.7
+	// codeGoneFor is for how many seconds the lists of trouble codes must at least have been without
+	// a throttle code before the anomaly ends. For its beginning, one list with a code is enough,
+	// because the car itself reports a code only after it has confirmed the fault. A list less than
+	// codeRoundFor seconds after one with a code may be the answer of another computer to the same
+	// request.
+	codeGoneFor  = calmFor
+	codeRoundFor = 10
 )
 
 // NumThrottlePairs is the number of pairs of sensors that should agree.

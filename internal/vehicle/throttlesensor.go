@@ -13,11 +13,8 @@ func (s *State) observeThrottle(r *Readings, t UnixMilli) {
 		if !ok {
 			continue
 		}
-		if i != Load {
-			m.Sensors[i].observeLimit(i, v, latest, t)
-		}
 		if m.isNew(i, v, latest) {
-			m.Sensors[i].observe(v, s.reading(i), t)
+			m.Sensors[i].observe(i, v, s.reading(i), t)
 			m.Ages[i] = 0
 		} else {
 			m.Ages[i] = addTime(m.Ages[i], hundredths(t-latest.Time))
@@ -27,9 +24,9 @@ func (s *State) observeThrottle(r *Readings, t UnixMilli) {
 
 // observe folds the reading v, taken at t, into the memory. The parameter was is the previous
 // reading.
-func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
+func (m *SensorMemory) observe(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
 	gap := t.seconds(was.Time)
-	m.Step = abs(v - was.Value)
+	m.Step, m.Top = abs(v-was.Value), max(m.Top, uint8(v))
 	if was.Time == 0 || gap > bracketWithin {
 		m.Start, m.Lo, m.Hi = t, v, v
 		m.PrevStart, m.PrevLo, m.PrevHi = t, v, v
@@ -37,7 +34,15 @@ func (m *SensorMemory) observe(v float32, was Reading, t UnixMilli) {
 		return
 	}
 	m.Gap = gap
-	m.Travel = fade(m.Travel, gap, travelDecay) + min(m.Step, travelMost)
+	m.Travel = fade(m.Travel, gap, travelDecay)
+	falling := v < was.Value
+	turned := v != was.Value && falling != (m.Marks&markFalling != 0)
+	if turned {
+		m.Marks ^= markFalling
+	}
+	if turned || i != PlateA {
+		m.Travel += min(m.Step, travelMost)
+	}
 	if t-m.Start >= bucketMillis {
 		m.PrevStart, m.PrevLo, m.PrevHi = m.Start, m.Lo, m.Hi
 		m.Start, m.Lo, m.Hi = t, v, v
@@ -55,47 +60,99 @@ func (m *SensorMemory) timeCovered() float32 {
 	return min(m.Gap, most)
 }
 
-// limit returns at which end of the electrical range a reading is: 1 for the low end, 2 for the
-// high end, 0 for neither.
-func limit(v float32) uint8 {
+// The marks of a sensor, for SensorMemory.Marks.
+const (
+	markFalling uint8 = 1 << iota
+	markOpen
+	markZero
+)
+
+// Ends of a sensor's electrical range.
+const (
+	lowEnd = 1 + iota
+	highEnd
+)
+
+// end returns the end of the electrical range at which the value v of sensor i is, or 0 if v is
+// between the ends or if a healthy sensor of this car may be there. Only a sensor with a live zero,
+// which is never at rest below liveZero percent, cannot read 0. A plate that rests open is the flap of
+// a diesel; it may read 0 when it is driven, unless the car has driven long enough without that.
+func (m *ThrottleMemory) end(i ThrottleSensor, v float32) int {
+	sensor := &m.Sensors[i]
 	switch {
-	case v <= lowLimit:
-		return 1
-	case v >= highLimit:
-		return 2
+	case v <= lowLimit && sensor.RestFor >= restKnown && sensor.Rest >= liveZero &&
+		(sensor.Rest < restsClosedBelow || m.Driven >= drivenKnown && sensor.Marks&markZero == 0):
+		return lowEnd
+	case v >= highLimit && sensor.Marks&markOpen == 0:
+		return highEnd
 	}
 	return 0
 }
 
-// observeLimit folds the reading v of sensor i, taken at t, into AtLimit, OffLimits and
-// RestingEnds. The parameter was is the previous reading. A repetition of an old reading is folded
-// in the same way as a new reading. A healthy sensor is at an end of its range only where it may
-// rest, so even a repeated reading at the other end is evidence of a fault.
-func (m *SensorMemory) observeLimit(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
-	at := limit(v)
-	if was.Time == 0 {
-		m.RestingEnds |= at
-		return
+// observeScale folds the newest reading of sensor i, of the time t, into what is known of its scale
+// and into AtLimit. The reading covers after seconds; first reports whether the sensor was elsewhere
+// before it.
+func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, after float32, first bool) {
+	sensor, v := &m.Sensors[i], s.Latest[throttleSensors[i]].Value
+	speed, _ := s.Speed()
+	stands := speed.Time != 0 && speed.Value == 0 && t.Sub(speed.Time) <= engineHolds
+	if stands && (sensor.RestFor < restKnown || sensor.Rest >= restsClosedBelow && v > lowLimit) {
+		if sensor.RestFor == 0 || uint8(v) < sensor.Rest {
+			sensor.Rest = uint8(v)
+		}
+		sensor.RestFor = min(addTime(sensor.RestFor, uint16(100*after)), restKnown)
 	}
-	after := t.seconds(was.Time)
-	if after > bracketWithin {
-		after = aloneMost
+	if i == PlateA && m.Driven < drivenKnown && v >= highLimit {
+		sensor.Marks |= markOpen
+	} else if i == PlateA && m.Driven < drivenKnown && v <= lowLimit {
+		sensor.Marks |= markZero
+	} else if i == PlateA && speed.Value > moving && t.Sub(speed.Time) <= engineHolds {
+		m.Driven = min(addTime(m.Driven, uint16(100*after)), drivenKnown)
 	}
-	after = min(after, most)
-	seen := float32(plateSeen)
-	if i == PedalD || i == PedalE {
-		seen = pedalSeen
+	switch at := m.end(i, v); {
+	case at == 0 || first:
+		sensor.AtLimit = 0
+	case at == lowEnd || m.closed(s, i, t, stands) || m.Alarm.Rule == RuleElectricalLimit && m.Alarm.X == i:
+		// A sensor with an anomaly needs no further witness.
+		sensor.AtLimit = min(sensor.AtLimit+after, 2*highLimitAlarm)
 	}
-	switch {
-	case at == 0:
-		m.AtLimit, m.OffLimits = 0, min(m.OffLimits+after, seen)
-	case m.OffLimits < seen:
-		m.RestingEnds |= at
-	case limit(was.Value) == at:
-		m.AtLimit = min(m.AtLimit+after, 2*highLimitAlarm)
-	default:
-		m.AtLimit = 0
+}
+
+// closed reports whether another reading contradicts a reading of 100 % of sensor i at t: for the
+// plate, that of the pedal, of the engine load or of the speed; for a pedal, that of the plate.
+func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t UnixMilli, stands bool) bool {
+	switch i {
+	case PedalD, PedalE:
+		return m.Follow.RestFor >= restsFor && s.recent(PlateA, t) &&
+			s.reading(PlateA).Value <= m.Follow.Rest+settledWithin
+	case PlateA:
+		for _, pedal := range [...]ThrottleSensor{PedalD, PedalE} {
+			if p := &m.Sensors[pedal]; s.recent(pedal, t) && p.RestFor >= restKnown {
+				return s.reading(pedal).Value <= float32(p.Rest)+2*settledWithin
+			}
+		}
+		if s.recent(Load, t) {
+			return s.reading(Load).Value < fullLoad
+		}
+		return stands
 	}
+	return false // the pair's rule compares sensor B and the command with A
+}
+
+// noAnswer reports whether two or more signals were read around the time t, and all were 0, as an
+// adapter reports them that has lost the car.
+func (s *State) noAnswer(t UnixMilli) bool {
+	zeros := 0
+	for _, g := range [...]Signal{ThrottlePosition, ThrottlePositionB, ThrottleActuator, AcceleratorPositionD,
+		AcceleratorPositionE, EngineLoad, Speed, OBDSpeed, EngineSpeed} {
+		if r := &s.Latest[g]; r.Time != 0 && t.Sub(r.Time) <= engineHolds {
+			if r.Value != 0 {
+				return false
+			}
+			zeros++
+		}
+	}
+	return zeros > 1
 }
 
 // span is the range in which a sensor was around the time of its last reading.
@@ -108,13 +165,25 @@ func (a span) width() float32 { return a.hi - a.lo }
 // distance returns the distance between two ranges, 0 if they touch.
 func (a span) distance(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
 
+// anywhere is a position far beyond the ends of every scale, in percent.
+const anywhere = 1000
+
 // saturated reports whether a bound may be the end of what the sensor can report.
 func (a span) saturated() bool { return a.lo <= 100-saturated || a.hi >= saturated }
+
+// clipped returns the range a, extended far beyond 100 % if the sensor may be at its own upper end,
+// which for some sensors is below 100 %: it is at the highest position that was ever read, and that
+// is clipsFrom or more.
+func (m *SensorMemory) clipped(a span) span {
+	if m.Top >= clipsFrom && a.hi >= float32(m.Top) {
+		a.hi = anywhere
+	}
+	return a
+}
 
 // open returns the range in which the true position may be. It moves a saturated bound far
 // outwards, because the true position may be anywhere beyond it.
 func (a span) open() span {
-	const anywhere = 1000
 	if a.lo <= 100-saturated {
 		a.lo = -anywhere
 	}

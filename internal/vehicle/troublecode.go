@@ -2,8 +2,11 @@ package vehicle
 
 import (
 	"fmt"
+	"math"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -50,24 +53,97 @@ var troubleCode = regexp.MustCompile(`^(?i:[PCBU][0-3][0-9A-F]{3}([-:]?[0-9A-F]{
 
 var errTroubleCode = fmt.Errorf("%w: an entry of %s is not a trouble code such as P0120", ErrImpossible, DTCList)
 
+// throttleCodes are the codes of SAE J2012 that concern the throttle system, as ranges of text, in
+// which the digits A to F follow 9. A maker's own codes (P1xxx, P30xx to P33xx) are not among them:
+// one code means different faults with different makers, and a list does not name the maker.
+var throttleCodes = [...]struct{ first, last string }{
+	{"P0120", "P0124"}, // throttle/pedal position sensor A circuit
+	{"P0220", "P0229"}, // throttle/pedal position sensor B and C circuit
+	{"P0510", "P0510"}, // closed throttle position switch
+	{"P060D", "P060E"}, // engine computer: pedal position, throttle position
+	{"P061F", "P061F"}, // engine computer: throttle actuator controller
+	{"P0638", "P0639"}, // throttle actuator control range/performance
+	{"P2100", "P210D"}, // throttle actuator control motor A and B
+	{"P2110", "P2119"}, // throttle actuator control system and plate
+	{"P2120", "P2129"}, // throttle/pedal position sensor D and E circuit
+	{"P212A", "P212F"}, // throttle/pedal position sensor G circuit, correlation
+	{"P2130", "P2139"}, // throttle/pedal position sensor F circuit, correlation
+	{"P2140", "P2140"}, // correlation E/F
+	{"P2163", "P2168"}, // throttle/pedal position sensor maximum stop
+	{"P2172", "P2176"}, // throttle actuator control: airflow and idle position
+	{"U0107", "U0107"}, // no communication with the throttle actuator control module
+}
+
 // IsThrottle reports whether the code concerns the throttle system: its plate, its actuator or its
-// sensors, or the pedal's sensors. Such codes have decimal digits only, so P210A is none of them.
+// sensors, or the pedal's sensors.
 func (c TroubleCode) IsThrottle() bool {
-	if c[0] != 'P' {
-		return false
-	}
-	n := 0
-	for _, d := range c[1:] {
-		if d < '0' || d > '9' {
-			return false
+	n := c.number()
+	for i := range throttleNumbers {
+		if r := &throttleNumbers[i]; r.first <= n && n <= r.last {
+			return true
 		}
-		n = 10*n + int(d-'0')
 	}
-	// The families of SAE J2012.
-	return n >= 120 && n <= 124 || // throttle/pedal position sensor A circuit
-		n >= 220 && n <= 229 || // throttle/pedal position sensor B and C circuit
-		n >= 638 && n <= 639 || // throttle actuator control range/performance
-		n >= 2100 && n <= 2119 || // throttle actuator control motor, plate and system
-		n >= 2120 && n <= 2140 || // throttle/pedal position sensor D, E, F circuit and correlation
-		n >= 2172 && n <= 2176 // throttle actuator control: airflow and idle position
+	return false
+}
+
+// number returns the characters of the code as a number, because each code of each list is compared
+// with all ranges.
+func (c TroubleCode) number() uint64 {
+	return uint64(c[0])<<32 | uint64(c[1])<<24 | uint64(c[2])<<16 | uint64(c[3])<<8 | uint64(c[4])
+}
+
+var throttleNumbers = func() (all [len(throttleCodes)]struct{ first, last uint64 }) {
+	for i, r := range throttleCodes {
+		all[i].first, all[i].last = TroubleCode([]byte(r.first)).number(), TroubleCode([]byte(r.last)).number()
+	}
+	return all
+}()
+
+// observeCodes folds the list of trouble codes in r, if there is one, into the state. A car answers
+// with one list for each of its computers and for each service (stored, pending, permanent codes),
+// so a list without a code says little. It says that the code is gone if it comes so long after the
+// newest list with the code that, by the rhythm of such lists, the code was due again. The code is
+// over a minute later, unless the only list without it came with the one that has it.
+func (s *State) observeCodes(r *Readings) {
+	m := &s.ThrottleMemory
+	now := s.Time
+	if r.Has(DTCList) {
+		now = s.Latest[DTCList].Time
+	}
+	after := (now - m.CodeSeen) / 1000
+	if r.Has(DTCList) {
+		if i := slices.IndexFunc(r.Codes, TroubleCode.IsThrottle); i >= 0 {
+			if after <= UnixMilli(newDrive/time.Second) {
+				m.CodeGap = max(m.CodeGap, uint16(after))
+			}
+			s.FaultCode, m.CodeSeen, m.CodeGone = r.Codes[i], now, 0
+		} else if s.FaultCode != (TroubleCode{}) && m.CodeGone == 0 && after >= UnixMilli(m.CodeGap) {
+			m.CodeGone = uint16(min(max(after, 1), math.MaxUint16))
+		}
+	}
+	if m.CodeGone != 0 && after-UnixMilli(m.CodeGone) >= codeGoneFor &&
+		s.Latest[DTCList].Time-m.CodeSeen >= 1000*codeRoundFor {
+		s.FaultCode, m.CodeGone = TroubleCode{}, 0
+	}
+}
+
+// Relearn returns the sample by which an operator has the throttle of a vehicle learned again: a
+// list with the zero code, which no sender can name. It is folded in the order of the other samples.
+// The rules then know nothing of the throttle, neither what they had learned nor a fault.
+func Relearn(id ID, at UnixMilli) Sample {
+	x := Sample{Vehicle: id, Time: at, Readings: Readings{present: 1 << DTCList}}
+	x.Codes = []TroubleCode{{}}
+	return x
+}
+
+// relearn forgets all readings of the throttle, at t.
+func (s *State) relearn(t UnixMilli) {
+	clear(s.Latest[EngineLoad : MILOn+1])
+	s.Latest[DTCList].Time = t // so that the same sample again changes nothing
+	s.FaultCode, s.ThrottleMemory, s.Time = TroubleCode{}, ThrottleMemory{}, max(s.Time, t)
+}
+
+// addsCode reports whether the list of codes in x is the first of its time with a throttle code.
+func (s *State) addsCode(x *Sample) bool {
+	return s.ThrottleMemory.CodeSeen != x.Time && slices.ContainsFunc(x.Codes, TroubleCode.IsThrottle)
 }

@@ -8,20 +8,25 @@ import (
 	"carstate/internal/vehicle"
 )
 
-// TestIsThrottleBoundaries checks the first and the last code of each family (range) of throttle
-// codes, and the codes next to these.
+// TestIsThrottleBoundaries checks the first and the last code of each range of throttle codes, and
+// the codes next to these.
 func TestIsThrottleBoundaries(t *testing.T) {
 	for code, want := range map[string]bool{
 		"P0119": false, "P0120": true, "P0122": true, "P0124": true, "P0125": false,
 		"P0219": false, "P0220": true, "P0225": true, "P0229": true, "P0230": false,
-		"P0637": false, "P0638": true, "P0639": true, "P0640": false,
-		"P2099": false, "P2100": true, "P2119": true, "P2120": true, "P2140": true, "P2141": false,
+		"P050F": false, "P0510": true, "P0511": false,
+		"P060C": false, "P060D": true, "P060E": true, "P060F": false, "P061E": false, "P061F": true, "P0620": false,
+		"P0637": false, "P0638": true, "P0639": true, "P063A": false, "P0640": false,
+		"P2099": false, "P2100": true, "P210A": true, "P210D": true, "P210E": false, "P2110": true, "P2119": true,
+		"P211A": false, "P2120": true, "P2129": true, "P212A": true, "P212F": true, "P2130": true, "P2139": true,
+		"P213A": false, "P2140": true, "P2141": false,
+		"P2162": false, "P2163": true, "P2168": true, "P2169": false,
 		"P2171": false, "P2172": true, "P2176": true, "P2177": false,
-		// As text, hexadecimal codes lie between the decimal ones, but they belong to no
-		// family.
-		"P012A": false, "P022F": false, "P063A": false, "P210A": false, "P212F": false, "P213C": false, "P217A": false,
-		// The same digits in another system mean something else.
-		"C0120": false, "B0120": false, "U0120": false, "P1120": false, "P3120": false,
+		"U0106": false, "U0107": true, "U0108": false,
+		// A sensor of the engine's air or its idle speed, or the output for other computers.
+		"P0068": false, "P012A": false, "P022F": false, "P0506": false, "P0507": false, "P2621": false,
+		// The same digits in another system mean something else, and makers give them any meaning.
+		"C0120": false, "B0120": false, "U0120": false, "P0107": false, "P1120": false, "P1125": false, "P3120": false,
 		"P0000": false, "P0300": false, "P0420": false,
 	} {
 		c, err := vehicle.ParseTroubleCode(code)
@@ -41,9 +46,8 @@ func TestIsThrottleBoundaries(t *testing.T) {
 	}
 }
 
-// TestThrottleFamilySize counts the throttle codes among all powertrain codes (P0000 to P3FFF). The
-// number must be the sum of the sizes of the six families in IsThrottle. A larger number means that
-// a family includes codes outside its boundaries.
+// TestThrottleFamilySize counts the throttle codes among all powertrain codes (P0000 to P3FFF). A
+// number larger than the sum of the ranges means that a range includes codes outside its boundaries.
 func TestThrottleFamilySize(t *testing.T) {
 	n := 0
 	for i := range 0x4000 {
@@ -55,7 +59,7 @@ func TestThrottleFamilySize(t *testing.T) {
 			n++
 		}
 	}
-	if want := 5 + 10 + 2 + 20 + 21 + 5; n != want {
+	if want := 5 + 10 + 1 + 2 + 1 + 2 + 14 + 10 + 10 + 6 + 10 + 1 + 6 + 5; n != want {
 		t.Errorf("%d throttle codes, want %d", n, want)
 	}
 }

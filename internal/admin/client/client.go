@@ -182,6 +182,12 @@ func (c *Client) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt
 	return send[access.ForgetReceipt](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/allow", nil)
 }
 
+// Relearn discards what was learned of a vehicle's throttle, and its anomaly. If the vehicle has not
+// reported, the error wraps [access.ErrNotFound].
+func (c *Client) Relearn(ctx context.Context, id vehicle.ID) (ops.Relearned, error) {
+	return send[ops.Relearned](ctx, c, http.MethodPost, "/v1/vehicles/"+url.PathEscape(string(id))+"/relearn", nil)
+}
+
 // RotateSource is like RotateToken, for a source's key.
 func (c *Client) RotateSource(ctx context.Context, name string, overlap time.Duration) (wire.RotatedSource, error) {
 	return send[wire.RotatedSource](ctx, c, http.MethodPost, "/v1/sources/"+url.PathEscape(name)+"/rotate",

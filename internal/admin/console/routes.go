@@ -87,6 +87,7 @@ func (c *Console) routes() *http.ServeMux {
 	page("GET /vehicles/{vid}", c.vehiclePage)
 	form("/vehicles/{vid}/forget", smallForm, c.forget)
 	form("/vehicles/{vid}/allow", smallForm, c.allow)
+	form("/vehicles/{vid}/relearn", smallForm, c.relearn)
 	page("GET /roads", c.roadsPage)
 	for _, k := range []credentialKind{tokens, sources, operators} {
 		p, list := credentialPages{c, k}, "/"+k.list()

@@ -200,6 +200,20 @@ func (c *Console) allow(w http.ResponseWriter, r *http.Request, s *session) {
 	c.done(w, r, s, "/vehicles/"+string(id), "Telemetry of this vehicle is accepted again.")
 }
 
+// relearn handles the form by which an operator has the throttle of a vehicle learned again.
+func (c *Console) relearn(w http.ResponseWriter, r *http.Request, s *session) {
+	id, err := vehicle.ParseReportingID(r.PathValue("vid"))
+	if err != nil {
+		c.nothing(w, r, s)
+		return
+	}
+	if _, err := c.Ops.Relearn(r.Context(), s.who, id); err != nil {
+		c.fail(w, s, "Not discarded", err)
+		return
+	}
+	c.done(w, r, s, "/vehicles/"+string(id), "The throttle of this vehicle is learned again.")
+}
+
 // addWay adds the map of a vehicle's way to the vehicle's page. The way is the stretches of road
 // that the vehicle drove last. The page itself contains no positions; a script requests them.
 func (c *Console) addWay(v *vehicleView, s *vehicle.State) {

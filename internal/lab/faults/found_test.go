@@ -48,15 +48,18 @@ func allFaults() (fs []Fault) {
 // docs/verdicts.md.
 func (c class) floor() float64 {
 	pedal := c.on == "AcceleratorPositionD" || c.on == "AcceleratorPositionE"
-	switch c.kind {
-	case "short to battery":
-		return 0.99
-	case "short to ground":
-		if c.car != "hil" { // its pedal rests at 0
-			return 0.99
-		}
-	}
+	paired := c.car == "carobd" || c.car == "kit_obd" && pedal
 	switch {
+	case c.car == "hil": // it has no throttle plate
+		return 0
+	case strings.HasPrefix(c.kind, "short") && (paired || pedal):
+		return 0.97
+	case c.kind == "short to ground": // nothing contradicts it if the car was never seen stationary
+		return 0.85
+	case c.kind == "short to battery" && c.car == "kit_obd":
+		return 0.9
+	case c.kind == "short to battery": // a plate that opens at idle may be a diesel's flap
+		return 0.45
 	case c.car == "carobd" && c.kind == "stuck" && pedal:
 		return 0.9
 	case c.car == "carobd" && c.kind == "stuck":
@@ -67,10 +70,8 @@ func (c class) floor() float64 {
 		return 0.85
 	case c.car == "carobd", c.car == "kit_obd" && pedal:
 		return 0.97
-	case c.car == "carobd, A and D" && c.kind == "noise 20" && !pedal:
-		return 0.5
-	case !pedal && (c.kind == "noise 20" || c.kind == "noise 30"), c.car == "hil" && strings.HasPrefix(c.kind, "noise"):
-		return 0.9
+	case !pedal && (c.kind == "noise 20" || c.kind == "noise 30"):
+		return 0.85
 	}
 	return 0
 }
