@@ -142,7 +142,8 @@ func (s *State) observeIgnition(before Reading) {
 	}
 	runs := engine.Time == m.At && engine.Value > 0
 	twice := before.Time > after && before.Time < m.At && before.Value > moving
-	moves := m.At > after && m.Kmh > moving && (runs || twice)
+	last, _ := s.Speed()
+	moves := m.At > after && m.Kmh > moving && last.Time == m.At && (runs || twice)
 	if w.Time > i.Time {
 		moves = w.StaySince > after && w.LegKmh > 0
 	}
