@@ -30,6 +30,9 @@ const (
 	// hysteresisDegrees is how far a heading must be outside the car's present octant (one of eight
 	// directions) before the car changes to another octant.
 	hysteresisDegrees = 10
+	// A car has left the place where its drive began when it is leavesMetres away from it, or faster
+	// than leavesKmh. Car parks and yards are smaller, and cars in them are slower.
+	leavesMetres, leavesKmh = 250, 27
 	// compassKmh is the minimum speed at which the heading that a receiver reports is used.
 	compassKmh = 10
 	// compassDegrees is how far that heading may differ from the direction in which the car moved.

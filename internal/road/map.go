@@ -84,11 +84,24 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	gap := uint8(min(f.time.Sub(s.Way.Time)/time.Second, math.MaxUint8))
 	var room [16]part
 	driven := follow(&s.Way, f, room[:0])
-	if !s.Driving().NotDriving {
+	if begin(s, f); s.Way.OnRoad {
 		m.show(driven, voiceOf(x.Vehicle), f.time, gap)
 	}
 	s.Road = m.around(&s.Way, f.time)
 	return true
+}
+
+// begin notes where a drive begins, and whether the car has left that place. Cars that have not may be
+// looking for a place to park.
+func begin(s *vehicle.State, f fix) {
+	w := &s.Way
+	if s.Driving().NotDriving || s.Traffic.At == 0 || f.time.Sub(s.Traffic.At) > mostGap {
+		w.OnRoad, w.FromLatitude, w.FromLongitude = false, float32(f.latitude), float32(f.longitude)
+	}
+	if f.kmh > leavesKmh && !w.Distrusted || w.LegKmh > leavesKmh ||
+		math.Hypot(offset(float64(w.FromLatitude), float64(w.FromLongitude), f.latitude, f.longitude)) > leavesMetres {
+		w.OnRoad = true
+	}
 }
 
 // voiceOf returns a vehicle's voice: the number, 0 to 31, by which it is counted on a stretch. The

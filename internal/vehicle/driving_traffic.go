@@ -291,6 +291,9 @@ func (s *State) setPace(t UnixMilli) {
 // its driving state is the parameter want. For normal driving, the result is always false.
 func (s *State) isTooYoung(want DrivingState, t UnixMilli) bool {
 	m := &s.Traffic
+	if want > NormalDriving && s.Way.Time != 0 && !s.Way.OnRoad {
+		return true
+	}
 	counted := settle
 	if m.Cruise == 0 {
 		counted = leave

@@ -31,6 +31,10 @@ type Way struct {
 	LineMetres, SpeedMetres float32
 	Doubts                  uint8
 	Distrusted              bool
+	// FromLatitude and FromLongitude are where the drive began. OnRoad is set when the car has left
+	// that place, so that it is not in a car park any more.
+	FromLatitude, FromLongitude float32
+	OnRoad                      bool
 	// CompassWrong is set if the heading that the receiver sends contradicts the positions.
 	CompassWrong bool
 	// Octant is the direction of travel, from 0 (north) to 7 (north-west). It is valid if
