@@ -87,7 +87,7 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	if begin(s, f); s.Way.OnRoad {
 		m.show(driven, voiceOf(x.Vehicle), f.time, gap)
 	}
-	s.Road = m.around(&s.Way, f.time)
+	s.Road = m.around(&s.Way, f.time, s.Traffic.Cruise)
 	return true
 }
 
@@ -164,7 +164,7 @@ func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	sh = m.shardOf(e.From)
 	sh.mu.Lock()
 	if from, _ := sh.getAt(e.From); from != nil {
-		from.passed(e.Voice, e.FromMetres, e.FromSeconds, at)
+		from.passed(e.Unix, e.FromMetres, e.FromSeconds, at)
 	}
 	sh.mu.Unlock()
 	return true
@@ -177,7 +177,24 @@ type wayTally struct {
 	free              float32 // s: travel time in light traffic, where it is known
 	shown, present    float32 // s: travel time in light traffic and now, where cars drive now
 	voices            uint32
+	seconds, apart    float32 // the car's own time; metres on which it was clearly faster than the others
 }
+
+// own adds what the car itself drove on a stretch, as the way behind it, at the time unix.
+func (t *wayTally) own(s *stretch, step *vehicle.WayStep, unix uint32) {
+	t.add(s, step.Metres, unix)
+	t.seconds += step.Seconds
+	pace, _, ok := s.present(unix)
+	if ok && step.Metres > apartFactor*step.Seconds/pace && step.Metres > leavesKmh/3.6*step.Seconds {
+		t.apart += step.Metres
+	}
+}
+
+// A car drives in another stream of traffic than others on a stretch, such as on a road beside
+// theirs, if it was faster by apartFactor than they are, faster than leavesKmh, and all the way
+// behind it at steadyShare of the speed at which it cruises. After apartMetres of this, what the
+// others show says nothing about it.
+const apartFactor, apartMetres, steadyShare = 2, 150, 0.9
 
 // add adds the given metres of a stretch at the time unix, in seconds since 1970.
 func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
@@ -198,10 +215,10 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 	}
 }
 
-// around returns what is known of the road behind and ahead of a car. The parameter at is the time
-// of the car's last position. If the free flow of too little of the road is known (knownShare), all
+// around returns what is known of the road behind and ahead of a car that cruises at the given speed
+// between jams. The parameter at is the time of the car's last position. If the free flow of too little of the road is known (knownShare), all
 // fields but Time are zero.
-func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
+func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, cruiseKmh float32) vehicle.RoadAround {
 	road := vehicle.RoadAround{Time: at}
 	if w.Count == 0 {
 		return road
@@ -209,10 +226,12 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 	unix := unixOf(at)
 	var behind, ahead wayTally
 	here := m.find(w.Steps[0].Stretch)
-	behind.add(&here, w.Steps[0].Metres, unix)
-	for _, step := range w.Steps[1:w.Count] {
+	road.PassedFreely = vehicle.UnixMilli(here.passedFreely) * 1000
+	behind.own(&here, &w.Steps[0], unix)
+	for i := range w.Steps[1:w.Count] {
+		step := &w.Steps[1+i]
 		s := m.find(step.Stretch)
-		behind.add(&s, step.Metres, unix)
+		behind.own(&s, step, unix)
 	}
 
 	left, comes := float32(aheadMetres), float32(0)
@@ -256,6 +275,10 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli) vehicle.RoadAround {
 	}
 	if ahead.shown > 0 {
 		road.FreeSecondsAhead, road.DelayAhead = ahead.shown, ahead.present/ahead.shown
+	}
+	// A car that drives on as before, although others crawl where it was, is in another stream.
+	if 3.6*behind.all > steadyShare*cruiseKmh*behind.seconds {
+		road.Apart = min(behind.apart/apartMetres, 1)
 	}
 	if behind.shown > 0 || ahead.shown > 0 {
 		road.Cars = carsOf(behind.voices | ahead.voices)

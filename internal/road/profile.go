@@ -76,9 +76,9 @@ type stretch struct {
 	// period that contains newest, and before has those seen in the preceding period. Each car
 	// sets one bit of 32, by a hash of its id.
 	voices, before uint32
-	// since is the time of the last change of the driving state (the field state), in seconds since
-	// 1970.
-	since uint32
+	// since is the time of the last change of the driving state (the field state), and passedFreely
+	// that of the newest passage that was not slow, in seconds since 1970.
+	since, passedFreely uint32
 
 	// next are the two stretches that cars most often entered after this one. nextWeight is the
 	// weight of each of the two: it increases when a car enters that next stretch, and decreases
@@ -119,6 +119,7 @@ func (s *stretch) add(e *evidence) {
 	s.now.add(e)
 
 	if e.Unix > s.newest {
+		s.seconds = s.relaxed(e.Unix)
 		decay := float32(math.Exp(-float64(e.Unix-s.newest) / s.decay().Seconds()))
 		s.metres *= decay
 		s.seconds *= decay
@@ -235,7 +236,23 @@ func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
 	if bits.OnesCount32(voices) < fewestCars || s.seconds <= 0 {
 		return 0, voices, false
 	}
-	return 1 / min(max(s.metres/s.seconds, slowestMetresPerSecond), fastestMetresPerSecond), voices, true
+	return 1 / min(max(s.metres/s.relaxed(unix), slowestMetresPerSecond), fastestMetresPerSecond), voices, true
+}
+
+// relaxed returns the sum of seconds as it is used at a time, in seconds since 1970. A jam without
+// cars is over: once no car was seen for jamSilence, the time that cars took in excess of the time in
+// light traffic is forgotten with the time constant jamFades. Where fewer than jamCars cars were at
+// once, they are seen less often, and jamSilence is longer.
+func (s *stretch) relaxed(unix uint32) float32 {
+	const jamSilence, jamFades, jamCars = 45, 30, 2
+	cars := s.seconds / float32(s.decay().Seconds())
+	silent := float32(int64(unix)-int64(s.newest)) - jamSilence*max(1, jamCars/cars)
+	free, _ := s.freeFlow()
+	if silent <= 0 || free == 0 || s.metres >= free*s.seconds {
+		return s.seconds
+	}
+	light := s.metres / free
+	return light + (s.seconds-light)*float32(math.Exp(-float64(silent)/jamFades))
 }
 
 // slowestMetresPerSecond (0.7 km/h) is the lowest speed from which a pace is computed, so that the
@@ -258,8 +275,11 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 // with the weight 1/8. The two most frequent next stretches are stored, each with a weight, as in
 // the Misra-Gries algorithm for heavy hitters: a passage to a third stretch halves the lower of the
 // two weights. When that weight becomes zero, the third stretch replaces the one with that weight.
-func (s *stretch) passed(voice uint8, metres, seconds float32, next place) {
+func (s *stretch) passed(unix uint32, metres, seconds float32, next place) {
 	if metres >= passageMetres && seconds > 0 {
+		if free, _ := s.freeFlow(); free > 0 && metres > vehicle.SlowShare*free*seconds {
+			s.passedFreely = max(s.passedFreely, unix)
+		}
 		if length := float32(s.lengthMetres); length == 0 {
 			s.lengthMetres = uint8(min(metres, 255))
 		} else {

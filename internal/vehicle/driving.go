@@ -185,10 +185,11 @@ func (s *State) parked() bool {
 }
 
 // parksAfter returns how long a car must be stationary to be taken as parked: an hour (closedAfter)
-// if its mean speed before was at least motorway (80 km/h), or if it stands in a queue, otherwise
-// 10 minutes (parkedAfter).
+// if its mean speed before was at least motorway (80 km/h), or if it stands in a queue that nobody
+// has passed since, otherwise 10 minutes (parkedAfter).
 func (s *State) parksAfter() time.Duration {
-	if s.Traffic.Cruise >= motorway || s.Pace == TrafficJam && s.seenByOthers(s.Traffic.At) {
+	queue := s.Pace == TrafficJam && s.seenByOthers(s.Traffic.At) && s.Road.PassedFreely <= s.Traffic.Stood.Add(time.Minute)
+	if queue || s.Traffic.Cruise >= motorway {
 		return closedAfter
 	}
 	return parkedAfter

@@ -61,6 +61,9 @@ const (
 	// minutes therefore has another cause, and its time after two minutes is counted again.
 	stopCounts, longStop = 30, 120
 	meanDecay            = time.Minute
+	// topHolds is how long a speed that the car reached shows that the road is free. It is the cycle
+	// of a traffic light.
+	topHolds = 2 * time.Minute
 
 	// These thresholds are used to estimate the free flow if neither the road nor the source gives
 	// it. The estimate is perCruise times the car's mean speed while it drove faster than fluent,

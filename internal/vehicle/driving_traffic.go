@@ -28,6 +28,9 @@ type TrafficMemory struct {
 	// Rolled is how far, in metres, the car has driven since it was last stationary or at walking
 	// pace; it is counted up to moveUp.
 	Rolled float32
+	// TopKmh is the car's highest speed in the time topHolds, and TopAt when it was reached.
+	TopKmh float32
+	TopAt  UnixMilli
 	// Cruise is the car's mean speed, in km/h, in the last minutes in which it drove faster than
 	// the threshold fluent. It is zero if there were none in this drive.
 	Cruise float32
@@ -126,6 +129,9 @@ func (s *State) drive(kmh, from, to float32, t UnixMilli) {
 		}
 	}
 	m.Kmh, m.At = kmh, t
+	if kmh >= m.TopKmh || t.Sub(m.TopAt) > topHolds {
+		m.TopKmh, m.TopAt = kmh, t
+	}
 	s.setPace(t)
 }
 
@@ -279,6 +285,11 @@ func (s *State) setPace(t UnixMilli) {
 			want = max(s.Pace, StateOfShare(m.Share*clearBy))
 		}
 	}
+	if !road && s.knowsRoad(t) {
+		// The car is alone. A stop says little of traffic if the car reaches the road's speed between
+		// its stops.
+		want = min(want, StateOfShare(m.TopKmh*perCruise/m.FreeKmh))
+	}
 	if !road && s.isTooYoung(want, t) {
 		want = s.Pace
 	}
@@ -362,6 +373,8 @@ func (s *State) seenByOthers(t UnixMilli) bool {
 func (s *State) freeFlow(t UnixMilli) (float32, FreeFlowSource) {
 	shown, sent := max(street, min(perCruise*s.Traffic.Cruise, mostAssumed)), s.Latest[FreeFlowSpeed]
 	switch {
+	case s.knowsRoad(t) && s.Road.Apart >= 0.5 && shown > street && shown < s.Road.FreeKmh:
+		return shown, FreeFlowShown // the free flow may be that of the other stream
 	case s.knowsRoad(t) && !s.Road.Young:
 		return s.Road.FreeKmh, FreeFlowOfRoad
 	case sent.Value > 0 && t.Sub(sent.Time) <= freeFlowHolds:

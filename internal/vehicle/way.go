@@ -86,6 +86,8 @@ type RoadAround struct {
 	// Apart says, from 0 to 1, how far the car's own passages show that it drives in another stream
 	// than the cars that show the delays, for example on a road beside theirs.
 	Apart float32
+	// PassedFreely is when a car was last seen to pass, without delay, the place where this car is.
+	PassedFreely UnixMilli
 	// Cars is an estimate of the number of cars from which the delays were measured; 0 if there
 	// were none.
 	Cars uint8
