@@ -195,6 +195,9 @@ func follow(w *vehicle.Way, f fix, driven parts) parts {
 
 // How the positions and the speeds of a car are compared.
 const (
+	// standsAfter is how long a car must be in its circle before one position outside is not enough
+	// to show that it has left.
+	standsAfter = 2 * time.Minute
 	// comparedMetres is how far a car must have moved, by its positions or by its speeds, for a
 	// comparison.
 	comparedMetres = 300
@@ -213,6 +216,11 @@ func observeStay(w *vehicle.Way, f *fix) {
 	east, north := offset(float64(w.StayLatitude), float64(w.StayLongitude), f.latitude, f.longitude)
 	line, step := float32(math.Hypot(east, north)), f.time.Sub(w.Time)
 	follows, left := w.Time != 0 && step <= mostGap, w.StaySince == 0 || line > vehicle.StayMetres
+	if stood := w.Time.Sub(w.StaySince) > standsAfter; left && stood && !w.Outside {
+		w.Outside, left = true, false // one position may be wrong
+	} else {
+		w.Outside = false
+	}
 	known := follows && w.SpeedKmh >= 0 && f.kmh >= 0
 	if known {
 		w.SpeedMetres += (w.SpeedKmh + f.kmh) / 2 / 3.6 * float32(step.Seconds())

@@ -82,20 +82,23 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 		return false
 	}
 	gap := uint8(min(f.time.Sub(s.Way.Time)/time.Second, math.MaxUint8))
+	metres := math.Hypot(offset(float64(s.Way.Latitude), float64(s.Way.Longitude), f.latitude, f.longitude))
 	var room [16]part
 	driven := follow(&s.Way, f, room[:0])
-	if begin(s, f); s.Way.OnRoad {
+	if begin(s, f, metres); s.Way.OnRoad {
 		m.show(driven, voiceOf(x.Vehicle), f.time, gap)
 	}
 	s.Road = m.around(&s.Way, f.time, s.Traffic.Cruise)
 	return true
 }
 
-// begin notes where a drive begins, and whether the car has left that place. Cars that have not may be
-// looking for a place to park.
-func begin(s *vehicle.State, f fix) {
+// begin notes where a drive begins, and whether the car has left that place. A car that has not may be
+// looking for a place to park. The parameter metres is the distance from the fix before f, which
+// follow has replaced by f. A car that was far away before a silence is on its way.
+func begin(s *vehicle.State, f fix, metres float64) {
 	w := &s.Way
-	if s.Driving().NotDriving || s.Traffic.At == 0 || f.time.Sub(s.Traffic.At) > mostGap {
+	silent := s.Traffic.At == 0 || f.time.Sub(s.Traffic.At) > mostGap
+	if s.Driving().NotDriving || silent && !(s.Traffic.At != 0 && metres > leavesMetres) {
 		w.OnRoad, w.FromLatitude, w.FromLongitude = false, float32(f.latitude), float32(f.longitude)
 	}
 	if f.kmh > leavesKmh && !w.Distrusted || w.LegKmh > leavesKmh ||

@@ -239,7 +239,7 @@ func TestClockRollsOver(t *testing.T) {
 			f := street
 			f.cars, f.every, f.from, f.metres = 60, 90*time.Second, vehicle.At(at).Add(-day), 1500
 			run(t, &m, f)
-			f.name, f.cars, f.every, f.from, f.kmh, f.metres = "jam", 30, 10*time.Second,
+			f.name, f.cars, f.every, f.from, f.kmh, f.metres = "jam", 50, 10*time.Second,
 				vehicle.At(at).Add(-5*time.Minute), 9, 600
 			over := f
 			over.name, over.cars, over.from, over.east, over.metres = "over", 1, vehicle.At(at).Add(-time.Minute),

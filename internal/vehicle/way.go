@@ -24,6 +24,8 @@ type Way struct {
 	StayLatitude, StayLongitude float32
 	StaySince                   UnixMilli
 	LegKmh                      float32
+	// Outside is set if the newest fix is the first outside the circle.
+	Outside bool
 	// LineMetres and SpeedMetres are how far the car moved by its positions and by its speeds, since
 	// the two were last compared. Doubts counts the comparisons in which they contradicted each
 	// other, less those in which they agreed. Distrusted is set if the speeds are refuted by the
