@@ -22,7 +22,8 @@ import (
 // that is one higher than the present one, and can read both versions.
 func buildNext(t *testing.T) (program string) {
 	t.Helper()
-	const version, check = "const SchemaVersion = 3\n", "if v := body[0]; v != SchemaVersion {"
+	const check = "if v := body[0]; v != SchemaVersion {"
+	version := fmt.Sprintf("const SchemaVersion = %d\n", codec.SchemaVersion)
 	file, err := filepath.Abs("../../internal/store/codec/seal.go")
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +32,7 @@ func buildNext(t *testing.T) (program string) {
 	if err != nil || strings.Count(string(text), version) != 1 || strings.Count(string(text), check) != 1 {
 		t.Fatalf("seal.go does not say which version it writes and reads: %v", err)
 	}
-	next := strings.NewReplacer(version, "const SchemaVersion = 4\n", check,
+	next := strings.NewReplacer(version, fmt.Sprintf("const SchemaVersion = %d\n", codec.SchemaVersion+1), check,
 		"if v := body[0]; v != SchemaVersion && v != SchemaVersion-1 {").Replace(string(text))
 	dir := t.TempDir()
 	patched := filepath.Join(dir, "seal.go")

@@ -262,6 +262,7 @@ func jammed(since time.Duration) vehicle.State {
 	at := vehicle.At(noon)
 	s := vehicle.State{Time: at, Pace: vehicle.TrafficJam}
 	s.Latest[vehicle.Speed] = vehicle.Reading{Value: 3, Time: at}
+	s.Traffic.Kmh, s.Traffic.At = 3, at
 	s.Traffic.Start, s.Traffic.Changed, s.Traffic.Share, s.Traffic.FreeKmh = at.Add(-time.Hour), at.Add(-since), 0.2, 46
 	return s
 }

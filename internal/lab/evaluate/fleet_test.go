@@ -35,7 +35,7 @@ func open(t *testing.T, rows ...string) *fcd.Fleet {
 func byLastSpeed(s vehicle.State, x vehicle.Sample) vehicle.State {
 	v, _ := x.Value(vehicle.Speed)
 	s.Time = x.Time
-	s.Latest[vehicle.Speed] = vehicle.Reading{Value: v, Time: x.Time}
+	s.Traffic.At = x.Time
 	s.Latest[vehicle.LowVoltageSystemState] = vehicle.Reading{}
 	switch {
 	case v == 100:

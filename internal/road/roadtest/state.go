@@ -17,10 +17,11 @@ func Observer() func(vehicle.State, vehicle.Sample) vehicle.State { return new(r
 func State(t testing.TB) vehicle.State {
 	t.Helper()
 	var s vehicle.State
-	observe := Observer()
+	observe, latitude := Observer(), 44.5
 	for i := range 600 {
 		x := vehicle.Sample{Vehicle: "carA", Time: vehicle.UnixMilli(1_795_000_000_000 + int64(i)*1000)}
 		pedal := 50 + 45*math.Sin(float64(i)/7)
+		latitude += pedal / 2 / 3.6 / 111_195
 		for g := range vehicle.Signal(vehicle.NumSignals) {
 			var err error
 			switch g {
@@ -31,7 +32,7 @@ func State(t testing.TB) vehicle.State {
 			case vehicle.FreeFlowSpeed:
 				err = x.Set(g, 50)
 			case vehicle.CurrentLatitude:
-				err = x.Set(g, 44.5+float64(i)*1e-4)
+				err = x.Set(g, latitude)
 			case vehicle.CurrentLongitude:
 				err = x.Set(g, 11.34)
 			case vehicle.CurrentHeading, vehicle.CurrentAccuracy:

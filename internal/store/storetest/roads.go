@@ -137,12 +137,12 @@ func roadsKept(t *testing.T, e store.Engine) {
 	again, faster := StoredRoads(t, e), 0
 	SameRoads(t, again, Learned(m))
 	for _, kmh := range again {
-		if kmh > 80 {
+		if kmh > 70 { // a few quarter hours raise a free flow of 60 km/h by a quarter
 			faster++
 		}
 	}
 	if faster < len(again)/2 {
-		t.Errorf("%d of %d stretches are known to allow 100 km/h, want at least half", faster, len(again))
+		t.Errorf("%d of %d stretches are known to allow more than 70 km/h, want at least half", faster, len(again))
 	}
 }
 
