@@ -86,11 +86,18 @@ var freeFlowWords = [NumFreeFlowSources]struct{ fact, sentence string }{
 	FreeFlowOfRoad:   {"as seen on this road", "the road flows at %.0f km/h when free"},
 }
 
+// longBegun is how long ago a drive began that has not just begun.
+const longBegun = 2 * time.Minute
+
 // trafficText returns the sentence that says what decided between normal, slow and jam.
 func (s *State) trafficText(t UnixMilli) string {
 	m, others := &s.Traffic, s.seenByOthers(t)
 	if m.MeanSeconds == 0 && !others {
-		return fmt.Sprintf("%s: the drive has just begun, and nothing is known of traffic yet", s.Pace)
+		why := "the drive has just begun, and nothing is known of traffic yet"
+		if t.Sub(m.Start) > longBegun {
+			why = "too little is known of how this car drives"
+		}
+		return fmt.Sprintf("%s: %s", s.Pace, why)
 	}
 	traffic := "this car has averaged"
 	if others {
@@ -101,13 +108,24 @@ func (s *State) trafficText(t UnixMilli) string {
 	if others {
 		text += fmt.Sprintf("; about %d cars in the last minutes", s.Road.Cars)
 	}
+	if s.Way.Distrusted {
+		text += "; its speeds contradict its positions, which are believed"
+	}
+	if others && s.Road.Apart >= apart {
+		text += "; it drives in another stream than these"
+	}
 	if m.Source == FreeFlowOfRoad && s.Road.Young {
 		text += "; the road is young: it was not seen free yet"
 	}
 	if want := StateOfShare(m.Share); want != s.Pace {
 		why := "not clearly so soon after a change"
-		if !others && s.isTooYoung(want, t) {
+		switch {
+		case !others && s.isTooYoung(want, t) && s.Way.Time != 0 && !s.Way.OnRoad:
+			why = "the car has not left the place where its drive began"
+		case !others && s.isTooYoung(want, t):
 			why = "the drive has just begun"
+		case !others && s.knowsRoad(t) && want > StateOfShare(m.TopKmh*perCruise/m.FreeKmh):
+			why = fmt.Sprintf("it reached %.0f km/h between its stops", m.TopKmh)
 		}
 		text += fmt.Sprintf("; that is %s, but %s", want, why)
 	}
@@ -118,8 +136,12 @@ func fact(g Signal, r Reading) Fact {
 	return Fact{g.String(), float64(r.Value), g.Unit(), math.NaN(), "", r.Time}
 }
 
-// speedFact returns the newest speed as a Fact. The threshold is in km/h, or NaN.
+// speedFact returns the newest speed as a Fact: as it was read, or as the car's positions show it. The
+// threshold is in km/h, or NaN.
 func (s *State) speedFact(threshold float32, limit string) Fact {
+	if last, _ := s.Speed(); s.Traffic.At > last.Time || s.Way.Distrusted {
+		return Fact{"speed, as its positions show it", float64(s.Traffic.Kmh), "km/h", float64(threshold), limit, s.Traffic.At}
+	}
 	g := Speed
 	if s.Latest[OBDSpeed].Time > s.Latest[Speed].Time {
 		g = OBDSpeed

@@ -48,6 +48,10 @@ const (
 	// stretches.
 	othersWeight = 0.8
 
+	// apart is the RoadAround.Apart from which the free flow of the road may be that of another
+	// stream, so that the car's own is used if it is lower.
+	apart = 0.5
+
 	// These thresholds define the car's own mean speed, an exponentially weighted mean with the
 	// time constant meanDecay. A stop is a time in which the car is slower than crawl, in km/h: the
 	// car is stationary, at walking pace or manoeuvring; most parking manoeuvres stay below it. The

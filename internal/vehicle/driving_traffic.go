@@ -373,7 +373,7 @@ func (s *State) seenByOthers(t UnixMilli) bool {
 func (s *State) freeFlow(t UnixMilli) (float32, FreeFlowSource) {
 	shown, sent := max(street, min(perCruise*s.Traffic.Cruise, mostAssumed)), s.Latest[FreeFlowSpeed]
 	switch {
-	case s.knowsRoad(t) && s.Road.Apart >= 0.5 && shown > street && shown < s.Road.FreeKmh:
+	case s.knowsRoad(t) && s.Road.Apart >= apart && shown > street && shown < s.Road.FreeKmh:
 		return shown, FreeFlowShown // the free flow may be that of the other stream
 	case s.knowsRoad(t) && !s.Road.Young:
 		return s.Road.FreeKmh, FreeFlowOfRoad
