@@ -89,6 +89,9 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 		m.show(driven, voiceOf(x.Vehicle), f.time, gap)
 	}
 	s.Road = m.around(&s.Way, f.time, s.Traffic.Cruise)
+	if gap > trustedGap {
+		s.Road.Apart = 0 // it may have driven another way than the line
+	}
 	return true
 }
 
