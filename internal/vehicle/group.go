@@ -20,12 +20,24 @@ var groupOf = [NumSignals]group{
 }
 
 // newest returns the time of the newest reading of each group.
-func (s *State) newest() (t [numGroups]UnixMilli) {
-	for i, g := range groupOf {
-		t[g] = max(t[g], s.Latest[i].Time)
+func (s *State) newest() [numGroups]UnixMilli {
+	return [...]UnixMilli{
+		throttleGroup: s.throttleTime(),
+		motionGroup: max(newestOf(s.Latest[Speed:EngineLoad]), s.Latest[LowVoltageSystemState].Time,
+			s.Latest[FreeFlowSpeed].Time),
+		positionGroup: s.PositionTime(),
+	}
+}
+
+// throttleTime returns the time of the newest reading of the throttle system, zero if there is none.
+func (s *State) throttleTime() UnixMilli { return newestOf(s.Latest[EngineLoad : MILOn+1]) }
+
+// PositionTime returns the time of the newest reading of the car's position, zero if there is none.
+func (s *State) PositionTime() UnixMilli { return newestOf(s.Latest[CurrentLatitude : CurrentAccuracy+1]) }
+
+func newestOf(readings []Reading) (t UnixMilli) {
+	for i := range readings {
+		t = max(t, readings[i].Time)
 	}
 	return t
 }
-
-// PositionTime returns the time of the newest reading of the car's position, zero if there is none.
-func (s *State) PositionTime() UnixMilli { return s.newest()[positionGroup] }

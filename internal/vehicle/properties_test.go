@@ -291,3 +291,17 @@ func TestHostileReadings(t *testing.T) {
 		}
 	})
 }
+
+// TestNewestOfGroups checks that the newest time of each group is that of its signals, as groupOf
+// lists them.
+func TestNewestOfGroups(t *testing.T) {
+	for g := range Signal(NumSignals) {
+		var s State
+		s.Latest[g].Time = 7
+		want := [numGroups]UnixMilli{}
+		want[groupOf[g]] = 7
+		if got := s.newest(); got != want {
+			t.Errorf("%s: got %v, want %v", g, got, want)
+		}
+	}
+}

@@ -14,7 +14,7 @@ type finding struct {
 // runRules runs the throttle rules over the newest readings of the throttle system. It does nothing if the rules
 // have already run for that time, or if no sensor of the rules was read at that time.
 func (m *ThrottleMemory) runRules(s *State) {
-	t := s.newest()[throttleGroup]
+	t := s.throttleTime()
 	if m.Last == t || !slices.ContainsFunc(throttleSensors[:], func(g Signal) bool { return s.Latest[g].Time == t }) {
 		return
 	}
