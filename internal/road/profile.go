@@ -45,6 +45,8 @@ const (
 	quarterSeconds       = 15 * 60
 	freeQuantile         = 0.85
 	firstStep, leastStep = 0.4, 0.02
+	// smallSample is the number of values of which the largest is the best estimate of the quantile.
+	smallSample = 3
 	// A stretch is young until at least fewestCars drove there in each of youngQuarters quarter
 	// hours. The free flow of a young stretch is a guess: at least streetKmh, the mean speed that a
 	// street with traffic lights allows.
@@ -191,8 +193,8 @@ func (s *stretch) endQuarter(t *tally) {
 func quantile(f, x float32, n uint8) float32 {
 	step := max(leastStep, firstStep/float32(n))
 	switch {
-	case n == 1:
-		return x
+	case n <= smallSample:
+		return max(f, x)
 	case x > f:
 		return min(x, f*(1+step*freeQuantile))
 	}
