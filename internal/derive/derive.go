@@ -11,7 +11,7 @@
 // The state of every vehicle is in the store. Memory holds the changed states that are not
 // committed yet, at most [Config.MaxStates] for each partition, and up to the same number of states
 // of a checkpoint in progress. A cache holds the states of the [Config.MaxCached] vehicles of each
-// partition that reported most recently. A state takes about 1.7 KB. If a vehicle reports and its
+// partition that reported most recently. A state takes about 1.8 KB. If a vehicle reports and its
 // state is not in memory, the state is read from the store, together with the other missing states
 // of the same group commit. Taking a partition reads no state. So the fleet may be larger than the
 // memory, at the cost of reads.

@@ -124,7 +124,8 @@ func voiceOf(id vehicle.ID) uint8 {
 func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
 // show adds how far and how long a car drove on each stretch to the map, and queues this evidence
-// for other nodes. The gap is the time between the two positions, in seconds. Evidence that a full map refuses is not queued.
+// for other nodes. The gap is the time between the two positions, in seconds. Evidence that a full
+// map refuses is not queued.
 func (m *Map) show(driven parts, voice uint8, at vehicle.UnixMilli, gap uint8) {
 	for i := range driven {
 		p := &driven[i]
@@ -221,9 +222,9 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 	}
 }
 
-// around returns what is known of the road behind and ahead of a car that cruises at the given speed
-// between jams. The parameter at is the time of the car's last position. If the free flow of too little of the road is known (knownShare), all
-// fields but Time are zero.
+// around returns what is known of the road behind and ahead of a car that cruises at the given
+// speed between jams. The parameter at is the time of the car's last position. If the free flow of
+// too little of the road is known (knownShare), all fields but Time are zero.
 func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, cruiseKmh float32) vehicle.RoadAround {
 	road := vehicle.RoadAround{Time: at}
 	if w.Count == 0 {
@@ -355,7 +356,7 @@ type Condition struct {
 	// there were fewer than three.
 	Cars int
 	// Young is set if FreeKmh is a guess, because at least three cars have driven on the stretch in
-	// fewer than four quarter hours, or no two cars have reached 25 km/h there.
+	// fewer than four quarter hours.
 	Young bool
 	// Since is when State took its present value; 0 if that is unknown.
 	Since vehicle.UnixMilli

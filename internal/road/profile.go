@@ -9,8 +9,7 @@ import (
 )
 
 // The limits of what a stretch remembers, and for how long. The numbers were chosen by reasoning,
-// not by a search. They were varied in 69 random draws on the simulated roads of docs/verdicts.md,
-// where no single number had much influence.
+// not by a search. On the simulated roads of docs/verdicts.md, no single one has much influence.
 const (
 	// The present traffic of a stretch is forgotten with the time constant presentDecay, or fastDecay
 	// where the free flow is above fastKmh: the sums of the metres and seconds that cars drove on it
@@ -65,7 +64,7 @@ const (
 )
 
 // stretch is what is known of one stretch of road. It has no pointers, so that the garbage
-// collector need not scan it. It has only 64 bytes, because there are many stretches.
+// collector need not scan it. It has only 72 bytes, because there are many stretches.
 type stretch struct {
 	name vehicle.Stretch
 

@@ -52,8 +52,8 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 // Driving returns the driving verdict. The verdict is "not driving" if the ignition is off, if
 // speed and engine speed show a car at rest for minutes, or if the car has been stationary for a
 // long time. Otherwise, the verdict results from the present speed of traffic, compared with its
-// free flow, the speed in light traffic (see freeFlow). If no speed was ever read and the ignition
-// is not off, there is no verdict: the result is the zero DrivingVerdict.
+// free flow, the speed in light traffic (see freeFlow). If no speed is known, neither read nor
+// shown by positions, and the ignition is not off, the result is the zero DrivingVerdict.
 func (s *State) Driving() DrivingVerdict {
 	m := &s.Traffic
 	switch {

@@ -4,7 +4,7 @@ import "time"
 
 // DrivingRules is the version of the driving rules. It increases whenever the same readings may
 // lead to another verdict.
-const DrivingRules = 6
+const DrivingRules = 7
 
 // JamShare and SlowShare are the borders of the driving states. The share is the speed of traffic
 // divided by its speed in light traffic, or the travel time in light traffic, ordinary red lights
@@ -29,12 +29,11 @@ func StateOfShare(share float32) DrivingState {
 	return NormalDriving
 }
 
-// The thresholds of the driving verdict. They were chosen by their results on the two simulated
-// roads of docs/verdicts.md (Bologna and a motorway, simulated with Eclipse SUMO), so the results
-// on other roads may be worse. A cross-validation estimated how much worse: of 69 random sets of
-// ten thresholds, the set with the best results on one road was measured on the other road. On
-// recorded drives (the data set tds of docs/verdicts.md), the aim was a macro-F1 (the mean of the
-// F1 scores of the three states) of 0.50, and none of 511 random sets reached it.
+// The thresholds of the driving verdict. They were chosen by their results on two simulated roads
+// (Bologna and a motorway, simulated with Eclipse SUMO). docs/verdicts.md compares these results
+// with those on three roads that were held back. On recorded drives (the data set tds there), the
+// aim was a macro-F1 (the mean of the F1 scores of the three states) of 0.50, and none of 511 random
+// sets of thresholds reached it.
 const (
 	// The verdict changes when the share (see JamShare) crosses the border between two states. But
 	// within the time hold after a change, the verdict changes again only if the share is beyond a
@@ -95,8 +94,7 @@ const (
 // Times and speeds used by all driving rules. Speeds are in km/h.
 const (
 	// maxStep is the longest time between two speed readings for which the speed between them is
-	// interpolated. A longer gap says nothing about traffic. Cars report once a minute or more
-	// often; 75 s allow for a late report.
+	// interpolated. It allows for a late report of a car that reports once a minute.
 	maxStep = 75 * time.Second
 	// sampleCounts is the time for which a speed counts that was read after more than maxStep, if no
 	// positions show how the car drove.
