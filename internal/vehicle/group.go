@@ -33,7 +33,9 @@ func (s *State) newest() [numGroups]UnixMilli {
 func (s *State) throttleTime() UnixMilli { return newestOf(s.Latest[EngineLoad : MILOn+1]) }
 
 // PositionTime returns the time of the newest reading of the car's position, zero if there is none.
-func (s *State) PositionTime() UnixMilli { return newestOf(s.Latest[CurrentLatitude : CurrentAccuracy+1]) }
+func (s *State) PositionTime() UnixMilli {
+	return newestOf(s.Latest[CurrentLatitude : CurrentAccuracy+1])
+}
 
 func newestOf(readings []Reading) (t UnixMilli) {
 	for i := range readings {
