@@ -95,7 +95,7 @@ UNRACED := internal/archtest internal/vehicle internal/lab/evaluate internal/lab
 # testkit.Unraced run only so; the others run with the race detector, too, where they do less.
 UNRACEDTESTS := PowerCuts DiskFull Damage LogDamage MixedFleetShowsEveryVerdict FaultBook RecordedDrives ManyStretches \
 	FieldCases OnlyEverJammed NoiseMovesNoStandingCar ObserveAllocatesNothing Roadworks ClockRollsOver StandingCars \
-	Usage_WrongArguments
+	FreeFlowAtAnyInterval AnyPlace JamIsOver FourteenDays Usage_WrongArguments
 UNRACEDDIRS := cmd/carstate internal/store/local internal/lab/simulate internal/lab/drivelog internal/admin/roadmap \
 	internal/road
 space := $(subst ,, )

@@ -19,7 +19,7 @@ const day = 24 * time.Hour
 // The tests take place around a town. Positions are given in metres east and north of it.
 const townLatitude, townLongitude = 48.7, 11.6
 
-// car is a car that drives on a map and reports once every step.
+// car is a car that drives on a map and reports once every step, or every so often.
 type car struct {
 	m                   *Map
 	id                  vehicle.ID
@@ -27,10 +27,15 @@ type car struct {
 	latitude, longitude float64
 	at                  vehicle.UnixMilli
 	silent              bool // sends no position
-	// claims is the speed that the car reports instead of its true speed; nil if it reports the
-	// truth. worst is the worst driving state that the car's verdicts had so far.
+	// claims is the speed that the car reports instead of its true speed: nil for the truth, NaN for
+	// none. worst is the worst driving state that the car's verdicts had so far.
 	claims *float64
 	worst  vehicle.DrivingState
+	// compass is the heading that the receiver sends, if any.
+	compass *float64
+	// every is the time between two reports, step if it is zero. The next report is due at that time.
+	every time.Duration
+	due   vehicle.UnixMilli
 }
 
 const step = 2 * time.Second
@@ -52,17 +57,24 @@ func (c *car) move(east, north float64) {
 	c.longitude = math.Remainder(c.longitude+east/perDegree/max(0.01, math.Cos(c.latitude*math.Pi/180)), 360)
 }
 
-// drive moves the car at a speed and a heading, with a report each step.
+// drive moves the car at a speed and a heading, and reports when a report is due.
 func (c *car) drive(t testing.TB, kmh, degrees float64, lasts time.Duration) {
 	t.Helper()
 	says := kmh
 	if c.claims != nil {
 		says = *c.claims
 	}
-	for range int(lasts / step) {
-		metres := kmh / 3.6 * step.Seconds()
+	tick := step
+	if c.every != 0 {
+		tick = time.Second
+	}
+	for range int(lasts / tick) {
+		metres := kmh / 3.6 * tick.Seconds()
 		c.move(metres*math.Sin(degrees*math.Pi/180), metres*math.Cos(degrees*math.Pi/180))
-		c.at = c.at.Add(step)
+		if c.at = c.at.Add(tick); c.at < c.due {
+			continue
+		}
+		c.due = c.at.Add(c.every)
 		x := c.sample(t, says)
 		if !c.silent {
 			x = c.fix(t, says)
@@ -71,11 +83,13 @@ func (c *car) drive(t testing.TB, kmh, degrees float64, lasts time.Duration) {
 	}
 }
 
-// sample returns a report with a speed and no position.
+// sample returns a report with a speed, unless it is NaN, and no position.
 func (c *car) sample(t testing.TB, kmh float64) vehicle.Sample {
 	t.Helper()
 	x := vehicle.Sample{Vehicle: c.id, Time: c.at}
-	set(t, &x, vehicle.Speed, kmh)
+	if !math.IsNaN(kmh) {
+		set(t, &x, vehicle.Speed, kmh)
+	}
 	return x
 }
 
@@ -85,6 +99,9 @@ func (c *car) fix(t testing.TB, kmh float64) vehicle.Sample {
 	x := c.sample(t, kmh)
 	set(t, &x, vehicle.CurrentLatitude, c.latitude)
 	set(t, &x, vehicle.CurrentLongitude, c.longitude)
+	if c.compass != nil {
+		set(t, &x, vehicle.CurrentHeading, *c.compass)
+	}
 	return x
 }
 
@@ -123,6 +140,8 @@ type flow struct {
 	degrees     float64
 	kmh, metres float64
 	claims      *float64
+	compass     *float64
+	reports     []time.Duration // the cars' intervals in turn; each step if there are none
 }
 
 // run lets all flows drive at the same time. It returns the cars, in the order of the
@@ -141,7 +160,11 @@ func run(t testing.TB, m *Map, flows ...flow) (all []*car) {
 		for k := range f.cars {
 			begins := f.from.Add(time.Duration(k) * f.every)
 			c := newCar(m, fmt.Sprintf("%s%03d", f.name, k), f.east, f.north, begins)
-			c.claims = f.claims
+			c.claims, c.compass = f.claims, f.compass
+			if n := len(f.reports); n > 0 {
+				c.every = f.reports[k%n]
+				c.due = begins.Add(time.Duration(17*k) * time.Second % c.every)
+			}
 			all = append(all, c)
 			cars = append(cars, driving{c, f, f.metres})
 			at, end = min(at, begins), max(end, begins.Add(time.Duration(f.metres/(f.kmh/3.6)*float64(time.Second))))

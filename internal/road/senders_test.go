@@ -1,0 +1,326 @@
+package road
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// light lets a car drive some metres at 50 km/h, stop at a light and drive on.
+func (c *car) light(t testing.TB, metres float64, waits time.Duration, on float64) {
+	t.Helper()
+	second := float64(time.Second)
+	c.drive(t, 50, 90, time.Duration(metres/50*3.6*second))
+	for kmh := 47.; kmh > 0; kmh -= 7 {
+		c.drive(t, kmh, 90, time.Second)
+	}
+	c.drive(t, 0, 90, waits)
+	for kmh := 2.5; kmh < 50; kmh += 5 {
+		c.drive(t, kmh, 90, time.Second)
+	}
+	c.drive(t, 50, 90, time.Duration(on/50*3.6*second))
+}
+
+// TestFreeFlowAtAnyInterval checks that the same drives teach the same free flow to within 10 %,
+// however often the cars report. Where cars turn or stop, the line between positions a minute apart
+// is not the way, so the street with a light is only checked up to 30 s.
+func TestFreeFlowAtAnyInterval(t *testing.T) {
+	testkit.Unraced(t)
+	motorway := func(m *Map, reports []time.Duration) {
+		f := flow{degrees: 90, east: -6000, north: 20, metres: 12_000, every: 4 * time.Minute, from: start.Add(-day),
+			reports: reports}
+		var flows []flow
+		for _, f.kmh = range []float64{95, 110, 125} {
+			f.name, f.cars = fmt.Sprint(f.kmh, " "), 15
+			flows = append(flows, f)
+		}
+		f.name, f.kmh, f.cars, f.every, f.from = "jam", 30, 10, time.Minute, f.from.Add(time.Hour)
+		run(t, m, append(flows, f)...)
+	}
+	lights := func(m *Map, reports []time.Duration) {
+		for k := range 90 {
+			c := newCar(m, fmt.Sprint("car", k), -2000, 20, start.Add(-day+time.Duration(k)*time.Minute))
+			c.every = reports[k%len(reports)]
+			c.due = c.at.Add(time.Duration(17*k) * time.Second % c.every)
+			c.light(t, 2000, time.Duration(7*k%41)*time.Second, 2000)
+		}
+	}
+	intervals := []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
+		2 * time.Minute}
+	for _, road := range []struct {
+		name  string
+		teach func(*Map, []time.Duration)
+		most  int // intervals that are checked
+	}{{"motorway", motorway, 6}, {"lights", lights, 4}} {
+		var want [3]float64
+		for i := range road.most + 1 {
+			reports := intervals[:road.most] // mixed
+			if i < road.most {
+				reports = intervals[i : i+1]
+			}
+			var m Map
+			road.teach(&m, reports)
+			for k, east := range []float64{120, 160, 200} { // after the light
+				f := flow{name: road.name, east: east - 900, north: 20, degrees: 90, kmh: 50, metres: 900}
+				got := freeKmh(t, &m, f, start)
+				if i == 0 {
+					want[k] = got
+				}
+				if math.Abs(got-want[k]) > 0.1*want[k] {
+					t.Errorf("%s: cars that report every %v teach %.1f km/h at %g m, want %.1f", road.name, reports, got, east,
+						want[k])
+				}
+			}
+		}
+	}
+}
+
+// TestSpeedsAgainstPositions checks that speeds that contradict the positions are refuted within
+// 750 m and two reports, and that the verdict is then that of the positions.
+func TestSpeedsAgainstPositions(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		kmh, claims float64
+		want        vehicle.DrivingState
+	}{
+		{"m/s", 50, 50 / 3.6, vehicle.NormalDriving},
+		{"m/s on a motorway", 110, 110 / 3.6, vehicle.NormalDriving},
+		{"mph", 50, 50 / 1.609, vehicle.NormalDriving},
+		{"0 for unknown", 50, 0, vehicle.NormalDriving},
+		{"255 for unknown", 50, 255, vehicle.NormalDriving},
+		{"255 in a jam", 9, 255, vehicle.TrafficJam},
+		{"mph in a jam", 9, 9 / 1.609, vehicle.TrafficJam},
+	} {
+		for _, every := range []time.Duration{time.Second, 5 * time.Second} {
+			x := newCar(new(Map), c.name, 0, 0, start)
+			x.every, x.claims = every, &c.claims
+			metres := 0.0
+			for ; metres < 750+c.kmh/3.6*2*every.Seconds() && !x.state.Way.Distrusted; metres += c.kmh / 3.6 {
+				x.drive(t, c.kmh, 90, time.Second)
+			}
+			if !x.state.Way.Distrusted {
+				t.Errorf("%s every %v is not refuted after %.0f m: %+v", c.name, every, metres, x.state.Way)
+			}
+			x.drive(t, c.kmh, 90, 3*time.Minute)
+			if got := x.state.Driving().State; got != c.want {
+				t.Errorf("%s every %v is %s, want %s: %s", c.name, every, got, c.want, x.state.ExplainDriving().Text)
+			}
+		}
+	}
+}
+
+// TestWindingStreet checks that the speeds of a car are not refuted where its way is longer than the
+// lines between its positions. Reports every 30 s do not show tight hairpins.
+func TestWindingStreet(t *testing.T) {
+	for name, headings := range map[string][]float64{
+		"zigzag": {45, 135}, "hairpins": {80, 280}, "blocks": {0, 90, 180, 90}, "round a block": {0, 90, 180, 270},
+	} {
+		for _, every := range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second} {
+			c := newCar(new(Map), name, 0, 0, start)
+			c.every = every
+			for i := range 60 {
+				c.drive(t, 40, headings[i%len(headings)], 13*time.Second)
+				if c.state.Way.Distrusted {
+					t.Errorf("%s every %v: refuted after %d corners", name, every, i)
+					break
+				}
+			}
+		}
+	}
+}
+
+// TestTunnel_FrozenPosition checks that a receiver that repeats its last position while the speed
+// changes neither refutes the speed nor parks the car. The speed in the tunnel is never exactly that
+// of the last position, which would be taken for a true one.
+func TestTunnel_FrozenPosition(t *testing.T) {
+	c := newCar(new(Map), "tunnel", 0, 0, start)
+	c.drive(t, 80, 90, 2*time.Minute)
+	for i := range 120 {
+		c.at = c.at.Add(step)
+		c.report(c.fix(t, 70.5+float64(i%20)))
+		if v := c.state.Driving(); v.State != vehicle.NormalDriving || c.state.Way.Distrusted {
+			t.Fatalf("after %d reports in the tunnel: %+v", i, v)
+		}
+	}
+	c.move(80/3.6*240, 0)
+	c.drive(t, 80, 90, time.Minute)
+	if v := c.state.Driving(); v.State != vehicle.NormalDriving || c.state.Way.Distrusted || c.state.Way.Time != c.at {
+		t.Errorf("behind the tunnel: %+v, way %+v", v, c.state.Way)
+	}
+}
+
+// TestPositionsWithoutSpeeds checks that positions are enough for an answer.
+func TestPositionsWithoutSpeeds(t *testing.T) {
+	none, m := math.NaN(), jam(t)
+	for _, every := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second} {
+		c := newCar(new(Map), "alone", 0, 0, start)
+		c.every, c.claims = every, &none
+		c.drive(t, 60, 90, 4*time.Minute)
+		if v := c.state.Driving(); v.State != vehicle.NormalDriving || c.at.Sub(v.Time) > every {
+			t.Errorf("every %v at 60 km/h: %+v", every, v)
+		}
+		c.drive(t, 0, 90, 15*time.Minute)
+		if v := c.state.Driving(); !v.NotDriving {
+			t.Errorf("every %v parked: %+v", every, v)
+		}
+		x := newCar(m, "jammed", -700, 0, start.Add(time.Minute))
+		x.every, x.claims = every, &none
+		x.drive(t, 12, 90, 2*time.Minute)
+		x.is(t, vehicle.TrafficJam)
+	}
+}
+
+// TestParked_Drift checks that a car that stays in its place is parked, whatever its receiver and its
+// speeds do.
+func TestParked_Drift(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for name, stands := range map[string]func(c *car, i int) (kmh float64){
+		"drift": func(c *car, _ int) float64 {
+			c.move(50*random.Float64()-25, 50*random.Float64()-25)
+			return 3 * random.Float64()
+		},
+		"kept speed": func(*car, int) float64 { return 8 },
+		"wrong fix": func(c *car, i int) float64 {
+			if i%200 == 199 {
+				c.move(0, 80)
+			}
+			return 0
+		},
+	} {
+		for _, every := range []time.Duration{5 * time.Second, time.Minute} {
+			c := newCar(new(Map), name, 0, 0, start)
+			c.every = every
+			c.drive(t, 40, 90, 5*time.Minute)
+			latitude, longitude := c.latitude, c.longitude
+			for i := range int(time.Hour / every) {
+				c.at = c.at.Add(every)
+				kmh := stands(c, i)
+				c.report(c.fix(t, kmh))
+				c.latitude, c.longitude = latitude, longitude
+				if v := c.state.Driving(); time.Duration(i)*every > 15*time.Minute && !v.NotDriving {
+					t.Errorf("%s every %v: after %v %s: %s", name, every, time.Duration(i)*every, v.State,
+						c.state.ExplainDriving().Text)
+					break
+				}
+			}
+		}
+	}
+}
+
+// TestIgnitionOff_Circle checks that a car whose ignition is off drives when it has left its circle,
+// and not before.
+func TestIgnitionOff_Circle(t *testing.T) {
+	c := newCar(new(Map), "off", 0, 0, start)
+	c.drive(t, 40, 90, time.Minute)
+	x := c.fix(t, 0)
+	x.Time = c.at.Add(time.Second)
+	if err := x.SetIgnition(vehicle.IgnitionOff); err != nil {
+		t.Fatal(err)
+	}
+	c.report(x)
+	c.at = x.Time
+	random := rand.New(rand.NewPCG(7, 8))
+	for range 100 {
+		c.wait(t, random)
+	}
+	c.at = c.at.Add(step)
+	c.report(c.fix(t, 9))
+	c.at = c.at.Add(step)
+	c.report(c.fix(t, 9))
+	if v := c.state.Driving(); !v.NotDriving {
+		t.Errorf("in its circle it is %+v", v)
+	}
+	c.drive(t, 30, 90, 20*time.Second)
+	if v := c.state.Driving(); v.State != vehicle.NormalDriving {
+		t.Errorf("out of its circle it is %+v", v)
+	}
+}
+
+// TestGroups checks that a car's position is used if it comes in samples of its own, late, or in two
+// halves: the car is in the jam that others show.
+func TestGroups(t *testing.T) {
+	position := func(c *car, age time.Duration, signals ...vehicle.Signal) {
+		x := vehicle.Sample{Vehicle: c.id, Time: c.at.Add(-age)}
+		for _, g := range signals {
+			set(t, &x, g, map[vehicle.Signal]float64{
+				vehicle.CurrentLatitude: c.latitude, vehicle.CurrentLongitude: c.longitude}[g])
+		}
+		c.report(x)
+	}
+	apart := func(by time.Duration) func(*car, int) {
+		return func(c *car, _ int) {
+			position(c, by, vehicle.CurrentLatitude)
+			position(c, 0, vehicle.CurrentLongitude)
+			c.report(c.sample(t, 12))
+		}
+	}
+	m := jam(t)
+	both := []vehicle.Signal{vehicle.CurrentLatitude, vehicle.CurrentLongitude}
+	for name, send := range map[string]func(*car, int){
+		"1.2 s behind": func(c *car, _ int) {
+			c.report(c.sample(t, 12))
+			position(c, 1200*time.Millisecond, both...)
+		},
+		"10 ms apart":  apart(10 * time.Millisecond),
+		"900 ms apart": apart(900 * time.Millisecond),
+		"two senders": func(c *car, i int) {
+			c.report(c.sample(t, 12))
+			if i%3 == 0 {
+				position(c, 300*time.Millisecond, both...)
+			}
+		},
+		"late and repeated": func(c *car, _ int) {
+			c.report(c.fix(t, 12))
+			was := c.state.Way
+			position(c, 0, both...)
+			position(c, 30*time.Second, both...)
+			if c.state.Way != was {
+				t.Errorf("a late position changed the way %+v to %+v", was, c.state.Way)
+			}
+		},
+	} {
+		c := newCar(m, name, -700, 0, start.Add(time.Minute))
+		for i := range 45 {
+			c.move(12/3.6*step.Seconds(), 0)
+			c.at = c.at.Add(step)
+			send(c, i)
+		}
+		c.is(t, vehicle.TrafficJam)
+		if late := c.at.Sub(c.state.Way.Time); late > 3*step {
+			t.Errorf("%s: the last fix is %v old", name, late)
+		}
+	}
+}
+
+// TestCompassStuck checks that receivers that always send one course do not merge the two directions
+// of a road.
+func TestCompassStuck(t *testing.T) {
+	for _, course := range []float64{0, 255} {
+		var m Map
+		east := flow{name: "east", east: -1500, degrees: 90, kmh: 50, metres: 3000, compass: &course}
+		west := flow{name: "west", east: 1500, north: 5, degrees: 270, kmh: 50, metres: 3000, compass: &course}
+		teach(t, &m, east)
+		teach(t, &m, west)
+		flows := queue(flow{name: "jam", east: -500, degrees: 90, metres: 1000}, start)
+		west.cars, west.every, west.from = 12, 15*time.Second, start
+		for i := range flows {
+			flows[i].compass = &course
+		}
+		run(t, &m, append(flows, west)...)
+		for _, c := range []struct {
+			name               string
+			east, degrees, kmh float64
+			want               vehicle.DrivingState
+		}{{"jammed", -300, 90, 12, vehicle.TrafficJam}, {"opposite", 700, 270, 48, vehicle.NormalDriving}} {
+			x := newCar(&m, c.name, c.east, 0, start.Add(2*time.Minute))
+			x.compass = &course
+			x.drive(t, c.kmh, c.degrees, time.Minute)
+			x.is(t, c.want)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package road
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"carstate/internal/testkit"
+	"carstate/internal/vehicle"
+)
+
+// TestAnyPlace checks that the verdicts of a drive do not depend on where on Earth the street is: the
+// borders of cells lie elsewhere at each place. In 95 of 100 places a usual red light is normal
+// driving, and a car among others at 9 km/h is in a jam.
+func TestAnyPlace(t *testing.T) {
+	testkit.Unraced(t)
+	const places = 40
+	drives := []struct {
+		name   string
+		others int
+		kmh    float64
+		waits  time.Duration
+		want   vehicle.DrivingState
+	}{
+		{"light of 35 s", 0, 50, 35 * time.Second, vehicle.NormalDriving},
+		{"light of 60 s", 0, 50, time.Minute, vehicle.NormalDriving},
+		{"jam", 5, 9, 0, vehicle.TrafficJam},
+	}
+	var right [3][18]int // by drive and moment
+	for place := range places {
+		var m Map
+		begin := func(name string, at vehicle.UnixMilli) *car {
+			c := newCar(&m, name, 11*float64(place), 29*float64(place), at)
+			c.every = 5 * time.Second
+			return c
+		}
+		for k := range 30 {
+			begin(fmt.Sprint("learns", k), start.Add(-day+time.Duration(3*k)*time.Minute)).
+				light(t, 500, time.Duration(7*k%41)*time.Second, 1100)
+		}
+		for i, d := range drives {
+			at := start.Add(time.Duration(i) * time.Hour)
+			for k := range d.others {
+				begin(fmt.Sprint("crawls", k), at.Add(time.Duration(10*k-60)*time.Second)).drive(t, d.kmh, 90, 3*time.Minute)
+			}
+			c := begin(d.name, at)
+			c.drive(t, d.kmh, 90, 40*time.Second)
+			for moment := range right[i] {
+				kmh := d.kmh
+				if time.Duration(moment)*5*time.Second < d.waits {
+					kmh = 0
+				}
+				c.drive(t, kmh, 90, 5*time.Second)
+				if c.state.Driving().State == d.want {
+					right[i][moment]++
+				}
+			}
+		}
+	}
+	for i, d := range drives {
+		if least := slices.Min(right[i][:]); least < places*95/100 {
+			t.Errorf("%s: only at %d of %d places always in %s", d.name, least, places, d.want)
+		}
+	}
+}
+
+// TestClosedRoad checks that cars that stand in a known street for 40 min are in a jam, and parked if
+// a car has passed them freely.
+func TestClosedRoad(t *testing.T) {
+	for _, passes := range []bool{false, true} {
+		var m Map
+		teach(t, &m, street)
+		var cars []*car
+		for k := range 12 {
+			c := newCar(&m, fmt.Sprint("waits", k), street.east, street.north, start.Add(time.Duration(4*k)*time.Second))
+			c.every = 10 * time.Second
+			c.drive(t, 45, 90, time.Duration(80-k)*time.Second)
+			cars = append(cars, c)
+		}
+		for minute := range 40 {
+			for _, c := range cars {
+				c.drive(t, 0, 90, time.Minute)
+			}
+			if passes && minute == 4 {
+				newCar(&m, "passes", street.east, street.north, cars[0].at).drive(t, 45, 90, 2*time.Minute)
+			}
+		}
+		for _, c := range cars {
+			if v := c.state.Driving(); passes && !v.NotDriving || !passes && v.State != vehicle.TrafficJam {
+				t.Errorf("passed freely: %t: %s is in %s: %s", passes, c.id, v.State, c.state.ExplainDriving().Text)
+			}
+		}
+	}
+}
+
+// TestJamIsOver checks that a car through the place of a jam is in a jam while others are, and is
+// normal two minutes after they have left. Where a cell has only a corner of the road, a few moments
+// may still be slow, because few seconds were driven there.
+func TestJamIsOver(t *testing.T) {
+	testkit.Unraced(t)
+	moments, normal := 0, 0
+	for place := range 5 {
+		var m Map
+		f := street
+		f.north += 13 * float64(place)
+		teach(t, &m, f)
+		var flows []flow
+		for k := range 20 {
+			flows = append(flows, flow{name: fmt.Sprintf("creeps%d", k), cars: 1, from: start, east: -900 + 8*float64(k),
+				north: f.north, degrees: 90, kmh: 6, metres: 800})
+		}
+		cars := run(t, &m, flows...)
+		left := cars[0].at
+		cars[0].is(t, vehicle.TrafficJam)
+		for range 30 {
+			for _, c := range cars {
+				c.drive(t, 50, 90, step)
+			}
+		}
+		x := newCar(&m, "comes", -1400, f.north, left.Add(80*time.Second))
+		x.drive(t, 45, 90, 40*time.Second)
+		for range 24 {
+			x.drive(t, 45, 90, 2*step)
+			moments++
+			switch x.state.Driving().State {
+			case vehicle.NormalDriving:
+				normal++
+			case vehicle.TrafficJam:
+				t.Errorf("two minutes later: %s", x.state.ExplainDriving().Text)
+			}
+		}
+	}
+	if normal < moments*95/100 {
+		t.Errorf("two minutes later, only %d of %d moments are normal", normal, moments)
+	}
+}
+
+// TestTwoStreams checks that a car that drives past crawling cars at its speed is normal after 300 m,
+// and that a car in stop and go among them is in a jam.
+func TestTwoStreams(t *testing.T) {
+	var m Map
+	teach(t, &m, street)
+	run(t, &m, queue(flow{name: "crawl", east: -1200, north: street.north, degrees: 90, metres: 1200}, start)...)
+	at := start.Add(2 * time.Minute)
+	x := newCar(&m, "passes", -1700, street.north, at)
+	x.drive(t, 45, 90, 72*time.Second) // to the last of the queue
+	x.drive(t, 45, 90, 24*time.Second)
+	for range 10 {
+		x.drive(t, 45, 90, step)
+		if got := x.state.Driving().State; got != vehicle.NormalDriving {
+			t.Errorf("%s: %s", got, x.state.ExplainDriving().Text)
+		}
+	}
+	y := newCar(&m, "stops", -900, street.north, at)
+	for range 8 {
+		y.drive(t, 0, 90, 10*time.Second)
+		y.drive(t, 14, 90, 6*time.Second)
+	}
+	y.is(t, vehicle.TrafficJam)
+}
+
+// TestCarPark checks that cars that look for a place in a car park show nothing of a road, and are not
+// in a jam.
+func TestCarPark(t *testing.T) {
+	var m Map
+	random := rand.New(rand.NewPCG(9, 10))
+	for k := range 25 {
+		c := newCar(&m, fmt.Sprint("parks", k), 0, 0, start.Add(time.Duration(k)*10*time.Second))
+		for range 60 {
+			heading := 360 * random.Float64()
+			if east, north := offset(townLatitude, townLongitude, c.latitude, c.longitude); math.Hypot(east, north) > 70 {
+				heading = math.Atan2(-east, -north) * 180 / math.Pi
+			}
+			c.drive(t, 11*random.Float64(), heading, 10*time.Second)
+		}
+		if c.worst == vehicle.TrafficJam {
+			t.Errorf("%s was in a jam", c.id)
+		}
+	}
+	if n := m.Len(); n != 0 {
+		t.Errorf("they made %d stretches known", n)
+	}
+}
+
+// TestFourteenDays checks that a free flow does not rise with the number of days, although each
+// quarter hour is up to a fifth faster or slower.
+func TestFourteenDays(t *testing.T) {
+	testkit.Unraced(t)
+	random := rand.New(rand.NewPCG(11, 12))
+	var m Map
+	var first, last float64
+	f := street
+	f.metres, f.cars, f.every = 900, 4, 30*time.Second
+	for d := range 14 {
+		for quarter := range 40 {
+			f.from = start.Add(time.Duration(d-14)*day + time.Duration(quarter)*15*time.Minute)
+			f.name, f.kmh = fmt.Sprint(f.from, " "), 45*(0.8+0.4*random.Float64())
+			run(t, &m, f)
+		}
+		if last = freeKmh(t, &m, street, f.from.Add(time.Hour)); d == 0 {
+			first = last
+		}
+	}
+	if math.Abs(last-first) > 0.05*first {
+		t.Errorf("a free flow of %.1f km/h became %.1f", first, last)
+	}
+}
