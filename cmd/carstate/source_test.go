@@ -35,3 +35,27 @@ func TestStrictSource(t *testing.T) {
 		}
 	}
 }
+
+// TestSourceWithWrongSpeeds checks that the source of a car that sends its speed in m/s is named in
+// all places that operators see.
+func TestSourceWithWrongSpeeds(t *testing.T) {
+	p := start(t, t.TempDir())
+	key := p.addSource(t, "gateway")
+	var lines strings.Builder
+	for s := range 400 {
+		fmt.Fprintf(&lines, `{"vid":"V1","time":%d,"signals":{"Vehicle.Speed":20,"Vehicle.CurrentLocation.Latitude":%f,`+
+			`"Vehicle.CurrentLocation.Longitude":11}}`+"\n", time.Now().UnixMilli()-int64(400-s)*1000, 48+float64(s)*20/111195)
+	}
+	if n, err := postLines(p, key, lines.String()); n != 400 {
+		t.Fatalf("%d accepted (%v)", n, err)
+	}
+	for want, shown := range map[string]string{
+		"positions show 3.6 times the speed (1 of 1 compared vehicles): is it in m/s?\n": p.carstate(t, "source", "show", "gateway"),
+		`"speed_factor": {`:                          p.carstate(t, "source", "show", "gateway", "--json"),
+		`carstate_sources_wrong_speed{unit="m/s"} 1`: p.metrics(t),
+	} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%q is missing in\n%s", want, shown)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"fmt"
 	"time"
 
 	"carstate/internal/access"
@@ -119,6 +120,25 @@ type SourceActivity struct {
 	IgnoredSignals    int64       `json:"ignored_signals"`
 	IgnoredByName     NamedCounts `json:"ignored_by_name"` // only the first names seen; IgnoredSignals has all
 	UnusedValues      int64       `json:"unused_values"`   // of known signals
+
+	SpeedFactor *SpeedFactor `json:"speed_factor"` // null: the speeds fit the positions, or were not compared
+}
+
+// SpeedFactor is the factor between the positions and the speeds of a source, if these are wrong.
+type SpeedFactor struct {
+	Factor   float64 `json:"factor"`   // a speed as sent, multiplied by this, is in km/h
+	Unit     string  `json:"unit"`     // what the source seems to send as km/h, such as m/s; empty: unknown
+	Vehicles int     `json:"vehicles"` // number of vehicles with this factor
+	Compared int     `json:"compared"` // number of vehicles whose speeds were compared with their positions
+}
+
+// String returns the factor in words, for people.
+func (f SpeedFactor) String() string {
+	text := fmt.Sprintf("positions show %g times the speed (%d of %d compared vehicles)", f.Factor, f.Vehicles, f.Compared)
+	if f.Unit != "" {
+		text += ": is it in " + f.Unit + "?"
+	}
+	return text
 }
 
 // SourceRecord describes one source completely.
@@ -163,6 +183,9 @@ func (s *SourceActivity) add(seen access.SourceActivity) {
 	}
 	s.Accepted, s.Late, s.UnusedValues = seen.Accepted, seen.Late, seen.Unused
 	s.IgnoredSignals, s.IgnoredByName = seen.Ignored, seen.IgnoredByName
+	if seen.Speeds.Found.Factor != 0 {
+		s.SpeedFactor = new(SpeedFactor(seen.Speeds.Found))
+	}
 	for why, n := range seen.Refused {
 		why := access.Refusal(why)
 		switch {
