@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carstate/internal/testkit"
 )
 
 // TestStrictSource checks that a sample with a misspelt signal is refused from a strict source, and
@@ -57,5 +59,41 @@ func TestSourceWithWrongSpeeds(t *testing.T) {
 		if !strings.Contains(shown, want) {
 			t.Errorf("%q is missing in\n%s", want, shown)
 		}
+	}
+}
+
+// TestSourceThatSendsOnChange checks how long a speed holds while a car sends only other readings.
+func TestSourceThatSendsOnChange(t *testing.T) {
+	p := start(t, t.TempDir())
+	token := p.issue(t)
+	for i, c := range []struct {
+		onChange string
+		ago      int // minutes since the only speed
+		want     string
+	}{
+		{"auto", 10, "1"}, {"auto", 45, "0stale"}, {"1h", 45, "1"}, {"15m", 29, "0stale"}, {"0", 10, "0stale"},
+	} {
+		name := fmt.Sprintf("gateway-%d", i)
+		key := strings.TrimSpace(p.carstate(t, "source", "add", name, "--vehicles", "all", "--on-change", c.onChange))
+		now := time.Now().UnixMilli()
+		lines := fmt.Sprintf(`{"vid":"V%d","time":%d,"signals":{"Vehicle.Speed":100}}`, i, now-int64(c.ago)*60_000)
+		for s := c.ago * 60; s >= 0; s -= 20 {
+			lines += fmt.Sprintf("\n"+`{"vid":"V%d","time":%d,"signals":{"Vehicle.OBD.EngineLoad":30}}`, i, now-int64(s)*1000)
+		}
+		if _, err := postLines(p, key, lines); err != nil {
+			t.Fatal(err)
+		}
+		if err := until(testkit.Patience, func() error {
+			a, err := p.ask(drivingPath, token, fmt.Sprintf("V%d", i))
+			if got := a.Driving + a.Reason; err == nil && got != c.want {
+				err = fmt.Errorf("got %s, want %s", got, c.want)
+			}
+			return err
+		}); err != nil {
+			t.Errorf("--on-change %s, %d min: %v", c.onChange, c.ago, err)
+		}
+	}
+	if shown := p.carstate(t, "source", "show", "gateway-2"); !strings.Contains(shown, "holds for 1h0m0s") {
+		t.Errorf("got\n%s", shown)
 	}
 }

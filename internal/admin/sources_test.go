@@ -15,9 +15,9 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 	s := start(t)
 	for _, tt := range []struct{ body, want string }{
 		{`{"name":"car-7","vehicles":["A"]}`,
-			`{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":"","strict":false}`},
+			`{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":"","strict":false,"on_change":""}`},
 		{`{"name":"gateway","vehicles":"all","rate":"1000/s","strict":true,"expires_at":"2026-11-20T13:00:00Z"}`,
-			`{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s","strict":true}`},
+			`{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s","strict":true,"on_change":""}`},
 	} {
 		s.wantSecret(t, s.store.Sources.Verify, "/v1/sources", tt.body, http.StatusCreated, tt.want)
 	}
@@ -124,6 +124,8 @@ func TestChangeSource(t *testing.T) {
 		{`{"vehicles":[]}`, 400, "a source needs vehicles"},
 		{`{"expires_at":"2026-11-20T11:00:00Z"}`, 400, "remove it to end it at once"},
 		{`{"rate":"many"}`, 400, "a rate is"},
+		{`{"on_change":"15m"}`, 200, `"on_change":"15m0s"`},
+		{`{"on_change":"1ms"}`, 400, "on_change: how long an unchanged speed holds is auto, or a time"},
 		{`{"rate":null,"strict":true}`, 400, "rate has the wrong type"},
 		{`{"vehicles":null,"strict":true}`, 400, "vehicles has the wrong type"},
 		{`{"strict":null,"rate":"5/s"}`, 400, "strict has the wrong type"},

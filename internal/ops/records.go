@@ -99,8 +99,9 @@ func (p *Operations) TokenRecord(t access.Credential) TokenRecord {
 type SourceSummary struct {
 	Name         string         `json:"name"`
 	VehicleCount VehicleCount   `json:"vehicle_count"`
-	Rate         string         `json:"rate"`   // limit on samples; empty: no limit
-	Strict       bool           `json:"strict"` // a sample with an unknown signal or an unused value is refused
+	Rate         string         `json:"rate"`      // limit on samples; empty: no limit
+	Strict       bool           `json:"strict"`    // a sample with an unknown signal or an unused value is refused
+	OnChange     string         `json:"on_change"` // how long a speed holds that is sent only when it changes; empty: recognized
 	CreatedAt    time.Time      `json:"created_at"`
 	ExpiresAt    *time.Time     `json:"expires_at"` // null: never
 	RemovedAt    *time.Time     `json:"removed_at"` // null: not removed
@@ -155,6 +156,7 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 		VehicleCount: countOf(s.Vehicles),
 		Rate:         s.Rate.String(),
 		Strict:       s.Strict,
+		OnChange:     s.OnChange.String(),
 		CreatedAt:    s.Created,
 		ExpiresAt:    orNil(s.Expires),
 		RemovedAt:    orNil(s.Ended),
