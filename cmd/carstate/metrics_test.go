@@ -80,7 +80,7 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 // labels are the only labels that a metric of carstate may have. No label may have a value that an
 // unknown client can choose, or many different values.
 var labels = []string{"call", "code", "free_flow", "goversion", "le", "listener", "operation", "outcome", "protocol",
-	"reason", "stream", "version"}
+	"reason", "stream", "unit", "version"}
 
 // TestMetrics_NamesAndLabels checks the metrics with promtool, and checks that they have only the
 // permitted labels.

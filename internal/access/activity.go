@@ -5,6 +5,9 @@ import (
 	"maps"
 	"strings"
 	"time"
+
+	"carstate/internal/speedcheck"
+	"carstate/internal/vehicle"
 )
 
 // Refusal is the reason why the service refused telemetry or the key of a source. The set of
@@ -78,6 +81,9 @@ type SourceActivity struct {
 	// IgnoredByName counts ignored signals by name, for at most MaxIgnoredNames names. The signals
 	// of all other names are counted in Ignored only.
 	IgnoredByName map[string]int64
+
+	// Speeds compares the source's speeds with its positions.
+	Speeds speedcheck.Check
 }
 
 // SampleCounts counts the samples of a source, and what is not used of them.
@@ -132,6 +138,31 @@ func (u *usage) CountIgnored(name string, n int) {
 		}
 		a.IgnoredByName[name] += int64(n)
 	})
+}
+
+// CompareSpeeds adds samples to the comparison of the source's speeds with its positions. The result
+// is the factor between them, if it was found now for the first time.
+func (u *usage) CompareSpeeds(samples []vehicle.Sample) (found speedcheck.Finding, first bool) {
+	u.update(func(a *SourceActivity) {
+		first = a.Speeds.Add(samples)
+		found = a.Speeds.Found
+	})
+	return found, first
+}
+
+// WrongSpeeds returns the number of sources that were not removed and whose speeds differ from their
+// positions by a factor that the given unit explains, or by another one if the unit is empty.
+func (t *Sources) WrongSpeeds(unit string) (n int) {
+	t.lock()
+	defer t.mu.Unlock()
+	for _, g := range t.byName {
+		g.usage.mu.Lock()
+		if a := g.activity; a != nil && g.Ended.IsZero() && a.Speeds.Found.Factor != 0 && a.Speeds.Found.Unit == unit {
+			n++
+		}
+		g.usage.mu.Unlock()
+	}
+	return n
 }
 
 // CountRefused counts n samples of the source, or n uses of its key, refused for the reason r.

@@ -29,7 +29,8 @@ type Credential struct {
 	Developer  string
 	Operations Operations
 
-	Strict bool // sources only: a sample with an unknown signal is refused
+	Strict   bool     // sources only: a sample with an unknown signal is refused
+	OnChange OnChange // sources only
 }
 
 // Earlier is a secret that was replaced. It stays valid until the time Until, so that its holder
@@ -89,6 +90,7 @@ type Request struct {
 	Rate       Rate
 	Expires    time.Time // zero: never
 	Strict     bool      // sources only: a sample with an unknown signal is refused
+	OnChange   OnChange  // sources only
 }
 
 // tokenID is the prefix of every token ID.
@@ -100,7 +102,7 @@ const tokenID = "cstid"
 func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
 		Kind: r.Kind, Name: r.Name, Vehicles: r.Vehicles, Expires: r.Expires,
-		Developer: r.Developer, Operations: r.Operations, Rate: r.Rate, Strict: r.Strict,
+		Developer: r.Developer, Operations: r.Operations, Rate: r.Rate, Strict: r.Strict, OnChange: r.OnChange,
 	}
 	switch {
 	case r.Kind == SandboxKind:
@@ -132,6 +134,7 @@ type Change struct {
 	Rate     *Rate
 	Expires  *time.Time // zero: never
 	Strict   *bool      // sources only
+	OnChange *OnChange  // sources only
 }
 
 // Change applies a change at time now. A credential that has expired becomes valid again if the
@@ -164,6 +167,9 @@ func (c *Credential) Change(to Change, now time.Time) error {
 	if to.Strict != nil {
 		c.Strict = *to.Strict
 	}
+	if to.OnChange != nil {
+		c.OnChange = *to.OnChange
+	}
 	return c.Check()
 }
 
@@ -185,8 +191,8 @@ func (c *Credential) Check() error {
 	} else if c.Developer != "" || c.Operations != 0 {
 		return errors.New("only a token has a developer and operations")
 	}
-	if c.Strict && c.Kind != SourceKind {
-		return errors.New("only a source can be strict")
+	if (c.Strict || c.OnChange.given) && c.Kind != SourceKind {
+		return errors.New("only a source can be strict or send on change")
 	}
 	if _, err := ParseRate(c.Rate.String()); err != nil {
 		return err

@@ -96,6 +96,13 @@ func (s *Server) change(r *http.Request, kind access.Kind, in wire.SourceChange)
 		}
 		to.Rate = &rate
 	}
+	if in.OnChange != nil {
+		onChange, err := access.ParseOnChange(*in.OnChange)
+		if err != nil {
+			return access.Credential{}, ops.Refuse(http.StatusBadRequest, "on_change: %v", err)
+		}
+		to.OnChange = &onChange
+	}
 	return s.ops.ChangeCredential(r.Context(), caller(r), kind, r.PathValue("name"), to)
 }
 
@@ -107,12 +114,17 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 	if err != nil {
 		return wire.AddedSource{}, ops.Refuse(http.StatusBadRequest, "%v", err)
 	}
+	onChange, err := access.ParseOnChange(in.OnChange)
+	if err != nil {
+		return wire.AddedSource{}, ops.Refuse(http.StatusBadRequest, "on_change: %v", err)
+	}
 	c, key, err := s.ops.Create(r.Context(), caller(r), access.Request{
 		Kind: access.SourceKind, Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: rate,
-		Expires: in.ExpiresAt.Or(time.Time{}), Strict: in.Strict,
+		Expires: in.ExpiresAt.Or(time.Time{}), Strict: in.Strict, OnChange: onChange,
 	})
 	vehicles := ops.VehicleList{Vehicles: c.Vehicles}
-	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.Rate.String(), Strict: c.Strict}, err
+	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.Rate.String(), Strict: c.Strict,
+		OnChange: c.OnChange.String()}, err
 }
 
 func (s *Server) addOperator(r *http.Request, in wire.OperatorRequest) (wire.OperatorKey, error) {

@@ -15,9 +15,9 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 	s := start(t)
 	for _, tt := range []struct{ body, want string }{
 		{`{"name":"car-7","vehicles":["A"]}`,
-			`{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":"","strict":false}`},
+			`{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":"","strict":false,"on_change":""}`},
 		{`{"name":"gateway","vehicles":"all","rate":"1000/s","strict":true,"expires_at":"2026-11-20T13:00:00Z"}`,
-			`{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s","strict":true}`},
+			`{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s","strict":true,"on_change":""}`},
 	} {
 		s.wantSecret(t, s.store.Sources.Verify, "/v1/sources", tt.body, http.StatusCreated, tt.want)
 	}
@@ -39,7 +39,7 @@ func TestSourceSeen(t *testing.T) {
 	s := start(t)
 	s.add(t, "car-7")
 	const before = `"seen":{"last_seen_at":null,"last_refused_at":null,"last_refused_reason":"",` +
-		`"last_refused_text":"","accepted":0,"late":0,"refused":{},"refused_keys":{},"ignored_signals":0,"ignored_by_name":{},"unused_values":0}`
+		`"last_refused_text":"","accepted":0,"late":0,"refused":{},"refused_keys":{},"ignored_signals":0,"ignored_by_name":{},"unused_values":0,"speed_factor":null}`
 	s.want(t, "GET", "/v1/sources", "", http.StatusOK, before)
 	g, _ := s.store.Sources.Get("car-7")
 	g.CountSamples(access.SampleCounts{Accepted: 12, Late: 4, Ignored: 3, Unused: 5})
@@ -52,7 +52,7 @@ func TestSourceSeen(t *testing.T) {
 		s.want(t, "GET", path, "", http.StatusOK,
 			`"last_refused_at":"2026-11-20T12:00:00Z","last_refused_reason":"rate",`+
 				`"last_refused_text":"too many: wait 3 s","accepted":12,"late":4,"refused":{"impossible":2,"rate":1},`+
-				`"refused_keys":{"wrong_key":1},"ignored_signals":3,"ignored_by_name":{"Vehicle.Sped":2},"unused_values":5}`)
+				`"refused_keys":{"wrong_key":1},"ignored_signals":3,"ignored_by_name":{"Vehicle.Sped":2},"unused_values":5,"speed_factor":null}`)
 	}
 	show, err := s.Source(t.Context(), "car-7")
 	if err != nil || show.Seen.Accepted != 12 || show.Seen.Refused.Total() != 3 ||
@@ -124,6 +124,8 @@ func TestChangeSource(t *testing.T) {
 		{`{"vehicles":[]}`, 400, "a source needs vehicles"},
 		{`{"expires_at":"2026-11-20T11:00:00Z"}`, 400, "remove it to end it at once"},
 		{`{"rate":"many"}`, 400, "a rate is"},
+		{`{"on_change":"15m"}`, 200, `"on_change":"15m0s"`},
+		{`{"on_change":"1ms"}`, 400, "on_change: how long an unchanged speed holds is auto, or a time"},
 		{`{"rate":null,"strict":true}`, 400, "rate has the wrong type"},
 		{`{"vehicles":null,"strict":true}`, 400, "vehicles has the wrong type"},
 		{`{"strict":null,"rate":"5/s"}`, 400, "strict has the wrong type"},

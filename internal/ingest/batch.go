@@ -229,6 +229,11 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	if isLate(&x, rd.known) {
 		b.late++
 	}
+	if hold, ok := o.source.OnChange.Hold(); ok {
+		if _, read := x.Speed(); read {
+			_ = x.Set(vehicle.SpeedHolds, hold.Seconds()) // at most a day
+		}
+	}
 	b.bytes += sampleBytes + codeBytes*len(x.Codes)
 	b.samples = append(b.samples, x)
 }

@@ -196,6 +196,12 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 		in.unused[why].Add(float64(b.unused.counts[why]))
 	}
 	in.noteBatch(ctx, b)
+	if b.source != nil {
+		if f, first := b.source.CompareSpeeds(b.samples); first {
+			in.Log.Warn("the speeds of a source differ from its positions by a factor: have it send km/h",
+				"source", b.source.Name, "factor", f.Factor, "unit", f.Unit, "vehicles", f.Vehicles, "compared", f.Compared)
+		}
+	}
 	err := in.append(ctx, b.samples)
 	accepted := b.accepted
 	if err != nil {

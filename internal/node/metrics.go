@@ -10,6 +10,7 @@ import (
 
 	"carstate/internal/ops"
 	"carstate/internal/road"
+	"carstate/internal/speedcheck"
 	"carstate/internal/vehicle"
 )
 
@@ -56,6 +57,16 @@ func (n *Node) registerMetrics() {
 	})
 	n.gauge("carstate_sources", "Sources that may send telemetry.",
 		func() float64 { return float64(len(n.tables.Sources.List())) })
+	units := map[string]string{"other": ""}
+	for _, u := range speedcheck.Units {
+		units[u.Name] = u.Name
+	}
+	for label, unit := range units {
+		n.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "carstate_sources_wrong_speed",
+			Help:        "Sources whose speeds differ from their positions by a factor, by the unit that explains it.",
+			ConstLabels: prometheus.Labels{"unit": label},
+		}, func() float64 { return float64(n.tables.Sources.WrongSpeeds(unit)) }))
+	}
 	if n.config.knowsRoads() {
 		n.gauge("carstate_road_stretches", "Stretches of road that this node knows.",
 			func() float64 { return float64(n.roads.Len()) })

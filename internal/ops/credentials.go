@@ -49,6 +49,9 @@ func (p *Operations) Create(
 	if c.Strict {
 		e.Detail += "; strict"
 	}
+	if text := c.OnChange.String(); text != "" {
+		e.Detail += "; on change " + text
+	}
 	if err := p.audited(ctx, by, e, func(ctx context.Context) error { return p.cfg.Store.Create(ctx, c) }); err != nil {
 		return access.Credential{}, "", err
 	}
@@ -167,6 +170,9 @@ func (p *Operations) ChangeCredential(
 	}
 	if to.Strict != nil {
 		details = append(details, fmt.Sprintf("strict %t", *to.Strict))
+	}
+	if to.OnChange != nil {
+		details = append(details, "on change "+cmp.Or(to.OnChange.String(), "auto"))
 	}
 	if details == nil {
 		return access.Credential{},

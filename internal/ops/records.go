@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"fmt"
 	"time"
 
 	"carstate/internal/access"
@@ -98,8 +99,9 @@ func (p *Operations) TokenRecord(t access.Credential) TokenRecord {
 type SourceSummary struct {
 	Name         string         `json:"name"`
 	VehicleCount VehicleCount   `json:"vehicle_count"`
-	Rate         string         `json:"rate"`   // limit on samples; empty: no limit
-	Strict       bool           `json:"strict"` // a sample with an unknown signal or an unused value is refused
+	Rate         string         `json:"rate"`      // limit on samples; empty: no limit
+	Strict       bool           `json:"strict"`    // a sample with an unknown signal or an unused value is refused
+	OnChange     string         `json:"on_change"` // how long a speed holds that is sent only when it changes; empty: recognized
 	CreatedAt    time.Time      `json:"created_at"`
 	ExpiresAt    *time.Time     `json:"expires_at"` // null: never
 	RemovedAt    *time.Time     `json:"removed_at"` // null: not removed
@@ -119,6 +121,25 @@ type SourceActivity struct {
 	IgnoredSignals    int64       `json:"ignored_signals"`
 	IgnoredByName     NamedCounts `json:"ignored_by_name"` // only the first names seen; IgnoredSignals has all
 	UnusedValues      int64       `json:"unused_values"`   // of known signals
+
+	SpeedFactor *SpeedFactor `json:"speed_factor"` // null: the speeds fit the positions, or were not compared
+}
+
+// SpeedFactor is the factor between the positions and the speeds of a source, if these are wrong.
+type SpeedFactor struct {
+	Factor   float64 `json:"factor"`   // a speed as sent, multiplied by this, is in km/h
+	Unit     string  `json:"unit"`     // what the source seems to send as km/h, such as m/s; empty: unknown
+	Vehicles int     `json:"vehicles"` // number of vehicles with this factor
+	Compared int     `json:"compared"` // number of vehicles whose speeds were compared with their positions
+}
+
+// String returns the factor in words, for people.
+func (f SpeedFactor) String() string {
+	text := fmt.Sprintf("positions show %g times the speed (%d of %d compared vehicles)", f.Factor, f.Vehicles, f.Compared)
+	if f.Unit != "" {
+		text += ": is it in " + f.Unit + "?"
+	}
+	return text
 }
 
 // SourceRecord describes one source completely.
@@ -135,6 +156,7 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 		VehicleCount: countOf(s.Vehicles),
 		Rate:         s.Rate.String(),
 		Strict:       s.Strict,
+		OnChange:     s.OnChange.String(),
 		CreatedAt:    s.Created,
 		ExpiresAt:    orNil(s.Expires),
 		RemovedAt:    orNil(s.Ended),
@@ -163,6 +185,9 @@ func (s *SourceActivity) add(seen access.SourceActivity) {
 	}
 	s.Accepted, s.Late, s.UnusedValues = seen.Accepted, seen.Late, seen.Unused
 	s.IgnoredSignals, s.IgnoredByName = seen.Ignored, seen.IgnoredByName
+	if seen.Speeds.Found.Factor != 0 {
+		s.SpeedFactor = new(SpeedFactor(seen.Speeds.Found))
+	}
 	for why, n := range seen.Refused {
 		why := access.Refusal(why)
 		switch {

@@ -28,6 +28,7 @@ type credentialRecord struct {
 	Operations access.Operations `json:"operations,omitzero"`
 	Rate       string            `json:"rate,omitzero"`
 	Strict     bool              `json:"strict,omitzero"`
+	OnChange   string            `json:"on_change,omitzero"`
 }
 
 // earlierRecord is the stored form of a secret that a rotation replaced.
@@ -131,6 +132,7 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 		Kind: c.Kind, Name: c.Name, Hash: c.Hash[:], Earlier: earlier, Vehicles: granted,
 		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
 		Developer: c.Developer, Operations: c.Operations, Rate: c.Rate.String(), Strict: c.Strict,
+		OnChange: c.OnChange.String(),
 	})
 }
 
@@ -148,7 +150,9 @@ func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 		return r, fmt.Errorf("%w: a credential", codec.ErrDamaged)
 	}
 	noun := r.Kind.Policy().Noun
-	if _, err := access.ParseRate(r.Rate); err != nil { // the method credential does not check it
+	_, rateErr := access.ParseRate(r.Rate) // the method credential does not check these
+	_, onChangeErr := access.ParseOnChange(r.OnChange)
+	if err := cmp.Or(rateErr, onChangeErr); err != nil {
 		return r, unfit{noun, err}
 	}
 	c := r.credential()
@@ -161,10 +165,11 @@ func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 // credential returns the credential that r describes, without its vehicles.
 func (r credentialRecord) credential() access.Credential {
 	rate, _ := access.ParseRate(r.Rate)
+	onChange, _ := access.ParseOnChange(r.OnChange)
 	c := access.Credential{
 		Kind: r.Kind, Name: r.Name, Hash: access.Hash(r.Hash),
 		Created: r.Created, Rotated: r.Rotated, Expires: r.Expires, Ended: r.Ended,
-		Developer: r.Developer, Operations: r.Operations, Rate: rate, Strict: r.Strict,
+		Developer: r.Developer, Operations: r.Operations, Rate: rate, Strict: r.Strict, OnChange: onChange,
 	}
 	for _, e := range r.Earlier {
 		c.Earlier = append(c.Earlier, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})

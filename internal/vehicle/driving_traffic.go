@@ -95,13 +95,18 @@ func (s *State) observeMotion(r *Readings, t UnixMilli) {
 }
 
 // holdSpeed folds the newest speed again for the time of the newest reading, if the car's source
-// seems to send a speed only when it changes: the car reported, and no speed was read since.
+// seems to send a speed only when it changes: the car reported, and no speed was read since. If
+// SpeedHolds was read with the speed, it alone decides.
 func (s *State) holdSpeed() {
 	m := &s.Traffic
 	last, ok := s.Speed()
-	since := s.Time.Sub(m.At)
-	if !ok || m.Repeats != 0 || s.Way.Distrusted || since <= unchangedAfter || since > maxStep ||
-		s.Time.Sub(last.Time) > unchangedHolds {
+	holds, since := unchangedHolds, s.Time.Sub(m.At)
+	if given := s.Latest[SpeedHolds]; given.Time != 0 && given.Time == last.Time {
+		holds = time.Duration(given.Value) * time.Second
+	} else if m.Repeats != 0 || since > maxStep {
+		return
+	}
+	if !ok || s.Way.Distrusted || since <= unchangedAfter || s.Time.Sub(last.Time) > holds {
 		return
 	}
 	before := Reading{m.Kmh, m.At}

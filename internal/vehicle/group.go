@@ -14,7 +14,7 @@ const (
 // groupOf has the group of each signal. Signals that are not listed belong to the throttle system.
 var groupOf = [NumSignals]group{
 	Speed: motionGroup, OBDSpeed: motionGroup, EngineSpeed: motionGroup, LowVoltageSystemState: motionGroup,
-	FreeFlowSpeed:   motionGroup,
+	FreeFlowSpeed: motionGroup, SpeedHolds: motionGroup,
 	CurrentLatitude: positionGroup, CurrentLongitude: positionGroup, CurrentHeading: positionGroup,
 	CurrentAccuracy: positionGroup,
 }

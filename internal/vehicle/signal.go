@@ -31,6 +31,7 @@ const (
 	CurrentLongitude                       // Vehicle.CurrentLocation.Longitude, degrees east, WGS 84
 	CurrentHeading                         // Vehicle.CurrentLocation.Heading, degrees from north
 	CurrentAccuracy                        // Vehicle.CurrentLocation.HorizontalAccuracy, m
+	SpeedHolds                             // how long the speed of the same time holds, s; only ingest sets it
 	NumSignals               = iota
 )
 
@@ -62,6 +63,7 @@ var signalTable = [NumSignals]struct {
 	CurrentLongitude:         {"Vehicle.CurrentLocation.Longitude", "degrees", -180, 180},
 	CurrentHeading:           {"Vehicle.CurrentLocation.Heading", "degrees", 0, 360},
 	CurrentAccuracy:          {"Vehicle.CurrentLocation.HorizontalAccuracy", "m", 0, 1e6},
+	SpeedHolds:               {"x-carstate.SpeedHolds", "s", 0, 24 * 60 * 60},
 }
 
 // String returns the VSS name.
@@ -99,7 +101,7 @@ var aliases = [...]struct {
 
 var signalsByName = func() map[string]Signal {
 	m := make(map[string]Signal, NumSignals+len(aliases))
-	for i := range signalTable {
+	for i := range signalTable[:SpeedHolds] {
 		m[signalTable[i].name] = Signal(i)
 	}
 	for _, a := range aliases {
@@ -110,7 +112,7 @@ var signalsByName = func() map[string]Signal {
 
 // SignalNames returns all names that [SignalByName] knows, aliases last.
 func SignalNames() (names []string) {
-	for _, t := range signalTable {
+	for _, t := range signalTable[:SpeedHolds] {
 		names = append(names, t.name)
 	}
 	for _, a := range aliases {

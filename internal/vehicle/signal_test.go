@@ -20,6 +20,7 @@ func TestSignalRanges(t *testing.T) {
 		vehicle.DTCList: {0, 65535}, vehicle.MILOn: {0, 1}, vehicle.LowVoltageSystemState: {1, 5},
 		vehicle.FreeFlowSpeed: {0, 300}, vehicle.CurrentLatitude: {-90, 90}, vehicle.CurrentLongitude: {-180, 180},
 		vehicle.CurrentHeading: {0, 360}, vehicle.CurrentAccuracy: {0, 1e6},
+		vehicle.SpeedHolds: {0, 86400},
 	}
 	for _, s := range percent {
 		want[s] = limits{0, 100}
@@ -99,7 +100,10 @@ func TestSetReported(t *testing.T) {
 }
 
 func TestSignalNames(t *testing.T) {
-	for s := range vehicle.Signal(vehicle.NumSignals) {
+	if _, ok := vehicle.SignalByName(vehicle.SpeedHolds.String()); ok {
+		t.Errorf("a sender can name %s", vehicle.SpeedHolds)
+	}
+	for s := range vehicle.SpeedHolds {
 		if got, ok := vehicle.SignalByName(s.String()); !ok || got != s {
 			t.Errorf("SignalByName(%q) = %v, %v", s, got, ok)
 		}

@@ -74,7 +74,7 @@ func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicl
 }
 
 // ChangeToken changes the token with this ID. A nil field of the Change leaves the value as it is.
-// The field Strict is ignored, because only sources have it.
+// The fields Strict and OnChange are ignored, because only sources have them.
 func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (ops.TokenSummary, error) {
 	body := changeBody(to)
 	return send[ops.TokenSummary](ctx, c, http.MethodPatch, "/v1/tokens/"+url.PathEscape(id), wire.TokenChange{
@@ -82,7 +82,7 @@ func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (
 	})
 }
 
-// ChangeSource is like ChangeToken, for a source, and changes the field Strict, too.
+// ChangeSource is like ChangeToken, for a source, and changes the fields Strict and OnChange, too.
 func (c *Client) ChangeSource(ctx context.Context, name string, to access.Change) (ops.SourceSummary, error) {
 	return send[ops.SourceSummary](ctx, c, http.MethodPatch, "/v1/sources/"+url.PathEscape(name), changeBody(to))
 }
@@ -97,6 +97,9 @@ func changeBody(to access.Change) wire.SourceChange {
 	}
 	if to.Rate != nil {
 		body.Rate = new(to.Rate.String())
+	}
+	if to.OnChange != nil {
+		body.OnChange = new(to.OnChange.String())
 	}
 	return body
 }
@@ -114,6 +117,7 @@ func (c *Client) AddSource(ctx context.Context, r access.Request) (wire.AddedSou
 	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{
 		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles},
 		ExpiresAt: wire.At(r.Expires), Rate: r.Rate.String(), Strict: r.Strict,
+		OnChange: r.OnChange.String(),
 	})
 }
 

@@ -1,12 +1,14 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"carstate/internal/access"
+	"carstate/internal/vehicle"
 )
 
 // TestSources_AddRotateRemove adds a source, checks that the page shows when it was last seen and
@@ -36,6 +38,14 @@ func TestSources_AddRotateRemove(t *testing.T) {
 	g.CountRefused(access.Impossible, 2)
 	g.CountRefused(access.WrongKey, 4)
 	g.NoteRefused(access.Impossible, "Vehicle.Speed must be <= 500", noon.Add(-2*time.Minute))
+	for s := range 400 { // 20 m a second, sent as 20 km/h
+		x := vehicle.Sample{Vehicle: "A", Time: vehicle.At(noon.Add(time.Duration(s) * time.Second))}
+		_ = errors.Join(x.Set(vehicle.Speed, 20), x.Set(vehicle.CurrentLatitude, 48+float64(s)*20/111195),
+			x.Set(vehicle.CurrentLongitude, 11))
+		g.CompareSpeeds([]vehicle.Sample{x})
+	}
+	f.want(f.get("/sources/gateway"), http.StatusOK,
+		"<dt>Wrong speeds</dt><dd>positions show 3.6 times the speed (1 of 1 compared vehicles): is it in m/s?</dd>")
 	f.want(f.get("/sources"), http.StatusOK, `<td class="n">12,345</td>`, "<code>impossible</code> 2", "2 min ago",
 		": <code>impossible</code>", `<td class="n">3</td>`)
 	f.want(f.get("/sources/gateway"), http.StatusOK, "<dd>12,345, 678 of them too late</dd>", "<dt>Values not used</dt><dd>910</dd>", "<code>impossible</code> 2", "2 min ago",

@@ -34,8 +34,9 @@ type AddedSource struct {
 	Name     string          `json:"name"`
 	Key      string          `json:"key"`
 	Vehicles ops.VehicleList `json:"vehicles"`
-	Rate     string          `json:"rate"`   // limit on samples; empty: no limit
-	Strict   bool            `json:"strict"` // a sample with an unknown signal or an unused value is refused
+	Rate     string          `json:"rate"`      // limit on samples; empty: no limit
+	Strict   bool            `json:"strict"`    // a sample with an unknown signal or an unused value is refused
+	OnChange string          `json:"on_change"` // how long a speed holds that is sent only when it changes; empty: recognized
 }
 
 // RotatedSource is a source with its new key, which is shown only here.
@@ -91,6 +92,7 @@ type (
 		ExpiresAt Expiry           `json:"expires_at,omitzero"`
 		Rate      *string          `json:"rate,omitzero"` // limit on samples; empty: no limit
 		Strict    *bool            `json:"strict,omitzero"`
+		OnChange  *string          `json:"on_change,omitzero"` // as in a source request; empty: recognized
 	}
 	// OperatorRequest is the body of a request to add an operator.
 	OperatorRequest struct {
@@ -103,6 +105,7 @@ type (
 		ExpiresAt Expiry           `json:"expires_at,omitzero"` // if left out: never
 		Rate      string           `json:"rate,omitzero"`       // limit on samples
 		Strict    bool             `json:"strict,omitzero"`     // a sample with an unknown signal or an unused value is refused
+		OnChange  string           `json:"on_change,omitzero"`  // how long a speed holds that is sent only when it changes, such as 15m
 	}
 )
 

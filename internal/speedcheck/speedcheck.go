@@ -1,0 +1,257 @@
+// Package speedcheck compares the speeds that a source sends with the positions that it sends, and
+// finds a constant factor between them, such as 3.6 for speeds in m/s. It watches a few vehicles of
+// the source, in memory only. Their positions must never leave this package, and a vehicle is kept
+// as a hash that only this process can compute.
+package speedcheck
+
+import (
+	"hash/maphash"
+	"math"
+	"slices"
+	"time"
+
+	"carstate/internal/vehicle"
+)
+
+const (
+	maxCars = 16
+	// silence is the time after which a car that does not drive gives its place to another.
+	silence = 15 * time.Minute
+	// slowest is the lowest speed, in km/h as sent, that is compared.
+	slowest = 7
+	// similar is how much two speeds may differ, so that the mean is the speed between them.
+	similar = 0.2
+	// maxStep is the longest time between two speeds that are compared.
+	maxStep = time.Minute
+	// A leg has at least legMetres by its speeds, as sent, and takes at least legTime. Its length by
+	// the positions must not decide whether it is used, because that is what is measured.
+	legMetres, legTime = 25, 3 * time.Second
+	// legs is the number of legs of a car that are judged together.
+	legs = 15
+	// off is the least factor that is found: tyres and receivers differ by less.
+	off = 1.15
+	// scatter is the greatest quotient of the seventh eighth and the median of one car's ratios.
+	scatter = 1.2
+	// agree is the greatest quotient of two factors that are taken for the same, and unitWithin the
+	// greatest one of a factor and that of its unit.
+	agree, unitWithin = 1.15, 1.12
+)
+
+// Finding is the factor between positions and speeds. It is zero if the speeds seem right.
+type Finding struct {
+	Factor   float64 // a speed as sent, multiplied by this, is in km/h
+	Unit     string  // what explains the factor, one of Units, or empty
+	Vehicles int     // number of vehicles with this factor
+	Compared int     // number of vehicles whose speeds and positions could be compared
+}
+
+// Units has what a source sends as km/h, by the factor.
+var Units = []struct {
+	Name   string
+	Factor float64
+}{
+	{metresPerSecond, 3.6}, {"mph", 1.609}, {"knots", 1.852},
+	{"km/h*3.6", 1 / 3.6}, {"km/h*1.609", 1 / 1.609}, {"km/h*1.852", 1 / 1.852}, // converted once too often
+}
+
+const metresPerSecond = "m/s"
+
+// Check is what is known of one source. The zero value is ready for use.
+type Check struct {
+	Found     Finding
+	told      bool
+	cars      []car
+	fullUntil vehicle.UnixMilli // no car loses its place before
+}
+
+// car is one vehicle that is watched.
+type car struct {
+	hash  uint64
+	drove vehicle.UnixMilli // when it last sent a speed of at least slowest
+	// last and kmh are of the newest sample with a speed, and at is the newest position.
+	last vehicle.UnixMilli
+	kmh  float32
+	at   position
+	// The present leg begins at from, at the time began, and has metres by the speeds. If began is
+	// zero, there is no leg.
+	began  vehicle.UnixMilli
+	from   position
+	metres float32
+	ratios [legs]float32 // the first n are in use
+	n      uint8
+	// round is the median of the last legs that were judged, and factor that of the last two such
+	// rounds that agreed. They are 1 if the speeds are right, and zero if nothing is known.
+	round, factor float32
+}
+
+type position struct{ latitude, longitude float32 }
+
+var seed = maphash.MakeSeed()
+
+// Add adds stored samples, ordered by time for each vehicle. The result reports whether a factor was
+// found for the first time.
+func (c *Check) Add(samples []vehicle.Sample) (first bool) {
+	for i := range samples {
+		x := &samples[i]
+		if kmh, ok := x.Speed(); ok {
+			if k := c.watched(x, kmh); k != nil && k.add(x, kmh) {
+				c.judge()
+			}
+		}
+	}
+	first = c.Found.Factor != 0 && !c.told
+	c.told = c.told || first
+	return first
+}
+
+// watched returns the car of a sample, or nil if it is not watched. A car that drives takes a place
+// that is free, or that of a car that was silent.
+func (c *Check) watched(x *vehicle.Sample, kmh float32) *car {
+	hash := maphash.String(seed, string(x.Vehicle))
+	for i := range c.cars {
+		if c.cars[i].hash == hash {
+			return &c.cars[i]
+		}
+	}
+	if _, ok := positionOf(x); !ok || kmh < slowest || x.Time < c.fullUntil {
+		return nil
+	}
+	if len(c.cars) < maxCars {
+		c.cars = append(c.cars, car{hash: hash})
+		return &c.cars[len(c.cars)-1]
+	}
+	oldest := &c.cars[0]
+	for i := range c.cars {
+		if c.cars[i].drove < oldest.drove {
+			oldest = &c.cars[i]
+		}
+	}
+	if c.fullUntil = oldest.drove.Add(silence); x.Time < c.fullUntil {
+		return nil
+	}
+	*oldest = car{hash: hash}
+	return oldest
+}
+
+// positionOf returns the position of a sample, if it is accurate enough to be compared.
+func positionOf(x *vehicle.Sample) (p position, ok bool) {
+	var has [2]bool
+	p.latitude, has[0] = x.Value(vehicle.CurrentLatitude)
+	p.longitude, has[1] = x.Value(vehicle.CurrentLongitude)
+	accuracy, _ := x.Value(vehicle.CurrentAccuracy)
+	return p, has[0] && has[1] && p != position{} && accuracy <= vehicle.StayMetres
+}
+
+// add adds a sample, and reports whether the car's factor may have changed. A sample that is late or
+// repeated is ignored. Many receivers repeat a position until they have the next one, so a leg begins
+// and ends only where the position is new.
+func (k *car) add(x *vehicle.Sample, kmh float32) bool {
+	step := x.Time.Sub(k.last)
+	if step <= 0 {
+		return false
+	}
+	slow, fast := min(k.kmh, kmh), max(k.kmh, kmh)
+	if step > maxStep || slow < slowest || slow < (1-similar)*fast {
+		k.began = 0
+	}
+	k.metres += (slow + fast) / 2 / 3.6 * float32(step.Seconds())
+	k.last, k.kmh = x.Time, kmh
+	if kmh >= slowest {
+		k.drove = x.Time
+	}
+	at, ok := positionOf(x)
+	if !ok || at == k.at {
+		return false
+	}
+	k.at = at
+	if k.began != 0 {
+		took := x.Time.Sub(k.began)
+		if k.metres < legMetres || took < legTime {
+			return false
+		}
+		k.ratios[k.n] = ratio(at.metresFrom(k.from), k.metres, float32(took.Seconds()))
+		k.n++
+	}
+	k.began, k.from, k.metres = x.Time, at, 0
+	return k.n == legs && k.judge()
+}
+
+// ratio returns the length of a leg by its positions, divided by that by its speeds. A line that is
+// too short says nothing if the car may have driven a curve or have stopped: both need a change of
+// velocity of about twice the speed within the leg. It is a proof only if that is impossible, at more
+// than 4 m/s².
+func ratio(line, metres, seconds float32) float32 {
+	if line < metres && metres < 2*seconds*seconds {
+		return 1
+	}
+	return line / metres
+}
+
+func (p position) metresFrom(q position) float32 {
+	const perDegree = 111_195
+	north := float64(p.latitude) - float64(q.latitude)
+	east := math.Remainder(float64(p.longitude)-float64(q.longitude), 360) * math.Cos(float64(p.latitude)*math.Pi/180)
+	return float32(perDegree * math.Hypot(north, east))
+}
+
+// judge ends a round of legs, and reports whether factor was set. The round has a factor if three
+// quarters of its ratios are off in the same direction and those above the median scatter little.
+// Those below it may scatter: a line cuts corners.
+func (k *car) judge() bool {
+	k.n = 0
+	r := k.ratios[:]
+	slices.Sort(r)
+	median, round := r[legs/2], float32(1)
+	if r[legs*7/8] > scatter*median {
+		return false
+	}
+	if r[legs/4] > off || r[legs*3/4] < 1/off {
+		round = median
+	}
+	agreed := within(float64(round), float64(k.round), agree)
+	if k.round = round; agreed {
+		k.factor = round
+	}
+	return agreed
+}
+
+func within(a, b, factor float64) bool { return a < factor*b && b < factor*a }
+
+// judge sets Found: the factor on which most of the wrong cars agree. One car is enough only if there
+// is no other. If the speeds of most cars are right, only m/s is found: nothing else has a factor so
+// far from 1.
+func (c *Check) judge() {
+	c.Found = Finding{}
+	var wrong []float64
+	compared := 0
+	for i := range c.cars {
+		switch f := c.cars[i].factor; {
+		case f != 0 && f != 1:
+			wrong = append(wrong, float64(f))
+			fallthrough
+		case f == 1:
+			compared++
+		}
+	}
+	if len(wrong) == 0 {
+		return
+	}
+	slices.Sort(wrong)
+	middle, sum, n := wrong[len(wrong)/2], 0., 0
+	for _, f := range wrong {
+		if within(f, middle, agree) {
+			sum += f
+			n++
+		}
+	}
+	f := Finding{Factor: math.Round(sum/float64(n)*100) / 100, Vehicles: n, Compared: compared}
+	nearest := unitWithin
+	for _, u := range Units {
+		if q := max(u.Factor/f.Factor, f.Factor/u.Factor); q < nearest {
+			f.Unit, nearest = u.Name, q
+		}
+	}
+	if n >= min(2, len(c.cars)) && (2*n > compared || f.Unit == metresPerSecond) {
+		c.Found = f
+	}
+}
