@@ -44,7 +44,7 @@ const (
 	quarterSeconds       = 15 * 60
 	freeQuantile         = 0.85
 	firstStep, leastStep = 0.4, 0.02
-	// smallSample is the number of values of which the largest is the best estimate of the quantile.
+	// The largest of up to smallSample values is the best estimate of the quantile.
 	smallSample = 3
 	// A stretch is young until at least fewestCars drove there in each of youngQuarters quarter
 	// hours. The free flow of a young stretch is a guess: at least streetKmh, the mean speed that a

@@ -23,7 +23,7 @@ var groupOf = [NumSignals]group{
 func (s *State) newest() [numGroups]UnixMilli {
 	return [...]UnixMilli{
 		throttleGroup: s.throttleTime(),
-		motionGroup: max(newestOf(s.Latest[Speed:EngineLoad]), s.Latest[LowVoltageSystemState].Time,
+		motionGroup: max(newestOf(s.Latest[Speed:EngineLoad]), s.Latest[LowVoltageSystemState].Time, s.Latest[SpeedHolds].Time,
 			s.Latest[FreeFlowSpeed].Time),
 		positionGroup: s.PositionTime(),
 	}
