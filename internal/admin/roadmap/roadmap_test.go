@@ -53,7 +53,7 @@ func jammedStreet() *road.Map {
 	for _, s := range []roadtest.Street{east, north} {
 		roadtest.Feed(m, s.Learn(50, noon))
 	}
-	roadtest.Feed(m, east.Drive("slow", 8, 10, noon.Add(-8*time.Minute), 5*time.Second))
+	roadtest.Feed(m, east.Drive("slow", 8, 10, noon.Add(-580*time.Second), 5*time.Second))
 	roadtest.Feed(m, north.Drive("fast", 8, 50, noon.Add(-2*time.Minute), 5*time.Second))
 	return m
 }
