@@ -131,9 +131,7 @@ func (s *State) observeCodes(r *Readings) {
 // list with the zero code, which no sender can name. It is folded in the order of the other samples.
 // The rules then know nothing of the throttle, neither what they had learned nor a fault.
 func Relearn(id ID, at UnixMilli) Sample {
-	x := Sample{Vehicle: id, Time: at, Readings: Readings{present: 1 << DTCList}}
-	x.Codes = []TroubleCode{{}}
-	return x
+	return Sample{Vehicle: id, Time: at, present: 1 << DTCList, Codes: []TroubleCode{{}}}
 }
 
 // relearn forgets all readings of the throttle, at t.
