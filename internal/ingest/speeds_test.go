@@ -89,6 +89,7 @@ func TestWrongSpeedsAreFound(t *testing.T) {
 		"right, noise":             {trip{60, 1, 50, true, 12, 1, times(1)}, 8, ""},
 		"right, noise, every 5 s":  {trip{60, 5, 50, true, 25, 1, times(1)}, 8, ""},
 		"right, noise, slow":       {trip{60, 5, 15, false, 25, 1, times(1)}, 8, ""},
+		"right, noise of 25 m":     {trip{240, 1, 15, true, 25, 1, times(1)}, 6, ""},
 		"right, position repeated": {trip{30, 1, 50, false, 1, 5, times(1)}, 4, ""},
 		"10 % too fast":            {trip{30, 1, 50, false, 1, 1, times(1.1)}, 4, ""},
 		"m/s":                      {trip{30, 1, 50, true, 1, 1, times(mps)}, 4, "m/s 4 of 4"},

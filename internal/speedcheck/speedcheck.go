@@ -16,7 +16,7 @@ import (
 const (
 	maxCars = 16
 	// silence is the time after which a car that does not drive gives its place to another.
-	silence = 15 * time.Minute
+	silence = 5 * time.Minute
 	// slowest is the lowest speed, in km/h as sent, that is compared.
 	slowest = 7
 	// similar is how much two speeds may differ, so that the mean is the speed between them.
@@ -26,8 +26,9 @@ const (
 	// A leg has at least legMetres by its speeds, as sent, and takes at least legTime. Its length by
 	// the positions must not decide whether it is used, because that is what is measured.
 	legMetres, legTime = 25, 3 * time.Second
-	// legs is the number of legs of a car that are judged together.
-	legs = 15
+	// legs is the number of legs of a car that are judged together, in a round. A factor is found
+	// after minRounds.
+	legs, minRounds = 10, 3
 	// off is the least factor that is found: tyres and receivers differ by less.
 	off = 1.15
 	// scatter is the greatest quotient of the seventh eighth and the median of one car's ratios.
@@ -58,10 +59,9 @@ const metresPerSecond = "m/s"
 
 // Check is what is known of one source. The zero value is ready for use.
 type Check struct {
-	Found     Finding
-	told      bool
-	cars      []car
-	fullUntil vehicle.UnixMilli // no car loses its place before
+	Found Finding
+	told  bool
+	cars  []car
 }
 
 // car is one vehicle that is watched.
@@ -79,9 +79,10 @@ type car struct {
 	metres float32
 	ratios [legs]float32 // the first n are in use
 	n      uint8
-	// round is the median of the last legs that were judged, and factor that of the last two such
-	// rounds that agreed. They are 1 if the speeds are right, and zero if nothing is known.
-	round, factor float32
+	// factor is the median of the last round: 1 if the speeds are right, and zero if it is unknown.
+	// rounds is the number of rounds that agreed on it.
+	factor float32
+	rounds uint8
 }
 
 type position struct{ latitude, longitude float32 }
@@ -113,24 +114,19 @@ func (c *Check) watched(x *vehicle.Sample, kmh float32) *car {
 			return &c.cars[i]
 		}
 	}
-	if _, ok := positionOf(x); !ok || kmh < slowest || x.Time < c.fullUntil {
+	if _, ok := positionOf(x); !ok || kmh < slowest {
 		return nil
 	}
 	if len(c.cars) < maxCars {
 		c.cars = append(c.cars, car{hash: hash})
 		return &c.cars[len(c.cars)-1]
 	}
-	oldest := &c.cars[0]
-	for i := range c.cars {
-		if c.cars[i].drove < oldest.drove {
-			oldest = &c.cars[i]
-		}
-	}
-	if c.fullUntil = oldest.drove.Add(silence); x.Time < c.fullUntil {
+	k := &c.cars[hash%maxCars]
+	if x.Time.Sub(k.drove) < silence {
 		return nil
 	}
-	*oldest = car{hash: hash}
-	return oldest
+	*k = car{hash: hash}
+	return k
 }
 
 // positionOf returns the position of a sample, if it is accurate enough to be compared.
@@ -173,7 +169,11 @@ func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 		k.n++
 	}
 	k.began, k.from, k.metres = x.Time, at, 0
-	return k.n == legs && k.judge()
+	if k.n < legs {
+		return false
+	}
+	k.judge()
+	return true
 }
 
 // ratio returns the length of a leg by its positions, divided by that by its speeds. A line that is
@@ -194,25 +194,22 @@ func (p position) metresFrom(q position) float32 {
 	return float32(perDegree * math.Hypot(north, east))
 }
 
-// judge ends a round of legs, and reports whether factor was set. The round has a factor if three
-// quarters of its ratios are off in the same direction and those above the median scatter little.
-// Those below it may scatter: a line cuts corners.
-func (k *car) judge() bool {
-	k.n = 0
-	r := k.ratios[:]
+// judge ends a round of legs. The ratios above the median must scatter little, otherwise the round
+// shows nothing but noise; those below it may, because a line cuts corners. The speeds are wrong if
+// three quarters of the ratios are off in the same direction.
+func (k *car) judge() {
+	r, factor := k.ratios[:], float32(1)
 	slices.Sort(r)
-	median, round := r[legs/2], float32(1)
-	if r[legs*7/8] > scatter*median {
-		return false
+	switch median := r[legs/2]; {
+	case r[legs*7/8] > scatter*median:
+		factor = 0
+	case r[legs/4] > off || r[legs*3/4] < 1/off:
+		factor = median
 	}
-	if r[legs/4] > off || r[legs*3/4] < 1/off {
-		round = median
+	if !within(float64(factor), float64(k.factor), agree) {
+		k.rounds = 0
 	}
-	agreed := within(float64(round), float64(k.round), agree)
-	if k.round = round; agreed {
-		k.factor = round
-	}
-	return agreed
+	k.n, k.factor, k.rounds = 0, factor, min(k.rounds+1, minRounds)
 }
 
 func within(a, b, factor float64) bool { return a < factor*b && b < factor*a }
@@ -223,35 +220,35 @@ func within(a, b, factor float64) bool { return a < factor*b && b < factor*a }
 func (c *Check) judge() {
 	c.Found = Finding{}
 	var wrong []float64
-	compared := 0
+	f, rounds := Finding{}, 0
 	for i := range c.cars {
-		switch f := c.cars[i].factor; {
-		case f != 0 && f != 1:
-			wrong = append(wrong, float64(f))
-			fallthrough
-		case f == 1:
-			compared++
+		if k := float64(c.cars[i].factor); k != 0 {
+			f.Compared++
+			if k != 1 {
+				wrong = append(wrong, k)
+			}
 		}
 	}
 	if len(wrong) == 0 {
 		return
 	}
 	slices.Sort(wrong)
-	middle, sum, n := wrong[len(wrong)/2], 0., 0
-	for _, f := range wrong {
-		if within(f, middle, agree) {
-			sum += f
-			n++
+	for i := range c.cars {
+		if k := &c.cars[i]; within(float64(k.factor), wrong[len(wrong)/2], agree) {
+			rounds += int(k.rounds)
+			f.Factor += float64(k.factor)
+			f.Vehicles++
 		}
 	}
-	f := Finding{Factor: math.Round(sum/float64(n)*100) / 100, Vehicles: n, Compared: compared}
+	f.Factor = math.Round(f.Factor/float64(f.Vehicles)*100) / 100
 	nearest := unitWithin
 	for _, u := range Units {
 		if q := max(u.Factor/f.Factor, f.Factor/u.Factor); q < nearest {
 			f.Unit, nearest = u.Name, q
 		}
 	}
-	if n >= min(2, len(c.cars)) && (2*n > compared || f.Unit == metresPerSecond) {
+	most := 2*f.Vehicles > f.Compared || f.Unit == metresPerSecond
+	if most && rounds >= minRounds && f.Vehicles >= min(2, len(c.cars)) {
 		c.Found = f
 	}
 }
