@@ -178,7 +178,11 @@ func follow(w *vehicle.Way, f fix, driven parts) parts {
 			metres = float64(w.SpeedKmh+f.kmh) / 2 / 3.6 * step.Seconds()
 		}
 		metres = min(metres, fastestMetresPerSecond*step.Seconds())
-		if w.Count > 0 && line < measuredMetres && (isStationary(w.SpeedKmh) && isStationary(f.kmh) || w.Distrusted) {
+		stands := isStationary(w.SpeedKmh) && isStationary(f.kmh)
+		if w.Distrusted {
+			stands = isStationary(float32(3.6*line/step.Seconds())) || f.time.Sub(w.StaySince) > time.Minute
+		}
+		if w.Count > 0 && line < measuredMetres && stands {
 			driven = append(driven, part{stretch: w.Steps[0].Stretch, metres: float32(metres),
 				seconds: float32(step.Seconds())})
 		} else {
