@@ -89,6 +89,9 @@ func TestObserve_DropsBadFixes(t *testing.T) {
 					t.Errorf("%d fixes dropped as %s", n, why)
 				}
 			}
+			if c.why == Frozen {
+				was.Way.SpeedKmh = -1
+			}
 			if x.state.Way != was.Way || x.state.Road != was.Road || m.Len() != known {
 				t.Errorf("it moved the car to %+v", x.state.Way)
 			}

@@ -79,6 +79,9 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	}
 	if why != NumDropped {
 		m.dropped[why].Add(1)
+		if why == Frozen {
+			s.Way.SpeedKmh = -1 // so that the position is no fix when the speed returns to its value
+		}
 		return false
 	}
 	gap := uint8(min(f.time.Sub(s.Way.Time)/time.Second, math.MaxUint8))
