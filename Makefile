@@ -104,14 +104,15 @@ space := $(subst ,, )
 # than there are processors. The slowest packages start first, so that none of them is left alone at
 # the end. Of the other modules, which have the tools of the developers, the tests run without the
 # race detector. The flag -vet=off saves a pass over all packages that `make lint` makes in any case.
-FIRST := $(addprefix carstate/,cmd/carstate internal/store/cluster internal/store/local internal/query internal/node)
+MODULE := $(shell sed -n "s/^module //p" go.mod)
+FIRST := $(addprefix $(MODULE)/,cmd/carstate internal/store/cluster internal/store/local internal/query internal/node)
 GOTEST := go test -json -vet=off $(TESTFLAGS)
 .PHONY: test test-raced test-plain
 test: setup ## install what the tests need, then run all tests; with the race detector where code of the service is concurrent
 	@$(MAKE) --no-print-directory -j 2 test-raced test-plain
 
 test-raced:
-	@set -e; raced=$$(go list ./... | grep -vxF $(UNRACED:%=-e carstate/%) $(FIRST:%=-e %)); \
+	@set -e; raced=$$(go list ./... | grep -vxF $(UNRACED:%=-e $(MODULE)/%) $(FIRST:%=-e %)); \
 	echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' $(GOTEST) -race -p 3 -parallel 6 \
 		-timeout 30m $(FIRST) $$raced
 

@@ -1,4 +1,4 @@
-module carstate
+module example.org/carstate
 
 go 1.27.0
 

@@ -1,13 +1,13 @@
-module carstate/bench
+module example.org/carstate/bench
 
 go 1.27.0
 
 toolchain go1.27.4
 
-replace carstate => ../
+replace example.org/carstate => ../
 
 require (
-	carstate v0.0.0-00010101000000-000000000000
+	example.org/carstate v0.0.0-00010101000000-000000000000
 	github.com/mochi-mqtt/server/v2 v2.7.9
 	github.com/nats-io/nats.go v1.55.0
 	github.com/prometheus/client_golang v1.25.0

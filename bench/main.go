@@ -16,15 +16,15 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/bench/gobench"
-	"carstate/bench/must"
-	"carstate/bench/query"
-	"carstate/bench/report"
-	"carstate/bench/restart"
-	"carstate/bench/sample"
-	"carstate/bench/scale"
-	"carstate/bench/vehicle"
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/bench/gobench"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/query"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/bench/restart"
+	"example.org/carstate/bench/sample"
+	"example.org/carstate/bench/scale"
+	"example.org/carstate/bench/vehicle"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // part is one package of measurements.

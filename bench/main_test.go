@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/bench/report"
+	"example.org/carstate/bench/report"
 )
 
 // TestRun_OnePartQuick checks that a quick run of one part measures the built program from end to

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/client"
+	"example.org/carstate/client"
 )
 
 // TestBaseURL_Invalid checks that with an invalid base URL a call fails before anything is sent.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"carstate/client"
+	"example.org/carstate/client"
 )
 
 // The examples call a test server with a recorded answer. It takes the place of a service at

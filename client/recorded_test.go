@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/client"
+	"example.org/carstate/client"
 )
 
 // token contains characters that a query must escape, so that tests see both the plain and the

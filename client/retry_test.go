@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"carstate/client"
+	"example.org/carstate/client"
 )
 
 const jam = `{"code":200,"msg":"success","data":{"vid":"Car1","status":1,"vehicle_runing_state":"3"}}`

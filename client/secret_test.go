@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/client"
+	"example.org/carstate/client"
 )
 
 // mustBeClean checks that the error is one line, and that neither the error nor any error to which

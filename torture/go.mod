@@ -1,17 +1,17 @@
-module carstate/torture
+module example.org/carstate/torture
 
 go 1.27.0
 
 toolchain go1.27.4
 
 replace (
-	carstate => ../
-	carstate/bench => ../bench
+	example.org/carstate => ../
+	example.org/carstate/bench => ../bench
 )
 
 require (
-	carstate v0.0.0-00010101000000-000000000000
-	carstate/bench v0.0.0-00010101000000-000000000000
+	example.org/carstate v0.0.0-00010101000000-000000000000
+	example.org/carstate/bench v0.0.0-00010101000000-000000000000
 	github.com/eclipse/paho.golang v0.23.0
 	github.com/nats-io/nats.go v1.55.0
 	golang.org/x/sys v0.49.0

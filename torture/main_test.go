@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/torture/defects"
-	"carstate/torture/reliability"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/torture/defects"
+	"example.org/carstate/torture/reliability"
+	"example.org/carstate/torture/row"
 )
 
 func TestRun_RefusesBadArguments(t *testing.T) {

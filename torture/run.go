@@ -19,13 +19,13 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/bench/gobench"
-	"carstate/bench/must"
-	"carstate/bench/report"
-	"carstate/internal/nodeprocess"
-	"carstate/torture/defects"
-	"carstate/torture/reliability"
-	"carstate/torture/row"
+	"example.org/carstate/bench/gobench"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/torture/defects"
+	"example.org/carstate/torture/reliability"
+	"example.org/carstate/torture/row"
 )
 
 func main() {

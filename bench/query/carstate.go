@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/internal/access"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/vehicle"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/vehicle"
 )
 
 // carstatePeer returns a function that starts the binary that users run, with all its features on:

@@ -3,7 +3,7 @@ package query
 import (
 	"context"
 
-	"carstate/bench/report"
+	"example.org/carstate/bench/report"
 )
 
 // field holds what all peers (the measured servers) share: the processor core on which each of them

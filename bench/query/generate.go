@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/bench/must"
+	"example.org/carstate/bench/must"
 )
 
 // generated is the result of a run of the generator. A latency is measured from the time at which

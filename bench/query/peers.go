@@ -9,7 +9,7 @@ import (
 	"strings"
 	"text/template"
 
-	"carstate/bench/must"
+	"example.org/carstate/bench/must"
 )
 
 // starters start the peers, in the order in which the result tables list them. When such a function

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/bench/must"
+	"example.org/carstate/bench/must"
 )
 
 // process is a program that the harness started. It is killed when the harness ends.

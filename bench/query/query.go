@@ -14,10 +14,10 @@ import (
 	"strings"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/bench/report"
-	"carstate/internal/access"
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // The names of carstate and of the peers with which it is compared, and the limits of the aims. The

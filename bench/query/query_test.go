@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/bench/report"
+	"example.org/carstate/bench/report"
 )
 
 // TestMain also runs the programs that the bench starts from its own binary.

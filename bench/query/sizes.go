@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"carstate/bench/report"
+	"example.org/carstate/bench/report"
 )
 
 // size is the number of vehicles and of tokens in a table.

@@ -12,11 +12,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/bench/must"
-	"carstate/internal/access"
-	"carstate/internal/fleet"
-	carstate "carstate/internal/query"
-	"carstate/internal/vehicle"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/fleet"
+	carstate "example.org/carstate/internal/query"
+	"example.org/carstate/internal/vehicle"
 )
 
 // The path of the measured query, and the answer of every peer to it.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/template"
 
-	"carstate/internal/plot"
+	"example.org/carstate/internal/plot"
 )
 
 // The lines of a plot are distinguished by their colour and by the marks on their points.

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 const (

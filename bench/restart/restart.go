@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/bench/report"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/periodic"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/periodic"
 )
 
 // plan says how much is measured.

@@ -7,12 +7,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/bench/report"
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/local"
-	"carstate/internal/vehicle"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/local"
+	"example.org/carstate/internal/vehicle"
 )
 
 // VID returns the id of vehicle i. It has 21 characters, like the vid in the example of the query

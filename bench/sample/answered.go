@@ -7,8 +7,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"carstate/bench/must"
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // lone is the result of an open loop in which each request has only one sample.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"carstate/bench/must"
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // sender posts NDJSON to a node.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
-	"carstate/bench/must"
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // car is a vehicle that is connected by MQTT 3.1.1 and publishes its own samples.

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/bench/report"
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // run is one run of this part.

@@ -11,9 +11,9 @@ import (
 	"fmt"
 	"time"
 
-	"carstate/bench/gobench"
-	"carstate/bench/must"
-	"carstate/bench/report"
+	"example.org/carstate/bench/gobench"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
 )
 
 // Run measures the part sample: the cost of one sample on its way from a car to an answer.

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/bench/restart"
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/restart"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // alone measures one machine that has its own store. The load is that of a fleet whose cars report

@@ -3,7 +3,7 @@ package scale
 import (
 	"time"
 
-	"carstate/bench/report"
+	"example.org/carstate/bench/report"
 )
 
 // The measured slice is one of fleetParts equal parts of a fleet of fleetCars cars. Each car

@@ -9,13 +9,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/bench/report"
-	"carstate/bench/restart"
-	"carstate/internal/fleet"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/store/cluster"
-	"carstate/internal/vehicle"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/bench/restart"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/vehicle"
 )
 
 // startLimit is the time limit for the start of a node on two busy cores.

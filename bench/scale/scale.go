@@ -13,11 +13,11 @@ import (
 	"fmt"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/bench/report"
-	"carstate/internal/store"
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/store/cluster/clustertest"
 )
 
 // Run measures the part scale: the costs of one part of a very large fleet.

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/bench/must"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/store/cluster/clustertest"
 )
 
 // copies is the number of copies of a stream in the cluster.

@@ -9,12 +9,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"carstate/bench/must"
-	"carstate/bench/report"
-	"carstate/bench/restart"
-	"carstate/internal/access"
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/codec"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/bench/restart"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/store/codec"
 )
 
 // slice measures one part of a large fleet in one partition. The cars of this part report at their

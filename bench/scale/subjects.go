@@ -10,10 +10,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/bench/must"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/codec"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/store/codec"
 )
 
 // subjects measures one stream that holds the states of many vehicles in one copy. It measures the

@@ -6,9 +6,9 @@ import (
 	"context"
 	"strings"
 
-	"carstate/bench/gobench"
-	"carstate/bench/must"
-	"carstate/bench/report"
+	"example.org/carstate/bench/gobench"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
 )
 
 // Run measures the part vehicle: the cost of one vehicle in the fleet table.

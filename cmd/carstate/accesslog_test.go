@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestAccessLogOfANode checks that the access log has a line for a query, without the token and the

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/netaddr"
-	"carstate/internal/ops"
-	"carstate/internal/term"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/netaddr"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/term"
+	"example.org/carstate/internal/vehicle"
 )
 
 // adminFlags are the flags that select the service whose admin API a command calls, and the key.

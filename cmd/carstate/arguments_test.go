@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // FuzzArguments checks that lists of vids, lifetimes and overlaps on the command line are either

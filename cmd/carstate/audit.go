@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"time"
 
-	"carstate/internal/admin/client"
-	"carstate/internal/inwords"
-	"carstate/internal/ops"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/inwords"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
 type auditCommand struct {

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ops"
 )
 
 // TestAuditTime_IsThatOfTheAPI checks that the command accepts the times that the API accepts, and

@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/store"
-	"carstate/internal/term"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/term"
 )
 
 type backupCommand struct {

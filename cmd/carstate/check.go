@@ -7,7 +7,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/node"
+	"example.org/carstate/internal/node"
 )
 
 // check returns an error for a configuration that cannot work, or for a data directory whose format

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/client"
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/client"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // TestClient_EveryAnswerAndError checks each kind of answer and of error that a developer can get.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // TestClientsOfOtherLanguages runs the tests of our client libraries for Python and TypeScript,

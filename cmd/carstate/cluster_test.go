@@ -23,10 +23,10 @@ import (
 	nats "github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 
-	"carstate/internal/nodeprocess"
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/cluster/clustertest"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestNATSConfig checks the NATS configuration that we ship. It starts three servers with it, each

@@ -6,7 +6,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/cmdline"
+	"example.org/carstate/internal/cmdline"
 )
 
 type completionCommand struct {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/cmdline"
+	"example.org/carstate/internal/cmdline"
 )
 
 // TestCompletionNamesWhatMayStandNext checks that completion offers commands, flags, and the values

@@ -7,11 +7,11 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/internal/netaddr"
-	"carstate/internal/node"
-	"carstate/internal/store"
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/local"
+	"example.org/carstate/internal/netaddr"
+	"example.org/carstate/internal/node"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/store/local"
 )
 
 // serveFlags are the flags of serve, which configure a node, with their help texts.

@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"carstate/internal/browsertest"
+	"example.org/carstate/internal/browsertest"
 )
 
 // carWithFault is a car whose throttle plate stops following its command.

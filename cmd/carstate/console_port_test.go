@@ -11,8 +11,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"carstate/internal/browsertest"
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/internal/browsertest"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // eavesdropper is a server on another port of the console's host. It records what a browser sends

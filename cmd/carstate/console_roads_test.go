@@ -10,10 +10,10 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"carstate/internal/lab/sender"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/road/roadtest"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/lab/sender"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/vehicle"
 )
 
 // town returns the streets on which the cars of these tests drive: streets in both directions, a

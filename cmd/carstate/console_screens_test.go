@@ -9,8 +9,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"carstate/internal/browsertest"
-	"carstate/internal/periodic"
+	"example.org/carstate/internal/browsertest"
+	"example.org/carstate/internal/periodic"
 )
 
 // TestConsoleScreensOfTheDemo takes the screenshots that need many cars, from `carstate demo` after

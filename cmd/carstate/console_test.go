@@ -16,8 +16,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"carstate/internal/browsertest"
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/internal/browsertest"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 var updateScreens = flag.Bool("screens", false, "update the console's screenshots in docs/")

@@ -7,8 +7,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"carstate/internal/browsertest"
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/internal/browsertest"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // TestConsoleVehiclesByKeyboard checks the list of vehicles with the keyboard. A count on the fleet

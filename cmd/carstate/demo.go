@@ -12,13 +12,13 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/lab/demo"
-	"carstate/internal/node"
-	"carstate/internal/ops"
-	"carstate/internal/servicelog"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/lab/demo"
+	"example.org/carstate/internal/node"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/servicelog"
+	"example.org/carstate/internal/vehicle"
 )
 
 type demoCommand struct {

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/client"
-	"carstate/internal/store/cluster/clustertest"
-	"carstate/internal/testkit"
+	"example.org/carstate/client"
+	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/testkit"
 )
 
 // demoProcess is a running `carstate demo`.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 const deployDir = "../../deploy"

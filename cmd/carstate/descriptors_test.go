@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/nodeprocess"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestStrangersLeaveDescriptors checks a process with a low limit of file descriptors. Unknown

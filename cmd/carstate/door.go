@@ -5,9 +5,9 @@ import (
 	"net/url"
 	"slices"
 
-	"carstate/internal/admin/client"
-	"carstate/internal/lab/sender"
-	"carstate/internal/netaddr"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/lab/sender"
+	"example.org/carstate/internal/netaddr"
 )
 
 // ingestFlags are the flags that select the listener to which telemetry is sent, and the source

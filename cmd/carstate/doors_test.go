@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/nodeprocess"
-	"carstate/internal/store/local"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/store/local"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestIngest_SameStatesAndNoSecretsLeft checks that a drive results in the same state whether it is

@@ -9,12 +9,12 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/lab/drivelog"
-	"carstate/internal/lab/evaluate"
-	"carstate/internal/lab/fcd"
-	"carstate/internal/road"
-	"carstate/internal/term"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/lab/evaluate"
+	"example.org/carstate/internal/lab/fcd"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/term"
 )
 
 type evaluateCommand struct {

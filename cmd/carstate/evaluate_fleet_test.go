@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/lab/evaluate"
-	"carstate/internal/lab/score"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/lab/evaluate"
+	"example.org/carstate/internal/lab/score"
+	"example.org/carstate/internal/vehicle"
 )
 
 // fleetFiles writes an invented fleet. It returns the fleet file and the file of its labels. Twenty

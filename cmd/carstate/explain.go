@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 
-	"carstate/internal/admin/client"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/vehicle"
 )
 
 type explainCommand struct {

@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/nodeprocess"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
 )
 
 // fieldDir has the field cases: what people in the field send, and what a reasonable person expects

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/vehicle"
 )
 
 type forgetCommand struct {

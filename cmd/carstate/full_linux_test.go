@@ -9,8 +9,8 @@ import (
 	"time"
 	"unsafe"
 
-	"carstate/internal/nodeprocess"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
 )
 
 // limitFiles limits the size of the files that a process may write, which has the effect of a full

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/nodeprocess"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestCommandsInAContainer checks that `token issue` and `health` reach a service that listens on

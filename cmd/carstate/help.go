@@ -8,7 +8,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/cmdline"
+	"example.org/carstate/internal/cmdline"
 )
 
 type helpCommand struct {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/cmdline"
+	"example.org/carstate/internal/cmdline"
 )
 
 // TestHelpTextHasASectionForEachCommand checks that help.txt has a section for each command and for

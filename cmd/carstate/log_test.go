@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/nodeprocess"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestNobodyForgesLog checks that clients cannot forge lines of the log. It sends hostile text in

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 
-	"carstate/internal/admin/client"
-	"carstate/internal/admin/wire"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/admin/wire"
 )
 
 type logLevelCommand struct {

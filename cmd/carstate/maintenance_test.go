@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/nodeprocess"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
 )
 
 // says returns a function that returns an error unless a path of the admin listener responds with

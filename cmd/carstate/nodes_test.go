@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/ops"
-	"carstate/internal/store/cluster/clustertest"
-	"carstate/internal/store/codec"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/testkit"
 )
 
 // reporting is a fleet that reports continuously, with the results of its reports.

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
 )
 
 type operatorCommand struct {

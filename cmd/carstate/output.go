@@ -16,12 +16,12 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/access"
-	"carstate/internal/cmdline"
-	"carstate/internal/inwords"
-	"carstate/internal/netaddr"
-	"carstate/internal/ops"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/cmdline"
+	"example.org/carstate/internal/inwords"
+	"example.org/carstate/internal/netaddr"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
 // streams are the outputs of a command: results go to out, everything else to err.

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/wire"
-	"carstate/internal/cmdline"
-	"carstate/internal/ops"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/cmdline"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestOutput checks what commands print in cases that the scripts in testdata do not cover.

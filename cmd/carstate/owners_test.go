@@ -20,12 +20,12 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/derive"
-	"carstate/internal/store"
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/cluster/clustertest"
-	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/derive"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
 )
 
 // ownerVariable is an environment variable. If set, it turns this test binary into a derive node.

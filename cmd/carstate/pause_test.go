@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/admin/wire"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/store/cluster/clustertest"
 )
 
 // TestRevokedDuringPause checks a node that was paused for longer than --max-feed-age. It must not

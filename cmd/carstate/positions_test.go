@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/admin/roadmap"
-	"carstate/internal/lab/sender"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/admin/roadmap"
+	"example.org/carstate/internal/lab/sender"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/vehicle"
 )
 
 // The digits of these coordinates differ from those of every time, count and measured value in

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/nodeprocess"
-	"carstate/internal/store/cluster/clustertest"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/testkit"
 )
 
 // endAtOnce is the value of the environment variable GORACE for the programs that tests start. With

@@ -12,11 +12,11 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/client"
-	"carstate/internal/access"
-	adminclient "carstate/internal/admin/client"
-	"carstate/internal/netaddr"
-	"carstate/internal/vehicle"
+	"example.org/carstate/client"
+	"example.org/carstate/internal/access"
+	adminclient "example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/netaddr"
+	"example.org/carstate/internal/vehicle"
 )
 
 type queryCommand struct {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // TestARefusalEndsInPeace checks that a client receives the whole response if its request is

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"carstate/internal/cmdline"
-	"carstate/internal/node"
-	"carstate/internal/servicelog"
+	"example.org/carstate/internal/cmdline"
+	"example.org/carstate/internal/node"
+	"example.org/carstate/internal/servicelog"
 )
 
 // reloader reads the settings of a running service again and applies them.

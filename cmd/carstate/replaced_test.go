@@ -8,8 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/internal/store/cluster/clustertest"
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/store/codec"
 )
 
 // TestReplacedStreamEndsTheNode checks what happens if an operator deletes a stream of the cluster

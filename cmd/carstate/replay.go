@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/lab/drivelog"
-	"carstate/internal/lab/fcd"
-	"carstate/internal/lab/sender"
-	"carstate/internal/term"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/lab/fcd"
+	"example.org/carstate/internal/lab/sender"
+	"example.org/carstate/internal/term"
+	"example.org/carstate/internal/vehicle"
 )
 
 type replayCommand struct {

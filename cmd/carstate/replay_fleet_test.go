@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/nodeprocess"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestReplayFleet checks that replay sends a whole fleet, by HTTP and by MQTT, dated today and

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/store"
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/cluster/clustertest"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/vehicle"
 )
 
 // sumOf returns the sum of a node's metric over all its labels.

@@ -11,10 +11,10 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/access"
-	"carstate/internal/cmdline"
-	"carstate/internal/store"
-	"carstate/internal/term"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/cmdline"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/term"
 )
 
 // commands defines the command line: each field is a command. Each flag without the tag env:"-" can

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"syscall"
 
-	"carstate/internal/store/local"
+	"example.org/carstate/internal/store/local"
 )
 
 type salvageCommand struct {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestSalvagedDirectoryServes checks that the service runs in a salvaged directory with its

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // TestScripts checks the commands of carstate with the scripts in testdata. A script contains what

@@ -11,10 +11,10 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/cmdline"
-	"carstate/internal/node"
-	"carstate/internal/ops"
-	"carstate/internal/servicelog"
+	"example.org/carstate/internal/cmdline"
+	"example.org/carstate/internal/node"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/servicelog"
 )
 
 type serveCommand struct {

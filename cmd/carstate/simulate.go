@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"carstate/client"
-	"carstate/internal/access"
-	adminclient "carstate/internal/admin/client"
-	"carstate/internal/lab/sender"
-	"carstate/internal/lab/simulate"
-	"carstate/internal/netaddr"
-	"carstate/internal/vehicle"
+	"example.org/carstate/client"
+	"example.org/carstate/internal/access"
+	adminclient "example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/lab/sender"
+	"example.org/carstate/internal/lab/simulate"
+	"example.org/carstate/internal/netaddr"
+	"example.org/carstate/internal/vehicle"
 )
 
 type simulateCommand struct {

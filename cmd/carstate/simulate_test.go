@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/lab/simulate"
+	"example.org/carstate/internal/lab/simulate"
 )
 
 // TestSimulate_VerdictsAgreeWithTruth checks how well the verdicts about a fleet with many faults

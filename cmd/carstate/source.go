@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/admin/wire"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/admin/wire"
 )
 
 type sourceCommand struct {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestStrictSource checks that a sample with a misspelt signal is refused from a strict source, and

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/nodeprocess"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
 )
 
 // end ends the process with a signal. It returns how long that took, without the time for which the

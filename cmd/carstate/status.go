@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"carstate/internal/admin/client"
-	"carstate/internal/admin/wire"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/admin/wire"
 )
 
 type statusCommand struct{ askFlags }

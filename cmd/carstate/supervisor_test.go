@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/nodeprocess"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestSupervisor checks the messages that the service sends to systemd. The test takes the place of

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // TestTelemetryExamples checks that the commands and programs of docs/telemetry.md work, except one

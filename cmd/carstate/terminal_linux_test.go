@@ -12,7 +12,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // openTerminal opens a pseudo-terminal and types text into it.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/client"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/testkit"
+	"example.org/carstate/client"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestTLS_AllListenersButAdmin checks a service with a certificate. Queries, telemetry and MQTT

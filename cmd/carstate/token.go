@@ -8,9 +8,9 @@ import (
 	"os"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/term"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/term"
 )
 
 type tokenCommand struct {

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
-	"carstate/internal/nodeprocess"
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // otlpCollector receives spans by OTLP over HTTP.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/access"
-	"carstate/internal/netaddr"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/netaddr"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestUsage_WrongArguments checks commands with wrong arguments. They must exit with code 2 (serve

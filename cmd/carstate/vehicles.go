@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 
-	"carstate/internal/admin/client"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/ops"
 )
 
 type vehiclesCommand struct {

@@ -1,4 +1,4 @@
-module carstate/deploy/check
+module example.org/carstate/deploy/check
 
 go 1.27.0
 

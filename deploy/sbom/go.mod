@@ -1,4 +1,4 @@
-module carstate/deploy/sbom
+module example.org/carstate/deploy/sbom
 
 go 1.27.0
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/speedcheck"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/speedcheck"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Refusal is the reason why the service refused telemetry or the key of a source. The set of

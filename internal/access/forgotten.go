@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // VehicleHash identifies a vehicle that was forgotten: the HMAC-SHA-256 of its vid under a key of

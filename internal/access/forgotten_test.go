@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 func vidKeyOf(b byte) []byte {

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

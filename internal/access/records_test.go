@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 func TestParseOperations(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 func TestRotate_OverlapsAndEnds(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 func TestIssueSandbox(t *testing.T) {

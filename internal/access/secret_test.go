@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

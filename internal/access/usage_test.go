@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 const day = 24 * time.Hour

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Vehicles is the set of vehicles that a token or a source covers: all vehicles, or those in a

@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 func TestVehicles(t *testing.T) {

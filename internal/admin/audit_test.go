@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/ops"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
 // changes returns calls that change something, by the actions that the audit must have for them. A

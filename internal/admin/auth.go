@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/netguard"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/ops"
 )
 
 // wrongKeys is the limit on the rate of calls with a wrong key, for all callers together: a call

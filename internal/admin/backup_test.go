@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/access"
-	"carstate/internal/ops/opstest"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ops/opstest"
 )
 
 func TestBackupOverTheWire(t *testing.T) {

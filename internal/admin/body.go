@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"carstate/internal/ops"
+	"example.org/carstate/internal/ops"
 )
 
 // explainBody converts err, the error of reading a request body, into the error for the caller: an

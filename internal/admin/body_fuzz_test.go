@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/admin/wire"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/ops"
 )
 
 // FuzzBodies checks that every body is either accepted, or refused in one line. The line must not

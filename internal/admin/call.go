@@ -9,8 +9,8 @@ import (
 	"reflect"
 	"strconv"
 
-	"carstate/internal/admin/wire"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/ops"
 )
 
 // nothing is the request body of a call that takes no JSON members.

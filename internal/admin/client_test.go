@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/admin"
-	"carstate/internal/admin/client"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin"
+	"example.org/carstate/internal/admin/client"
 )
 
 // fails makes a call that must fail and returns the error's text, which must be one line without

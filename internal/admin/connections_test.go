@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/admin"
-	"carstate/internal/netguard"
-	"carstate/internal/ops"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/admin"
+	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // startBusy starts a server that does not answer a request for a vehicle until goOn is called. It

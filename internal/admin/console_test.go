@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"testing"
 
-	"carstate/internal/admin"
+	"example.org/carstate/internal/admin"
 )
 
 // endless is a console whose response lasts until it is closed.

@@ -4,9 +4,9 @@ import (
 	"net/http"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/wire"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/ops"
 )
 
 func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedToken, error) {

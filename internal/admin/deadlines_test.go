@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ops"
 )
 
 // TestDeadlines checks that the server closes a connection on which the client sends nothing, stops

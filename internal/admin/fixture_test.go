@@ -19,13 +19,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"carstate/internal/access"
-	"carstate/internal/admin"
-	"carstate/internal/admin/client"
-	"carstate/internal/admin/wire"
-	"carstate/internal/ops"
-	"carstate/internal/ops/opstest"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/ops/opstest"
+	"example.org/carstate/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"carstate/internal/ops"
+	"example.org/carstate/internal/ops"
 )
 
 // guard returns a handler that passes requests on to next. It refuses three kinds of requests:

@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // health returns a handler that answers a probe with one line of text. If check returns nil, the line

@@ -12,8 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/access"
-	"carstate/internal/admin"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin"
 )
 
 func withoutKey(r *http.Request) { r.Header.Del("Authorization") }

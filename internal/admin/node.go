@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"carstate/internal/admin/wire"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/ops"
 )
 
 func (s *Server) showNode(*http.Request, nothing) (wire.NodeSettings, error) {

@@ -4,9 +4,9 @@ import (
 	"net/http"
 	"testing"
 
-	"carstate/internal/admin"
-	"carstate/internal/admin/wire"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/admin"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/ops"
 )
 
 // settings is a node that stores its settings.

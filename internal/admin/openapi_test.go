@@ -18,11 +18,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/wire"
-	"carstate/internal/ops"
-	"carstate/internal/ops/opstest"
-	"carstate/internal/road"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/ops/opstest"
+	"example.org/carstate/internal/road"
 )
 
 var updateOpenAPI = flag.Bool("update-openapi", false, "write docs/openapi-admin.json again")

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/ops"
 )
 
 // TestOperators checks that the API accepts an operator's key, and that the audit names the

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/admin"
-	"carstate/internal/ops"
-	"carstate/internal/road"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/vehicle"
 )
 
 func TestBadRequests(t *testing.T) {

@@ -3,9 +3,9 @@ package admin
 import (
 	"net/http"
 
-	"carstate/internal/admin/roadmap"
-	"carstate/internal/ops"
-	"carstate/internal/road"
+	"example.org/carstate/internal/admin/roadmap"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/road"
 )
 
 // listRoads returns the function of the API call that answers with the traffic, as GeoJSON.

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/admin"
-	"carstate/internal/admin/roadmap"
-	"carstate/internal/road"
-	"carstate/internal/road/roadtest"
+	"example.org/carstate/internal/admin"
+	"example.org/carstate/internal/admin/roadmap"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/road/roadtest"
 )
 
 // TestRoads_NeedsAKeyAndAValidBox checks that the roads in a box are shown only to callers with a

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 func TestRotateAnswersExactly(t *testing.T) {

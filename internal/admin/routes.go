@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/wire"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/ops"
 )
 
 // probes returns a handler with the paths of every admin listener: health, readiness and metrics.

@@ -10,12 +10,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/wire"
-	"carstate/internal/lograte"
-	"carstate/internal/netguard"
-	"carstate/internal/ops"
-	"carstate/internal/road"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/road"
 )
 
 // Config holds the settings and dependencies of a [Server]. The fields Node and Console are required

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"log/slog"
 
-	"carstate/internal/access"
-	"carstate/internal/lograte"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/lograte"
 )
 
 // clientFaults are prefixes of log lines of net/http. Lines with these prefixes report a connection

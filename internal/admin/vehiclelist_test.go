@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/ops"
-	"carstate/internal/ops/opstest"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/ops/opstest"
+	"example.org/carstate/internal/vehicle"
 )
 
 // listing starts a service with one car for each outcome that lists distinguish, and twenty cars in

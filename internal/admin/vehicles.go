@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"net/url"
 
-	"carstate/internal/access"
-	"carstate/internal/ops"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
 // listed returns the function of an API call that answers with one page of a list as JSON or, if the

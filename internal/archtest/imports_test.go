@@ -119,7 +119,7 @@ func TestRequirements(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range mod.Require {
-			if m.Indirect || strings.HasPrefix(m.Path+"/", "carstate/") {
+			if m.Indirect || strings.HasPrefix(m.Path+"/", "example.org/carstate/") {
 				continue
 			}
 			if needed[m.Path] = true; !listed[m.Path] {

@@ -55,7 +55,7 @@ func TestMethods_AreUsed(t *testing.T) {
 			if f, ok := object.(*types.Func); ok && f.Signature().Recv() != nil {
 				if types.IsInterface(f.Signature().Recv().Type()) {
 					used[f.Name()] = true
-				} else if f.Exported() && p.Name != "main" && p.ImportPath != "carstate/client" {
+				} else if f.Exported() && p.Name != "main" && p.ImportPath != "example.org/carstate/client" {
 					methods = append(methods, f)
 				}
 			}

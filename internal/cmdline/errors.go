@@ -8,7 +8,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // examples maps the parser's name of an expected value, such as "an int", to words that users

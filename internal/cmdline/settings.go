@@ -15,7 +15,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // Settings are the flags of a command that a configuration file can set. The file has one "name =

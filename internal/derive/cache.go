@@ -3,7 +3,7 @@ package derive
 import (
 	"container/list"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // cache holds the states of the vehicles that reported most recently, except those that are being

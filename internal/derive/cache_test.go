@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestCacheForgetsWhatWasUsedLongestAgo checks that the cache always holds the same vehicles as a

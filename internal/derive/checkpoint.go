@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/store"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/vehicle"
 )
 
 // minLinger and maxLinger limit how long folded states wait for a larger commit if

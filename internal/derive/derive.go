@@ -27,11 +27,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/internal/lograte"
-	"carstate/internal/periodic"
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Config configures a [Deriver]. Partitions, Take and MaxStates are required, and with Members also

@@ -14,11 +14,11 @@ import (
 
 	"go.uber.org/goleak"
 
-	"carstate/internal/store"
-	"carstate/internal/store/local"
-	"carstate/internal/store/storetest"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/local"
+	"example.org/carstate/internal/store/storetest"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"carstate/internal/store"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/vehicle"
 )
 
 // folding holds states of a partition's vehicles in memory: all states that are not committed yet,

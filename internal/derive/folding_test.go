@@ -14,10 +14,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/store"
-	"carstate/internal/store/local"
-	"carstate/internal/store/storetest"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/local"
+	"example.org/carstate/internal/store/storetest"
+	"example.org/carstate/internal/vehicle"
 )
 
 // script is a partition that returns what a test scripts. It serves tests on the fake clock, where

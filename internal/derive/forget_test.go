@@ -3,9 +3,9 @@ package derive
 import (
 	"testing"
 
-	"carstate/internal/store"
-	"carstate/internal/store/storetest"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/storetest"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestForgottenWhileFolding forgets a vehicle that keeps reporting, allows it, and forgets it

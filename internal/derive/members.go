@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/lograte"
-	"carstate/internal/periodic"
+	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/periodic"
 )
 
 // heldPoll is the pause between two attempts to take a partition that another node is about to

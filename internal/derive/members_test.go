@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // noLeases has a lease time and no leases.

@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestRun_RetriesRelease checks that if a partition is assigned to another node, this node releases

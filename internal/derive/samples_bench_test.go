@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/store"
-	"carstate/internal/store/local"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/local"
+	"example.org/carstate/internal/vehicle"
 )
 
 // BenchmarkSamples stores samples in requests of 1,000 and folds them, as a node does, on the disk

@@ -1,6 +1,6 @@
 package fleet
 
-import "carstate/internal/vehicle"
+import "example.org/carstate/internal/vehicle"
 
 // Answer holds the latest verdicts of one vehicle.
 type Answer struct {

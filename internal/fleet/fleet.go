@@ -17,7 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Table holds the latest answer of every vehicle. It is safe for concurrent use. [New] makes one.

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Order is the sort key of a vehicle in a list: vehicles are sorted by ascending Rank, then by

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/fleet"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/vehicle"
 )
 
 // everyone is a question that lists every vehicle, the newest first.

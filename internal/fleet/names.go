@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // names stores the vids of the vehicles in a table, because the table itself has only the hashes of

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // checkShard checks that a shard has the contents of want, and that its array has the order that

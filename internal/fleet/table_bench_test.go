@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/fleet"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // BenchmarkTable fills tables of several sizes while another goroutine reads, and then removes nine

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"unsafe"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // maxRejections is how many refused lines a batch lists. Further lines are only counted.

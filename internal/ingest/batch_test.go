@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 func testReader() *reader { return readers.New().(*reader) }

@@ -3,7 +3,7 @@ package ingest
 import (
 	"strconv"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // AppendJSON appends a sample to b as one line of NDJSON, in the form that this package decodes.

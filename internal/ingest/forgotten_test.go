@@ -3,7 +3,7 @@ package ingest
 import (
 	"testing"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestForgottenIsRefused checks that samples of a forgotten vehicle are refused with a reason of

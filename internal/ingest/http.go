@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"carstate/internal/access"
-	"carstate/internal/netguard"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/netguard"
 )
 
 // telemetryPath is the only path that [HTTP] serves.

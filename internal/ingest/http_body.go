@@ -17,8 +17,8 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/netguard"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/netguard"
 )
 
 // format is the encoding of a body.

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/netguard"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestHTTPConnectionsThatWaitMakeRoom checks that a client that opens the maximum number of

@@ -15,8 +15,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"carstate/internal/access"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

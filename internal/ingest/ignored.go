@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Limits on the names of unknown signals that a response tells the sender.

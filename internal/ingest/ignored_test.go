@@ -8,9 +8,9 @@ import (
 
 	"github.com/eclipse/paho.golang/paho"
 
-	"carstate/internal/access"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // signalsLine returns a sample of V1 whose signals have the given names and the value 12.

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // intake has what HTTP and MQTT share: the store, and the metrics of stored and refused telemetry.

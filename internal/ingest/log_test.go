@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestLog_StoreOutageWithoutSecrets checks that the log has one line when the store begins to fail

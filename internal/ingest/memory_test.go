@@ -13,8 +13,8 @@ import (
 	"time"
 	"unsafe"
 
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // worst returns messages of about n bytes, each of a kind that needs as much memory as possible.

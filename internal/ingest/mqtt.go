@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"carstate/internal/lograte"
-	"carstate/internal/netguard"
+	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/netguard"
 )
 
 // MQTT receives telemetry by MQTT 3.1.1 and 5, on topic vehicles/VID/telemetry with QoS 0 or 1.

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // Limits of an MQTT connection.

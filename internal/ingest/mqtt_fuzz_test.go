@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // FuzzMQTT checks what happens for any bytes that a car sends after its login, or in place of a

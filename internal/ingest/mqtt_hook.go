@@ -9,9 +9,9 @@ import (
 	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/mochi-mqtt/server/v2/packets"
 
-	"carstate/internal/access"
-	"carstate/internal/netguard"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/vehicle"
 )
 
 // A topic consists of topicPrefix, a vehicle identifier and topicSuffix.

@@ -9,7 +9,7 @@ import (
 	"os"
 	"testing"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // rawClient is an MQTT client that works with bytes, so that a test sees what is sent and can send

@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"carstate/internal/access"
-	"carstate/internal/netguard"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/testkit"
 )
 
 // startMQTT serves c on a free port until the test ends.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strconv"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // maxCodes is the maximum number of trouble codes in a sample. SAE J1979 counts the codes of one

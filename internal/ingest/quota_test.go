@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // queued returns the number of waiting claims (requests for memory).

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 )
 
 // rated returns a fixture with a source "slow" that may send four samples a minute, the source's

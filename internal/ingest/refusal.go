@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // refusal is the error that says why a sample, request or message was refused. Its text is for the

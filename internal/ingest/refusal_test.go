@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"testing"
 
-	"carstate/internal/access"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestLastRefusal_ByHTTP checks that the operator sees the text of the last refusal that the sender

@@ -3,7 +3,7 @@ package ingest
 import (
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // parseRFC3339 returns the time that b gives as a date-time of RFC 3339, with an upper-case T and

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 func TestParseRFC3339_Cases(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // trip is the way in which a test's cars drive and report.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // useTLS makes the servers use TLS, and returns the configuration of a client that trusts them.

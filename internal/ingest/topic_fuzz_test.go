@@ -3,7 +3,7 @@ package ingest
 import (
 	"testing"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // FuzzTopic checks that only topics of the form vehicles/VID/telemetry name a vehicle.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // maxUnused is the maximum number of pairs of signal and reason that a response lists.

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 func TestWarning_OncePerMinute(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // open returns a guard with a listener, and a function dial that opens a connection to the listener

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"syscall"
 
-	"carstate/internal/query"
-	"carstate/internal/store"
+	"example.org/carstate/internal/query"
+	"example.org/carstate/internal/store"
 )
 
 // openAccessLog opens the log that --access-log names. If there is none, both results are nil.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"carstate/internal/admin/console"
-	"carstate/internal/fleet"
-	"carstate/internal/periodic"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/admin/console"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/vehicle"
 )
 
 // answers writes the newest verdicts of vehicles to the tables of this node: the fleet table, from

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/derive"
-	"carstate/internal/store"
+	"example.org/carstate/internal/derive"
+	"example.org/carstate/internal/store"
 )
 
 // startBackground starts all tasks that run until the node ends, except the servers. It starts them

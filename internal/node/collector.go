@@ -7,7 +7,7 @@ import (
 	"runtime/metrics"
 	"time"
 
-	"carstate/internal/periodic"
+	"example.org/carstate/internal/periodic"
 )
 
 // The settings of Go's garbage collector. Go collects garbage when the heap has grown by a

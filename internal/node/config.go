@@ -8,10 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/netaddr"
-	"carstate/internal/store"
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/local"
+	"example.org/carstate/internal/netaddr"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/store/local"
 )
 
 // Config holds the settings of a node. The caller must have checked the flags from which the values

@@ -22,12 +22,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/access"
-	"carstate/internal/fleet"
-	"carstate/internal/ingest"
-	"carstate/internal/overload"
-	"carstate/internal/query"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/overload"
+	"example.org/carstate/internal/query"
+	"example.org/carstate/internal/testkit"
 )
 
 // countedServer is a server behind a listener that sheds load. It counts the open connections that

@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
-	"carstate/internal/admin"
-	"carstate/internal/admin/console"
-	"carstate/internal/netguard"
-	"carstate/internal/ops"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/admin"
+	"example.org/carstate/internal/admin/console"
+	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
 // console returns the web pages for operators, which the admin listener serves.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/fleet"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestSilentVehiclesExpire checks that a vehicle is dropped 30 days after its last report, but not

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/internal/store"
+	"example.org/carstate/internal/store"
 )
 
 // health reports whether a node can answer queries and accept telemetry at present. Its methods may

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/store"
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/cluster/clustertest"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestCanAnswer checks that canAnswer refuses a query if this node's copies of the stored records

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/internal/periodic"
+	"example.org/carstate/internal/periodic"
 )
 
 // keyPair holds the certificate and key in the files of --tls-cert and --tls-key. The files are

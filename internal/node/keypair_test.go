@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // copyFile replaces the content of one file with that of another.

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/ops"
-	"carstate/internal/store/cluster/clustertest"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/testkit"
 )
 
 func TestMain(m *testing.M) {

@@ -8,10 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"carstate/internal/ops"
-	"carstate/internal/road"
-	"carstate/internal/speedcheck"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/speedcheck"
+	"example.org/carstate/internal/vehicle"
 )
 
 // expiringWithin is the time before a token's expiry in which the metrics report the token as

@@ -17,16 +17,16 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/console"
-	"carstate/internal/fleet"
-	"carstate/internal/ops"
-	"carstate/internal/overload"
-	"carstate/internal/query"
-	"carstate/internal/road"
-	"carstate/internal/store"
-	"carstate/internal/store/cluster"
-	"carstate/internal/store/local"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/console"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/overload"
+	"example.org/carstate/internal/query"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/store/local"
 )
 
 // Node is a running node. [Start] returns one; [Node.Close] ends it.

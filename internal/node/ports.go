@@ -8,8 +8,8 @@ import (
 	"strings"
 	"syscall"
 
-	"carstate/internal/netguard"
-	"carstate/internal/query"
+	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/query"
 )
 
 // filesBesideConnections is the number of file descriptors that are reserved for everything except

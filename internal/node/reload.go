@@ -3,7 +3,7 @@ package node
 import (
 	"strings"
 
-	"carstate/internal/admin/wire"
+	"example.org/carstate/internal/admin/wire"
 )
 
 // Reloadable lists the settings that Reload changes, by the names of their flags.

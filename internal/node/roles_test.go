@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/store"
-	"carstate/internal/store/cluster/clustertest"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/storetest"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/storetest"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // nodeOf starts a node with one role on a cluster of three servers, and waits until it is ready.

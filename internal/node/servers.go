@@ -7,14 +7,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/access"
-	"carstate/internal/admin"
-	"carstate/internal/ingest"
-	"carstate/internal/ops"
-	"carstate/internal/overload"
-	"carstate/internal/query"
-	"carstate/internal/store"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin"
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/overload"
+	"example.org/carstate/internal/query"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/vehicle"
 )
 
 // server is the server of one listener: the listener's name, and the functions that run the server

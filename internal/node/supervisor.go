@@ -6,8 +6,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	"carstate/internal/access"
-	"carstate/internal/periodic"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/periodic"
 )
 
 // notifySupervisor reports the node's condition to systemd until the context ends: that the node is

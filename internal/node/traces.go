@@ -18,7 +18,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // traces sends the spans of sampled requests to a collector.

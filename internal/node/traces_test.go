@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestNothingIsTraced checks that a node without an endpoint has no tracer, so that no span is

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestMemoryIsTheLeastLimit checks that memory returns the smallest of the machine's memory and the

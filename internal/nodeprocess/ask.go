@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/admin/wire"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/ops"
 )
 
 // browser is the HTTP client for all requests to nodes. It reuses connections, waits at most 30 s

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // storeTimeout is the timeout of each call of a [Store] method, except Backup, Restore and Bury,

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // AuditQuery selects events of the audit. A filter with its zero value matches every event.

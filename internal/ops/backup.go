@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // backupFile returns the path of the file in the data directory that is written after each

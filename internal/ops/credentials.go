@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/inwords"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/inwords"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Create creates a token, a source or an operator. It returns the record and the secret, which the

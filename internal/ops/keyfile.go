@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // keyFile is the name of the admin key's file in the data directory.

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"carstate/internal/access"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ops"
 )
 
 func TestKeyIsMadeOnce(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/fleet"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Config holds the dependencies of [Operations]. All fields are required except Fleet, Filled,

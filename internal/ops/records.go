@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TokenSummary describes a token in lists.

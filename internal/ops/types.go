@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"slices"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // VehicleList is a set of vehicles in JSON: "all" or a list of vids.

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // ExportFormats maps the formats of an export to their media types.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/inwords"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/inwords"
+	"example.org/carstate/internal/vehicle"
 )
 
 // VehicleRecord describes one vehicle completely, with the reasons for its verdicts.

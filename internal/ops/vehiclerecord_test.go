@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestFact_InWords checks that the facts of a verdict are shown to people with names and units, and

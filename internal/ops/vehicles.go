@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Forget deletes everything about a vehicle and refuses its telemetry from then on. If the vehicle

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestBacklogFollowsTheLoad checks that the listen backlog is short during an overload, and long

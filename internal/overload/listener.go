@@ -2,7 +2,7 @@
 // [Listener] limits its open connections by that delay. The package limits connections only: it
 // must never look at a request or refuse one itself.
 //
-// The package counts and evicts connections by itself, below [carstate/internal/netguard], for
+// The package counts and evicts connections by itself, below [example.org/carstate/internal/netguard], for
 // three reasons. It needs the connections in the order in which they were accepted. It measures how
 // long connections are idle by a clock that stops while the process is paused. And its limit
 // changes with the delay.

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 func TestListener_ShedsLoad(t *testing.T) {

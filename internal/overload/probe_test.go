@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestProbe_MeanAndMinimum checks that a byte with a long delay makes the mean delay grow while the

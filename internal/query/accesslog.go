@@ -15,8 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/access"
-	"carstate/internal/periodic"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/periodic"
 )
 
 // AccessLogConfig configures an [AccessLog]. Log and Registry are required, and so is one of File

@@ -17,7 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 // openLogFor opens an access log without a log of its errors.

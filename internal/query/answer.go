@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/fleet"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/vehicle"
 )
 
 // The paths of the operations. The path of a request must equal one of them byte for byte.

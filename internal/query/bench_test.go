@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/fleet"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/vehicle"
 )
 
 // BenchmarkAnswer measures the answerer alone, on one core.

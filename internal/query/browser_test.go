@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"carstate/internal/browsertest"
+	"example.org/carstate/internal/browsertest"
 )
 
 var updateScreens = flag.Bool("screens", false, "update the screenshots in docs/")

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"carstate/internal/netguard"
+	"example.org/carstate/internal/netguard"
 )
 
 // clientOf returns the address of the client that sent a request. The parameter peer is the other

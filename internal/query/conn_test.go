@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/netguard"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestSend_UnreadAnswersDelayNoOthers checks that clients that do not read their answers do not

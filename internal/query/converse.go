@@ -13,7 +13,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"carstate/internal/netguard"
+	"example.org/carstate/internal/netguard"
 )
 
 // exchange is the memory that a connection needs only while it has a request in progress. Exchanges

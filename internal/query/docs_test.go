@@ -20,8 +20,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestEveryFailureIsDocumented checks that failure.go uses exactly the failures of docs/errors.txt,

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // failure is an answer that says what was wrong with a request. Its text is fixed, and no part of

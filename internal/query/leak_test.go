@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 
 	"github.com/prometheus/client_golang/prometheus"
 )

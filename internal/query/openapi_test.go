@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/fleet"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"

@@ -3,7 +3,7 @@ package query
 import (
 	"errors"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // operation is one of the two operations of the service, or noOperation for a request with any

@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"unicode"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // params holds the two parameters of an operation, vid and access_token, form-decoded. hasVid and

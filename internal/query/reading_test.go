@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/netguard"
+	"example.org/carstate/internal/netguard"
 )
 
 func TestHeadEnd_AnyArrival(t *testing.T) {

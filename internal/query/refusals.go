@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/netguard"
+	"example.org/carstate/internal/netguard"
 )
 
 // Within refusedWindow, up to refusedTokens tokens from one address are refused with 401, and

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // response is the answer to a request. It is used again for the next request. Its slices keep their

@@ -3,9 +3,9 @@ package query
 import (
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/fleet"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/vehicle"
 )
 
 // The sandbox answers sandbox tokens. It has no telemetry and never looks at a real vehicle. For a

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 
 	"github.com/prometheus/client_golang/prometheus"
 )

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/fleet"
-	"carstate/internal/netguard"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/netguard"
 
 	"github.com/prometheus/client_golang/prometheus"
 )

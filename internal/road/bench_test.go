@@ -9,8 +9,8 @@ import (
 
 	"github.com/golang/geo/s2"
 
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // fleet is a number of cars on roads that lie side by side. Half of the roads lead east and half

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestConditionsIn checks that a box yields exactly the stretches whose middle lies in it, both

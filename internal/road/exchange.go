@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // evidence is what a car showed of a stretch between two of its positions: how far and how long it

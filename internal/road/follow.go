@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Limits for accepting a reported position as a fix, a position that is used.

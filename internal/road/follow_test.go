@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // inBounds fails the test if a field of the way, the road or the traffic in a state is out of its

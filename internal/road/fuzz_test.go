@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // fuzzedBytes is the length of one report of FuzzPositions: the car (1), the step to it in

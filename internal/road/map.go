@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // aheadMetres is how far ahead of a car the traffic on its likeliest way is examined, in metres. In

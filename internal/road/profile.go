@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // The limits of what a stretch remembers, and for how long. The numbers were chosen by reasoning,

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // start is when the traffic of most tests begins: one and a half minutes into a quarter hour.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // light lets a car drive some metres at 50 km/h, stop at a light and drive on.

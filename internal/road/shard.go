@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"sync"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Stretches are distributed among shards by a hash of their names. Within a shard they are stored

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestAnyPlace checks that the verdicts of a drive do not depend on where on Earth the street is: the

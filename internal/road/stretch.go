@@ -5,7 +5,7 @@ import (
 
 	"github.com/golang/geo/s2"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Level is the S2 level of the cells, which are about 70 m wide at this level. On the roads of

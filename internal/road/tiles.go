@@ -7,7 +7,7 @@ import (
 
 	"github.com/golang/geo/s2"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Tile names a cell of the grid S2: a square whose sides are about 2.5 km long. One stored record

@@ -15,7 +15,7 @@ import (
 
 	systemd "github.com/coreos/go-systemd/v22/journal"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // New returns a logger that writes to out, and the logger's level as a variable that the caller may

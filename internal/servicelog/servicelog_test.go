@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/access"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestLogIsClean checks that secrets, vids and control characters do not get into the log: neither

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 const (

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/road"
-	"carstate/internal/store/backupfile"
-	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/store/backupfile"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
 )
 
 // backedUp lists the records that a backup contains, in the order of the file. Each entry is a

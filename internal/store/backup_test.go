@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/access"
-	"carstate/internal/store/backupfile"
-	"carstate/internal/store/codec"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/backupfile"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestBadBackups checks that Restore refuses a file that is damaged, is not a backup, has another

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"carstate/internal/access"
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
 )
 
 // backupKeyRecord holds the key with which this service authenticates its backups. All nodes

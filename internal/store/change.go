@@ -8,7 +8,7 @@ import (
 	"hash/crc32"
 	"time"
 
-	"carstate/internal/periodic"
+	"example.org/carstate/internal/periodic"
 )
 
 // changePause is the pause between two attempts of Change.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
 )
 
 // credentialRecord is a token, a source or an operator in its stored form.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Record is the latest record of a subject in a stream. A subject is the key of a record.

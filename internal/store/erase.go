@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/periodic"
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store/codec"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/access"
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
 )
 
 // NewRecordStore returns a RecordStore that stores its records in the storage engine e. While

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
 )
 
 // A forget stores records, so that every node learns from a feed that the vehicle is forgotten; a

@@ -10,7 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/store/codec"
 )
 
 // Newer keeps track of data that was written by a newer version of carstate and that this version

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/store/codec"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/testkit"
 )
 
 // FuzzRecords applies arbitrary records to the tables. It checks that each record is either refused

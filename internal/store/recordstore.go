@@ -10,8 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/access"
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
 )
 
 // RecordStore stores tokens, sources, operators, tombstones, usage, roads and the audit. From

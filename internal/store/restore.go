@@ -13,10 +13,10 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/store/backupfile"
-	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/backupfile"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
 )
 
 // A restore merges a backup into the stored records. DESIGN.md says which side takes precedence.

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/lograte"
-	"carstate/internal/periodic"
-	"carstate/internal/road"
-	"carstate/internal/store/backupfile"
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/store/backupfile"
+	"example.org/carstate/internal/store/codec"
 )
 
 // ROADS contains the profiles of roads. It has one record for each tile, which is a square of the

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/periodic"
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store/codec"
 )
 
 // The usage of a token is stored in records tokenuse.ID.NODE. Each node stores its own part, so

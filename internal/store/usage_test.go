@@ -8,9 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/access"
-	"carstate/internal/store/codec"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/testkit"
 )
 
 func TestUsageRoundTrips(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"carstate/internal/access"
-	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
 )
 
 // A token or a source may grant a few vehicles or millions. A few vehicles are listed in the record

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestDrives_Stories checks the verdicts of the stories in testdata/drives. Each file is a story:

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 func TestParseID(t *testing.T) {

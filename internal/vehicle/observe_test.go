@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // fullSample returns a sample with every signal. Only the last of its trouble codes is one of the

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 func TestSignalRanges(t *testing.T) {

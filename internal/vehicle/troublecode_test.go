@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestIsThrottleBoundaries checks the first and the last code of each range of throttle codes, and

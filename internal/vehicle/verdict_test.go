@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestAt_LimitsOfAge checks the outcome of a verdict at the limits of its age.

@@ -1,4 +1,4 @@
-module carstate/tools/lint
+module example.org/carstate/tools/lint
 
 go 1.27.0
 

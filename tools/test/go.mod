@@ -1,4 +1,4 @@
-module carstate/tools/test
+module example.org/carstate/tools/test
 
 go 1.27.0
 

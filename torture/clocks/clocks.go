@@ -13,12 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/internal/access"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/ops"
-	"carstate/torture/defects"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/torture/defects"
+	"example.org/carstate/torture/row"
 )
 
 //go:embed row.md.tmpl

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/bench/must"
+	"example.org/carstate/bench/must"
 )
 
 // shifted is a process, of the released program, whose clocks this package sets. A program gets the

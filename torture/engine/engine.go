@@ -14,10 +14,10 @@ import (
 	"strconv"
 	"strings"
 
-	"carstate/bench/must"
-	"carstate/bench/report"
-	"carstate/torture/defects"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/torture/defects"
+	"example.org/carstate/torture/row"
 )
 
 var (

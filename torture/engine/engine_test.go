@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"carstate/bench/must"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/torture/row"
 )
 
 // TestRunning_ReadsTestOutput checks how the output of a test becomes findings and counts. Scripts

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/nodeprocess"
-	"carstate/torture/row"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/torture/row"
 )
 
 // The contract of the query listener as a model that returns, for any request bytes, the allowed

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/torture/row"
+	"example.org/carstate/torture/row"
 )
 
 func attempt(t *testing.T) *row.Attempt {

@@ -19,9 +19,9 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/internal/nodeprocess"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/torture/row"
 )
 
 const (

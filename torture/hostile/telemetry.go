@@ -15,13 +15,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/internal/access"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/vehicle"
-	"carstate/torture/mqtt"
-	"carstate/torture/row"
-	"carstate/torture/writers"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/torture/mqtt"
+	"example.org/carstate/torture/row"
+	"example.org/carstate/torture/writers"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"carstate/bench/must"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/torture/row"
 )
 
 //go:embed attacks.txt nginx.conf haproxy.conf

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/nodeprocess"
-	"carstate/torture/defects"
-	"carstate/torture/row"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/torture/defects"
+	"example.org/carstate/torture/row"
 )
 
 func answer(at int64) nodeprocess.Answer {

@@ -23,12 +23,12 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 
-	"carstate/bench/must"
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/vehicle"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/torture/row"
 )
 
 // Flags are the flags of a node under load. Event times advance by a second per sample and begin 23

@@ -15,10 +15,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/bench/must"
-	"carstate/internal/natsprocess"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/store/codec"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/natsprocess"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/store/codec"
 )
 
 // servers is the smallest number of NATS servers that survives the loss of one.

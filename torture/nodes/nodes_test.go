@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
-	"carstate/torture/row"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/torture/row"
 )
 
 func attempt(t *testing.T) *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }

@@ -13,14 +13,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/internal/admin/wire"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/store"
-	"carstate/internal/store/cluster"
-	"carstate/internal/vehicle"
-	"carstate/torture/row"
-	"carstate/torture/writers"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/torture/row"
+	"example.org/carstate/torture/writers"
 )
 
 // following reads every state when it is stored. It is a finding if a state is older than the

@@ -20,13 +20,13 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/store/cluster"
-	"carstate/internal/vehicle"
-	"carstate/torture/defects"
-	"carstate/torture/row"
-	"carstate/torture/writers"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/store/cluster"
+	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/torture/defects"
+	"example.org/carstate/torture/row"
+	"example.org/carstate/torture/writers"
 )
 
 //go:embed row.md.tmpl

@@ -19,14 +19,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/internal/access"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/testkit"
-	"carstate/torture/defects"
-	"carstate/torture/load"
-	"carstate/torture/mqtt"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/torture/defects"
+	"example.org/carstate/torture/load"
+	"example.org/carstate/torture/mqtt"
+	"example.org/carstate/torture/row"
 )
 
 //go:embed row.md.tmpl

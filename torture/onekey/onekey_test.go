@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/torture/row"
+	"example.org/carstate/torture/row"
 )
 
 // TestFlood_CountsRequestsInProgress checks that the field held of a flood is the number of

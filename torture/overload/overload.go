@@ -13,11 +13,11 @@ import (
 	"strconv"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/internal/nodeprocess"
-	"carstate/torture/defects"
-	"carstate/torture/load"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/torture/defects"
+	"example.org/carstate/torture/load"
+	"example.org/carstate/torture/row"
 )
 
 //go:embed row.md.tmpl

@@ -18,10 +18,10 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/internal/nodeprocess"
-	"carstate/torture/load"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/torture/load"
+	"example.org/carstate/torture/row"
 )
 
 // patience is how long a user waits for an answer. maxUsers is the maximum number of users. If all

@@ -17,10 +17,10 @@ import (
 	"text/template"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/bench/report"
-	"carstate/torture/defects"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/torture/defects"
+	"example.org/carstate/torture/row"
 )
 
 // Done is the last run of one row.

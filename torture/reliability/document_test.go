@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/torture/defects"
-	"carstate/torture/row"
+	"example.org/carstate/torture/defects"
+	"example.org/carstate/torture/row"
 )
 
 func TestDocument_RendersResults(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"carstate/bench/must"
+	"example.org/carstate/bench/must"
 )
 
 // Processors is a set of processors.

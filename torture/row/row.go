@@ -17,9 +17,9 @@ import (
 	"sync"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/internal/nodeprocess"
-	"carstate/torture/defects"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/torture/defects"
 )
 
 // Row is one row of the torture: one test, which breaks the service in one way.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"carstate/torture/defects"
+	"example.org/carstate/torture/defects"
 )
 
 func TestAttempt_Findings(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 func TestCanaries_AllForms(t *testing.T) {

@@ -17,11 +17,11 @@ import (
 	"sync"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/vehicle"
-	"carstate/torture/mqtt"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/torture/mqtt"
+	"example.org/carstate/torture/row"
 )
 
 // feed sends telemetry with every secret by HTTP.

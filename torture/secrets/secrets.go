@@ -22,13 +22,13 @@ import (
 	"sync"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/vehicle"
-	"carstate/torture/defects"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/torture/defects"
+	"example.org/carstate/torture/row"
 )
 
 //go:embed row.md.tmpl

@@ -17,15 +17,15 @@ import (
 	"sync"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/bench/report"
-	"carstate/internal/access"
-	"carstate/internal/admin/client"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/vehicle"
-	"carstate/torture/defects"
-	"carstate/torture/load"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/torture/defects"
+	"example.org/carstate/torture/load"
+	"example.org/carstate/torture/row"
 )
 
 //go:embed row.md.tmpl

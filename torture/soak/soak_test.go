@@ -3,7 +3,7 @@ package soak
 import (
 	"testing"
 
-	"carstate/torture/row"
+	"example.org/carstate/torture/row"
 )
 
 // TestReport_Trend checks that a steady growth is reported as a leak, and that a sawtooth is not.

@@ -18,12 +18,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/bench/must"
-	"carstate/internal/access"
-	"carstate/internal/nodeprocess"
-	"carstate/torture/defects"
-	"carstate/torture/mqtt"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/torture/defects"
+	"example.org/carstate/torture/mqtt"
+	"example.org/carstate/torture/row"
 )
 
 //go:embed row.md.tmpl

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/bench/must"
-	"carstate/torture/row"
+	"example.org/carstate/bench/must"
+	"example.org/carstate/torture/row"
 )
 
 // TestListen_ChecksEachAnswer checks that listen reports wrong answers to a stranger's request, and

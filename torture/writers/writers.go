@@ -13,11 +13,11 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/ingest"
-	"carstate/internal/nodeprocess"
-	"carstate/internal/vehicle"
-	"carstate/torture/load"
-	"carstate/torture/row"
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/vehicle"
+	"example.org/carstate/torture/load"
+	"example.org/carstate/torture/row"
 )
 
 const (

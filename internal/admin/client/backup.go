@@ -8,8 +8,8 @@ import (
 	"io"
 	"net/http"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/wire"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/wire"
 )
 
 // Backup writes a backup of the service to w. If the service fails or the connection ends before

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"carstate/internal/admin/wire"
+	"example.org/carstate/internal/admin/wire"
 )
 
 // fullDisk is a writer without free space.

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/wire"
-	"carstate/internal/ops"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Client calls the admin API. The text of each of its errors is one line that says what to do. An

@@ -10,8 +10,8 @@ import (
 	"net/url"
 	"syscall"
 
-	"carstate/internal/access"
-	"carstate/internal/admin/wire"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/wire"
 )
 
 // Error is the error of a call of the [Client]. It says in one line why the call failed.

@@ -9,8 +9,8 @@ import (
 	"io"
 	"os"
 
-	"carstate/internal/access"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ops"
 )
 
 // ReadKey returns the operator's key or the admin key in a file. Any other content is an error.

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/netguard"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/netguard"
 )
 
 // The limits on the rate of wrong keys: from one client (see [netguard.Client]), and from all

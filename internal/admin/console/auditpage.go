@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/ops"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
 type auditView struct {

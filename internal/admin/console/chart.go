@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"carstate/internal/inwords"
-	"carstate/internal/plot"
+	"example.org/carstate/internal/inwords"
+	"example.org/carstate/internal/plot"
 )
 
 // fleetChart shows the number of vehicles in each driving state over time, as stacked areas.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // chooser is the form with which a list of credentials is filtered and sorted.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/admin/roadmap"
-	"carstate/internal/ops"
-	"carstate/internal/road"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/admin/roadmap"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Config holds the dependencies of a [Console]. All fields are required except Roads, QueryURL,

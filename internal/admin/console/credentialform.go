@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // requestOf parses the form of a new credential, and ignores fields that the form of this kind does

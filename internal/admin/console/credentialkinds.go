@@ -3,7 +3,7 @@ package console
 import (
 	"strings"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // credentialKind has the texts of the pages for one kind of credential. In the texts, NAME stands

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/inwords"
-	"carstate/internal/ops"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/inwords"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
 // credentialPages are the pages for the credentials of one kind.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/inwords"
-	"carstate/internal/plot"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/inwords"
+	"example.org/carstate/internal/plot"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Limits of the curves of vehicles. A scan reads the retained samples of one vehicle, to draw its

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestCurve_ShowsFoldedSamples checks that a vehicle's page draws its retained samples, with the

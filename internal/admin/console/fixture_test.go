@@ -19,12 +19,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"carstate/internal/access"
-	"carstate/internal/fleet"
-	"carstate/internal/ops"
-	"carstate/internal/ops/opstest"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/ops/opstest"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

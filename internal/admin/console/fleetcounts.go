@@ -3,8 +3,8 @@ package console
 import (
 	"time"
 
-	"carstate/internal/fleet"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/vehicle"
 )
 
 // FleetCounts holds the numbers of vehicles by their verdicts, at one time.

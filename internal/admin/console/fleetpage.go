@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"time"
 
-	"carstate/internal/admin/throughput"
-	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/admin/throughput"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
 )
 
 // fewListed is the maximum number of vehicles in a list on the fleet page.

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/ops"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
 // stream opens a page's event stream.

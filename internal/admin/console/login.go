@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // showLogin answers with the login page, in place of the requested page, and with the given status.

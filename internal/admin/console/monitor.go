@@ -8,9 +8,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/admin/throughput"
-	"carstate/internal/fleet"
-	"carstate/internal/periodic"
+	"example.org/carstate/internal/admin/throughput"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/periodic"
 )
 
 // Monitor collects the data of the fleet page: which vehicles are in a jam or have an anomaly, the

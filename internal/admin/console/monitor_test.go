@@ -11,9 +11,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/fleet"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestCountFleet checks that every kind of vehicle is counted in its class.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/plot"
+	"example.org/carstate/internal/plot"
 )
 
 // The size of a chart in SVG units. The page scales the chart to the screen. The labels are HTML

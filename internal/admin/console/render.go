@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"strings"
 
-	"carstate/internal/ops"
+	"example.org/carstate/internal/ops"
 )
 
 // page is the data of every page.

@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"slices"
 
-	"carstate/internal/admin/roadmap"
-	"carstate/internal/road"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/admin/roadmap"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/vehicle"
 )
 
 // worstListed is the number of stretches that the page of roads lists.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/admin/roadmap"
-	"carstate/internal/road"
-	"carstate/internal/road/roadtest"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/admin/roadmap"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/vehicle"
 )
 
 // street is the street of these tests. Its latitude and longitude differ, so that the tests notice

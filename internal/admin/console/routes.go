@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"carstate/internal/admin/roadmap"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/admin/roadmap"
+	"example.org/carstate/internal/ops"
 )
 
 // New returns a console.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Limits for reading the recent samples of vehicles.

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ops"
 )
 
 // Limits of sessions.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // TestLogin_IsAllWithoutASession checks that, without a session, only the login is shown. The login

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // The limits of strips. A strip is a small chart of a vehicle's last hour, in a list of vehicles. A

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/inwords"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/inwords"
+	"example.org/carstate/internal/ops"
 )
 
 func (c *Console) parsePages() pages {

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"carstate/internal/inwords"
-	"carstate/internal/plot"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/inwords"
+	"example.org/carstate/internal/plot"
+	"example.org/carstate/internal/vehicle"
 )
 
 // throttleCurve holds the recent readings of the two sensors that a throttle anomaly concerns. Only

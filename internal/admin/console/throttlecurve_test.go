@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestThrottleCurveOfAnAnomaly checks the page of a car whose throttle plate does not follow its

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/ops"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
 // vehiclesView is the page with the list of vehicles.

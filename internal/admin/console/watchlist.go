@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // maxWatched is the maximum number of vehicles in each list of a [watchlist]. A full list accepts

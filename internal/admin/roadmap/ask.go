@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"carstate/internal/road"
+	"example.org/carstate/internal/road"
 )
 
 var (

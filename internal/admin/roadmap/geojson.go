@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/road"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Collection is a GeoJSON FeatureCollection of stretches.

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/road"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/vehicle"
 )
 
 // MaxStretches is the maximum number of stretches in one answer to a request for traffic.

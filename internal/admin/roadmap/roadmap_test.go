@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/road"
-	"carstate/internal/road/roadtest"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/ingest"
-	"carstate/internal/query"
-	"carstate/internal/store"
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/query"
+	"example.org/carstate/internal/store"
 )
 
 // Figures are the values of this node's metrics at one time.

@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"carstate/internal/ingest"
-	"carstate/internal/query"
-	"carstate/internal/store"
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/query"
+	"example.org/carstate/internal/store"
 )
 
 // TestBetween reads the metrics of a node twice, and checks the rates between the two readings, and

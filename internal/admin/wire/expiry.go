@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"carstate/internal/ops"
+	"example.org/carstate/internal/ops"
 )
 
 // Expiry is the member of a request that says when a credential expires: a time, null for never, or

@@ -5,8 +5,8 @@ package wire
 import (
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/ops"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ops"
 )
 
 // IssuedToken is a new token with its secret, which is shown only here.

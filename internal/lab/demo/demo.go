@@ -12,14 +12,14 @@ import (
 	"os"
 	"time"
 
-	"carstate/client"
-	"carstate/internal/access"
-	adminclient "carstate/internal/admin/client"
-	"carstate/internal/lab/drivelog"
-	"carstate/internal/lab/sender"
-	"carstate/internal/lab/simulate"
-	"carstate/internal/periodic"
-	"carstate/internal/vehicle"
+	"example.org/carstate/client"
+	"example.org/carstate/internal/access"
+	adminclient "example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/lab/sender"
+	"example.org/carstate/internal/lab/simulate"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/vehicle"
 )
 
 // drive is a recorded drive that ends in a traffic jam. The file NOTICE names its author.

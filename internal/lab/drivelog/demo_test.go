@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // demoDrive is the excerpt that the demo replays; NOTICE credits it.

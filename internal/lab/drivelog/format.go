@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // The formats of logs, as in [Drive.Format].

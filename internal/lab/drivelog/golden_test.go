@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 var update = flag.Bool("update", false, "write what is read now to testdata/*.want")

@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // The loggers with round-robin polling and with snapshots are simulated here by models. A model

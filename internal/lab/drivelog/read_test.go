@@ -12,7 +12,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 func mustRead(t *testing.T, text string) *Drive {

@@ -3,7 +3,7 @@ package drivelog
 import (
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 type column struct {

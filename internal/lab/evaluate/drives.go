@@ -7,9 +7,9 @@ package evaluate
 import (
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/lab/drivelog"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/vehicle"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/lab/drivelog"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestEvaluator checks one drive row by row. It checks that pauses are not counted as time driven,

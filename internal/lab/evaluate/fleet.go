@@ -8,9 +8,9 @@ import (
 	"io"
 	"time"
 
-	"carstate/internal/lab/fcd"
-	"carstate/internal/lab/score"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/lab/fcd"
+	"example.org/carstate/internal/lab/score"
+	"example.org/carstate/internal/vehicle"
 )
 
 // FleetConfig says how to run the rules over a recorded fleet. Observe must be set. A real fleet

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/lab/fcd"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/lab/fcd"
+	"example.org/carstate/internal/vehicle"
 )
 
 // open writes a fleet file of rows "vehicle,time,speed" and opens it.

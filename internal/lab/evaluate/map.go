@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // spot is a place on a map and the driving state there. The state is 0 if there is no verdict.

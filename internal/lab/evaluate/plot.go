@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/lab/drivelog"
-	"carstate/internal/plot"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/plot"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Track is what a plot shows of one drive. Its times are since the beginning of the drive, without

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/lab/drivelog"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // recorded runs the rules over the recorded drives that a pattern names. If they are not present,

@@ -7,9 +7,9 @@ import (
 	"math"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/lab/score"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/lab/score"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Drives is what the rules found in recorded drives, as `evaluate --json` prints it.

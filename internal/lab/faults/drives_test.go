@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/lab/drivelog"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // aDrive is a healthy drive.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestForwardFilledFeeds checks that the rules find no anomaly in healthy drives as they were read,

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 var (

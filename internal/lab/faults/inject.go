@@ -3,7 +3,7 @@ package faults
 import (
 	"math"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Kind is a kind of fault.

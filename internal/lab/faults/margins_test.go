@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestMargins prints how close the healthy drives came to each threshold of the rules, and

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Fleet describes a fleet file (see the package comment), as [Open] found it.

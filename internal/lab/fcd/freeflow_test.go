@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/lab/fcd"
-	"carstate/internal/road"
-	"carstate/internal/road/roadtest"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/lab/fcd"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestLearnedFreeFlow checks the free flow that is learned from a day of traffic on each of two

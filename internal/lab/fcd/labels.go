@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Label is the true state of the traffic around a vehicle at one time.

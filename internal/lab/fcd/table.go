@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 const (

@@ -2,7 +2,7 @@
 // recording, or the state of a simulated road. It must never judge.
 package score
 
-import "carstate/internal/vehicle"
+import "example.org/carstate/internal/vehicle"
 
 // Agreement says how verdicts agree with the truth. A row is one comparison of a verdict with the
 // truth.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestAgreement checks the figures against those computed by hand.

@@ -6,7 +6,7 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Tables writes tables with aligned columns as text. A line without a tab, also an empty one, ends

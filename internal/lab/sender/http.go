@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"carstate/internal/ingest"
-	"carstate/internal/periodic"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/vehicle"
 )
 
 // sendTries is the maximum number of times that a batch of samples is sent while the service is

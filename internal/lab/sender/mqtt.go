@@ -16,9 +16,9 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 
-	"carstate/internal/ingest"
-	"carstate/internal/periodic"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/vehicle"
 )
 
 // mqttSender sends samples as NDJSON by MQTT 5 with QoS 1.

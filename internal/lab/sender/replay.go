@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/lab/drivelog"
-	"carstate/internal/periodic"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/lab/drivelog"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/vehicle"
 )
 
 const (

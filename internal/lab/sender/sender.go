@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Sender sends samples over a connection to a listener of the service, as a car does.

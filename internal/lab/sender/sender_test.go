@@ -13,7 +13,7 @@ import (
 
 	"github.com/eclipse/paho.golang/packets"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestSourceThatSpreads checks a service that does not know the source. If the source is new, a

@@ -6,8 +6,8 @@ import (
 	"os"
 	"time"
 
-	"carstate/internal/access"
-	adminclient "carstate/internal/admin/client"
+	"example.org/carstate/internal/access"
+	adminclient "example.org/carstate/internal/admin/client"
 )
 
 const (

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"carstate/client"
-	"carstate/internal/periodic"
-	"carstate/internal/vehicle"
+	"example.org/carstate/client"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/vehicle"
 )
 
 // How often and by how many goroutines the service is queried for verdicts.

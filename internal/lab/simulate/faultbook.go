@@ -4,8 +4,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"carstate/internal/lab/faults"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/lab/faults"
+	"example.org/carstate/internal/vehicle"
 )
 
 // faultBook puts throttle faults into the readings of a fleet, and records which car has one.

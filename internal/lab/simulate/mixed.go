@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // A fleet is mixed at a time t if each of the three driving states has at least 1/mixedShare of the

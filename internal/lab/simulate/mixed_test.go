@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestMixedFleetShowsEveryVerdict checks that every verdict occurs when a fleet has driven for the

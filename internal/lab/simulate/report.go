@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/lab/faults"
-	"carstate/internal/lab/score"
+	"example.org/carstate/internal/lab/faults"
+	"example.org/carstate/internal/lab/score"
 )
 
 // Report is the output of `simulate --json`.

@@ -3,10 +3,10 @@ package simulate
 import (
 	"time"
 
-	"carstate/client"
-	"carstate/internal/lab/score"
-	"carstate/internal/lab/traffic"
-	"carstate/internal/vehicle"
+	"example.org/carstate/client"
+	"example.org/carstate/internal/lab/score"
+	"example.org/carstate/internal/lab/traffic"
+	"example.org/carstate/internal/vehicle"
 )
 
 // scoreBoard counts how verdicts agree with the truth.

@@ -14,11 +14,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carstate/client"
-	"carstate/internal/lab/sender"
-	"carstate/internal/lab/traffic"
-	"carstate/internal/periodic"
-	"carstate/internal/vehicle"
+	"example.org/carstate/client"
+	"example.org/carstate/internal/lab/sender"
+	"example.org/carstate/internal/lab/traffic"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Config describes a fleet and the service to which it sends.

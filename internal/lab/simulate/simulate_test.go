@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"carstate/client"
-	"carstate/internal/lab/faults"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/client"
+	"example.org/carstate/internal/lab/faults"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestScoreBoard checks the score against one computed by hand.

@@ -3,7 +3,7 @@ package traffic
 import (
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 type car struct {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Config describes a fleet.

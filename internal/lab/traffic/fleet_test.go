@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestFleetHolds checks that in any fleet, with any seed and after any step, the method wrong finds

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // flow measures the mean speed of the cars on each part of a road over the last minutes. This

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // receiver is a car's satellite receiver, with its present errors.

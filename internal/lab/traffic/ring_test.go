@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestRing_ClosedCurve checks that a ring is a closed curve, that no point of it is farther from

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // settled returns a road of one kind with perKm cars a kilometre, after the cars have driven for

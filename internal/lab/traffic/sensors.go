@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // sensors are the throttle and pedal sensors of a car. Each car has its own offsets.

@@ -1,8 +1,8 @@
 package opstest
 
 import (
-	"carstate/internal/fleet"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Fleet is a fleet table that also holds the vids, as lists of vehicles need them. Make one with

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/ops"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Store is an [ops.Store] that keeps its records in memory, in the tables from which an

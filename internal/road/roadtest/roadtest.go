@@ -10,8 +10,8 @@ import (
 
 	"github.com/golang/geo/s2"
 
-	"carstate/internal/road"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Street is a straight street in one direction of travel.

@@ -4,8 +4,8 @@ import (
 	"math"
 	"testing"
 
-	"carstate/internal/road"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Observer returns the method Observe of a new, empty [road.Map]. This function returns the state

@@ -29,7 +29,7 @@ import (
 	"io"
 	"time"
 
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/store/codec"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"time"
 
-	"carstate/internal/store"
+	"example.org/carstate/internal/store"
 )
 
 // Config configures the engine. In each optional field, the zero value means the default.

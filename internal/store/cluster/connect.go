@@ -19,11 +19,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/internal/lograte"
-	"carstate/internal/periodic"
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/engine"
+	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/engine"
 )
 
 // conn is the connection to the cluster. After fail was called, it is unusable until the node

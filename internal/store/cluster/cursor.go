@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
 )
 
 // cursor is the record of one partition that says up to which sequence the partition's telemetry is

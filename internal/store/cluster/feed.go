@@ -12,10 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/internal/periodic"
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/engine"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/engine"
 )
 
 // feed follows a stream until it is stopped. It delivers the last record of each subject, and then

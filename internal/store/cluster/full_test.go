@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/storetest"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/storetest"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestTokensFull checks that a full TOKENS still accepts heartbeats, because each heartbeat

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/store"
-	"carstate/internal/store/cluster/clustertest"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/storetest"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/storetest"
+	"example.org/carstate/internal/testkit"
 )
 
 // commitInProgress checks a commit whose batch the leader refuses because an earlier try of the

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/store/codec"
 )
 
 // TestLast_ErrorNamesNoVehicle checks that if a read fails, the error does not contain the vid,

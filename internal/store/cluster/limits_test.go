@@ -5,10 +5,10 @@ import (
 	"log/slog"
 	"testing"
 
-	"carstate/internal/store/codec"
-	"carstate/internal/store/storetest"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/storetest"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestStatesFull checks a full STATES. It must drop the vehicle that has been silent for the

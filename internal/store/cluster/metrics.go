@@ -5,8 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/store"
-	"carstate/internal/store/engine"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/engine"
 )
 
 // metrics holds the Prometheus metrics that every engine has, and those that only a cluster has.

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
 )
 
 // leaseRecord is the record that a derive node writes periodically. It contains no time, because

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"carstate/internal/store/codec"
-	"carstate/internal/store/engine"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/engine"
+	"example.org/carstate/internal/vehicle"
 )
 
 // usualSamples returns the samples of a full commit. perCar is the number of consecutive samples of

@@ -14,12 +14,12 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"carstate/internal/access"
-	"carstate/internal/periodic"
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/engine"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/engine"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Partition is a partition that this node folds. It is not safe for concurrent use.

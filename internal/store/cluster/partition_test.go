@@ -7,12 +7,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"carstate/internal/store"
-	"carstate/internal/store/cluster/clustertest"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/storetest"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/storetest"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestSilentSubscription checks that a subscription is replaced if it is silent for Timeouts.Stall

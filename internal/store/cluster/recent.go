@@ -9,9 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Recent must read all samples of the vehicle's partition. It reads them in windows of time, newest

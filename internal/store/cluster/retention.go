@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/internal/periodic"
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store/codec"
 )
 
 // backlog describes the telemetry that is stored but not folded into states. It is measured at the

@@ -9,7 +9,7 @@ import (
 
 	"github.com/golang/geo/s2"
 
-	"carstate/internal/road"
+	"example.org/carstate/internal/road"
 )
 
 // manyRoads returns a map of stretches that have a profile. It is built from messages as other

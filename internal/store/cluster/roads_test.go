@@ -9,12 +9,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/access"
-	"carstate/internal/road"
-	"carstate/internal/store"
-	"carstate/internal/store/cluster/clustertest"
-	"carstate/internal/store/storetest"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/store/storetest"
+	"example.org/carstate/internal/testkit"
 )
 
 // checkNoTile checks that a log does not contain the name of a tile, which would name a place. A

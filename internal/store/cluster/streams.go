@@ -15,9 +15,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"carstate/internal/periodic"
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
 )
 
 // fedStreams are the streams that every node follows and keeps a copy of. Each contains heartbeats.

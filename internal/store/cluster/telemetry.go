@@ -12,11 +12,11 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"carstate/internal/periodic"
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/engine"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/engine"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Append implements [store.Engine]. It also returns [store.ErrBacklog] if the stream is full, and

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"carstate/internal/netaddr"
+	"example.org/carstate/internal/netaddr"
 )
 
 // ValidURLs reports whether urls can be the value of [Config.URLs]. The check is necessary because

@@ -13,8 +13,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/road/roadtest"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/vehicle"
 )
 
 var (

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // A packed sample is

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/vehicle"
 )
 
 // A packed state is

@@ -10,9 +10,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"carstate/internal/road/roadtest"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestLayoutIsEncodingBinary checks that a layout packs a type into the same bytes as

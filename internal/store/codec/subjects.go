@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"strings"
 
-	"carstate/internal/access"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Names of the streams.

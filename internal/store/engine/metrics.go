@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/store"
+	"example.org/carstate/internal/store"
 )
 
 // Metrics holds the metrics of an engine.

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"carstate/internal/access"
+	"example.org/carstate/internal/access"
 )
 
 // NodeName is the name under which this node stores its counts of the calls made with each token.

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/testkit"
 )
 
 func TestNodeKeepsItsName(t *testing.T) {

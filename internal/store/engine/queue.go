@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"carstate/internal/store"
+	"example.org/carstate/internal/store"
 )
 
 // ErrClosed means that the engine was closed.

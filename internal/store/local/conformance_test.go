@@ -3,8 +3,8 @@ package local
 import (
 	"testing"
 
-	"carstate/internal/store"
-	"carstate/internal/store/storetest"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/storetest"
 )
 
 func TestConformance(t *testing.T) {

@@ -21,10 +21,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/atomicfs"
 
-	"carstate/internal/access"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/local/durable"
-	"carstate/internal/store/local/wal"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/local/durable"
+	"example.org/carstate/internal/store/local/wal"
 )
 
 // A data directory contains

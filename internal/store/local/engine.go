@@ -17,14 +17,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"carstate/internal/access"
-	"carstate/internal/lograte"
-	"carstate/internal/periodic"
-	"carstate/internal/store"
-	"carstate/internal/store/engine"
-	"carstate/internal/store/local/damage"
-	"carstate/internal/store/local/wal"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/engine"
+	"example.org/carstate/internal/store/local/damage"
+	"example.org/carstate/internal/store/local/wal"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Config says where the engine stores its data and what resources it may use.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"carstate/internal/periodic"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/local/wal"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/local/wal"
 )
 
 // privateFS creates files that other users cannot read.

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
 )
 
 // FuzzStored decodes values that a damaged store could contain. It checks that a decoder either

@@ -3,10 +3,10 @@ package local
 import (
 	"encoding/binary"
 
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/local/damage"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/local/damage"
+	"example.org/carstate/internal/vehicle"
 )
 
 // First bytes of the keys of all data that is not a record of a stream, such as telemetry. The

@@ -9,10 +9,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"carstate/internal/store/codec"
-	"carstate/internal/store/local/durable"
-	"carstate/internal/store/local/wal"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/local/durable"
+	"example.org/carstate/internal/store/local/wal"
+	"example.org/carstate/internal/testkit"
 )
 
 // killedWith returns the file system of a process that was killed after it had acknowledged the

@@ -12,10 +12,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/engine"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/engine"
+	"example.org/carstate/internal/vehicle"
 )
 
 // queuedSamples is the maximum number of samples of a partition that wait in memory to be folded

@@ -11,11 +11,11 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"carstate/internal/access"
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/local/damage"
-	"carstate/internal/store/local/wal"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/local/damage"
+	"example.org/carstate/internal/store/local/wal"
 )
 
 // reader reads the database, and explains errors according to the purpose of the read (see viewed).

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Recent implements [store.Engine]. Telemetry is stored by partition and not by vehicle, so Recent

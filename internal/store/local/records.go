@@ -10,10 +10,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/engine"
-	"carstate/internal/store/local/damage"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/engine"
+	"example.org/carstate/internal/store/local/damage"
 )
 
 // stream is one stream of records. Its changes run one after the other (DESIGN.md says why).

@@ -8,10 +8,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"carstate/internal/periodic"
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/local/wal"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/local/wal"
 )
 
 const trimEvery = 10 * time.Second

@@ -14,10 +14,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"carstate/internal/access"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/local/damage"
-	"carstate/internal/store/local/durable"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/local/damage"
+	"example.org/carstate/internal/store/local/durable"
 )
 
 // Salvaged says what [Salvage] found of one kind of record.

@@ -9,10 +9,10 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/store/engine"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/engine"
+	"example.org/carstate/internal/vehicle"
 )
 
 const (

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // fleetOn starts a node and stores one state for each of the given number of vehicles.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
 )
 
 // recordsChange tests [store.Change] with concurrent writers, conflicts and errors. Most changes

@@ -10,11 +10,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"carstate/internal/access"
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 func sample(vid string, ms int64, speed float64) vehicle.Sample {

@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/road"
-	"carstate/internal/store"
-	"carstate/internal/store/codec"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Node is a node like those of the service: it follows all feeds. In addition, a test can make it

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/road"
-	"carstate/internal/store"
-	"carstate/internal/testkit"
-	"carstate/internal/vehicle"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
 )
 
 // The cars of the tests drive on one road. It goes north for 12 km and crosses several tiles.

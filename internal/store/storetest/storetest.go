@@ -15,7 +15,7 @@ package storetest
 import (
 	"testing"
 
-	"carstate/internal/store"
+	"example.org/carstate/internal/store"
 )
 
 // Run runs all tests of an engine. Each test opens its own stores.

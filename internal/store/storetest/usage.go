@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"carstate/internal/access"
-	"carstate/internal/store"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store"
 )
 
 // usageSurvivesRestarts checks that a restarted node keeps its name and continues its counts. The

@@ -11,7 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"carstate/internal/store/local/wal"
+	"example.org/carstate/internal/store/local/wal"
 )
 
 // Store is a damaged store that is open for reading. Damaged records of its log are left out.

@@ -23,8 +23,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"carstate/internal/store/codec"
-	"carstate/internal/store/local/durable"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/local/durable"
 )
 
 // IsLog reports whether name is a file of the write-ahead log.

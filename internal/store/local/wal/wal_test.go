@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"carstate/internal/store/local/durable"
-	"carstate/internal/testkit"
+	"example.org/carstate/internal/store/local/durable"
+	"example.org/carstate/internal/testkit"
 )
 
 // guarded is a file system that keeps a Note for its logs, which
