@@ -14,6 +14,7 @@ package fleet
 import (
 	"hash/maphash"
 	"iter"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -51,6 +52,15 @@ func (t *Table) shardOf(k key) (*shard, key) {
 		k.lo = 1 // a key of zeros marks a free slot
 	}
 	return &t.shards[k.hi%shardCount], k
+}
+
+// Grow makes room for n vehicles in all. A table that is filled without it is copied about nine
+// times while it grows tenfold.
+func (t *Table) Grow(n int) {
+	mean := float64(n) / shardCount
+	for i := range t.shards {
+		t.shards[i].grow(int(mean + 2*math.Sqrt(mean))) // few shards have more vehicles
+	}
 }
 
 // Put sets the answer of a vehicle.

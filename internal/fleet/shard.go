@@ -171,15 +171,28 @@ func (s *shard) put(k key, v value) bool {
 		s.version.Add(1)
 		return false
 	}
-	n := int(s.vehicles.Add(1))
-	if float64(n) > maxLoad*float64(len(a)) {
-		a = s.replace(a, n, func(*slot) bool { return true })
+	if b := s.room(a, int(s.vehicles.Add(1))); len(b) != len(a) {
+		a = b
 		i, _ = search(a, k)
 	}
 	s.version.Add(1)
 	insert(a, i, slot{k.hi, k.lo, v[0], v[1]})
 	s.version.Add(1)
 	return true
+}
+
+// room returns an array in which n vehicles fit: the array a of the shard, or a larger copy.
+func (s *shard) room(a []slot, n int) []slot {
+	if float64(n) <= maxLoad*float64(len(a)) {
+		return a
+	}
+	return s.replace(a, n, func(*slot) bool { return true })
+}
+
+func (s *shard) grow(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.room(*s.slots.Load(), n)
 }
 
 // insert stores a vehicle in slot i, where it belongs. To make slot i free, insert first moves the

@@ -34,6 +34,27 @@ func BenchmarkTable(b *testing.B) {
 	}
 }
 
+// BenchmarkFill fills a table of a million vehicles as a start does.
+func BenchmarkFill(b *testing.B) {
+	const n = 1_000_000
+	ids := make([]vehicle.ID, n)
+	for i := range ids {
+		ids[i] = vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i))
+	}
+	for name, room := range map[string]int{"growing": 0, "sized": n} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				t := fleet.New()
+				t.Grow(room)
+				for _, id := range ids {
+					t.Put(id, answer(noon))
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/vehicle")
+		})
+	}
+}
+
 func measureTable(b *testing.B, n int) {
 	late := func(read, grow *fleet.Table) []time.Duration {
 		reading, stop := context.WithCancel(b.Context())

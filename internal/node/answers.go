@@ -34,6 +34,9 @@ func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.Throttle
 	a.update(id, d, t, nil)
 }
 
+// Grow makes room in the tables before [answers.Put] fills them.
+func (a answers) Grow(vehicles int) { a.table.Grow(vehicles) }
+
 // Get returns the verdicts of a vehicle, which are zero if the vehicle is unknown.
 func (a answers) Get(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) {
 	known := a.table.Get([]byte(id))

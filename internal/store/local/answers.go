@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -15,6 +17,8 @@ import (
 // Answers is the table of the latest verdicts of every vehicle, from which queries are answered.
 // While the engine opens, it passes the stored verdicts of every vehicle to Put.
 type Answers interface {
+	// Grow is called first, with an estimate of the number of vehicles.
+	Grow(vehicles int)
 	Put(vehicle.ID, vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 	// Get returns the verdicts of a vehicle. If the table does not have the vehicle, they are zero.
 	Get(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
@@ -124,9 +128,10 @@ func (e *Engine) AwaitTombstones(context.Context) error { return e.Alive() }
 // loadAnswers passes the stored verdicts of every vehicle, except forgotten ones, to answers. The
 // calls of Put are concurrent.
 func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
+	from, to := span(letterAnswers)
+	answers.Grow(e.mostKeys(from, to))
 	var loading sync.WaitGroup
 	var errs [loaders]error
-	from, to := span(letterAnswers)
 	for n := range loaders { // keys are hashes, so the parts are about equally large
 		lower, upper := append(from, byte(n*256/loaders)), to
 		if n < loaders-1 {
@@ -147,6 +152,23 @@ func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {
 	}
 	loading.Wait()
 	return errors.Join(errs[:]...)
+}
+
+// mostKeys returns the number of keys of a range in that level of the database that has most of
+// them. In each level below 0, a key occurs once. If tables cannot be read, the result is 0.
+func (e *Engine) mostKeys(from, to []byte) (most int) {
+	levels, err := e.db.SSTables(pebble.WithKeyRangeFilter(from, to), pebble.WithProperties())
+	if err != nil || len(levels) == 0 {
+		return 0
+	}
+	for _, tables := range levels[1:] {
+		n := 0
+		for _, t := range tables {
+			n += int(t.Properties.NumEntries - t.Properties.NumDeletions)
+		}
+		most = max(most, n)
+	}
+	return most
 }
 
 // putRecord publishes a record of STATES that [Engine.Store] has stored, such as a restored state.

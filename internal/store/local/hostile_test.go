@@ -49,6 +49,8 @@ type answers struct {
 
 // Put implements [Answers]. It records that the vehicle is known, and stores for the vehicle a
 // state that has only the time of the verdict.
+func (*answers) Grow(int) {}
+
 func (a *answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, _ vehicle.ThrottleVerdict) {
 	a.put(id, &vehicle.State{Time: d.Time})
 }
