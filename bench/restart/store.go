@@ -97,7 +97,7 @@ func (s *filled) put(ctx context.Context, i, n int) {
 }
 
 func (s *filled) flush(ctx context.Context, p int) {
-	must.Do(s.partitions[p].Commit(ctx, 0, s.waiting[p]))
+	must.Do(s.partitions[p].Commit(ctx, 0, s.waiting[p], false))
 	clear(s.waiting[p])
 }
 

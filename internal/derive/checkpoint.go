@@ -30,7 +30,7 @@ const donePoll = 5 * time.Millisecond
 // checkpoints stores the folded states of a partition in checkpoints. If the interval every is not
 // 0, it stores the states of a checkpoint in slices, spread over half of the interval, while
 // folding continues. Only the last slice moves the cursor. If the node crashes before that, the
-// samples of the stored states are folded again, which changes nothing.
+// stored states say that the samples since the cursor are folded into them already.
 type checkpoints struct {
 	part    store.Partition
 	f       *folding
@@ -111,7 +111,7 @@ func (c *checkpoints) store(
 	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, hurried <-chan struct{},
 ) error {
 	if c.every == 0 {
-		return c.part.Commit(ctx, seq, states)
+		return c.part.Commit(ctx, seq, states, false)
 	}
 	slice, left := make(map[vehicle.ID]*vehicle.State, sliceStates), len(states)
 	pause := c.every / 2 * sliceStates / time.Duration(max(left, sliceStates))
@@ -120,7 +120,7 @@ func (c *checkpoints) store(
 		if left--; len(slice) < sliceStates || left == 0 {
 			continue
 		}
-		if err := c.part.Commit(ctx, 0, slice); err != nil {
+		if err := c.part.Commit(ctx, seq, slice, true); err != nil {
 			return err
 		}
 		clear(slice)
@@ -131,7 +131,7 @@ func (c *checkpoints) store(
 			return ctx.Err()
 		}
 	}
-	return c.part.Commit(ctx, seq, slice)
+	return c.part.Commit(ctx, seq, slice, false)
 }
 
 // finish ends the checkpoint in progress and returns err, the result of storing the checkpoint. If
@@ -175,7 +175,7 @@ func (c *checkpoints) renew(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil {
 		return err
 	}
-	return c.part.Commit(ctx, 0, nil)
+	return c.part.Commit(ctx, 0, nil, false)
 }
 
 // abandon aborts the checkpoint in progress, if there is one. The samples of states that were not

@@ -2,7 +2,6 @@
 // acknowledged samples in the order in which they were stored, and applies [Config.Fold] to each.
 // It then commits the new states together with the cursor, the sequence up to which the partition
 // is folded. The package has no rules of its own, and it never stores a cursor without the states.
-// States may be ahead of the cursor, because folding a sample twice changes nothing.
 //
 // DESIGN.md describes leases, takeover and checkpoints.
 //
@@ -58,8 +57,6 @@ type Config struct {
 	GiveUp func()
 	// MaxStates is the maximum number of states that this node stores with one call of Commit. It
 	// must be at least the maximum number of vehicles in the samples that one call of Next returns.
-	// A much larger MaxStates makes writes rarer: during a backlog, several samples of a vehicle
-	// are then folded before its state is stored once.
 	MaxStates int
 	// Checkpoint is the interval at which folded states are stored, while folding continues. After
 	// a crash, samples whose states were not stored are folded again. Any value but 0 requires that

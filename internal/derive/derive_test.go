@@ -68,7 +68,9 @@ func (p spied) Next(ctx context.Context) (uint64, []vehicle.Sample, error) {
 
 var errInjected = errors.New("the disk is on fire")
 
-func (p spied) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
+func (p spied) Commit(
+	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, more bool,
+) error {
 	p.spy.mu.Lock()
 	p.spy.commits++
 	fail := p.spy.fail > 0
@@ -79,7 +81,7 @@ func (p spied) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*ve
 	if fail {
 		return errInjected
 	}
-	err := p.Partition.Commit(ctx, seq, states)
+	err := p.Partition.Commit(ctx, seq, states, more)
 	if len(states) > p.spy.limit {
 		err = fmt.Errorf("a commit of %d states", len(states))
 	}
@@ -468,6 +470,38 @@ func TestRun_EndsWithContext(t *testing.T) {
 			stop := start(t, w.deriver(newSpy()))
 			<-reached
 			stop() // returns once the deriver has ended
+		})
+	}
+}
+
+// TestCorrectedClock folds a sample of a car whose clock was a day ahead and then one of its
+// corrected clock, long after both were stored, with a stop in between or without. The state must be
+// that of the corrected clock, because a fold reads no clock but that of the log.
+func TestCorrectedClock(t *testing.T) {
+	const car = "car"
+	then := time.UnixMilli(1e12)
+	for name, stop := range map[string]bool{"ReplayOfReset": false, "LateCorrection": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, err := local.Open(t.Context(), local.Config{DataDir: t.TempDir(), Now: func() time.Time { return then }})
+			w := world{Engine: testkit.Opened(t, e, err)}
+			w.take = func(ctx context.Context, p int) (store.Partition, error) {
+				return w.Take(ctx, p, "node", store.Anyone)
+			}
+			foldUntil := func(at time.Time) {
+				defer start(t, w.deriver(newSpy()))()
+				testkit.Await(t, "the sample is folded", func() bool {
+					s, ok, err := store.State(t.Context(), w.Engine, car)
+					return err == nil && ok && s.Time == vehicle.At(at)
+				})
+			}
+			ahead := then.Add(24 * time.Hour)
+			testkit.NoError(t, w.Append(t.Context(), []vehicle.Sample{sampleOf(car, vehicle.At(ahead))}))
+			if stop {
+				foldUntil(ahead)
+			}
+			testkit.NoError(t, w.Append(t.Context(), []vehicle.Sample{sampleOf(car, vehicle.At(then))}))
+			foldUntil(then)
 		})
 	}
 }

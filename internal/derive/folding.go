@@ -21,15 +21,15 @@ type folding struct {
 	seq              uint64                        // sequence of the last folded sample; 0 if a commit includes it
 	dirty            map[vehicle.ID]*vehicle.State // states of storing that differ from the stored state
 	unanswered       []*touched                    // vehicles whose state was not published as an answer yet
-	now              func() time.Time
 }
 
 // touched is a vehicle with its state after the last folded sample.
 type touched struct {
 	id         vehicle.ID
 	state      vehicle.State
-	dirty      bool // the state differs from the stored state
-	unanswered bool // the state differs from the published answer
+	folded     uint64 // sequence up to which samples were folded into the state when it was loaded
+	dirty      bool   // the state differs from the stored state
+	unanswered bool   // the state differs from the published answer
 }
 
 func newFolding(fold func(*vehicle.State, *vehicle.Sample) bool, maxStates, maxCached int) *folding {
@@ -40,7 +40,6 @@ func newFolding(fold func(*vehicle.State, *vehicle.Sample) bool, maxStates, maxC
 		storing:    make(map[vehicle.ID]*touched),
 		cache:      newCache(maxCached),
 		dirty:      make(map[vehicle.ID]*vehicle.State),
-		now:        time.Now,
 	}
 }
 
@@ -86,7 +85,9 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	if err := part.Load(ctx, ids, func(i int, s vehicle.State) { misses[i].state = s }); err != nil {
+	if err := part.Load(ctx, ids, func(i int, s vehicle.State, folded uint64) {
+		misses[i].state, misses[i].folded = s, folded
+	}); err != nil {
 		// Remove the vehicles whose states were not read. Otherwise their zero states would look as
 		// if these vehicles had never reported.
 		for _, id := range ids {
@@ -97,24 +98,23 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 	return len(ids), nil
 }
 
-// apply folds samples into the states in the map touched. The parameter stored is the time at which
-// the samples were stored.
+// apply folds samples, which were stored together, into the states in the map touched.
 //
-// A state whose time is in the future was written while a clock, of this machine or of the car, was
+// A state whose time is in the future was written while a clock, of a machine or of the car, was
 // wrong. Until that time, the rules would reject every sample of the car as too old. So apply
-// resets such a state at the first sample whose time differs from the current time by at most
-// vehicle.MaxAhead. The current time is the later of two times: the time of the local clock and the
-// parameter stored.
+// resets such a state at the first sample whose time differs by at most vehicle.MaxAhead from the
+// time at which it was stored. It reads no other clock, so a replay of the log resets the same
+// states. It skips a sample that is folded into the stored state already: a state that is ahead of
+// the cursor would look to an older sample like a state from the future.
 func (f *folding) apply(seq uint64, stored time.Time, samples []vehicle.Sample) {
 	f.seq = seq
-	now := f.now()
-	if stored.After(now) {
-		now = stored
-	}
-	earliest, latest := vehicle.At(now.Add(-vehicle.MaxAhead)), vehicle.At(now.Add(vehicle.MaxAhead))
+	earliest, latest := vehicle.At(stored.Add(-vehicle.MaxAhead)), vehicle.At(stored.Add(vehicle.MaxAhead))
 	for i := range samples {
 		x := &samples[i]
 		t := f.touched[x.Vehicle]
+		if seq <= t.folded {
+			continue
+		}
 		if t.state.Time > latest && earliest <= x.Time && x.Time <= latest {
 			t.state = vehicle.State{}
 		}

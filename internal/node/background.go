@@ -173,7 +173,7 @@ const checkpoint = 10 * time.Second
 // this node must stop folding because it cannot read records of a newer version of carstate. Nodes
 // of that version then fold instead.
 func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
-	checkpointed, folded := time.Duration(0), store.MaxStates
+	checkpointed, folded := time.Duration(0), store.BatchStates
 	if n.cluster == nil {
 		checkpointed, folded = checkpoint, foldedStates
 	}

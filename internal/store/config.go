@@ -66,10 +66,6 @@ const (
 	// BatchStates is the maximum number of states in one batch of writes, which also contains the
 	// cursor. One [Partition.Next] also returns samples of at most BatchStates vehicles.
 	BatchStates = MaxBatch - 1
-	// MaxStates is the maximum number of states that one [Partition.Commit] stores. It is large, so
-	// that in a backlog a vehicle's state is stored once after many samples, and not once after
-	// every few.
-	MaxStates = 16 * BatchStates
 	// MaxLoad is the maximum number of vehicles whose states one [Partition.Load] reads: those of the
 	// samples that one [Partition.Next] returns.
 	MaxLoad = BatchStates

@@ -25,6 +25,9 @@ type Record struct {
 	// such as Last, return an error for which [codec.IsNewer] is true. So [Change], which calls
 	// Last first, never replaces the record of a newer version.
 	Newer bool
+	// Folded is the sequence of TELEMETRY up to which samples are folded into this state. It is 0 if
+	// the record is not a state that [Partition.Commit] has stored, or if that sequence is the cursor.
+	Folded uint64
 	// Stored is the time at which the record was stored. Only [Records.Before] sets it, and only if
 	// Newer is set.
 	Stored time.Time
@@ -210,9 +213,10 @@ type Engine interface {
 // may run concurrently with the other methods.
 type Partition interface {
 	// Load reads the stored states of at most MaxLoad vehicles; more are an error. For each vehicle
-	// that has a state, it calls put with the state and the vehicle's index in ids. Calls of put
-	// may be concurrent. If ctx ends first, Load returns an error.
-	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error
+	// that has a state, it calls put with the vehicle's index in ids, the state, and the sequence up
+	// to which telemetry is folded into the state (see [Record.Folded]). Calls of put may be
+	// concurrent. If ctx ends first, Load returns an error.
+	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State, folded uint64)) error
 	// Next waits for stored samples that are not folded into states yet, and returns the oldest
 	// group of them. A group was stored together. The result seq is its sequence: the caller folds
 	// the samples, and then passes seq to Commit. The slice may be empty, for example because the
@@ -224,7 +228,7 @@ type Partition interface {
 	// again.
 	Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error)
 	// Stored returns the time at which the group of samples that the last call of Next returned was
-	// stored, by the clock of the storage engine.
+	// stored. The time is in the log, so it is the same whenever the group is folded.
 	Stored() time.Time
 	// Waiting reports whether Next would return at once, because samples wait to be folded.
 	Waiting() bool
@@ -232,15 +236,17 @@ type Partition interface {
 	// only if it can guarantee that no query gets an older state after a restart; in other engines,
 	// Answer does nothing. The caller passes each changed state first to Answer and then to Commit.
 	Answer(id vehicle.ID, s *vehicle.State)
-	// Commit stores states, in several batches if necessary. The last batch also sets the
-	// partition's cursor, the sequence up to which telemetry is folded, to seq. So the cursor never
-	// moves beyond a sample whose state is not stored. If seq is 0, the cursor keeps its value. If
-	// seq is 0 and states is empty, Commit only verifies that the caller owns the partition.
+	// Commit stores states into which all telemetry up to the sequence seq is folded. In the same
+	// batch it sets the partition's cursor, the sequence up to which telemetry is folded, to seq.
+	// If more is set, the cursor stays, because other states are not stored yet: only engines that
+	// publish states before they are stored permit this. So the cursor never moves beyond a sample
+	// whose state is not stored. If seq is 0, the cursor keeps its value. If also states is empty,
+	// Commit only verifies that the caller owns the partition.
 	//
 	// Commit returns nil once all states are stored. While the store cannot write, Commit waits or
 	// retries until ctx ends, and then returns an error. If the caller no longer owns the
 	// partition, Commit returns [ErrFenced] or [ErrRecalled].
-	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error
+	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, more bool) error
 	// Close stops reading samples. This process remains the owner of the partition until Release is
 	// called or another process takes the partition.
 	Close()

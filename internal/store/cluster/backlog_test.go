@@ -294,7 +294,7 @@ func TestBacklogWhileFolding(t *testing.T) {
 		for {
 			seq, _, err := p.Next(ctx)
 			if err == nil {
-				err = p.Commit(ctx, seq, nil)
+				err = p.Commit(ctx, seq, nil, false)
 			}
 			if ctx.Err() != nil {
 				return

@@ -38,14 +38,14 @@ func commitInProgress(t *testing.T, c *clustertest.Cluster) {
 	for _, n := range others {
 		n.Pause()
 	}
-	const batches = 3
-	states := statesOf((batches-1)*store.BatchStates + 1)
+	const tries = 3
+	states := statesOf(store.BatchStates)
 	done := make(chan error, 1)
-	go func() { done <- p.Commit(ctx, 7, states) }()
-	for refused := 0; refused < batches; {
+	go func() { done <- p.Commit(ctx, 7, states, false) }()
+	for refused := 0; refused < tries; {
 		m, err := answers.NextMsgWithContext(ctx)
 		if err != nil {
-			t.Fatalf("the leader has refused %d batches as in progress: %v", refused, err)
+			t.Fatalf("the leader has refused %d tries as in progress: %v", refused, err)
 		}
 		if bytes.Contains(m.Data, []byte(`"err_code":10164`)) {
 			refused++

@@ -30,6 +30,10 @@ type Partition struct {
 	rev    uint64    // sequence of the cursor's record, which serves as the fencing token
 	next   uint64    // sequence of the first commit that Next has not returned
 	stored time.Time // when the samples that Next last returned were stored
+	// rewound is set if the partition is folded again from its beginning: when the newest commit was
+	// stored then. States may be as new as this, so an older commit does not show that they are from
+	// the future.
+	rewound time.Time
 
 	closed atomic.Bool
 	sub    *subscription // nil while the partition is not read
@@ -58,7 +62,7 @@ func (e *Engine) Take(
 			return false, err
 		}
 		if t.cursor = *c; t.isCursorStale(s) {
-			c.Next = 1 // begin again: folding a sample twice changes nothing
+			c.Next, t.rewound = 1, s.CachedInfo().State.LastTime
 		}
 		c.Owner, c.Made = owner, s.CachedInfo().Created.UnixNano()
 		c.Generation++
@@ -190,7 +194,9 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 		// beginning of the stream. A folded message must not be folded again, because that would
 		// move the cursor back.
 		if meta.Sequence.Stream >= t.next {
-			t.stored = meta.Timestamp
+			if t.stored = meta.Timestamp; t.stored.Before(t.rewound) {
+				t.stored = t.rewound
+			}
 			return m, meta.Sequence.Stream, nil
 		}
 	}
@@ -242,25 +248,23 @@ func (e *Engine) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
 	return vehicle.State{}, false
 }
 
-// Commit implements [store.Partition]. More than [store.MaxStates] states are an error. If the
-// context ends first, the states may be stored in spite of the error. With seq 0 and no states,
-// Commit only stores the cursor once more. Each batch ends with the cursor, so that a node that has
-// lost the partition is fenced out.
-func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
-	if len(states) > store.MaxStates {
-		return fmt.Errorf("too many states in one commit: %d, limit %d", len(states), store.MaxStates)
+// Commit implements [store.Partition]. More than [store.BatchStates] states are an error, because
+// one batch stores them all, with the cursor. So no state is ahead of the cursor, and a node that
+// has lost the partition is fenced out. If the context ends first, the states may be stored in
+// spite of the error. With seq 0 and no states, Commit only stores the cursor once more.
+func (t *Partition) Commit(
+	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, more bool,
+) error {
+	if len(states) > store.BatchStates || more {
+		return fmt.Errorf("not one batch of states: %d, limit %d", len(states), store.BatchStates)
 	}
 	start := time.Now()
-	writes := make([]store.Write, 0, min(len(states), store.BatchStates)+1)
-	left := len(states)
+	writes := make([]store.Write, 0, len(states)+1)
 	for id, s := range states {
-		writes = append(writes, t.stateWrite(id, s))
-		if left--; len(writes) == store.BatchStates && left > 0 {
-			if err := t.commitBatch(ctx, writes); err != nil {
-				return err
-			}
-			writes = writes[:0]
-		}
+		subject := codec.StateSubject(t.number, id)
+		writes = append(writes, store.Write{
+			Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, s)),
+		})
 	}
 	if seq != 0 {
 		t.cursor.Next = seq + 1
@@ -273,13 +277,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 	return nil
 }
 
-func (t *Partition) stateWrite(id vehicle.ID, s *vehicle.State) store.Write {
-	subject := codec.StateSubject(t.number, id)
-	return store.Write{Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, s))}
-}
-
-// commitBatch stores states, at most store.BatchStates, together with the cursor t.cursor. It
-// retries and fails like Commit.
+// commitBatch stores states together with the cursor t.cursor. It retries and fails like Commit.
 func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error {
 	for {
 		rev, err := t.e.Store(ctx, codec.States, append(states, t.cursor.write(t.number, t.rev)))
@@ -353,7 +351,9 @@ const loadTimeout = 4 * requestTimeout
 // everything that was committed before the partition was taken. Until then, Load repeats the
 // request, for loadTimeout at most. If a state cannot be decoded, Load returns an error; put may
 // have been called for other states by then.
-func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
+func (t *Partition) Load(
+	ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State, folded uint64),
+) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
 	}
@@ -388,7 +388,7 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 		if err != nil {
 			return t.e.undecodable(codec.States, r.Seq, err)
 		}
-		put(i, s)
+		put(i, s, r.Folded)
 	}
 	return nil
 }

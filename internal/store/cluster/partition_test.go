@@ -127,64 +127,6 @@ func statesOf(n int) map[vehicle.ID]*vehicle.State {
 	return states
 }
 
-// TestFencedBeforeTheFirstBatch checks that an owner that has lost the partition stores nothing,
-// not even the first batch of a commit that needs several.
-func TestFencedBeforeTheFirstBatch(t *testing.T) {
-	t.Parallel()
-	e := open(t, Config{})
-	old := take(t, e, 0)
-	take(t, e, 0)
-	if err := old.Commit(t.Context(), 1, statesOf(store.BatchStates+1)); !errors.Is(err, store.ErrFenced) {
-		t.Fatal(err)
-	}
-	if stored := storetest.StoredStates(t, e, 0); len(stored) != 0 {
-		t.Errorf("%d states are stored, want none", len(stored))
-	}
-}
-
-// TestCrashBetweenBatches simulates a crash between two batches, which leaves states that are ahead
-// of the cursor. The samples of these states must be read again, and must change nothing.
-func TestCrashBetweenBatches(t *testing.T) {
-	t.Parallel()
-	e := open(t, Config{})
-	for at := range int64(3) {
-		storeSample(t, e, at+1)
-	}
-	p := take(t, e, 0)
-	states := make(map[vehicle.ID]vehicle.State)
-	for range 3 {
-		_, samples := next(t, p)
-		for _, x := range samples {
-			states[x.Vehicle] = vehicle.Observe(states[x.Vehicle], x)
-		}
-	}
-	var first []store.Write
-	for id, s := range states {
-		first = append(first, p.stateWrite(id, &s))
-	}
-	if err := p.commitBatch(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	p.Close()
-
-	again := take(t, e, 0)
-	for i := range 3 {
-		_, samples := next(t, again)
-		for _, x := range samples {
-			if x.Time != vehicle.UnixMilli(i+1) {
-				t.Fatalf("the sample of %d was read, not that of %d", x.Time, i+1)
-			}
-			known, ok, err := store.State(t.Context(), e, x.Vehicle)
-			if err != nil || !ok || known != states[x.Vehicle] {
-				t.Fatalf("%v is stored, %v, %v", known, ok, err)
-			}
-			if vehicle.Observe(known, x) != known {
-				t.Errorf("the sample of %d changed a state that knew it", x.Time)
-			}
-		}
-	}
-}
-
 // TestTooManyStates checks that a commit with more states than the limit is refused, and not
 // retried forever.
 func TestTooManyStates(t *testing.T) {
@@ -192,19 +134,19 @@ func TestTooManyStates(t *testing.T) {
 	t.Parallel()
 	e := open(t, Config{})
 	p := take(t, e, 0)
-	states := statesOf(store.MaxStates + 1)
-	if err := p.Commit(t.Context(), 1, states); err == nil {
+	states := statesOf(store.BatchStates + 1)
+	if err := p.Commit(t.Context(), 1, states, false); err == nil {
 		t.Fatal("it was stored")
 	}
 	for id := range states {
 		delete(states, id)
 		break
 	}
-	if err := p.Commit(t.Context(), 1, states); err != nil {
+	if err := p.Commit(t.Context(), 1, states, false); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(storetest.StoredStates(t, e, 0)); n != store.MaxStates {
-		t.Fatalf("%d states are stored, want %d", n, store.MaxStates)
+	if n := len(storetest.StoredStates(t, e, 0)); n != store.BatchStates {
+		t.Fatalf("%d states are stored, want %d", n, store.BatchStates)
 	}
 }
 

@@ -246,7 +246,7 @@ func (w *workload) foldPartition(ctx context.Context, n int, r *rand.Rand) error
 		}
 	}
 	known, dirty := make(map[vehicle.ID]vehicle.State), make(map[vehicle.ID]*vehicle.State)
-	if err := p.Load(ctx, ids, func(i int, s vehicle.State) { known[ids[i]] = s }); err != nil {
+	if err := p.Load(ctx, ids, func(i int, s vehicle.State, _ uint64) { known[ids[i]] = s }); err != nil {
 		return err
 	}
 	for folded := uint64(0); ; {
@@ -271,12 +271,12 @@ func (w *workload) foldPartition(ctx context.Context, n int, r *rand.Rand) error
 					delete(dirty, id)
 				}
 			}
-			if err := p.Commit(ctx, 0, slice); err != nil {
+			if err := p.Commit(ctx, folded, slice, true); err != nil {
 				return err
 			}
 		}
 		if settle || r.IntN(4) == 0 {
-			if err := p.Commit(ctx, folded, dirty); err != nil {
+			if err := p.Commit(ctx, folded, dirty, false); err != nil {
 				return err
 			}
 			clear(dirty)

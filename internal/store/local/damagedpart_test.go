@@ -41,7 +41,7 @@ func closedWithAll(ctx context.Context, t *testing.T) *vfs.MemFS {
 		testkit.NoError(t, e.Append(ctx, group))
 	}
 	p := take(ctx, t, e, 0)
-	testkit.NoError(t, p.Commit(ctx, e.partitions[0].stored(), states))
+	testkit.NoError(t, p.Commit(ctx, e.partitions[0].stored(), states, false))
 	storeAll(ctx, t, e, codec.Audit, auditEvents(partEvents, r)...)
 	storeAll(ctx, t, e, codec.Tokens, record("token.a", "x"))
 	storeAll(ctx, t, e, codec.Sources, record("source.a", "x"))
@@ -175,7 +175,7 @@ func TestLoad_DamagedState(t *testing.T) {
 	for i := range 20 {
 		ids = append(ids, vehicle.ID(fmt.Sprintf("v%d", i)))
 	}
-	if err := p.Load(ctx, ids, func(int, vehicle.State) {}); err == nil || e.Alive() == nil {
+	if err := p.Load(ctx, ids, func(int, vehicle.State, uint64) {}); err == nil || e.Alive() == nil {
 		t.Errorf("got %v, and the engine's error %v, want both of damage", err, e.Alive())
 	}
 }

@@ -383,7 +383,7 @@ func TestLogDamage(t *testing.T) {
 			s := vehicle.Observe(vehicle.State{}, x)
 			states[x.Vehicle] = &s
 		}
-		testkit.NoError(t, p.Commit(ctx, 0, states))
+		testkit.NoError(t, p.Commit(ctx, 0, states, false))
 		put(ctx, t, e, sample("v", 1000*(i+1), 50))
 	}
 	killed := fs.CrashClone(vfs.CrashCloneCfg{})

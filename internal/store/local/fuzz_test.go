@@ -16,12 +16,12 @@ func FuzzStored(f *testing.F) {
 	state := vehicle.Observe(vehicle.State{}, sample("v", 1000, 50))
 	record := codec.Seal("token.a", []byte{0, 'x'})
 	f.Add(appendAnswers(nil, "v", &state))
-	f.Add(appendRecord(nil, 7, "token.a", record))
+	f.Add(appendRecord(nil, 7, 3, "token.a", record))
 	group := codec.AppendSample(append(binary.BigEndian.AppendUint64(nil, 1), 0), new(sample("v", 1000, 50)))
 	f.Add(group[:timeBytes+len(codec.Seal(codec.TelemetrySubject(0), group[timeBytes:]))-4])
 	f.Fuzz(func(t *testing.T, value []byte) {
 		if r, err := decodeRecord(value); err == nil {
-			again, err := decodeRecord(appendRecord(nil, r.Seq, r.Subject, r.Sealed))
+			again, err := decodeRecord(appendRecord(nil, r.Seq, r.Folded, r.Subject, r.Sealed))
 			if err != nil || again.Subject != r.Subject || again.Seq != r.Seq || !bytes.Equal(again.Body, r.Body) {
 				t.Errorf("%x is read as %+v, and that as %+v, %v", value, r, again, err)
 			}

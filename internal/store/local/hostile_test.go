@@ -33,7 +33,7 @@ func TestTrimEmptyPartition(t *testing.T) {
 		}
 	}
 	p, seq, _ := given(ctx, t, e, 1, sample(vid, 1000, 50))
-	testkit.NoError(t, p.Commit(ctx, seq, nil))
+	testkit.NoError(t, p.Commit(ctx, seq, nil, false))
 	clock.Advance(10 * time.Hour)
 	testkit.NoError(t, e.trim())
 	if first, stored, _ := e.firstGroup(1, 0); first != 0 {
@@ -127,7 +127,7 @@ func TestRestoreBehindAnswer(t *testing.T) {
 					t.Fatalf("Next: got %v, %v, want one sample", xs, err)
 				}
 				var was vehicle.State
-				testkit.NoError(t, p.Load(ctx, []vehicle.ID{"v"}, func(_ int, x vehicle.State) { was = x }))
+				testkit.NoError(t, p.Load(ctx, []vehicle.ID{"v"}, func(_ int, x vehicle.State, _ uint64) { was = x }))
 				s := vehicle.Observe(was, xs[0])
 				folded := make(map[vehicle.ID]*vehicle.State)
 				if s != was {
@@ -138,7 +138,7 @@ func TestRestoreBehindAnswer(t *testing.T) {
 					if !withCursor {
 						seq = 0
 					}
-					testkit.NoError(t, p.Commit(ctx, seq, folded))
+					testkit.NoError(t, p.Commit(ctx, seq, folded, false))
 				}
 			}
 			p := take(ctx, t, e, 0)
@@ -185,7 +185,7 @@ func TestRestoreBesideStateFromFuture(t *testing.T) {
 		seq, samples, err := p.Next(ctx)
 		testkit.NoError(t, err)
 		state := vehicle.Observe(vehicle.State{}, samples[0])
-		return p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"car": &state})
+		return p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"car": &state}, false)
 	}
 	testkit.NoError(t, commit(9_000_000))
 	for range 3 {
@@ -229,7 +229,7 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 	if got := answers.get("v").Time; got != 10_000 {
 		t.Errorf("time of the answer after a late sample: got %d, want 10000", got)
 	}
-	if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}); !errors.Is(err, store.ErrRecalled) {
+	if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}, false); !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("Commit of a state that is older than the restored one: got %v, want ErrRecalled", err)
 	}
 	if _, _, err := p.Next(ctx); !errors.Is(err, store.ErrRecalled) {
@@ -239,7 +239,7 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 	// The next owner reads the restored state.
 	p.Close()
 	p = take(ctx, t, e, 0)
-	testkit.NoError(t, p.Load(ctx, []vehicle.ID{"v"}, func(_ int, s vehicle.State) { state = s }))
+	testkit.NoError(t, p.Load(ctx, []vehicle.ID{"v"}, func(_ int, s vehicle.State, _ uint64) { state = s }))
 	if state.Time != 10_000 {
 		t.Errorf("time of the stored state: got %d, want 10000", state.Time)
 	}
@@ -250,7 +250,7 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 	if seq = fold(12_000); answers.get("v").Time != 12_000 {
 		t.Errorf("time of the answer after a newer sample: got %d, want 12000", answers.get("v").Time)
 	}
-	if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}); err != nil {
+	if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}, false); err != nil {
 		t.Errorf("Commit of a newer state: got %v, want nil", err)
 	}
 }
@@ -271,13 +271,13 @@ func TestRestoreNewerThanFolded_NoVerdict(t *testing.T) {
 	older, other := vehicle.Observe(vehicle.State{}, load), vehicle.Observe(vehicle.State{}, sample("other", 6000, 50))
 	p.Answer("v", &older)
 	restoreState(ctx, t, e, 10_000)
-	if err := p.Commit(ctx, 0, map[vehicle.ID]*vehicle.State{"other": &other}); err != nil {
+	if err := p.Commit(ctx, 0, map[vehicle.ID]*vehicle.State{"other": &other}, false); err != nil {
 		t.Errorf("Commit of another vehicle: got %v, want nil", err)
 	}
 	if _, _, err := p.Next(expired(ctx)); errors.Is(err, store.ErrRecalled) {
 		t.Errorf("Next before a conflict: got %v, want that the owner keeps the partition", err)
 	}
-	if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &older}); !errors.Is(err, store.ErrRecalled) {
+	if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &older}, false); !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("Commit of a state that is older than the restored one: got %v, want ErrRecalled", err)
 	}
 	if s, _, err := store.State(ctx, e, "v"); err != nil || s.Time != 10_000 {

@@ -34,7 +34,7 @@ func TestIdle_SyncsNothing(t *testing.T) {
 		seq, samples, err := p.Next(ctx)
 		testkit.NoError(t, err)
 		state := vehicle.Observe(vehicle.State{}, samples[0])
-		testkit.NoError(t, p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}))
+		testkit.NoError(t, p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}, false))
 		waiting, cancel := context.WithCancel(ctx)
 		defer cancel()
 		go func() { _, _, _ = p.Next(waiting) }() // as derive does

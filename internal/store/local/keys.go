@@ -48,15 +48,22 @@ func auditKey(seq uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{letters[codec.Audit]}, seq)
 }
 
+// aheadKey returns the key of the last sequence that is folded into a stored state of partition p,
+// which may be ahead of the cursor. No group may get such a sequence again.
+func aheadKey(p int) []byte {
+	return binary.BigEndian.AppendUint16([]byte{letterEnd, letterTelemetry}, uint16(p))
+}
+
 func endKey(letter byte) []byte { return []byte{letterEnd, letter} }
 
 // span returns the range of all keys that begin with the given letter.
 func span(letter byte) (from, to []byte) { return []byte{letter}, []byte{letter + 1} }
 
-// appendRecord appends a record in its stored form: its sequence, the length of its subject,
-// its subject, and the sealed record.
-func appendRecord(b []byte, seq uint64, subject string, sealed []byte) []byte {
+// appendRecord appends a record in its stored form: its sequence, the sequence of TELEMETRY up to
+// which a state is folded, the length of its subject, its subject, and the sealed record.
+func appendRecord(b []byte, seq, folded uint64, subject string, sealed []byte) []byte {
 	b = binary.AppendUvarint(b, seq)
+	b = binary.AppendUvarint(b, folded)
 	b = binary.AppendUvarint(b, uint64(len(subject)))
 	b = append(b, subject...)
 	return append(b, sealed...)
@@ -64,13 +71,19 @@ func appendRecord(b []byte, seq uint64, subject string, sealed []byte) []byte {
 
 // decodeRecord decodes a stored record and verifies its checksum.
 func decodeRecord(value []byte) (r store.Record, err error) {
-	seq, n := binary.Uvarint(value)
-	length, m := binary.Uvarint(value[max(n, 0):])
-	if n <= 0 || m <= 0 || uint64(len(value)-n-m) <= length {
+	var numbers [3]uint64 // sequence, folded, length of the subject
+	for i := range numbers {
+		n := 0
+		if numbers[i], n = binary.Uvarint(value); n <= 0 {
+			return r, codec.ErrDamaged
+		}
+		value = value[n:]
+	}
+	length := numbers[2]
+	if uint64(len(value)) <= length {
 		return r, codec.ErrDamaged
 	}
-	rest := value[n+m:]
-	r = store.Record{Seq: seq, Subject: string(rest[:length]), Sealed: rest[length:]}
+	r = store.Record{Seq: numbers[0], Folded: numbers[1], Subject: string(value[:length]), Sealed: value[length:]}
 	r.Body, err = codec.Unseal(r.Subject, r.Sealed)
 	return r, err
 }

@@ -138,7 +138,7 @@ func TestSettle_StoresFoldedStates(t *testing.T) {
 	go func() {
 		_, _, err := p.Next(ctx)
 		if errors.Is(err, store.ErrSettle) {
-			err = p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state})
+			err = p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}, false)
 		}
 		folding <- err
 	}()
@@ -157,7 +157,7 @@ func TestState_NotStoredYet(t *testing.T) {
 	e := open(t, Config{})
 	p, _, samples := given(ctx, t, e, 0, sample("v", 1000, 50))
 	older := vehicle.Observe(vehicle.State{}, samples[0])
-	testkit.NoError(t, p.Commit(ctx, 0, map[vehicle.ID]*vehicle.State{"v": &older}))
+	testkit.NoError(t, p.Commit(ctx, 0, map[vehicle.ID]*vehicle.State{"v": &older}, false))
 	newer := vehicle.Observe(older, sample("v", 2000, 60))
 	idle, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	_, _, _ = p.Next(idle) // the engine learns that the sample is folded

@@ -68,8 +68,12 @@ func (e *Engine) loadPartitions() error {
 		if p.last, err = e.lastGroup(n, cursor); err != nil {
 			return err
 		}
+		ahead, err := e.number(aheadKey(n), "the last folded sequence")
+		if err != nil {
+			return err
+		}
 		p.cursor.Store(cursor)
-		p.last = max(p.last, cursor) // all telemetry of the partition may have been trimmed
+		p.last = max(p.last, cursor, ahead) // all telemetry of the partition may have been trimmed
 		p.atOpen, p.answered = p.last, cursor
 		e.partitions = append(e.partitions, p)
 	}
@@ -223,7 +227,9 @@ const (
 )
 
 // Load implements [store.Partition]. The calls of put are concurrent.
-func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State)) error {
+func (t *Partition) Load(
+	ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State, folded uint64),
+) error {
 	if len(ids) > store.MaxLoad {
 		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
 	}
@@ -233,7 +239,7 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 	for n := range readers {
 		loading.Go(func() {
 			for i := n; i < len(ids) && errs[n] == nil; i += readers {
-				errs[n] = t.load(ctx, ids[i], func(s vehicle.State) { put(i, s) })
+				errs[n] = t.load(ctx, ids[i], func(s vehicle.State, folded uint64) { put(i, s, folded) })
 			}
 		})
 	}
@@ -242,26 +248,26 @@ func (t *Partition) Load(ctx context.Context, ids []vehicle.ID, put func(i int, 
 }
 
 // load calls put with the stored state of a vehicle, if it has one.
-func (t *Partition) load(ctx context.Context, id vehicle.ID, put func(vehicle.State)) error {
+func (t *Partition) load(ctx context.Context, id vehicle.ID, put func(vehicle.State, uint64)) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	s, seq, err := t.s.storedState(id)
-	if seq != 0 && err == nil {
-		put(s)
+	s, r, err := t.s.storedState(id)
+	if r.Seq != 0 && err == nil {
+		put(s, r.Folded)
 	}
 	return err
 }
 
-// storedState returns the stored state of a vehicle, and the sequence of its record in STATES. If
-// there is none, seq is 0.
-func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, seq uint64, err error) {
-	r, err := s.e.own().last(s.e.keyOf(letters[codec.States], codec.StateSubject(s.number, id)))
+// storedState returns the stored state of a vehicle, and its record in STATES. If there is none, the
+// record's Seq is 0.
+func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, r store.Record, err error) {
+	r, err = s.e.own().last(s.e.keyOf(letters[codec.States], codec.StateSubject(s.number, id)))
 	if err != nil || r.Seq == 0 || codec.IsMarker(r.Body) {
-		return is, 0, err
+		return is, store.Record{}, err
 	}
 	is, err = codec.DecodeState(r.Body)
-	return is, r.Seq, s.e.readError(err)
+	return is, r, s.e.readError(err)
 }
 
 // restoredNewer reports whether a restore has stored a newer state of a vehicle than state, which
@@ -274,8 +280,8 @@ func (s *partitionState) restoredNewer(id vehicle.ID, state *vehicle.State) (boo
 	if first == 0 {
 		return false, nil
 	}
-	stored, seq, err := s.storedState(id)
-	return seq >= first && state.Time < stored.Time, err
+	stored, r, err := s.storedState(id)
+	return r.Seq >= first && state.Time < stored.Time, err
 }
 
 // closed is a channel that is closed.
@@ -354,6 +360,9 @@ func (t *Partition) read(last uint64) (g group, err error) {
 	if err == nil {
 		g, err = decodeGroup(s.number, it.Key(), value)
 	}
+	if err == nil && g.before >= t.next {
+		err = fmt.Errorf("%w: telemetry up to %d is missing", codec.ErrDamaged, g.before)
+	}
 	return g, s.e.readError(err)
 }
 
@@ -373,7 +382,9 @@ func (t *Partition) Waiting() bool { return t.next <= t.s.stored() }
 // Commit implements [store.Partition]. It stores states and the cursor in one batch, and does not
 // wait until they are on disk, because after a crash the samples are folded again. After a fatal
 // error of Pebble, Commit returns only when ctx ends.
-func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State) error {
+func (t *Partition) Commit(
+	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, more bool,
+) error {
 	if seq == 0 && len(states) == 0 {
 		return t.check()
 	}
@@ -386,7 +397,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		subject := codec.StateSubject(t.s.number, id)
 		sealed = codec.Seal(subject, codec.AppendState(append(sealed[:0], 0), state))
 		key := e.keyOf(s.letter, subject)
-		value = appendRecord(value[:0], last-n, subject, sealed)
+		value = appendRecord(value[:0], last-n, seq, subject, sealed)
 		err := b.Set(key, value, nil)
 		if err == nil {
 			value = appendAnswers(value[:0], id, state)
@@ -397,8 +408,13 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		}
 		n++
 	}
+	moves := seq != 0 && !more
+	key := aheadKey(t.s.number)
+	if moves {
+		key = cursorKey(t.s.number)
+	}
 	if seq != 0 {
-		if err := b.Set(cursorKey(t.s.number), binary.BigEndian.AppendUint64(nil, seq), nil); err != nil {
+		if err := b.Set(key, binary.BigEndian.AppendUint64(nil, seq), nil); err != nil {
 			return errors.Join(err, b.Close())
 		}
 	}
@@ -418,7 +434,7 @@ func (t *Partition) Commit(ctx context.Context, seq uint64, states map[vehicle.I
 		if err := s.commit(b, last, func(b *pebble.Batch) error { return b.Commit(pebble.NoSync) }); err != nil {
 			return err
 		}
-		if seq != 0 {
+		if moves {
 			t.s.cursor.Store(seq)
 		}
 		return nil

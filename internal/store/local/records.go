@@ -79,7 +79,7 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 			if name == codec.Audit {
 				key = auditKey(last)
 			}
-			if err := e.set(b, key, last, w.Subject, w.Record); err != nil {
+			if err := e.set(b, key, store.Record{Seq: last, Subject: w.Subject, Sealed: w.Record}); err != nil {
 				return err
 			}
 		}
@@ -98,9 +98,9 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 
 // set adds a record to a batch. If the record is a vehicle's state, set also adds the vehicle's
 // answers. If it is a deletion marker, set also deletes the answers.
-func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, sealed []byte) error {
-	if id, ok := codec.VehicleOfState(subject); ok {
-		body, err := codec.Unseal(subject, sealed)
+func (e *Engine) set(b *pebble.Batch, key []byte, r store.Record) error {
+	if id, ok := codec.VehicleOfState(r.Subject); ok {
+		body, err := codec.Unseal(r.Subject, r.Sealed)
 		if err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (e *Engine) set(b *pebble.Batch, key []byte, seq uint64, subject string, se
 			return err
 		}
 	}
-	return b.Set(key, appendRecord(nil, seq, subject, sealed), nil)
+	return b.Set(key, appendRecord(nil, r.Seq, r.Folded, r.Subject, r.Sealed), nil)
 }
 
 // reserve assigns sequences to n records and returns the last of them.

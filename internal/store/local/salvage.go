@@ -143,15 +143,18 @@ type salvager struct {
 
 // all copies all telemetry, cursors and records of streams.
 func (s *salvager) all(ctx context.Context, partitions int) error {
+	before := make(map[int]uint64)
 	err := s.copy(ctx, codec.Telemetry, letterTelemetry, storedAt, func(key, value []byte) error {
 		if len(key) != len(telemetryKey(0, 0)) {
 			return codec.ErrDamaged
 		}
 		p := int(binary.BigEndian.Uint16(key[1:]))
-		if _, err := decodeGroup(p, key, value); err != nil || p >= partitions {
+		g, err := decodeGroup(p, key, value)
+		if err != nil || p >= partitions {
 			return codec.ErrDamaged
 		}
-		return s.batch.Set(key, value, nil)
+		g.before, before[p] = before[p], g.seq // the groups between may be lost
+		return s.batch.Set(key, g.encode(), nil)
 	})
 	if err != nil {
 		return err
@@ -189,8 +192,8 @@ func (s *salvager) stream(ctx context.Context, name string) error {
 		if name == codec.Audit {
 			key = auditKey(r.Seq)
 		}
-		last = max(last, r.Seq)
-		if err := s.e.set(s.batch, key, r.Seq, r.Subject, r.Sealed); err != nil {
+		last, r.Folded = max(last, r.Seq), 0 // if the newest telemetry is lost, its sequences are used again
+		if err := s.e.set(s.batch, key, r); err != nil {
 			return codec.ErrDamaged
 		}
 		return nil

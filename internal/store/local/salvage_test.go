@@ -51,7 +51,7 @@ func TestSalvage(t *testing.T) {
 		}
 		testkit.NoError(t, e.Append(ctx, group))
 	}
-	testkit.NoError(t, p.Commit(ctx, 1, states))
+	testkit.NoError(t, p.Commit(ctx, 1, states, false))
 	storeAll(ctx, t, e, codec.Audit, auditEvents(events, r)...)
 	storeAll(ctx, t, e, codec.Tokens, record("token.a", "x"))
 	running := fs.CrashClone(vfs.CrashCloneCfg{})

@@ -73,11 +73,11 @@ func (e *Engine) storeChunks(ctx context.Context, chunks []engine.Chunk) error {
 // group contains samples of one partition that are stored together under one key.
 type group struct {
 	partition int
-	seq       uint64 // sequences ascend across all partitions
+	seq       uint64 // the groups of all partitions are numbered together, without gaps
 	before    uint64 // sequence of the preceding group of the partition
 	stored    time.Time
 	samples   []vehicle.Sample
-	value     []byte // stored form; nil once the group is stored
+	packed    []byte // the packed samples; nil once the group is stored
 	traced    trace.SpanContext
 }
 
@@ -91,32 +91,29 @@ func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []gro
 		c := &chunks[i]
 		n := open[c.Partition]
 		if n == 0 || len(groups[n-1].samples)+len(c.Samples) > engine.ChunkSamples ||
-			len(groups[n-1].value)+len(c.Packed) > engine.ChunkBytes {
+			len(groups[n-1].packed)+len(c.Packed) > engine.ChunkBytes {
 			last++
-			g := group{partition: c.Partition, seq: last, stored: now, samples: slices.Clip(c.Samples)}
+			g := group{
+				partition: c.Partition, seq: last, stored: now, samples: slices.Clip(c.Samples), packed: slices.Clip(c.Packed),
+			}
 			if g.before = e.partitions[c.Partition].stored(); n > 0 {
 				g.before = groups[n-1].seq
 			}
-			g.value = make([]byte, 0, timeBytes+codec.SealBytes+len(c.Packed))
-			g.value = append(binary.BigEndian.AppendUint64(g.value, uint64(now.UnixNano())), codec.SchemaVersion)
-			g.value = append(g.value, c.Packed...)
 			groups = append(groups, g)
 			open[c.Partition] = len(groups)
 			continue
 		}
 		g := &groups[n-1]
-		g.samples, g.value = append(g.samples, c.Samples...), append(g.value, c.Packed...)
+		g.samples, g.packed = append(g.samples, c.Samples...), append(g.packed, c.Packed...)
 	}
 	b := e.db.NewBatch()
 	defer b.Close()
 	for i := range groups {
 		g := &groups[i]
-		sum := codec.Checksum(codec.TelemetrySubject(g.partition), g.value[timeBytes:])
-		g.value = binary.LittleEndian.AppendUint32(g.value, sum)
-		if err := b.Set(telemetryKey(g.partition, g.seq), g.value, nil); err != nil {
+		if err := b.Set(telemetryKey(g.partition, g.seq), g.encode(), nil); err != nil {
 			return nil, err
 		}
-		g.value = nil
+		g.packed = nil
 	}
 	return groups, e.commit(b)
 }
@@ -133,6 +130,15 @@ func (e *Engine) telemetryEnd() (last uint64) {
 // begins.
 const timeBytes = 8
 
+// encode returns the stored form of a group: the time of storing, and sealed, the sequence of the
+// preceding group, by which a missing group is found, and the packed samples.
+func (g *group) encode() []byte {
+	b := make([]byte, 0, timeBytes+codec.SealBytes+binary.MaxVarintLen64+len(g.packed))
+	b = append(binary.BigEndian.AppendUint64(b, uint64(g.stored.UnixNano())), codec.SchemaVersion)
+	b = append(binary.AppendUvarint(b, g.before), g.packed...)
+	return binary.LittleEndian.AppendUint32(b, codec.Checksum(codec.TelemetrySubject(g.partition), b[timeBytes:]))
+}
+
 // decodeGroup decodes a stored group of partition p, given its key and its value.
 func decodeGroup(p int, key, value []byte) (g group, err error) {
 	if len(value) < timeBytes {
@@ -143,8 +149,13 @@ func decodeGroup(p int, key, value []byte) (g group, err error) {
 	if err != nil {
 		return g, err
 	}
+	before, n := binary.Uvarint(body)
+	if n <= 0 {
+		return g, codec.ErrDamaged
+	}
+	g.before, g.packed = before, body[n:]
 	g.samples = make([]vehicle.Sample, 0, len(body)/engine.UsualSampleBytes+1)
-	return g, codec.DecodeSamples(body, func(x vehicle.Sample) { g.samples = append(g.samples, x) })
+	return g, codec.DecodeSamples(g.packed, func(x vehicle.Sample) { g.samples = append(g.samples, x) })
 }
 
 // storedAt returns the time of storing with which value, a stored group, begins.

@@ -22,7 +22,7 @@ func fleetOn(b *testing.B, open Open, vehicles int) *Node {
 	for p := range n.Partitions() {
 		t := Take(b, n.Engine, p)
 		flush := func() {
-			testkit.NoError(b, t.Commit(b.Context(), 0, states))
+			testkit.NoError(b, t.Commit(b.Context(), 0, states, false))
 			clear(states)
 		}
 		for i := range vehicles {
@@ -30,7 +30,7 @@ func fleetOn(b *testing.B, open Open, vehicles int) *Node {
 			if codec.PartitionOf(id, n.Partitions()) != p {
 				continue
 			}
-			if states[id] = &s; len(states) == store.MaxStates {
+			if states[id] = &s; len(states) == store.BatchStates {
 				flush()
 			}
 		}

@@ -96,7 +96,7 @@ func statesAndCursor(t *testing.T, e store.Engine) {
 	seq, samples, err := part.Next(ctx)
 	testkit.NoError(t, err)
 	state := vehicle.Observe(vehicle.State{}, samples[0])
-	testkit.NoError(t, part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{vid: &state}))
+	testkit.NoError(t, part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{vid: &state}, false))
 	part.Close()
 
 	part = takeAs(t, e, p, "second")
@@ -124,7 +124,7 @@ func stateOfOne(t *testing.T, e store.Engine) {
 		}
 		got := make([]vehicle.State, vehicles)
 		var found atomic.Int64
-		testkit.NoError(t, part.Load(ctx, ids, func(i int, s vehicle.State) { got[i] = s; found.Add(1) }))
+		testkit.NoError(t, part.Load(ctx, ids, func(i int, s vehicle.State, _ uint64) { got[i] = s; found.Add(1) }))
 		for v, s := range got {
 			if s.Time != at {
 				t.Errorf("%s: got a state of %d, want %d", id(v), s.Time, at)
@@ -141,14 +141,14 @@ func stateOfOne(t *testing.T, e store.Engine) {
 		for v := range vehicles {
 			all[id(v)] = vehicle.Observe(vehicle.State{}, sample(string(id(v)), at+1, float64(v)))
 		}
-		testkit.NoError(t, first.Commit(ctx, uint64(at+1), Pointers(all)))
+		testkit.NoError(t, first.Commit(ctx, uint64(at+1), Pointers(all), false))
 		check(first, vehicle.UnixMilli(at+1))
 	}
 	second := takeAs(t, e, 0, "second")
 	check(second, 3)
 	asked := []vehicle.ID{"nobody", id(7), "noOne", id(11)}
 	got := make([]vehicle.State, len(asked))
-	if err := second.Load(ctx, asked, func(i int, s vehicle.State) { got[i] = s }); err != nil ||
+	if err := second.Load(ctx, asked, func(i int, s vehicle.State, _ uint64) { got[i] = s }); err != nil ||
 		got[0] != got[2] || got[0] != (vehicle.State{}) || got[1] != all[id(7)] || got[3] != all[id(11)] {
 		t.Errorf("Load of two known vehicles: got %+v, error %v", got, err)
 	}
@@ -160,7 +160,7 @@ func stateOfOne(t *testing.T, e store.Engine) {
 	check(other, 0)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := second.Load(ended, asked, func(i int, _ vehicle.State) {
+	if err := second.Load(ended, asked, func(i int, _ vehicle.State, _ uint64) {
 		t.Errorf("%s was read after the end of the context", asked[i])
 	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the context ended: got %v, want %v", err, context.Canceled)
@@ -183,7 +183,7 @@ func fencing(t *testing.T, e store.Engine) {
 			wg.Go(func() {
 				vid := vehicle.ID(fmt.Sprintf("by%d", i))
 				s := vehicle.Observe(vehicle.State{}, sample(string(vid), int64(round+1), 10))
-				errs[i] = parts[i].Commit(ctx, uint64(round+1), map[vehicle.ID]*vehicle.State{vid: &s})
+				errs[i] = parts[i].Commit(ctx, uint64(round+1), map[vehicle.ID]*vehicle.State{vid: &s}, false)
 			})
 		}
 		wg.Wait()
@@ -211,18 +211,18 @@ func releasing(t *testing.T, e store.Engine) {
 		t.Fatalf("taking a free partition: got owner %q, error %v", asked, err)
 	}
 	s := vehicle.Observe(vehicle.State{}, sample("carA", 5, 10))
-	testkit.NoError(t, first.Commit(ctx, 1, map[vehicle.ID]*vehicle.State{"carA": &s}))
+	testkit.NoError(t, first.Commit(ctx, 1, map[vehicle.ID]*vehicle.State{"carA": &s}, false))
 	if _, err := e.Take(ctx, 0, "second", polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
 		t.Fatalf("taking an owned partition: got owner %q, error %v; want %v", asked, err, store.ErrHeld)
 	}
 	if err := e.Release(ctx, 0, "second"); err != nil { // a node that does not own it
 		t.Fatal(err)
 	}
-	testkit.NoError(t, first.Commit(ctx, 2, nil))
+	testkit.NoError(t, first.Commit(ctx, 2, nil, false))
 	testkit.NoError(t, e.Release(ctx, 0, "first"))
 	second, err := e.Take(ctx, 0, "second", polite)
 	testkit.NoError(t, err)
-	if err := first.Commit(ctx, 3, nil); !errors.Is(err, store.ErrFenced) {
+	if err := first.Commit(ctx, 3, nil, false); !errors.Is(err, store.ErrFenced) {
 		t.Fatalf("commit after a release: got %v, want %v", err, store.ErrFenced)
 	}
 	if err := e.Release(ctx, 0, "first"); err != nil {
@@ -231,7 +231,7 @@ func releasing(t *testing.T, e store.Engine) {
 	if got, ok, err := store.State(ctx, e, "carA"); err != nil || !ok || got != s {
 		t.Fatalf("got state %+v, found %v, error %v; want %+v", got, ok, err, s)
 	}
-	testkit.NoError(t, second.Commit(ctx, 3, nil))
+	testkit.NoError(t, second.Commit(ctx, 3, nil, false))
 }
 
 func feedsFollow(t *testing.T, e store.Engine) {
@@ -244,7 +244,7 @@ func feedsFollow(t *testing.T, e store.Engine) {
 		testkit.NoError(t, err)
 		s := vehicle.Observe(vehicle.State{}, sample(vid, ms, 10))
 		part.Answer(vehicle.ID(vid), &s)
-		testkit.NoError(t, part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{vehicle.ID(vid): &s}))
+		testkit.NoError(t, part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{vehicle.ID(vid): &s}, false))
 	}
 	for i := range 20 {
 		commit("before", int64(i+1))
@@ -289,12 +289,18 @@ func backupOfAll(t *testing.T, e store.Engine) {
 	commit := func(at int64, n int, car func(i int) int) error {
 		states := make(map[vehicle.ID]*vehicle.State, n)
 		for i := range n {
+			if len(states) == store.BatchStates {
+				if err := part.Commit(ctx, 0, states, false); err != nil {
+					return err
+				}
+				clear(states)
+			}
+		return part.Commit(ctx, 0, states, false)
+	}
+	testkit.NoError(t, commit(1, vehicles, func(i int) int { return i }))
 			id := fmt.Sprintf("car%d", car(i))
 			states[vehicle.ID(id)] = new(vehicle.Observe(vehicle.State{}, sample(id, at, 10)))
 		}
-		return part.Commit(ctx, 0, states)
-	}
-	testkit.NoError(t, commit(1, vehicles, func(i int) int { return i }))
 	done := make(chan struct{})
 	var storing sync.WaitGroup
 	defer storing.Wait()

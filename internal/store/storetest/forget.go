@@ -49,10 +49,8 @@ func forgottenStays(t *testing.T, open Open) {
 	if tokens, sources := n.Grants(); tokens != 0 || sources != 0 {
 		t.Errorf("%d tokens and %d sources still name the vehicle", tokens, sources)
 	}
-	err = part.Commit(
-		t.Context(), seq,
-		map[vehicle.ID]*vehicle.State{SecretVID: new(vehicle.Observe(vehicle.State{}, samples[0]))},
-	)
+	states := map[vehicle.ID]*vehicle.State{SecretVID: new(vehicle.Observe(vehicle.State{}, samples[0]))}
+	err = part.Commit(t.Context(), seq, states, false)
 	if !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("commit of a fold from before: got %v, want %v", err, store.ErrRecalled)
 	}
@@ -137,7 +135,7 @@ func fencesDoNotRunAhead(t *testing.T, open Open) {
 	part := Take(t, n.Engine, 0)
 	defer part.Close()
 	fence()
-	if err := part.Commit(t.Context(), 0, map[vehicle.ID]*vehicle.State{}); !errors.Is(err, store.ErrRecalled) {
+	if err := part.Commit(t.Context(), 0, map[vehicle.ID]*vehicle.State{}, false); !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("commit after the fence: got %v, want %v", err, store.ErrRecalled)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)

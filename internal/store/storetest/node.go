@@ -117,7 +117,7 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 			}
 			s, ok := states[x.Vehicle]
 			if !ok {
-				put := func(_ int, is vehicle.State) { s = is }
+				put := func(_ int, is vehicle.State, _ uint64) { s = is }
 				testkit.NoError(t, part.Load(t.Context(), []vehicle.ID{x.Vehicle}, put))
 			}
 			states[x.Vehicle] = n.Roads.Observe(s, x)
@@ -126,7 +126,7 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 		for id, s := range folded {
 			part.Answer(id, s)
 		}
-		testkit.NoError(t, part.Commit(t.Context(), seq, folded))
+		testkit.NoError(t, part.Commit(t.Context(), seq, folded, false))
 	}
 }
 
