@@ -31,6 +31,9 @@ type Credential struct {
 
 	Strict   bool     // sources only: a sample with an unknown signal is refused
 	OnChange OnChange // sources only
+	// Number stands for the name of a source in the telemetry log. The store gives it to a name, for
+	// good: a removed source keeps it, and so does a later source of the same name.
+	Number uint32
 }
 
 // Earlier is a secret that was replaced. It stays valid until the time Until, so that its holder

@@ -234,6 +234,7 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 			_ = x.Set(vehicle.SpeedHolds, hold.Seconds()) // at most a day
 		}
 	}
+	x.Source = o.source.Number
 	b.bytes += sampleBytes + codeBytes*len(x.Codes)
 	b.samples = append(b.samples, x)
 }

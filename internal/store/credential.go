@@ -29,6 +29,7 @@ type credentialRecord struct {
 	Rate       string            `json:"rate,omitzero"`
 	Strict     bool              `json:"strict,omitzero"`
 	OnChange   string            `json:"on_change,omitzero"`
+	Number     uint32            `json:"number,omitzero"` // 0 in the first record of a source, see numbered
 }
 
 // earlierRecord is the stored form of a secret that a rotation replaced.
@@ -47,11 +48,13 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 		again := tried
 		tried = true
 		var old credentialRecord
+		c.Number = 0
 		if is.Seq != 0 {
 			var err error
 			if old, err = decodeCredential(subject, is.Body); err != nil {
 				return nil, err
 			}
+			c.Number = old.numbered(is.Seq).Number
 			// The first attempt of Create has stored the credential, but its response was lost.
 			// After that, another writer has changed the record.
 			if again && bytes.Equal(old.Hash, c.Hash[:]) {
@@ -94,7 +97,7 @@ func (k *RecordStore) update(
 		if err != nil {
 			return nil, err
 		}
-		c = r.credential()
+		c = r.numbered(is.Seq)
 		if c.Vehicles, err = readVehicles(ctx, k.engine, stream, c.Kind.Policy().Noun+"set", c.Name, r.Vehicles); err != nil {
 			return nil, err
 		}
@@ -132,7 +135,7 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 		Kind: c.Kind, Name: c.Name, Hash: c.Hash[:], Earlier: earlier, Vehicles: granted,
 		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
 		Developer: c.Developer, Operations: c.Operations, Rate: c.Rate.String(), Strict: c.Strict,
-		OnChange: c.OnChange.String(),
+		OnChange: c.OnChange.String(), Number: c.Number,
 	})
 }
 
@@ -170,9 +173,20 @@ func (r credentialRecord) credential() access.Credential {
 		Kind: r.Kind, Name: r.Name, Hash: access.Hash(r.Hash),
 		Created: r.Created, Rotated: r.Rotated, Expires: r.Expires, Ended: r.Ended,
 		Developer: r.Developer, Operations: r.Operations, Rate: rate, Strict: r.Strict, OnChange: onChange,
+		Number: r.Number,
 	}
 	for _, e := range r.Earlier {
 		c.Earlier = append(c.Earlier, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})
+	}
+	return c
+}
+
+// numbered is like credential, for a record with the sequence seq. The number of a source is the
+// sequence of its first record, which no other record has; later records repeat it.
+func (r credentialRecord) numbered(seq uint64) access.Credential {
+	c := r.credential()
+	if c.Kind == access.SourceKind && c.Number == 0 {
+		c.Number = uint32(seq)
 	}
 	return c
 }

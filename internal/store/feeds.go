@@ -69,7 +69,7 @@ func (k *RecordStore) apply(r Record, large sets) error {
 			return err
 		}
 		large.record(r.Subject, stored.Vehicles, func(v access.Vehicles) {
-			c := stored.credential()
+			c := stored.numbered(r.Seq)
 			c.Vehicles = v
 			k.tables.Of(c.Kind).Put(c)
 		})

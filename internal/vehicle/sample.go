@@ -23,6 +23,7 @@ func (m UnixMilli) Add(d time.Duration) UnixMilli { return m + UnixMilli(d.Milli
 type Sample struct {
 	Vehicle ID
 	Time    UnixMilli
+	Source  uint32 // number of the source that has sent the sample; 0 if none has
 	Readings
 }
 

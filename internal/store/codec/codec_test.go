@@ -33,7 +33,10 @@ func code(t *rapid.T) vehicle.TroubleCode {
 
 // anySample draws any sample that package vehicle accepts.
 func anySample(t *rapid.T) vehicle.Sample {
-	x := vehicle.Sample{Vehicle: vehicle.ID(ids.Draw(t, "vid")), Time: vehicle.UnixMilli(times.Draw(t, "time"))}
+	x := vehicle.Sample{
+		Vehicle: vehicle.ID(ids.Draw(t, "vid")), Time: vehicle.UnixMilli(times.Draw(t, "time")),
+		Source: rapid.Uint32().Draw(t, "source"),
+	}
 	for s := range vehicle.Signal(vehicle.NumSignals) {
 		if !rapid.Bool().Draw(t, "has") {
 			continue
@@ -69,7 +72,7 @@ func TestSamplesRoundTrip(t *testing.T) {
 		want := rapid.SliceOfN(rapid.Custom(anySample), 0, 20).Draw(t, "samples")
 		var body []byte
 		for i := range want {
-			body = AppendSample(body, &want[i])
+			body = AppendSample(AppendSource(body, want[i].Source), &want[i])
 		}
 		var got []vehicle.Sample
 		if err := DecodeSamples(body, func(x vehicle.Sample) { got = append(got, x) }); err != nil {
@@ -135,7 +138,7 @@ func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
 		AnchorLatitude: number(), AnchorLongitude: number(),
 		SpeedKmh: number(),
 		Octant:   rapid.Byte().Draw(t, "octant"), Heading: rapid.Bool().Draw(t, "heading"),
-		Count: rapid.Byte().Draw(t, "count"),
+		Count: rapid.ByteMax(vehicle.WaySteps).Draw(t, "count"),
 	}
 	for i := range w.Steps {
 		w.Steps[i] = vehicle.WayStep{
@@ -191,8 +194,8 @@ func TestSealCatches(t *testing.T) {
 }
 
 // TestUnseal_NewerVersion checks that Unseal returns ErrNewer for an intact record of a later
-// version, and that DecodeSamples and DecodeState return ErrNewer for a signal that this version
-// does not know.
+// version, and what DecodeSamples and DecodeState return for values that this version cannot have
+// written.
 func TestUnseal_NewerVersion(t *testing.T) {
 	const subject = "state.0.car"
 	record := []byte{SchemaVersion + 1, 1, 2, 3}
@@ -203,19 +206,27 @@ func TestUnseal_NewerVersion(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
+		want   error
 		decode func() error
 	}{
-		{"a sample with a signal that is not known", func() error {
+		{"a sample with a signal that is not known", ErrNewer, func() error {
 			return DecodeSamples(binary.AppendUvarint([]byte{1, 'a', 2}, 1<<vehicle.NumSignals), func(vehicle.Sample) {})
 		}},
-		{"a state with a signal that is not known", func() error {
+		{"a source with a number that is too large", ErrDamaged, func() error {
+			return DecodeSamples(binary.AppendUvarint([]byte{0}, 1<<32), func(vehicle.Sample) {})
+		}},
+		{"a way of too many stretches", ErrDamaged, func() error {
+			_, err := DecodeState(AppendState(nil, &vehicle.State{Way: vehicle.Way{Count: vehicle.WaySteps + 1}}))
+			return err
+		}},
+		{"a state with a signal that is not known", ErrNewer, func() error {
 			s := AppendState(nil, &vehicle.State{Time: 1})
 			_, err := DecodeState(binary.AppendUvarint(s[:len(s)-1], 1<<vehicle.NumSignals))
 			return err
 		}},
 	} {
-		if err := c.decode(); !errors.Is(err, ErrNewer) {
-			t.Errorf("%s: got %v, want %v", c.name, err, ErrNewer)
+		if err := c.decode(); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", c.name, err, c.want)
 		}
 	}
 }
@@ -236,10 +247,11 @@ func TestStoredFormat(t *testing.T) {
 		want string
 	}{
 		{"a sample", AppendSample(nil, &x), "0463617241d00f8108000048410000803f015030313230"},
+		{"a source", AppendSource(nil, 300), "00ac02"},
 		{"a state", AppendState(nil, &state), "d00f50303132300000484101015b0100004841e803000000000000e8030000000000" +
 			"000000803f000004420000000000004841e80300000001000000000000000000000000000000000000c00000e803000000000000" +
 			"010000000000000000000000810800004841000000803f00"},
-		{"a seal", Seal("state.0.carA", []byte{0, 'x'}), "04786e23582c"},
+		{"a seal", Seal("state.0.carA", []byte{0, 'x'}), "057819bbfa3f"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s: got\n%s, want\n%s", c.what, got, c.want)

@@ -15,6 +15,9 @@ import (
 //	float32 little endian, for each signal present, lowest bit first
 //	uvarint number of codes and 5 bytes each, if DTCList is present
 //
+// A byte 0 and a uvarint in front of a sample are the number of the source of this sample and of
+// those that follow. Packed samples can be joined, because each series begins with such a number.
+//
 // The record of a commit is the packed samples one after the other, sealed.
 
 // AppendSample appends the sample x to b in its packed form.
@@ -43,6 +46,11 @@ func AppendSample(b []byte, x *vehicle.Sample) []byte {
 	return b
 }
 
+// AppendSource appends to b the number of the source of the samples that follow.
+func AppendSource(b []byte, source uint32) []byte {
+	return binary.AppendUvarint(append(b, 0), uint64(source))
+}
+
 // DecodeSamples calls yield for each sample in body, which consists of packed samples one after the
 // other. The samples do not share memory with body. At the first sample that cannot be decoded, it
 // ends, and returns [ErrNewer] if the sample has a signal that this version does not know, and
@@ -50,8 +58,17 @@ func AppendSample(b []byte, x *vehicle.Sample) []byte {
 func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	r := reader{b: body}
 	var last vehicle.ID // shared, because most samples are followed by one of the same vehicle
+	var source uint32
 	for len(r.b) > 0 {
-		var x vehicle.Sample
+		if r.b[0] == 0 {
+			r.bytes(1)
+			n := r.uvarint()
+			if source = uint32(n); r.short || n > math.MaxUint32 {
+				return ErrDamaged
+			}
+			continue
+		}
+		x := vehicle.Sample{Source: source}
 		if id := r.bytes(int(r.uvarint())); string(id) != string(last) {
 			last = vehicle.ID(id)
 			if vehicle.CheckID(string(last)) != nil {

@@ -92,7 +92,7 @@ func DecodeState(body []byte) (vehicle.State, error) {
 			s.Latest[i].Time = s.Time - vehicle.UnixMilli(r.varint())
 		}
 	}
-	if r.short || len(r.b) != 0 {
+	if r.short || len(r.b) != 0 || int(s.Way.Count) > vehicle.WaySteps {
 		return vehicle.State{}, ErrDamaged
 	}
 	return s, nil

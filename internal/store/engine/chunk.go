@@ -28,7 +28,8 @@ const (
 // ErrTooLarge means that a sample is too large to be stored.
 var ErrTooLarge = fmt.Errorf("a sample is larger than %d bytes", MaxSampleBytes)
 
-// Chunk is a series of samples of one partition that were passed to the same [store.Engine.Append].
+// Chunk is a series of samples of one partition and source that were passed to the same
+// [store.Engine.Append].
 type Chunk struct {
 	Partition int
 	Count     int              // number of samples
@@ -41,13 +42,16 @@ type Chunk struct {
 // partition. If keep is true, the chunks contain the unpacked samples too, and may share the memory
 // of samples. If a sample is larger than MaxSampleBytes, Pack returns [ErrTooLarge] and no chunks.
 func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, err error) {
-	open := make([]int, partitions) // by partition: index of its last chunk, plus one
+	open := make([]int, partitions)      // by partition: index of its last chunk, plus one
+	source := make([]uint32, partitions) // of the last sample in that chunk
 	for i := range samples {
 		p := codec.PartitionOf(samples[i].Vehicle, partitions)
-		if n := open[p]; n == 0 || chunks[n-1].Count >= ChunkSamples || len(chunks[n-1].Packed) >= ChunkBytes {
-			room := min(len(samples)-i, ChunkSamples)*UsualSampleBytes/partitions + UsualSampleBytes
-			chunks = append(chunks, Chunk{Partition: p, Packed: make([]byte, 0, room)})
-			open[p] = len(chunks)
+		if n := open[p]; n == 0 || chunks[n-1].Count >= ChunkSamples || len(chunks[n-1].Packed) >= ChunkBytes ||
+			samples[i].Source != source[p] {
+			room := min(len(samples)-i, ChunkSamples)*UsualSampleBytes/partitions + 2*UsualSampleBytes
+			packed := codec.AppendSource(make([]byte, 0, room), samples[i].Source)
+			chunks = append(chunks, Chunk{Partition: p, Packed: packed})
+			open[p], source[p] = len(chunks), samples[i].Source
 			if keep && partitions == 1 { // the chunk's samples are a prefix of samples[i:], so no copy is needed
 				chunks[len(chunks)-1].Samples = samples[i:i]
 			}

@@ -48,7 +48,9 @@ func samplesInOrder(t *testing.T, e store.Engine) {
 			for i := 0; i < each; {
 				var batch []vehicle.Sample
 				for range 1 + i%7 {
-					batch = append(batch, sample(vid, int64(1000+i), float64(i%200)))
+					x := sample(vid, int64(1000+i), float64(i%200))
+					x.Source = uint32(i % 3) // also within an Append
+					batch = append(batch, x)
 					i++
 				}
 				if err := e.Append(t.Context(), batch); err != nil {
@@ -75,8 +77,9 @@ func samplesInOrder(t *testing.T, e store.Engine) {
 				t.Fatalf("%s: the sample of %d follows that of %d", x.Vehicle, x.Time, got[x.Vehicle])
 			}
 			got[x.Vehicle] = int64(x.Time)
-			if v, _ := x.Value(vehicle.Speed); v != float32((int64(x.Time)-1000)%200) {
-				t.Fatalf("%s at %d: got the wrong speed %v", x.Vehicle, x.Time, v)
+			i := int64(x.Time) - 1000
+			if v, _ := x.Value(vehicle.Speed); v != float32(i%200) || x.Source != uint32(i%3) {
+				t.Fatalf("%s at %d: got the wrong speed %v or source %d", x.Vehicle, x.Time, v, x.Source)
 			}
 		}
 	}
@@ -295,12 +298,12 @@ func backupOfAll(t *testing.T, e store.Engine) {
 				}
 				clear(states)
 			}
-		return part.Commit(ctx, 0, states, false)
-	}
-	testkit.NoError(t, commit(1, vehicles, func(i int) int { return i }))
 			id := fmt.Sprintf("car%d", car(i))
 			states[vehicle.ID(id)] = new(vehicle.Observe(vehicle.State{}, sample(id, at, 10)))
 		}
+		return part.Commit(ctx, 0, states, false)
+	}
+	testkit.NoError(t, commit(1, vehicles, func(i int) int { return i }))
 	done := make(chan struct{})
 	var storing sync.WaitGroup
 	defer storing.Wait()

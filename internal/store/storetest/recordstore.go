@@ -149,6 +149,7 @@ func namesChange(t *testing.T, e store.Engine) {
 			t.Errorf("adding %s twice: got %v, want %v", c.Name, err, access.ErrExists)
 		}
 		is("its key", tables, key, nil)
+		first, _ := tables.Of(c.Kind).Get(c.Name)
 		key2 := rotate(t, k, c.Kind, c.Name, 0)
 		is("the replaced key", tables, key, access.ErrReplaced)
 		_, other := RunKeeper(t, e, store.Config{})
@@ -168,6 +169,14 @@ func namesChange(t *testing.T, e store.Engine) {
 		_, key3 := create(t, k, c.Request)
 		is("the old key", tables, key2, access.ErrNotKnown)
 		is("the key of the same name", tables, key3, nil)
+		create(t, k, access.Request{Kind: c.Kind, Name: "other", Vehicles: c.Vehicles})
+		again, _ := tables.Of(c.Kind).Get(c.Name)
+		another, _ := tables.Of(c.Kind).Get("other")
+		numbered := c.Kind == access.SourceKind
+		if again.Number != first.Number || (first.Number != 0) != numbered || (another.Number != first.Number) != numbered {
+			t.Errorf("%s: got number %d, later %d, and %d for another name; want the first one for the name, of sources only",
+				c.Name, first.Number, again.Number, another.Number)
+		}
 	}
 }
 
