@@ -10,10 +10,9 @@ import (
 )
 
 // minLinger and maxLinger limit how long folded states wait for a larger commit if
-// Config.Checkpoint is 0. The states wait only if more samples are ready to be folded. They wait
-// for as long as the previous commit took, so the wait is short if commits are fast. This keeps
-// answers fast, because an answer may wait for the commit. Because of the wait, a vehicle with many
-// samples in a backlog is stored only once. maxLinger limits the wait if commits are slow.
+// Config.Checkpoint is 0, while more samples are ready to be folded: as long as the previous commit
+// took. So answers, which wait for the commit, are fast if commits are, and a vehicle with many
+// samples in a backlog is stored only once.
 const (
 	maxLinger = 100 * time.Millisecond
 	minLinger = 2 * time.Millisecond

@@ -3,17 +3,7 @@
 // It then commits the new states together with the cursor, the sequence up to which the partition
 // is folded. The package has no rules of its own, and it never stores a cursor without the states.
 //
-// DESIGN.md describes leases, takeover and checkpoints.
-//
-// # Memory
-//
-// The state of every vehicle is in the store. Memory holds the changed states that are not
-// committed yet, at most [Config.MaxStates] for each partition, and up to the same number of states
-// of a checkpoint in progress. A cache holds the states of the [Config.MaxCached] vehicles of each
-// partition that reported most recently. A state takes about 1.8 KB. If a vehicle reports and its
-// state is not in memory, the state is read from the store, together with the other missing states
-// of the same group commit. Taking a partition reads no state. So the fleet may be larger than the
-// memory, at the cost of reads.
+// DESIGN.md describes leases, takeover, checkpoints and what is in memory.
 package derive
 
 import (
@@ -103,9 +93,8 @@ const retryAfter = time.Second
 const newerPause = 2 * time.Second
 
 // Run folds the partitions assigned to this node until the context ends. If an error ends the
-// folding of a partition, Run pauses and takes the partition again. After [store.ErrRecalled], Run
-// takes it again without a pause. Folding continues from the last commit: samples that were folded
-// but not committed are folded again, with the same result.
+// folding of a partition, Run pauses, except after [store.ErrRecalled], and takes it again. Folding
+// continues from the last commit.
 func (d *Deriver) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for p := range d.config.Partitions {
@@ -174,10 +163,8 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 
 // await waits until partition p is assigned to this node, and returns a context that ends when p is
 // assigned to another node. While this node waits, it must not own p, because no other node could
-// take p from a live owner. So await releases p, and repeats the release until it succeeds. After
-// that, await releases p again at intervals: a Take whose response was lost may later have made
-// this node the owner. If ctx ends first, await returns the error of ctx. It also returns an error
-// if a newer version wrote the cursor of p.
+// take p from a live owner. So await releases p, again and again: a Take whose response was lost may
+// later have made this node the owner. It returns an error if a newer version wrote the cursor of p.
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for {
@@ -255,9 +242,8 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store
 	}
 }
 
-// storeLast stores the folded states of a partition after the end of ctx, within storeWithin. The
-// next start then need not fold their samples again. If it fails, storeLast logs a warning and
-// returns the error.
+// storeLast stores the folded states of a partition after the end of ctx, within storeWithin, so
+// that the next start need not fold their samples again.
 func (d *Deriver) storeLast(ctx context.Context, p int, c *checkpoints) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
 	defer cancel()

@@ -60,9 +60,8 @@ func (f *folding) fits(samples []vehicle.Sample) bool {
 }
 
 // load puts the states of the samples' vehicles, at most [store.MaxLoad], into the map touched,
-// unless they are there already. It takes them from memory or, if they are not in memory, from the
-// store. It returns how many states it looked up in the store. If a state cannot be read, it
-// returns 0 and the error, and removes from touched the vehicles whose states are not in memory.
+// unless they are there already, from memory or else from the store. It returns how many states it
+// looked up in the store.
 func (f *folding) load(ctx context.Context, part store.Partition, samples []vehicle.Sample) (read int, err error) {
 	var ids []vehicle.ID // vehicles whose state is not in memory
 	var misses []*touched

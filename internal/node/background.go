@@ -153,10 +153,9 @@ const (
 	minCachedStates = 1_000
 )
 
-// foldedStates is the maximum number of folded states: states that telemetry has changed and that
-// are not stored yet. On one machine, a checkpoint stores all of them; at this limit, a checkpoint
-// begins before it is due. The number is divided among the partitions, but each partition may have
-// at least store.BatchStates. If more vehicles than foldedStates report within a second, nearly
+// foldedStates is the maximum number of states of one machine that telemetry has changed and that are
+// not stored yet; at this limit, a checkpoint begins before it is due. The number is divided among
+// the partitions, but each may have store.BatchStates. If more vehicles report within a second, nearly
 // every sample causes a state to be stored, so a sample costs several times the processor time.
 const foldedStates = 25_000
 

@@ -15,9 +15,6 @@
 //	AUDIT      audit.event                 audited operations
 //	ROADS      road.TILE                   how stretches of road are driven in light traffic
 //
-// Every record carries a schema version and its own checksum, which are verified before the
-// record is used. Damage in ROADS does not prevent a start, because the profiles of roads are
-// learned again.
-//
-// DESIGN.md describes durability, forgetting, erasing, backup and restore.
+// Every record carries a schema version and its own checksum. DESIGN.md describes durability,
+// forgetting, erasing, backup and restore.
 package store

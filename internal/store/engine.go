@@ -110,16 +110,12 @@ type Engine interface {
 
 	// Append stores samples and returns nil once all of them are on disk. Samples of one vehicle
 	// keep their order. The caller must not use the slice afterwards. Append returns
-	// [ErrOverloaded] or [ErrBacklog] if it refuses the samples because of load.
-	//
-	// After any error, the caller must not acknowledge any of the samples. Some of the samples may
-	// be stored in spite of the error. This is harmless, because folding a sample twice changes
-	// nothing.
+	// [ErrOverloaded] or [ErrBacklog] if it refuses the samples because of load. After any error,
+	// the caller must acknowledge none of the samples; some may be stored, which is harmless,
+	// because a state ignores a sample that is not newer.
 	Append(ctx context.Context, samples []vehicle.Sample) error
-	// Recent returns the newest retained samples of a vehicle. It reads telemetry backwards from
-	// the newest sample, until it has found as many samples as the parameter most says, has read
-	// all telemetry, or the context ends. The result may have a few samples more than most. If the
-	// context ends first, the result has the samples that were read so far, and the error is nil.
+	// Recent returns the newest retained samples of a vehicle: about as many as the parameter most
+	// says, or those that were read when the context ended.
 	Recent(ctx context.Context, id vehicle.ID, most int) (Recent, error)
 	// Trim removes telemetry that is both folded into states and older than the retention. If the
 	// stored telemetry exceeds 80 % of its maximum size (Config.TelemetryBytes), Trim also removes
@@ -152,10 +148,10 @@ type Engine interface {
 	// if ctx ends first.
 	AwaitTombstones(ctx context.Context) error
 	// FollowStates calls put with the stored state of each vehicle and then with every change,
-	// until the context ends; then it returns nil. A zero state means that the vehicle was
-	// forgotten. The function put must neither change the state nor keep the pointer. FollowStates
-	// calls caughtUp once, after put has received all states that were stored at the start. If a
-	// state is damaged, FollowStates returns an error, the engine fails (see Failed), or both.
+	// until the context ends. A zero state means that the vehicle was forgotten. The function put
+	// must neither change the state nor keep the pointer. FollowStates calls caughtUp once, after
+	// put has received all states that were stored at the start. If a state is damaged,
+	// FollowStates returns an error, the engine fails (see Failed), or both.
 	FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error
 	// AwaitState waits until the function put of FollowStates has received all states up to
 	// sequence seq of the stream STATES, and then returns nil. If ctx ends first, it returns an
@@ -217,9 +213,8 @@ type Partition interface {
 	// to which telemetry is folded into the state (see [Record.Folded]). Calls of put may be
 	// concurrent. If ctx ends first, Load returns an error.
 	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State, folded uint64)) error
-	// Next waits for stored samples that are not folded into states yet, and returns the oldest
-	// group of them. A group was stored together. The result seq is its sequence: the caller folds
-	// the samples, and then passes seq to Commit. The slice may be empty, for example because the
+	// Next waits for the oldest group of stored samples that are not folded into states yet. The
+	// result seq is its sequence: the caller folds the samples, and then passes seq to Commit. The
 	// samples of forgotten vehicles are left out. If ctx ends first, Next returns an error. If the
 	// caller no longer owns the partition, the error is [ErrFenced] or [ErrRecalled].
 	//
@@ -305,8 +300,7 @@ func (*StateRequest) Error() string { return "the state of a vehicle is wanted" 
 
 // State returns the newest state of one vehicle, even if that state is not stored yet. If the owner
 // of the vehicle's partition does not answer within seconds, State returns the stored state. If the
-// vehicle has no state, for example because it was forgotten, ok is false and err is nil. If the
-// state cannot be read, ok is false and err is the reason.
+// vehicle has no state, ok is false and err is nil.
 func State(ctx context.Context, e Engine, id vehicle.ID) (s vehicle.State, ok bool, err error) {
 	if s, ok = e.Unstored(ctx, id); ok {
 		return s, true, nil

@@ -78,10 +78,8 @@ func (e *Engine) Take(
 	return t, nil
 }
 
-// Release implements [store.Engine], so that another node need not wait until the lease expires. A
-// caller that does not know whether it owns p may call it, for example after a Take whose response
-// was lost. If a newer version wrote the cursor, the owner is unknown: Release returns an error if
-// this process has taken p and not released it, and otherwise nil.
+// Release implements [store.Engine]. If a newer version wrote the cursor, the owner is unknown:
+// Release returns an error if this process has taken p and not released it, and otherwise nil.
 func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 	_, err := e.changeCursor(ctx, p, func(c *cursor) (bool, error) {
 		owns := c.Owner == owner
@@ -107,19 +105,17 @@ func (e *Engine) undecodable(stream string, seq uint64, err error) error {
 	return err
 }
 
-// isCursorStale reports whether the cursor does not belong to the present stream TELEMETRY. There
-// are two cases. TELEMETRY was re-created after the cursor was written. Or TELEMETRY has lost its
-// newest commits, for example by a power cut in a cluster that does not sync each write. In both
-// cases, new commits get sequences below the cursor, and would be skipped as if they were already
-// folded.
+// isCursorStale reports whether TELEMETRY was re-created after the cursor was written, or has lost
+// its newest commits, for example by a power cut in a cluster that does not sync each write. New
+// commits then get sequences below the cursor, and would be skipped as if they were folded.
 func (t *Partition) isCursorStale(s jetstream.Stream) bool {
 	info := s.CachedInfo()
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
 }
 
-// Next implements [store.Partition]: it waits for the next commit of samples to fold. The error is
-// [store.ErrReplaced] if TELEMETRY was re-created or has lost its newest commits. If a newer version
-// wrote the commit, or a tombstone of one of its vehicles, codec.IsNewer reports true for the error.
+// Next implements [store.Partition]. The error is [store.ErrReplaced] if TELEMETRY was re-created or
+// has lost its newest commits, and [codec.IsNewer] if a newer version wrote the commit, or a
+// tombstone of one of its vehicles.
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	m, seq, err := t.nextMessage(ctx)
 	if err != nil {
@@ -203,10 +199,9 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 }
 
 // checkSubscription checks the subscription of a partition after a silence or an error. It returns
-// an error if TELEMETRY was re-created or has lost its newest commits. If TELEMETRY contains a
-// commit that the subscription should have delivered, checkSubscription closes the subscription,
-// and nextMessage subscribes again. If NATS does not answer, checkSubscription does nothing,
-// because the subscription recovers by itself once NATS answers again.
+// an error if TELEMETRY was re-created or has lost its newest commits. If the subscription should
+// have delivered a commit, it closes it, and nextMessage subscribes again. If NATS does not answer,
+// it does nothing, because the subscription recovers by itself.
 func (t *Partition) checkSubscription(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -348,9 +343,7 @@ const loadTimeout = 4 * requestTimeout
 
 // Load implements [store.Partition]. One request asks for the states of all ids. Any server may
 // answer it whose copy of STATES has the cursor record that this process stored last, and thus
-// everything that was committed before the partition was taken. Until then, Load repeats the
-// request, for loadTimeout at most. If a state cannot be decoded, Load returns an error; put may
-// have been called for other states by then.
+// everything that was committed before the partition was taken.
 func (t *Partition) Load(
 	ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State, folded uint64),
 ) error {
@@ -417,12 +410,10 @@ func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
 	return err
 }
 
-// awaitTombstone waits until this node has applied the record of SOURCES with sequence seq. made is
-// the creation time, in Unix ns, of the SOURCES stream to which seq refers; 0 means the current
-// one. If that stream was replaced, or has lost the record, the record will never arrive, so
-// awaitTombstone does not wait for it. If this node's tombstones were read from another SOURCES
-// stream than the current one, the error is [store.ErrReplaced]. awaitTombstone also returns an
-// error if the engine has failed, or if the context ends first.
+// awaitTombstone waits until this node has applied the record seq of SOURCES. made is the creation
+// time, in Unix ns, of the stream to which seq refers; 0 means the current one. If that stream was
+// replaced, or has lost the record, it does not wait. If this node's tombstones were read from
+// another stream than the current one, the error is [store.ErrReplaced].
 func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) error {
 	if err := e.Alive(); err != nil {
 		return err // the tables are copies of streams that no longer exist
@@ -453,10 +444,9 @@ func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	return e.awaitTombstone(ctx, math.MaxUint64, 0)
 }
 
-// recall handles r, a record that the feed of STATES has delivered. It has an effect only if r is
-// the cursor of a partition that this process has taken. If r shows that Fence was called since
-// this process took the partition, or if a newer version wrote r, Next returns store.ErrRecalled
-// from now on. This process then takes the partition again, without its cached states.
+// recall handles r, a record that the feed of STATES has delivered. If r is the cursor of a partition
+// that this process has taken, and shows that Fence was called since, or that a newer version wrote
+// it, Next returns store.ErrRecalled from now on.
 func (e *Engine) recall(r store.Record) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
 	if !ok || p >= e.partitions {

@@ -53,9 +53,8 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 	return found, nil
 }
 
-// window reads the vehicle's samples that were stored at the time from or later, in commits whose
-// sequence is less than until. If the vehicle was forgotten, it omits samples from before the
-// forget. For this check, it needs the parameter made, the creation time of TELEMETRY in Unix ns.
+// window reads the vehicle's samples that were stored at the time from or later, in commits before
+// until, except those that a tombstone covers. made is the creation time of TELEMETRY in Unix ns.
 // The result first is the sequence of the first commit that window read, or until if it read none.
 func (e *Engine) window(
 	ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64,

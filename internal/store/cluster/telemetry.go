@@ -120,8 +120,7 @@ func (e *Engine) publish(ctx context.Context, p int, record []byte, header nats.
 
 // tryTelemetry stores a commit without samples after a commit of samples has failed, because only a
 // stored commit proves that writes work, and no samples are accepted while Writable returns an
-// error. The empty commit is folded like any other, which changes no state. For the other streams,
-// the heartbeats show that writes work.
+// error. For the other streams, the heartbeats show that writes work.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
 		if e.failing.Load() && e.committing.Load() == 0 { // a commit in progress shows by itself whether writes work

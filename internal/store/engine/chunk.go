@@ -40,7 +40,7 @@ type Chunk struct {
 
 // Pack packs samples into chunks by partition, and keeps the order of the samples of each
 // partition. If keep is true, the chunks contain the unpacked samples too, and may share the memory
-// of samples. If a sample is larger than MaxSampleBytes, Pack returns [ErrTooLarge] and no chunks.
+// of samples.
 func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, err error) {
 	open := make([]int, partitions)      // by partition: index of its last chunk, plus one
 	source := make([]uint32, partitions) // of the last sample in that chunk
@@ -81,8 +81,7 @@ type Waiter struct {
 	Traced trace.SpanContext // span of the Append; zero if it is not traced
 }
 
-// NewWaiter returns a Waiter for chunks, and sets the field Waiter of each chunk to it. If t is
-// nil, nothing is traced.
+// NewWaiter returns a Waiter for chunks, and sets the field Waiter of each.
 func NewWaiter(ctx context.Context, t trace.Tracer, chunks []Chunk) *Waiter {
 	w := &Waiter{done: make(chan struct{})}
 	if t != nil {
@@ -95,8 +94,7 @@ func NewWaiter(ctx context.Context, t trace.Tracer, chunks []Chunk) *Waiter {
 	return w
 }
 
-// Finish records the result of one chunk: nil if the chunk was stored, else the error. It must be
-// called once for each chunk.
+// Finish records the result of one chunk. It must be called once for each.
 func (w *Waiter) Finish(err error) {
 	if err != nil {
 		w.err.CompareAndSwap(nil, &err)

@@ -30,9 +30,8 @@ type Queue struct {
 	closed  bool
 }
 
-// NewQueue returns an empty queue. At most waitingBytes bytes of samples wait in it; more are
-// accepted only while no other samples wait. One commit has at most commitSamples samples and
-// commitBytes bytes. A larger chunk has a commit of its own.
+// NewQueue returns an empty queue. More than waitingBytes bytes of samples are accepted only while
+// no other samples wait. A chunk that is too large for a commit has one of its own.
 func NewQueue(waitingBytes, commitSamples, commitBytes int) *Queue {
 	return &Queue{
 		waitingBytes: waitingBytes, commitSamples: commitSamples, commitBytes: commitBytes,
@@ -94,8 +93,7 @@ func (q *Queue) take() (chunks []Chunk, samples int) {
 }
 
 // Run stores the queued chunks, with one call of store for each commit, until ctx ends. Then it
-// rejects the waiting chunks and all chunks that are queued later. It records the commits in m, and
-// traces them if t is not nil; the context of store has the span.
+// rejects the waiting chunks and all chunks that are queued later.
 func (q *Queue) Run(
 	ctx context.Context, t trace.Tracer, m *Metrics, store func(ctx context.Context, chunks []Chunk) error,
 ) {

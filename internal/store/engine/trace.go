@@ -61,8 +61,7 @@ type tracedCommit struct {
 	span trace.SpanContext
 }
 
-// Note records that the partition has read the group commit at sequence seq, whose span is s. If s
-// is not sampled for tracing, or maxTraced commits are waiting for their fold, Note does nothing.
+// Note records that the partition has read the group commit at sequence seq, whose span is s.
 func (f *FoldSpans) Note(seq uint64, s trace.SpanContext) {
 	if !s.IsSampled() {
 		return
@@ -74,9 +73,8 @@ func (f *FoldSpans) Note(seq uint64, s trace.SpanContext) {
 	}
 }
 
-// Folded writes the span of a fold whose states were just stored. The fold includes all group
-// commits up to sequence seq. The parameter states is the number of states. If t is nil, or Note
-// has recorded none of these commits, Folded writes no span.
+// Folded writes the span of a fold of all group commits up to sequence seq, whose states were just
+// stored, if Note has recorded any.
 func (f *FoldSpans) Folded(ctx context.Context, t trace.Tracer, partition int, seq uint64, states int) {
 	f.mu.Lock()
 	n := 0

@@ -64,12 +64,10 @@ func (s *partitionState) folded() uint64 {
 	return s.answered
 }
 
-// FollowStates implements [store.Engine]. If [Config.Answers] is set, the engine has already passed
-// all stored verdicts to it while opening, so FollowStates calls put only for later changes.
-// FollowStates calls caughtUp when all telemetry that was stored when the engine opened is folded.
-// So no answer is older than an answer that was given before a crash. If Config.Answers is nil, as
-// in tests, FollowStates calls put for every stored state and then caughtUp, without waiting for
-// telemetry to be folded.
+// FollowStates implements [store.Engine]. If [Config.Answers] is set, it has all stored verdicts
+// already, and FollowStates calls put only for later changes. It calls caughtUp when all telemetry
+// that was stored when the engine opened is folded. So no answer is older than one that was given
+// before a crash. If Config.Answers is nil, as in tests, FollowStates does not wait for that.
 func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error {
 	e.putMu.Lock()
 	e.put = put
@@ -96,8 +94,7 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle
 	return nil
 }
 
-// putAll calls put for every stored state, except those of forgotten vehicles. It ends at the first
-// damaged state and returns an error; the engine then fails.
+// putAll calls put for every stored state, except those of forgotten vehicles.
 func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, *vehicle.State)) error {
 	from, to := span(letters[codec.States])
 	return e.own().iterate(ctx, from, to, e.own().records(func(r store.Record) error {
@@ -117,12 +114,11 @@ func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, *vehicle.State
 // foldedPoll is the interval at which FollowStates checks whether the telemetry is folded.
 const foldedPoll = 5 * time.Millisecond
 
-// AwaitState implements [store.Engine]. It returns at once, because [Engine.Store] returns only
-// after the function put of [Engine.FollowStates] has received the state.
+// AwaitState returns at once, because [Engine.Store] returns only after put has received the state.
 func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
 
-// AwaitTombstones implements [store.Engine]. It returns at once, because a feed applies each new
-// record of SOURCES before [Engine.Store] returns; if it cannot, the engine fails.
+// AwaitTombstones returns at once, because a feed applies each new record before [Engine.Store]
+// returns; if it cannot, the engine fails.
 func (e *Engine) AwaitTombstones(context.Context) error { return e.Alive() }
 
 // loadAnswers passes the stored verdicts of every vehicle, except forgotten ones, to answers. The

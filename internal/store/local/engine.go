@@ -102,9 +102,8 @@ type Engine struct {
 	*engine.Failure
 }
 
-// Open opens the store in the data directory, and creates the store at the first start. If Open
-// returns an error, no goroutine is left running. A data directory that belongs to another user,
-// another program or another version of carstate is then unchanged.
+// Open opens the store in the data directory, and creates the store at the first start. A data
+// directory that belongs to another user, program or version of carstate stays unchanged.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.Config = c.Config.WithDefaults()
 	c.FS = privateFS{cmp.Or[vfs.FS](c.FS, vfs.Default)}
@@ -183,8 +182,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	return e, nil
 }
 
-// Unclean reports whether the process that used the data directory before did not close the engine,
-// for example because it was killed. At the first start it returns false.
+// Unclean reports whether the process that used the data directory before did not close the engine.
 func (e *Engine) Unclean() bool { return e.unclean }
 
 // openDB opens the Pebble database.
@@ -213,7 +211,6 @@ func (e *Engine) openDB() error {
 	return e.openError(cmp.Or(context.Cause(e.writesFailed), err))
 }
 
-// openError returns the one-line error for a store that cannot be opened.
 func (e *Engine) openError(err error) error {
 	disk := e.dir.probe()
 	switch {
@@ -401,8 +398,7 @@ func (e *Engine) commit(b *pebble.Batch) error {
 	return err
 }
 
-// syncNowAndThen syncs the acknowledged data to disk, once per SyncInterval, until the context
-// ends. An interval in which nothing was acknowledged has no sync.
+// syncNowAndThen syncs the acknowledged data, if there is any, once per SyncInterval.
 func (e *Engine) syncNowAndThen(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.SyncInterval) {
 		if e.unsynced.Swap(false) {

@@ -87,9 +87,8 @@ func (s *partitionState) stored() uint64 {
 	return s.last
 }
 
-// deliver receives a new group of samples, which is on disk, and wakes a waiting Next. It adds the
-// group to the queue if an owner reads from the queue, the queue has room, and no group between the
-// queue's last one and this one is missing. Otherwise, Next later reads the group from the disk.
+// deliver receives a new group, which is on disk, and wakes a waiting Next. If the group does not
+// fit into the queue, Next later reads it from the disk.
 func (s *partitionState) deliver(g group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +183,7 @@ func (t *Partition) check() error {
 	return nil
 }
 
-// Release implements [store.Engine]: it gives up partition n if owner owns it.
+// Release implements [store.Engine].
 func (e *Engine) Release(ctx context.Context, n int, owner string) error {
 	s := e.partitions[n]
 	return s.changeOwner(ctx, func() error {
@@ -291,7 +290,7 @@ var closed = func() chan struct{} {
 	return c
 }()
 
-// Next implements [store.Partition]: it waits for the next group of samples that is not folded yet.
+// Next implements [store.Partition].
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	s := t.s
 	for ready := false; !ready; {
@@ -379,9 +378,8 @@ func (t *Partition) Stored() time.Time { return t.stored }
 // Waiting implements [store.Partition]: it reports whether a group waits to be folded.
 func (t *Partition) Waiting() bool { return t.next <= t.s.stored() }
 
-// Commit implements [store.Partition]. It stores states and the cursor in one batch, and does not
-// wait until they are on disk, because after a crash the samples are folded again. After a fatal
-// error of Pebble, Commit returns only when ctx ends.
+// Commit implements [store.Partition]. It does not wait for the disk, because after a crash the
+// samples are folded again. After a fatal error of Pebble, Commit returns only when ctx ends.
 func (t *Partition) Commit(
 	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, more bool,
 ) error {
@@ -447,7 +445,9 @@ func (t *Partition) Commit(
 		return err
 	}
 	e.metrics.Fold(len(states), time.Since(start))
-	t.spans.Folded(ctx, e.config.Tracer, t.s.number, seq, len(states))
+	if moves {
+		t.spans.Folded(ctx, e.config.Tracer, t.s.number, seq, len(states))
+	}
 	return nil
 }
 
@@ -464,11 +464,8 @@ func (t *Partition) Close() {
 	}
 }
 
-// settleWithin is the maximum time that Settle waits. The time is long, because a commit can take
-// seconds on a very busy machine. settlePoll is the interval at which Settle checks whether the
-// states are stored.
 const (
-	settleWithin = 20 * time.Second
+	settleWithin = 20 * time.Second // a commit can take seconds on a very busy machine
 	settlePoll   = time.Millisecond
 )
 
@@ -495,14 +492,11 @@ func (e *Engine) Settle(ctx context.Context) {
 	}
 }
 
-// stateWithin is the maximum time that Unstored waits for the owner of a partition. The owner may
-// be reading states, or may wait until a checkpoint is stored.
+// stateWithin is long, because the owner may be reading states or waiting for a checkpoint.
 const stateWithin = 5 * time.Second
 
-// Unstored implements [store.Engine]. It asks the owner of the vehicle's partition for the state in
-// its memory, unless the cursor says that all folded states are stored, or nobody folds the
-// partition. The result is false then, or if the owner does not reply within stateWithin, has no
-// state of the vehicle, or if a restore has stored a newer one.
+// Unstored implements [store.Engine]. It asks the owner of the vehicle's partition, unless the
+// cursor says that all folded states are stored, or nobody folds the partition.
 func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bool) {
 	n := codec.PartitionOf(id, len(e.partitions))
 	s := e.partitions[n]

@@ -29,8 +29,7 @@ type stream struct {
 
 // do runs f, a change of the stream, and returns the error of f. If do returns an error of the
 // context, it is unknown whether f has run. After a fatal error of Pebble, do returns
-// errWritesFailed, and f may block forever on its goroutine; after Cut, do returns errClosed
-// without running f.
+// errWritesFailed, and f may block forever on its goroutine.
 func (s *stream) do(ctx context.Context, f func() error) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -340,9 +339,7 @@ func (e *Engine) Feed(name string, apply func(store.Record) error) store.Feed {
 	return &feed{s: e.streams[name], apply: apply}
 }
 
-// Run implements [store.Feed]. It also returns nil if the engine is closed, and an error after a
-// fatal error of Pebble. If a stored record cannot be read or applied, Run returns an error; if a
-// new record cannot be applied, the engine fails.
+// Run implements [store.Feed]. It also returns nil if the engine is closed.
 func (f *feed) Run(ctx context.Context, caughtUp func()) error {
 	err := f.s.do(ctx, func() error {
 		if err := f.s.e.own().inOrder(ctx, f.s.name, f.apply); err != nil {

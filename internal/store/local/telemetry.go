@@ -24,7 +24,7 @@ const (
 	commitBytes = 4 << 20
 )
 
-// Append implements [store.Engine]: it stores samples, and returns nil once all of them are stored.
+// Append implements [store.Engine].
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
@@ -82,8 +82,7 @@ type group struct {
 }
 
 // storeGroups stores chunks in one commit, and returns them as groups. It combines small chunks of
-// one partition into a group, which is stored under one key. If Config.SyncInterval is 0,
-// storeGroups returns when the groups are on disk; otherwise it does not wait for the disk.
+// one partition into a group.
 func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []group, err error) {
 	last := e.telemetryEnd()
 	open := make([]int, len(e.partitions)) // by partition: index of its last group, plus one
@@ -161,15 +160,13 @@ func decodeGroup(p int, key, value []byte) (g group, err error) {
 // storedAt returns the time of storing with which value, a stored group, begins.
 func storedAt(value []byte) time.Time { return time.Unix(0, int64(binary.BigEndian.Uint64(value))) }
 
-// telemetrySpan returns the range of the keys of partition p's telemetry, beginning with the
-// sequence from.
+// telemetrySpan returns the range of the keys of partition p's telemetry from a sequence on.
 func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 	return telemetryKey(p, from), telemetryKey(p+1, 0)
 }
 
-// firstGroup returns the sequence of partition p's first group whose sequence is at least the
-// parameter from, and the time at which that group was stored. If there is no such group, seq is 0.
-// If the group cannot be read, the error is [codec.ErrDamaged].
+// firstGroup returns the sequence of partition p's first group at or after a sequence, and when that
+// group was stored. If there is no such group, seq is 0.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	it, err := e.view().iterator(telemetrySpan(p, from))
 	if err != nil {
