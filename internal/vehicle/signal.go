@@ -176,7 +176,7 @@ func (s Signal) isAbsent(v float64) bool {
 	case CurrentHeading:
 		return v < 0 || v == 511
 	}
-	return signalTable[s].unit == "percent" && (near(0.4*0xFE) || near(0.4*0xFF))
+	return signalTable[s].unit == "percent" && (v == -1 || near(0.4*0xFE) || near(0.4*0xFF))
 }
 
 // Ignition is the state of a car's ignition, the value of the VSS signal

@@ -74,6 +74,7 @@ func TestSetReported(t *testing.T) {
 		{vehicle.EngineSpeed, 8160, 8160, nil},
 		{vehicle.ThrottlePosition, -0.4, 0, nil},
 		{vehicle.EngineLoad, 100.4, 100, nil},
+		{vehicle.EngineLoad, -1, 0, vehicle.ErrNotAvailable},
 		{vehicle.AcceleratorPositionE, 105, 100, nil},
 		{vehicle.ThrottlePositionB, 101.6, 0, vehicle.ErrNotAvailable},
 		{vehicle.ThrottleActuator, 102, 0, vehicle.ErrNotAvailable},

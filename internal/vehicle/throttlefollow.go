@@ -34,10 +34,15 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 		margin, rise, lasts = loadRests, loadRise, loadLasts
 	}
 	if up.hi-f.Floor <= margin {
+		lo := m.Sensors[PlateA].span().lo
 		if !f.trusted() {
-			f.Rest = max(f.Rest, m.Sensors[PlateA].span().lo)
+			f.Rest = max(f.Rest, lo)
 		}
-		f.RestFor = min(f.RestFor+min(gap, most), restsFor)
+		if min(f.Rest, lo) >= restsClosedBelow {
+			f.RestFor = max(min(f.RestFor, 0)-closedShare*min(gap, most), -3600)
+		} else if f.RestFor = min(f.RestFor+min(gap, most), restsFor); f.Rest >= restsClosedBelow && f.RestFor == restsFor && f.Followed >= trustedOpen {
+			f.Rest = lo // the open rest was an episode
+		}
 	}
 	if up.hi <= f.Low {
 		f.restart(up.hi, plate.Value)

@@ -135,7 +135,8 @@ type FollowMemory struct {
 	Low, PlateLo, PlateHi, For float32
 	// Floor is the lowest demand seen, in percent. Rest is the highest position of the plate, in
 	// percent, while the demand was near Floor. RestFor is how long, in seconds and in total, the
-	// demand was near Floor; it is counted up to restsFor.
+	// demand was near Floor; it is counted up to restsFor. While Rest is open, RestFor is negative: how
+	// much longer the plate must rest closed.
 	Floor, Rest, RestFor float32
 	// Followed counts the rises of the demand that moved the plate, and Ignored those that did not.
 	// Once the plate is known to follow, a rise that does not move it is counted in Missed instead.

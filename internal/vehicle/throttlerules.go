@@ -29,18 +29,18 @@ var throttleRules = [numThrottleRules]struct {
 	text    string
 }{
 	NoThrottleRule:  {"throttle/none", 1, "normal: every measure is within its limit"},
-	RuleTroubleCode: {"throttle/trouble-code", 3, "the car reports a trouble code of its throttle or pedal"},
+	RuleTroubleCode: {"throttle/trouble-code", 4, "the car reports a trouble code of its throttle or pedal"},
 	// Voltage correlation: P2135 (throttle A/B), P2138 (pedal D/E).
 	RuleRedundantSensors: {"throttle/redundant-sensors", 3,
 		"two sensors of one position no longer agree as they did on this car"},
 	// Throttle actuator range/performance and stuck plate: P2101, P0638, P2111, P2112.
 	RulePlateCommand: {"throttle/plate-command", 4, "the plate is not where it is commanded to be"},
 	// Throttle position rationality: P0121, P0068, P2119.
-	RulePlatePedal: {"throttle/plate-pedal", 4, "the plate no longer moves when it is asked to, as it did on this car"},
+	RulePlatePedal: {"throttle/plate-pedal", 5, "the plate no longer moves when it is asked to, as it did on this car"},
 	// Sensor range/performance: P0121, P0221, P2121, P2126.
 	RuleStuckSensor: {"throttle/stuck-sensor", 3, "a sensor is stuck while its partner moves"},
 	// Circuit low and high: P0122, P0123, P0222, P0223, P2122, P2123, P2127, P2128.
-	RuleElectricalLimit: {"throttle/electrical-limit", 3,
+	RuleElectricalLimit: {"throttle/electrical-limit", 4,
 		"a sensor is at the end of its electrical range, where this car's cannot be"},
 	// Circuit intermittent: P0124, P0224, P2124, P2129.
 	RuleNoise: {"throttle/noise", 3, "a sensor moves where no plate or pedal does"},
@@ -215,7 +215,8 @@ const (
 	// (at 83.5 % on one car), whatever the pedal does. Once the plate is trusted,
 	// an open rest no longer excludes the car, because it is more likely a plate stuck open. It is
 	// trusted after trustedAt demands that it followed while it always rested below
-	// trustedRest percent, or after trustedOpen. (A diesel whose plate was at first closed at idle,
+	// trustedRest percent, or after trustedOpen; then, a plate that rested open before is one that
+	// rests closed, if this has lasted closedShare times as long. (A diesel whose plate was at first closed at idle,
 	// at up to 49 %, followed 22 before it rested open.)
 	pedalRise, pedalLasts      = 6.0, 4.0
 	loadRise, loadLasts        = 20.0, 3.0
@@ -226,6 +227,7 @@ const (
 	trustedOpen                = 30
 	restsClosedBelow           = 50.0
 	restsFor, loadRests        = 20.0, 12.0
+	closedShare                = 4.0
 
 	// engineHolds is how long a reading of engine speed 0 is valid. During that time, nothing is
 	// assumed to move the throttle plate: electrical limits are not checked, and the plate is not
@@ -236,16 +238,14 @@ const (
 	// An anomaly ends when its rule has had readings for calmFor seconds that measure less than
 	// half of what raises the alarm. A fault that comes and goes is not repaired between two
 	// episodes, so each anomaly that has ended doubles this time for the next one, up to
-	// mostReturns times, and returnShare of the evidence raises it. Nothing else ends an anomaly: a car whose sensors were replaced by
-	// different ones is learned again when an operator says so.
+	// mostReturns times, and returnShare of the evidence raises it.
 	calmFor     = 60.0
 	mostReturns = 4
 	returnShare = 0.7
 	// codeGoneFor is for how many seconds the lists of trouble codes must at least have been without
 	// a throttle code before the anomaly ends. For its beginning, one list with a code is enough,
 	// because the car itself reports a code only after it has confirmed the fault. A list less than
-	// codeRoundFor seconds after one with a code may be the answer of another computer to the same
-	// request.
+	// codeRoundFor seconds after one with a code may be the answer of another computer.
 	codeGoneFor  = calmFor
 	codeRoundFor = 10
 )

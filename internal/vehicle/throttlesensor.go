@@ -112,7 +112,7 @@ func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, a
 	switch at := m.end(i, v); {
 	case at == 0 || first:
 		sensor.AtLimit = 0
-	case at == lowEnd || m.closed(s, i, t, stands) || m.Alarm.Rule == RuleElectricalLimit && m.Alarm.X == i:
+	case at == lowEnd && sensor.Rest < restsClosedBelow || m.closed(s, i, t, stands) == (at == highEnd) || m.Alarm.Rule == RuleElectricalLimit && m.Alarm.X == i:
 		// A sensor with an anomaly needs no further witness.
 		sensor.AtLimit = min(sensor.AtLimit+after, 2*highLimitAlarm)
 	}
@@ -123,8 +123,9 @@ func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, a
 func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t UnixMilli, stands bool) bool {
 	switch i {
 	case PedalD, PedalE:
-		return m.Follow.RestFor >= restsFor && s.recent(PlateA, t) &&
-			s.reading(PlateA).Value <= m.Follow.Rest+settledWithin
+		f := &m.Follow
+		return f.RestFor >= restsFor && f.Rest < restsClosedBelow && f.Ignored <= f.Followed+1 && s.recent(PlateA, t) &&
+			s.reading(PlateA).Value <= f.Rest+settledWithin
 	case PlateA:
 		for _, pedal := range [...]ThrottleSensor{PedalD, PedalE} {
 			if p := &m.Sensors[pedal]; s.recent(pedal, t) && p.RestFor >= restKnown {
@@ -140,19 +141,26 @@ func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t UnixMilli, stands 
 }
 
 // noAnswer reports whether two or more signals were read around the time t, and all were 0, as an
-// adapter reports them that has lost the car.
+// adapter reports them that has lost the car. Vehicle.Speed may come from a receiver, and go on; the
+// plate's sensors alone may then have lost their supply.
 func (s *State) noAnswer(t UnixMilli) bool {
-	zeros := 0
+	zeros, plates, moves := 0, 0, false
 	for _, g := range [...]Signal{ThrottlePosition, ThrottlePositionB, ThrottleActuator, AcceleratorPositionD,
 		AcceleratorPositionE, EngineLoad, Speed, OBDSpeed, EngineSpeed} {
-		if r := &s.Latest[g]; r.Time != 0 && t.Sub(r.Time) <= engineHolds {
-			if r.Value != 0 {
-				return false
-			}
+		switch r := &s.Latest[g]; {
+		case r.Time == 0 || t.Sub(r.Time) > engineHolds:
+		case r.Value == 0:
 			zeros++
+			if g >= ThrottlePosition && g <= ThrottleActuator {
+				plates++
+			}
+		case g == Speed:
+			moves = true
+		default:
+			return false
 		}
 	}
-	return zeros > 1
+	return zeros > 1 && (!moves || zeros > plates)
 }
 
 // span is the range in which a sensor was around the time of its last reading.

@@ -103,7 +103,7 @@ var throttleNumbers = func() (all [len(throttleCodes)]struct{ first, last uint64
 // with one list for each of its computers and for each service (stored, pending, permanent codes),
 // so a list without a code says little. It says that the code is gone if it comes so long after the
 // newest list with the code that, by the rhythm of such lists, the code was due again. The code is
-// over a minute later, unless the only list without it came with the one that has it.
+// over a minute later.
 func (s *State) observeCodes(r *Readings) {
 	m := &s.ThrottleMemory
 	now := s.Time
@@ -117,14 +117,23 @@ func (s *State) observeCodes(r *Readings) {
 				m.CodeGap = max(m.CodeGap, uint16(after))
 			}
 			s.FaultCode, m.CodeSeen, m.CodeGone = r.Codes[i], now, 0
-		} else if s.FaultCode != (TroubleCode{}) && m.CodeGone == 0 && after >= UnixMilli(m.CodeGap) {
-			m.CodeGone = uint16(min(max(after, 1), math.MaxUint16))
+		} else if s.FaultCode != (TroubleCode{}) && m.CodeGone == 0 && after >= m.codeDue() {
+			m.CodeGone = uint16(min(after, math.MaxUint16))
+			m.CodeSeen = now - 1000*UnixMilli(m.CodeGone)
 		}
 	}
-	if m.CodeGone != 0 && after-UnixMilli(m.CodeGone) >= codeGoneFor &&
-		s.Latest[DTCList].Time-m.CodeSeen >= 1000*codeRoundFor {
+	if m.CodeGone != 0 && (now-m.CodeSeen)/1000-UnixMilli(m.CodeGone) >= codeGoneFor {
 		s.FaultCode, m.CodeGone = TroubleCode{}, 0
 	}
+}
+
+// codeDue returns how many seconds after a list with a throttle code a list without one says that the
+// code is gone: not before all computers have answered once, and the one with the code again.
+func (m *ThrottleMemory) codeDue() UnixMilli {
+	if m.CodeGap == 0 {
+		return codeGoneFor
+	}
+	return UnixMilli(max(m.CodeGap, codeRoundFor))
 }
 
 // Relearn returns the sample by which an operator has the throttle of a vehicle learned again: a
