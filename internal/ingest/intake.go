@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/lograte"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -27,7 +28,8 @@ type intake struct {
 	duration *prometheus.HistogramVec
 	// failing is set while the store returns errors. It limits the log to one line when an
 	// outage of the store begins and one when it ends.
-	failing atomic.Bool
+	failing   atomic.Bool
+	wrongKeys lograte.Warning
 }
 
 // outcome is how a request or message ended. It is a label in the metrics.
@@ -162,7 +164,9 @@ var keyReasons = []struct {
 	{access.ErrReplaced, "replaced"},
 }
 
-func (in *intake) refuseKey(err error) {
+// refuseKey counts a refused key. source is the source whose key it was or should have been, if it
+// is known, or else nil.
+func (in *intake) refuseKey(source *access.Grant, err error) {
 	reason := keyReasons[0].reason
 	for _, k := range keyReasons {
 		if errors.Is(err, k.err) {
@@ -170,11 +174,32 @@ func (in *intake) refuseKey(err error) {
 		}
 	}
 	in.keys.WithLabelValues(reason).Inc()
+	if source != nil {
+		in.warn(source)
+	}
 }
 
-// note records why as the last refusal of source.
+// note records why as the last refusal of source, and logs it.
 func (in *intake) note(source *access.Grant, why *refusal) {
 	source.NoteRefused(why.kind, cmp.Or(why.shown, why.text), in.Now())
+	if why.kind != access.NotStored { // an outage of the store has one line for all sources
+		in.warn(source)
+	}
+}
+
+// warn logs the last refusal of source, at most once a minute.
+func (in *intake) warn(source *access.Grant) {
+	last, others, due := source.Unlogged(in.Now())
+	if !due {
+		return
+	}
+	const text = "refused telemetry or a key of a source"
+	args := []any{"source", source.Name, "reason", last.Reason.String(), "text", last.Text, "others_since_last_line", others}
+	if last.Reason == access.WrongKey { // strangers can cause it for many sources
+		in.wrongKeys.Log(in.Log, text, args...)
+		return
+	}
+	in.Log.Warn(text, args...)
 }
 
 // store stores the accepted samples of b, and counts accepted and refused ones. The context must

@@ -114,6 +114,7 @@ var (
 	errEmptyBody = refuse(access.Empty, "the body has no sample")
 	errEmpty     = refuse(access.Empty, "the message has no sample")
 	errQoS       = refuse(access.BadQoS, "QoS 2 is not supported: use QoS 0 or 1")
+	errAlias     = refuse(access.BadTopic, "topic aliases are not supported: send the whole topic")
 	errTopic     = refuse(access.BadTopic, "wrong topic: send telemetry to vehicles/VID/telemetry; "+
 		"a VID has letters and digits only")
 	errPacketTooLarge = refuse(access.OverLimit, "the packet is larger than 1 MiB, or too large for its type")
