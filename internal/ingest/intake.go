@@ -25,7 +25,7 @@ type intake struct {
 	late     prometheus.Counter
 	unused   map[access.Refusal]prometheus.Counter
 	keys     *prometheus.CounterVec // refused keys, by reason
-	duration *prometheus.HistogramVec
+	duration map[outcome]prometheus.Observer
 	// failing is set while the store returns errors. It limits the log to one line when an
 	// outage of the store begins and one when it ends.
 	failing   atomic.Bool
@@ -85,12 +85,13 @@ func newIntake(c Config, protocol string) *intake {
 			Name: MetricKeysRefused,
 			Help: "Requests and MQTT logins that were refused because of their key, by reason.",
 		}, []string{"reason"}),
-		duration: auto.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "carstate_ingest_request_duration_seconds",
-			Help:    "Time from a request's head or a message's arrival to its acknowledgement or refusal.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
-		}, []string{"outcome"}),
+		duration: make(map[outcome]prometheus.Observer),
 	}
+	duration := auto.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "carstate_ingest_request_duration_seconds",
+		Help:    "Time from a request's head or a message's arrival to its acknowledgement or refusal.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+	}, []string{"outcome"})
 	refused := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: MetricRefused,
 		Help: "Samples that were refused, by reason. A message refused before it was read counts as one.",
@@ -108,7 +109,7 @@ func newIntake(c Config, protocol string) *intake {
 	// All counters exist from the start, with the value 0. If a counter appeared only with its
 	// first event, a rate computed from it would not include this event.
 	for _, o := range []outcome{stored, rejected, unauthorised, unavailable, readOnlyNow, noRoom} {
-		in.duration.WithLabelValues(string(o))
+		in.duration[o] = duration.WithLabelValues(string(o))
 	}
 	for _, k := range keyReasons {
 		in.keys.WithLabelValues(k.reason)
@@ -134,7 +135,7 @@ func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 }
 
 func (in *intake) observe(start time.Time, o outcome) {
-	in.duration.WithLabelValues(string(o)).Observe(in.Now().Sub(start).Seconds())
+	in.duration[o].Observe(in.Now().Sub(start).Seconds())
 }
 
 // refuse counts n samples of source as refused, and records why for operators (see note).

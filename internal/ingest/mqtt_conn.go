@@ -53,6 +53,7 @@ type conn struct {
 	grant     *access.Grant // the source as of the last message; nil before the login
 	slot      reservation   // of the quota of connections that have logged in
 	queue     queue         // messages that are not acknowledged yet
+	acks      [8]byte       // of the goroutine that acknowledges; has room for the usual PUBACK
 
 	writeUntil atomic.Int64  // the deadline for writing, as time since MQTT.began; 0 before the first write
 	parted     atomic.Bool   // a DISCONNECT was sent

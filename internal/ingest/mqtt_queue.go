@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"encoding/binary"
 	"sync"
 	"time"
 )
@@ -88,6 +87,9 @@ func (m *MQTT) drainQueue(c *conn) {
 			q.bytes -= p.memory.bytes
 			p.memory.release()
 		}
+		if clear(messages); q.waiting == nil && cap(messages) == 1 { // as for a car, which waits for each PUBACK
+			q.waiting = messages[:0]
+		}
 	}
 	q.working = false
 	q.changed.Broadcast()
@@ -99,14 +101,16 @@ func (m *MQTT) drainQueue(c *conn) {
 func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 	all := messages[0].batch
 	if len(messages) > 1 || all == nil {
-		all = new(batch)
+		all = newBatch(nil)
 		for _, p := range messages {
 			if p.batch != nil {
 				all.join(p.batch)
+				p.batch.free()
 			}
 		}
 		all.sort()
 	}
+	defer all.free()
 	ctx, span := m.in.span(m.storeContext(), "MQTT PUBLISH", messages[0].since)
 	if err := m.in.store(ctx, all); err != nil {
 		endSpan(span, unavailable)
@@ -118,7 +122,7 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 	}
 	endSpan(span, stored)
 	// If sending fails because the client has gone, the client will send the messages again.
-	acks := make([]byte, 0, 64)
+	acks := c.acks[:0]
 	for _, p := range messages {
 		m.in.observe(p.since, p.outcome)
 		if p.qos == 0 {
@@ -133,7 +137,7 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		} else if p.text = c.fitting(p.text); c.terse {
 			p.text = ""
 		}
-		acks = appendReason(acks, first, binary.BigEndian.AppendUint16(nil, p.id), p.code, p.text)
+		acks = appendReason(acks, first, []byte{byte(p.id >> 8), byte(p.id)}, p.code, p.text)
 		if len(acks) >= acksBytes {
 			_, _ = c.Write(acks)
 			acks = acks[:0]
