@@ -215,7 +215,8 @@ func (c *conn) readConnect(timeout time.Duration) (p connect, code byte, err err
 	return p, code, nil
 }
 
-// readPacket reads the next packet: the first byte of its header, and all bytes after its header.
+// readPacket reads the next packet: the first byte of its header, and all bytes after its header. If
+// first is 0, the packet was handled already.
 // The slice is valid until the next call. If the packet is a PUBLISH, c.processing has the memory
 // to decode it.
 func (c *conn) readPacket() (first byte, body []byte, err error) {
@@ -227,6 +228,9 @@ func (c *conn) readPacket() (first byte, body []byte, err error) {
 			err = &closing{keepAliveTimeout, "the client was silent for too long"}
 		}
 		return 0, nil, err
+	}
+	if first>>4 == 0 { // no packet has this type
+		return 0, nil, errMalformed
 	}
 	if c.to-c.from < 4 { // the length may not have arrived yet
 		err = c.beginPace()

@@ -48,7 +48,7 @@ func (m *MQTT) logIn(c *conn) error {
 	switch {
 	case code == wrongVersion:
 		return refuse("version", code)
-	case c.version == 4 && (code == malformedPacket || code == protocolError):
+	case c.version < 5 && (code == malformedPacket || code == protocolError):
 		return refuse("no_connect", 0) // MQTT 3.1.1 has no code for it
 	case code != 0:
 		return refuse("no_connect", code)
