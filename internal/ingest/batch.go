@@ -192,6 +192,12 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 // is complete JSON, it is read as one object. The results are those of objectBatch or lineBatch.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
+	if len(first) > 0 && len(rest) == 0 && len(p) <= MaxSample { // as most messages, which need no buffer
+		b := newBatch(o.source)
+		defer b.end()
+		rd.add(b, 1, first, o)
+		return b, nil
+	}
 	if len(rest) > 0 && len(p) <= MaxSample {
 		if _, err := rd.dec.sample(first, o.topic, o.latest); err == errTruncated {
 			rd.text.Reset(p)

@@ -246,14 +246,6 @@ func TestMQTTSlowPacket(t *testing.T) {
 	})
 }
 
-// TestMQTTLargePacketOfAnotherType checks that a large packet other than a PUBLISH is refused.
-func TestMQTTLargePacketOfAnotherType(t *testing.T) {
-	f := newFixture(t)
-	_, c := startMQTTClient(t, f, 4)
-	c.write([]byte{0x82, 0x81, 0x80, 0x01}) // SUBSCRIBE, 16 KiB and one byte
-	c.wantClosed(0)
-}
-
 // TestMQTTKeepsNoPacket checks that a waiting message keeps its samples in memory, but not its
 // packet.
 func TestMQTTKeepsNoPacket(t *testing.T) {

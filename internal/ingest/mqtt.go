@@ -21,8 +21,8 @@ import (
 // MQTT receives telemetry by MQTT 3.1.1 and 5, on topic vehicles/VID/telemetry with QoS 0 or 1.
 // User name and password are the name and key of a source. The server is not a broker: clients
 // cannot subscribe, no message is retained (the flag has no effect), wills are dropped, there are no
-// topic aliases, and a session ends with its connection. What a bridge says about its broker ($SYS/)
-// is acknowledged and dropped.
+// topic aliases, and a session ends with its connection. The messages of a bridge about its broker
+// ($SYS/) are acknowledged and dropped.
 //
 // A PUBACK that reports success means that the accepted samples of the message are on disk. Refused
 // lines are counted, and the PUBACK still reports success, since sending them again would not help.

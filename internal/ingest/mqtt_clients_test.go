@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/eclipse/paho.golang/paho"
-
 	"example.org/carstate/internal/testkit"
 )
 
@@ -148,30 +146,4 @@ func TestMQTT_OtherClients(t *testing.T) {
 			f.wantMetric(t, 2, MetricRefused)
 		})
 	}
-}
-
-// TestMQTT_PahoClient checks limits from the CONNACK, user properties and reason codes with a client
-// library that implements MQTT 5.
-func TestMQTT_PahoClient(t *testing.T) {
-	f := newFixture(t)
-	_, addr := startMQTT(t, f.Config)
-	ctx := shutdownContext(t)
-	client, ack := f.connectPaho(t, addr, "car", f.key, nil)
-	p := ack.Properties
-	if p.TopicAliasMaximum != nil || p.MaximumQoS == nil || *p.MaximumQoS != 1 || p.MaximumPacketSize == nil || *p.MaximumPacketSize != maxPacket || p.ServerKeepAlive == nil ||
-		*p.ServerKeepAlive != maxKeepAlive {
-		t.Errorf("CONNACK properties %+v", p)
-	}
-	r, err := client.Publish(ctx, &paho.Publish{
-		Topic: topicV1, QoS: 1, Payload: []byte(sampleLine("V1", 1, 1)),
-		Properties: &paho.PublishProperties{User: paho.UserProperties{{Key: "k", Value: "v"}}},
-	})
-	if err != nil || r.ReasonCode != 0 {
-		t.Errorf("a good sample: %+v, %v", r, err)
-	}
-	r, err = client.Publish(ctx, &paho.Publish{Topic: topicV1, QoS: 1, Payload: []byte(sampleLine("V2", 9, 5))})
-	if err == nil || r == nil || r.ReasonCode != 0x99 || !strings.Contains(r.Properties.ReasonString, "vid") {
-		t.Errorf("a bad sample: %+v, %v", r, err)
-	}
-	f.store.wants(t, "V1 1")
 }

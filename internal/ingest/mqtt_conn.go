@@ -76,7 +76,7 @@ func (m *MQTT) newConn(nc net.Conn) *conn {
 	return c
 }
 
-// closing is an error that ends a connection for a reason that an MQTT 5 client is told.
+// closing is an error that ends a connection, with the reason for an MQTT 5 client.
 type closing struct {
 	code byte
 	text string
@@ -172,7 +172,7 @@ func (c *conn) readByte() (byte, error) {
 	return c.buffer[c.from-1], nil
 }
 
-// readLength reads the number of bytes after a packet's fixed header, of which the first byte was
+// readLength reads the number of bytes after a packet's fixed header. The first byte of the header was
 // already read. The number has 7 bits in each byte, at most four.
 func (c *conn) readLength() (length int, err error) {
 	for shift := 0; shift < 28; shift += 7 {

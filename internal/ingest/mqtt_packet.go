@@ -128,7 +128,7 @@ type properties struct {
 
 func (p *properties) has(id byte) bool { return p.seen>>id&1 != 0 }
 
-// properties reads the list of properties, of which those in allowed may be there.
+// properties reads the list of properties. Only those in allowed may be there.
 func (f *fields) properties(allowed string) (p properties) {
 	list := fields{rest: f.take(int(f.varint()))}
 	for len(list.rest) > 0 {

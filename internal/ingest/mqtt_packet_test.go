@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestMQTT_Connect checks how a CONNECT is answered. Those that are wrong have no answer in MQTT 3.1.1,
@@ -98,6 +100,7 @@ func TestMQTT_Packets(t *testing.T) {
 		"UNSUBSCRIBE, 5":                 {5, packet(0xa2, []byte{0, 9, 0}, field("#"), field("a")), []byte{0xb0, 5, 0, 9, 0, 0x11, 0x11}, 0},
 		"PUBREL, 5":                      {5, []byte{0x62, 2, 0, 9}, []byte{0x70, 3, 0, 9, 0x92}, 0},
 		"PUBLISH with all properties":    {5, packet(0x3b, topic, []byte{0, 9, 26, 1, 1, 2, 0, 0, 0, 9, 3, 0, 1, 'c', 8, 0, 1, 't', 9, 0, 1, 'd', 0x26, 0, 1, 'k', 0, 1, 'v'}, sample), []byte{0x40, 2, 0, 9}, 0},
+		"too large a packet":             {5, []byte{0x82, 0x81, 0x80, 0x01}, nil, 0x95},
 		"no filter":                      {5, packet(0x82, []byte{0, 9, 0}), nil, 0x82},
 		"SUBSCRIBE without options":      {5, packet(0x82, []byte{0, 9, 0}, field("#")), nil, 0x81},
 		"SUBSCRIBE with QoS 3":           {4, packet(0x82, []byte{0, 9}, field("#"), []byte{3}), nil, 0},
@@ -143,22 +146,6 @@ func TestMQTT_Packets(t *testing.T) {
 	}
 }
 
-// TestMQTT_Terse checks that a PUBACK has no reason if the client wants none, or accepts no packet of
-// its size.
-func TestMQTT_Terse(t *testing.T) {
-	f := newFixture(t)
-	_, addr := startMQTT(t, f.Config)
-	for _, properties := range [][]byte{{2, 0x17, 0}, {5, 0x27, 0, 0, 0, 30}} {
-		c := dialRaw(t, addr, 5)
-		c.write(packet(0x10, field("MQTT"), []byte{5, 0xc2, 0, 30}, properties, field("id"), field("car"), field(f.key)))
-		c.read()
-		c.publish(2, 1, topicV1, "hello")
-		if first, body := c.read(); first != pubackType || !bytes.Equal(body, []byte{0, 1, 0x99}) {
-			t.Errorf("% x: got packet %#x % x, want a PUBACK of 3 bytes", properties, first, body)
-		}
-	}
-}
-
 // FuzzMQTTPackets checks the parsers alone: what they accept is well formed, and comes from the packet.
 func FuzzMQTTPackets(f *testing.F) {
 	f.Add(byte(4), byte(0x32), packet(0, field(topicV1), []byte{0, 1}, []byte("{}"))[2:])
@@ -172,6 +159,10 @@ func FuzzMQTTPackets(f *testing.F) {
 			if !utf8.Valid(p.topic) || p.qos > 2 || (p.qos == 0) != (p.id == 0) || !bytes.HasSuffix(body, p.payload) ||
 				!bytes.HasPrefix(body, field(string(p.topic))) {
 				t.Errorf("accepted the PUBLISH %+v", p)
+			}
+			if id, ok := vehicleOf(string(p.topic)); ok && (string(p.topic) != "vehicles/"+string(id)+"/telemetry" ||
+				len(id) == 0 || len(id) > vehicle.MaxReportingID) {
+				t.Errorf("%q names the vehicle %q", p.topic, id)
 			}
 		}
 		if c, code := parseConnect(body); code == 0 && (c.version != 4 && c.version != 5 || !utf8.Valid(c.id) || len(c.id) > maxClientID ||
