@@ -178,21 +178,16 @@ func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
 	f.wantMetric(t, 10, "carstate_signals_ignored_total", "protocol", "mqtt")
 }
 
-func TestMQTTWithoutProblemInformationHasNoReason(t *testing.T) {
-	f := newFixture(t)
-	_, addr := startMQTT(t, f.Config)
-	client, _ := f.connectPaho(t, addr, "car", f.key, &paho.ConnectProperties{RequestProblemInfo: false})
-	if code, reason := published(t, client, signalsLine("Vehicle.Sped")); code != 0 || reason != "" {
-		t.Errorf("got code %#x, reason %q; want 0 and none", code, reason)
-	}
-}
-
 // TestMQTTReason_FitsMaximumPacketSize checks that the reason is left out of a PUBACK that would be
-// larger than the client accepts. MQTT forbids a server to send such a packet.
+// larger than the client accepts, which MQTT forbids to send, or if the client wants none.
 func TestMQTTReason_FitsMaximumPacketSize(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
 	payload, reasons := signalsLine(unknownNames(3)...), 0
+	client, _ := f.connectPaho(t, addr, "car", f.key, &paho.ConnectProperties{RequestProblemInfo: false})
+	if code, reason := published(t, client, payload); code != 0 || reason != "" {
+		t.Errorf("no problem information: got code %#x, reason %q; want 0 and none", code, reason)
+	}
 	for size := uint32(24); size < 64; size++ {
 		client, _ := f.connectPaho(t, addr, "car", f.key,
 			&paho.ConnectProperties{MaximumPacketSize: &size, RequestProblemInfo: true})

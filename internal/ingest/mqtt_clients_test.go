@@ -18,7 +18,7 @@ import (
 // succeeded. If the client is not installed, or does not end within 20 s, the test fails.
 func mosquitto(t *testing.T, name string, args ...string) (output string, ok bool) {
 	t.Helper()
-	testkit.Slow(t, "it starts mosquitto_pub and mosquitto_sub")
+	testkit.Slow(t, "it starts mosquitto_pub")
 	path, err := exec.LookPath(name)
 	if err != nil {
 		t.Fatalf("%s is missing: apt-get install mosquitto-clients", name)
@@ -101,27 +101,6 @@ func TestMQTT_MosquittoClients(t *testing.T) {
 			publish("-t", topicV1, "-q", "2", "-m", sampleLine("V1", 5, 5))
 			if len(f.store.describe()) != 4 {
 				t.Errorf("stored %q: what was refused is there", f.store.describe())
-			}
-		})
-		t.Run(version+" wrong key", func(t *testing.T) {
-			f := newFixture(t)
-			_, addr := startMQTT(t, f.Config)
-			host, port, _ := net.SplitHostPort(addr)
-			out, ok := mosquitto(t, "mosquitto_pub", "-h", host, "-p", port, "-V", version, "-u", "car", "-P", "wrong", "-t", topicV1, "-q", "1",
-				"-m", sampleLine("V1", 1, 1))
-			said := strings.ToLower(out)
-			if ok || !strings.Contains(said, "not authori") && !strings.Contains(said, "password") {
-				t.Errorf("ended well: %t, and said %q", ok, out)
-			}
-			f.store.wants(t)
-		})
-		t.Run(version+" subscribe", func(t *testing.T) {
-			f := newFixture(t)
-			_, addr := startMQTT(t, f.Config)
-			host, port, _ := net.SplitHostPort(addr)
-			out, _ := mosquitto(t, "mosquitto_sub", "-h", host, "-p", port, "-V", version, "-u", "car", "-P", f.key, "-t", "#", "-W", "5")
-			if !strings.Contains(out, "denied") {
-				t.Errorf("mosquitto_sub said %q", out)
 			}
 		})
 	}
