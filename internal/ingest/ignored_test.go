@@ -243,25 +243,3 @@ func TestResemblingNames(t *testing.T) {
 		}
 	}
 }
-
-// TestIgnoredNameAllocatesOnce checks that only the first sample with an unknown name allocates,
-// because a gateway may send the same unknown names with every sample.
-func TestIgnoredNameAllocatesOnce(t *testing.T) {
-	usual := signalsLine("Vehicle.Speed", "Vehicle.Sped", "<b>")
-	for _, text := range []string{usual, strings.Replace(usual, "Sped", `Sp\u0065d`, 1)} {
-		d, line := newDecoder(), []byte(text)
-		var g ignored
-		if n := testing.AllocsPerRun(100, func() {
-			g.count, g.unnamed = 0, 0
-			_, err := d.sample(line, "", testLatest)
-			for _, name := range d.unknown {
-				g.note(name)
-			}
-			if err != nil || g.count != 2 || g.unnamed != 1 || g.names[0].name != "Vehicle.Sped" {
-				t.Fatalf("%s: got %+v, %v; want 2 signals, 1 of them unnamed", text, g, err)
-			}
-		}); n != 0 {
-			t.Errorf("%s: got %v allocations, want 0", text, n)
-		}
-	}
-}

@@ -71,6 +71,9 @@ func TestMQTT_Connect(t *testing.T) {
 				}
 				return
 			}
+			if err == nil && len(body) > 2 && body[1] != 0 { // MQTT 5: a reason string
+				got = []byte{first, 3, body[0], body[1], 0}
+			}
 			if !bytes.HasPrefix(got, tt.answer) {
 				t.Errorf("got % x, %v, want % x", got, err, tt.answer)
 			}

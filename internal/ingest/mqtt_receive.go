@@ -38,34 +38,39 @@ func (m *MQTT) logIn(c *conn) error {
 		return err
 	}
 	c.version, c.maxPacket, c.terse = p.version, p.maxPacket, p.terse
-	refuse := func(reason string, code byte) error {
+	refuse := func(reason string, code byte, text string) error {
 		m.refused.WithLabelValues(reason).Inc()
+		var properties []byte
+		if text = c.fitting(text); text != "" {
+			properties = append([]byte{0x1f, 0, byte(len(text))}, text...) // the reason string
+		}
 		if code != 0 {
-			_, _ = c.Write(appendConnack(nil, c.version, code, nil))
+			_, _ = c.Write(appendConnack(nil, c.version, code, properties))
 		}
 		return errRefused
 	}
 	switch {
 	case code == wrongVersion:
-		return refuse("version", code)
+		return refuse("version", code, "")
 	case c.version < 5 && (code == malformedPacket || code == protocolError):
-		return refuse("no_connect", 0) // MQTT 3.1.1 has no code for it
+		return refuse("no_connect", 0, "") // MQTT 3.1.1 has no code for it
 	case code != 0:
-		return refuse("no_connect", code)
+		return refuse("no_connect", code, "the CONNECT is malformed, or asks for what this service does not have")
 	case m.in.Ready() != nil && m.in.ReadOnly():
-		return refuse(string(readOnlyNow), serverUnavailable)
+		return refuse(string(readOnlyNow), serverUnavailable, readOnly)
 	case m.in.Ready() != nil:
-		return refuse("not_ready", serverUnavailable)
+		return refuse("not_ready", serverUnavailable, notYet)
 	}
 	source, err := m.in.Sources.VerifyNamed(string(p.user), p.password, m.in.Now())
 	if errors.Is(err, access.ErrUnread) {
-		return refuse("credentials", serverUnavailable)
+		return refuse("credentials", serverUnavailable, notYet)
 	} else if err != nil {
 		m.refuseKey(string(p.user), err)
-		return refuse("credentials", wrongLogin)
+		return refuse("credentials", wrongLogin, "user name and password must be the name and the key of a source")
 	}
 	if !m.slots.tryAcquire(source.Name, 1) {
-		return refuse("share", quotaExceeded)
+		m.in.note(source, errShare)
+		return refuse("share", quotaExceeded, errShare.text)
 	}
 	c.slot = reservation{m.slots, source.Name, 1}
 	if !netguard.Under(c.Conn).Become(netguard.Held) {

@@ -474,6 +474,9 @@ func TestMQTTConnectionsOfOneSource(t *testing.T) {
 			t.Errorf("another source: CONNACK code %#x", code)
 		}
 		f.wantMetric(t, 2, "carstate_mqtt_connections_refused_total", "reason", "share")
+		if g, _ := f.Sources.Get("car"); g.Seen().Text != errShare.text {
+			t.Errorf("got last refusal %q, want %q", g.Seen().Text, errShare.text)
+		}
 		for _, c := range []*rawClient{first, other} {
 			c.write([]byte{disconnectType, 0})
 			c.wantClosed(0)

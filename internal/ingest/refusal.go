@@ -110,6 +110,7 @@ var (
 	errSlowPacket = refuse(access.TooSlow, "the packet"+tooSlow)
 	errOverQuota  = refuse(access.NoRoom,
 		"too much telemetry is in progress, in total or of this source; nothing of this request was accepted")
+	errShare     = refuse(access.NoRoom, "the source has used up its share of the MQTT connections")
 	errNotStored = refuse(access.NotStored, "telemetry cannot be stored now; nothing of this request was accepted")
 	errEmptyBody = refuse(access.Empty, "the body has no sample")
 	errEmpty     = refuse(access.Empty, "the message has no sample")
