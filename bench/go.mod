@@ -8,7 +8,6 @@ replace example.org/carstate => ../
 
 require (
 	example.org/carstate v0.0.0-00010101000000-000000000000
-	github.com/mochi-mqtt/server/v2 v2.7.9
 	github.com/nats-io/nats.go v1.55.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/valyala/fasthttp v1.74.0

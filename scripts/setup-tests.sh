@@ -21,6 +21,8 @@ if [ "${1:-}" = torture ]; then
 else
 	what="the tests need"
 	need mosquitto_pub mosquitto-clients # a real MQTT client
+	need mosquitto mosquitto # a real MQTT broker, whose bridge sends telemetry
+	/usr/bin/python3 -c 'import paho.mqtt.client' 2>/dev/null || missing+=(python3-paho-mqtt)
 	need curl curl # runs the commands that the demo prints
 	need chromium chromium # a real browser for the pages
 	need npm npm # installs the programs of tools/npm

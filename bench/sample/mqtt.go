@@ -3,11 +3,10 @@ package sample
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"io"
 	"net"
 	"time"
-
-	"github.com/mochi-mqtt/server/v2/packets"
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/nodeprocess"
@@ -30,23 +29,18 @@ func dial(ctx context.Context, addr string, as source, number int) *car {
 	var d net.Dialer
 	conn := must.Get(d.DialContext(ctx, "tcp", addr))
 	c := &car{conn: conn, body: newBody(number, 1, 1)}
-	var connect, publish bytes.Buffer
-	must.Do((&packets.Packet{
-		FixedHeader: packets.FixedHeader{Type: packets.Connect}, ProtocolVersion: 4,
-		Connect: packets.ConnectParams{
-			ProtocolName: []byte("MQTT"), Clean: true, Keepalive: 300, ClientIdentifier: vid(number),
-			UsernameFlag: true, Username: []byte(as.name), PasswordFlag: true, Password: []byte(as.key),
-		},
-	}).ConnectEncode(&connect), (&packets.Packet{
-		FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: 1}, ProtocolVersion: 4,
-		TopicName: "vehicles/" + vid(number) + "/telemetry", PacketID: 1, Payload: c.body.text,
-	}).PublishEncode(&publish))
-	must.Get(conn.Write(connect.Bytes()))
+	text := func(s string) []byte { return append(binary.BigEndian.AppendUint16(nil, uint16(len(s))), s...) }
+	packet := func(first byte, parts ...[]byte) []byte {
+		rest := bytes.Join(parts, nil)
+		return append(binary.AppendUvarint([]byte{first}, uint64(len(rest))), rest...)
+	}
+	connect := packet(0x10, text("MQTT"), []byte{4, 0xc2, 1, 44}, text(vid(number)), text(as.name), text(as.key))
+	must.Get(conn.Write(connect))
 	must.Get(io.ReadFull(conn, c.answer[:]))
-	if c.answer != [4]byte{packets.Connack << 4, 2} {
+	if c.answer != [4]byte{0x20, 2} {
 		must.Fail("a car was refused by MQTT")
 	}
-	c.publish = publish.Bytes()
+	c.publish = packet(0x32, text("vehicles/"+vid(number)+"/telemetry"), []byte{0, 1}, c.body.text)
 	c.body.text = c.publish[len(c.publish)-len(c.body.text):]
 	return c
 }
@@ -57,7 +51,7 @@ func (c *car) send(at time.Time) {
 	c.body.stamp(at)
 	must.Get(c.conn.Write(c.publish))
 	must.Get(io.ReadFull(c.conn, c.answer[:]))
-	if c.answer != [4]byte{packets.Puback << 4, 2, 0, 1} {
+	if c.answer != [4]byte{0x40, 2, 0, 1} {
 		must.Fail("the answer is not PUBACK")
 	}
 }

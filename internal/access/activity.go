@@ -3,6 +3,7 @@ package access
 import (
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,10 +71,11 @@ func (r Refusal) String() string {
 // SourceActivity holds what one node has noted about a source since the node started. It is not
 // stored. Ignored signals are signals that no rule of the service uses.
 type SourceActivity struct {
-	LastSeen    time.Time // when its key was last accepted, in whole seconds; zero: never
-	LastRefused time.Time // when its key or a sample was last refused, in whole seconds; zero: never
-	Reason      Refusal   // of the last refusal
-	Text        string    // of the last refusal, in words; at most MaxRefusalText bytes
+	LastSeen    time.Time      // when its key was last accepted, in whole seconds; zero: never
+	LastRefused time.Time      // when its key or a sample was last refused, in whole seconds; zero: never
+	Reason      Refusal        // of the last refusal
+	Text        string         // of the last refusal, in words; at most MaxRefusalText bytes
+	Noted       []NotedRefusal // the newest refusals, the last one included, newest first; at most MaxNoted
 
 	SampleCounts
 	Refused [Refusals]int64 // samples and, from KeyExpired on, uses of keys
@@ -84,7 +86,20 @@ type SourceActivity struct {
 
 	// Speeds compares the source's speeds with its positions.
 	Speeds speedcheck.Check
+
+	logged   time.Time // when Unlogged last returned true
+	unlogged int       // refusals since then
 }
+
+// NotedRefusal is one refusal, in words that are safe to show to operators.
+type NotedRefusal struct {
+	At     time.Time // in whole seconds
+	Reason Refusal
+	Text   string // at most MaxRefusalText bytes
+}
+
+// MaxNoted is how many refusals of each source a node keeps.
+const MaxNoted = 20
 
 // SampleCounts counts the samples of a source, and what is not used of them.
 type SampleCounts struct {
@@ -100,7 +115,7 @@ type SampleCounts struct {
 const MaxIgnoredNames = 8
 
 // MaxRefusalText is the maximum size, in bytes, of the text that says why a source's key or sample
-// was last refused. A longer text is cut.
+// was refused. A longer text is cut.
 const MaxRefusalText = 200
 
 // update calls change with a source's activity, whose LastSeen is not set, under mu. The first call
@@ -171,23 +186,44 @@ func (u *usage) CountRefused(r Refusal, n int) {
 }
 
 // NoteRefused records that the service refused a source's key or its telemetry at the time now for
-// the reason r. Only the newest such record is kept. The text gives the reason in words. It must be
-// safe to show: without a vehicle, a key or a value. A later call replaces the record of an earlier
-// call, even if the later call has an earlier time, because the clock may have been fast at the
-// earlier call. There is one exception: the reason [WrongKey], which strangers can cause, does not
-// replace another reason that is at most strangersWait old.
+// the reason r. Only the newest [MaxNoted] such records are kept. The text gives the reason in words. It must be
+// safe to show: without a vehicle, a key or a value. The record of a later call is the newer one,
+// even if it has an earlier time, because the clock may have been fast at the earlier call.
+// Strangers can cause the reason [WrongKey], so it must hide no other one: it is not recorded if the
+// newest record has another reason and is at most strangersWait old, and it replaces the newest
+// record if that is of the same reason.
 func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	if len(text) > MaxRefusalText {
 		const mark = "…"
 		text = strings.ToValidUTF8(text[:MaxRefusalText-len(mark)], "") + mark
 	}
-	at := time.Unix(now.Unix(), 0).UTC()
+	noted := NotedRefusal{time.Unix(now.Unix(), 0).UTC(), r, text}
 	u.update(func(a *SourceActivity) {
-		if r == WrongKey && a.Reason != WrongKey && at.Sub(a.LastRefused).Abs() <= strangersWait {
+		if r == WrongKey && a.Reason != WrongKey && noted.At.Sub(a.LastRefused).Abs() <= strangersWait {
 			return
 		}
-		a.LastRefused, a.Reason, a.Text = at, r, text
+		if r == WrongKey && a.Reason == WrongKey {
+			a.Noted = a.Noted[1:]
+		}
+		a.LastRefused, a.Reason, a.Text = noted.At, r, text
+		a.Noted = slices.Insert(a.Noted[:min(len(a.Noted), MaxNoted-1)], 0, noted)
+		a.unlogged++
 	})
+}
+
+// logInterval is the shortest time between two log lines about the refusals of one source.
+const logInterval = time.Minute
+
+// Unlogged returns the last refusal, and the number of others since it last returned true. due is
+// true if there was any since then, and if a minute has passed since then.
+func (u *usage) Unlogged(now time.Time) (last NotedRefusal, others int, due bool) {
+	u.update(func(a *SourceActivity) {
+		if due = a.unlogged > 0 && now.Sub(a.logged).Abs() >= logInterval; due {
+			last, others = a.Noted[0], a.unlogged-1
+			a.logged, a.unlogged = now, 0
+		}
+	})
+	return last, others, due
 }
 
 // strangersWait is how long [WrongKey] does not replace another reason. A stranger causes WrongKey
@@ -226,7 +262,7 @@ func (u *usage) Seen() (s SourceActivity) {
 	defer u.mu.Unlock()
 	if u.activity != nil {
 		s = *u.activity
-		s.IgnoredByName = maps.Clone(s.IgnoredByName)
+		s.IgnoredByName, s.Noted = maps.Clone(s.IgnoredByName), slices.Clone(s.Noted)
 	}
 	s.LastSeen = u.latestUse()
 	return s

@@ -3,6 +3,7 @@ package access_test
 import (
 	"errors"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -131,15 +132,36 @@ func gateway(t *testing.T) (*access.Sources, *access.Grant) {
 	return &table, g
 }
 
-// TestLastRefusal_NewestOfASecond checks that of several refusals within a second, the newest one
-// is the last one, whatever its reason.
-func TestLastRefusal_NewestOfASecond(t *testing.T) {
+// TestRefusals_NewestFirst checks that the newest refusals are kept, newest first, also of one
+// second, and that one of them is to be logged at most once a minute.
+func TestRefusals_NewestFirst(t *testing.T) {
 	_, g := gateway(t)
-	for i, why := range []access.Refusal{access.Malformed, access.Impossible, access.Malformed} {
-		at := noon.Add(time.Duration(i) * time.Millisecond)
-		g.NoteRefused(why, why.String()+" in words", at)
-		if seen := g.Seen(); seen.Reason != why || seen.Text != why.String()+" in words" || !seen.LastRefused.Equal(noon) {
-			t.Errorf("got %v %v %q, want %v %v in words", seen.LastRefused, seen.Reason, seen.Text, noon, why)
+	const n = 3 * access.MaxNoted
+	for i := range n {
+		g.NoteRefused(access.Impossible, strconv.Itoa(i), noon.Add(time.Duration(i)*time.Millisecond))
+		if seen := g.Seen(); seen.Text != strconv.Itoa(i) || !seen.LastRefused.Equal(noon) {
+			t.Errorf("got last refusal %v %q, want %v %d", seen.LastRefused, seen.Text, noon, i)
+		}
+	}
+	noted := g.Seen().Noted
+	if len(noted) != access.MaxNoted {
+		t.Errorf("got %d refusals, want %d", len(noted), access.MaxNoted)
+	}
+	for i, r := range noted {
+		if want := (access.NotedRefusal{At: noon, Reason: access.Impossible, Text: strconv.Itoa(n - 1 - i)}); r != want {
+			t.Errorf("got refusal %+v, want %+v", r, want)
+		}
+	}
+	for i, step := range []struct {
+		at     time.Duration
+		due    bool
+		others int
+	}{{0, true, n - 1}, {2 * time.Minute, false, 0}, {2 * time.Minute, true, 0}, {3*time.Minute - 1, false, 0}, {3 * time.Minute, true, 0}} {
+		if i > 1 {
+			g.NoteRefused(access.Malformed, "x", noon)
+		}
+		if _, others, due := g.Unlogged(noon.Add(step.at)); due != step.due || others != step.others && i < 4 {
+			t.Errorf("%d: got due %t with %d others, want %+v", i, due, others, step)
 		}
 	}
 }
@@ -172,7 +194,7 @@ func TestLastRefusal_StrangersHideNone(t *testing.T) {
 		}
 		seen := g.Seen()
 		if seen.Reason != step.want || !seen.LastRefused.Equal(noon.Add(step.noted)) ||
-			seen.Refused[access.WrongKey] != step.wrongSum {
+			seen.Refused[access.WrongKey] != step.wrongSum || len(seen.Noted) != []int{1, 1, 2, 2, 2, 3, 4, 5}[i] {
 			t.Errorf("%d: got %v at %v, %d wrong keys, want %+v", i, seen.Reason, seen.LastRefused,
 				seen.Refused[access.WrongKey], step)
 		}

@@ -53,6 +53,7 @@ var namedValues = map[string]values{
 	"Event.action": auditActions, "Event.outcome": auditOutcomes,
 	"TokenRequest.operations": operations, "TokenSummary.operations": operations, "IssuedToken.operations": operations,
 	"TokenRecord.last_refused_reason": tokenRefused, "SourceActivity.last_refused_reason": sourceRefused,
+	"NotedRefusal.reason":    sourceRefused,
 	"NodeSettings.log_level": levels,
 }
 

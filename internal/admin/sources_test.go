@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ops"
 )
 
 func TestAddSourceAnswersExactly(t *testing.T) {
@@ -56,8 +57,9 @@ func TestSourceSeen(t *testing.T) {
 	}
 	show, err := s.Source(t.Context(), "car-7")
 	if err != nil || show.Seen.Accepted != 12 || show.Seen.Refused.Total() != 3 ||
-		show.Seen.LastRefusedReason != "rate" {
-		t.Errorf("show: %+v, %v", show.Seen, err)
+		show.Seen.LastRefusedReason != "rate" ||
+		!slices.Equal(show.Refusals, []ops.NotedRefusal{{At: noon, Reason: "rate", Text: "too many: wait 3 s"}}) {
+		t.Errorf("show: %+v, %v", show, err)
 	}
 }
 

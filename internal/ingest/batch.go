@@ -67,6 +67,22 @@ const (
 	readerBytes = 128 << 10
 )
 
+// batches pools the batches of MQTT messages, because a batch is larger than what most messages
+// have in it.
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+func newBatch(source *access.Grant) *batch {
+	b := batches.Get().(*batch)
+	b.source = source
+	return b
+}
+
+// free returns b, which must not be used any more, to the pool.
+func (b *batch) free() {
+	*b = batch{}
+	batches.Put(b)
+}
+
 func (b *batch) size() int { return b.accepted + b.rejectedTotal() }
 
 func (b *batch) rejectedTotal() int {
@@ -81,6 +97,7 @@ func (b *batch) rejectedTotal() int {
 type reader struct {
 	dec   *decoder
 	lines *bufio.Reader
+	text  bytes.Reader // of messageBatch
 	// known has the times of the driving and the throttle verdict of the last sample's vehicle.
 	known [2]vehicle.UnixMilli
 }
@@ -119,7 +136,7 @@ func (b *batch) end() {
 // other error is one of reading r. After an error, the batch holds the lines decoded so far.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
-	b := &batch{source: o.source}
+	b := newBatch(o.source)
 	defer b.end()
 	for n, count := 1, 0; ; n++ {
 		line, err := rd.lines.ReadSlice('\n')
@@ -155,7 +172,7 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 // Any other error means that reading from r failed. The batch is returned in every case.
 func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
-	b := &batch{source: o.source}
+	b := newBatch(o.source)
 	defer b.end()
 	object, err := rd.lines.Peek(MaxSample + 1)
 	switch {
@@ -175,15 +192,24 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 // is complete JSON, it is read as one object. The results are those of objectBatch or lineBatch.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
+	if len(first) > 0 && len(rest) == 0 && len(p) <= MaxSample { // as most messages, which need no buffer
+		b := newBatch(o.source)
+		defer b.end()
+		rd.add(b, 1, first, o)
+		return b, nil
+	}
 	if len(rest) > 0 && len(p) <= MaxSample {
 		if _, err := rd.dec.sample(first, o.topic, o.latest); err == errTruncated {
-			b, err := rd.objectBatch(bytes.NewReader(p), o)
+			rd.text.Reset(p)
+			b, err := rd.objectBatch(&rd.text, o)
 			if err != nil || b.refused[access.Malformed]+b.refused[access.Truncated] == 0 {
 				return b, err
 			}
 		}
 	}
-	return rd.lineBatch(bytes.NewReader(p), o)
+	rd.text.Reset(p)
+	defer rd.text.Reset(nil) // otherwise the pool would keep the message
+	return rd.lineBatch(&rd.text, o)
 }
 
 // add decodes line, which is line n of a request or message, and adds its sample, or the reason for

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -173,29 +172,4 @@ func TestBatchOrder(t *testing.T) {
 			t.Errorf("%s becomes %s, want %s", c.in, s, c.want)
 		}
 	}
-}
-
-// BenchmarkBatch decodes a body with ten samples of each of 1,000 cars.
-func BenchmarkBatch(b *testing.B) {
-	var body []byte
-	for car := range 1000 {
-		for k := range 10 {
-			x := vehicle.Sample{Vehicle: vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS5%07d", car)),
-				Time: vehicle.At(testNow) - vehicle.UnixMilli(1000-100*k)}
-			if err := errors.Join(x.Set(vehicle.Speed, 12.4), x.Set(vehicle.ThrottlePosition, 17.6)); err != nil {
-				b.Fatal(err)
-			}
-			body = AppendJSON(body, &x)
-		}
-	}
-	rd := readers.Get().(*reader)
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		got, err := rd.lineBatch(bytes.NewReader(body), anyone)
-		if err != nil || got.accepted != 10_000 {
-			b.Fatal(got, err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/10_000, "ns/sample")
 }

@@ -115,7 +115,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		// record of the source. A sender that got 401 would give up.
 		return h.failNotReady(w)
 	case err != nil:
-		h.in.refuseKey(err)
+		h.in.refuseKey(source, err)
 		w.Header().Set("WWW-Authenticate", challenge)
 		if err != errNoKey && err != errNotBearer {
 			w.Header().Set("WWW-Authenticate", challenge+`, error="invalid_token"`)
@@ -203,7 +203,8 @@ func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 // permit the request, a parameter named error is appended to the value.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate returns the source of the request's key. The text of the error is for the sender.
+// authenticate returns the source of the request's key, even if the key is no longer valid. The text
+// of the error is for the sender.
 // The error is one of keyOf, or wraps one of [access.Sources.Verify].
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	key, err := keyOf(r)
@@ -215,7 +216,7 @@ func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 		err = fmt.Errorf("%w, which is css_ and 36 letters and digits (carstate source add)", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s%w", access.KeyRefused, err)
+		return s, fmt.Errorf("%s%w", access.KeyRefused, err)
 	}
 	return s, nil
 }

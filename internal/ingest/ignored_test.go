@@ -69,16 +69,6 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 	}
 }
 
-func TestIgnoredNamesAreOfOneBatch(t *testing.T) {
-	rd := testReader()
-	for _, line := range []string{signalsLine("x"), signalsLine("y")} {
-		b, err := rd.messageBatch([]byte(line+"\n"+line), anyone)
-		if err != nil || b.ignored.count != 2 || len(b.ignored.names) != 1 || !strings.Contains(line, b.ignored.names[0].name) {
-			t.Errorf("%s: got %+v, %v; want two signals of one name", line, b.ignored, err)
-		}
-	}
-}
-
 // TestIgnoredSignalsAreCountedByNameForTheirSource checks that a source's ignored signals are
 // counted by name, up to access.MaxIgnoredNames names. A signal whose name may be an identifier, a
 // position or a secret must be counted without its name.
@@ -98,26 +88,6 @@ func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 	send(strings.ReplaceAll(signalsLine(unknownNames(9)...), "x.", "Vehicle.X"))
 	if s := f.seen(t); len(s.IgnoredByName) != access.MaxIgnoredNames || s.Ignored != 20 {
 		t.Errorf("got %v of %d, want %d names of 20", s.IgnoredByName, s.Ignored, access.MaxIgnoredNames)
-	}
-}
-
-// TestIgnoredNamesOfJoinedBatches checks that counts by name are added up when batches are joined.
-// Batches are joined if MQTT messages are stored together.
-func TestIgnoredNamesOfJoinedBatches(t *testing.T) {
-	rd := testReader()
-	var all batch
-	for _, lines := range []string{signalsLine("y", "x"), signalsLine("x") + "\n" + signalsLine("x"),
-		signalsLine(unknownNames(10)...)} {
-		b, err := rd.messageBatch([]byte(lines), anyone)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all.join(b)
-	}
-	g := &all.ignored
-	if len(g.names) != maxIgnored || g.names[0] != (ignoredName{"x", 3}) || g.names[1].times != 1 ||
-		g.names[2].times != 1 || g.count != 14 {
-		t.Errorf("got names %v of %d; want %d names, x first and 3 times, of 14", g.names, g.count, maxIgnored)
 	}
 }
 
@@ -208,21 +178,16 @@ func TestMQTTNamesTheSignalsThatItIgnores(t *testing.T) {
 	f.wantMetric(t, 10, "carstate_signals_ignored_total", "protocol", "mqtt")
 }
 
-func TestMQTTWithoutProblemInformationHasNoReason(t *testing.T) {
-	f := newFixture(t)
-	_, addr := startMQTT(t, f.Config)
-	client, _ := f.connectPaho(t, addr, "car", f.key, &paho.ConnectProperties{RequestProblemInfo: false})
-	if code, reason := published(t, client, signalsLine("Vehicle.Sped")); code != 0 || reason != "" {
-		t.Errorf("got code %#x, reason %q; want 0 and none", code, reason)
-	}
-}
-
 // TestMQTTReason_FitsMaximumPacketSize checks that the reason is left out of a PUBACK that would be
-// larger than the client accepts. MQTT forbids a server to send such a packet.
+// larger than the client accepts, which MQTT forbids to send, or if the client wants none.
 func TestMQTTReason_FitsMaximumPacketSize(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
 	payload, reasons := signalsLine(unknownNames(3)...), 0
+	client, _ := f.connectPaho(t, addr, "car", f.key, &paho.ConnectProperties{RequestProblemInfo: false})
+	if code, reason := published(t, client, payload); code != 0 || reason != "" {
+		t.Errorf("no problem information: got code %#x, reason %q; want 0 and none", code, reason)
+	}
 	for size := uint32(24); size < 64; size++ {
 		client, _ := f.connectPaho(t, addr, "car", f.key,
 			&paho.ConnectProperties{MaximumPacketSize: &size, RequestProblemInfo: true})
@@ -237,23 +202,6 @@ func TestMQTTReason_FitsMaximumPacketSize(t *testing.T) {
 	if reasons == 0 || reasons == 40 {
 		t.Errorf("got reasons in %d of 40 PUBACKs, want some but not all", reasons)
 	}
-}
-
-func TestMQTTStrictSourceRefusesUnknownSignals(t *testing.T) {
-	f := newFixture(t)
-	_, addr := startMQTT(t, f.Config)
-	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
-	client, _ := f.connectPaho(t, addr, "slow", key, nil)
-	const wants = "Vehicle.Sped (did you mean Vehicle.Speed?)" + strictText
-	if code, reason := published(t, client, signalsLine("Vehicle.Speed", "Vehicle.Sped")); code != 0x99 ||
-		reason != wants {
-		t.Errorf("got code %#x, reason %q; want 0x99, %q", code, reason, wants)
-	}
-	if code, reason := published(t, client, signalsLine("Vehicle.Speed")); code != 0 || reason != "" {
-		t.Errorf("known signal: got code %#x, reason %q; want 0 and none", code, reason)
-	}
-	f.store.wants(t, "V1 12")
-	f.wantMetric(t, 1, "carstate_samples_refused_total", "protocol", "mqtt", "reason", "unknown_signal")
 }
 
 func TestResemblingNames(t *testing.T) {
@@ -293,39 +241,5 @@ func TestResemblingNames(t *testing.T) {
 		if got, ok := similarSignal(name + "s"); !ok || got != name {
 			t.Errorf("%ss resembles %s, %t", name, got, ok)
 		}
-	}
-}
-
-// TestIgnoredNameAllocatesOnce checks that only the first sample with an unknown name allocates,
-// because a gateway may send the same unknown names with every sample.
-func TestIgnoredNameAllocatesOnce(t *testing.T) {
-	usual := signalsLine("Vehicle.Speed", "Vehicle.Sped", "<b>")
-	for _, text := range []string{usual, strings.Replace(usual, "Sped", `Sp\u0065d`, 1)} {
-		d, line := newDecoder(), []byte(text)
-		var g ignored
-		if n := testing.AllocsPerRun(100, func() {
-			g.count, g.unnamed = 0, 0
-			_, err := d.sample(line, "", testLatest)
-			for _, name := range d.unknown {
-				g.note(name)
-			}
-			if err != nil || g.count != 2 || g.unnamed != 1 || g.names[0].name != "Vehicle.Sped" {
-				t.Fatalf("%s: got %+v, %v; want 2 signals, 1 of them unnamed", text, g, err)
-			}
-		}); n != 0 {
-			t.Errorf("%s: got %v allocations, want 0", text, n)
-		}
-	}
-}
-
-// BenchmarkSuggestions measures the reason string of a PUBACK with the most names.
-func BenchmarkSuggestions(b *testing.B) {
-	g := ignored{count: maxIgnored}
-	for i := range maxIgnored {
-		g.names = append(g.names, ignoredName{fmt.Sprintf("Vehicle.OBD.EnginLoadX%d", i), 1})
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		g.inWords()
 	}
 }

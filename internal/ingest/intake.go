@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/lograte"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -24,10 +25,11 @@ type intake struct {
 	late     prometheus.Counter
 	unused   map[access.Refusal]prometheus.Counter
 	keys     *prometheus.CounterVec // refused keys, by reason
-	duration *prometheus.HistogramVec
+	duration map[outcome]prometheus.Observer
 	// failing is set while the store returns errors. It limits the log to one line when an
 	// outage of the store begins and one when it ends.
-	failing atomic.Bool
+	failing   atomic.Bool
+	wrongKeys lograte.Warning
 }
 
 // outcome is how a request or message ended. It is a label in the metrics.
@@ -83,12 +85,13 @@ func newIntake(c Config, protocol string) *intake {
 			Name: MetricKeysRefused,
 			Help: "Requests and MQTT logins that were refused because of their key, by reason.",
 		}, []string{"reason"}),
-		duration: auto.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "carstate_ingest_request_duration_seconds",
-			Help:    "Time from a request's head or a message's arrival to its acknowledgement or refusal.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
-		}, []string{"outcome"}),
+		duration: make(map[outcome]prometheus.Observer),
 	}
+	duration := auto.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "carstate_ingest_request_duration_seconds",
+		Help:    "Time from a request's head or a message's arrival to its acknowledgement or refusal.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+	}, []string{"outcome"})
 	refused := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: MetricRefused,
 		Help: "Samples that were refused, by reason. A message refused before it was read counts as one.",
@@ -106,7 +109,7 @@ func newIntake(c Config, protocol string) *intake {
 	// All counters exist from the start, with the value 0. If a counter appeared only with its
 	// first event, a rate computed from it would not include this event.
 	for _, o := range []outcome{stored, rejected, unauthorised, unavailable, readOnlyNow, noRoom} {
-		in.duration.WithLabelValues(string(o))
+		in.duration[o] = duration.WithLabelValues(string(o))
 	}
 	for _, k := range keyReasons {
 		in.keys.WithLabelValues(k.reason)
@@ -132,7 +135,7 @@ func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 }
 
 func (in *intake) observe(start time.Time, o outcome) {
-	in.duration.WithLabelValues(string(o)).Observe(in.Now().Sub(start).Seconds())
+	in.duration[o].Observe(in.Now().Sub(start).Seconds())
 }
 
 // refuse counts n samples of source as refused, and records why for operators (see note).
@@ -162,7 +165,9 @@ var keyReasons = []struct {
 	{access.ErrReplaced, "replaced"},
 }
 
-func (in *intake) refuseKey(err error) {
+// refuseKey counts a refused key. source is the source whose key it was or should have been, if it
+// is known, or else nil.
+func (in *intake) refuseKey(source *access.Grant, err error) {
 	reason := keyReasons[0].reason
 	for _, k := range keyReasons {
 		if errors.Is(err, k.err) {
@@ -170,11 +175,32 @@ func (in *intake) refuseKey(err error) {
 		}
 	}
 	in.keys.WithLabelValues(reason).Inc()
+	if source != nil {
+		in.warn(source)
+	}
 }
 
-// note records why as the last refusal of source.
+// note records why as the last refusal of source, and logs it.
 func (in *intake) note(source *access.Grant, why *refusal) {
 	source.NoteRefused(why.kind, cmp.Or(why.shown, why.text), in.Now())
+	if why.kind != access.NotStored { // an outage of the store has one line for all sources
+		in.warn(source)
+	}
+}
+
+// warn logs the last refusal of source, at most once a minute.
+func (in *intake) warn(source *access.Grant) {
+	last, others, due := source.Unlogged(in.Now())
+	if !due {
+		return
+	}
+	const text = "refused telemetry or a key of a source"
+	args := []any{"source", source.Name, "reason", last.Reason.String(), "text", last.Text, "others_since_last_line", others}
+	if last.Reason == access.WrongKey { // strangers can cause it for many sources
+		in.wrongKeys.Log(in.Log, text, args...)
+		return
+	}
+	in.Log.Warn(text, args...)
 }
 
 // store stores the accepted samples of b, and counts accepted and refused ones. The context must

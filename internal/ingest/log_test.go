@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/testkit"
 )
 
@@ -52,6 +53,42 @@ func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	} {
 		if got := strings.Count(text, what); got != n {
 			t.Errorf("%q is in the log %d times, want %d:\n%s", what, got, n, text)
+		}
+	}
+}
+
+// TestLog_Refusals checks that the log says why something of a source was refused, by any protocol,
+// once a minute for each source, and that strangers cannot cause a line for each source.
+func TestLog_Refusals(t *testing.T) {
+	f := newFixture(t)
+	now := testNow
+	f.Now = func() time.Time { return now }
+	var log testkit.Buffer
+	f.Log = slog.New(slog.NewTextHandler(&log, nil))
+	_, other := f.add(t, "other", access.AllVehicles())
+	_, url := startHTTP(t, f)
+	_, addr := startMQTT(t, f.Config)
+	car := f.login(t, addr, 4)
+	for range 2 {
+		car.publish(2, 1, topicV1, "hello")
+		car.wantPuback(1, 0)
+		request{body: sampleLine("V9", 1, 1), status: 403}.send(t, url, f.key)
+		request{body: "", status: 400}.send(t, url, other)
+		now = now.Add(time.Minute)
+	}
+	for _, name := range []string{"car", "other"} {
+		now = now.Add(time.Hour)
+		dialRaw(t, addr, 4).connect(name, "wrong", "", 30)
+	}
+	for line, n := range map[string]int{
+		`source=car reason=malformed text="the line is not valid JSON from byte 1 on" others_since_last_line=0`: 1,
+		`source=car reason=malformed text="the line is not valid JSON from byte 1 on" others_since_last_line=1`: 1,
+		`source=other reason=empty`: 2,
+		`reason=wrong_key`:          1,
+		`level=WARN`:                5,
+	} {
+		if got := log.Count(line); got != n {
+			t.Errorf("%q is in the log %d times, want %d:\n%s", line, got, n, &log)
 		}
 	}
 }

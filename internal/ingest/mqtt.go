@@ -5,14 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
-	"math"
 	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
-	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -22,65 +20,65 @@ import (
 
 // MQTT receives telemetry by MQTT 3.1.1 and 5, on topic vehicles/VID/telemetry with QoS 0 or 1.
 // User name and password are the name and key of a source. The server is not a broker: clients
-// cannot subscribe, no message is retained (the flag has no effect), wills are dropped, and a
-// session ends with its connection.
+// cannot subscribe, no message is retained (the flag has no effect), wills are dropped, there are no
+// topic aliases, and a session ends with its connection. The messages of a bridge about its broker
+// ($SYS/) are acknowledged and dropped.
 //
 // A PUBACK that reports success means that the accepted samples of the message are on disk. Refused
 // lines are counted, and the PUBACK still reports success, since sending them again would not help.
 // Under MQTT 5, the reason string of the PUBACK names the unknown signals and the unused values.
 //
-// Some messages are refused as a whole. Under MQTT 5 with QoS 1, such a message gets a PUBACK with
-// a reason code:
+// Some messages are refused as a whole. Such a message is acknowledged, too, because a client would
+// send it again for ever. Under MQTT 5 the PUBACK has a reason code:
 //
 //	0x87  the source may not write for the vehicle, or the vehicle was forgotten
 //	0x90  the topic is wrong
 //	0x97  the vehicle would exceed the limit of vehicles
 //	0x99  no line was valid, or the message exceeds a limit
 //
-// A PUBACK of MQTT 3.1.1 cannot report a failure, and QoS 0 has no PUBACK. So if a message of MQTT
-// 3.1.1 or QoS 0 is refused as a whole, the connection is closed, under MQTT 5 with a reason code.
-// There is one exception: if a QoS 0 message on an allowed topic has no accepted sample, the
-// message is counted and dropped, and the connection stays open.
+// A PUBACK of MQTT 3.1.1 has no reason, and QoS 0 has no PUBACK, so operators see why (see
+// intake.note). A message of MQTT 3.1.1 with QoS 2 or of more than 1 MiB is refused in the same way;
+// MQTT 5 has told the client these limits, and the connection is closed.
 //
 // If the store fails, the connection is closed without an acknowledgement, and the client sends the
-// message again. The key is checked again at every message, so a source that was removed is refused
-// at its next message. While the memory for telemetry is used up, nothing is read from connections
-// that need more, so their clients wait. A message that exceeds the rate of its source gets 0x97 if
-// it was sent by MQTT 5 with QoS 1. Any other such message waits, and nothing is read from its
-// connection, until the rate allows the message; if that takes longer than a minute, the connection
-// is closed. If a packet arrives too slowly, its connection is closed.
+// message again. The key is checked again at every message, so the connection of a source that was
+// removed is closed at its next message. While the memory for telemetry is used up, nothing is read
+// from connections that need more, so their clients wait. A message that exceeds the rate of its
+// source gets 0x97 if it was sent by MQTT 5 with QoS 1. Any other such message waits, and nothing is
+// read from its connection, until the rate allows the message; if that takes longer than a minute,
+// the connection is closed. If a packet arrives too slowly, its connection is closed.
 type MQTT struct {
 	in      *intake
 	quotas  *packetQuotas
 	slots   *quota // connections that have logged in
 	guard   *netguard.Guard
-	server  *mqtt.Server
 	end     sync.Once
 	refused *prometheus.CounterVec // connections, by reason
-	// unhandled limits the number of log lines about packets on which the MQTT library panics,
-	// because a client could send such packets without end.
+	// unhandled limits the number of log lines about packets on which a goroutine panics, because a
+	// client could send such packets without end.
 	unhandled lograte.Warning
 
-	// reading ends when Shutdown begins. Each connection then reads no more.
-	reading     context.Context
-	stopReading context.CancelFunc
+	mu      sync.Mutex // guards the fields below
+	clients map[clientID]*conn
+	ending  bool // Shutdown has begun: each connection reads no more
+
 	// ctx ends when the time for a graceful shutdown is over.
 	ctx    context.Context
 	cancel context.CancelFunc
 	// storing is the newest context in which messages are stored (see storeContext).
 	storing atomic.Pointer[storeLimit]
 	serving atomic.Int64 // calls of serve
+	began   time.Time
 }
 
 // NewMQTT returns an MQTT server for telemetry. It serves nothing until [MQTT.Serve] is called,
 // but needs a Shutdown in any case.
 func NewMQTT(c Config) *MQTT {
-	m := &MQTT{in: newIntake(c, "mqtt")}
+	m := &MQTT{in: newIntake(c, "mqtt"), clients: make(map[clientID]*conn), began: time.Now()}
 	m.quotas = newPacketQuotas(m.in.MaxBytes, m.in.grace)
 	m.slots = newQuota(m.in.MaxConnections)
 	m.in.gauge(m.quotas.inUse)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.reading, m.stopReading = context.WithCancel(m.ctx)
 	auto := promauto.With(m.in.Registry)
 	m.refused = auto.NewCounterVec(prometheus.CounterOpts{
 		Name: MetricConnectionsRefused,
@@ -94,36 +92,6 @@ func NewMQTT(c Config) *MQTT {
 		Name: "carstate_mqtt_connections",
 		Help: "MQTT connections that are open.",
 	}, func() float64 { return float64(m.guard.Count()) })
-
-	capabilities := mqtt.NewDefaultServerCapabilities()
-	capabilities.MaximumQos = 1
-	capabilities.MaximumPacketSize = maxPacket
-	capabilities.MaximumSessionExpiryInterval = 0
-	// The server publishes nothing to clients, so a queue of one entry is enough. The default
-	// length would use 64 KiB for each connection.
-	capabilities.MaximumClientWritesPending = 1
-	capabilities.MinimumProtocolVersion = 4
-	capabilities.ReceiveMaximum = receiveMaximum
-	capabilities.MaximumInflight = receiveMaximum
-	capabilities.TopicAliasMaximum = maxAliases
-	// Without this, a PUBACK repeats the message's user properties, and has a reason code that MQTT
-	// does not define.
-	capabilities.Compatibilities.NoInheritedPropertiesOnAck = true
-	m.server = mqtt.New(&mqtt.Options{
-		Capabilities: capabilities,
-		// Each conn has its own buffer, so the library's buffer is not needed.
-		ClientNetReadBufferSize: 16,
-		// The library logs whole packets, passwords included.
-		Logger: slog.New(slog.DiscardHandler),
-		// No client can read $SYS, and updating it stops the world each time.
-		SysTopicResendInterval: math.MaxInt32,
-	})
-	// The library's own listeners are not used, for two reasons: they end silently at the first
-	// error, and with them a client that sends nothing would stay connected for ever. Without them,
-	// the library's Serve only starts to delete ended sessions.
-	if err := errors.Join(m.server.AddHook(&hook{m: m}, nil), m.server.Serve()); err != nil {
-		panic(err) // the hook has no Init, and the library no listener or store, that could fail
-	}
 	return m
 }
 
@@ -146,7 +114,8 @@ func (m *MQTT) serve(nc net.Conn) {
 		_ = nc.Close()
 		return
 	}
-	c := newConn(m.reading, nc, m.quotas)
+	c := m.newConn(nc)
+	var why *closing
 	defer func() {
 		// A packet of one client must not crash the process.
 		if p := recover(); p != nil {
@@ -157,22 +126,28 @@ func (m *MQTT) serve(nc net.Conn) {
 			}
 			m.unhandled.Log(m.in.Log, "closed an MQTT connection: its packet cannot be handled", "panic", what)
 		}
-		_ = c.Close()
-		// A client may disconnect before its messages are acknowledged. They are still stored.
+		// The client may have gone before its messages are acknowledged. They are still stored.
 		c.queue.wait()
+		if why != nil {
+			c.part(why)
+		}
+		_ = c.Close()
+		m.leave(c)
 		c.releaseMemory()
 		c.slot.release()
 	}()
-	if err := c.begin(connectTimeout); err != nil {
-		// If the connection was evicted, it has already been counted.
-		if netguard.Under(c).Become(netguard.Silent) {
-			m.refused.WithLabelValues("no_connect").Inc()
+	err := m.logIn(c)
+	for err == nil {
+		var first byte
+		var body []byte
+		if first, body, err = c.readPacket(); err == nil && first != 0 {
+			err = m.handle(c, first, body)
 		}
-		return
+		c.releaseMemory()
 	}
-	// The reason why a connection ended needs no handling here: refusals are counted where they
-	// occur.
-	_ = m.server.EstablishConnection("mqtt", c)
+	if why, _ = errors.AsType[*closing](err); c.takenOver.Load() {
+		why = &closing{sessionTakenOver, "another client has connected with the same client identifier"}
+	}
 }
 
 // Shutdown stops listening, stores and acknowledges the messages that have arrived, and closes
@@ -180,11 +155,15 @@ func (m *MQTT) serve(nc net.Conn) {
 // ctx. A second call waits until the first has finished, and returns nil.
 func (m *MQTT) Shutdown(ctx context.Context) (err error) {
 	m.end.Do(func() {
-		m.stopReading()
+		m.mu.Lock()
+		m.ending = true
+		for _, c := range m.clients {
+			c.stop()
+		}
+		m.mu.Unlock()
 		err = m.guard.Shutdown(ctx)
 		m.cancel()
 		m.guard.Wait()
-		err = errors.Join(err, m.server.Close())
 	})
 	return err
 }

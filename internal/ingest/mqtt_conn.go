@@ -1,17 +1,18 @@
 package ingest
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Limits of an MQTT connection.
@@ -21,197 +22,247 @@ const (
 	writeTimeout   = 10 * time.Second // for one write to a client, of at most a few KiB
 	maxKeepAlive   = 600              // seconds; a connection may be silent for 1.5 times as long
 	receiveMaximum = 128              // unacknowledged messages of a client
-	maxAliases     = 64               // topic aliases of a connection, up to 300 bytes each
 )
 
-// conn is the connection of a client. It tracks where packets begin and end, because the MQTT
-// library allocates the length that a packet announces at once, and several times that length to
-// decode it. So conn reads a PUBLISH itself, as far as the quotas have memory for it (see
-// [packetQuotas]), and passes it to the function publish. Through Read, the library gets only other
-// packets, which are small.
+// conn is the connection of a client. It reads a packet as far as the quotas have memory for it
+// (see [packetQuotas]). A connection that waits for a packet holds no buffer, unless it uses TLS.
 type conn struct {
 	net.Conn
-	quotas *packetQuotas
+	m *MQTT
 
-	// The fields from in to processing are used only by the goroutine that reads from the client.
-	in       *bufio.Reader // of Conn
-	header   [5]byte       // the fixed header of the packet
-	head     bytes.Reader  // the part of header that Read returns next
-	left     int           // bytes of the packet that are still to be read from in
-	pace     pace          // the minimum rate of the packet
-	deadline time.Time     // for the first byte of the next packet; zero if another deadline was set after it
+	// The fields from raw to vehicle are used only by the goroutine that reads from the client.
+	raw      syscall.RawConn    // of a connection without TLS; otherwise nil
+	readRaw  func(uintptr) bool // the method tryRead, made once
+	readErr  error              // of the last call of tryRead
+	buffer   *[readBuffer]byte  // from buffers; nil if there is nothing in it
+	from, to int                // the part of buffer that was received and not used yet
+	paced    bool               // the minimum rate of arrival applies
+	pace     pace               // the minimum rate of the packet
+	deadline time.Time          // for the first byte of the next packet; zero if another deadline was set after it
 	// The memory that the present packet holds of each of the three quotas in packetQuotas.
 	receiving, finishing, processing reservation
+	silence                          time.Duration // how long the client may send nothing
+	topic                            string        // of the last message, if it names a vehicle
+	vehicle                          vehicle.ID    // that topic names
+	id                               clientID      // set by enter
 
-	source string        // the name of the source; set by logIn
-	key    []byte        // the source's key, checked again at each message
-	grant  *access.Grant // the source as of the last message
-	slot   reservation   // of the quota of connections that have logged in
-	failed func(error)   // handles the error of reading a packet; nil before logIn
-	queue  queue         // messages that are not acknowledged yet
-	// publish processes a PUBLISH: the first byte of its header, and all bytes after its header.
-	// It is nil before the login.
-	publish func(first byte, body []byte) error
-	silence time.Duration // how long the client may send nothing; set at the login
+	version   byte
+	terse     bool          // PUBACKs must have no reasons
+	maxPacket uint32        // maximum size of a packet that the client accepts; 0: any
+	key       []byte        // the source's key, checked again at each message
+	grant     *access.Grant // the source as of the last message; nil before the login
+	slot      reservation   // of the quota of connections that have logged in
+	queue     queue         // messages that are not acknowledged yet
+	acks      [8]byte       // of the goroutine that acknowledges; has room for the usual PUBACK
 
-	writeUntil atomic.Pointer[time.Time] // the deadline for writing; nil before the first write
-	greeted    atomic.Bool               // something was sent to the client
-	open       context.Context           // ends with the connection or with reading (see newConn); wakes goroutines
-	end        context.CancelFunc
+	writeUntil atomic.Int64  // the deadline for writing, as time since MQTT.began; 0 before the first write
+	parted     atomic.Bool   // a DISCONNECT was sent
+	takenOver  atomic.Bool   // another client has the same client identifier
+	stopping   sync.Once     // closes stopped
+	stopped    chan struct{} // closed when nothing more is to be read
 }
 
-// newConn returns the connection of a client. When reading ends, Read fails, so that the connection
-// ends after its messages are acknowledged.
-func newConn(reading context.Context, nc net.Conn, r *packetQuotas) *conn {
-	c := &conn{Conn: nc, quotas: r, in: bufio.NewReaderSize(nc, readBuffer)}
-	c.open, c.end = context.WithCancel(reading)
-	// The goroutine that reads may replace this deadline before its next read, so it also checks
-	// whether open has ended.
-	context.AfterFunc(c.open, func() { _ = nc.SetReadDeadline(time.Unix(1, 0)) })
-	c.queue.changed = sync.NewCond(&c.queue.mu)
+func (m *MQTT) newConn(nc net.Conn) *conn {
+	c := &conn{Conn: nc, m: m, stopped: make(chan struct{})}
+	if g, ok := nc.(*netguard.Conn); ok {
+		if s, ok := g.Conn.(syscall.Conn); ok {
+			c.raw, _ = s.SyscallConn() // without it, the connection is read as one with TLS
+			c.readRaw = c.tryRead
+		}
+	}
+	c.queue.changed.L = &c.queue.mu
 	c.pace.of = nc
-	c.receiving.of, c.finishing.of, c.processing.of = r.receiving, r.finishing, r.processing
+	c.receiving.of, c.finishing.of, c.processing.of = m.quotas.receiving, m.quotas.finishing, m.quotas.processing
 	return c
 }
 
+// closing is an error that ends a connection, with the reason for an MQTT 5 client.
+type closing struct {
+	code byte
+	text string
+}
+
+func (e *closing) Error() string { return e.text }
+
 var (
-	errNoConnect = errors.New("the first packet is not an MQTT CONNECT, or is too large")
-	errEnding    = errors.New("the service is shutting down")
+	errEnding    = errors.New("the connection is ending") // of reading after stop
+	errMalformed = &closing{malformedPacket, "the packet is malformed"}
 )
 
-// The first bytes of packets, with the packet type in the upper four bits. The lower four bits,
-// which hold flags, are zero here.
-const (
-	connectPacket    = 1 << 4
-	publishPacket    = 3 << 4
-	disconnectPacket = 14 << 4
-)
+// stop makes all reads fail, so that the connection ends after its messages are acknowledged.
+func (c *conn) stop() {
+	c.stopping.Do(func() { close(c.stopped) })
+	// The goroutine that reads may replace this deadline, so it checks hasStopped before each read.
+	_ = c.SetReadDeadline(time.Unix(1, 0))
+}
 
-// begin reads the header of the first packet. It returns an error unless the packet is a CONNECT of
-// at most maxSmallPacket bytes. The whole CONNECT must arrive within timeout; without this limit,
-// the library would wait for ever.
-func (c *conn) begin(timeout time.Duration) error {
-	if err := c.Conn.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return err
+func (c *conn) hasStopped() bool {
+	select {
+	case <-c.stopped:
+		return true
+	default:
+		return false
 	}
-	if c.open.Err() != nil {
+}
+
+// buffers pools the buffers of all connections.
+var buffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
+
+// fill reads more bytes into the buffer, behind those that are not used yet.
+func (c *conn) fill() error {
+	switch {
+	case c.hasStopped():
 		return errEnding
+	case c.from == c.to:
+		c.from, c.to = 0, 0
+	case c.to == readBuffer:
+		c.to = copy(c.buffer[:], c.buffer[c.from:c.to])
+		c.from = 0
 	}
-	first, err := c.in.ReadByte()
-	if err != nil {
-		return err
-	}
-	if first != connectPacket {
-		return errNoConnect
-	}
-	return c.readLength(first, maxSmallPacket)
-}
-
-// readLength reads the number of bytes after a packet's fixed header, whose first byte was already
-// read, with 7 bits in each byte. It stores the number in c.left, and the whole header in c.head.
-// If the number exceeds limit, it returns errPacketTooLarge and stores nothing.
-func (c *conn) readLength(first byte, limit int) error {
-	head := &c.header
-	head[0] = first
-	length := 0
-	for i := 1; i < len(head); i++ {
-		b, err := c.in.ReadByte()
-		if err != nil {
-			return err
+	before, err := c.to, error(nil)
+	if c.raw != nil {
+		if err = c.raw.Read(c.readRaw); err == nil {
+			err = c.readErr
 		}
-		head[i] = b
-		length |= int(b&0x7f) << (7 * (i - 1))
-		if b < 0x80 {
-			if length > limit {
-				return errPacketTooLarge
-			}
-			c.left = length
-			c.head.Reset(head[:i+1])
-			return nil
+	} else {
+		if c.buffer == nil {
+			c.buffer = buffers.Get().(*[readBuffer]byte)
 		}
+		var n int
+		n, err = c.Conn.Read(c.buffer[c.to:])
+		c.to += n
 	}
-	return errPacketTooLarge
-}
-
-// Read reads bytes of packets other than PUBLISH from the client, at most up to the end of a
-// packet. It processes each PUBLISH that arrives before them. Before it returns an error, it waits
-// until all messages are acknowledged, because the library closes the connection at once after an
-// error.
-func (c *conn) Read(p []byte) (int, error) {
-	n, err := c.read(p)
-	if err != nil {
-		c.queue.wait()
-		if c.failed != nil {
-			c.failed(err)
-		}
-	}
-	return n, err
-}
-
-func (c *conn) read(p []byte) (n int, err error) {
-	for c.head.Len() == 0 && c.left == 0 {
-		if err := c.nextPacket(); err != nil {
-			return 0, err
-		}
-	}
-	if c.head.Len() > 0 {
-		return c.head.Read(p)
-	}
-	return c.readMore(p[:min(len(p), c.left)])
-}
-
-func (c *conn) readMore(p []byte) (int, error) {
-	if c.open.Err() != nil {
-		return 0, errEnding
-	}
-	n, err := c.in.Read(p)
-	c.left -= n
-	// The CONNECT packet has a deadline of its own, so the minimum rate (pace) applies only after
-	// the login.
-	if err == nil && c.left > 0 && c.source != "" {
-		err = c.pace.add(n)
-	}
-	return n, c.asSlow(err)
-}
-
-// asSlow returns errSlowPacket if the deadline for the rest of a packet has passed, and otherwise
-// err.
-func (c *conn) asSlow(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) && c.open.Err() == nil {
-		return errSlowPacket
+	if err == nil && c.paced {
+		err = c.pace.add(c.to - before)
 	}
 	return err
 }
 
-// nextPacket reads the fixed header of the next packet. It reads and processes a whole PUBLISH.
-func (c *conn) nextPacket() error {
-	if err := c.awaitPacket(); err != nil {
-		return err
+// tryRead reads what has arrived at the file descriptor, and returns false if that is nothing. While
+// the connection then waits, it needs no buffer.
+func (c *conn) tryRead(fd uintptr) bool {
+	if c.buffer == nil {
+		c.buffer = buffers.Get().(*[readBuffer]byte)
 	}
-	first, err := c.in.ReadByte()
-	if err != nil {
-		return err
+	n, err := syscall.Read(int(fd), c.buffer[c.to:])
+	for err == syscall.EINTR {
+		n, err = syscall.Read(int(fd), c.buffer[c.to:])
 	}
-	late := c.in.Buffered() < 4 // the length may not have arrived yet
-	if late {
-		if err := c.beginPace(); err != nil {
-			return err
+	if c.readErr = err; n > 0 {
+		c.to += n
+		return true
+	}
+	if c.to == 0 {
+		buffers.Put(c.buffer)
+		c.buffer = nil
+	}
+	if err == nil {
+		c.readErr = io.EOF
+	}
+	return err != syscall.EAGAIN
+}
+
+func (c *conn) readByte() (byte, error) {
+	for c.from == c.to {
+		if err := c.fill(); err != nil {
+			return 0, err
 		}
 	}
-	limit := maxSmallPacket
-	if first&0xf0 == publishPacket {
-		limit = maxPacket - 1 // the limit includes first
+	c.from++
+	return c.buffer[c.from-1], nil
+}
+
+// readLength reads the number of bytes after a packet's fixed header. The first byte of the header was
+// already read. The number has 7 bits in each byte, at most four.
+func (c *conn) readLength() (length int, err error) {
+	for shift := 0; shift < 28; shift += 7 {
+		b, err := c.readByte()
+		if err != nil {
+			return 0, err
+		}
+		if length |= int(b&0x7f) << shift; b < 0x80 {
+			return length, nil
+		}
 	}
-	err = c.readLength(first, limit)
-	if err == nil && !late && c.in.Buffered() < c.left {
+	return 0, errMalformed
+}
+
+// readConnect reads and parses the first packet, which must be a CONNECT of at most maxSmallPacket
+// bytes and must arrive within timeout. For the other results see parseConnect.
+func (c *conn) readConnect(timeout time.Duration) (p connect, code byte, err error) {
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return p, 0, err
+	}
+	first, err := c.readByte()
+	if err == nil && first != connectPacket {
+		err = errors.New("the first packet is no CONNECT")
+	}
+	if err != nil {
+		return p, 0, err
+	}
+	length, err := c.readLength()
+	if err == nil && length > maxSmallPacket {
+		err = errPacketTooLarge
+	}
+	if err != nil {
+		return p, 0, err
+	}
+	body, err := c.readBody(first, length)
+	if err != nil {
+		return p, 0, err
+	}
+	p, code = parseConnect(body)
+	return p, code, nil
+}
+
+// readPacket reads the next packet: the first byte of its header, and all bytes after its header. If
+// first is 0, the packet was handled already.
+// The slice is valid until the next call. If the packet is a PUBLISH, c.processing has the memory
+// to decode it.
+func (c *conn) readPacket() (first byte, body []byte, err error) {
+	if err := c.awaitPacket(); err != nil {
+		return 0, nil, err
+	}
+	if first, err = c.readByte(); err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) && !c.hasStopped() {
+			err = &closing{keepAliveTimeout, "the client was silent for too long"}
+		}
+		return 0, nil, err
+	}
+	if first>>4 == 0 { // no packet has this type
+		return 0, nil, errMalformed
+	}
+	if c.to-c.from < 4 { // the length may not have arrived yet
 		err = c.beginPace()
 	}
-	if err == nil && first&0xf0 == publishPacket {
-		c.head.Reset(nil)
-		err = c.readPublish(first)
-		c.releaseMemory()
+	length := 0
+	if err == nil {
+		length, err = c.readLength()
 	}
-	return c.asSlow(err)
+	isPublish := first&0xf0 == publishPacket
+	switch {
+	case err != nil:
+	case isPublish && length >= maxPacket && c.version < 5:
+		err = c.skipPublish(first, length)
+		return 0, nil, c.orSlow(err)
+	case length >= maxPacket || !isPublish && length > maxSmallPacket: // the limit includes first
+		err = c.m.refuse(c.grant, errPacketTooLarge, packetTooLarge)
+	default:
+		body, err = c.readBody(first, length)
+	}
+	if err == nil && isPublish && !c.processing.reserveWait(processingBytes(length), c.stopped) {
+		err = errEnding
+	}
+	return first, body, c.orSlow(err)
+}
+
+// orSlow returns the refusal of a slow packet if the deadline for the rest of it has passed, and
+// otherwise err.
+func (c *conn) orSlow(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) && !c.hasStopped() {
+		return c.m.refuse(c.grant, errSlowPacket, packetFailed)
+	}
+	return err
 }
 
 // deadlineStep is how far a deadline is set beyond its limit. In return, the deadline is moved at
@@ -220,16 +271,13 @@ const deadlineStep = time.Second
 
 // awaitPacket sets the read deadline for the first byte of a packet, unless it has arrived already.
 func (c *conn) awaitPacket() error {
-	if c.in.Buffered() == 0 {
-		if silent := time.Now().Add(c.silence); silent.After(c.deadline) {
-			c.deadline = silent.Add(deadlineStep)
-			if err := c.SetReadDeadline(c.deadline); err != nil {
-				return err
-			}
-		}
+	c.paced = false
+	if c.from < c.to {
+		return nil
 	}
-	if c.open.Err() != nil { // the new deadline may have replaced the one that was set when open ended
-		return errEnding
+	if silent := time.Now().Add(c.silence); silent.After(c.deadline) {
+		c.deadline = silent.Add(deadlineStep)
+		return c.SetReadDeadline(c.deadline)
 	}
 	return nil
 }
@@ -237,46 +285,109 @@ func (c *conn) awaitPacket() error {
 // beginPace begins to enforce the minimum rate of arrival (see pace) on a packet that has not all
 // arrived. Its read deadline replaces the one for the time between packets.
 func (c *conn) beginPace() error {
-	c.deadline = time.Time{}
-	if err := c.pace.begin(time.Now(), c.quotas.grace); err != nil {
-		return err
-	}
-	if c.open.Err() != nil { // the new deadline may have replaced the one that was set when open ended
-		return errEnding
-	}
-	return nil
+	c.deadline, c.paced = time.Time{}, true
+	return c.pace.begin(time.Now(), c.m.quotas.grace)
 }
 
-// readPublish reads a PUBLISH whose header was read, and processes it. The buffer grows while the
-// bytes of a large packet arrive. Before each growth, readPublish takes the memory from the quotas,
-// and waits for it if necessary. If the connection ends during the wait, the error is errEnding.
-func (c *conn) readPublish(first byte) error {
-	whole := c.left
-	p := make([]byte, min(whole, smallPublish))
-	for n := 0; n < whole; {
+// readBody reads the bytes after a packet's header. A packet that fits stays in the buffer of the
+// connection. For a larger one, readBody makes a slice that grows while the bytes of a PUBLISH
+// arrive. Before each growth it takes the memory from the quotas, and waits for it if necessary. If
+// the connection ends during the wait, the error is errEnding.
+func (c *conn) readBody(first byte, length int) ([]byte, error) {
+	if c.to-c.from < length && !c.paced && c.grant != nil {
+		if err := c.beginPace(); err != nil {
+			return nil, err
+		}
+	}
+	if length <= readBuffer {
+		for c.to-c.from < length {
+			if err := c.fill(); err != nil {
+				return nil, err
+			}
+		}
+		if length == 0 {
+			return nil, nil
+		}
+		c.from += length
+		return c.buffer[c.from-length : c.from], nil
+	}
+	p := make([]byte, min(length, smallPublish))
+	for n := 0; n < length; {
 		if n == len(p) {
 			began := time.Now()
-			size, ok := c.grow(len(p), whole)
+			size, ok := min(2*n, length), true
+			if first&0xf0 == publishPacket {
+				size, ok = c.grow(n, length)
+			}
 			if !ok {
-				return errEnding
+				return nil, errEnding
 			}
 			larger := make([]byte, size)
 			copy(larger, p)
 			p = larger
-			c.pace.began = c.pace.began.Add(time.Since(began)) // the time of waiting for memory is not counted
-			if err := c.pace.set(); err != nil {
-				return err
+			if c.paced {
+				c.pace.began = c.pace.began.Add(time.Since(began)) // the time of waiting for memory is not counted
+				if err := c.pace.set(); err != nil {
+					return nil, err
+				}
 			}
 		}
 		more, err := c.readMore(p[n:])
 		if n += more; err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// readMore reads bytes of a packet, first those in the buffer.
+func (c *conn) readMore(p []byte) (n int, err error) {
+	if c.from < c.to {
+		n = copy(p, c.buffer[c.from:c.to])
+		c.from += n
+		return n, nil
+	}
+	if c.hasStopped() {
+		return 0, errEnding
+	}
+	if n, err = c.Conn.Read(p); err == nil && c.paced {
+		err = c.pace.add(n)
+	}
+	return n, err
+}
+
+// skipPublish reads past a PUBLISH that is too large, and refuses it. With MQTT 3.1.1 this is the
+// only way to make the client stop sending it; an MQTT 5 client knows the limit.
+func (c *conn) skipPublish(first byte, length int) error {
+	if !c.paced {
+		if err := c.beginPace(); err != nil {
 			return err
 		}
 	}
-	if !c.processing.reserveWait(processingBytes(whole), c.open.Done()) {
-		return errEnding
+	id, topic := 0, 0
+	for n := 0; n < length; n++ {
+		if n > topic+3 { // after the packet identifier
+			skipped := min(length-n, c.to-c.from)
+			n, c.from = n+skipped, c.from+skipped
+			if n == length {
+				break
+			}
+		}
+		b, err := c.readByte()
+		switch {
+		case err != nil:
+			return err
+		case n < 2:
+			topic = topic<<8 | int(b)
+		case n == topic+2 || n == topic+3:
+			id = id<<8 | int(b)
+		}
 	}
-	return c.publish(first, p)
+	p := publish{qos: first >> 1 & 3, id: uint16(id)}
+	if p.qos == 3 || p.qos > 0 && id == 0 {
+		return errMalformed
+	}
+	return c.m.receive(c, &p, errPacketTooLarge)
 }
 
 // grow takes memory from the quotas for a larger buffer, when that of a packet is full. size is the
@@ -288,24 +399,17 @@ func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
 	case c.receiving.bytes == 0: // it may wait, since it holds no memory
-		return larger, c.receiving.reserveWait(larger, c.open.Done())
+		return larger, c.receiving.reserveWait(larger, c.stopped)
 	case c.receiving.reserve(larger):
 		return larger, true
 	}
-	return whole, c.finishing.reserveWait(whole-c.receiving.bytes, c.open.Done())
+	return whole, c.finishing.reserveWait(whole-c.receiving.bytes, c.stopped)
 }
 
 func (c *conn) releaseMemory() {
 	c.receiving.release()
 	c.finishing.release()
 	c.processing.release()
-}
-
-// logIn records the source that has logged in on the connection, and its key. From then on, the
-// memory of the connection's packets is taken from the source's share of the quotas.
-func (c *conn) logIn(source *access.Grant, key []byte) {
-	c.source, c.key, c.grant = source.Name, key, source
-	c.receiving.source, c.finishing.source, c.processing.source = c.source, c.source, c.source
 }
 
 // pause waits for d. It returns false if the connection ended first.
@@ -315,29 +419,23 @@ func (c *conn) pause(d time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-c.open.Done():
+	case <-c.stopped:
 		return false
 	}
 }
 
-// Write sends p to the client within writeTimeout, or up to deadlineStep more, so that a client
-// that does not read cannot block the goroutine that acknowledges. A later write by another
-// goroutine extends the limit of a write in progress. An error ends the connection, because a packet
-// that was sent only in part cannot be completed later.
+// Write sends p, one or more whole packets, to the client within writeTimeout, or up to deadlineStep
+// more, so that a client that does not read cannot block the goroutine that acknowledges. A later
+// write by another goroutine extends the limit of a write in progress. An error ends the connection,
+// because a packet that was sent only in part cannot be completed later.
 func (c *conn) Write(p []byte) (int, error) {
-	// If another client takes over the session of this client before this client got a CONNACK, the
-	// library would send a DISCONNECT as the first packet, which MQTT forbids (MQTT-3.14.0-1).
-	if !c.greeted.Swap(true) && len(p) > 0 && p[0]&0xf0 == disconnectPacket {
-		_ = c.Close()
-		return 0, net.ErrClosed
-	}
 	// The times are compared by the monotonic clock, by which the deadline expires, too.
-	if due, until := time.Now().Add(writeTimeout), c.writeUntil.Load(); until == nil || due.After(*until) {
-		due = due.Add(deadlineStep)
-		if err := c.SetWriteDeadline(due); err != nil {
+	if due := time.Since(c.m.began) + writeTimeout; due > time.Duration(c.writeUntil.Load()) {
+		due += deadlineStep
+		if err := c.SetWriteDeadline(c.m.began.Add(due)); err != nil {
 			return 0, err
 		}
-		c.writeUntil.Store(&due)
+		c.writeUntil.Store(int64(due))
 	}
 	n, err := c.Conn.Write(p)
 	if err != nil {
@@ -346,14 +444,30 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// SetDeadline does nothing when the library calls it: awaitPacket and Write set the deadlines.
-func (c *conn) SetDeadline(time.Time) error { return nil }
+// part sends a DISCONNECT with the reason to an MQTT 5 client, unless one was sent before, and closes
+// the connection.
+func (c *conn) part(why *closing) {
+	if !c.parted.Swap(true) && c.version == 5 {
+		_, _ = c.Write(appendReason(nil, disconnectPacket, nil, why.code, c.fitting(why.text)))
+	}
+	_ = c.Close()
+}
 
-// NetConn returns the underlying connection.
-func (c *conn) NetConn() net.Conn { return c.Conn }
+// reasonBytes is the maximum size of a PUBACK or DISCONNECT without the text of its reason: two
+// lengths of up to four bytes, the type, the packet identifier, the code, and the property with its
+// length.
+const reasonBytes = 4 + 4 + 1 + 2 + 1 + 3
+
+// fitting returns text, or "" if the client accepts no packet that is so large.
+func (c *conn) fitting(text string) string {
+	if c.maxPacket > 0 && int64(reasonBytes+len(text)) > int64(c.maxPacket) {
+		return ""
+	}
+	return text
+}
 
 // Close closes the connection at once.
 func (c *conn) Close() error {
-	c.end()
+	c.stopping.Do(func() { close(c.stopped) })
 	return c.Conn.Close()
 }

@@ -1,29 +1,22 @@
 package ingest
 
 import (
-	"bytes"
 	"context"
 	"sync"
 	"time"
-
-	mqtt "github.com/mochi-mqtt/server/v2"
-	"github.com/mochi-mqtt/server/v2/packets"
 )
 
 // pending is a message that waits for its acknowledgement.
 type pending struct {
-	batch   *batch       // to be stored; nil if the message was refused
-	refusal packets.Code // the reason for a refusal; otherwise its text names ignored signals
+	batch   *batch // to be stored; nil if the message was refused
+	code    byte   // the reason of a refusal
+	text    string // the reason in words, or what is not used of an accepted message
 	outcome outcome
 	qos     byte
 	id      uint16
 	since   time.Time   // when the message arrived
 	memory  reservation // of the quota processing
 }
-
-// pubackBytes is the maximum size of a PUBACK without the text of its reason: two lengths of up to
-// four bytes, the type, the packet identifier, the code, and the property with its length.
-const pubackBytes = 4 + 4 + 1 + 2 + 1 + 3
 
 // queue holds the messages of one connection from arrival to acknowledgement. While some messages
 // are being stored, newer ones wait, and are then stored together. So a client that does not wait
@@ -32,7 +25,7 @@ const pubackBytes = 4 + 4 + 1 + 2 + 1 + 3
 // there are messages, so an idle connection needs no second goroutine.
 type queue struct {
 	mu      sync.Mutex // guards all other fields
-	changed *sync.Cond // uses mu; signaled when waiting, bytes or working change
+	changed sync.Cond  // uses mu; signaled when waiting, bytes or working change
 	waiting []pending
 	bytes   int  // memory of the messages that wait or are being stored
 	working bool // a goroutine is running drainQueue
@@ -52,7 +45,7 @@ func (q *queue) wait() {
 // enqueue adds a message to the queue of its connection. It blocks while receiveMaximum messages
 // are waiting, or while the message would increase the memory of a queue that is not empty beyond
 // maxQueued bytes. During that time, nothing is read from the client.
-func (m *MQTT) enqueue(cl *mqtt.Client, c *conn, p pending) {
+func (m *MQTT) enqueue(c *conn, p pending) {
 	q := &c.queue
 	bytes := messageBytes
 	if p.batch != nil {
@@ -68,13 +61,14 @@ func (m *MQTT) enqueue(cl *mqtt.Client, c *conn, p pending) {
 	q.bytes += p.memory.bytes
 	if !q.working {
 		q.working = true
-		go m.drainQueue(cl, q)
+		go m.drainQueue(c)
 	}
 }
 
 // drainQueue stores and acknowledges messages until the queue is empty. After messages that could
 // not be stored, it drops all later ones without an acknowledgement.
-func (m *MQTT) drainQueue(cl *mqtt.Client, q *queue) {
+func (m *MQTT) drainQueue(c *conn) {
+	q := &c.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.waiting) > 0 {
@@ -84,7 +78,7 @@ func (m *MQTT) drainQueue(cl *mqtt.Client, q *queue) {
 		q.mu.Unlock()
 
 		if !broken {
-			broken = !m.storeAndAcknowledge(cl, messages)
+			broken = !m.storeAndAcknowledge(c, messages)
 		}
 
 		q.mu.Lock()
@@ -93,69 +87,70 @@ func (m *MQTT) drainQueue(cl *mqtt.Client, q *queue) {
 			q.bytes -= p.memory.bytes
 			p.memory.release()
 		}
+		if clear(messages); q.waiting == nil && cap(messages) == 1 { // as for a car, which waits for each PUBACK
+			q.waiting = messages[:0]
+		}
 	}
 	q.working = false
 	q.changed.Broadcast()
 }
 
-// storeAndAcknowledge stores the messages together. It then sends a PUBACK for each message of QoS
-// 1, refused ones included, and returns true. If the store fails, it acknowledges none, closes the
+// storeAndAcknowledge stores the messages together. It then acknowledges each message of QoS 1,
+// refused ones included, and returns true. If the store fails, it acknowledges none, closes the
 // connection and returns false. No later message of the connection may then be stored (DESIGN.md).
-func (m *MQTT) storeAndAcknowledge(cl *mqtt.Client, messages []pending) bool {
-	all := new(batch)
-	for _, p := range messages {
-		if p.batch != nil {
-			all.join(p.batch)
+func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
+	all := messages[0].batch
+	if len(messages) > 1 || all == nil {
+		all = newBatch(nil)
+		for _, p := range messages {
+			if p.batch != nil {
+				all.join(p.batch)
+				p.batch.free()
+			}
 		}
+		all.sort()
 	}
-	all.sort()
+	defer all.free()
 	ctx, span := m.in.span(m.storeContext(), "MQTT PUBLISH", messages[0].since)
 	if err := m.in.store(ctx, all); err != nil {
 		endSpan(span, unavailable)
 		for _, p := range messages {
 			m.in.observe(p.since, unavailable)
 		}
-		m.disconnect(cl, packets.ErrServerBusy)
+		c.part(&closing{serverBusy, errNotStored.text})
 		return false
 	}
 	endSpan(span, stored)
-	var acks bytes.Buffer
-	client := &cl.Properties
-	ack := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Puback}, ProtocolVersion: client.ProtocolVersion}
+	// If sending fails because the client has gone, the client will send the messages again.
+	acks := c.acks[:0]
 	for _, p := range messages {
 		m.in.observe(p.since, p.outcome)
 		if p.qos == 0 {
 			continue
 		}
-		reason := p.refusal.Reason
-		if most := client.Props.MaximumPacketSize; most > 0 && int64(pubackBytes+len(reason)) > int64(most) ||
-			client.Props.RequestProblemInfoFlag && client.Props.RequestProblemInfo == 0 {
-			reason = ""
+		first := byte(pubackPacket)
+		if p.qos == 2 {
+			first = pubrecPacket
 		}
-		ack.PacketID, ack.ReasonCode, ack.Properties.ReasonString = p.id, p.refusal.Code, reason
-		_ = ack.PubackEncode(&acks) // it never fails
-		if acks.Len() >= acksBytes {
-			sendAcks(cl, &acks)
+		if c.version < 5 {
+			p.code, p.text = 0, ""
+		} else if p.text = c.fitting(p.text); c.terse {
+			p.text = ""
+		}
+		acks = appendReason(acks, first, []byte{byte(p.id >> 8), byte(p.id)}, p.code, p.text)
+		if len(acks) >= acksBytes {
+			_, _ = c.Write(acks)
+			acks = acks[:0]
 		}
 	}
-	sendAcks(cl, &acks)
+	if len(acks) > 0 {
+		_, _ = c.Write(acks)
+	}
 	return true
 }
 
 // acksBytes is the number of bytes from which PUBACKs are sent, to limit the memory that they use.
 const acksBytes = 4 << 10
-
-// sendAcks sends the PUBACKs in acks, and empties acks. If that fails because the client has gone,
-// the client will send the messages again.
-func sendAcks(cl *mqtt.Client, acks *bytes.Buffer) {
-	if acks.Len() == 0 {
-		return
-	}
-	cl.Lock() // the library locks it while it writes
-	defer cl.Unlock()
-	_, _ = cl.Net.Conn.Write(acks.Bytes())
-	acks.Reset()
-}
 
 // storeLimit is a context in which messages are stored.
 type storeLimit struct {
@@ -175,12 +170,4 @@ func (m *MQTT) storeContext() context.Context {
 		m.storing.Store(l)
 	}
 	return l.Context
-}
-
-// disconnect closes the connection. An MQTT 5 client gets a DISCONNECT with code first.
-func (m *MQTT) disconnect(cl *mqtt.Client, code packets.Code) {
-	if cl.Properties.ProtocolVersion >= 5 {
-		_ = m.server.DisconnectClient(cl, code)
-	}
-	cl.Stop(code)
 }

@@ -198,29 +198,3 @@ func (c *rawClient) wantPong() {
 		c.t.Fatalf("got packet %#x % x; want PINGRESP", first, body)
 	}
 }
-
-// TestMQTT_NoDisconnectBeforeConnack checks that a client whose session is taken over before its
-// CONNACK gets no DISCONNECT in place of the CONNACK.
-func TestMQTT_NoDisconnectBeforeConnack(t *testing.T) {
-	ours, theirs := net.Pipe()
-	defer theirs.Close()
-	c := newConn(t.Context(), ours, newPacketQuotas(1<<20, grace))
-	if n, err := c.Write([]byte{disconnectType, 2, 0x8e, 0}); err == nil || n != 0 {
-		t.Errorf("DISCONNECT first: got %d bytes sent, error %v; want 0 and an error", n, err)
-	}
-	if b, err := io.ReadAll(theirs); err != nil || len(b) > 0 {
-		t.Errorf("got % x, %v", b, err)
-	}
-	ours, theirs = net.Pipe()
-	defer theirs.Close()
-	c = newConn(t.Context(), ours, newPacketQuotas(1<<20, grace))
-	defer c.Close()
-	go func() {
-		_, _ = c.Write([]byte{connackType, 2, 0, 0})
-		_, _ = c.Write([]byte{disconnectType, 2, 0x8e, 0})
-	}()
-	b := make([]byte, 8)
-	if _, err := io.ReadFull(theirs, b); err != nil || b[4] != disconnectType {
-		t.Errorf("got % x, %v", b, err)
-	}
-}

@@ -110,10 +110,12 @@ var (
 	errSlowPacket = refuse(access.TooSlow, "the packet"+tooSlow)
 	errOverQuota  = refuse(access.NoRoom,
 		"too much telemetry is in progress, in total or of this source; nothing of this request was accepted")
+	errShare     = refuse(access.NoRoom, "the source has used up its share of the MQTT connections")
 	errNotStored = refuse(access.NotStored, "telemetry cannot be stored now; nothing of this request was accepted")
 	errEmptyBody = refuse(access.Empty, "the body has no sample")
 	errEmpty     = refuse(access.Empty, "the message has no sample")
 	errQoS       = refuse(access.BadQoS, "QoS 2 is not supported: use QoS 0 or 1")
+	errAlias     = refuse(access.BadTopic, "topic aliases are not supported: send the whole topic")
 	errTopic     = refuse(access.BadTopic, "wrong topic: send telemetry to vehicles/VID/telemetry; "+
 		"a VID has letters and digits only")
 	errPacketTooLarge = refuse(access.OverLimit, "the packet is larger than 1 MiB, or too large for its type")

@@ -79,22 +79,6 @@ func TestRefusedRequest_WrongMethodWithoutKey(t *testing.T) {
 	f.wantMetric(t, 0, MetricKeysRefused)
 }
 
-// TestRefusedMessage_TooLarge checks that a packet of MQTT that is too large to be read counts as
-// one refused sample of its source.
-func TestRefusedMessage_TooLarge(t *testing.T) {
-	bothVersions(t, func(t *testing.T, version byte) {
-		f := newFixture(t)
-		_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles})
-		_, addr := startMQTT(t, f.Config)
-		c := dialRaw(t, addr, version).logIn("slow", key)
-		c.write([]byte{0x32, 0xff, 0xff, 0xff, 0x7f})
-		c.wantClosed(0x95)
-		if s := f.seen(t); s.Refused[access.OverLimit] != 1 || s.Text != errPacketTooLarge.text {
-			t.Errorf("got %d refused, last %q; want 1, %q", s.Refused[access.OverLimit], s.Text, errPacketTooLarge.text)
-		}
-	})
-}
-
 // TestRefusedKeys_AreCounted checks that keys are counted by the reason why they are refused. A
 // refused key must not count as a refused sample. A revoked key must also be counted for its
 // source.

@@ -90,10 +90,11 @@ func TestMQTTOverTLSBesidePlain(t *testing.T) {
 // TestMQTTStrangerThatStalls checks that a client that sends nothing, or half a CONNECT, is
 // disconnected after the time-out.
 func TestMQTTStrangerThatStalls(t *testing.T) {
+	m, _ := startMQTT(t, newFixture(t).Config)
 	for _, said := range []string{"", "\x10", "\x10\x80"} {
 		here, there := net.Pipe()
 		go func() { _, _ = there.Write([]byte(said)) }()
-		err := newConn(t.Context(), here, newPacketQuotas(0, grace)).begin(20 * time.Millisecond)
+		_, _, err := m.newConn(here).readConnect(20 * time.Millisecond)
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("after %q: got error %v, want a time-out", said, err)
 		}

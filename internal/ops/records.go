@@ -145,8 +145,16 @@ func (f SpeedFactor) String() string {
 // SourceRecord describes one source completely.
 type SourceRecord struct {
 	SourceSummary
-	EarlierUntil []time.Time `json:"earlier_until"` // ends of the replaced keys that are still valid
-	Vehicles     VehicleList `json:"vehicles"`
+	EarlierUntil []time.Time    `json:"earlier_until"` // ends of the replaced keys that are still valid
+	Vehicles     VehicleList    `json:"vehicles"`
+	Refusals     []NotedRefusal `json:"refusals"` // of this node since it started: the newest 20, newest first
+}
+
+// NotedRefusal is one refusal of a sample or the key of a source.
+type NotedRefusal struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
+	Text   string    `json:"text"` // the reason in words
 }
 
 // SourceSummary returns the summary of a source, with this node's counters for it.
@@ -170,7 +178,13 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 
 // SourceRecord returns the complete description of a source, with this node's counters for it.
 func (p *Operations) SourceRecord(s access.Credential) SourceRecord {
-	return SourceRecord{p.SourceSummary(s), p.EarlierUntil(s), VehicleList{s.Vehicles}}
+	r := SourceRecord{p.SourceSummary(s), p.EarlierUntil(s), VehicleList{s.Vehicles}, []NotedRefusal{}}
+	if g, ok := p.cfg.Tables.Sources.Get(s.Name); ok {
+		for _, n := range g.Seen().Noted {
+			r.Refusals = append(r.Refusals, NotedRefusal{n.At, n.Reason.String(), n.Text})
+		}
+	}
+	return r
 }
 
 // IgnoredOthers returns the number of ignored signals that are not counted in IgnoredByName.

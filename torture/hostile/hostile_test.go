@@ -130,7 +130,7 @@ func TestCheck_BrokenServer(t *testing.T) {
 		"closed":                   {sent{version: 4}, nil, false},
 		"let in without a right":   {sent{version: 4}, with(), true},
 		"a good message":           {v4, with([]byte{puback, 2, 0, 7}), false},
-		"another message":          {v4, with([]byte{puback, 2, 0, 8}), true},
+		"another message":          {v5, with([]byte{puback, 2, 0, 8}), true},
 		"a message refused":        {v5, with([]byte{puback, 3, 0, 8, 0x87}), false},
 		"subscribed":               {v4, with([]byte{suback, 3, 0, 8, 1}), true},
 		"not subscribed":           {v4, with([]byte{suback, 4, 0, 8, 0x80, 0x80}), false},

@@ -296,7 +296,7 @@ func (w *world) hold(ctx context.Context, n int) {
 // First bytes of packets that a server may send. The answers in others need no check.
 const (
 	connack, puback, suback, pingresp = 0x20, 0x40, 0x90, 0xd0
-	others                            = "\x62\x70\xb0\xd0\xe0" // PUBREL, PUBCOMP, UNSUBACK, PINGRESP, DISCONNECT
+	others                            = "\x50\x70\xb0\xd0\xe0" // PUBREC, PUBCOMP, UNSUBACK, PINGRESP, DISCONNECT
 )
 
 // reading returns a sample that the service accepts.
@@ -379,11 +379,11 @@ func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
 	}
 }
 
-// packet returns one packet, chosen at random, and records in s.good if the server may acknowledge
-// it.
+// packet returns one packet, chosen at random, and records in s.good if it may be acknowledged.
 func (h *hostileCar) packet(s *sent) []byte {
 	id, own := uint16(1+h.IntN(65535)), ownCar(h.IntN(10))
 	publish := func(topic, payload string) []byte {
+		s.good[id] = s.good[id] || strings.HasPrefix(topic, "$SYS/") // of bridges: acknowledged and dropped
 		return mqtt.Publish(s.version, pick(h.writer, byte(2), 2, 3, 10), id, topic, payload)
 	}
 	switch h.IntN(11) {
@@ -454,7 +454,7 @@ func (s *sent) checkPacket(kind byte, body []byte) string {
 	case kind == puback && len(body) >= 2:
 		id := binary.BigEndian.Uint16(body)
 		switch {
-		case len(body) > 2 && body[2] >= 0x80: // refused
+		case len(body) > 2 && body[2] >= 0x80, s.version < 5 && !s.good[id]: // refused
 		case !s.good[id] && !s.any:
 			return fmt.Sprintf("message %d must not be acknowledged", id)
 		default:

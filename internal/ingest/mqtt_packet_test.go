@@ -1,0 +1,182 @@
+package ingest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"example.org/carstate/internal/vehicle"
+)
+
+// TestMQTT_Connect checks how a CONNECT is answered. Those that are wrong have no answer in MQTT 3.1.1,
+// except a code for a wrong protocol level, which a bridge needs.
+func TestMQTT_Connect(t *testing.T) {
+	f := newFixture(t)
+	_, addr := startMQTT(t, f.Config)
+	login := slices.Concat(field("car"), field(f.key))
+	id, will := field("id"), slices.Concat(field("t"), field("m"))
+	head := func(name string, level, flags byte) []byte { return append(field(name), level, flags, 0, 30) }
+	properties := func(p ...byte) []byte { return append([]byte{byte(len(p))}, p...) }
+	none := properties()
+	accepted := []byte{0x20, 2, 0, 0}
+	limits := []byte{0x21, 0, 128, 0x24, 1, 0x27, 0, 0x10, 0, 0}
+	accepted5 := append([]byte{0x20, 13, 0, 0, 10}, limits...)
+	for name, tt := range map[string]struct {
+		parts  [][]byte
+		answer []byte // the beginning of the answer; nil: none
+	}{
+		"3.1.1":                           {[][]byte{head("MQTT", 4, 0xc2), id, login}, accepted},
+		"3.1.1, session kept":             {[][]byte{head("MQTT", 4, 0xc0), id, login}, accepted},
+		"3.1.1, no client ID":             {[][]byte{head("MQTT", 4, 0xc2), field(""), login}, accepted},
+		"3.1.1, no client ID but state":   {[][]byte{head("MQTT", 4, 0xc0), field(""), login}, []byte{0x20, 2, 0, 2}},
+		"3.1.1, will with QoS 2":          {[][]byte{head("MQTT", 4, 0xf6), id, will, login}, accepted},
+		"3.1.1, no login":                 {[][]byte{head("MQTT", 4, 2), id}, []byte{0x20, 2, 0, 5}},
+		"3.1.1, no user":                  {[][]byte{head("MQTT", 4, 0x42), id, field(f.key)}, nil},
+		"5":                               {[][]byte{head("MQTT", 5, 0xc2), none, id, login}, accepted5},
+		"5, session kept":                 {[][]byte{head("MQTT", 5, 0xc0), properties(0x11, 0, 0, 0, 9), id, login}, append([]byte{0x20, 18, 0, 0, 15}, append(limits, 0x11, 0, 0, 0, 0)...)},
+		"5, keep-alive of 0":              {[][]byte{append(head("MQTT", 5, 0xc2)[:8], 0, 0), none, id, login}, append([]byte{0x20, 16, 0, 0, 13}, append(limits, 0x13, 2, 88)...)},
+		"5, no client ID":                 {[][]byte{head("MQTT", 5, 0xc2), none, field(""), login}, append([]byte{0x20, 42, 0, 0, 39}, append(limits, 0x12, 0, 26)...)},
+		"5, will":                         {[][]byte{head("MQTT", 5, 0xee), none, id, properties(0x18, 0, 0, 0, 9), will, login}, accepted5},
+		"5, will with QoS 2":              {[][]byte{head("MQTT", 5, 0xd6), none, id, none, will, login}, []byte{0x20, 3, 0, 0x9b, 0}},
+		"5, no user":                      {[][]byte{head("MQTT", 5, 0x42), none, id, field(f.key)}, []byte{0x20, 3, 0, 0x86, 0}},
+		"5, authentication method":        {[][]byte{head("MQTT", 5, 0xc2), properties(0x15, 0, 1, 'x'), id, login}, []byte{0x20, 3, 0, 0x8c, 0}},
+		"5, property twice":               {[][]byte{head("MQTT", 5, 0xc2), properties(0x22, 0, 1, 0x22, 0, 1), id, login}, []byte{0x20, 3, 0, 0x82, 0}},
+		"5, receive maximum of 0":         {[][]byte{head("MQTT", 5, 0xc2), properties(0x21, 0, 0), id, login}, []byte{0x20, 3, 0, 0x82, 0}},
+		"5, property of another packet":   {[][]byte{head("MQTT", 5, 0xc2), properties(0x23, 0, 1), id, login}, []byte{0x20, 3, 0, 0x81, 0}},
+		"5, properties cut off":           {[][]byte{head("MQTT", 5, 0xc2), {9, 0x22}}, []byte{0x20, 3, 0, 0x81, 0}},
+		"3.1":                             {[][]byte{head("MQIsdp", 3, 0xc2), id, login}, []byte{0x20, 2, 0, 1}},
+		"a bridge of 3.1":                 {[][]byte{head("MQIsdp", 0x83, 0xc2), id, login}, []byte{0x20, 2, 0, 1}},
+		"a bridge of 3.1.1":               {[][]byte{head("MQTT", 0x84, 0xc2), id, login}, []byte{0x20, 2, 0, 1}},
+		"a level of the future":           {[][]byte{head("MQTT", 6, 0xc2), none, id, login}, []byte{0x20, 2, 0, 1}},
+		"another protocol":                {[][]byte{head("hj", 4, 0xc2), id, login}, nil},
+		"reserved flag":                   {[][]byte{head("MQTT", 4, 0xc3), id, login}, nil},
+		"QoS of a will that is not there": {[][]byte{head("MQTT", 4, 0xca), id, login}, nil},
+		"QoS 3 of the will":               {[][]byte{head("MQTT", 4, 0xde), id, will, login}, nil},
+		"more bytes":                      {[][]byte{head("MQTT", 4, 0xc2), id, login, {0}}, nil},
+		"client ID is no UTF-8":           {[][]byte{head("MQTT", 4, 0xc2), field("\xff"), login}, nil},
+		"client ID with U+0000":           {[][]byte{head("MQTT", 5, 0xc2), none, field("a\x00"), login}, []byte{0x20, 3, 0, 0x81, 0}},
+		"client ID is too long":           {[][]byte{head("MQTT", 4, 0xc2), field(strings.Repeat("a", maxClientID+1)), login}, []byte{0x20, 2, 0, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dialRaw(t, addr, 4)
+			c.write(packet(0x10, tt.parts...))
+			first, body, err := c.tryRead()
+			got := append(binary.AppendUvarint([]byte{first}, uint64(len(body))), body...)
+			if tt.answer == nil {
+				if err == nil {
+					t.Errorf("got % x, want no answer", got)
+				}
+				return
+			}
+			if err == nil && len(body) > 2 && body[1] != 0 { // MQTT 5: a reason string
+				got = []byte{first, 3, body[0], body[1], 0}
+			}
+			if !bytes.HasPrefix(got, tt.answer) {
+				t.Errorf("got % x, %v, want % x", got, err, tt.answer)
+			}
+			if tt.answer[3] == 0 {
+				c.wantPong()
+			} else {
+				c.wantClosed(0)
+			}
+		})
+	}
+}
+
+// TestMQTT_Packets checks how other packets are answered, after a login with each version.
+func TestMQTT_Packets(t *testing.T) {
+	sample := []byte(sampleLine("V1", 1, 1))
+	topic, none := field(topicV1), []byte{0}
+	for name, tt := range map[string]struct {
+		version byte
+		sent    []byte
+		answer  []byte // nil: the connection is closed, in MQTT 5 with the code of a DISCONNECT
+		code    byte
+	}{
+		"SUBSCRIBE":                      {4, packet(0x82, []byte{0, 9}, field("#"), []byte{0}, field("a"), []byte{2}), []byte{0x90, 4, 0, 9, 0x80, 0x80}, 0},
+		"SUBSCRIBE, 5":                   {5, packet(0x82, []byte{0, 9, 0}, field("#"), []byte{0x2d}), []byte{0x90, 4, 0, 9, 0, 0x87}, 0},
+		"SUBSCRIBE with an identifier":   {5, packet(0x82, []byte{0, 9, 2, 0x0b, 1}, field("#"), []byte{1}), []byte{0x90, 4, 0, 9, 0, 0x87}, 0},
+		"UNSUBSCRIBE":                    {4, packet(0xa2, []byte{0, 9}, field("#")), []byte{0xb0, 2, 0, 9}, 0},
+		"UNSUBSCRIBE, 5":                 {5, packet(0xa2, []byte{0, 9, 0}, field("#"), field("a")), []byte{0xb0, 5, 0, 9, 0, 0x11, 0x11}, 0},
+		"PUBREL, 5":                      {5, []byte{0x62, 2, 0, 9}, []byte{0x70, 3, 0, 9, 0x92}, 0},
+		"PUBLISH with all properties":    {5, packet(0x3b, topic, []byte{0, 9, 26, 1, 1, 2, 0, 0, 0, 9, 3, 0, 1, 'c', 8, 0, 1, 't', 9, 0, 1, 'd', 0x26, 0, 1, 'k', 0, 1, 'v'}, sample), []byte{0x40, 2, 0, 9}, 0},
+		"too large a packet":             {5, []byte{0x82, 0x81, 0x80, 0x01}, nil, 0x95},
+		"no filter":                      {5, packet(0x82, []byte{0, 9, 0}), nil, 0x82},
+		"SUBSCRIBE without options":      {5, packet(0x82, []byte{0, 9, 0}, field("#")), nil, 0x81},
+		"SUBSCRIBE with QoS 3":           {4, packet(0x82, []byte{0, 9}, field("#"), []byte{3}), nil, 0},
+		"SUBSCRIBE without its flag":     {5, packet(0x80, []byte{0, 9, 0}, field("#"), []byte{0}), nil, 0x82},
+		"SUBSCRIBE with packet ID 0":     {5, packet(0x82, []byte{0, 0, 0}, field("#"), []byte{0}), nil, 0x82},
+		"second CONNECT":                 {4, packet(0x10, field("MQTT"), []byte{4, 2, 0, 30}, field("id")), nil, 0},
+		"second CONNECT, 5":              {5, packet(0x10, field("MQTT"), []byte{5, 2, 0, 30, 0}, field("id")), nil, 0x82},
+		"PUBACK":                         {5, []byte{0x40, 2, 0, 9}, nil, 0x82},
+		"AUTH":                           {5, []byte{0xf0, 0}, nil, 0x82},
+		"packet type 0":                  {5, []byte{0, 0}, nil, 0x81},
+		"length of five bytes":           {5, []byte{0x32, 0xff, 0xff, 0xff, 0xff, 1}, nil, 0x81},
+		"PUBREL, cut off":                {4, []byte{0x62, 1, 0}, nil, 0},
+		"QoS 3":                          {5, packet(0x36, topic, []byte{0, 9}, none, sample), nil, 0x81},
+		"QoS 0 again":                    {4, packet(0x38, topic, sample), nil, 0},
+		"packet ID 0":                    {5, packet(0x32, topic, []byte{0, 0}, none, sample), nil, 0x82},
+		"no topic":                       {5, packet(0x32, field(""), []byte{0, 9}, none, sample), nil, 0x82},
+		"topic alias":                    {5, packet(0x32, topic, []byte{0, 9, 3, 0x23, 0, 1}, sample), nil, 0x94},
+		"topic alias alone":              {5, packet(0x32, field(""), []byte{0, 9, 3, 0x23, 0, 1}, sample), nil, 0x94},
+		"topic is no UTF-8":              {4, packet(0x32, field("\xc3"), []byte{0, 9}, sample), nil, 0},
+		"topic is longer than PUBLISH":   {5, []byte{0x32, 4, 0, 9, 'a', 'b'}, nil, 0x81},
+		"unknown property":               {5, packet(0x32, topic, []byte{0, 9, 2, 0x2a, 0}, sample), nil, 0x81},
+		"subscription identifier":        {5, packet(0x32, topic, []byte{0, 9, 2, 0x0b, 1}, sample), nil, 0x81},
+		"payload format 2":               {5, packet(0x32, topic, []byte{0, 9, 2, 1, 2}, sample), nil, 0x82},
+		"properties longer than PUBLISH": {5, packet(0x32, topic, []byte{0, 9, 0x7f}, sample), nil, 0x81},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			_, c := startMQTTClient(t, f, tt.version)
+			if tt.answer == nil {
+				c.publish(2, 1, topicV1, string(sample))
+				c.write(tt.sent)
+				c.wantPuback(1, 0) // of the packet before
+				c.wantClosed(tt.code)
+				return
+			}
+			c.write(tt.sent)
+			first, body := c.read()
+			if got := append([]byte{first, byte(len(body))}, body...); !bytes.Equal(got, tt.answer) {
+				t.Errorf("got % x, want % x", got, tt.answer)
+			}
+			c.wantPong()
+		})
+	}
+}
+
+// FuzzMQTTPackets checks the parsers alone: what they accept is well formed, and comes from the packet.
+func FuzzMQTTPackets(f *testing.F) {
+	f.Add(byte(4), byte(0x32), packet(0, field(topicV1), []byte{0, 1}, []byte("{}"))[2:])
+	f.Add(byte(5), byte(0x32), packet(0, field(topicV1), []byte{0, 1, 7, 0x26, 0, 1, 'k', 0, 1, 'v'}, []byte("{}"))[2:])
+	f.Add(byte(5), byte(0x82), packet(0, []byte{0, 1, 0}, field("#"), []byte{1})[2:])
+	f.Add(byte(5), byte(0x10), packet(0, field("MQTT"), []byte{5, 0xc6, 0, 30, 0}, field("id"), []byte{0}, field("t"), field("m"),
+		field("car"), field("key"))[2:])
+	f.Fuzz(func(t *testing.T, version, first byte, body []byte) {
+		before := bytes.Clone(body)
+		if p, code := parsePublish(4+version%2, first, body); code == 0 {
+			if !utf8.Valid(p.topic) || p.qos > 2 || (p.qos == 0) != (p.id == 0) || !bytes.HasSuffix(body, p.payload) ||
+				!bytes.HasPrefix(body, field(string(p.topic))) {
+				t.Errorf("accepted the PUBLISH %+v", p)
+			}
+			if id, ok := vehicleOf(string(p.topic)); ok && (string(p.topic) != "vehicles/"+string(id)+"/telemetry" ||
+				len(id) == 0 || len(id) > vehicle.MaxReportingID) {
+				t.Errorf("%q names the vehicle %q", p.topic, id)
+			}
+		}
+		if c, code := parseConnect(body); code == 0 && (c.version != 4 && c.version != 5 || !utf8.Valid(c.id) || len(c.id) > maxClientID ||
+			!utf8.Valid(c.user) || !bytes.Contains(body, c.password)) {
+			t.Errorf("accepted the CONNECT %+v", c)
+		}
+		if id, n, code := parseFilters(4+version%2, first, body); code == 0 && (id == 0 || n == 0 || n > len(body)/3) {
+			t.Errorf("accepted %d filters with packet ID %d", n, id)
+		}
+		if !bytes.Equal(body, before) {
+			t.Error("the packet was changed")
+		}
+	})
+}

@@ -1,0 +1,371 @@
+package ingest
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"time"
+
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/vehicle"
+)
+
+// A topic consists of topicPrefix, a vehicle identifier and topicSuffix. Messages about the state of
+// a broker, which a bridge sends, have a topic that begins with brokerPrefix.
+const (
+	topicPrefix  = "vehicles/"
+	topicSuffix  = "/telemetry"
+	maxTopic     = len(topicPrefix) + vehicle.MaxReportingID + len(topicSuffix)
+	brokerPrefix = "$SYS/"
+)
+
+// errRefused is the error of a CONNECT that was refused; it has been counted.
+var errRefused = errors.New("the CONNECT was refused")
+
+// logIn reads a CONNECT and answers it. It checks the name and key of a source, and refuses the
+// login if the source has used up its share of the connections. If the client is evicted in the
+// meantime, it gets no answer.
+func (m *MQTT) logIn(c *conn) error {
+	p, code, err := c.readConnect(connectTimeout)
+	if err != nil {
+		// If the connection was evicted, it has already been counted.
+		if netguard.Under(c.Conn).Become(netguard.Silent) {
+			m.refused.WithLabelValues("no_connect").Inc()
+		}
+		return err
+	}
+	c.version, c.maxPacket, c.terse = p.version, p.maxPacket, p.terse
+	refuse := func(reason string, code byte, text string) error {
+		m.refused.WithLabelValues(reason).Inc()
+		var properties []byte
+		if text = c.fitting(text); text != "" {
+			properties = append([]byte{0x1f, 0, byte(len(text))}, text...) // the reason string
+		}
+		if code != 0 {
+			_, _ = c.Write(appendConnack(nil, c.version, code, properties))
+		}
+		return errRefused
+	}
+	switch {
+	case code == wrongVersion:
+		return refuse("version", code, "")
+	case c.version < 5 && (code == malformedPacket || code == protocolError):
+		return refuse("no_connect", 0, "") // MQTT 3.1.1 has no code for it
+	case code != 0:
+		return refuse("no_connect", code, "the CONNECT is malformed, or asks for what this service does not have")
+	case m.in.Ready() != nil && m.in.ReadOnly():
+		return refuse(string(readOnlyNow), serverUnavailable, readOnly)
+	case m.in.Ready() != nil:
+		return refuse("not_ready", serverUnavailable, notYet)
+	}
+	source, err := m.in.Sources.VerifyNamed(string(p.user), p.password, m.in.Now())
+	if errors.Is(err, access.ErrUnread) {
+		return refuse("credentials", serverUnavailable, notYet)
+	} else if err != nil {
+		m.refuseKey(string(p.user), err)
+		return refuse("credentials", wrongLogin, "user name and password must be the name and the key of a source")
+	}
+	if !m.slots.tryAcquire(source.Name, 1) {
+		m.in.note(source, errShare)
+		return refuse("share", quotaExceeded, errShare.text)
+	}
+	c.slot = reservation{m.slots, source.Name, 1}
+	if !netguard.Under(c.Conn).Become(netguard.Held) {
+		return errEnding // it was evicted: no response reaches the client
+	}
+	c.grant, c.key = source, bytes.Clone(p.password)
+	c.receiving.source, c.finishing.source, c.processing.source = source.Name, source.Name, source.Name
+
+	// Retain Available is not announced as 0, because a bridge has a retained will by default, which
+	// would then have to be refused. Without a Topic Alias Maximum, there are no aliases.
+	answer := []byte{0x21, 0, receiveMaximum, 0x24, 1, 0x27, 0, maxPacket >> 16, 0, 0}
+	keepAlive := p.keepAlive
+	if keepAlive == 0 || keepAlive > maxKeepAlive {
+		keepAlive = maxKeepAlive
+		answer = binary.BigEndian.AppendUint16(append(answer, 0x13), maxKeepAlive)
+	}
+	c.silence = time.Duration(keepAlive) * time.Second * 3 / 2
+	if p.sessionExpiry > 0 {
+		answer = append(answer, 0x11, 0, 0, 0, 0) // the session ends with the connection
+	}
+	id := string(p.id)
+	if id == "" {
+		id = rand.Text()
+		answer = append(append(answer, 0x12, 0, byte(len(id))), id...)
+	}
+	if _, err := c.Write(appendConnack(nil, c.version, connectionAccepted, answer)); err != nil {
+		return err
+	}
+	return m.enter(c, clientID{source.Name, id})
+}
+
+// clientID identifies a client. With the name of the source in it, no source can end the connections
+// of another one.
+type clientID struct{ source, id string }
+
+// enter registers a client that has got its CONNACK, until leave, and ends the connection of another
+// client with the same identifier. It returns an error if the service is shutting down.
+func (m *MQTT) enter(c *conn, id clientID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ending {
+		return errEnding
+	}
+	if other := m.clients[id]; other != nil {
+		other.takenOver.Store(true)
+		other.stop()
+	}
+	m.clients[id], c.id = c, id
+	return nil
+}
+
+func (m *MQTT) leave(c *conn) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.clients[c.id] == c {
+		delete(m.clients, c.id)
+	}
+}
+
+// handle processes one packet of a client that has logged in. If it returns an error, the connection
+// ends, with a *closing as the reason for the client. body is used only until handle returns.
+func (m *MQTT) handle(c *conn, first byte, body []byte) error {
+	if first&0xf0 == publishPacket {
+		return m.publish(c, first, body)
+	}
+	var answer []byte
+	switch first {
+	case subscribePacket, unsubscribePacket:
+		id, n, code := parseFilters(c.version, first, body)
+		if code != 0 {
+			return &closing{code, errMalformed.text}
+		}
+		answer = appendRefusedFilters(c.version, first, id, n)
+	case pubrelPacket:
+		if len(body) < 2 {
+			return errMalformed
+		}
+		// MQTT 3.1.1: the end of a message with QoS 2 that was refused. MQTT 5: there was no such.
+		code := byte(0)
+		if c.version == 5 {
+			code = unknownPacketID
+		}
+		answer = appendReason(nil, pubcompPacket, body[:2], code, "")
+	case pingreqPacket:
+		answer = []byte{pingrespPacket, 0}
+	case disconnectPacket:
+		_ = c.Close()
+		return errEnding
+	default:
+		return &closing{protocolError, "a packet came that no client of this service may send now"}
+	}
+	_, err := c.Write(answer)
+	return err
+}
+
+// appendRefusedFilters returns the SUBACK or UNSUBACK that refuses n topic filters: nobody may
+// subscribe, so there is no subscription to end either.
+func appendRefusedFilters(version, first byte, id uint16, n int) []byte {
+	answer, code := byte(subackPacket), byte(unspecifiedError)
+	switch {
+	case first == unsubscribePacket && version == 5:
+		answer, code = unsubackPacket, noSubscription
+	case first == unsubscribePacket: // of MQTT 3.1.1, which has no codes
+		answer, n = unsubackPacket, 0
+	case version == 5:
+		code = notAuthorized
+	}
+	head := binary.BigEndian.AppendUint16(nil, id)
+	if version == 5 {
+		head = append(head, 0) // no properties
+	}
+	return appendReason(nil, answer, append(head, bytes.Repeat([]byte{code}, n)...), 0, "")
+}
+
+// publish processes a PUBLISH, given the first byte of its header and all bytes after its header.
+func (m *MQTT) publish(c *conn, first byte, body []byte) error {
+	p, code := parsePublish(c.version, first, body)
+	switch {
+	case code != 0:
+		return &closing{code, errMalformed.text}
+	case p.aliased:
+		return m.refuse(c.grant, errAlias, wrongAlias)
+	case p.qos > 1 && c.version == 5: // the CONNACK has forbidden it
+		return m.refuse(c.grant, errQoS, qosNotSupported)
+	case p.qos > 1:
+		return m.receive(c, &p, errQoS)
+	}
+	return m.receive(c, &p, nil)
+}
+
+// receive checks and decodes a message. It then queues the message to be stored and acknowledged, or
+// returns the reason to end the connection. If a message can never be accepted, it is acknowledged
+// all the same, in MQTT 5 with the reason: the client would send it again and again, and nothing
+// else. why is the reason if the message is refused already, or else nil.
+func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
+	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now()}
+	if m.in.ReadOnly() {
+		m.in.observe(p.since, readOnlyNow)
+		return &closing{serverUnavailable, readOnly}
+	}
+	source, err := m.in.Sources.VerifyNamed(c.grant.Name, c.key, p.since)
+	if err != nil {
+		m.in.refused[access.NotAllowed].Inc() // VerifyNamed has recorded err, unless it is ErrUnread
+		m.in.observe(p.since, unauthorised)
+		if errors.Is(err, access.ErrUnread) {
+			return &closing{serverUnavailable, notYet}
+		}
+		m.refuseKey(c.grant.Name, err)
+		return &closing{notAuthorized, access.KeyRefused + err.Error()}
+	}
+	c.grant = source
+	if ok, err := m.withinRate(c, &p, 0); !ok {
+		return err
+	}
+	samples := 1
+	id, ok := c.vehicleOf(pk.topic)
+	switch {
+	case why != nil:
+		p.reject(m.refuse(source, why, wrongPayload))
+	case !ok && strings.HasPrefix(string(pk.topic), brokerPrefix):
+		p.outcome = rejected // every bridge sends it: no mistake
+	case !ok:
+		p.reject(m.refuse(source, errTopic, wrongTopic))
+	case !source.Vehicles.Include(id):
+		p.reject(m.refuse(source, errNotAllowed, notAuthorized))
+	default:
+		b, err := m.read(source, id, pk.payload)
+		if err == nil && b.accepted > 0 {
+			if ok, err := m.withinRate(c, &p, b.size()); !ok {
+				return err
+			}
+			// The refused lines are counted. MQTT has no place to list them.
+			b.rejected = nil
+			p.outcome, p.batch = stored, b
+			if p.qos > 0 && c.version == 5 {
+				p.text = b.inWords()
+			}
+			break
+		}
+		samples = max(b.size(), 1)
+		p.reject(m.refuseBatch(source, b, err))
+	}
+	if p.batch == nil && source.Rate.Limited() {
+		source.Budget.TakeBatch(source.Rate, samples, m.in.Now())
+	}
+	if p.batch == nil && p.qos == 0 {
+		m.in.observe(p.since, p.outcome)
+		return nil
+	}
+	m.enqueue(c, p)
+	return nil
+}
+
+// reject makes p a refused message.
+func (p *pending) reject(why *closing) {
+	p.batch, p.outcome, p.code, p.text = nil, rejected, why.code, why.text
+	if why.code == notAuthorized {
+		p.outcome = unauthorised
+	}
+}
+
+// maxPause is the longest time that a message, counted from its arrival, may wait because its
+// source is over its rate. During that time, nothing is read from the message's connection.
+const maxPause = 60 * time.Second
+
+// withinRate subtracts the given number of samples from the source's budget, as [HTTP.takeRate]
+// does. If the budget is not positive, an MQTT 5 message with QoS 1 is refused, and ok is false.
+// Other messages cannot be refused for now: withinRate waits until the budget is positive, and
+// nothing is read from the connection during that time. If the message would wait longer than
+// maxPause, or the connection ends, the error ends the connection.
+func (m *MQTT) withinRate(c *conn, p *pending, samples int) (ok bool, _ error) {
+	for rate := c.grant.Rate; rate.Limited(); {
+		_, next, ok := c.grant.Budget.TakeBatch(rate, samples, m.in.Now())
+		if ok {
+			break
+		}
+		canRefuse := p.qos > 0 && c.version == 5
+		if !canRefuse && m.in.Now().Add(next).Sub(p.since) <= maxPause && c.pause(next) {
+			continue
+		}
+		over := overRate(rate, next)
+		m.in.refuse(c.grant, over, max(samples, 1))
+		why := &closing{quotaExceeded, over.text}
+		if p.reject(why); canRefuse {
+			m.enqueue(c, *p)
+			return false, nil
+		}
+		m.in.observe(p.since, p.outcome)
+		return false, why
+	}
+	return true, nil
+}
+
+// read decodes the payload of a message from the source s. id is the vehicle that the topic names.
+func (m *MQTT) read(s *access.Grant, id vehicle.ID, payload []byte) (*batch, error) {
+	rd := readers.Get().(*reader)
+	defer readers.Put(rd)
+	return rd.messageBatch(payload, m.in.origin(s, id))
+}
+
+// refuseKey counts the refused key of a client that gave the name of a source.
+func (m *MQTT) refuseKey(name string, err error) {
+	named, _ := m.in.Sources.Get(name)
+	m.in.refuseKey(named, err)
+}
+
+// refuse counts a packet or message of source as refused, and returns the reason for the client.
+func (m *MQTT) refuse(source *access.Grant, why *refusal, code byte) *closing {
+	m.in.refuse(source, why, 1)
+	return &closing{code, why.text}
+}
+
+// refuseBatch counts a message without an accepted sample as refused, and returns the reason for
+// the client: err, the error of decoding, or else that of the first refused line, or errEmpty.
+func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) *closing {
+	whole, ok := errors.AsType[*refusal](err)
+	if !ok && b.first == nil {
+		whole, ok = errEmpty, true
+	}
+	if ok {
+		return m.refuse(source, whole, wrongPayload)
+	}
+	_ = m.in.store(m.ctx, b) // there are no samples to store, so this only counts
+	why := &closing{wrongPayload, b.first.text}
+	switch b.rejectedTotal() {
+	case b.refused[access.WasForgotten]:
+		why.code = notAuthorized
+	case b.refused[access.VehicleLimit]:
+		why.code = quotaExceeded
+	}
+	return why
+}
+
+// vehicleOf is like the function vehicleOf. It needs no memory if the topic is that of the last
+// message, as it is for a car.
+func (c *conn) vehicleOf(topic []byte) (vehicle.ID, bool) {
+	if len(topic) > maxTopic {
+		return "", false
+	}
+	if c.topic == "" || string(topic) != c.topic {
+		name := string(topic)
+		id, ok := vehicleOf(name)
+		if !ok {
+			return "", false
+		}
+		c.topic, c.vehicle = name, id
+	}
+	return c.vehicle, true
+}
+
+// vehicleOf returns the vehicle that a topic names, and whether the topic has the form
+// vehicles/VID/telemetry with a valid vehicle identifier.
+func vehicleOf(topic string) (vehicle.ID, bool) {
+	vid, ok1 := strings.CutPrefix(topic, topicPrefix)
+	vid, ok2 := strings.CutSuffix(vid, topicSuffix)
+	id, err := vehicle.ParseID(vid)
+	return id, ok1 && ok2 && err == nil && len(id) <= vehicle.MaxReportingID
+}
