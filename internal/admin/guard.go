@@ -83,10 +83,8 @@ func keyless(p string) bool {
 	return p == "/healthz" || p == "/readyz" || p == "/metrics" || strings.HasPrefix(p, "/readyz/")
 }
 
-// answersTo reports whether the server accepts requests with this Host header: an IP address,
-// localhost or a name in Config.Hosts, with or without a port. It also returns true for "", a
-// request without a Host header. Only HTTP/1.0 clients, such as probes of load balancers, send no
-// Host header; browsers always send one.
+// answersTo reports whether the server accepts this Host header. It accepts "", because probes of
+// load balancers may use HTTP/1.0, and browsers always send a Host.
 func (s *Server) answersTo(host string) bool {
 	if host == "" {
 		return true
@@ -103,10 +101,9 @@ func (s *Server) answersTo(host string) bool {
 	return same("localhost") || slices.ContainsFunc(s.cfg.Hosts, same)
 }
 
-// loadedElsewhere reports whether a page of another origin made the request automatically, or loads
-// the response into a frame. The other page cannot read the response, but its requests could keep
-// live pages open and make the node read telemetry. If a user follows a link to this listener,
-// loadedElsewhere returns false.
+// loadedElsewhere reports whether a page of another origin made the request automatically. That
+// page cannot read the response, but could keep live pages open and make the node read telemetry.
+// Following a link is not such a request.
 func loadedElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "cross-site", "same-site":

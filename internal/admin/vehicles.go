@@ -10,10 +10,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// listed returns the function of an API call that answers with one page of a list as JSON or, if the
-// request asks for a file format, with the complete list as a file. The function asked parses the
-// URL parameters, without "format", into a query. The functions page and serve get the query and
-// answer with the page or the file.
+// listed returns the function of a call that answers with a page of a list or, if the request asks
+// for a format, with the complete list as a file. asked parses the URL parameters without "format".
 func listed[Query, Page any](
 	asked func(url.Values) (Query, error),
 	page func(context.Context, Query) (Page, error),
@@ -51,9 +49,8 @@ func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, err
 	return record, err
 }
 
-// onVehicle returns the function of an API call on the vehicle whose vid is in the path. The
-// function do carries out an operation on the vehicle and returns the receipt: the record of the
-// operation, which is the response body. If the vid is invalid, do is not called.
+// onVehicle returns the function of a call on the vehicle whose vid is in the path. The receipt of
+// do is the response body.
 func onVehicle[T any](
 	do func(ctx context.Context, by access.Actor, id vehicle.ID) (T, error),
 ) func(*http.Request, nothing) (T, error) {

@@ -83,10 +83,9 @@ func (r *order) asOf(q *Question) {
 	}
 }
 
-// outcome returns the [vehicle.Outcome] of a verdict for the present time and MaxAge that were
-// given to asOf, like [vehicle.DrivingVerdict.At] and [vehicle.ThrottleVerdict.At], but Answered in
-// place of NotDriving. The parameter at is the time of the verdict in Unix milliseconds, or 0 if
-// there is none. If MaxAge is 0, no verdict is stale.
+// outcome is like [vehicle.ThrottleVerdict.At], for the time and MaxAge that asOf was given, and
+// the time of a verdict in Unix milliseconds, 0 if there is none. It returns Answered in place of
+// NotDriving.
 func (r *order) outcome(at int64) uint64 {
 	if at == 0 {
 		return uint64(vehicle.Unknown)
@@ -202,8 +201,7 @@ func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) err
 	return nil
 }
 
-// walkShare adds the vehicles of one shard that belong to the list to the parameter into. Writers
-// of the shard wait during the scan; readers do not.
+// walkShare adds the vehicles of one shard that belong to the list to into.
 func (t *Table) walkShare(share int, by *order, into *leading) {
 	s := &t.shards[share]
 	s.mu.Lock()

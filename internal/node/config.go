@@ -113,9 +113,9 @@ func Listeners(roles []string, cert bool, addresses map[string]string) []Listene
 	return mine
 }
 
-// Check returns an error that matches [store.ErrConfig] if the listener's address is invalid, or if
-// the listener would send secrets to other machines without TLS. Otherwise it returns nil. The
-// parameter behindProxy is true if a proxy terminates TLS; the listener itself then needs none.
+// Check returns an error that matches [store.ErrConfig] if the address is invalid, or if the
+// listener would send secrets to other machines without TLS. With behindProxy, a proxy terminates
+// TLS.
 func (l Listener) Check(behindProxy bool) error {
 	switch {
 	case !netaddr.Valid(l.Addr):

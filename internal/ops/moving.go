@@ -9,10 +9,8 @@ import (
 // stallTimeout is the maximum time without progress of a backup, a restore or an export.
 const stallTimeout = time.Minute
 
-// Moving is a reader and writer for a connection's long transfers. Each Read or Write first extends
-// the connection's deadline to stallTimeout from now, so there is no limit to the time of a
-// transfer that makes progress. A Read or Write that waits longer than that for the other side
-// fails.
+// Moving is a reader and writer for long transfers: each Read or Write first extends the
+// connection's deadline to stallTimeout from now, so only a transfer without progress fails.
 type Moving struct {
 	W io.Writer
 	R io.Reader

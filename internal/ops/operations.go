@@ -16,7 +16,7 @@ import (
 )
 
 // Config holds the dependencies of [Operations]. All fields are required except Fleet, Filled,
-// KeyDir, Now and Log.
+// Changes, KeyDir, Now and Log.
 type Config struct {
 	// Tables are this node's copies of all credentials. Operations only reads them; the Store keeps
 	// them up to date.
@@ -83,11 +83,9 @@ type Store interface {
 	// Backup writes a backup to w and returns its number of records. The backup contains version,
 	// the version of the service.
 	Backup(ctx context.Context, w io.Writer, version string) (records int, err error)
-	// Restore merges a backup. It first reads the whole file and checks that it is complete, valid
-	// and from a trusted service. Then it calls audited, which writes an audit event and calls
-	// merge. Only merge changes the store. If audited returns without calling merge, it must return
-	// an error. During the merge, Restore calls progress with the numbers of records that are done
-	// and of all records.
+	// Restore first reads the whole file and checks that it is complete, valid and from a trusted
+	// service. Then it calls audited, which writes an audit event and calls merge, the only step
+	// that changes the store. If audited does not call merge, it must return an error.
 	Restore(
 		ctx context.Context, from io.Reader, trust access.BackupTrust,
 		audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),

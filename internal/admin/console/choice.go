@@ -44,9 +44,8 @@ type paging struct {
 	Previous, Next string // addresses of pages; empty: none
 }
 
-// page returns the navigation for the page that the request r asks for. The parameter named "of" is
-// the number of records in the list. If the URL gives no page, it is the first page; if the list has
-// fewer pages, it is the last page.
+// page returns the navigation of a list with a number of records, for the page in the URL or the
+// nearest that exists.
 func (c chooser) page(r *http.Request, of int) paging {
 	last := max(1, (of+listed-1)/listed)
 	number, err := strconv.Atoi(r.URL.Query().Get("page"))
@@ -124,9 +123,8 @@ func (c chooser) compare(a, b *access.Grant, now time.Time) int {
 // expiringSoon is how long before its expiry a credential is marked as expiring.
 const expiringSoon = 14 * 24 * time.Hour
 
-// stateOf returns the state of a credential at the time now: "active", "expiring", "expired" or, for
-// a token, "revoked", for any other credential, "removed". A revoked or removed credential has this
-// state even if it has also expired. A credential is expiring if it will expire within expiringSoon.
+// stateOf returns the state of a credential: "active", "expiring" (within expiringSoon), "expired",
+// or "revoked" for a token and "removed" for another, even if it has also expired.
 func stateOf(c *access.Credential, now time.Time) string {
 	switch {
 	case !c.Ended.IsZero():

@@ -13,9 +13,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// requestOf parses the form of a new credential, and ignores fields that the form of this kind does
-// not have. Without the field days, a source never expires. If a field is missing or invalid, the
-// error says how to correct it. Package ops checks the names.
+// requestOf parses the form of a new credential. Without the field days, a source never expires.
+// Package ops checks the names.
 func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Request, err error) {
 	r = access.Request{Kind: kind, Name: strings.TrimSpace(form.Get("name"))}
 	switch kind {
@@ -50,9 +49,9 @@ func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Request
 	return r, err
 }
 
-// changeOf parses the form that changes a token or a source. A field that still has the value that
-// the page showed is not part of the change: it would undo what another operator has changed in the
-// meantime. If no field was changed, changeOf returns an error that says so.
+// changeOf parses the form that changes a token or a source. A field with the value that the page
+// showed is left out: it would undo what another operator has changed in the meantime. No change is
+// an error.
 func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	if text := strings.TrimSpace(form.Get("rate")); text != form.Get("rate-was") {
 		rate, err := access.ParseRate(text)

@@ -220,9 +220,8 @@ func (p credentialPages) grant(w http.ResponseWriter, r *http.Request, s *sessio
 	p.done(w, r, s, "/"+p.list()+"/"+name, "The vehicles of the "+p.Policy().Noun+" are changed.")
 }
 
-// rotateAdminKey replaces the admin key, after a confirmation. Only a caller who has logged in with
-// the admin key may do this; for any other caller, the page says so. The operation also ends the
-// caller's session, because the key of the session is no longer valid.
+// rotateAdminKey replaces the admin key, after a confirmation, for a caller who has logged in with
+// it. This ends the caller's session.
 func (p credentialPages) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
 	if s.who.Admin && !p.sure(w, r, s, replaceAdminKey) {
 		return
@@ -247,10 +246,9 @@ type confirmView struct {
 	Fields url.Values
 }
 
-// sure reports whether the operator has confirmed the submitted form. If not, sure answers the
-// request with a page that asks the question and contains the form, and returns false. If the
-// credential whose name is in the path does not exist, it returns true, because the operation will
-// be refused.
+// sure reports whether the operator has confirmed the form. If not, it answers with a page that
+// asks. It returns true for a credential that does not exist, because the operation will be
+// refused.
 func (p credentialPages) sure(w http.ResponseWriter, r *http.Request, s *session, q question) bool {
 	name := r.PathValue("name") // empty: the admin key
 	holder, ok := p.Ops.Holder(p.Kind, name)

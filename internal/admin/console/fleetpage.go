@@ -128,10 +128,8 @@ func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts
 	return l
 }
 
-// listRow returns the row of a vehicle on the list of jams or anomalies, with the reason why it is
-// on the list. If the state of the vehicle cannot be read at present, the row says so in place of
-// the reason. The result ok is false if the vehicle was forgotten just now, because then no page
-// may name it.
+// listRow returns the row of a vehicle on the list of jams or anomalies, with the reason. ok is
+// false if the vehicle was forgotten just now, because then no page may name it.
 func (c *Console) listRow(ctx context.Context, list string, x watched) (row listRow, ok bool) {
 	s, ok, err := c.Ops.State(ctx, x.id)
 	since, reason := s.Traffic.Changed, ""

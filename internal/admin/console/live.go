@@ -30,12 +30,9 @@ var errAnotherPage = errors.New("the page is another one now")
 // data yet. Once there is data, the live updates make the browser reload the page.
 const unknownYet = "?unknown"
 
-// serveLive keeps a page up to date: it sends the changed parts of the page as server-sent events.
-// The function render returns all parts of the page. serveLive ends when the browser disconnects,
-// the session ends, the console is closed, or render returns errAnotherPage. Any other error of
-// render is logged, and the page is rendered again after LiveEvery. serveLive also ends after
-// streamLife; the browser then connects again. If too many live pages are open, serveLive answers
-// with the status 503.
+// serveLive keeps a page up to date: it sends the changed parts of those that render returns. It
+// ends with the connection, the session, the console, errAnotherPage, or after streamLife, when the
+// browser connects again. Other errors of render are logged.
 func (c *Console) serveLive(
 	w http.ResponseWriter, r *http.Request, s *session, render func(context.Context) (parts, error),
 ) {

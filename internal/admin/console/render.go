@@ -29,9 +29,8 @@ type page struct {
 	DocsURL string // the documentation of the queries
 }
 
-// show answers with the page of this name and the data p. If p has no notice of its own, the page
-// shows the one that an earlier request of the session s has left (see leaveNotice). Without a
-// session, s is nil. If the page cannot be rendered, the status is 500, and the reason is logged.
+// show answers with the page of this name. If p has no notice, the page shows the one that an
+// earlier request of the session has left (see leaveNotice). Without a session, s is nil.
 func (c *Console) show(w http.ResponseWriter, s *session, status int, name string, p page) {
 	p.Version, p.Program, p.DocsURL = assetVersion, c.Version, c.DocsURL
 	if s != nil {

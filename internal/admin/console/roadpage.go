@@ -10,7 +10,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// worstListed is the number of stretches that the page of roads lists.
+// worstListed is the number of stretches, and of jams, that the page of roads lists.
 const worstListed = 20
 
 // aroundMetres is half the side, in metres, of the square in which a vehicle's page shows roads.

@@ -34,9 +34,8 @@ func newWatchlist() *watchlist {
 	return &watchlist{jams: make(map[vehicle.ID]watched), anomalies: make(map[vehicle.ID]watched)}
 }
 
-// Put updates the list of jams and the list of anomalies from a vehicle's newest verdicts and its
-// state. A nil state means that the state is not in memory. In that case, the time when a verdict
-// began is unknown until a page reads the state.
+// Put updates the lists. If s is nil, the state is not in memory, and the time when a verdict began
+// is unknown until a page reads the state.
 func (w *watchlist) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
 	jam := d.State == vehicle.TrafficJam
 	anomaly := t.Time != 0 && t.System == vehicle.ThrottleAnomaly
@@ -73,9 +72,8 @@ func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 	}
 }
 
-// newest returns the vehicles of a list whose verdict began last, in this order and at most the
-// number in most. It leaves out vehicles whose verdict is too old at the time now (see dropStale).
-// The result total is the number of vehicles in the list that are not left out.
+// newest returns the vehicles of a list whose verdict began last, at most most of them, without
+// those whose verdict is stale (see dropStale). total counts all that are not stale.
 func (w *watchlist) newest(
 	list map[vehicle.ID]watched, most int, now time.Time, maxAge time.Duration,
 ) (first []watched, total int) {

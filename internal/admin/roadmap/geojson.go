@@ -114,9 +114,8 @@ func lineOf(s vehicle.Stretch) Line {
 // round rounds x to a multiple of 1/parts.
 func round(x, parts float64) float64 { return math.Round(x*parts) / parts }
 
-// Serve answers a request with a [Collection] of the worst stretches of a selection, at most limit
-// of them. The parameter way has the names of the stretches that a car drove last; if it is nil,
-// the Collection has no way. An error means that the client has disconnected, and is ignored.
+// Serve answers with a [Collection] of at most limit stretches of a selection. way has the names of
+// the stretches that a car drove last, or is nil.
 func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way []string) {
 	w.Header().Set("Content-Type", "application/geo+json")
 	w.Header().Set("Vary", "Accept-Encoding")
