@@ -37,20 +37,21 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 
-		if !keyless(r.URL.EscapedPath()) && !s.answersTo(r.Host) {
+		p := r.URL.EscapedPath()
+		if !isProbe(p) && !s.answersTo(r.Host) {
 			writeError(w, ops.Refuse(http.StatusMisdirectedRequest,
-				"this listener answers to IP addresses, localhost and the host names it was configured with"))
+				"this listener answers to IP addresses, localhost and the host names in --admin-hosts"))
 			return
 		}
-		if !keyless(r.URL.EscapedPath()) && loadedElsewhere(r) {
+		if !isProbe(p) && loadedElsewhere(r) {
 			otherOrigin(w, r)
 			return
 		}
-		if p := r.URL.EscapedPath(); !strings.HasPrefix(p, "/") || p != path.Clean(p) {
+		if !strings.HasPrefix(p, "/") || p != path.Clean(p) {
 			notFound(w, r)
 			return
 		}
-		if !keyless(r.URL.EscapedPath()) && !s.started(r.Context()) {
+		if !isProbe(p) && p != "/metrics" && !s.started(r.Context()) {
 			writeError(w, ops.Refuse(http.StatusServiceUnavailable,
 				"the node is starting and has not read its records yet: try again in a moment"))
 			return
@@ -75,12 +76,11 @@ func (s *Server) started(ctx context.Context) bool {
 	}
 }
 
-// keyless reports whether a request for the path p needs no login. This is true of health,
-// readiness and metrics: /healthz, /readyz, the paths below /readyz/, and /metrics. Probes and
-// scrapers may request these paths under any host name, because the responses contain nothing that
-// a hostile page could use.
-func keyless(p string) bool {
-	return p == "/healthz" || p == "/readyz" || p == "/metrics" || strings.HasPrefix(p, "/readyz/")
+// isProbe reports whether the path p is that of a probe: /healthz, /readyz, or a path below
+// /readyz/. Probes may use any host name, because the responses contain nothing that a hostile page
+// could use. The metrics do: they say how the fleet drives.
+func isProbe(p string) bool {
+	return p == "/healthz" || p == "/readyz" || strings.HasPrefix(p, "/readyz/")
 }
 
 // answersTo reports whether the server accepts this Host header. It accepts "", because probes of

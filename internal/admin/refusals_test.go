@@ -194,8 +194,8 @@ func TestGuard_AcceptsItsHostsOnly(t *testing.T) {
 		"xcars.example":             421, "127.1": 421, "2130706433": 421, "0x7f000001": 421, ":8082": 421,
 		"fe80::1%evil.example": 421, "::1%lo": 421,
 	} {
-		// Paths without login are for probes, which may use any host name.
-		for path, status := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 200,
+		// Probes may use any host name.
+		for path, status := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": status,
 			"/v1/tokens": status} {
 			if got := s.do(t, "GET", path, "", func(r *http.Request) { r.Host = host }); got.status != status {
 				t.Errorf("Host %s, %s: %d %s", host, path, got.status, got.body)

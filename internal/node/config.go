@@ -45,6 +45,7 @@ type Config struct {
 	QueryConnections, IngestConnections, MQTTConnections, AdminConnections int
 
 	NoDocs         bool           // serve no documentation beside the queries
+	AdminHosts     []string       // host names that the admin listener accepts, besides localhost
 	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted
 
 	TLSCert, TLSKey string // PEM files; if empty, no listener speaks TLS

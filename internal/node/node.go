@@ -33,6 +33,7 @@ import (
 type Node struct {
 	config   Config
 	registry *prometheus.Registry
+	scraped  *prometheus.Registry // metrics that take long to collect
 	traces   traces
 	cert     *keyPair // nil if no listener speaks TLS
 	ports    ports
@@ -74,7 +75,7 @@ const (
 // [store.ErrConfig].
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n := &Node{
-		config: c, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map),
+		config: c, registry: prometheus.NewRegistry(), scraped: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map),
 		member: rand.Text(), failed: make(chan error, 8),
 	}
 	n.roads.Bound(c.MaxStretches)
