@@ -31,6 +31,8 @@ type Credential struct {
 
 	Strict   bool     // sources only: a sample with an unknown signal is refused
 	OnChange OnChange // sources only
+
+	ReadOnly bool // operators only: the operator can change nothing
 }
 
 // Earlier is a secret that was replaced. It stays valid until the time Until, so that its holder
@@ -91,6 +93,7 @@ type Request struct {
 	Expires    time.Time // zero: never
 	Strict     bool      // sources only: a sample with an unknown signal is refused
 	OnChange   OnChange  // sources only
+	ReadOnly   bool      // operators only
 }
 
 // tokenID is the prefix of every token ID.
@@ -103,6 +106,7 @@ func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
 		Kind: r.Kind, Name: r.Name, Vehicles: r.Vehicles, Expires: r.Expires,
 		Developer: r.Developer, Operations: r.Operations, Rate: r.Rate, Strict: r.Strict, OnChange: r.OnChange,
+		ReadOnly: r.ReadOnly,
 	}
 	switch {
 	case r.Kind == SandboxKind:
@@ -193,6 +197,9 @@ func (c *Credential) Check() error {
 	}
 	if (c.Strict || c.OnChange.given) && c.Kind != SourceKind {
 		return errors.New("only a source can be strict or send on change")
+	}
+	if c.ReadOnly && c.Kind != OperatorKind {
+		return errors.New("only an operator can be read-only")
 	}
 	if _, err := ParseRate(c.Rate.String()); err != nil {
 		return err

@@ -32,6 +32,9 @@ func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *h
 	return endpoint{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start, code := s.cfg.Now(), status
 		r, err := s.identify(w, r)
+		if err == nil && caller(r).ReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
+			err = ops.ErrReadOnly // before the body is read
+		}
 		if err == nil {
 			err = do(w, r)
 		}

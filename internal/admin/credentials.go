@@ -126,7 +126,8 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 }
 
 func (s *Server) addOperator(r *http.Request, in wire.OperatorRequest) (wire.OperatorKey, error) {
-	c, key, err := s.ops.Create(r.Context(), caller(r), access.Request{Kind: access.OperatorKind, Name: in.Name})
+	c, key, err := s.ops.Create(r.Context(), caller(r), access.Request{Kind: access.OperatorKind, Name: in.Name,
+		ReadOnly: in.ReadOnly})
 	return wire.OperatorKey{Name: c.Name, Key: key}, err
 }
 

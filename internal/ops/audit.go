@@ -38,6 +38,9 @@ func (p *Operations) audited(
 func (p *Operations) auditedAtLength(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
+	if by.ReadOnly {
+		return ErrReadOnly
+	}
 	write := func(outcome string) error {
 		e.Time, e.Actor, e.Admin, e.Outcome = wireTime(p.cfg.Now()), by.Name, by.Admin, outcome
 		return within(ctx, func(ctx context.Context) error { return p.cfg.Store.Audit(ctx, e) })
@@ -91,6 +94,10 @@ func (r *Refusal) Error() string { return r.text }
 func Refuse(status int, format string, args ...any) *Refusal {
 	return &Refusal{status, fmt.Sprintf(format, args...)}
 }
+
+// ErrReadOnly refuses an operation of a read-only operator, and is not audited.
+var ErrReadOnly = Refuse(http.StatusForbidden,
+	"this key only reads: a change or a backup needs the key of an operator that is not read-only")
 
 var errAuditUnread = Refuse(http.StatusServiceUnavailable,
 	"the audit cannot be read at present; the service's log says why")

@@ -47,6 +47,9 @@ func (p *Operations) Create(
 	if c.Strict {
 		e.Detail += "; strict"
 	}
+	if c.ReadOnly {
+		e.Detail = "read-only"
+	}
 	if text := c.OnChange.String(); text != "" {
 		e.Detail += "; on change " + text
 	}

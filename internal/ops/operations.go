@@ -126,7 +126,7 @@ func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, o
 	if err != nil {
 		return who, hash, false
 	}
-	return access.Actor{Name: o.Name}, hash, true
+	return access.Actor{Name: o.Name, ReadOnly: o.ReadOnly}, hash, true
 }
 
 // Valid reports whether the key with this hash is still the key of who. The parameters are results

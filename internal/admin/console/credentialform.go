@@ -19,6 +19,7 @@ func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Request
 	r = access.Request{Kind: kind, Name: strings.TrimSpace(form.Get("name"))}
 	switch kind {
 	case access.OperatorKind:
+		r.ReadOnly = form.Get("read-only") != ""
 		return r, nil
 	case access.SourceKind:
 		r.Strict = form.Get("strict") != ""

@@ -21,6 +21,8 @@ type page struct {
 	Map     bool   // the page contains a map
 	Data    any
 
+	ReadOnly bool // the page has no forms that change something
+
 	Root    string // prefix of the session's paths; empty: no session
 	Who     string // the operator's name; empty: no session
 	Admin   bool   // logged in with the admin key
@@ -34,7 +36,7 @@ type page struct {
 func (c *Console) show(w http.ResponseWriter, s *session, status int, name string, p page) {
 	p.Version, p.Program, p.DocsURL = assetVersion, c.Version, c.DocsURL
 	if s != nil {
-		p.Root, p.Who, p.Admin = s.root, s.who.Name, s.who.Admin
+		p.Root, p.Who, p.Admin, p.ReadOnly = s.root, s.who.Name, s.who.Admin, s.who.ReadOnly
 		if p.Notice == "" {
 			p.Notice = c.sessions.takeNotice(s)
 		}
