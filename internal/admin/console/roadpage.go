@@ -23,8 +23,16 @@ type roadsView struct {
 	Known int
 	// Normal, Slow, Jam and Unknown are the numbers of stretches by state.
 	Normal, Slow, Jam, Unknown int
-	Worst                      []roadmap.Stretch
+	Worst                      []placed
+	Jams                       []roadmap.Jam // those with the longest delays
+	MoreJams                   int
 	Map                        mapView
+}
+
+// placed is a stretch with its place.
+type placed struct {
+	roadmap.Stretch
+	Place roadmap.Place
 }
 
 // Empty reports whether there is no stretch to show.
@@ -59,12 +67,14 @@ func (c *Console) roadsView() roadsView {
 	v.Known = s.Known
 	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[vehicle.NormalDriving],
 		s.ByState[vehicle.SlowDriving], s.ByState[vehicle.TrafficJam]
+	v.Jams = s.Jams[:min(len(s.Jams), worstListed)]
+	v.MoreJams = len(s.Jams) - len(v.Jams)
 	for _, w := range s.Worst[:min(len(s.Worst), worstListed)] {
 		described := roadmap.Describe(w)
 		if described.Share == nil {
 			break
 		}
-		v.Worst = append(v.Worst, described)
+		v.Worst = append(v.Worst, placed{described, roadmap.PlaceOf(w.Stretch)})
 	}
 	return v
 }
@@ -90,7 +100,7 @@ func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request, s *session) 
 		case v.Empty():
 			return nil, nil
 		}
-		return c.parts("roads", v, "counts", "worst")
+		return c.parts("roads", v, "counts", "jams", "worst")
 	})
 }
 

@@ -25,7 +25,9 @@ type Collection struct {
 	Known     int  `json:"known"`
 	Truncated bool `json:"truncated"`
 	// Way holds the names of the stretches that a car drove last, newest first.
-	Way      []string  `json:"way,omitzero"`
+	Way []string `json:"way,omitzero"`
+	// Jams are the jams of all stretches in the requested area, even if Truncated is set.
+	Jams     []Jam     `json:"jams"`
 	Features []Feature `json:"features"`
 }
 
@@ -133,6 +135,7 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 		Features features `json:"features"` // in place of those of the Collection
 	}{Collection{
 		Type: "FeatureCollection", At: s.At.UTC(), Known: s.Known, Truncated: s.Known > len(some), Way: way,
+		Jams: s.Jams,
 	}, some}
 	if json.MarshalWrite(to, collection) == nil { // an error means that the client has disconnected
 		_, _ = to.Write([]byte("\n"))
