@@ -2,6 +2,7 @@ package admin
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,6 +55,10 @@ var namedValues = map[string]values{
 	"TokenRequest.operations": operations, "TokenSummary.operations": operations, "IssuedToken.operations": operations,
 	"TokenRecord.last_refused_reason": tokenRefused, "SourceActivity.last_refused_reason": sourceRefused,
 	"NodeSettings.log_level": levels,
+	"ChangedStates.driving": {"DrivingState", "A driving state, or why there is none.",
+		plain(slices.Concat(ops.DrivingFilters, ops.ReasonFilters)...)},
+	"ChangedStates.throttle": {"ThrottleState", "A throttle state, or why there is none.",
+		plain(slices.Concat(ops.ThrottleFilters, []string{"stale", "unknown"})...)},
 }
 
 // plain returns values without descriptions.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin"
@@ -122,6 +123,7 @@ func TestReadOnlyOperator(t *testing.T) {
 		c.Fleet, c.State = opstest.NewFleet().Table, func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error) {
 			return s, false, nil
 		}
+		c.Changes = ops.NewChanges(c.Fleet, time.Minute, nil)
 	}, func(c *admin.Config) { c.Roads = new(road.Map) })
 	full := s.addOperator(t, "ada")
 	reader, err := s.AddOperator(t.Context(), "grafana", true)

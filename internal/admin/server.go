@@ -138,6 +138,7 @@ func New(cfg Config) *Server {
 	}, netguard.Config{Max: cfg.MaxConnections, Log: cfg.Log})
 	if cfg.Ops != nil {
 		s.HTTP.RegisterOnShutdown(cfg.Console.Close)
+		s.HTTP.RegisterOnShutdown(cfg.Ops.Close)
 	}
 	return s
 }

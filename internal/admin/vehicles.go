@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
@@ -38,6 +39,15 @@ func listed[Query, Page any](
 		}
 		return err
 	}
+}
+
+// listChanges answers with changes of vehicles until the caller's key is replaced or removed.
+func (s *Server) listChanges(w http.ResponseWriter, r *http.Request) error {
+	_, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return s.ops.ServeChanges(w, r, func() bool {
+		_, _, ok := s.ops.Identify(key)
+		return ok
+	})
 }
 
 func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, error) {

@@ -68,6 +68,7 @@ func (n *Node) startBackground() {
 	// that the curves have no gap when an operator opens the page.
 	if n.config.has(Admin) {
 		run(n.monitor.Run)
+		run(n.answers.changes.Run)
 	}
 	// watch reads the certificate's files, so that a renewed certificate is used without a restart.
 	if n.cert != nil {

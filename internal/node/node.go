@@ -113,7 +113,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n.monitor = console.NewMonitor(n.fleet, n.registry, c.MaxAge, nil)
 	n.answers = answers{table: n.fleet}
 	if c.has(Admin) {
-		n.answers.monitor = n.monitor
+		n.answers.monitor, n.answers.changes = n.monitor, ops.NewChanges(n.fleet, c.MaxAge, nil)
 		n.fleet.KeepNames(int64(memory(os.DirFS("/")) / vidsShare))
 	}
 	c.Store.Log, c.Store.Registry, c.Store.Tracer = c.Log, n.registry, n.traces.tracer()

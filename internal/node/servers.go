@@ -94,7 +94,7 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 			return store.State(ctx, n.engine, id)
 		},
 		Append: n.engine.Append,
-		Fleet:  n.fleet, Filled: n.health.answersNow,
+		Fleet:  n.fleet, Filled: n.health.answersNow, Changes: n.answers.changes,
 		MaxAge: n.config.MaxAge, AdminKey: key, KeyDir: n.config.Store.DataDir, Log: n.config.Log,
 	})
 	c.Console, c.Roads, c.Started, c.Node = n.console(c.Ops), n.roads, n.health.started, n

@@ -41,6 +41,9 @@ type Config struct {
 	Fleet  *fleet.Table
 	Filled func() error
 
+	// Changes has the changes of the vehicles in Fleet. If nil, this node has none.
+	Changes *Changes
+
 	// AdminKey is the hash of the admin key, whose holder may carry out every operation.
 	AdminKey access.Hash
 	// KeyDir is the directory of the admin key's file. If empty, the key cannot be rotated.
@@ -102,6 +105,9 @@ type Operations struct {
 	walks    chan struct{}               // one element for each list in progress; limits them to maxWalks
 	adminKey atomic.Pointer[access.Hash] // RotateAdminKey replaces it
 	rotating sync.Mutex                  // serializes replacements of the key's file
+
+	closing context.Context // ended by close
+	close   context.CancelFunc
 }
 
 // New returns the operations on the store in cfg.
@@ -112,8 +118,12 @@ func New(cfg Config) *Operations {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	p := &Operations{cfg: cfg, cursors: newCursors(), walks: make(chan struct{}, maxWalks)}
 	p.adminKey.Store(&cfg.AdminKey)
+	p.closing, p.close = context.WithCancel(context.Background())
 	return p
 }
+
+// Close ends the responses with changes, which would not end by themselves.
+func (p *Operations) Close() { p.close() }
 
 // Identify returns the holder of a key, an operator or, for the admin key, [access.Admin], and the
 // hash of the key. If the key is not valid, ok is false and who is the zero Actor.
