@@ -99,9 +99,7 @@ type Request struct {
 // tokenID is the prefix of every token ID.
 const tokenID = "cstid"
 
-// New creates a credential at the time now. It returns the record and the secret, which is shown
-// once and not kept. If a field of r is invalid, or r.Expires is not later than now, it returns an
-// error and no credential.
+// New creates a credential at the time now, and its secret, which is shown once and not kept.
 func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
 		Kind: r.Kind, Name: r.Name, Vehicles: r.Vehicles, Expires: r.Expires,
@@ -141,10 +139,8 @@ type Change struct {
 	OnChange *OnChange  // sources only
 }
 
-// Change applies a change at time now. A credential that has expired becomes valid again if the
-// change sets a later expiry. For a revoked or removed credential, Change returns [ErrRevoked] and
-// changes nothing. If a new value is invalid, or the new expiry is not later than now, Change
-// returns another error. A part of the change may then already be applied, and c must be discarded.
+// Change applies a change at time now. A later expiry makes an expired credential valid again. A
+// revoked or removed one is not changed ([ErrRevoked]). After another error, c must be discarded.
 func (c *Credential) Change(to Change, now time.Time) error {
 	if !c.Ended.IsZero() {
 		return ErrRevoked
@@ -177,10 +173,8 @@ func (c *Credential) Change(to Change, now time.Time) error {
 	return c.Check()
 }
 
-// Check returns an error if a field of c has a value that this service never stores, such as an
-// invalid name. The service checks new credentials, stored credentials and the credentials in a
-// backup. Check accepts any Vehicles, even an empty set, because a list becomes empty when its last
-// vehicle is forgotten.
+// Check returns an error if a field has a value that this service never stores. It accepts any
+// Vehicles, because a list becomes empty when its last vehicle is forgotten.
 func (c *Credential) Check() error {
 	if err := CheckName(c.Kind, c.Name); err != nil {
 		return err

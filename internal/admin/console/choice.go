@@ -26,8 +26,7 @@ type chooser struct {
 // option is one value of a selection field.
 type option struct{ Value, Text string }
 
-// of returns a copy of the form for one request for the list of this name. The copy shows the filters
-// and the order in the request's URL, and its path is that of the session s.
+// of returns a copy of the form with the filters and the order in the request's URL.
 func (c chooser) of(r *http.Request, s *session, list string) chooser {
 	q := r.URL.Query()
 	c.What, c.Path = list, s.at("/"+list)

@@ -29,8 +29,7 @@ type Config struct {
 	// that no older one is stored.
 	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool,
 		err error)
-	// Ready returns nil if the node is ready, and otherwise the reason why not. Writable returns
-	// nil if the node can store data, and otherwise the reason why not.
+	// Ready and Writable return nil, or the reason why the node is not ready, or cannot store data.
 	Ready, Writable func() error
 
 	Roads    *road.Map // this node's map of the roads; if nil, none

@@ -77,9 +77,7 @@ func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	return to, nil
 }
 
-// expiryOf returns the time at which a token or a source will expire: as many days from now as the
-// form says, 1 to 3,650. If the form says "never", expiryOf returns the zero time. Any other text
-// is an error.
+// expiryOf returns the expiry in the form: 1 to 3,650 days from now, or the zero time for "never".
 func (c *Console) expiryOf(form url.Values) (time.Time, error) {
 	if form.Get("days") == "never" {
 		return time.Time{}, nil
@@ -119,8 +117,8 @@ func parseVehicles(text string) (access.Vehicles, error) {
 	return access.VehicleSet(ids...), nil
 }
 
-// refill returns the contents of a submitted form, so that a page can show them again. It leaves
-// out values that contain a secret. If form is nil, as for a new form, the result is nil.
+// refill returns the contents of a submitted form, to be shown again, without values that contain a
+// secret.
 func refill(form url.Values) url.Values {
 	if form == nil {
 		return nil // a new form

@@ -59,9 +59,8 @@ type credentialView struct {
 	Began time.Time  // see credentialsView
 }
 
-// listing is a function that answers with a page that contains a form. If the form was submitted
-// and refused, err says why, and form has the submitted contents, which the page shows again. For a
-// new form, err and form are nil.
+// listing answers with a page that contains a form. If the form was refused, err says why, and form
+// has its contents.
 type listing func(w http.ResponseWriter, r *http.Request, s *session, err error, form url.Values)
 
 // first returns the handler that shows a page with an empty form: the form was not submitted yet.
@@ -181,9 +180,8 @@ func (p credentialPages) change(w http.ResponseWriter, r *http.Request, s *sessi
 	p.done(w, r, s, "/"+p.list()+"/"+r.PathValue("name"), "The "+p.Policy().Noun+" is changed.")
 }
 
-// grant handles the form that changes the vehicles of a token or a source. The form selects all
-// vehicles, after a confirmation, or gives a list of them. For a token, it can also give vehicles to
-// add and vehicles to remove.
+// grant handles the form that changes the vehicles of a token or a source: all, after a
+// confirmation, a list, or, for a token, vehicles to add and to remove.
 func (p credentialPages) grant(w http.ResponseWriter, r *http.Request, s *session) {
 	form := r.PostForm
 	name, all := r.PathValue("name"), form.Get("all") != ""

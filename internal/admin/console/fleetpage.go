@@ -83,9 +83,8 @@ func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request, s *session) 
 	})
 }
 
-// hours returns the number of hours that the chart covers: 1, 6 or 24, from the URL. If the URL
-// does not give one of these numbers, the result is 6 if the process has run for more than an hour,
-// and 1 otherwise.
+// hours returns the hours that the chart covers: 1, 6 or 24, from the URL; without one of these, 6,
+// or 1 in the first hour of the process.
 func (c *Console) hours(r *http.Request) int {
 	if n, err := strconv.Atoi(r.URL.Query().Get("hours")); err == nil && slices.Contains([]int{1, 6, 24}, n) {
 		return n
@@ -106,8 +105,7 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 }
 
 // listView returns one of the two lists of the fleet page, "jam" or "anomaly": at most fewListed
-// vehicles, and the number of all, which is from s, the counts of the fleet. The parameter root is
-// the prefix of the session's paths.
+// vehicles, and the number of all.
 func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts) listView {
 	m, l := c.Monitor, listView{Root: root, Name: name}
 	watched, counted := m.jams, s.Jam

@@ -27,8 +27,8 @@ type parts map[string]string
 // page, for example after the vehicle was forgotten. The browser must reload the page.
 var errAnotherPage = errors.New("the page is another one now")
 
-// unknownYet is appended to the URL of a page's live updates if the open page says that there is no
-// data yet. Once there is data, the live updates make the browser reload the page.
+// unknownYet is appended to the URL of the live updates of a page without data. They reload the
+// page once there is data.
 const unknownYet = "?unknown"
 
 // serveLive keeps a page up to date: it sends the changed parts of those that render returns. It

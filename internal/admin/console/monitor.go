@@ -13,9 +13,7 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// Monitor collects the data of the fleet page: which vehicles are in a jam or have an anomaly, the
-// fleet's counts over the last day, and the rates of this node. It does so even if no page is open.
-// Make one with [NewMonitor].
+// Monitor collects the data of the fleet page, even if no page is open. Make one with [NewMonitor].
 type Monitor struct {
 	fleet    *fleet.Table
 	gatherer prometheus.Gatherer

@@ -52,8 +52,7 @@ func (c *Console) show(w http.ResponseWriter, s *session, status int, name strin
 	w.Write(b.Bytes())
 }
 
-// showForm is like show, for a page with a form or a list. If err is nil, the status is 200.
-// Otherwise, err says why the form or the list was refused, and the status is that of statusOf.
+// showForm is like show, for a page with a form or a list that may have been refused with err.
 func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name string, p page) {
 	status := http.StatusOK
 	if err != nil {

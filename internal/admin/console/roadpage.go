@@ -125,9 +125,8 @@ func (c *Console) noMap(w http.ResponseWriter) {
 	http.Error(w, "there is no map", http.StatusUnauthorized)
 }
 
-// vehicleStretches answers with the data of the map on a vehicle's page, as GeoJSON: the stretches
-// of road around the car, and which of them the car drove last. If the vehicle's state cannot be
-// read, the status is 503.
+// vehicleStretches answers with the stretches around a car, and those that it drove last, as
+// GeoJSON.
 func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request, _ *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if c.roads == nil || err != nil {

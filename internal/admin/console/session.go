@@ -110,8 +110,8 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 	return n
 }
 
-// makeRoom ends sessions that the function match selects, until fewer than limit of these sessions
-// are left. It begins with the session that was unused for the longest time. The caller holds mu.
+// makeRoom ends sessions that match selects, those unused for longest first, until fewer than limit
+// are left. The caller holds mu.
 func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 	for {
 		n, oldest := 0, (*session)(nil)
@@ -224,8 +224,7 @@ func (s *sessions) count() float64 {
 	return n
 }
 
-// takeStream counts a live page of a session: a response that stays open to keep a page in a browser
-// up to date. It returns false if too many are open. giveStream counts the end of the response.
+// takeStream counts a live page of a session, unless too many are open. giveStream counts its end.
 func (s *sessions) takeStream(n *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,8 +28,7 @@ type stripView struct {
 	From  time.Time // samples stored before this time were not read; zero: the strip covers the hour
 }
 
-// hour answers with the strip of a vehicle as HTML. If the vehicle has no state, the body is empty.
-// If the vid is invalid or the state cannot be read, the body is one line with the reason.
+// hour answers with the strip of a vehicle as HTML, or with the reason why there is none.
 func (c *Console) hour(w http.ResponseWriter, r *http.Request, _ *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {

@@ -209,8 +209,7 @@ func (c *Console) relearn(w http.ResponseWriter, r *http.Request, s *session) {
 	c.done(w, r, s, "/vehicles/"+string(id), "The throttle of this vehicle is learned again.")
 }
 
-// addWay adds the map of a vehicle's way to the vehicle's page. The way is the stretches of road
-// that the vehicle drove last. The page itself contains no positions; a script requests them.
+// addWay adds the map of a vehicle's way. The page contains no positions; a script requests them.
 func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
 	v.Roads = c.roads != nil
 	if !v.Roads || s.Way.Count == 0 {

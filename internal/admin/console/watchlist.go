@@ -9,14 +9,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// maxWatched is the maximum number of vehicles in each list of a [watchlist]. A full list accepts
-// no more vehicles. The fleet page then shows the number of all vehicles with this verdict, which
-// it takes from the fleet's counts.
+// maxWatched is the maximum number of vehicles in each list. The page takes the number of all from
+// the counts.
 const maxWatched = 10_000
 
-// watchlist lists the vehicles in a jam and the vehicles with an anomaly. It also stores when each
-// jam or anomaly began; the fleet table does not have these times. The watchlist receives every new
-// state.
+// watchlist lists the vehicles in a jam and those with an anomaly, with the time when it began,
+// which the fleet table does not have.
 type watchlist struct {
 	mu        sync.Mutex // guards the fields below
 	jams      map[vehicle.ID]watched
@@ -60,8 +58,8 @@ func (w *watchlist) Forget(id vehicle.ID) {
 	w.Put(id, vehicle.DrivingVerdict{}, vehicle.ThrottleVerdict{}, nil)
 }
 
-// note adds the vehicle x to a list, or replaces its times if it is in the list. It adds no vehicle
-// to a full list. If listed is false, note removes the vehicle. The caller holds mu.
+// note adds x to a list that is not full, replaces its times, or removes it if listed is false. The
+// caller holds mu.
 func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 	if !listed {
 		delete(list, x.id)
