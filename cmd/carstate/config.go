@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -50,6 +51,8 @@ type nodeFlags struct {
 	IngestConnections int `default:"${ingest_connections}" help:"Maximum number of connections for telemetry by HTTP (${default}). ${more_ingest_connections}"`
 	MqttConnections   int `default:"${mqtt_connections}" help:"Maximum number of connections for telemetry by MQTT (${default}). ${more_mqtt_connections}"`
 	AdminConnections  int `default:"${admin_connections}" help:"Maximum number of connections to the admin listener (${default}). ${more_admin_connections}"`
+
+	AdminHosts []string `placeholder:"NAME,…" help:"Host names by which the admin listener is reached. ${more_admin_hosts}"`
 
 	MaxStretches int `default:"5000000" help:"Maximum number of stretches of road that a node learns (${default}). ${more_max_stretches}"`
 
@@ -109,6 +112,8 @@ func (f *serveFlags) validate() error {
 		return usageError("--replicas must be 1, 3 or 5")
 	case !networks:
 		return usageError("--trusted-proxies must be a list of networks such as 10.0.0.0/8,fd00::/8, or addresses")
+	case strings.ContainsAny(strings.Join(f.AdminHosts, ","), ":/ *"):
+		return usageError("--admin-hosts must be host names such as cars.example.org, without ports or patterns")
 	case !traces:
 		return usageError("--otlp-endpoint must be a URL such as http://127.0.0.1:4318; put a key into " +
 			"OTEL_EXPORTER_OTLP_HEADERS")
@@ -209,6 +214,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 		AdminConnections:  f.AdminConnections,
 
 		NoDocs:         f.NoDocs,
+		AdminHosts:     f.AdminHosts,
 		TrustedProxies: proxies,
 		TLSCert:        f.TLSCert,
 		TLSKey:         f.TLSKey,

@@ -79,8 +79,8 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 
 // labels are the only labels that a metric of carstate may have. No label may have a value that an
 // unknown client can choose, or many different values.
-var labels = []string{"call", "code", "free_flow", "goversion", "le", "listener", "operation", "outcome", "protocol",
-	"reason", "stream", "unit", "version"}
+var labels = []string{"call", "code", "driving", "free_flow", "goversion", "le", "listener", "operation", "outcome",
+	"protocol", "reason", "state", "stream", "throttle", "unit", "version"}
 
 // TestMetrics_NamesAndLabels checks the metrics with promtool, and checks that they have only the
 // permitted labels.
@@ -113,6 +113,9 @@ func TestMetrics_NamesAndLabels(t *testing.T) {
 		`carstate_stream_limit_bytes{stream="TELEMETRY"} 4.294967296e+09`,
 		`carstate_build_info{goversion="go1.`,
 		"carstate_road_stretches 0\n",
+		`carstate_road_stretches_by_state{state="jam"} 0`,
+		`carstate_vehicles_by_state{driving="not_driving"} 0`,
+		`carstate_vehicles_by_state{throttle="anomaly"} 0`,
 		"carstate_backup_timestamp_seconds 1.",
 		`carstate_positions_dropped_total{reason="jump"} 0`,
 		`carstate_driving_judged_total{free_flow="road"} 0`,
@@ -149,13 +152,15 @@ func documented(t *testing.T, text string, sections ...string) {
 		}
 	}
 	for _, m := range regexp.MustCompile(`(?m)^# HELP (carstate_\w+) (.*)\n# TYPE \w+ `+
-		`(\w+)\n(?:carstate_\w+(?:\{(.*)\})? )?`).FindAllStringSubmatch(text, -1) {
+		`(\w+)\n((?:carstate_.*\n)*)`).FindAllStringSubmatch(text, -1) {
 		var of []string
-		for _, l := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(m[4], -1) {
+		for _, l := range regexp.MustCompile(`[{,](\w+)="`).FindAllStringSubmatch(m[4], -1) {
 			if l[1] != "le" {
 				of = append(of, "`"+l[1]+"`")
 			}
 		}
+		slices.Sort(of)
+		of = slices.Compact(of)
 		is := row{m[3], strings.Join(of, ", "), m[2]}
 		if got := rows[m[1]]; got != is {
 			t.Errorf("docs/metrics.md has %q of %s, want %q", got, m[1], is)

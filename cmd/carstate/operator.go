@@ -18,7 +18,8 @@ type operatorCommand struct {
 
 type operatorAdd struct {
 	askFlags
-	Name string `arg:"" help:"The operator's name, as the audit will have it: letters, digits, '-' and '_'."`
+	ReadOnly bool   `help:"The key reads what an operator sees, and changes nothing: for Grafana, QGIS and the like."`
+	Name     string `arg:"" help:"The operator's name, as the audit will have it: letters, digits, '-' and '_'."`
 }
 
 // Run adds an operator, and prints the operator's key.
@@ -26,7 +27,7 @@ func (c *operatorAdd) Run(ctx context.Context, w streams) error {
 	if err := access.CheckName(access.OperatorKind, c.Name); err != nil {
 		return usageError("%v", err)
 	}
-	return c.ask(w, func(a *client.Client) (any, error) { return a.AddOperator(ctx, c.Name) })
+	return c.ask(w, func(a *client.Client) (any, error) { return a.AddOperator(ctx, c.Name, c.ReadOnly) })
 }
 
 type operatorList struct{ askFlags }

@@ -78,11 +78,12 @@ ignored signals  9
 unused values    6
 wrong speeds     positions show 3.6 times the speed (5 of 16 compared vehicles): is it in m/s?
 `},
-		{"operator list", []ops.OperatorSummary{{Name: "ada", CreatedAt: at}, {Name: "bo", CreatedAt: at, RotatedAt: &later}},
+		{"operator list", []ops.OperatorSummary{{Name: "ada", CreatedAt: at}, {Name: "bo", CreatedAt: at, RotatedAt: &later,
+			ReadOnly: true}},
 			"" +
-				"NAME  ADDED              KEY SINCE\n" +
-				"ada   2026-11-20 11:00Z  2026-11-20 11:00Z\n" +
-				"bo    2026-11-20 11:00Z  2026-11-20 12:00Z\n"},
+				"NAME  ADDED              KEY SINCE          MAY\n" +
+				"ada   2026-11-20 11:00Z  2026-11-20 11:00Z  change\n" +
+				"bo    2026-11-20 11:00Z  2026-11-20 12:00Z  read\n"},
 		{"explain", ops.VehicleRecord{AskedAt: later, Driving: ops.VerdictRecord{Text: "Nothing is known.",
 			ListedVerdict: ops.ListedVerdict{Outcome: "unknown"}}, Throttle: ops.VerdictRecord{
 			ListedVerdict: ops.ListedVerdict{Outcome: "stale", Verdict: "normal", Value: "1", Time: &at}, Text: "No fault.",

@@ -133,7 +133,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	// A stretch that only one car has driven does not appear on a map. Stretches that other
 	// cars drive too appear on the maps and nowhere else.
 	roads := func() (text string) {
-		for _, path := range []string{"/roads/stretches", "/vehicles/" + vid + "/stretches"} {
+		for _, path := range []string{"/roads", "/roads/stretches", "/vehicles/" + vid + "/stretches"} {
 			text += read(t, operator, session+path)
 		}
 		all := fmt.Sprintf("/v1/roads?bbox=-180,-90,180,90&limit=%d", roadmap.MaxStretches)
@@ -163,7 +163,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range []string{"/", "/vehicles", "/vehicles/" + vid, "/roads", "/tokens", "/sources", "/operators",
+	for _, page := range []string{"/", "/vehicles", "/vehicles/" + vid, "/tokens", "/sources", "/operators",
 		"/audit"} {
 		text := read(t, operator, session+strings.TrimSuffix(page, "/"))
 		checkNoPlace(t, page, text)
@@ -171,7 +171,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 			t.Errorf("%s does not say that the car sends positions:\n%s", page, text)
 		}
 	}
-	for _, page := range []string{"/live/fleet", "/live/roads", "/live/vehicles/" + vid + "?way"} {
+	for _, page := range []string{"/live/fleet", "/live/vehicles/" + vid + "?way"} {
 		checkNoPlace(t, page, firstEvent(t, operator, session+page))
 	}
 	for _, name := range []string{"POST /v1/telemetry", "MQTT PUBLISH"} {

@@ -47,6 +47,7 @@ func TestUsage_WrongArguments(t *testing.T) {
 		"serve --max-age yesterday",
 		"serve --retention=-1h",
 		"serve --trusted-proxies proxy",
+		"serve --admin-hosts cars.example.org:8082",
 		"serve --trusted-proxies 10.0.0.0/33",
 		"serve --trusted-proxies ::ffff:10.0.0.1",
 		"serve --retention 1ns",

@@ -8,6 +8,8 @@ type Actor struct {
 	// Admin is set if the caller presented the admin key. Only this field grants the rights of the
 	// admin key; the name "admin" grants none.
 	Admin bool
+	// ReadOnly is set if the caller may see what an operator sees, but may change nothing.
+	ReadOnly bool
 }
 
 // Admin is the holder of the admin key.

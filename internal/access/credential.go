@@ -34,6 +34,8 @@ type Credential struct {
 	// Number stands for the name of a source in the telemetry log. The store gives it to a name, for
 	// good: a removed source keeps it, and so does a later source of the same name.
 	Number uint32
+
+	ReadOnly bool // operators only: the operator can change nothing
 }
 
 // Earlier is a secret that was replaced. It stays valid until the time Until, so that its holder
@@ -94,18 +96,18 @@ type Request struct {
 	Expires    time.Time // zero: never
 	Strict     bool      // sources only: a sample with an unknown signal is refused
 	OnChange   OnChange  // sources only
+	ReadOnly   bool      // operators only
 }
 
 // tokenID is the prefix of every token ID.
 const tokenID = "cstid"
 
-// New creates a credential at the time now. It returns the record and the secret, which is shown
-// once and not kept. If a field of r is invalid, or r.Expires is not later than now, it returns an
-// error and no credential.
+// New creates a credential at the time now, and its secret, which is shown once and not kept.
 func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
 		Kind: r.Kind, Name: r.Name, Vehicles: r.Vehicles, Expires: r.Expires,
 		Developer: r.Developer, Operations: r.Operations, Rate: r.Rate, Strict: r.Strict, OnChange: r.OnChange,
+		ReadOnly: r.ReadOnly,
 	}
 	switch {
 	case r.Kind == SandboxKind:
@@ -140,10 +142,8 @@ type Change struct {
 	OnChange *OnChange  // sources only
 }
 
-// Change applies a change at time now. A credential that has expired becomes valid again if the
-// change sets a later expiry. For a revoked or removed credential, Change returns [ErrRevoked] and
-// changes nothing. If a new value is invalid, or the new expiry is not later than now, Change
-// returns another error. A part of the change may then already be applied, and c must be discarded.
+// Change applies a change at time now. A later expiry makes an expired credential valid again. A
+// revoked or removed one is not changed ([ErrRevoked]). After another error, c must be discarded.
 func (c *Credential) Change(to Change, now time.Time) error {
 	if !c.Ended.IsZero() {
 		return ErrRevoked
@@ -176,10 +176,8 @@ func (c *Credential) Change(to Change, now time.Time) error {
 	return c.Check()
 }
 
-// Check returns an error if a field of c has a value that this service never stores, such as an
-// invalid name. The service checks new credentials, stored credentials and the credentials in a
-// backup. Check accepts any Vehicles, even an empty set, because a list becomes empty when its last
-// vehicle is forgotten.
+// Check returns an error if a field has a value that this service never stores. It accepts any
+// Vehicles, because a list becomes empty when its last vehicle is forgotten.
 func (c *Credential) Check() error {
 	if err := CheckName(c.Kind, c.Name); err != nil {
 		return err
@@ -196,6 +194,9 @@ func (c *Credential) Check() error {
 	}
 	if (c.Strict || c.OnChange.given) && c.Kind != SourceKind {
 		return errors.New("only a source can be strict or send on change")
+	}
+	if c.ReadOnly && c.Kind != OperatorKind {
+		return errors.New("only an operator can be read-only")
 	}
 	if _, err := ParseRate(c.Rate.String()); err != nil {
 		return err

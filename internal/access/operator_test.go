@@ -11,54 +11,6 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-func TestOperators(t *testing.T) {
-	var table access.Operators
-	ada, key := addOperator(t, "ada")
-	if !strings.HasPrefix(key, "cso_") || ada.Hash != access.HashOf(key) {
-		t.Errorf("the key is not the record's")
-	}
-	if _, err := table.Verify([]byte(key), noon); !errors.Is(err, access.ErrNotKnown) {
-		t.Errorf("before it is known: %v", err)
-	}
-	bob, bobKey := addOperator(t, "bob")
-	table.Put(bob)
-	table.Put(ada)
-	if o, err := table.Verify([]byte(key), noon); err != nil || o.Name != "ada" {
-		t.Errorf("the key of ada: got %+v, %v", o, err)
-	}
-	if list := table.List(); len(list) != 2 || list[0].Name != "ada" {
-		t.Errorf("got the list %+v, want ada and bob", list)
-	}
-	key2, hash := access.NewSecret(access.OperatorKind)
-	if err := ada.Rotate(hash, time.Hour, noon); err != nil { // the requested overlap is ignored for an operator
-		t.Fatal(err)
-	}
-	table.Put(ada)
-	if _, err := table.Verify([]byte(key), noon.Add(-time.Minute)); !errors.Is(err, access.ErrReplaced) {
-		t.Errorf("the replaced key: %v", err)
-	}
-	if o, err := table.Verify([]byte(key2), noon); err != nil || !o.Rotated.Equal(noon) {
-		t.Errorf("the new key: got %+v, %v; want it rotated at %v", o, err, noon)
-	}
-	bob.Ended = noon
-	table.Put(bob)
-	if _, err := table.Verify([]byte(bobKey), noon); !errors.Is(err, access.ErrRevoked) {
-		t.Errorf("removed: %v", err)
-	}
-	if _, ok := table.Get("bob"); !ok || len(table.List()) != 1 {
-		t.Errorf("a removed operator is known by name and not listed")
-	}
-	source, _ := access.NewSecret(access.SourceKind)
-	if _, err := table.Verify([]byte(source), noon); !errors.Is(err, access.ErrMalformed) {
-		t.Errorf("another kind: %v", err)
-	}
-	for _, name := range []string{"", "admin", "Admin", "ADMIN", "a b", "ä", strings.Repeat("a", 65), "a.b"} {
-		if _, _, err := access.New(access.Request{Kind: access.OperatorKind, Name: name}, noon); err == nil {
-			t.Errorf("%q was accepted", name)
-		}
-	}
-}
-
 // TestSourceSighting checks that a node keeps what it has seen of a source when the record of the
 // source changes, and drops it when the source is removed and added again.
 func TestSourceSighting(t *testing.T) {

@@ -64,10 +64,9 @@ type Budget struct {
 	fullAt atomic.Int64 // Unix nanoseconds
 }
 
-// Take uses one call of the budget at the time now. The rate r must have a limit. If no call is
-// left, ok is false and no call is used. The result remaining is the number of calls that are left
-// after Take. If remaining is 0, next is the time until another call is available; otherwise next
-// is 0. If the clock was set back, Take refuses calls for at most one window.
+// Take uses one call of the budget at the time now. r must have a limit. remaining is the number of
+// calls left; if it is 0, next is the time until another is available. If the clock was set back,
+// Take refuses calls for at most one window.
 func (b *Budget) Take(r Rate, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	return b.take(r, 1, 1, now)
 }

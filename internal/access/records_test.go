@@ -1,7 +1,6 @@
 package access_test
 
 import (
-	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -95,23 +94,6 @@ func TestIssueRefuses(t *testing.T) {
 		spoil(&r)
 		if _, secret, err := access.New(r, noon); err == nil || secret != "" {
 			t.Errorf("%s: issued", name)
-		}
-	}
-}
-
-func TestTokenUsable(t *testing.T) {
-	for name, tt := range map[string]struct {
-		tok  access.Credential
-		want error
-	}{
-		"fresh":               {access.Credential{}, nil},
-		"expires later":       {access.Credential{Expires: noon.Add(1)}, nil},
-		"expires now":         {access.Credential{Expires: noon}, access.ErrExpired},
-		"revoked":             {access.Credential{Ended: noon.Add(-1)}, access.ErrRevoked},
-		"revoked and expired": {access.Credential{Ended: noon, Expires: noon}, access.ErrRevoked},
-	} {
-		if err := tt.tok.Usable(noon); !errors.Is(err, tt.want) {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

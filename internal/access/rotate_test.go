@@ -144,33 +144,6 @@ func many(n int) (all []access.Earlier) {
 	return all
 }
 
-func TestRotateSource(t *testing.T) {
-	var table access.Sources
-	src, first := addSource(t, "gateway")
-	table.Put(src)
-	second, hash := access.NewSecret(access.SourceKind)
-	if err := src.Rotate(hash, time.Hour, noon); err != nil {
-		t.Fatal(err)
-	}
-	table.Put(src)
-	for _, tt := range []struct {
-		key  string
-		at   time.Duration
-		want error
-	}{
-		{first, time.Hour - 1, nil}, {first, time.Hour, access.ErrReplaced}, {second, time.Hour, nil},
-	} {
-		if _, err := table.VerifyNamed("gateway", []byte(tt.key), noon.Add(tt.at)); !errors.Is(err, tt.want) {
-			t.Errorf("after %v: %v, want %v", tt.at, err, tt.want)
-		}
-	}
-	again, _ := addSource(t, "gateway")
-	table.Put(again)
-	if _, err := table.Verify([]byte(first), noon); !errors.Is(err, access.ErrNotKnown) {
-		t.Errorf("an earlier key of the source that had the name before: %v", err)
-	}
-}
-
 // TestRotationKeepsItsWord checks random sequences of rotations. After each rotation the newest
 // secret must be valid. Every other secret must be valid for the overlap with which it was
 // replaced, but not longer than any secret that was created after it.

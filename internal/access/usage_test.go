@@ -1,8 +1,6 @@
 package access_test
 
 import (
-	"maps"
-	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -97,32 +95,6 @@ func TestUsageOfNodes(t *testing.T) {
 	if all = table.Usage(g.Name, noon); all.Since(0)[0][access.Answered] != 11 ||
 		all.LastUsed != noon.Add(time.Minute) {
 		t.Errorf("after a node was dropped: %+v", all)
-	}
-}
-
-func TestUsageBeforeTheToken(t *testing.T) {
-	var table access.Tokens
-	tok, _ := issue(t, "d", noon)
-	table.NoteUsage(tok.Name, "other", access.Usage{LastUsed: noon})
-	table.Put(tok)
-	if g, _ := table.Get(tok.Name); g.LastUsed(noon) != noon {
-		t.Errorf("last used %v", g.LastUsed(noon))
-	}
-	for id := range table.Counted() {
-		t.Errorf("%s was counted here", id)
-	}
-}
-
-func TestCountedYieldsWhatWasCounted(t *testing.T) {
-	table, g := counting(t)
-	issueAndForget, _ := issue(t, "idle", noon)
-	table.Put(issueAndForget)
-	for range 3 {
-		g.Count(access.ThrottleSystem, access.Answered, noon)
-	}
-	got := maps.Collect(table.Counted())
-	if !reflect.DeepEqual(got, map[string]int64{g.Name: 3}) {
-		t.Errorf("got %v, want 3 calls of %s", got, g.Name)
 	}
 }
 

@@ -21,10 +21,8 @@ type callerKey struct{}
 // caller returns the caller that [Server.identify] has stored in the context of the request.
 func caller(r *http.Request) access.Actor { return r.Context().Value(callerKey{}).(access.Actor) }
 
-// identify determines the caller from the key in the Authorization header, and returns the request
-// with the caller in its context. If the key is missing or wrong, it returns an error with the
-// status for the caller: 401, or 429 above the limit wrongKeys. It also sets the response headers
-// for this status.
+// identify returns the request with the caller, found by the key in the Authorization header, in
+// its context. The error for a wrong key is 401, or 429 above wrongKeys, and its headers are set.
 func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {

@@ -35,10 +35,8 @@ func (s *Server) takeBackup(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// restore restores the backup in the request body. It answers with lines of JSON that report the
-// progress. The last line has the report on the restore, or an error. If the restore fails before
-// the first line is sent, restore returns the error instead. A client that disconnects does not end
-// the restore.
+// restore answers with lines of JSON: the progress, then the report or an error. An error before
+// the first line is returned. A client that disconnects does not end the restore.
 func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 	if t := r.Header.Get("Content-Type"); t != wire.BackupType {
 		return ops.Refuse(http.StatusUnsupportedMediaType, "the body must be a backup: Content-Type: "+wire.BackupType)

@@ -12,9 +12,8 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// explainBody converts err, the error of reading a request body, into the error for the caller: an
-// HTTP status and a text of one line, which repeats nothing of the body. If the body has an unknown
-// member, the text lists the members of the type In of the body.
+// explainBody returns the refusal for an error of reading a body. It repeats nothing of the body,
+// but lists the members of In if there was an unknown one.
 func explainBody[In any](err error) *ops.Refusal {
 	var (
 		r      *ops.Refusal

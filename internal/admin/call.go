@@ -16,9 +16,8 @@ import (
 // nothing is the request body of a call that takes no JSON members.
 type nothing struct{}
 
-// endpoint is the handler of one API call. It also has the call's name, the status on success, and
-// the types of the JSON bodies of request and response, which a test compares with the OpenAPI
-// document. If the handler reads and writes the bodies by itself, the types are nil.
+// endpoint is the handler of one API call, with its name, its status on success, and the types of
+// its JSON bodies, or nil, for the test of the OpenAPI document.
 type endpoint struct {
 	http.Handler
 	name    string
@@ -26,14 +25,16 @@ type endpoint struct {
 	in, out reflect.Type
 }
 
-// handle returns the handler of an API call. The parameter status is the status on success. The
-// handler identifies the caller and calls do. It answers an error of do with the error's status,
-// and counts the call in the metrics, by its name and status.
+// handle returns the handler of a call, which identifies the caller, calls do, answers its error,
+// and counts the call. The status is that on success.
 func (s *Server) handle(name string, status int, do func(http.ResponseWriter, *http.Request) error) endpoint {
 	seconds := s.metrics.seconds.WithLabelValues(name)
 	return endpoint{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start, code := s.cfg.Now(), status
 		r, err := s.identify(w, r)
+		if err == nil && caller(r).ReadOnly && r.Method != http.MethodGet && r.Method != http.MethodHead {
+			err = ops.ErrReadOnly // before the body is read
+		}
 		if err == nil {
 			err = do(w, r)
 		}
@@ -63,11 +64,9 @@ func call[In, Out any](s *Server, name string, status int, do func(*http.Request
 	return e
 }
 
-// readBody decodes the request body, while the body arrives, and returns it as an In. The body must
-// have the type application/json and at most maxBody bytes. readBody refuses unknown and repeated
-// members, the nulls of noNulls, and anything after the JSON value. If the request has no body, the
-// result is the zero value, as for an object without members. Every error is a refusal with an HTTP
-// status.
+// readBody decodes the body while it arrives. It refuses unknown and repeated members, the nulls of
+// noNulls, and more than maxBody bytes. Without a body, the result is the zero value. Every error
+// is a refusal.
 func readBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
 	if r.ContentLength == 0 {
 		return in, nil

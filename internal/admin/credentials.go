@@ -22,10 +22,8 @@ func (s *Server) issueToken(r *http.Request, in wire.TokenRequest) (wire.IssuedT
 	}, err
 }
 
-// tokenRequest converts the body of a request for a new token into the parameters of [access.New].
-// For members that were left out, it sets the defaults: all operations, no rate limit, and the
-// lifetime [access.DefaultTokenLife]. It returns an error if the vehicles were left out for a token
-// that is not a sandbox token, or if a member is invalid.
+// tokenRequest sets the defaults of a new token: all operations, no rate limit, and the lifetime
+// [access.DefaultTokenLife]. Only a sandbox token has no vehicles.
 func (s *Server) tokenRequest(in wire.TokenRequest) (access.Request, error) {
 	kind := access.TokenKind
 	switch {
@@ -128,7 +126,8 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 }
 
 func (s *Server) addOperator(r *http.Request, in wire.OperatorRequest) (wire.OperatorKey, error) {
-	c, key, err := s.ops.Create(r.Context(), caller(r), access.Request{Kind: access.OperatorKind, Name: in.Name})
+	c, key, err := s.ops.Create(r.Context(), caller(r), access.Request{Kind: access.OperatorKind, Name: in.Name,
+		ReadOnly: in.ReadOnly})
 	return wire.OperatorKey{Name: c.Name, Key: key}, err
 }
 
@@ -170,10 +169,8 @@ func show[Out any](
 	}
 }
 
-// rotate returns the function of the API call that gives a credential of the given kind a new
-// secret. If the request gives no overlap, it is [access.DefaultOverlap]; a negative overlap or one
-// above [access.MaxOverlap] is an error with the status 400. The function show makes the response
-// body from the changed credential and its new secret.
+// rotate returns the function of the call that gives a credential a new secret. Without an overlap,
+// it is [access.DefaultOverlap].
 func rotate[Out any](
 	s *Server, kind access.Kind, show func(c access.Credential, secret string) Out,
 ) func(*http.Request, wire.RotateRequest) (Out, error) {

@@ -279,7 +279,7 @@ func (s *service) add(t *testing.T, name string) wire.AddedSource {
 // addOperator adds an operator, and returns a client with the operator's key.
 func (s *service) addOperator(t *testing.T, name string) *client.Client {
 	t.Helper()
-	o, err := s.AddOperator(t.Context(), name)
+	o, err := s.AddOperator(t.Context(), name, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,20 +37,21 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 
-		if !keyless(r.URL.EscapedPath()) && !s.answersTo(r.Host) {
+		p := r.URL.EscapedPath()
+		if !isProbe(p) && !s.answersTo(r.Host) {
 			writeError(w, ops.Refuse(http.StatusMisdirectedRequest,
-				"this listener answers to IP addresses, localhost and the host names it was configured with"))
+				"this listener answers to IP addresses, localhost and the host names in --admin-hosts"))
 			return
 		}
-		if !keyless(r.URL.EscapedPath()) && loadedElsewhere(r) {
+		if !isProbe(p) && loadedElsewhere(r) {
 			otherOrigin(w, r)
 			return
 		}
-		if p := r.URL.EscapedPath(); !strings.HasPrefix(p, "/") || p != path.Clean(p) {
+		if !strings.HasPrefix(p, "/") || p != path.Clean(p) {
 			notFound(w, r)
 			return
 		}
-		if !keyless(r.URL.EscapedPath()) && !s.started(r.Context()) {
+		if !isProbe(p) && p != "/metrics" && !s.started(r.Context()) {
 			writeError(w, ops.Refuse(http.StatusServiceUnavailable,
 				"the node is starting and has not read its records yet: try again in a moment"))
 			return
@@ -75,18 +76,15 @@ func (s *Server) started(ctx context.Context) bool {
 	}
 }
 
-// keyless reports whether a request for the path p needs no login. This is true of health,
-// readiness and metrics: /healthz, /readyz, the paths below /readyz/, and /metrics. Probes and
-// scrapers may request these paths under any host name, because the responses contain nothing that
-// a hostile page could use.
-func keyless(p string) bool {
-	return p == "/healthz" || p == "/readyz" || p == "/metrics" || strings.HasPrefix(p, "/readyz/")
+// isProbe reports whether the path p is that of a probe: /healthz, /readyz, or a path below
+// /readyz/. Probes may use any host name, because the responses contain nothing that a hostile page
+// could use. The metrics do: they say how the fleet drives.
+func isProbe(p string) bool {
+	return p == "/healthz" || p == "/readyz" || strings.HasPrefix(p, "/readyz/")
 }
 
-// answersTo reports whether the server accepts requests with this Host header: an IP address,
-// localhost or a name in Config.Hosts, with or without a port. It also returns true for "", a
-// request without a Host header. Only HTTP/1.0 clients, such as probes of load balancers, send no
-// Host header; browsers always send one.
+// answersTo reports whether the server accepts this Host header. It accepts "", because probes of
+// load balancers may use HTTP/1.0, and browsers always send a Host.
 func (s *Server) answersTo(host string) bool {
 	if host == "" {
 		return true
@@ -103,10 +101,9 @@ func (s *Server) answersTo(host string) bool {
 	return same("localhost") || slices.ContainsFunc(s.cfg.Hosts, same)
 }
 
-// loadedElsewhere reports whether a page of another origin made the request automatically, or loads
-// the response into a frame. The other page cannot read the response, but its requests could keep
-// live pages open and make the node read telemetry. If a user follows a link to this listener,
-// loadedElsewhere returns false.
+// loadedElsewhere reports whether a page of another origin made the request automatically. That
+// page cannot read the response, but could keep live pages open and make the node read telemetry.
+// Following a link is not such a request.
 func loadedElsewhere(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "cross-site", "same-site":

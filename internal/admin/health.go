@@ -16,9 +16,8 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// health returns a handler that answers a probe with one line of text. If check returns nil, the line
-// begins with the text well, and the status is 200. Otherwise, it begins with the error of check, and
-// the status is 503. The line ends with the text that add returns.
+// health returns a handler that answers a probe with one line: well, or the error of check with the
+// status 503; then the text of add.
 func health(well string, check func() error, add func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/roadmap"
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/ops/opstest"
@@ -58,9 +59,11 @@ var operationTexts = map[string]string{
 	"vehicle.allow":    "Accept telemetry of a forgotten vehicle again. The vehicle starts without stored data.",
 	"vehicle.relearn":  "Discard what was learned of a vehicle's throttle, and its anomaly; learn both again.",
 	"vehicle.bury":     "Forget the vehicles of kept receipts.",
-	"road.list":        "Show the traffic on the stretches of road in a box, the worst first, as GeoJSON.",
-	"backup.take":      "Take a backup. An incomplete backup lacks its trailer.",
-	"backup-key.show":  "Show the key with which this service authenticates its backups; needs the admin key.",
+	"change.list": "Follow the changes of vehicles' states as server-sent events. Each event change has a " +
+		"ChangedVehicle as its data. An event gap says that changes are missing since Last-Event-ID.",
+	"road.list":       "Show the traffic on the stretches of road in a box, the worst first, as GeoJSON.",
+	"backup.take":     "Take a backup. An incomplete backup lacks its trailer.",
+	"backup-key.show": "Show the key with which this service authenticates its backups; needs the admin key.",
 	"backup.restore": "Merge a backup into this service; needs the admin key. The response has one JSON " +
 		"object per line; the last one contains the report or an error.",
 	"node.show":          "Show the settings of the node that can be changed while it runs.",
@@ -120,6 +123,13 @@ var parameters = map[string][]object{
 		asked("cursor", "The value of next from the previous page.", object{"type": "string"}),
 		formatAsked,
 	},
+	"change.list": {
+		asked("driving", "Changes from or to these driving states, separated by commas.", object{"type": "string"}),
+		asked("throttle", "Changes from or to these throttle states, separated by commas. With driving: either.",
+			object{"type": "string"}),
+		{"name": "Last-Event-ID", "in": "header", "description": "The id of the last event that was received.",
+			"schema": object{"type": "string"}},
+	},
 	"road.list": {
 		{"name": "bbox", "in": "query", "description": "West, south, east and north in degrees, separated by " +
 			"commas; if left out, all of the earth.",
@@ -138,8 +148,15 @@ var streams = map[string][2]string{
 	"audit.list":     {"", "application/x-ndjson"},
 	"vehicle.list":   {"", "application/x-ndjson"},
 	"road.list":      {"", "application/geo+json"},
+	"change.list":    {"", "text/event-stream"},
 	"backup.take":    {"", wire.BackupType},
 	"backup.restore": {wire.BackupType, "application/x-ndjson"},
+}
+
+// shapes are the types of the JSON in those streams that are described.
+var shapes = map[string]reflect.Type{
+	"change.list": reflect.TypeFor[ops.ChangedVehicle](),
+	"road.list":   reflect.TypeFor[roadmap.Collection](),
 }
 
 // schemas collects the components of the document.
@@ -192,7 +209,7 @@ func (s *schemas) schemaOf(t reflect.Type, sent bool) (object, error) {
 		return object{"type": "integer"}, nil
 	case reflect.Float64:
 		return object{"type": "number"}, nil
-	case reflect.Slice:
+	case reflect.Slice, reflect.Array:
 		items, err := s.schemaOf(t.Elem(), sent)
 		return object{"type": "array", "items": items}, err
 	case reflect.Map:
@@ -399,6 +416,8 @@ func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (o
 	switch tag {
 	case "status", "admin", "node":
 		tag = "node"
+	case "change":
+		tag = "vehicle"
 	}
 	operation["tags"] = []string{tag}
 	success := object{"description": "It is done."}
@@ -409,6 +428,16 @@ func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (o
 	}
 	if media[1] != "" {
 		success["content"] = object{media[1]: object{"schema": object{"type": "string"}}}
+	}
+	if t := shapes[e.name]; t != nil {
+		shape, err := s.schemaOf(t, false)
+		if err != nil {
+			return nil, err
+		}
+		if media[1] == "text/event-stream" {
+			shape = object{"type": "string", "contentMediaType": "application/json", "contentSchema": shape}
+		}
+		success["content"] = object{media[1]: object{"schema": shape}}
 	}
 	if paged := pages[e.name]; paged != nil {
 		page, err := s.schemaOf(paged, false)

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,6 +56,10 @@ var namedValues = map[string]values{
 	"TokenRecord.last_refused_reason": tokenRefused, "SourceActivity.last_refused_reason": sourceRefused,
 	"NotedRefusal.reason":    sourceRefused,
 	"NodeSettings.log_level": levels,
+	"ChangedStates.driving": {"DrivingState", "A driving state, or why there is none.",
+		plain(slices.Concat(ops.DrivingFilters, ops.ReasonFilters)...)},
+	"ChangedStates.throttle": {"ThrottleState", "A throttle state, or why there is none.",
+		plain(slices.Concat(ops.ThrottleFilters, []string{"stale", "unknown"})...)},
 }
 
 // plain returns values without descriptions.

@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"os"
@@ -8,10 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/ops/opstest"
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestOperators checks that the API accepts an operator's key, and that the audit names the
@@ -19,7 +25,7 @@ import (
 func TestOperators(t *testing.T) {
 	s := start(t)
 	hers := s.addOperator(t, "ada")
-	if _, err := s.AddOperator(t.Context(), "ada"); !errors.Is(err, access.ErrExists) {
+	if _, err := s.AddOperator(t.Context(), "ada", false); !errors.Is(err, access.ErrExists) {
 		t.Errorf("twice: %v", err)
 	}
 	if _, err := hers.IssueToken(t.Context(), access.Request{Developer: "Bo", Operations: access.AllOperations,
@@ -31,7 +37,7 @@ func TestOperators(t *testing.T) {
 	}
 	s.store.Did()
 	for what, change := range map[string]func() error{
-		"add":       func() error { _, err := hers.AddOperator(t.Context(), "eve"); return err },
+		"add":       func() error { _, err := hers.AddOperator(t.Context(), "eve", false); return err },
 		"rotate":    func() error { _, err := hers.RotateOperator(t.Context(), "ada"); return err },
 		"remove":    func() error { _, err := hers.RemoveOperator(t.Context(), "ada"); return err },
 		"admin key": func() error { _, err := hers.RotateAdminKey(t.Context()); return err },
@@ -68,7 +74,7 @@ func TestOperators(t *testing.T) {
 	for _, path := range []string{"/v1/operators/nobody", "/v1/operators/cso_x"} {
 		s.want(t, "DELETE", path, "", http.StatusNotFound, "")
 	}
-	for _, name := range []string{"admin", "a b", ""} {
+	for _, name := range []string{"admin", "Admin", "ADMIN", "a b", "a.b", "ä", "", strings.Repeat("a", 65)} {
 		s.want(t, "POST", "/v1/operators", `{"name":"`+name+`"}`, http.StatusBadRequest, "")
 	}
 }
@@ -83,7 +89,7 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 		Created: noon})
 	theirs := &client.Client{URL: s.URL, Key: key, HTTP: s.HTTP}
 	for what, change := range map[string]func() error{
-		"add an operator": func() error { _, err := theirs.AddOperator(t.Context(), "mallory"); return err },
+		"add an operator": func() error { _, err := theirs.AddOperator(t.Context(), "mallory", false); return err },
 		"rotate an operator": func() error {
 			_, err := theirs.RotateOperator(t.Context(), access.AdminName)
 			return err
@@ -110,11 +116,57 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 	}
 }
 
+// TestReadOnlyOperator checks that a read-only operator reads what an operator reads, and that each
+// call that changes something, and the backup, is refused before it reaches the store or the audit.
+func TestReadOnlyOperator(t *testing.T) {
+	s := startOps(t, func(c *ops.Config) {
+		c.Fleet, c.State = opstest.NewFleet().Table, func(context.Context, vehicle.ID) (s vehicle.State, ok bool, err error) {
+			return s, false, nil
+		}
+		c.Changes = ops.NewChanges(c.Fleet, time.Minute, nil)
+	}, func(c *admin.Config) { c.Roads = new(road.Map) })
+	full := s.addOperator(t, "ada")
+	reader, err := s.AddOperator(t.Context(), "grafana", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := newest(t, s.Client, 1)[0]; e.Action != "operator.add" || e.Detail != "read-only" {
+		t.Errorf("got event %+v, want operator.add of a read-only operator", e)
+	}
+	if reader, err = s.RotateOperator(t.Context(), "grafana"); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := full.Operators(t.Context()); err != nil || list[0].ReadOnly || !list[1].ReadOnly {
+		t.Errorf("got operators %+v, %v; want the second read-only", list, err)
+	}
+	events := len(s.store.Events())
+	s.store.Did()
+	for method, path := range calls(t) {
+		if method != "GET" || path == "/v1/backup" {
+			got := s.want(t, method, path, `{"x":`, http.StatusForbidden, "this key only reads", bearer(reader.Key))
+			if strings.Count(got.body, "\n") != 1 {
+				t.Errorf("%s %s: got %q, want one line", method, path, got.body)
+			}
+			continue
+		}
+		want := s.do(t, "HEAD", path, "", bearer(full.Key)).status
+		s.want(t, "HEAD", path, "", want, "", bearer(reader.Key))
+	}
+	if did := s.store.Did(); len(s.store.Events()) != events || slices.ContainsFunc(did, func(call string) bool {
+		return call != "AuditPage"
+	}) {
+		t.Errorf("a read-only operator caused the calls %v and %+v", did, s.store.Events()[events:])
+	}
+}
+
+// bearer returns a function for do that sets the key of the request.
+func bearer(key string) func(*http.Request) { return header("Authorization", "Bearer "+key) }
+
 // TestOperatorNeedsAudit checks that an operation that cannot be audited is not carried out.
 func TestOperatorNeedsAudit(t *testing.T) {
 	s := start(t)
 	s.store.Fail("Audit intended", errDisk)
-	if _, err := s.AddOperator(t.Context(), "ada"); err == nil {
+	if _, err := s.AddOperator(t.Context(), "ada", false); err == nil {
 		t.Error("added without an audit")
 	}
 	if did := s.store.Did(); slices.Contains(did, "Create operator") {

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"os"
 	"regexp"
@@ -119,6 +120,26 @@ func TestWrongKeys(t *testing.T) {
 	}
 }
 
+// calls yields the method and the path of every call in routes.go. Names in a path are "x".
+func calls(t *testing.T) iter.Seq2[string, string] {
+	t.Helper()
+	source, err := os.ReadFile("routes.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`"([A-Z]+) (/v1/[^"]+)"`).FindAllStringSubmatch(string(source), -1)
+	if len(found) < 20 {
+		t.Errorf("routes.go has only %d calls", len(found))
+	}
+	return func(yield func(method, path string) bool) {
+		for _, call := range found {
+			if !yield(call[1], regexp.MustCompile(`\{[a-z]+\}`).ReplaceAllString(call[2], "x")) {
+				return
+			}
+		}
+	}
+}
+
 // TestEveryCallNeedsTheKey checks that every call in routes.go is refused without a key, and with a
 // token in place of the key.
 func TestEveryCallNeedsTheKey(t *testing.T) {
@@ -127,20 +148,11 @@ func TestEveryCallNeedsTheKey(t *testing.T) {
 	}, func(c *admin.Config) { c.Roads, c.Node = new(road.Map), new(settings) })
 	token := s.issue(t).AccessToken
 	s.store.Did()
-	source, err := os.ReadFile("routes.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls := regexp.MustCompile(`"([A-Z]+) (/v1/[^"]+)"`).FindAllStringSubmatch(string(source), -1)
-	for _, call := range calls {
-		path := regexp.MustCompile(`\{[a-z]+\}`).ReplaceAllString(call[2], "x")
+	for method, path := range calls(t) {
 		for _, key := range []string{"", "Bearer " + token} {
 			s.clock.Advance(time.Second)
-			s.want(t, call[1], path, "", 401, "", header("Authorization", key))
+			s.want(t, method, path, "", 401, "", header("Authorization", key))
 		}
-	}
-	if len(calls) < 20 {
-		t.Errorf("routes.go has only %d calls", len(calls))
 	}
 	if did := s.store.Did(); len(did) != 0 {
 		t.Errorf("a call without a key reached the keeper: %v", did)
@@ -194,8 +206,8 @@ func TestGuard_AcceptsItsHostsOnly(t *testing.T) {
 		"xcars.example":             421, "127.1": 421, "2130706433": 421, "0x7f000001": 421, ":8082": 421,
 		"fe80::1%evil.example": 421, "::1%lo": 421,
 	} {
-		// Paths without login are for probes, which may use any host name.
-		for path, status := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": 200,
+		// Probes may use any host name.
+		for path, status := range map[string]int{"/healthz": 200, "/readyz": 200, "/metrics": status,
 			"/v1/tokens": status} {
 			if got := s.do(t, "GET", path, "", func(r *http.Request) { r.Host = host }); got.status != status {
 				t.Errorf("Host %s, %s: %d %s", host, path, got.status, got.body)

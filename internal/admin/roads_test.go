@@ -31,13 +31,13 @@ func TestRoads_NeedsAKeyAndAValidBox(t *testing.T) {
 	roadtest.Feed(roads, street.Drive("slow", 8, 10, noon.Add(-8*time.Minute), 5*time.Second))
 	c, err := list(3)
 	if err != nil || len(c.Features) != 3 || !c.Truncated || c.Known < 8 || c.Features[0].Properties.State != "jam" ||
-		!c.At.Equal(noon) {
+		!c.At.Equal(noon) || len(c.Jams) != 1 || len(c.Jams[0].Stretches) < 8 {
 		t.Errorf("the jam is %+v, %v", c, err)
 	}
 	a := s.do(t, "GET", "/v1/roads?bbox=179,-18,-179,-16", "")
 	if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/geo+json" ||
 		!strings.HasPrefix(a.body,
-			`{"type":"FeatureCollection","at":"2026-11-20T12:00:00Z","known":0,"truncated":false,"features":[]}`) {
+			`{"type":"FeatureCollection","at":"2026-11-20T12:00:00Z","known":0,"truncated":false,"jams":[],"features":[]}`) {
 		t.Errorf("across the date line: %+v", a)
 	}
 	for query, says := range map[string]string{

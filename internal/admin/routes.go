@@ -67,6 +67,8 @@ func (s *Server) calls() map[string]http.Handler {
 		"POST /v1/vehicles/{vid}/relearn": call(s, "vehicle.relearn", ok, onVehicle(s.ops.Relearn)),
 		"POST /v1/tombstones":             call(s, "vehicle.bury", ok, s.bury),
 
+		"GET /v1/changes": s.handle("change.list", ok, s.listChanges),
+
 		"GET /v1/node":   call(s, "node.show", ok, s.showNode),
 		"PATCH /v1/node": call(s, "node.change", ok, s.changeNode),
 

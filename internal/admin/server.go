@@ -52,10 +52,9 @@ type Config struct {
 	// node cannot read.
 	Newer func() []string
 
-	// Started is closed once the tables of tokens, sources and operators are filled. Until then,
-	// calls of the API and the console wait for at most startPatience and are then refused. With an
-	// empty table, a call would report that an existing record does not exist. If nil, the tables
-	// are already filled.
+	// Started is closed once the tables are filled. Until then, calls wait for at most
+	// startPatience and are then refused, because they would report that existing records do not
+	// exist. If nil, the tables are filled.
 	Started <-chan struct{}
 
 	// Gatherer provides the metrics for /metrics.
@@ -63,11 +62,9 @@ type Config struct {
 	// Registry registers the server's own metrics. If nil, they are not registered.
 	Registry prometheus.Registerer
 
-	// MaxConnections is the maximum number of open connections. At the limit, the server closes an
-	// open connection to accept a new one. It never closes a connection with a request in progress
-	// from a caller with a key or a session; if all connections are of this kind, it closes the new
-	// connection. If 0, the limit is 512, far more than operators, their pages and their scrapers
-	// need.
+	// MaxConnections limits open connections. At the limit, the server closes another connection
+	// for a new one, but none with a request in progress from a caller with a key or a session. If
+	// 0, it is 512, far more than operators, pages and scrapers need.
 	MaxConnections int
 
 	Now     func() time.Time // if nil, time.Now
@@ -141,6 +138,7 @@ func New(cfg Config) *Server {
 	}, netguard.Config{Max: cfg.MaxConnections, Log: cfg.Log})
 	if cfg.Ops != nil {
 		s.HTTP.RegisterOnShutdown(cfg.Console.Close)
+		s.HTTP.RegisterOnShutdown(cfg.Ops.Close)
 	}
 	return s
 }

@@ -10,9 +10,8 @@ import (
 	"example.org/carstate/internal/lograte"
 )
 
-// clientFaults are prefixes of log lines of net/http. Lines with these prefixes report a connection
-// that failed before a request. Any client can cause such lines without login, and some of the
-// lines repeat what the client sent. So they are logged at level debug.
+// clientFaults are prefixes of lines of net/http about connections that failed before a request.
+// Any client can cause them, and some repeat what it sent, so they are logged at level debug.
 var clientFaults = [][]byte{[]byte("http: TLS handshake error "), []byte("http2: ")}
 
 // serverLog is the destination of net/http's log lines.

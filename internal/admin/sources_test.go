@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -154,28 +153,5 @@ func TestChangeSource(t *testing.T) {
 	if _, err := s.ChangeSource(t.Context(), "car-7", access.Change{Strict: new(true)}); !errors.Is(err,
 		access.ErrNotFound) {
 		t.Errorf("of a removed source: %v", err)
-	}
-}
-
-func TestAuditList(t *testing.T) {
-	s := start(t)
-	for _, name := range []string{"a", "b", "c"} {
-		s.add(t, name)
-	}
-	events := newest(t, s.Client, 2)
-	if events[1].Object != "b" {
-		t.Errorf("the latest two: %+v", events)
-	}
-	want := access.Event{Time: noon, Actor: "admin", Admin: true, Action: "source.add", Object: "c",
-		Detail:  "vehicles " + s.store.Forgotten.Hash("A").Short() + "; expires never; rate no limit",
-		Outcome: "intended"}
-	if events[0] != want {
-		t.Errorf("got %+v, want %+v", events[0], want)
-	}
-	if got := s.do(t, "GET", "/v1/audit", ""); strings.Count(got.body, `"action"`) != 3 {
-		t.Errorf("without a limit: %s", got.body)
-	}
-	for _, limit := range []string{"0", "-1", "1001", "x", "1e2"} {
-		s.want(t, "GET", "/v1/audit?limit="+limit, "", 400, "from 1 to 1000")
 	}
 }

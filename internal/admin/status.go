@@ -11,9 +11,7 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// showStatus returns the state of this node: whether it is ready, some values of its metrics, and
-// the time of the last successful backup in the newest events of the audit. A value that is not
-// known is nil. If the audit cannot be read, showStatus returns an error.
+// showStatus returns the state of this node. A value that is not known is nil.
 func (s *Server) showStatus(r *http.Request, _ nothing) (wire.Status, error) {
 	status := wire.Status{
 		Version: s.cfg.Version, Ready: true, Operators: len(s.ops.Credentials(access.OperatorKind)),

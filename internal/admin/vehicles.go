@@ -4,16 +4,15 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/vehicle"
 )
 
-// listed returns the function of an API call that answers with one page of a list as JSON or, if the
-// request asks for a file format, with the complete list as a file. The function asked parses the
-// URL parameters, without "format", into a query. The functions page and serve get the query and
-// answer with the page or the file.
+// listed returns the function of a call that answers with a page of a list or, if the request asks
+// for a format, with the complete list as a file. asked parses the URL parameters without "format".
 func listed[Query, Page any](
 	asked func(url.Values) (Query, error),
 	page func(context.Context, Query) (Page, error),
@@ -42,6 +41,15 @@ func listed[Query, Page any](
 	}
 }
 
+// listChanges answers with changes of vehicles until the caller's key is replaced or removed.
+func (s *Server) listChanges(w http.ResponseWriter, r *http.Request) error {
+	_, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return s.ops.ServeChanges(w, r, func() bool {
+		_, _, ok := s.ops.Identify(key)
+		return ok
+	})
+}
+
 func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, error) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {
@@ -51,9 +59,8 @@ func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, err
 	return record, err
 }
 
-// onVehicle returns the function of an API call on the vehicle whose vid is in the path. The
-// function do carries out an operation on the vehicle and returns the receipt: the record of the
-// operation, which is the response body. If the vid is invalid, do is not called.
+// onVehicle returns the function of a call on the vehicle whose vid is in the path. The receipt of
+// do is the response body.
 func onVehicle[T any](
 	do func(ctx context.Context, by access.Actor, id vehicle.ID) (T, error),
 ) func(*http.Request, nothing) (T, error) {

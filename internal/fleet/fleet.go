@@ -13,7 +13,6 @@ package fleet
 
 import (
 	"hash/maphash"
-	"iter"
 	"math"
 	"sync/atomic"
 	"time"
@@ -63,14 +62,17 @@ func (t *Table) Grow(n int) {
 	}
 }
 
-// Put sets the answer of a vehicle.
-func (t *Table) Put(id vehicle.ID, a Answer) {
+// Put sets the answer of a vehicle and returns the previous one, which is the zero Answer for a new
+// vehicle.
+func (t *Table) Put(id vehicle.ID, a Answer) (was Answer) {
 	s, k := t.findID(id)
-	if s.put(k, pack(a)) {
+	old, found := s.put(k, pack(a))
+	if !found {
 		t.vehicles.Add(1)
 		t.newcomers.remove(k)
 		t.addName(s, k, id)
 	}
+	return old.unpack()
 }
 
 // Delete removes a vehicle.
@@ -90,23 +92,6 @@ func (t *Table) Delete(id vehicle.ID) {
 func (t *Table) Get(vid []byte) Answer {
 	s, k := t.find(vid)
 	return s.get(k).unpack()
-}
-
-// All yields the answer of every vehicle, in no order and without its vid. It copies one shard at a
-// time; during the copy, the shard's writers wait. If a vehicle changes during the iteration, All
-// yields its old or its new answer.
-func (t *Table) All() iter.Seq[Answer] {
-	return func(yield func(Answer) bool) {
-		var copied []value
-		for i := range t.shards {
-			copied = t.shards[i].appendAll(copied[:0])
-			for _, v := range copied {
-				if !yield(v.unpack()) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // Len returns the number of vehicles in the table.

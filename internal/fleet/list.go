@@ -47,7 +47,7 @@ type Question struct {
 type order struct {
 	// ranks has the rank of a vehicle for each combination of the outcomes of its two verdicts and
 	// the lowest bits of its packed value, which have its two states.
-	ranks     [1 << (2*outcomeBits + stateBits)]int8
+	ranks     [kinds]int8
 	oldest    int64  // verdicts before this time are stale
 	fresh     uint64 // verdicts more than this many milliseconds after oldest are stale, too (too far ahead)
 	direction int64  // 1 or -1, by which a verdict's time is multiplied in Order
@@ -55,6 +55,9 @@ type order struct {
 
 // outcomeBits is the number of bits in a result of [order.outcome].
 const outcomeBits = 2
+
+// kinds is the number of the results of [order.kind].
+const kinds = 1 << (2*outcomeBits + stateBits)
 
 func (q *Question) order() *order {
 	r := &order{direction: -1}
@@ -83,10 +86,9 @@ func (r *order) asOf(q *Question) {
 	}
 }
 
-// outcome returns the [vehicle.Outcome] of a verdict for the present time and MaxAge that were
-// given to asOf, like [vehicle.DrivingVerdict.At] and [vehicle.ThrottleVerdict.At], but Answered in
-// place of NotDriving. The parameter at is the time of the verdict in Unix milliseconds, or 0 if
-// there is none. If MaxAge is 0, no verdict is stale.
+// outcome is like [vehicle.ThrottleVerdict.At], for the time and MaxAge that asOf was given, and
+// the time of a verdict in Unix milliseconds, 0 if there is none. It returns Answered in place of
+// NotDriving.
 func (r *order) outcome(at int64) uint64 {
 	if at == 0 {
 		return uint64(vehicle.Unknown)
@@ -101,8 +103,13 @@ func (r *order) outcome(at int64) uint64 {
 // vehicle has a negative rank, and so is not listed, ok is false.
 func (r *order) orderOf(v0, v1 uint64) (o Order, ok bool) {
 	driving, throttle := int64(v0)>>stateBits, int64(v1)
-	rank := r.ranks[(r.outcome(driving)<<outcomeBits|r.outcome(throttle))<<stateBits|v0&(1<<stateBits-1)]
+	rank := r.ranks[r.kind(v0, v1)]
 	return Order{int64(rank), r.direction * max(driving, throttle)}, rank >= 0
+}
+
+// kind returns the index of a packed value in ranks.
+func (r *order) kind(v0, v1 uint64) uint64 {
+	return (r.outcome(int64(v0)>>stateBits)<<outcomeBits|r.outcome(int64(v1)))<<stateBits | v0&(1<<stateBits-1)
 }
 
 // Place is the position of a vehicle in a list.
@@ -168,10 +175,7 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 		all.list = all.list[:n]
 		next = new(all.list[n-1].Place)
 	}
-	for i := range all.list {
-		all.list[i].ID = t.nameOf(key{all.list[i].Place.Hash[0], all.list[i].Place.Hash[1]})
-	}
-	return slices.DeleteFunc(all.list, func(l Listed) bool { return l.ID == "" }), matched, next, ctx.Err()
+	return t.named(all.list), matched, next, ctx.Err()
 }
 
 // Each calls the function do for each vehicle that q selects, in no order. It stops when do returns
@@ -202,22 +206,13 @@ func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) err
 	return nil
 }
 
-// walkShare adds the vehicles of one shard that belong to the list to the parameter into. Writers
-// of the shard wait during the scan; readers do not.
+// walkShare adds the vehicles of one shard that belong to the list to into.
 func (t *Table) walkShare(share int, by *order, into *leading) {
-	s := &t.shards[share]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a := *s.slots.Load()
-	for i := range a {
-		e := &a[i]
-		if e.free() {
-			continue
-		}
+	t.shards[share].each(func(e *slot) {
 		if o, ok := by.orderOf(e[2], e[3]); ok && into.count(o) {
 			into.add(Listed{Answer: value{e[2], e[3]}.unpack(), Place: Place{o, [2]uint64{e[0], e[1]}}})
 		}
-	}
+	})
 }
 
 // walkNames adds those vehicles of a shard to into that belong to the list and whose vid matches.

@@ -158,18 +158,19 @@ func (a *slot) set(b slot) {
 	}
 }
 
-// put stores a vehicle's value and reports whether the vehicle is new.
-func (s *shard) put(k key, v value) bool {
+// put stores a vehicle's value and returns the value that it replaces, if there was one.
+func (s *shard) put(k key, v value) (old value, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := *s.slots.Load()
 	i, found := search(a, k)
 	if found {
+		old = value{a[i][2], a[i][3]}
 		s.version.Add(1)
 		atomic.StoreUint64(&a[i][2], v[0])
 		atomic.StoreUint64(&a[i][3], v[1])
 		s.version.Add(1)
-		return false
+		return old, true
 	}
 	if b := s.room(a, int(s.vehicles.Add(1))); len(b) != len(a) {
 		a = b
@@ -178,7 +179,7 @@ func (s *shard) put(k key, v value) bool {
 	s.version.Add(1)
 	insert(a, i, slot{k.hi, k.lo, v[0], v[1]})
 	s.version.Add(1)
-	return true
+	return old, false
 }
 
 // room returns an array in which n vehicles fit: the array a of the shard, or a larger copy.
@@ -288,14 +289,14 @@ func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	return b
 }
 
-func (s *shard) appendAll(all []value) []value {
+// each calls do for each vehicle. The writers of the shard wait until it returns; readers do not.
+func (s *shard) each(do func(*slot)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := *s.slots.Load()
 	for i := range a {
-		if !a[i].free() {
-			all = append(all, value{a[i][2], a[i][3]})
+		if e := &a[i]; !e.free() {
+			do(e)
 		}
 	}
-	return all
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -100,32 +99,6 @@ func TestShardIsAMap(t *testing.T) {
 	})
 }
 
-// TestPack_RoundTrip checks that packing loses nothing if a verdict has a time that a sample can
-// have. A time far outside that range must be clamped, so that it stays long ago or far ahead.
-func TestPack_RoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		times := rapid.Int64Range(-lastTime, lastTime)
-		a := Answer{
-			Driving: vehicle.DrivingVerdict{
-				State:      vehicle.DrivingState(rapid.IntRange(0, 3).Draw(t, "state")),
-				NotDriving: rapid.Bool().Draw(t, "not driving"),
-				Time:       vehicle.UnixMilli(times.Draw(t, "driving")),
-			},
-			Throttle: vehicle.ThrottleVerdict{
-				System: vehicle.ThrottleSystem(rapid.IntRange(0, 1).Draw(t, "throttle")),
-				Time:   vehicle.UnixMilli(rapid.Int64().Draw(t, "judged")),
-			},
-		}
-		if got := pack(a).unpack(); got != a {
-			t.Fatalf("%+v became %+v", a, got)
-		}
-	})
-	far := Answer{Driving: vehicle.DrivingVerdict{State: vehicle.TrafficJam, Time: math.MaxInt64}}
-	if got := pack(far).unpack(); got.Driving.Time != lastTime || got.Driving.State != vehicle.TrafficJam {
-		t.Errorf("the end of time became %+v", got)
-	}
-}
-
 func slotsOf(t *Table) (n int) {
 	for i := range t.shards {
 		n += len(*t.shards[i].slots.Load())
@@ -175,21 +148,6 @@ func TestMemoryComesBack(t *testing.T) {
 	}
 }
 
-// TestShardsDoNotGrowTogether checks that at most a fiftieth of all shards have the same number of
-// slots for 1,000 vehicles.
-func TestShardsDoNotGrowTogether(t *testing.T) {
-	table := New()
-	at := make(map[int]int) // number of shards by their size for 1,000 vehicles
-	for i := range table.shards {
-		at[table.shards[i].size(1000)]++
-	}
-	for size, n := range at {
-		if n > shardCount/50 {
-			t.Errorf("%d of %d shards have %d slots for 1,000 vehicles", n, shardCount, size)
-		}
-	}
-}
-
 // TestReaderOfAStalledWriter checks that a reader returns the right value if a writer is suspended
 // in the middle of a write: it waits for the writer's lock.
 func TestReaderOfAStalledWriter(t *testing.T) {
@@ -210,52 +168,4 @@ func TestReaderOfAStalledWriter(t *testing.T) {
 	if v := s.get(k); v != (value{3, 4}) {
 		t.Errorf("read %v", v)
 	}
-}
-
-// TestReadersWhileItGrowsAndShrinks runs readers while a shard grows and shrinks, and vehicles
-// come, change and go. Every reader must find the vehicles that stay, and must never see a mix of
-// two values.
-func TestReadersWhileItGrowsAndShrinks(t *testing.T) {
-	var s shard
-	s.init(0)
-	const steady, coming = 64, 1024
-	at := func(i uint64) key { return key{1, i * 0x9e3779b97f4a7c15} }
-	for i := range uint64(steady) {
-		s.put(at(i), value{i, i})
-	}
-	stop := make(chan struct{})
-	var readers sync.WaitGroup
-	for range 2 {
-		readers.Go(func() {
-			for i := uint64(0); ; i++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if v := s.get(at(i % steady)); v[0] != v[1] || v[0]%steady != i%steady {
-					t.Errorf("vehicle %d: %v", i%steady, v)
-				}
-				if v := s.get(at(steady + i%coming)); v[0] != v[1] || v[0] != 0 && v[0] != steady+i%coming {
-					t.Errorf("vehicle %d, which comes and goes: %v", steady+i%coming, v)
-				}
-			}
-		})
-	}
-	for round := range uint64(4) {
-		for i := uint64(steady); i < steady+coming; i++ {
-			s.put(at(i), value{i, i})
-			j := i % steady
-			s.put(at(j), value{j + round*steady, j + round*steady})
-		}
-		if round%2 == 0 {
-			for i := uint64(steady); i < steady+coming; i++ {
-				s.remove(at(i))
-			}
-		} else if n := s.removeIf(func(v value) bool { return v[0] >= 4*steady }); n == 0 {
-			t.Error("nothing was removed")
-		}
-	}
-	close(stop)
-	readers.Wait()
 }

@@ -6,6 +6,7 @@ import (
 
 	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/vehicle"
 )
@@ -16,15 +17,18 @@ import (
 type answers struct {
 	table   *fleet.Table
 	monitor *console.Monitor // nil if the node has no console
+	changes *ops.Changes     // nil if the node has no console
 }
 
 // update puts the verdicts of a vehicle into the tables, and its state into the lists of the
 // console. If state is nil, the lists of the console receive only the verdicts. The storage engine
 // of one machine passes no states while it opens.
 func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, state *vehicle.State) {
-	a.table.Put(id, fleet.Answer{Driving: d, Throttle: t})
+	is := fleet.Answer{Driving: d, Throttle: t}
+	was := a.table.Put(id, is)
 	if a.monitor != nil {
 		a.monitor.Put(id, d, t, state)
+		a.changes.Put(id, was, is)
 	}
 }
 
@@ -58,6 +62,7 @@ func (a answers) Delete(id vehicle.ID) {
 	a.table.Delete(id)
 	if a.monitor != nil {
 		a.monitor.Forget(id)
+		a.changes.Forget(id)
 	}
 }
 

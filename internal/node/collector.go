@@ -32,9 +32,8 @@ const (
 	collectorEvery      = time.Second
 )
 
-// garbagePercent returns the percentage by which the heap may grow before the next garbage
-// collection: 100 × leastGarbageBytes / live, but at least leastGarbagePercent and at most
-// mostGarbagePercent. The parameter live is the number of bytes in use after the last collection.
+// garbagePercent returns the percentage by which a heap with that many bytes in use may grow before
+// the next collection.
 func garbagePercent(live uint64) int {
 	return int(min(max(leastGarbagePercent, leastGarbageBytes*100/max(live, 1)), mostGarbagePercent))
 }

@@ -45,6 +45,7 @@ type Config struct {
 	QueryConnections, IngestConnections, MQTTConnections, AdminConnections int
 
 	NoDocs         bool           // serve no documentation beside the queries
+	AdminHosts     []string       // host names that the admin listener accepts, besides localhost
 	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted
 
 	TLSCert, TLSKey string // PEM files; if empty, no listener speaks TLS
@@ -113,9 +114,9 @@ func Listeners(roles []string, cert bool, addresses map[string]string) []Listene
 	return mine
 }
 
-// Check returns an error that matches [store.ErrConfig] if the listener's address is invalid, or if
-// the listener would send secrets to other machines without TLS. Otherwise it returns nil. The
-// parameter behindProxy is true if a proxy terminates TLS; the listener itself then needs none.
+// Check returns an error that matches [store.ErrConfig] if the address is invalid, or if the
+// listener would send secrets to other machines without TLS. With behindProxy, a proxy terminates
+// TLS.
 func (l Listener) Check(behindProxy bool) error {
 	switch {
 	case !netaddr.Valid(l.Addr):

@@ -64,9 +64,8 @@ func (h *health) end() {
 // engine cannot be reached.
 func (h *health) bound(maxFeedAge time.Duration) { h.maxFeedAge.Store(int64(maxFeedAge)) }
 
-// recordsCaughtUp is called twice: once by the feed of tokens and once by the feed of sources. A
-// feed calls it when it has delivered all records that were stored before the start. The second
-// call closes the channel started, because callers can be authenticated from then on.
+// recordsCaughtUp is called by the feed of tokens and by that of sources when all stored records
+// are delivered. After the second call, callers can be authenticated.
 func (h *health) recordsCaughtUp() {
 	if h.records.Add(-1) == 0 {
 		close(h.started)
@@ -154,10 +153,9 @@ func (h *health) takes() error {
 	return h.canStore()
 }
 
-// ready returns what /readyz reports: nil, or the reason why the node does not do all of its work.
-// A node without the ingest role is ready even if nothing can be stored. While the storage engine
-// elects a leader, no node can store, but all nodes can answer queries. During that time, load
-// balancers must still find ready nodes for the queries.
+// ready returns nil, or why the node does not do all of its work. While the engine elects a leader,
+// no node can store; a node without the ingest role stays ready, so that load balancers find nodes
+// for queries.
 func (h *health) ready() error {
 	if h.ingests {
 		if err := h.takes(); err != nil {

@@ -83,11 +83,9 @@ func (c *keyPair) watch(ctx context.Context) {
 	}
 }
 
-// check reads the files, and uses the pair of certificate and key in them if it has changed. A
-// renewal writes one file after the other, so check uses a new pair only when two checks in a row
-// have read the same pair, or if complete says that both files are written, as they are before an
-// operator reloads. If a pair cannot be used, the old pair stays in use and the error is logged, for
-// each pair once, and at each reload.
+// check reads the files, and uses a changed pair of certificate and key. A renewal writes one file
+// after the other, so it waits until two checks have read the same pair, or complete says that both
+// are written. A pair that cannot be used is logged once, and at each reload.
 func (c *keyPair) check(complete bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,9 +107,8 @@ func (c *keyPair) check(complete bool) {
 	c.log.Info("the certificate was renewed", "expires", c.expires())
 }
 
-// read returns the contents of the two files, and a hash of these contents, by which the caller
-// recognizes a change. If a file cannot be read, cert and key are nil, and hash is the hash of the
-// error's text, so that the caller also recognizes a repeated error.
+// read returns the contents of the two files, and a hash by which the caller recognizes a change.
+// After an error, it is the hash of the error.
 func (c *keyPair) read() (cert, key []byte, hash [sha256.Size]byte, err error) {
 	cert, err = os.ReadFile(c.certFile)
 	if err == nil {
@@ -131,11 +128,9 @@ const expiresSoon = 14 * 24 * time.Hour
 
 var errExpired = errors.New("the certificate has expired")
 
-// use makes a pair of certificate and key the current one. The parameter hash is the hash of their
-// files, from read. If the pair is invalid or the certificate has expired, use returns an error,
-// and the current pair stays in use. At the start, there is no current pair, so even an expired
-// certificate is used: an operator can repair a running service more easily than a service that
-// does not start.
+// use makes a pair with the given hash of its files the current one. An invalid or expired pair is
+// an error, except at the start, where an expired certificate is used: a running service is easier
+// to repair.
 func (c *keyPair) use(cert, key []byte, hash [sha256.Size]byte) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"math"
+	"sync"
 	"syscall"
 	"time"
 
@@ -30,6 +31,44 @@ func (n *Node) counter(name, help string, labels prometheus.Labels, value func()
 		func() float64 { return float64(value()) }))
 }
 
+// byState is a gauge whose series have different labels, one each.
+type byState struct {
+	name, help string
+	count      func() map[string]map[string]int // by the label and its value
+
+	mu      sync.Mutex // guards the fields below, and is held while count runs
+	counts  map[string]map[string]int
+	counted time.Time
+	cost    time.Duration
+}
+
+// countRest is the ratio between the interval of two counts and the time that a count takes. Scrapes
+// need no key, so they must not keep a processor busy.
+const countRest = 20
+
+// Describe sends nothing: described metrics of one name must have equal labels.
+func (*byState) Describe(chan<- *prometheus.Desc) {}
+
+func (g *byState) Collect(to chan<- prometheus.Metric) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if begin := time.Now(); begin.Sub(g.counted) >= countRest*g.cost {
+		g.counts, g.counted = g.count(), begin
+		g.cost = time.Since(begin)
+	}
+	for label, counts := range g.counts {
+		desc := prometheus.NewDesc(g.name, g.help, []string{label}, nil)
+		for state, n := range counts {
+			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), state)
+		}
+	}
+}
+
+// countByState registers a gauge only for scrapes, because the console gathers the registry often.
+func (n *Node) countByState(name, help string, count func() map[string]map[string]int) {
+	n.scraped.MustRegister(&byState{name: name, help: help, count: count})
+}
+
 func oneIf(is bool) float64 {
 	if is {
 		return 1
@@ -46,6 +85,18 @@ func (n *Node) registerMetrics() {
 	n.gauge("carstate_wait_seconds", "Mean queueing delay of what arrives at this node.",
 		func() float64 { return n.probe.Mean().Seconds() })
 	n.gauge("carstate_vehicles", "Vehicles in this node's table.", func() float64 { return float64(n.fleet.Len()) })
+	if n.config.needsStates() {
+		n.countByState("carstate_vehicles_by_state",
+			"Vehicles in this node's table by what a query about them gets; each is counted once by driving and once by throttle.",
+			func() map[string]map[string]int {
+				v := n.monitor.Counts()
+				return map[string]map[string]int{
+					"driving": {"normal": v.Normal, "slow": v.Slow, "jam": v.Jam, "not_driving": v.NotDriving, "stale": v.Stale,
+						"unknown": v.Unknown},
+					"throttle": {"normal": v.Healthy, "anomaly": v.Anomaly, "stale": v.OldThrottle, "unknown": v.NoThrottle},
+				}
+			})
+	}
 	n.gauge("carstate_vehicles_limit",
 		"Maximum number of vehicles that this node accepts as known (--max-vehicles); 0: no limit.",
 		func() float64 { return float64(n.fleet.Limit()) })
@@ -68,6 +119,13 @@ func (n *Node) registerMetrics() {
 		}, func() float64 { return float64(n.tables.Sources.WrongSpeeds(unit)) }))
 	}
 	if n.config.knowsRoads() {
+		n.countByState("carstate_road_stretches_by_state",
+			"Stretches of road whose speed in light traffic is known, by how traffic moves there; unknown: too few cars.",
+			func() map[string]map[string]int {
+				by := n.roads.CountByState(vehicle.At(time.Now()))
+				return map[string]map[string]int{"state": {"unknown": by[0], "normal": by[vehicle.NormalDriving],
+					"slow": by[vehicle.SlowDriving], "jam": by[vehicle.TrafficJam]}}
+			})
 		n.gauge("carstate_road_stretches", "Stretches of road that this node knows.",
 			func() float64 { return float64(n.roads.Len()) })
 		n.gauge("carstate_road_stretches_limit", "Stretches of road that this node may know (--max-stretches).",

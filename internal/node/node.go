@@ -33,6 +33,7 @@ import (
 type Node struct {
 	config   Config
 	registry *prometheus.Registry
+	scraped  *prometheus.Registry // metrics that take long to collect
 	traces   traces
 	cert     *keyPair // nil if no listener speaks TLS
 	ports    ports
@@ -74,7 +75,7 @@ const (
 // [store.ErrConfig].
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n := &Node{
-		config: c, registry: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map),
+		config: c, registry: prometheus.NewRegistry(), scraped: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map),
 		member: rand.Text(), failed: make(chan error, 8),
 	}
 	n.roads.Bound(c.MaxStretches)
@@ -112,7 +113,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n.monitor = console.NewMonitor(n.fleet, n.registry, c.MaxAge, nil)
 	n.answers = answers{table: n.fleet}
 	if c.has(Admin) {
-		n.answers.monitor = n.monitor
+		n.answers.monitor, n.answers.changes = n.monitor, ops.NewChanges(n.fleet, c.MaxAge, nil)
 		n.fleet.KeepNames(int64(memory(os.DirFS("/")) / vidsShare))
 	}
 	c.Store.Log, c.Store.Registry, c.Store.Tracer = c.Log, n.registry, n.traces.tracer()
@@ -158,10 +159,9 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	return n, nil
 }
 
-// Check reads the certificate, its key, the credentials and the admin key from their files. If a
-// node could not start with them, Check returns an error. It opens no port and changes nothing. The
-// result certificateEnds is the time when the certificate expires, or zero if there is no
-// certificate.
+// Check returns an error if a node could not start with the certificate, its key, the credentials
+// and the admin key in their files. It opens no port and changes nothing. certificateEnds is zero
+// without a certificate.
 func Check(c Config) (certificateEnds time.Time, err error) {
 	cert, err := openFiles(&c)
 	if err != nil {
@@ -188,10 +188,8 @@ func openFiles(c *Config) (*keyPair, error) {
 // Ready returns what /readyz reports: nil, or why the node does not do all of its work yet.
 func (n *Node) Ready() error { return n.health.ready() }
 
-// openEngine opens the storage engine that the configuration selects, that of one machine or that
-// of a cluster. If ctx ends first, openEngine waits for at most stopWithin more; then it gives up
-// and returns an error. The process then exits while the storage engine is being opened, which has
-// the same effect on the storage engine as a crash.
+// openEngine opens the engine that the configuration selects. If ctx ends first, it gives up after
+// stopWithin; the process then exits, which is the same as a crash for the engine.
 func (n *Node) openEngine(ctx context.Context, c *Config) error {
 	opened := make(chan error, 1)
 	go func() {
@@ -261,10 +259,9 @@ func (n *Node) Wait(ctx context.Context) error {
 	return err
 }
 
-// Drain makes the probes report that the node is ending, while the node keeps serving. Load
-// balancers then stop sending requests to the node before its listeners close. Drain returns nil
-// after Config.Drain, or earlier if ctx ends. If a part of the node fails during this time, Drain
-// returns its error at once.
+// Drain makes the probes fail while the node keeps serving, so that load balancers stop sending
+// requests before the listeners close. It returns nil after Config.Drain or when ctx ends, or the
+// error of a part that fails.
 func (n *Node) Drain(ctx context.Context) error {
 	// The supervisor may give a service less time to end than Drain and Close take, so the node
 	// asks the supervisor for more time.

@@ -77,8 +77,8 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	c := admin.Config{
 		Alive: n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge,
-		Newer: n.health.newer.Streams, MaxConnections: n.config.AdminConnections, Gatherer: n.registry,
-		Registry: n.registry, Log: n.config.Log, TLS: t, Version: n.config.Version,
+		Newer: n.health.newer.Streams, MaxConnections: n.config.AdminConnections, Gatherer: prometheus.Gatherers{n.registry, n.scraped},
+		Registry: n.registry, Log: n.config.Log, TLS: t, Version: n.config.Version, Hosts: n.config.AdminHosts,
 	}
 	for job, ready := range map[string]func() error{Query: n.health.answers, Ingest: n.health.takes} {
 		if n.config.has(job) {
@@ -94,7 +94,7 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 			return store.State(ctx, n.engine, id)
 		},
 		Append: n.engine.Append,
-		Fleet:  n.fleet, Filled: n.health.answersNow,
+		Fleet:  n.fleet, Filled: n.health.answersNow, Changes: n.answers.changes,
 		MaxAge: n.config.MaxAge, AdminKey: key, KeyDir: n.config.Store.DataDir, Log: n.config.Log,
 	})
 	c.Console, c.Roads, c.Started, c.Node = n.console(c.Ops), n.roads, n.health.started, n

@@ -53,11 +53,9 @@ func newTraces(ctx context.Context, c *Config) (traces, error) {
 	)}, nil
 }
 
-// proxyOf returns the proxy, from the environment, for a request that sends traces. The tracing
-// library calls proxyOf before each request. If the request follows a redirect, proxyOf returns an
-// error, because the request would send the collector's key, in a header, to the target of the
-// redirect. With any other method to prevent redirects, the library would ignore variables such as
-// OTEL_EXPORTER_OTLP_CERTIFICATE.
+// proxyOf returns the proxy for a request that sends traces. It refuses requests that follow a
+// redirect, because they would send the collector's key to the target. With other methods to
+// prevent redirects, the library ignores variables such as OTEL_EXPORTER_OTLP_CERTIFICATE.
 func proxyOf(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, errors.New("the collector answers with a redirect, which is not followed")
@@ -112,10 +110,9 @@ func withoutResponse(text string) string {
 	return strings.TrimRight(text, " (")
 }
 
-// TracesURL converts the value of the flag --otlp-endpoint into that of [Config.OTLPEndpoint]. If
-// the URL has no path, TracesURL adds /v1/traces, the path that OTLP prescribes. If endpoint is
-// empty, the results are "" and true. If it is not an http or https URL with a host and without a
-// user, the results are "" and false.
+// TracesURL converts the flag --otlp-endpoint into [Config.OTLPEndpoint]. Without a path, it adds
+// that of OTLP, /v1/traces. ok is false for anything but an http or https URL with a host and
+// without a user, or "".
 func TracesURL(endpoint string) (_ string, ok bool) {
 	if endpoint == "" {
 		return "", true

@@ -31,11 +31,9 @@ const (
 	mostMemory = 1 << 40
 )
 
-// vehicleBound returns the maximum number of vehicles that this node may know; 0 means no limit. At
-// the limit, the node refuses telemetry of new vehicles. If MaxVehicles is 0, the result is memory
-// / vehiclesShare / (storedBytes or knownBytes), rounded down to thousands, but at least
-// leastVehicles. A node that does not ingest has no limit. A node that ingests, but does not follow
-// the states of vehicles, has no limit either, because it cannot tell which vehicles are new.
+// vehicleBound returns the maximum number of vehicles that this node may know; 0: no limit. Without
+// MaxVehicles, it follows from the memory. A node that does not ingest has no limit, nor one that
+// does not follow states, because it cannot tell which vehicles are new.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():
@@ -50,10 +48,8 @@ func (c *Config) vehicleBound() int {
 	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/each/1000*1000))
 }
 
-// logVehicleBound logs, at the start of a node with the ingest role, the maximum number of known
-// vehicles; at this number, the node refuses new vehicles. If the node has no limit because it does
-// not follow the states of vehicles, logVehicleBound logs that and the flag that sets a limit.
-// Without the ingest role, it logs nothing.
+// logVehicleBound logs the maximum number of known vehicles of a node that ingests, or that it has
+// none and which flag sets it.
 func (n *Node) logVehicleBound() {
 	switch {
 	case !n.config.has(Ingest):
@@ -122,11 +118,10 @@ func controlGroups(root fs.FS) iter.Seq[controlGroup] {
 	}
 }
 
-// logUnclean logs a warning that the last process ended without closing the storage engine, with
-// the possible causes. If the kernel has killed a process of this control group, or of an ancestor
-// group, for lack of memory, the warning names the group. In an ancestor group, the killed process
-// may belong to another service. If a supervisor has created the process's own group again after
-// the kill, this group has no count of the kill.
+// logUnclean logs that the last process ended without closing the engine, with the possible causes.
+// It names the control group if the kernel has killed a process of it, or of an ancestor, for lack
+// of memory. In an ancestor, that may be another service; and a group that a supervisor has created
+// again has no count of the kill.
 func logUnclean(log *slog.Logger, root fs.FS) {
 	var kills []any
 	own, isOwn := "", false

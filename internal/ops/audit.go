@@ -32,14 +32,15 @@ func (p *Operations) audited(
 	return p.auditedAtLength(ctx, by, e, func(ctx context.Context) error { return within(ctx, do) })
 }
 
-// auditedAtLength writes the event e to the audit with the outcome "intended", and then carries out
-// the operation by calling do, without a time limit. If the event cannot be written, do is not
-// called. If do returns an error, auditedAtLength writes the event again, with the outcome
-// "failed"; if this second event cannot be written, that is only logged. The result is nil, or a
-// [Refusal] that says what failed.
+// auditedAtLength writes e to the audit as "intended", and then calls do, without a time limit. If
+// the event cannot be written, do is not called. If do fails, it writes e again, as "failed". The
+// error is a [Refusal].
 func (p *Operations) auditedAtLength(
 	ctx context.Context, by access.Actor, e access.Event, do func(context.Context) error,
 ) error {
+	if by.ReadOnly {
+		return ErrReadOnly
+	}
 	write := func(outcome string) error {
 		e.Time, e.Actor, e.Admin, e.Outcome = wireTime(p.cfg.Now()), by.Name, by.Admin, outcome
 		return within(ctx, func(ctx context.Context) error { return p.cfg.Store.Audit(ctx, e) })
@@ -70,9 +71,8 @@ var Actions = []string{
 	"vehicle.forget", "vehicle.allow", "vehicle.relearn", "backup.take", "backup-key.show", "backup.restore", "node.change",
 }
 
-// Change changes a setting of this node only, such as its log level, by calling do, and records the
-// change in the audit. The new setting is not stored. If the audit cannot be written, Change does
-// not call do and returns a [Refusal].
+// Change changes a setting of this node, such as its log level, by calling do, once the change is
+// in the audit. The setting is not stored.
 func (p *Operations) Change(ctx context.Context, by access.Actor, action, detail string, do func()) error {
 	return p.audited(ctx, by, access.Event{Action: action, Object: "node", Detail: detail},
 		func(context.Context) error {
@@ -95,6 +95,10 @@ func Refuse(status int, format string, args ...any) *Refusal {
 	return &Refusal{status, fmt.Sprintf(format, args...)}
 }
 
+// ErrReadOnly refuses an operation of a read-only operator, and is not audited.
+var ErrReadOnly = Refuse(http.StatusForbidden,
+	"this key only reads: a change or a backup needs the key of an operator that is not read-only")
+
 var errAuditUnread = Refuse(http.StatusServiceUnavailable,
 	"the audit cannot be read at present; the service's log says why")
 
@@ -113,10 +117,9 @@ func noRecord(action string) *Refusal {
 	return Refuse(http.StatusNotFound, "there is no such %s: carstate %[1]s list shows the names", noun)
 }
 
-// Explain returns the [Refusal] to show to the caller of an operation that failed with err: a
-// Refusal in err's chain, or else a text for the kind of error. Explain logs err, except in three
-// cases: err is itself a Refusal; err wraps no Refusal, but [access.ErrNotFound] or
-// [access.ErrExists]; or err wraps [access.ErrDamaged], which the store has logged.
+// Explain returns the [Refusal] to show for err: one in its chain, or a text for the kind of error.
+// It logs err, unless it is itself a Refusal or only says what the caller did wrong, and unless the
+// store has logged it ([access.ErrDamaged]).
 func (p *Operations) Explain(action string, err error) *Refusal {
 	if errors.Is(err, access.ErrDamaged) { // the store has logged it once
 		return errDamaged

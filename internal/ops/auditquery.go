@@ -115,10 +115,9 @@ func (p *Operations) AskedAudit(v url.Values) (q AuditQuery, err error) {
 	return q, nil
 }
 
-// ParseTime returns the time that a text gives: a time such as 2026-11-20T12:00:00Z, or a day in
-// UTC such as 2026-11-20. Any other text is an error. A time without a zone, as forms of a browser
-// send it, is in UTC. For a day, the result is the start of that day plus the parameter day, which
-// is 24 hours if the caller wants the end of the day.
+// ParseTime returns the time in a text such as 2026-11-20T12:00:00Z, or the start of a day such as
+// 2026-11-20 plus the duration day, which is 24 hours for its end. Without a zone, as browsers send
+// it, a time is in UTC.
 func ParseTime(text string, day time.Duration) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -160,10 +159,9 @@ func (q AuditQuery) all() bool {
 	return q == AuditQuery{}
 }
 
-// Audit returns a page of the audit. For a query with a filter, it reads at most about 50,000
-// events, for about two seconds. So such a page may have fewer events than the query's Limit, or
-// none, although older events match; the page at Older then continues the search. If the audit
-// cannot be read, Audit returns no events and an error that wraps a [Refusal].
+// Audit returns a page of the audit. With a filter, it reads at most about 50,000 events, for about
+// two seconds, so the page may have fewer events than Limit although older ones match; the page at
+// Older continues.
 func (p *Operations) Audit(ctx context.Context, q AuditQuery) (page EventList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -27,10 +27,9 @@ func LastBackup(dir string) time.Time {
 	return info.ModTime()
 }
 
-// Backup writes a backup to w and returns its number of records. The backup contains the parameter
-// version, the version of the service. An error that is a [Refusal] means that nothing was written.
-// Any other error means that a part of the backup may have been written. Such a backup has no
-// trailer, so a reader detects that it is incomplete.
+// Backup writes a backup to w and returns its number of records. After a [Refusal] nothing was
+// written; after another error, the backup has no trailer, so that a reader detects that it is
+// incomplete.
 func (p *Operations) Backup(
 	ctx context.Context, by access.Actor, w io.Writer, version string,
 ) (records int, err error) {
@@ -63,10 +62,9 @@ func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string
 	return key, err
 }
 
-// Restore merges a backup into the store. It calls progress with the numbers of records that are
-// done and of all records. The caller must have presented the admin key, because a backup may
-// contain operators. Restore has no time limit, and a client that disconnects does not cancel it.
-// Every error is a [Refusal].
+// Restore merges a backup into the store and reports its progress. It needs the admin key, because
+// a backup may contain operators. It has no time limit, and a client that disconnects does not
+// cancel it. Every error is a [Refusal].
 func (p *Operations) Restore(
 	ctx context.Context, by access.Actor, from io.Reader, trust access.BackupTrust, progress func(done, total int),
 ) (access.RestoreReport, error) {
@@ -99,12 +97,9 @@ func (p *Operations) Restore(
 
 const maxReceipts = 100_000
 
-// Bury forgets again the vehicles of old forget receipts, for example after a restore of an older
-// backup. It omits vehicles that were allowed again after the receipt. It returns the number of
-// vehicles that are forgotten now and were not before. If there is no receipt, there are more than
-// maxReceipts, or one is invalid, Bury changes nothing and returns a [Refusal]. If the store fails,
-// the error is a Refusal, too; some of the vehicles may then be forgotten, and the call may be
-// repeated.
+// Bury forgets again the vehicles of old receipts, for example after a restore, unless they were
+// allowed since. It returns how many were not forgotten before. Every error is a [Refusal]; if the
+// store fails, some of the vehicles may be forgotten, and the call may be repeated.
 func (p *Operations) Bury(
 	ctx context.Context, by access.Actor, receipts []access.ForgetReceipt,
 ) (buried int, err error) {

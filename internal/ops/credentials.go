@@ -16,11 +16,9 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Create creates a token, a source or an operator. It returns the record and the secret, which the
-// caller shows once. If a parameter is invalid, if one of the vehicles that the credential is to
-// cover is forgotten, or if the name is taken, Create stores nothing and returns an error. To
-// create an operator, the caller must have presented the admin key. Every error is a [Refusal].
-// After an error of the store, the record may be stored all the same, but its secret is lost.
+// Create creates a credential, and returns the record and the secret, which is shown once. An
+// operator needs the admin key; a forgotten vehicle cannot be granted. Every error is a [Refusal].
+// After an error of the store, the record may be stored, but its secret is lost.
 func (p *Operations) Create(
 	ctx context.Context, by access.Actor, r access.Request,
 ) (access.Credential, string, error) {
@@ -49,6 +47,9 @@ func (p *Operations) Create(
 	if c.Strict {
 		e.Detail += "; strict"
 	}
+	if c.ReadOnly {
+		e.Detail = "read-only"
+	}
 	if text := c.OnChange.String(); text != "" {
 		e.Detail += "; on change " + text
 	}
@@ -58,13 +59,10 @@ func (p *Operations) Create(
 	return c, secret, nil
 }
 
-// Rotate gives a credential a new secret. It returns the changed record and the new secret, which
-// the caller shows once. The replaced secret stays valid for the time overlap, which is from 0 to
-// [access.MaxOverlap]; if the kind of credential allows no overlap, the replaced secret ends at
-// once. If two callers rotate a credential at the same time, both succeed: the second rotation
-// replaces the secret that the first caller has just received, and that secret stays valid for the
-// overlap that the second caller gave. Every error is a [Refusal]; see [access.Credential.Rotate]
-// for what cannot be rotated.
+// Rotate gives a credential a new secret, which is shown once. The replaced one stays valid for
+// overlap, from 0 to [access.MaxOverlap], if the kind permits one. If two callers rotate at the
+// same time, both succeed: the second replaces the secret that the first has just received, with
+// its own overlap. Every error is a [Refusal].
 func (p *Operations) Rotate(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, overlap time.Duration,
 ) (access.Credential, string, error) {
@@ -92,10 +90,8 @@ func (p *Operations) Rotate(
 	return c, secret, nil
 }
 
-// End revokes or removes a credential and returns the changed record. For an operator, it also ends
-// the sessions that were opened with the operator's key. Ending a credential again changes nothing
-// and returns the same record. If there is no such credential, or only the holder of the admin key
-// may end it, the error is a [Refusal].
+// End revokes or removes a credential, and ends the sessions of an operator. Ending it again
+// changes nothing. Every error is a [Refusal].
 func (p *Operations) End(
 	ctx context.Context, by access.Actor, kind access.Kind, name string,
 ) (access.Credential, error) {
@@ -111,11 +107,9 @@ func (p *Operations) End(
 	})
 }
 
-// GrantToken adds vehicles to a token's grant, removes others from it, and returns the changed
-// record. It returns a [Refusal] and changes nothing if add and remove are both empty or have a
-// vehicle in common, if a vehicle in add is forgotten, or if the token does not exist, has expired
-// or was revoked. It also refuses to remove vehicles from a token that covers all vehicles, and to
-// add any but the reserved vehicles to a sandbox token.
+// GrantToken adds vehicles to a token's grant and removes others. Every error is a [Refusal]:
+// vehicles cannot be removed from "all", forgotten ones not added, and a sandbox token sees only
+// the reserved ones.
 func (p *Operations) GrantToken(
 	ctx context.Context, by access.Actor, id string, add, remove []vehicle.ID,
 ) (access.Credential, error) {
@@ -149,9 +143,8 @@ func (p *Operations) GrantToken(
 	})
 }
 
-// ChangeCredential changes a token or a source and returns the changed record. A nil field of the
-// Change leaves the value as it is. If all fields are nil, a new value is invalid, or the
-// credential was revoked or removed, ChangeCredential changes nothing and returns a [Refusal].
+// ChangeCredential changes a token or a source. A nil field leaves the value as it is. Every error
+// is a [Refusal], and then nothing is changed.
 func (p *Operations) ChangeCredential(
 	ctx context.Context, by access.Actor, kind access.Kind, name string, to access.Change,
 ) (access.Credential, error) {
@@ -190,10 +183,8 @@ func (p *Operations) ChangeCredential(
 	})
 }
 
-// update records a change to a credential in the audit, and then applies it to the stored record,
-// by calling change. It returns the changed record. In the audit, the action is the kind's noun, a
-// dot and the parameter verb, such as "token.grant". If the caller may not make the change, or the
-// credential does not exist, update writes no audit event and returns a [Refusal].
+// update writes a change to the audit, as the kind's noun and the verb ("token.grant"), and applies
+// it to the stored record. A name without a record is refused and not audited.
 func (p *Operations) update(
 	ctx context.Context, by access.Actor, kind access.Kind, verb, name, detail string,
 	change func(*access.Credential) error,
@@ -268,9 +259,8 @@ func (p *Operations) inWords(v access.Vehicles) string {
 // million.
 const maxNamed = 20
 
-// named returns the vehicles in ids as text: the short hashes of the first maxNamed vehicles, and
-// the number of the others, in the form that notAllListed matches. The parameter n is the number of
-// vehicles in ids. If n is 0, the result is "none".
+// named returns n vehicles as text: the short hashes of the first maxNamed, and the number of the
+// others, in the form that notAllListed matches.
 func (p *Operations) named(n int, ids iter.Seq[vehicle.ID]) string {
 	if n == 0 {
 		return "none"

@@ -21,10 +21,9 @@ const keyFile = "admin.key"
 // KeyFile returns the path of the admin key's file in a data directory.
 func KeyFile(dir string) string { return filepath.Join(dir, keyFile) }
 
-// LoadOrCreateKey returns the admin key in the data directory, and creates one if there is none.
-// Only the service calls it. The directory must exist. When LoadOrCreateKey returns without an
-// error, the key is durable. If there is a key file that cannot be used (see [CheckKey]),
-// LoadOrCreateKey returns an error and does not replace the file.
+// LoadOrCreateKey returns the admin key in the data directory, and creates it, durably, if there is
+// none. Only the service calls it. It never replaces a key file that cannot be used (see
+// [CheckKey]).
 func LoadOrCreateKey(dir string) (secret string, err error) {
 	secret, err = readOwnKey(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -39,9 +38,8 @@ func LoadOrCreateKey(dir string) (secret string, err error) {
 	return readOwnKey(dir)
 }
 
-// LoadKey returns the admin key in the data directory. Only commands that call a running service
-// use it. It never creates a key. If there is no key file, or if the file is not a regular file
-// without rights for other users that holds an admin key, LoadKey returns an error.
+// LoadKey returns the admin key in the data directory, for commands that call a running service.
+// The file must be a regular one without rights for other users.
 func LoadKey(dir string) (secret string, err error) {
 	secret, _, err = readKey(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,9 +52,8 @@ func LoadKey(dir string) (secret string, err error) {
 	return secret, err
 }
 
-// CheckKey returns an error if the key file in the data directory cannot be used: the file is a
-// link, gives rights to other users, belongs to another user, or holds no admin key. It returns nil
-// if there is no key file or the directory cannot be read.
+// CheckKey returns an error if the key file cannot be used: it is a link, gives rights to other
+// users, belongs to another user, or holds no admin key. Without a key file, it returns nil.
 func CheckKey(dir string) error {
 	if _, err := os.Lstat(KeyFile(dir)); err != nil {
 		return nil
@@ -133,10 +130,8 @@ func placeKey(dir, secret string, place func(from, to string) error) error {
 	return errors.Join(d.Sync(), d.Close()) // makes the new entry of the directory durable
 }
 
-// RotateAdminKey replaces the admin key by a new one. The old key is invalid at once. The new key
-// is only written to the key file; the result file is its path. If by is not the holder of the
-// admin key, or the service has no key file, RotateAdminKey changes nothing and returns a
-// [Refusal]. After any other error, the key in the file is the valid one.
+// RotateAdminKey replaces the admin key at once. The new key is only in the file whose path it
+// returns. An error that is no [Refusal] leaves the key in the file valid.
 func (p *Operations) RotateAdminKey(ctx context.Context, by access.Actor) (file string, err error) {
 	switch {
 	case !by.Admin:

@@ -16,7 +16,7 @@ import (
 )
 
 // Config holds the dependencies of [Operations]. All fields are required except Fleet, Filled,
-// KeyDir, Now and Log.
+// Changes, KeyDir, Now and Log.
 type Config struct {
 	// Tables are this node's copies of all credentials. Operations only reads them; the Store keeps
 	// them up to date.
@@ -40,6 +40,9 @@ type Config struct {
 	// vehicles. If Filled is nil, Fleet is always complete.
 	Fleet  *fleet.Table
 	Filled func() error
+
+	// Changes has the changes of the vehicles in Fleet. If nil, this node has none.
+	Changes *Changes
 
 	// AdminKey is the hash of the admin key, whose holder may carry out every operation.
 	AdminKey access.Hash
@@ -83,11 +86,9 @@ type Store interface {
 	// Backup writes a backup to w and returns its number of records. The backup contains version,
 	// the version of the service.
 	Backup(ctx context.Context, w io.Writer, version string) (records int, err error)
-	// Restore merges a backup. It first reads the whole file and checks that it is complete, valid
-	// and from a trusted service. Then it calls audited, which writes an audit event and calls
-	// merge. Only merge changes the store. If audited returns without calling merge, it must return
-	// an error. During the merge, Restore calls progress with the numbers of records that are done
-	// and of all records.
+	// Restore first reads the whole file and checks that it is complete, valid and from a trusted
+	// service. Then it calls audited, which writes an audit event and calls merge, the only step
+	// that changes the store. If audited does not call merge, it must return an error.
 	Restore(
 		ctx context.Context, from io.Reader, trust access.BackupTrust,
 		audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -104,6 +105,9 @@ type Operations struct {
 	walks    chan struct{}               // one element for each list in progress; limits them to maxWalks
 	adminKey atomic.Pointer[access.Hash] // RotateAdminKey replaces it
 	rotating sync.Mutex                  // serializes replacements of the key's file
+
+	closing context.Context // ended by close
+	close   context.CancelFunc
 }
 
 // New returns the operations on the store in cfg.
@@ -114,8 +118,12 @@ func New(cfg Config) *Operations {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	p := &Operations{cfg: cfg, cursors: newCursors(), walks: make(chan struct{}, maxWalks)}
 	p.adminKey.Store(&cfg.AdminKey)
+	p.closing, p.close = context.WithCancel(context.Background())
 	return p
 }
+
+// Close ends the responses with changes, which would not end by themselves.
+func (p *Operations) Close() { p.close() }
 
 // Identify returns the holder of a key, an operator or, for the admin key, [access.Admin], and the
 // hash of the key. If the key is not valid, ok is false and who is the zero Actor.
@@ -128,7 +136,7 @@ func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, o
 	if err != nil {
 		return who, hash, false
 	}
-	return access.Actor{Name: o.Name}, hash, true
+	return access.Actor{Name: o.Name, ReadOnly: o.ReadOnly}, hash, true
 }
 
 // Valid reports whether the key with this hash is still the key of who. The parameters are results

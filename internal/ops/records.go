@@ -220,11 +220,13 @@ type OperatorSummary struct {
 	CreatedAt time.Time  `json:"created_at"`
 	RotatedAt *time.Time `json:"rotated_at"` // null: never
 	RemovedAt *time.Time `json:"removed_at"` // null: not removed
+	ReadOnly  bool       `json:"read_only"`  // the operator can change nothing
 }
 
 // OperatorSummary returns the summary of an operator, from its record o.
 func (p *Operations) OperatorSummary(o access.Credential) OperatorSummary {
-	return OperatorSummary{Name: o.Name, CreatedAt: o.Created, RotatedAt: orNil(o.Rotated), RemovedAt: orNil(o.Ended)}
+	return OperatorSummary{Name: o.Name, CreatedAt: o.Created, RotatedAt: orNil(o.Rotated), RemovedAt: orNil(o.Ended),
+		ReadOnly: o.ReadOnly}
 }
 
 // EarlierUntil returns, for each replaced secret that is still valid, the time until which it is

@@ -18,10 +18,8 @@ import (
 // ExportFormats maps the formats of an export to their media types.
 var ExportFormats = map[string]string{"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 
-// FormatAsked returns the format that a request wants, from its URL parameter "format" or, without
-// this parameter, from its Accept header. The result is a key of [ExportFormats], or "" if the
-// request wants one page as JSON. If the parameter has another value or is given twice, the error
-// is a [Refusal].
+// FormatAsked returns the key of [ExportFormats] that a request asks for by its parameter "format"
+// or its Accept header, or "" for one page as JSON. An error is a [Refusal].
 func FormatAsked(r *http.Request) (string, error) {
 	if formats := r.URL.Query()["format"]; len(formats) > 0 {
 		if _, known := ExportFormats[formats[0]]; !known && formats[0] != "json" || len(formats) != 1 {
@@ -48,10 +46,9 @@ type exported[T any] struct {
 	each    func(do func(T) error) error
 }
 
-// serve answers with the list as a file in the given format. If the format is not a key of
-// ExportFormats, or each returns a [Refusal] before the first row, serve sends nothing and returns the
-// error. If the export fails otherwise, serve closes the connection, by a panic with
-// [http.ErrAbortHandler], so that the client notices that the file is incomplete.
+// serve answers with the list as a file. A [Refusal] before the first row is returned, and nothing
+// is sent. After another failure, it closes the connection by a panic with [http.ErrAbortHandler],
+// so that the client notices that the file is incomplete.
 func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) error {
 	kind, known := ExportFormats[format]
 	if !known {
@@ -91,11 +88,8 @@ func (x exported[T]) serve(p *Operations, w http.ResponseWriter, format string) 
 	return nil
 }
 
-// ServeVehicles answers with all vehicles that match a query, as a file in one of ExportFormats. At
-// any time, it holds only about a thousandth of all vids in memory. The query must not set Sort,
-// Limit or Cursor. If the format or the query is refused, the error is a [Refusal], and nothing has
-// been sent. If the export fails otherwise, ServeVehicles closes the connection, by a panic with
-// [http.ErrAbortHandler].
+// ServeVehicles answers with all vehicles that match q as a file; see serve for errors. It holds
+// about a thousandth of all vids in memory. The query must not set Sort, Limit or Cursor.
 func (p *Operations) ServeVehicles(w http.ResponseWriter, r *http.Request, q VehicleQuery, format string) error {
 	return exported[ListedVehicle]{
 		name: "vehicles",

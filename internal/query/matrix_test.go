@@ -324,7 +324,7 @@ func newMatrix(t *testing.T) *matrix {
 // addNobody adds queries that have, in place of a token, a text that somebody might send by
 // mistake.
 func (m *matrix) addNobody(t *testing.T, id string) {
-	operator, err := m.admin.AddOperator(t.Context(), "grace")
+	operator, err := m.admin.AddOperator(t.Context(), "grace", false)
 	if err != nil {
 		t.Fatal(err)
 	}

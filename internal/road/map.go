@@ -386,6 +386,24 @@ func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 	}
 }
 
+// CountByState returns the number of stretches in each driving state, by the number of the state,
+// with those that have none at 0. It leaves out stretches whose speed in light traffic is unknown.
+func (m *Map) CountByState(at vehicle.UnixMilli) (n [4]int) {
+	unix := unixOf(at)
+	for i := range m.shards {
+		sh := &m.shards[i]
+		sh.mu.Lock()
+		for k := range sh.count {
+			s := sh.at(k)
+			if free, _ := s.freeFlow(); free != 0 {
+				n[s.stateAt(unix)]++
+			}
+		}
+		sh.mu.Unlock()
+	}
+	return n
+}
+
 // Condition returns how traffic moves on one stretch at the given time; ok is false if the stretch
 // is unknown.
 func (m *Map) Condition(name vehicle.Stretch, at vehicle.UnixMilli) (c Condition, ok bool) {

@@ -45,6 +45,25 @@ func Centre(s vehicle.Stretch) (latitude, longitude float64) {
 	return c.Lat.Degrees(), c.Lng.Degrees()
 }
 
+// Neighbours returns the stretches into which traffic on s may flow, or from which it may come: those
+// of the same cell and of the cells around it whose direction of travel differs by at most 45°.
+func Neighbours(s vehicle.Stretch) (near []vehicle.Stretch) {
+	octant := uint64(s) & (Octants - 1)
+	for _, cell := range append(cellOf(s).AllNeighbors(Level), cellOf(s)) {
+		for _, turn := range [...]uint64{0, 1, Octants - 1} {
+			if n := vehicle.Stretch(uint64(cell) | (octant+turn)%Octants); n != s {
+				near = append(near, n)
+			}
+		}
+	}
+	return near
+}
+
+// MetresBetween returns the distance between the middles of two stretches.
+func MetresBetween(a, b vehicle.Stretch) float64 {
+	return cellOf(a).LatLng().Distance(cellOf(b).LatLng()).Radians() * earthMetres
+}
+
 func octantOf(degrees float64) uint8 {
 	return uint8(int(math.Floor(degrees/octantDegrees+0.5)) & (Octants - 1))
 }

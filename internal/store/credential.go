@@ -30,6 +30,7 @@ type credentialRecord struct {
 	Strict     bool              `json:"strict,omitzero"`
 	OnChange   string            `json:"on_change,omitzero"`
 	Number     uint32            `json:"number,omitzero"` // 0 in the first record of a source, see numbered
+	ReadOnly   bool              `json:"read_only,omitzero"`
 }
 
 // earlierRecord is the stored form of a secret that a rotation replaced.
@@ -135,7 +136,7 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 		Kind: c.Kind, Name: c.Name, Hash: c.Hash[:], Earlier: earlier, Vehicles: granted,
 		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
 		Developer: c.Developer, Operations: c.Operations, Rate: c.Rate.String(), Strict: c.Strict,
-		OnChange: c.OnChange.String(), Number: c.Number,
+		OnChange: c.OnChange.String(), Number: c.Number, ReadOnly: c.ReadOnly,
 	})
 }
 
@@ -173,7 +174,7 @@ func (r credentialRecord) credential() access.Credential {
 		Kind: r.Kind, Name: r.Name, Hash: access.Hash(r.Hash),
 		Created: r.Created, Rotated: r.Rotated, Expires: r.Expires, Ended: r.Ended,
 		Developer: r.Developer, Operations: r.Operations, Rate: rate, Strict: r.Strict, OnChange: onChange,
-		Number: r.Number,
+		Number: r.Number, ReadOnly: r.ReadOnly,
 	}
 	for _, e := range r.Earlier {
 		c.Earlier = append(c.Earlier, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})

@@ -198,8 +198,8 @@ func (r *round) issue(ctx context.Context) {
 	r.newSecret("a rotated source's key", must.Get(r.admin.RotateSource(ctx, "onecar", time.Hour)).Key)
 	done(r.admin.RemoveSource(ctx, "gone"))
 
-	r.newSecret("an operator's key", must.Get(r.admin.AddOperator(ctx, "grace")).Key)
-	r.newSecret("a removed operator's key", must.Get(r.admin.AddOperator(ctx, "linus")).Key)
+	r.newSecret("an operator's key", must.Get(r.admin.AddOperator(ctx, "grace", false)).Key)
+	r.newSecret("a removed operator's key", must.Get(r.admin.AddOperator(ctx, "linus", false)).Key)
 	done(r.admin.RemoveOperator(ctx, "linus"))
 	r.newSecret("a rotated operator's key", must.Get(r.admin.RotateOperator(ctx, "grace")).Key)
 

@@ -198,9 +198,11 @@ func (c *Client) RotateSource(ctx context.Context, name string, overlap time.Dur
 		rotateBody(overlap))
 }
 
-// AddOperator adds an operator. Only this response contains the key.
-func (c *Client) AddOperator(ctx context.Context, name string) (wire.OperatorKey, error) {
-	return send[wire.OperatorKey](ctx, c, http.MethodPost, "/v1/operators", wire.OperatorRequest{Name: name})
+// AddOperator adds an operator, who can change nothing if readOnly is set. Only this response
+// contains the key.
+func (c *Client) AddOperator(ctx context.Context, name string, readOnly bool) (wire.OperatorKey, error) {
+	return send[wire.OperatorKey](ctx, c, http.MethodPost, "/v1/operators",
+		wire.OperatorRequest{Name: name, ReadOnly: readOnly})
 }
 
 // Operators returns the operators that were not removed, sorted by name.

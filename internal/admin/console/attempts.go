@@ -10,10 +10,9 @@ import (
 	"example.org/carstate/internal/netguard"
 )
 
-// The limits on the rate of wrong keys: from one client (see [netguard.Client]), and from all
-// addresses together. A right key is always accepted, so that an attacker cannot lock the operators
-// out. A key has 178 random bits, so it cannot be guessed, whatever the rate. The limits only slow
-// down callers that mistype the key or flood the login.
+// The limits on wrong keys: of one client (see [netguard.Client]), and of all. A right key is
+// always accepted, so that nobody can lock the operators out. A key has 178 random bits; the limits
+// only slow down floods of the login.
 var (
 	wrongFromOne = access.Rate{Calls: 10, Window: time.Minute}
 	wrongInAll   = access.Rate{Calls: 60, Window: time.Minute}

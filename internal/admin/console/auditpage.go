@@ -32,8 +32,7 @@ func (v auditView) Chosen() bool { return v.Address("", "") != "/audit" }
 // Later reports whether this is not the first page.
 func (v auditView) Later() bool { return v.Form.Get("before") != "" }
 
-// Address returns the path of the first page of the audit with the present filters, where the
-// filter name is replaced by value. If value is "", the filter name is left out.
+// Address returns the path of the first page with one filter replaced or, if value is "", left out.
 func (v auditView) Address(name string, value any) string {
 	asked := url.Values{}
 	for _, field := range auditFields {

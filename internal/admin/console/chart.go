@@ -27,12 +27,9 @@ type area struct {
 	Occurs            bool // at least one car was in this state
 }
 
-// newFleetChart returns a chart of the fleet over time. The chart shows the given points, and after
-// them one more point: the present counts, which are the parameter now. Where two successive points
-// are three minutes or more apart, the areas are interrupted. The parameter hours is the
-// requested length of the chart, in hours; the page shows it as the selected choice. The chart
-// begins with the first point that has counts. So if the points begin later than requested, the
-// chart is shorter.
+// newFleetChart returns a chart of the points, and of now as one more. Between points that are
+// three minutes or more apart, the areas are interrupted. The page shows hours as the selected
+// choice; the chart begins with the first point, so it may be shorter.
 func newFleetChart(points []FleetCounts, now FleetCounts, hours int) fleetChart {
 	c := fleetChart{Hours: hours, Choice: []int{1, 6, 24}}
 	points = append(points, now)

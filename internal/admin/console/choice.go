@@ -26,8 +26,7 @@ type chooser struct {
 // option is one value of a selection field.
 type option struct{ Value, Text string }
 
-// of returns a copy of the form for one request for the list of this name. The copy shows the filters
-// and the order in the request's URL, and its path is that of the session s.
+// of returns a copy of the form with the filters and the order in the request's URL.
 func (c chooser) of(r *http.Request, s *session, list string) chooser {
 	q := r.URL.Query()
 	c.What, c.Path = list, s.at("/"+list)
@@ -44,9 +43,8 @@ type paging struct {
 	Previous, Next string // addresses of pages; empty: none
 }
 
-// page returns the navigation for the page that the request r asks for. The parameter named "of" is
-// the number of records in the list. If the URL gives no page, it is the first page; if the list has
-// fewer pages, it is the last page.
+// page returns the navigation of a list with a number of records, for the page in the URL or the
+// nearest that exists.
 func (c chooser) page(r *http.Request, of int) paging {
 	last := max(1, (of+listed-1)/listed)
 	number, err := strconv.Atoi(r.URL.Query().Get("page"))
@@ -124,9 +122,8 @@ func (c chooser) compare(a, b *access.Grant, now time.Time) int {
 // expiringSoon is how long before its expiry a credential is marked as expiring.
 const expiringSoon = 14 * 24 * time.Hour
 
-// stateOf returns the state of a credential at the time now: "active", "expiring", "expired" or, for
-// a token, "revoked", for any other credential, "removed". A revoked or removed credential has this
-// state even if it has also expired. A credential is expiring if it will expire within expiringSoon.
+// stateOf returns the state of a credential: "active", "expiring" (within expiringSoon), "expired",
+// or "revoked" for a token and "removed" for another, even if it has also expired.
 func stateOf(c *access.Credential, now time.Time) string {
 	switch {
 	case !c.Ended.IsZero():

@@ -24,14 +24,12 @@ type Config struct {
 	// of the request's connection: a full listener closes other connections to admit new ones.
 	Known func(request context.Context)
 
-	// Recent reads a vehicle's newest retained samples: at least the number in most, or all if
-	// there are fewer. If ctx ends first, it returns the samples that it has read so far. The
-	// samples contain every sample of the vehicle that was stored at the time since or later. If
-	// all is true, no older sample is stored.
+	// Recent reads a vehicle's newest retained samples: at least most, or all. If ctx ends first,
+	// it returns those read so far. They contain every sample stored since the time since; all says
+	// that no older one is stored.
 	Recent func(ctx context.Context, id vehicle.ID, most int) (samples []vehicle.Sample, since time.Time, all bool,
 		err error)
-	// Ready returns nil if the node is ready, and otherwise the reason why not. Writable returns
-	// nil if the node can store data, and otherwise the reason why not.
+	// Ready and Writable return nil, or the reason why the node is not ready, or cannot store data.
 	Ready, Writable func() error
 
 	Roads    *road.Map // this node's map of the roads; if nil, none

@@ -13,13 +13,13 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// requestOf parses the form of a new credential, and ignores fields that the form of this kind does
-// not have. Without the field days, a source never expires. If a field is missing or invalid, the
-// error says how to correct it. Package ops checks the names.
+// requestOf parses the form of a new credential. Without the field days, a source never expires.
+// Package ops checks the names.
 func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Request, err error) {
 	r = access.Request{Kind: kind, Name: strings.TrimSpace(form.Get("name"))}
 	switch kind {
 	case access.OperatorKind:
+		r.ReadOnly = form.Get("read-only") != ""
 		return r, nil
 	case access.SourceKind:
 		r.Strict = form.Get("strict") != ""
@@ -50,9 +50,9 @@ func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Request
 	return r, err
 }
 
-// changeOf parses the form that changes a token or a source. A field that still has the value that
-// the page showed is not part of the change: it would undo what another operator has changed in the
-// meantime. If no field was changed, changeOf returns an error that says so.
+// changeOf parses the form that changes a token or a source. A field with the value that the page
+// showed is left out: it would undo what another operator has changed in the meantime. No change is
+// an error.
 func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	if text := strings.TrimSpace(form.Get("rate")); text != form.Get("rate-was") {
 		rate, err := access.ParseRate(text)
@@ -77,9 +77,7 @@ func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	return to, nil
 }
 
-// expiryOf returns the time at which a token or a source will expire: as many days from now as the
-// form says, 1 to 3,650. If the form says "never", expiryOf returns the zero time. Any other text
-// is an error.
+// expiryOf returns the expiry in the form: 1 to 3,650 days from now, or the zero time for "never".
 func (c *Console) expiryOf(form url.Values) (time.Time, error) {
 	if form.Get("days") == "never" {
 		return time.Time{}, nil
@@ -119,8 +117,8 @@ func parseVehicles(text string) (access.Vehicles, error) {
 	return access.VehicleSet(ids...), nil
 }
 
-// refill returns the contents of a submitted form, so that a page can show them again. It leaves
-// out values that contain a secret. If form is nil, as for a new form, the result is nil.
+// refill returns the contents of a submitted form, to be shown again, without values that contain a
+// secret.
 func refill(form url.Values) url.Values {
 	if form == nil {
 		return nil // a new form

@@ -6,8 +6,7 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// credentialKind has the texts of the pages for one kind of credential. In the texts, NAME stands
-// for the holder of a credential: the developer of a token, or the name of any other credential.
+// credentialKind has the texts of the pages for one kind of credential. NAME stands for its holder.
 type credentialKind struct {
 	access.Kind
 	title            string // of the list

@@ -59,9 +59,8 @@ type credentialView struct {
 	Began time.Time  // see credentialsView
 }
 
-// listing is a function that answers with a page that contains a form. If the form was submitted
-// and refused, err says why, and form has the submitted contents, which the page shows again. For a
-// new form, err and form are nil.
+// listing answers with a page that contains a form. If the form was refused, err says why, and form
+// has its contents.
 type listing func(w http.ResponseWriter, r *http.Request, s *session, err error, form url.Values)
 
 // first returns the handler that shows a page with an empty form: the form was not submitted yet.
@@ -181,9 +180,8 @@ func (p credentialPages) change(w http.ResponseWriter, r *http.Request, s *sessi
 	p.done(w, r, s, "/"+p.list()+"/"+r.PathValue("name"), "The "+p.Policy().Noun+" is changed.")
 }
 
-// grant handles the form that changes the vehicles of a token or a source. The form selects all
-// vehicles, after a confirmation, or gives a list of them. For a token, it can also give vehicles to
-// add and vehicles to remove.
+// grant handles the form that changes the vehicles of a token or a source: all, after a
+// confirmation, a list, or, for a token, vehicles to add and to remove.
 func (p credentialPages) grant(w http.ResponseWriter, r *http.Request, s *session) {
 	form := r.PostForm
 	name, all := r.PathValue("name"), form.Get("all") != ""
@@ -220,9 +218,8 @@ func (p credentialPages) grant(w http.ResponseWriter, r *http.Request, s *sessio
 	p.done(w, r, s, "/"+p.list()+"/"+name, "The vehicles of the "+p.Policy().Noun+" are changed.")
 }
 
-// rotateAdminKey replaces the admin key, after a confirmation. Only a caller who has logged in with
-// the admin key may do this; for any other caller, the page says so. The operation also ends the
-// caller's session, because the key of the session is no longer valid.
+// rotateAdminKey replaces the admin key, after a confirmation, for a caller who has logged in with
+// it. This ends the caller's session.
 func (p credentialPages) rotateAdminKey(w http.ResponseWriter, r *http.Request, s *session) {
 	if s.who.Admin && !p.sure(w, r, s, replaceAdminKey) {
 		return
@@ -247,10 +244,9 @@ type confirmView struct {
 	Fields url.Values
 }
 
-// sure reports whether the operator has confirmed the submitted form. If not, sure answers the
-// request with a page that asks the question and contains the form, and returns false. If the
-// credential whose name is in the path does not exist, it returns true, because the operation will
-// be refused.
+// sure reports whether the operator has confirmed the form. If not, it answers with a page that
+// asks. It returns true for a credential that does not exist, because the operation will be
+// refused.
 func (p credentialPages) sure(w http.ResponseWriter, r *http.Request, s *session, q question) bool {
 	name := r.PathValue("name") // empty: the admin key
 	holder, ok := p.Ops.Holder(p.Kind, name)

@@ -54,10 +54,8 @@ func classOf(v vehicle.DrivingVerdict) string {
 	return [...]string{"none", "normal", "slow", "jam"}[v.State]
 }
 
-// note adds one point to the curve: the newest speed in the state s, with its driving verdict. If
-// the state has no speed, or none that is newer than the last point, note adds nothing. If there
-// are more than maxPoints points, it drops the oldest quarter of them. It also updates the curve of
-// the throttle sensors.
+// note adds the newest speed in s, if it is newer than the last point, with its verdict, and
+// updates the curve of the throttle sensors. Beyond maxPoints, it drops the oldest quarter.
 func (k *curve) note(s *vehicle.State) {
 	k.throttle.note(s)
 	speed := s.Latest[vehicle.Speed]
@@ -73,9 +71,8 @@ func (k *curve) note(s *vehicle.State) {
 	}
 }
 
-// shows reports whether the curve shows the right sensors for the state s: those of the throttle
-// anomaly in s, or none if s has no anomaly. A curve for which nothing was read, because too many
-// scans were running, shows nothing. The curve may be nil.
+// shows reports whether the curve shows the sensors of the anomaly in s, or none if there is none.
+// A curve for which nothing was read shows nothing. The curve may be nil.
 func (k *curve) shows(s *vehicle.State) bool {
 	alarm, alarmed := s.ThrottleAlarm()
 	return k != nil && !k.Busy && alarmed == k.throttle.alarmed && alarm.Since == k.throttle.alarm.Since

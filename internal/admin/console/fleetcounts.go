@@ -20,9 +20,9 @@ type FleetCounts struct {
 	// Unknown is the number of vehicles that never had a speed reading.
 	Stale, Unknown int
 
-	// Anomaly is the number of vehicles with a throttle anomaly. Vehicles with a stale throttle
-	// verdict are not counted.
-	Anomaly int
+	// Anomaly and Healthy are the numbers of vehicles by throttle state. OldThrottle and NoThrottle
+	// are for the throttle what Stale and Unknown are for driving.
+	Anomaly, Healthy, OldThrottle, NoThrottle int
 
 	// Ages holds the numbers of vehicles by the age of their newest verdict; see ageLimits.
 	Ages [7]int
@@ -38,34 +38,13 @@ func (s FleetCounts) Driving() int { return s.Normal + s.Slow + s.Jam }
 
 // countFleet counts the vehicles as of time now, in one pass over the fleet table.
 func countFleet(f *fleet.Table, now time.Time, maxAge time.Duration) FleetCounts {
-	s, t := FleetCounts{At: now}, vehicle.At(now)
-	for a := range f.All() {
-		s.Vehicles++
-		switch a.Driving.At(t, maxAge) {
-		case vehicle.Answered:
-			switch a.Driving.State {
-			case vehicle.SlowDriving:
-				s.Slow++
-			case vehicle.TrafficJam:
-				s.Jam++
-			default:
-				s.Normal++
-			}
-		case vehicle.NotDriving:
-			s.NotDriving++
-		case vehicle.Stale:
-			s.Stale++
-		default:
-			s.Unknown++
-		}
-		if a.Throttle.At(t, maxAge) == vehicle.Answered && a.Throttle.System == vehicle.ThrottleAnomaly {
-			s.Anomaly++
-		}
-		age, class := t.Sub(max(a.Driving.Time, a.Throttle.Time)), 0
-		for class < len(ageLimits) && age > ageLimits[class] {
-			class++
-		}
-		s.Ages[class]++
+	c := f.Count(vehicle.At(now), maxAge, ageLimits[:])
+	d, t := c.Driving, c.Throttle
+	s := FleetCounts{
+		At: now, Normal: d["normal"], Slow: d["slow"], Jam: d["jam"], NotDriving: d["not_driving"], Stale: d["stale"],
+		Unknown: d["unknown"], Anomaly: t["anomaly"], Healthy: t["normal"], OldThrottle: t["stale"], NoThrottle: t["unknown"],
+		Ages: [7]int(c.Ages),
 	}
+	s.Vehicles = s.Driving() + s.NotDriving + s.Stale + s.Unknown
 	return s
 }

@@ -83,9 +83,8 @@ func (c *Console) fleetLive(w http.ResponseWriter, r *http.Request, s *session) 
 	})
 }
 
-// hours returns the number of hours that the chart covers: 1, 6 or 24, from the URL. If the URL
-// does not give one of these numbers, the result is 6 if the process has run for more than an hour,
-// and 1 otherwise.
+// hours returns the hours that the chart covers: 1, 6 or 24, from the URL; without one of these, 6,
+// or 1 in the first hour of the process.
 func (c *Console) hours(r *http.Request) int {
 	if n, err := strconv.Atoi(r.URL.Query().Get("hours")); err == nil && slices.Contains([]int{1, 6, 24}, n) {
 		return n
@@ -97,7 +96,7 @@ func (c *Console) hours(r *http.Request) int {
 }
 
 func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetView {
-	v := fleetView{FleetCounts: c.Monitor.counts(), Root: root}
+	v := fleetView{FleetCounts: c.Monitor.Counts(), Root: root}
 	v.Chart = newFleetChart(c.Monitor.since(v.At.Add(-time.Duration(hours)*time.Hour)), v.FleetCounts, hours)
 	v.Jams = c.listView(ctx, root, "jam", v.FleetCounts)
 	v.Anomalies = c.listView(ctx, root, "anomaly", v.FleetCounts)
@@ -106,8 +105,7 @@ func (c *Console) fleetView(ctx context.Context, root string, hours int) fleetVi
 }
 
 // listView returns one of the two lists of the fleet page, "jam" or "anomaly": at most fewListed
-// vehicles, and the number of all, which is from s, the counts of the fleet. The parameter root is
-// the prefix of the session's paths.
+// vehicles, and the number of all.
 func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts) listView {
 	m, l := c.Monitor, listView{Root: root, Name: name}
 	watched, counted := m.jams, s.Jam
@@ -128,10 +126,8 @@ func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts
 	return l
 }
 
-// listRow returns the row of a vehicle on the list of jams or anomalies, with the reason why it is
-// on the list. If the state of the vehicle cannot be read at present, the row says so in place of
-// the reason. The result ok is false if the vehicle was forgotten just now, because then no page
-// may name it.
+// listRow returns the row of a vehicle on the list of jams or anomalies, with the reason. ok is
+// false if the vehicle was forgotten just now, because then no page may name it.
 func (c *Console) listRow(ctx context.Context, list string, x watched) (row listRow, ok bool) {
 	s, ok, err := c.Ops.State(ctx, x.id)
 	since, reason := s.Traffic.Changed, ""

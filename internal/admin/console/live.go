@@ -9,13 +9,14 @@ import (
 	"maps"
 	"net/http"
 	"time"
+
+	"example.org/carstate/internal/ops"
 )
 
 // Limits of live pages.
 const (
-	streamLife  = 10 * time.Minute // after this time, the browser must reconnect
-	heartbeat   = 15 * time.Second // so that a proxy does not close the connection
-	streamWrite = 10 * time.Second // a reader that takes longer is disconnected
+	streamLife = 10 * time.Minute // after this time, the browser must reconnect
+	heartbeat  = 15 * time.Second // so that a proxy does not close the connection
 )
 
 // parts holds rendered parts of a page, by name. The element that shows a part has the part's name
@@ -26,16 +27,13 @@ type parts map[string]string
 // page, for example after the vehicle was forgotten. The browser must reload the page.
 var errAnotherPage = errors.New("the page is another one now")
 
-// unknownYet is appended to the URL of a page's live updates if the open page says that there is no
-// data yet. Once there is data, the live updates make the browser reload the page.
+// unknownYet is appended to the URL of the live updates of a page without data. They reload the
+// page once there is data.
 const unknownYet = "?unknown"
 
-// serveLive keeps a page up to date: it sends the changed parts of the page as server-sent events.
-// The function render returns all parts of the page. serveLive ends when the browser disconnects,
-// the session ends, the console is closed, or render returns errAnotherPage. Any other error of
-// render is logged, and the page is rendered again after LiveEvery. serveLive also ends after
-// streamLife; the browser then connects again. If too many live pages are open, serveLive answers
-// with the status 503.
+// serveLive keeps a page up to date: it sends the changed parts of those that render returns. It
+// ends with the connection, the session, the console, errAnotherPage, or after streamLife, when the
+// browser connects again. Other errors of render are logged.
 func (c *Console) serveLive(
 	w http.ResponseWriter, r *http.Request, s *session, render func(context.Context) (parts, error),
 ) {
@@ -47,31 +45,14 @@ func (c *Console) serveLive(
 	defer c.sessions.giveStream(s)
 	ctx, cancel := context.WithTimeout(r.Context(), streamLife)
 	defer cancel()
-	rc := http.NewResponseController(w)
-	// The server's read timeout must not end this response.
-	if err := rc.SetReadDeadline(time.Time{}); err != nil {
+	stream, err := ops.NewEventStream(w)
+	if err != nil {
 		c.Log.Error("cannot update a live page", "error", err)
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	if r.Method == http.MethodHead {
+	if r.Method == http.MethodHead || stream.Send("retry: 2000\n\n") != nil {
 		return
 	}
-	var sent time.Time // when the latest event was sent
-	// send sends an event. An error means that the browser has disconnected, or has not read for
-	// streamWrite.
-	send := func(event string) error {
-		if err := rc.SetWriteDeadline(time.Now().Add(streamWrite)); err != nil {
-			return err
-		}
-		if _, err := w.Write([]byte(event)); err != nil {
-			return err
-		}
-		sent = c.Now()
-		return rc.Flush()
-	}
-	if send("retry: 2000\n\n") != nil {
-		return
-	}
+	sent := c.Now() // when the latest event was sent
 	tick := time.NewTicker(c.LiveEvery)
 	defer tick.Stop()
 	last := parts{}
@@ -79,7 +60,7 @@ func (c *Console) serveLive(
 		now, err := render(ctx)
 		switch {
 		case err == errAnotherPage:
-			_ = send(endOfPage) // an error means that the browser has disconnected
+			_ = stream.Send(endOfPage) // an error means that the browser has disconnected
 			return
 		case err == nil:
 			changed := maps.Clone(now)
@@ -96,8 +77,11 @@ func (c *Console) serveLive(
 			} else if c.Now().Sub(sent) >= heartbeat {
 				event = ": still here\n\n" // a comment, which shows that the connection works
 			}
-			if event != "" && send(event) != nil {
-				return
+			if event != "" {
+				if stream.Send(event) != nil {
+					return
+				}
+				sent = c.Now()
 			}
 		case ctx.Err() == nil:
 			c.Log.Warn("cannot update a live page", "error", err)
@@ -110,7 +94,7 @@ func (c *Console) serveLive(
 		case <-tick.C:
 		}
 		if !c.sessions.alive(s) {
-			_ = send(endOfPage) // an error means that the browser has disconnected
+			_ = stream.Send(endOfPage) // an error means that the browser has disconnected
 			return
 		}
 	}

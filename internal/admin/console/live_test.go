@@ -230,7 +230,7 @@ func TestLiveIsBounded(t *testing.T) {
 	open[0].Body.Close()
 	for f.console.sessions.countStreams() == maxOwnStreams {
 		runtime.Gosched() // the server notices it at its next write
-		f.report(vehicle.ID(fmt.Sprintf("car%d", f.monitor.counts().Vehicles)), jammed(time.Minute))
+		f.report(vehicle.ID(fmt.Sprintf("car%d", f.monitor.Counts().Vehicles)), jammed(time.Minute))
 		f.clock.Advance(2 * countMaxAge)
 	}
 	next(t, scanner(f.stream("/live/fleet")), "now")

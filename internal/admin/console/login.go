@@ -9,8 +9,8 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// showLogin answers with the login page, in place of the requested page, and with the given status.
-// The text problem says why a login failed; if it is "", the page shows no problem.
+// showLogin answers with the login page in place of the requested one. problem says why a login
+// failed.
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request, status int, problem string) {
 	next := localPath(r.PostForm.Get("next")) // not empty after a login with a wrong key
 	if page := strings.TrimPrefix(r.URL.Path, rootOf(r)); r.Method == http.MethodGet && page != "/login" {

@@ -13,9 +13,7 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// Monitor collects the data of the fleet page: which vehicles are in a jam or have an anomaly, the
-// fleet's counts over the last day, and the rates of this node. It does so even if no page is open.
-// Make one with [NewMonitor].
+// Monitor collects the data of the fleet page, even if no page is open. Make one with [NewMonitor].
 type Monitor struct {
 	fleet    *fleet.Table
 	gatherer prometheus.Gatherer
@@ -63,7 +61,7 @@ func (m *Monitor) Run(ctx context.Context) {
 		m.readMetrics()
 		if now := m.now(); now.Sub(noted) >= historyStep {
 			noted = now
-			m.note(m.counts())
+			m.note(m.Counts())
 			m.dropStale(now, m.maxAge)
 		}
 	}
@@ -108,8 +106,8 @@ func (m *Monitor) flow() (now throughput.Figures, r throughput.Rates) {
 	return now, throughput.Between(&m.figures[0], &now)
 }
 
-// counts returns the fleet's counts. It counts again if the latest count is too old.
-func (m *Monitor) counts() FleetCounts {
+// Counts returns the fleet's counts. It counts again if the latest count is too old.
+func (m *Monitor) Counts() FleetCounts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if age := m.now().Sub(m.latest.At); age >= 0 && age < max(countMaxAge, countRest*m.cost) {

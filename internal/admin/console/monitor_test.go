@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/fleet"
-	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -38,32 +37,11 @@ func TestCountFleet(t *testing.T) {
 	s := countFleet(table, noon, 5*time.Minute)
 	want := FleetCounts{
 		At: noon, Vehicles: 27, Normal: 2, Slow: 3, Jam: 4, NotDriving: 6, Stale: 5, Unknown: 7, Anomaly: 4,
+		Healthy: 5, OldThrottle: 18,
 		Ages: [7]int{2, 3, 10, 5, 0, 0, 7},
 	}
 	if s != want {
 		t.Errorf("%+v, want\n%+v", s, want)
-	}
-}
-
-// TestMonitor_RestsAfterASlowCount checks that the fleet is counted again once the latest count is
-// a second old or, if that count took longer than 50 ms, once it is 20 times as old as it took.
-func TestMonitor_RestsAfterASlowCount(t *testing.T) {
-	c := testkit.NewClock(noon)
-	m := NewMonitor(fleet.New(), prometheus.NewRegistry(), time.Minute, c.Now)
-	m.counts()
-	c.Advance(countMaxAge - 1)
-	if s := m.counts(); !s.At.Equal(noon) {
-		t.Error("counted again within a second")
-	}
-	c.Advance(1)
-	if s := m.counts(); s.At.Equal(noon) {
-		t.Error("not counted again after a second")
-	}
-	counted := c.Now()
-	m.cost = time.Second
-	c.Advance(countRest*time.Second - 1)
-	if s := m.counts(); !s.At.Equal(counted) {
-		t.Error("a count that took a second was repeated within 20 s")
 	}
 }
 

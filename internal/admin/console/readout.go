@@ -57,8 +57,7 @@ type level struct {
 	Value, Y float64
 }
 
-// levelsOf returns the horizontal lines of a chart: one at each round value of the scale, with its
-// vertical position. The highest value is first, because the page lists the values in that order.
+// levelsOf returns the horizontal lines of a chart, one at each round value, the highest first.
 func levelsOf(s *plot.Scale) (levels []level) {
 	for _, v := range slices.Backward(s.Ticks) {
 		levels = append(levels, level{v, s.At(v)})
@@ -66,14 +65,11 @@ func levelsOf(s *plot.Scale) (levels []level) {
 	return levels
 }
 
-// readouts holds the texts that a chart shows when the pointer is over one of its points, from left
-// to right. Xs holds the horizontal positions of the points in SVG units, separated by spaces.
-// Texts holds the texts, separated by "|".
+// readouts holds the texts that a chart shows at its points, separated by "|", and the horizontal
+// positions of the points, separated by spaces.
 type readouts struct{ Xs, Texts string }
 
-// newReadouts returns the readouts of a chart with n points. The function at returns the horizontal
-// position and the text of point i. Of more than mostReadouts points, newReadouts takes only that
-// many, evenly spread.
+// newReadouts returns the readouts of n points, evenly spread if there are more than mostReadouts.
 func newReadouts(n int, at func(i int) (x float64, text string)) (r readouts) {
 	var xs, texts []string
 	for k := range min(n, mostReadouts) {

@@ -21,6 +21,8 @@ type page struct {
 	Map     bool   // the page contains a map
 	Data    any
 
+	ReadOnly bool // the page has no forms that change something
+
 	Root    string // prefix of the session's paths; empty: no session
 	Who     string // the operator's name; empty: no session
 	Admin   bool   // logged in with the admin key
@@ -29,13 +31,12 @@ type page struct {
 	DocsURL string // the documentation of the queries
 }
 
-// show answers with the page of this name and the data p. If p has no notice of its own, the page
-// shows the one that an earlier request of the session s has left (see leaveNotice). Without a
-// session, s is nil. If the page cannot be rendered, the status is 500, and the reason is logged.
+// show answers with the page of this name. If p has no notice, the page shows the one that an
+// earlier request of the session has left (see leaveNotice). Without a session, s is nil.
 func (c *Console) show(w http.ResponseWriter, s *session, status int, name string, p page) {
 	p.Version, p.Program, p.DocsURL = assetVersion, c.Version, c.DocsURL
 	if s != nil {
-		p.Root, p.Who, p.Admin = s.root, s.who.Name, s.who.Admin
+		p.Root, p.Who, p.Admin, p.ReadOnly = s.root, s.who.Name, s.who.Admin, s.who.ReadOnly
 		if p.Notice == "" {
 			p.Notice = c.sessions.takeNotice(s)
 		}
@@ -51,8 +52,7 @@ func (c *Console) show(w http.ResponseWriter, s *session, status int, name strin
 	w.Write(b.Bytes())
 }
 
-// showForm is like show, for a page with a form or a list. If err is nil, the status is 200.
-// Otherwise, err says why the form or the list was refused, and the status is that of statusOf.
+// showForm is like show, for a page with a form or a list that may have been refused with err.
 func (c *Console) showForm(w http.ResponseWriter, s *session, err error, name string, p page) {
 	status := http.StatusOK
 	if err != nil {

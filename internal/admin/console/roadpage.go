@@ -10,7 +10,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// worstListed is the number of stretches that the page of roads lists.
+// worstListed is the number of stretches, and of jams, that the page of roads lists.
 const worstListed = 20
 
 // aroundMetres is half the side, in metres, of the square in which a vehicle's page shows roads.
@@ -23,8 +23,16 @@ type roadsView struct {
 	Known int
 	// Normal, Slow, Jam and Unknown are the numbers of stretches by state.
 	Normal, Slow, Jam, Unknown int
-	Worst                      []roadmap.Stretch
+	Worst                      []placed
+	Jams                       []roadmap.Jam // those with the longest delays
+	MoreJams                   int
 	Map                        mapView
+}
+
+// placed is a stretch with its place.
+type placed struct {
+	roadmap.Stretch
+	Place roadmap.Place
 }
 
 // Empty reports whether there is no stretch to show.
@@ -59,12 +67,14 @@ func (c *Console) roadsView() roadsView {
 	v.Known = s.Known
 	v.Unknown, v.Normal, v.Slow, v.Jam = s.ByState[0], s.ByState[vehicle.NormalDriving],
 		s.ByState[vehicle.SlowDriving], s.ByState[vehicle.TrafficJam]
+	v.Jams = s.Jams[:min(len(s.Jams), worstListed)]
+	v.MoreJams = len(s.Jams) - len(v.Jams)
 	for _, w := range s.Worst[:min(len(s.Worst), worstListed)] {
 		described := roadmap.Describe(w)
 		if described.Share == nil {
 			break
 		}
-		v.Worst = append(v.Worst, described)
+		v.Worst = append(v.Worst, placed{described, roadmap.PlaceOf(w.Stretch)})
 	}
 	return v
 }
@@ -90,7 +100,7 @@ func (c *Console) roadsLive(w http.ResponseWriter, r *http.Request, s *session) 
 		case v.Empty():
 			return nil, nil
 		}
-		return c.parts("roads", v, "counts", "worst")
+		return c.parts("roads", v, "counts", "jams", "worst")
 	})
 }
 
@@ -115,9 +125,8 @@ func (c *Console) noMap(w http.ResponseWriter) {
 	http.Error(w, "there is no map", http.StatusUnauthorized)
 }
 
-// vehicleStretches answers with the data of the map on a vehicle's page, as GeoJSON: the stretches
-// of road around the car, and which of them the car drove last. If the vehicle's state cannot be
-// read, the status is 503.
+// vehicleStretches answers with the stretches around a car, and those that it drove last, as
+// GeoJSON.
 func (c *Console) vehicleStretches(w http.ResponseWriter, r *http.Request, _ *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if c.roads == nil || err != nil {

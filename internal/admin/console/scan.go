@@ -15,10 +15,8 @@ const (
 	maxSamples = 20_000          // samples of the vehicle after which a scan ends
 )
 
-// curve makes the curve of a vehicle by calling scan. At most maxScans of these calls run at the
-// same time; the others wait. The wait and the scan together take at most scanTime. If the wait
-// takes longer than that, or ctx ends during the wait, curve returns an empty curve with the field
-// Busy set.
+// curve calls scan, at most maxScans times at once. Wait and scan together take at most scanTime.
+// If the wait takes all of it, the curve is empty and Busy.
 func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
@@ -31,11 +29,9 @@ func (c *Console) curve(ctx context.Context, id vehicle.ID, now *vehicle.State) 
 	return c.scan(ctx, id, now)
 }
 
-// scan reads the retained samples of a vehicle and returns its curve. If ctx ends first, the curve
-// has the samples that were read until then. scan computes the verdicts again, because past
-// verdicts are not stored. The first verdicts may differ from the verdicts that the service gave at
-// that time, which were also based on samples that are no longer retained. If the samples cannot be
-// read, scan returns an empty curve with the field Failed set.
+// scan reads the retained samples of a vehicle until ctx ends, and folds them, because past
+// verdicts are not stored. The first verdicts may differ from those of that time, which were also
+// based on older samples. If the samples cannot be read, the curve is empty and Failed.
 func (c *Console) scan(ctx context.Context, id vehicle.ID, now *vehicle.State) *curve {
 	made := &curve{begun: c.Now(), Since: c.Now()}
 	samples, since, all, err := c.Recent(ctx, id, maxSamples)

@@ -85,10 +85,9 @@ func rootOf(r *http.Request) string {
 // at returns the path in this session of a page such as "/tokens".
 func (n *session) at(page string) string { return n.root + strings.TrimSuffix(page, "/") }
 
-// begin starts a session, sets its cookie, and returns the session. It first ends the sessions that
-// were unused for the longest time, if the operator or all operators together have too many. The
-// cookie is Secure if this listener uses TLS, or if the Origin header begins with https://. The
-// header is necessary because TLS may end at a proxy; then only the browser knows that TLS is used.
+// begin starts a session and sets its cookie. If there are too many, those unused for longest end.
+// The cookie is Secure if this listener uses TLS or the Origin begins with https://, because TLS
+// may end at a proxy, and then only the browser knows of it.
 func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Actor, key access.Hash) *session {
 	value, root, now := rand.Text(), "/s/"+rand.Text(), s.now()
 	secure := s.secure || strings.HasPrefix(r.Header.Get("Origin"), "https://")
@@ -111,8 +110,8 @@ func (s *sessions) begin(w http.ResponseWriter, r *http.Request, who access.Acto
 	return n
 }
 
-// makeRoom ends sessions that the function match selects, until fewer than limit of these sessions
-// are left. It begins with the session that was unused for the longest time. The caller holds mu.
+// makeRoom ends sessions that match selects, those unused for longest first, until fewer than limit
+// are left. The caller holds mu.
 func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 	for {
 		n, oldest := 0, (*session)(nil)
@@ -131,9 +130,8 @@ func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 	}
 }
 
-// of returns the session of a request, or nil if the request has no valid session. The parameter
-// made is false if a script of a page made the request. Such a request does not extend the session,
-// which ends when no person has made a request for sessionIdle.
+// of returns the session of a request, or nil. A request that a script made (made is false) does
+// not extend the session.
 func (s *sessions) of(r *http.Request, made bool) *session {
 	c, err := r.Cookie(secureCookie)
 	if err != nil && !s.secure {
@@ -181,9 +179,9 @@ func (s *sessions) end(w http.ResponseWriter, n *session) {
 	http.SetCookie(w, n.cookie("", -1))
 }
 
-// first reports whether a form is submitted for the first time, so that a form that is sent twice
-// does not issue a second token. The parameter mark is the random value that the page put into the
-// form; the last maxFormsSent marks of all sessions are kept.
+// first reports whether a form is submitted for the first time, by the random mark that the page
+// put into it, so that a form sent twice does not issue a second token. The last maxFormsSent marks
+// are kept.
 func (s *sessions) first(mark string) bool {
 	hash := access.HashOf(mark) // a hash, because the mark may be as long as the form
 	s.mu.Lock()
@@ -226,8 +224,7 @@ func (s *sessions) count() float64 {
 	return n
 }
 
-// takeStream counts a live page of a session: a response that stays open to keep a page in a browser
-// up to date. It returns false if too many are open. giveStream counts the end of the response.
+// takeStream counts a live page of a session, unless too many are open. giveStream counts its end.
 func (s *sessions) takeStream(n *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,6 +3,7 @@ package console
 import (
 	"errors"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -198,5 +199,34 @@ func TestOperators(t *testing.T) {
 	hers.want(hers.get("/operators"), http.StatusUnauthorized)
 	if did := f.did(); did != "admin operator.add, admin operator.rotate, admin operator.remove" {
 		t.Error(did)
+	}
+}
+
+// TestReadOnlyOperator checks that a read-only operator sees no form that changes something, and
+// that such a form is refused.
+func TestReadOnlyOperator(t *testing.T) {
+	f := loggedIn(t)
+	a := f.post("/operators", "name", "grafana", "mark", "1", "read-only", "yes")
+	f.want(f.get("/operators"), http.StatusOK, `grafana <span class="badge">read-only</span>`)
+	f.create(access.Request{Kind: access.SourceKind, Name: "gw", Vehicles: access.AllVehicles()})
+	c, _ := f.create(access.Request{Vehicles: access.AllVehicles()})
+	tok := "/tokens/" + c.Name
+	f.report("car1", jammed(time.Minute))
+	f.did()
+	f.logIn(a.body[strings.Index(a.body, "cso_"):][:40])
+	form := regexp.MustCompile(`method="post" action="[^"]*/(?:tokens|sources|operators|adminkey|vehicles/)[^"]*"`)
+	for _, page := range []string{"/vehicles/car1", "/tokens", tok, "/sources", "/sources/gw", "/operators"} {
+		a := f.get(page)
+		f.want(a, http.StatusOK)
+		if got := form.FindString(a.body); got != "" {
+			t.Errorf("%s: got the form %s, want none that changes something", page, got)
+		}
+	}
+	for path, fields := range map[string][]string{"/sources": {"name", "mine", "scope", "all", "mark", "2"},
+		"/vehicles/car1/relearn": {"mark", "3"}, tok + "/revoke": {"sure", "yes"}} {
+		f.want(f.post(path, fields...), http.StatusForbidden, "this key only reads")
+	}
+	if did := f.did(); did != "" {
+		t.Errorf("got the audit events %s, want none", did)
 	}
 }

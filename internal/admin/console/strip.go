@@ -12,9 +12,9 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The limits of strips. A strip is a small chart of a vehicle's last hour, in a list of vehicles. A
-// page requests only the strips of visible rows, two at a time. All scans for strips together use
-// at most one processor. A scan runs only while a browser waits: a canceled request cancels it.
+// The limits of strips, the charts of a vehicle's last hour in lists. A page requests those of
+// visible rows, two at a time. All scans together use at most one processor, and end when the
+// browser no longer waits.
 const (
 	stripTime  = 500 * time.Millisecond // maximum time of one scan
 	stripWait  = 10 * time.Second       // maximum time in the queue
@@ -28,8 +28,7 @@ type stripView struct {
 	From  time.Time // samples stored before this time were not read; zero: the strip covers the hour
 }
 
-// hour answers with the strip of a vehicle as HTML. If the vehicle has no state, the body is empty.
-// If the vid is invalid or the state cannot be read, the body is one line with the reason.
+// hour answers with the strip of a vehicle as HTML, or with the reason why there is none.
 func (c *Console) hour(w http.ResponseWriter, r *http.Request, _ *session) {
 	id, err := vehicle.ParseID(r.PathValue("vid"))
 	if err != nil {
@@ -46,9 +45,8 @@ func (c *Console) hour(w http.ResponseWriter, r *http.Request, _ *session) {
 	_, _ = w.Write([]byte(html)) // the client may have disconnected
 }
 
-// strip returns the strip of a vehicle as HTML, or "" if the vehicle has no state. If the wait for
-// other strips takes longer than stripWait, or ctx ends during the wait, the strip only says that
-// the samples were not read. If the state cannot be read, strip returns an error.
+// strip returns the strip of a vehicle as HTML, or "" if it has no state. After stripWait, the
+// strip only says that the samples were not read.
 func (c *Console) strip(ctx context.Context, id vehicle.ID) (string, error) {
 	waiting, cancel := context.WithTimeout(ctx, stripWait)
 	defer cancel()

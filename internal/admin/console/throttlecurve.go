@@ -23,9 +23,8 @@ type throttlePoint struct {
 	x, y float32
 }
 
-// note adds one point: the newest readings of the two sensors in the state s. If one of the sensors
-// has no reading, or no reading is newer than the last point, note adds nothing. For a curve
-// without an anomaly, note does nothing.
+// note adds the newest readings of the two sensors, if both have one and one is newer than the last
+// point.
 func (k *throttleCurve) note(s *vehicle.State) {
 	if !k.alarmed {
 		return

@@ -38,10 +38,8 @@ func (v vehiclesView) Filtered() bool {
 	return v.Is != "" || v.VehicleQuery.Throttle != "" || v.Prefix != "" || v.Source != ""
 }
 
-// Address returns the path of the first page of the list of vehicles with the present filters and
-// order, where the URL parameter name is replaced by value. If value is "", the parameter is
-// left out. If name is "format", the path is that of an export, and the order is left out, because
-// an export is not sorted.
+// Address returns the path of the first page of the list with the present filters and order, with
+// one parameter replaced or, if value is "", left out. An export ("format") has no order.
 func (v vehiclesView) Address(name, value string) string {
 	q := v.VehicleQuery
 	q.Limit, q.Cursor = 0, ""

@@ -12,10 +12,9 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// findVehicle redirects to the page of the vehicle whose vid is in the form. If the text in the
-// form is not a vid, findVehicle shows the list of vehicles with the problem. The form is sent in
-// the body and not in the URL, because proxies and browsers store URLs. So a text that is not a vid
-// never gets into a URL.
+// findVehicle redirects to the page of the vehicle in the form, or shows the list with the problem.
+// The form is sent in the body, because proxies and browsers store URLs, and the text may not be a
+// vid.
 func (c *Console) findVehicle(w http.ResponseWriter, r *http.Request, s *session) {
 	id, err := vehicle.ParseID(strings.TrimSpace(r.PostForm.Get("vid")))
 	if err != nil {
@@ -78,10 +77,8 @@ func (c *Console) vehiclePage(w http.ResponseWriter, r *http.Request, s *session
 	c.show(w, s, status, "vehicle", p)
 }
 
-// withWay is appended to the URL of a vehicle page's live updates if the open page has a map of the
-// vehicle's way, the stretches of road that it drove last. Without this suffix, the open page has
-// no such map. If there is something to show on the map later, as after the first position of the
-// vehicle, the live updates make the browser reload the page.
+// withWay is appended to the URL of the live updates if the open page has a map of the vehicle's
+// way. Without it, the live updates reload the page once there is something to show on a map.
 const withWay = "?way"
 
 func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request, s *session) {
@@ -107,11 +104,9 @@ func (c *Console) vehicleLive(w http.ResponseWriter, r *http.Request, s *session
 	})
 }
 
-// vehicleView returns the data of the page of a vehicle. If the vehicle has no state, the field
-// Known is false, and the error is nil. The parameter past points to the curve that the open page
-// shows; it is nil for a new page. If that curve does not show the right sensors for the vehicle's
-// state (see [curve.shows]), vehicleView reads the retained samples and replaces it. Otherwise, it
-// adds the newest readings.
+// vehicleView returns the data of the page of a vehicle. past is the curve that the open page
+// shows, or nil. It gets the newest readings or, if it does not show the right sensors (see
+// [curve.shows]), is read again.
 func (c *Console) vehicleView(ctx context.Context, id vehicle.ID, past **curve) (vehicleView, error) {
 	v := vehicleView{VID: id}
 	record, s, err := c.Ops.Vehicle(ctx, id)
@@ -214,8 +209,7 @@ func (c *Console) relearn(w http.ResponseWriter, r *http.Request, s *session) {
 	c.done(w, r, s, "/vehicles/"+string(id), "The throttle of this vehicle is learned again.")
 }
 
-// addWay adds the map of a vehicle's way to the vehicle's page. The way is the stretches of road
-// that the vehicle drove last. The page itself contains no positions; a script requests them.
+// addWay adds the map of a vehicle's way. The page contains no positions; a script requests them.
 func (c *Console) addWay(v *vehicleView, s *vehicle.State) {
 	v.Roads = c.roads != nil
 	if !v.Roads || s.Way.Count == 0 {

@@ -9,14 +9,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// maxWatched is the maximum number of vehicles in each list of a [watchlist]. A full list accepts
-// no more vehicles. The fleet page then shows the number of all vehicles with this verdict, which
-// it takes from the fleet's counts.
+// maxWatched is the maximum number of vehicles in each list. The page takes the number of all from
+// the counts.
 const maxWatched = 10_000
 
-// watchlist lists the vehicles in a jam and the vehicles with an anomaly. It also stores when each
-// jam or anomaly began; the fleet table does not have these times. The watchlist receives every new
-// state.
+// watchlist lists the vehicles in a jam and those with an anomaly, with the time when it began,
+// which the fleet table does not have.
 type watchlist struct {
 	mu        sync.Mutex // guards the fields below
 	jams      map[vehicle.ID]watched
@@ -34,9 +32,8 @@ func newWatchlist() *watchlist {
 	return &watchlist{jams: make(map[vehicle.ID]watched), anomalies: make(map[vehicle.ID]watched)}
 }
 
-// Put updates the list of jams and the list of anomalies from a vehicle's newest verdicts and its
-// state. A nil state means that the state is not in memory. In that case, the time when a verdict
-// began is unknown until a page reads the state.
+// Put updates the lists. If s is nil, the state is not in memory, and the time when a verdict began
+// is unknown until a page reads the state.
 func (w *watchlist) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
 	jam := d.State == vehicle.TrafficJam
 	anomaly := t.Time != 0 && t.System == vehicle.ThrottleAnomaly
@@ -61,8 +58,8 @@ func (w *watchlist) Forget(id vehicle.ID) {
 	w.Put(id, vehicle.DrivingVerdict{}, vehicle.ThrottleVerdict{}, nil)
 }
 
-// note adds the vehicle x to a list, or replaces its times if it is in the list. It adds no vehicle
-// to a full list. If listed is false, note removes the vehicle. The caller holds mu.
+// note adds x to a list that is not full, replaces its times, or removes it if listed is false. The
+// caller holds mu.
 func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 	if !listed {
 		delete(list, x.id)
@@ -73,9 +70,8 @@ func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 	}
 }
 
-// newest returns the vehicles of a list whose verdict began last, in this order and at most the
-// number in most. It leaves out vehicles whose verdict is too old at the time now (see dropStale).
-// The result total is the number of vehicles in the list that are not left out.
+// newest returns the vehicles of a list whose verdict began last, at most most of them, without
+// those whose verdict is stale (see dropStale). total counts all that are not stale.
 func (w *watchlist) newest(
 	list map[vehicle.ID]watched, most int, now time.Time, maxAge time.Duration,
 ) (first []watched, total int) {

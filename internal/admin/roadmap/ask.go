@@ -16,10 +16,9 @@ var (
 	errLimit = fmt.Errorf("limit is a number from 1 to %d", MaxStretches)
 )
 
-// Asked parses two parameters of a URL: "bbox", the box of the wanted stretches as
-// west,south,east,north in degrees, and "limit", their maximum number, from 1 to [MaxStretches]. If
-// bbox is missing, the box is all of the earth; if limit is missing, it is MaxStretches. If a
-// parameter is invalid or given twice, the error is one line that may be shown to the caller.
+// Asked parses two parameters of a URL: "bbox", the box as west,south,east,north in degrees, by
+// default all of the earth; and "limit", the number of stretches, by default [MaxStretches]. An
+// error may be shown to the caller.
 func Asked(query url.Values) (box road.Box, limit int, err error) {
 	box, limit = world, MaxStretches
 	if query.Has("bbox") {

@@ -25,7 +25,9 @@ type Collection struct {
 	Known     int  `json:"known"`
 	Truncated bool `json:"truncated"`
 	// Way holds the names of the stretches that a car drove last, newest first.
-	Way      []string  `json:"way,omitzero"`
+	Way []string `json:"way,omitzero"`
+	// Jams are the jams of all stretches in the requested area, even if Truncated is set.
+	Jams     []Jam     `json:"jams"`
 	Features []Feature `json:"features"`
 }
 
@@ -114,9 +116,8 @@ func lineOf(s vehicle.Stretch) Line {
 // round rounds x to a multiple of 1/parts.
 func round(x, parts float64) float64 { return math.Round(x*parts) / parts }
 
-// Serve answers a request with a [Collection] of the worst stretches of a selection, at most limit
-// of them. The parameter way has the names of the stretches that a car drove last; if it is nil,
-// the Collection has no way. An error means that the client has disconnected, and is ignored.
+// Serve answers with a [Collection] of at most limit stretches of a selection. way has the names of
+// the stretches that a car drove last, or is nil.
 func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way []string) {
 	w.Header().Set("Content-Type", "application/geo+json")
 	w.Header().Set("Vary", "Accept-Encoding")
@@ -134,6 +135,7 @@ func Serve(w http.ResponseWriter, r *http.Request, s Selection, limit int, way [
 		Features features `json:"features"` // in place of those of the Collection
 	}{Collection{
 		Type: "FeatureCollection", At: s.At.UTC(), Known: s.Known, Truncated: s.Known > len(some), Way: way,
+		Jams: s.Jams,
 	}, some}
 	if json.MarshalWrite(to, collection) == nil { // an error means that the client has disconnected
 		_, _ = to.Write([]byte("\n"))

@@ -45,6 +45,9 @@ type Selection struct {
 	// state.
 	Known   int
 	ByState [4]int
+	// Jams are the groups of neighbouring stretches in a jam, the one with the longest delay first.
+	// A jam that the box cuts has only its part in the box.
+	Jams []Jam
 }
 
 // All returns the selection of stretches on all of the earth. It may be up to keepFor old.
@@ -88,6 +91,7 @@ func (r *Reader) read(box road.Box, now time.Time) Selection {
 		return true
 	})
 	keep()
+	s.Jams = jams(s.Worst)
 	return s
 }
 

@@ -2,12 +2,14 @@ package roadmap
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json/v2"
 	"io"
 	"math"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -128,6 +130,39 @@ func TestJammedStreet(t *testing.T) {
 	}
 	if none := served(t, r, "bbox=0,0,1,1", nil); none.Features == nil || len(none.Features) != 0 || none.Known != 0 {
 		t.Errorf("in the ocean: %+v", none)
+	}
+}
+
+// TestJams checks that a jam that follows a bend is one jam, and that the jam of the opposite
+// direction is another.
+func TestJams(t *testing.T) {
+	m := new(road.Map)
+	const end = 11.34 + 1000./111_195/0.71325 // of the first street; the divisor is cos(44.5°)
+	east := roadtest.Street{Name: "a", Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1000}
+	bend := roadtest.Street{Name: "b", Latitude: 44.5, Longitude: end, Heading: 45, Metres: 600}
+	west := roadtest.Street{Name: "c", Latitude: 44.5001, Longitude: end, Heading: 270, Metres: 1000}
+	for _, s := range []roadtest.Street{east, bend, west} {
+		roadtest.Feed(m, s.Learn(50, noon))
+	}
+	bend.Name = east.Name // the same cars, which take 360 s to the bend
+	now := slices.Concat(east.Drive("slow", 70, 10, noon.Add(-1000*time.Second), 15*time.Second),
+		bend.Drive("slow", 70, 10, noon.Add(-640*time.Second), 15*time.Second),
+		west.Drive("slow", 45, 10, noon.Add(-700*time.Second), 15*time.Second))
+	now = slices.DeleteFunc(now, func(x vehicle.Sample) bool { return x.Time > vehicle.At(noon) })
+	slices.SortStableFunc(now, func(a, b vehicle.Sample) int { return cmp.Compare(a.Time, b.Time) })
+	roadtest.Feed(m, now)
+	c := served(t, NewReader(m), "", nil)
+	if len(c.Jams) != 2 {
+		t.Fatalf("got %+v, want two jams", c.Jams)
+	}
+	// A car shows traffic only after its first 200 m or so.
+	for i, metres := range []float64{1380, 830} {
+		j := c.Jams[i]
+		delay := metres * 3.6 * (1./10 - 1./50)
+		if math.Abs(j.LengthMetres-metres) > 100 || math.Abs(j.DelaySeconds-delay) > delay/6 || math.Abs(j.SpeedKmh-10) > 1 ||
+			j.Since == nil || !j.Since.Before(noon.Add(-5*time.Minute)) || math.Abs(j.Latitude-44.502) > .004 {
+			t.Errorf("got the jam %+v, want %g m and a delay of %g s", j, metres, delay)
+		}
 	}
 }
 

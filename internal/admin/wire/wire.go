@@ -96,7 +96,8 @@ type (
 	}
 	// OperatorRequest is the body of a request to add an operator.
 	OperatorRequest struct {
-		Name string `json:"name"`
+		Name     string `json:"name"`
+		ReadOnly bool   `json:"read_only,omitzero"` // the operator can change nothing
 	}
 	// SourceRequest is the body of a request to add a source.
 	SourceRequest struct {

@@ -237,14 +237,22 @@ async function copy(text) {
   area.remove();
 }
 
+// copied copies a text, and says so on the button for a moment.
+async function copied(button, text) {
+  const name = (button.dataset.name ??= button.textContent);
+  await copy(text);
+  button.textContent = "Copied";
+  said.textContent = "Copied";
+  button.focus();
+  setTimeout(() => { button.textContent = name; said.textContent = ""; }, 1500);
+}
+
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.hidden = false;
-  const name = button.textContent;
-  button.addEventListener("click", async () => {
-    await copy(document.getElementById(button.dataset.copy).textContent);
-    button.textContent = "Copied";
-    said.textContent = "Copied";
-    button.focus();
-    setTimeout(() => { button.textContent = name; said.textContent = ""; }, 1500);
-  });
+  button.addEventListener("click", () => copied(button, document.getElementById(button.dataset.copy).textContent));
 }
+// The rows of live tables come and go.
+document.addEventListener("click", (e) => {
+  const button = e.target.closest?.("[data-link]");
+  if (button) copied(button, button.dataset.link);
+});

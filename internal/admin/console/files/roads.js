@@ -342,7 +342,9 @@ function show(frame) {
   }
 
   document.addEventListener("click", async (e) => {
-    const button = e.target.closest("[data-stretch]");
+    // A click anywhere in a row selects its stretch, unless it selects text or another button.
+    const button = e.target.closest("[data-stretch]") || (!e.target.closest("button") && getSelection().isCollapsed
+      && e.target.closest(".worst tbody tr")?.querySelector("[data-stretch]"));
     if (!button) return;
     const name = button.dataset.stretch;
     following = false;
@@ -354,7 +356,7 @@ function show(frame) {
     moved();
   });
   // Another script fills the rows.
-  for (const rows of document.querySelectorAll("[data-live=worst]")) new MutationObserver(showSelected).observe(rows, { childList: true });
+  for (const rows of document.querySelectorAll("[data-live=worst], [data-live=jams]")) new MutationObserver(showSelected).observe(rows, { childList: true });
 
   // --- updating
 

@@ -1,0 +1,204 @@
+package admin_test
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json/v2"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"example.org/carstate/internal/admin/client"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/ops/opstest"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
+)
+
+// following is a service with a fleet whose changes can be followed.
+type following struct {
+	*service
+	t     *testing.T
+	fleet opstest.Fleet
+}
+
+func follow(t *testing.T) *following {
+	t.Helper()
+	f := &following{t: t, fleet: opstest.NewFleet()}
+	clock := testkit.NewClock(noon)
+	f.fleet.Changes = ops.NewChanges(f.fleet.Table, 5*time.Minute, clock.Now)
+	f.service = startOps(t, func(c *ops.Config) {
+		c.Fleet, c.MaxAge, c.Changes = f.fleet.Table, 5*time.Minute, f.fleet.Changes
+	})
+	f.clock = clock
+	return f
+}
+
+// report gives a vehicle verdicts as of now. If the state is 0, it is not driving.
+func (f *following) report(id vehicle.ID, s vehicle.DrivingState, system vehicle.ThrottleSystem) {
+	now := vehicle.At(f.clock.Now())
+	f.fleet.Put(id, vehicle.DrivingVerdict{State: s, NotDriving: s == 0, Time: now},
+		vehicle.ThrottleVerdict{System: system, Time: now})
+}
+
+// events is an open response with changes; id is that of the last event.
+type events struct {
+	t     *testing.T
+	lines *bufio.Scanner
+	close func()
+	id    string
+}
+
+// open requests changes. It returns once the response has begun.
+func (f *following) open(query, after string, by *client.Client) *events {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(f.t.Context())
+	f.t.Cleanup(cancel)
+	req, _ := http.NewRequestWithContext(ctx, "GET", f.URL+"/v1/changes"+query, nil) // the URL is valid
+	req.Header.Set("Authorization", "Bearer "+by.Key)
+	if after != "" {
+		req.Header.Set("Last-Event-ID", after)
+	}
+	resp, err := f.HTTP.Do(req)
+	if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		f.t.Fatalf("got %+v, %v", resp, err)
+	}
+	f.t.Cleanup(func() { resp.Body.Close() })
+	e := &events{t: f.t, lines: bufio.NewScanner(resp.Body), close: cancel}
+	for begun := false; !begun && e.lines.Scan(); {
+		e.id, begun = strings.CutPrefix(e.lines.Text(), "id: ")
+	}
+	return e
+}
+
+// next reads the next n events, as "VID was>is/was>is" or as the text of a gap.
+func (e *events) next(n int) (got []string) {
+	e.t.Helper()
+	for len(got) < n && e.lines.Scan() {
+		if id, ok := strings.CutPrefix(e.lines.Text(), "id: "); ok {
+			e.id = id
+		}
+		data, ok := strings.CutPrefix(e.lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		var c struct {
+			ops.ChangedVehicle
+			Gap string `json:"gap"`
+		}
+		if err := json.Unmarshal([]byte(data), &c, json.RejectUnknownMembers(true)); err != nil {
+			e.t.Fatalf("%v: %s", err, data)
+		}
+		got = append(got, cmp.Or(c.Gap,
+			fmt.Sprintf("%s %s>%s/%s>%s", c.VID, c.Was.Driving, c.Is.Driving, c.Was.Throttle, c.Is.Throttle)))
+	}
+	return got
+}
+
+func (e *events) want(want ...string) {
+	e.t.Helper()
+	if got := e.next(len(want)); !slices.Equal(got, want) {
+		e.t.Errorf("got the events %q, want %q", got, want)
+	}
+}
+
+// TestChanges checks the events of vehicles whose states change, also because a reading becomes too
+// old, and that a client continues where it was interrupted.
+func TestChanges(t *testing.T) {
+	f := follow(t)
+	f.report("Before", vehicle.TrafficJam, vehicle.ThrottleNormal) // nobody follows yet
+	all := f.open("", "", f.Client)
+	first := all.id
+	jams := f.open("?driving=jam,stale", "", f.Client)
+	faults := f.open("?throttle=anomaly", "", f.Client)
+	f.report("A", vehicle.NormalDriving, vehicle.ThrottleNormal)
+	f.report("A", vehicle.NormalDriving, vehicle.ThrottleNormal) // no change
+	f.report("A", vehicle.TrafficJam, vehicle.ThrottleNormal)
+	f.report("B", 0, vehicle.ThrottleAnomaly)
+	f.report("A", vehicle.SlowDriving, vehicle.ThrottleNormal)
+	four := []string{"A unknown>normal/unknown>normal", "A normal>jam/normal>normal",
+		"B unknown>not_driving/unknown>anomaly", "A jam>slow/normal>normal"}
+	all.want(four...)
+	jams.want(four[1], four[3])
+	faults.want(four[2])
+
+	// Six minutes later, B has reported, and A has not.
+	f.clock.Advance(6 * time.Minute)
+	f.report("B", 0, vehicle.ThrottleNormal)
+	go f.fleet.Changes.Run(t.Context())
+	all.want("B not_driving>not_driving/anomaly>normal")
+	stale := all.next(2)
+	slices.Sort(stale)
+	if want := []string{"A slow>stale/normal>stale", "Before jam>stale/normal>stale"}; !slices.Equal(stale, want) {
+		t.Errorf("got the events %q, want %q", stale, want)
+	}
+	f.report("A", vehicle.SlowDriving, vehicle.ThrottleNormal)
+	all.want("A stale>slow/stale>normal")
+	all.close()
+
+	// A forgotten vehicle is in no later response.
+	f.fleet.Changes.Forget("B")
+	again := f.open("", first, f.Client)
+	again.want(four[0], four[1], four[3])
+	if again.next(3); again.id != all.id {
+		t.Errorf("got the id %s after all events, want %s", again.id, all.id)
+	}
+}
+
+// TestChanges_Gap checks that an event says that changes are missing, and what to do.
+func TestChanges_Gap(t *testing.T) {
+	f := follow(t)
+	began := f.open("", "", f.Client)
+	began.close()
+	run, _, _ := strings.Cut(began.id, "-")
+	for i := range 1<<16 + 1 {
+		f.report("A", vehicle.DrivingState(1+i%2), vehicle.ThrottleNormal)
+	}
+	for after, says := range map[string]string{
+		began.id: "more than 65536 changes followed", "ANOTHER1-5": "the id is of another node", "x": "another node",
+		run + "-99999999": "another node", run + "--1": "another node",
+	} {
+		e := f.open("", after, f.Client)
+		if got := e.next(1)[0]; !strings.Contains(got, says) || !strings.HasSuffix(got,
+			": read GET /v1/vehicles, then apply the events that follow") || e.id != run+"-65537" {
+			t.Errorf("after %s: got %q and the id %s, want %q and the newest id", after, got, e.id, says)
+		}
+		e.close()
+	}
+}
+
+// TestChanges_Bounds checks what is refused, and that a response ends with the key of its caller.
+func TestChanges_Bounds(t *testing.T) {
+	f := follow(t)
+	for query, says := range map[string]string{
+		"?driving=fast": "normal, slow, jam, not_driving, stale, unknown", "?throttle=jam": "normal, anomaly, stale, unknown",
+		"?vid=secretVid": "changes take driving and throttle", "?driving=jam&driving=slow": "is given once",
+	} {
+		f.want(t, "GET", "/v1/changes"+query, "", http.StatusBadRequest, says).lacks(t, "secretVid")
+	}
+	f.want(t, "HEAD", "/v1/changes", "", http.StatusOK, "")
+	start(t).want(t, "GET", "/v1/changes", "", http.StatusNotFound, "role admin")
+
+	reader, err := f.AddOperator(t.Context(), "reader", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := f.open("", "", &client.Client{Key: reader.Key})
+	for range 31 {
+		f.open("", "", f.Client)
+	}
+	f.want(t, "GET", "/v1/changes", "", http.StatusServiceUnavailable, "32 clients follow")
+	if _, err := f.RemoveOperator(t.Context(), "reader"); err != nil {
+		t.Fatal(err)
+	}
+	if got := last.next(1); len(got) != 0 {
+		t.Errorf("got the event %v with a removed key, want the end", got)
+	}
+	testkit.Await(t, "room for another client", func() bool {
+		return f.do(t, "HEAD", "/v1/changes", "").status == http.StatusOK
+	})
+}

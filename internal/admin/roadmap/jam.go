@@ -1,0 +1,127 @@
+package roadmap
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/vehicle"
+)
+
+// Jam is a group of neighbouring stretches, all of them in a jam. Its length, delay and speed are
+// those of the longest way through it.
+type Jam struct {
+	Stretches []string `json:"stretches"` // their names, the worst first; see [Name]
+	// Place and Heading are those of the worst stretch.
+	Place
+	Heading      float64    `json:"heading"` // degrees clockwise from north
+	LengthMetres float64    `json:"length_metres"`
+	DelaySeconds float64    `json:"delay_seconds"` // of a car that drives through it, compared with light traffic
+	SpeedKmh     float64    `json:"speed_kmh"`
+	Since        *time.Time `json:"since"` // when the first of its stretches got into a jam; null: unknown
+}
+
+// Kilometres returns the length.
+func (j Jam) Kilometres() float64 { return j.LengthMetres / 1000 }
+
+// jams groups the stretches in a jam, given all in the order of [Selection.Worst]. The jam with the
+// longest delay is first.
+func jams(worst []road.Condition) []Jam {
+	conditions := make(map[vehicle.Stretch]road.Condition)
+	for _, c := range worst {
+		if c.State == vehicle.TrafficJam {
+			conditions[c.Stretch] = c
+		}
+	}
+	grouped := make(map[vehicle.Stretch]bool)
+	found := []Jam{}
+	for _, c := range worst {
+		if c.State != vehicle.TrafficJam || grouped[c.Stretch] {
+			continue
+		}
+		group, _ := reach(conditions, c.Stretch)
+		// The stretch that is farthest from an arbitrary one is an end of the longest way.
+		end := group[len(group)-1]
+		from, previous := reach(conditions, end)
+		way := []vehicle.Stretch{from[len(from)-1]}
+		for s := way[0]; s != end; way = append(way, s) {
+			s = previous[s]
+		}
+		for _, s := range group {
+			grouped[s] = true
+		}
+		found = append(found, describeJam(conditions, group, way))
+	}
+	slices.SortStableFunc(found, func(a, b Jam) int { return cmp.Compare(b.DelaySeconds, a.DelaySeconds) })
+	return found
+}
+
+// reach returns the stretches of the jam that the stretch from belongs to, in the order of their
+// distance from it, and for each of them the one before it on the shortest way.
+func reach(
+	conditions map[vehicle.Stretch]road.Condition, from vehicle.Stretch,
+) (reached []vehicle.Stretch, previous map[vehicle.Stretch]vehicle.Stretch) {
+	reached, previous = []vehicle.Stretch{from}, map[vehicle.Stretch]vehicle.Stretch{from: from}
+	for i := 0; i < len(reached); i++ {
+		for _, n := range road.Neighbours(reached[i]) {
+			_, jammed := conditions[n]
+			if _, known := previous[n]; jammed && !known {
+				previous[n] = reached[i]
+				reached = append(reached, n)
+			}
+		}
+	}
+	return reached, previous
+}
+
+func describeJam(conditions map[vehicle.Stretch]road.Condition, group, way []vehicle.Stretch) Jam {
+	slices.SortFunc(group, func(a, b vehicle.Stretch) int { return worseFirst(conditions[a], conditions[b]) })
+	j := Jam{Place: PlaceOf(group[0]), Heading: road.HeadingDegrees(group[0]), LengthMetres: 2 * halfMetres}
+	since := vehicle.UnixMilli(math.MaxInt64)
+	for _, s := range group {
+		j.Stretches = append(j.Stretches, Name(s))
+		if at := conditions[s].Since; at != 0 {
+			since = min(since, at)
+		}
+	}
+	if since != math.MaxInt64 {
+		j.Since = new(since.Time())
+	}
+	// A road beside the border of two cells has stretches in both, so the way goes to and fro.
+	// Every second stretch is on a smoother line.
+	for i := 0; i+1 < len(way); i += 2 {
+		j.LengthMetres += road.MetresBetween(way[i], way[min(i+2, len(way)-1)])
+	}
+	seconds := 0.
+	for _, s := range way {
+		c, metres := conditions[s], j.LengthMetres/float64(len(way))
+		seconds += metres * 3.6 / c.SpeedKmh
+		j.DelaySeconds += metres * 3.6 * (1/c.SpeedKmh - 1/c.FreeKmh)
+	}
+	j.SpeedKmh = round(j.LengthMetres*3.6/seconds, 10)
+	j.LengthMetres, j.DelaySeconds = round(j.LengthMetres, .1), math.Round(j.DelaySeconds)
+	return j
+}
+
+// Place is the middle of a stretch, in degrees and to about a metre.
+type Place struct {
+	Latitude  float64 `json:"latitude"`
+	Longitude float64 `json:"longitude"`
+}
+
+// PlaceOf returns the place of a stretch.
+func PlaceOf(s vehicle.Stretch) Place {
+	latitude, longitude := road.Centre(s)
+	return Place{round(latitude, 1e5), round(longitude, 1e5)}
+}
+
+// String returns the place as latitude and longitude.
+func (p Place) String() string { return fmt.Sprintf("%.5f, %.5f", p.Latitude, p.Longitude) }
+
+// Link returns a link to the place on a public map, for a person to copy.
+func (p Place) Link() string {
+	return fmt.Sprintf("https://www.openstreetmap.org/?mlat=%.5f&mlon=%.5f#map=16/%[1]v/%[2]v", p.Latitude, p.Longitude)
+}

@@ -1,0 +1,305 @@
+package ops
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json/v2"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/vehicle"
+)
+
+// Changes keeps the newest changes of vehicles' states in memory, for clients that follow them. It
+// begins with the first client, so that a node that nobody follows does no work for it. Make one
+// with [NewChanges].
+type Changes struct {
+	fleet  *fleet.Table
+	maxAge time.Duration
+	now    func() time.Time
+	run    string // random; ids of events begin with it, because each run numbers from 0
+
+	// swept is the time of the last search for stale verdicts, in Unix milliseconds; 0: there was no
+	// client yet.
+	swept atomic.Int64
+
+	mu      sync.Mutex // guards the fields below
+	newest  []change   // a ring: change number n is in newest[n%keptChanges]
+	next    int        // number of the next change
+	clients int
+}
+
+// change is a change of the states of a vehicle. A forgotten vehicle has an empty vid.
+type change struct {
+	fleet.Listed
+	at      vehicle.UnixMilli
+	was, is ChangedStates
+}
+
+const (
+	// keptChanges is the number of changes that are kept, in about 12 MB.
+	keptChanges = 1 << 16
+	// maxFollowers is the maximum number of clients that follow the changes of a node.
+	maxFollowers = 32
+	// staleEvery is the interval at which the fleet table is searched for verdicts that have become
+	// stale: 10 million vehicles take about 50 ms.
+	staleEvery = 5 * time.Second
+
+	followEvery = 250 * time.Millisecond
+	stillHere   = 15 * time.Second // interval between signs of life, so that a proxy keeps the connection
+	atOnce      = 500              // maximum number of changes that are written at once
+)
+
+// NewChanges returns the changes of the vehicles in a fleet table. A verdict whose reading is older
+// than maxAge is stale. If now is nil, time.Now is used.
+func NewChanges(f *fleet.Table, maxAge time.Duration, now func() time.Time) *Changes {
+	if now == nil {
+		now = time.Now
+	}
+	return &Changes{fleet: f, maxAge: maxAge, now: now, run: rand.Text()[:8]}
+}
+
+// Put records that a vehicle had the answer was and now has the answer is, if its states differ. The
+// former states are those of the last search for stale verdicts, so that each event of a vehicle
+// continues the one before.
+func (c *Changes) Put(id vehicle.ID, was, is fleet.Answer) {
+	if swept := vehicle.UnixMilli(c.swept.Load()); swept != 0 {
+		c.add(fleet.Listed{ID: id, Answer: is}, was, swept, vehicle.At(c.now()), func() bool { return true })
+	}
+}
+
+// add records the change of a vehicle from the answer was at the time wasAt to its answer at the
+// time at, if its states differ, and if holds returns true. holds is called with mu locked.
+func (c *Changes) add(l fleet.Listed, was fleet.Answer, wasAt, at vehicle.UnixMilli, holds func() bool) {
+	x := change{Listed: l, at: at}
+	x.was.Driving, x.was.Throttle = was.States(wasAt, c.maxAge)
+	x.is.Driving, x.is.Throttle = l.States(at, c.maxAge)
+	if x.is == x.was {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !holds() {
+		return
+	}
+	if c.next < keptChanges {
+		c.newest = append(c.newest, x)
+	} else {
+		c.newest[c.next%keptChanges] = x
+	}
+	c.next++
+}
+
+// Forget removes the vid of a forgotten vehicle. The forgetting itself is no event: its vid may not
+// be told any more.
+func (c *Changes) Forget(id vehicle.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.newest {
+		if c.newest[i].ID == id {
+			c.newest[i] = change{}
+		}
+	}
+}
+
+// Run records verdicts that become stale, until ctx ends.
+func (c *Changes) Run(ctx context.Context) {
+	for range periodic.NowAndEvery(ctx, staleEvery) {
+		c.sweep()
+	}
+}
+
+func (c *Changes) sweep() {
+	from, to := vehicle.UnixMilli(c.swept.Load()), vehicle.At(c.now())
+	if from == 0 || c.maxAge <= 0 {
+		return
+	}
+	c.swept.Store(int64(to))
+	for _, l := range c.fleet.ReadBetween(from.Add(-c.maxAge)-1, to.Add(-c.maxAge)-1) {
+		// A vehicle that has reported or was forgotten in the meantime is not stale. Its own change,
+		// or its removal, waits for mu, and so follows.
+		c.add(l, l.Answer, from, to, func() bool { return c.fleet.Get([]byte(l.ID)) == l.Answer })
+	}
+}
+
+// follow returns the number of the change that follows the event id: the next change if id is
+// empty, or if changes since then are no longer known, which gap then says.
+func (c *Changes) follow(id string) (next int, gap string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.swept.CompareAndSwap(0, int64(vehicle.At(c.now())))
+	if id == "" {
+		return c.next, ""
+	}
+	run, number, _ := strings.Cut(id, "-")
+	n, err := strconv.Atoi(number)
+	switch {
+	case err != nil || run != c.run || n < 0 || n > c.next:
+		return c.next, "the id is of another node, or of this one before it started again"
+	case n < c.next-keptChanges:
+		return c.next, fmt.Sprintf("more than %d changes followed the id", keptChanges)
+	}
+	return n, ""
+}
+
+// since returns at most atOnce changes from number n on, and the number that follows them. If
+// the first of them is no longer kept, ok is false.
+func (c *Changes) since(n int) (some []change, next int, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n < c.next-keptChanges {
+		return nil, n, false
+	}
+	for next = n; next < c.next && len(some) < atOnce; next++ {
+		some = append(some, c.newest[next%keptChanges])
+	}
+	return some, next, true
+}
+
+// join counts a client, and reports whether there is room for it.
+func (c *Changes) join(by int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clients += by
+	if c.clients > maxFollowers {
+		c.clients -= by
+		return false
+	}
+	return true
+}
+
+// ChangedVehicle is the data of the event of a change.
+type ChangedVehicle struct {
+	ListedVehicle
+	At  time.Time     `json:"at"`
+	Was ChangedStates `json:"was"`
+	Is  ChangedStates `json:"is"`
+}
+
+// ChangedStates are the states of a vehicle; see fleet.DrivingStates and fleet.ThrottleStates.
+type ChangedStates struct {
+	Driving  string `json:"driving"`
+	Throttle string `json:"throttle"`
+}
+
+// changeFilter selects changes from or to certain states. A nil list selects no change; if both are
+// nil, all changes are selected.
+type changeFilter struct{ driving, throttle []string }
+
+func askedChanges(v url.Values) (f changeFilter, err error) {
+	for name, values := range v {
+		to, words := &f.driving, fleet.DrivingStates
+		switch name {
+		case "driving":
+		case "throttle":
+			to, words = &f.throttle, fleet.ThrottleStates
+		default:
+			return f, Refuse(http.StatusBadRequest, "changes take driving and throttle")
+		}
+		*to = strings.Split(values[0], ",")
+		if len(values) > 1 || slices.ContainsFunc(*to, func(s string) bool { return !slices.Contains(words, s) }) {
+			return f, Refuse(http.StatusBadRequest, "%s is given once, and is one or more of %s, separated by commas", name,
+				strings.Join(words, ", "))
+		}
+	}
+	return f, nil
+}
+
+func (f changeFilter) selects(x *change) bool {
+	touches := func(states []string, was, is string) bool {
+		return was != is && (slices.Contains(states, was) || slices.Contains(states, is))
+	}
+	return x.ID != "" && (f.driving == nil && f.throttle == nil ||
+		touches(f.driving, x.was.Driving, x.is.Driving) || touches(f.throttle, x.was.Throttle, x.is.Throttle))
+}
+
+// ServeChanges answers with changes as server-sent events, from the one after the request's
+// Last-Event-ID on. It ends with the connection, when the client reads too slowly, when valid
+// returns false, and with Close. An error is a [Refusal], and nothing was sent.
+func (p *Operations) ServeChanges(w http.ResponseWriter, r *http.Request, valid func() bool) error {
+	c := p.cfg.Changes
+	if c == nil {
+		return errNoFleet
+	}
+	if err := p.mayList(VehicleQuery{}); err != nil {
+		return err
+	}
+	filter, err := askedChanges(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	if !c.join(1) {
+		return Refuse(http.StatusServiceUnavailable, "%d clients follow the changes of this node, which is the most: end one",
+			maxFollowers)
+	}
+	defer c.join(-1)
+	stream, err := NewEventStream(w)
+	if err != nil || r.Method == http.MethodHead {
+		return err
+	}
+	next, gap := c.follow(r.Header.Get("Last-Event-ID"))
+	id := func() string { return fmt.Sprintf("id: %s-%d\n", c.run, next) }
+	hello := "retry: 2000\n" + id() + "\n"
+	if gap != "" {
+		text, err := json.Marshal(map[string]string{"gap": gap + ": read GET /v1/vehicles, then apply the events that follow"})
+		if err != nil {
+			return err
+		}
+		hello = fmt.Sprintf("retry: 2000\nevent: gap\n%sdata: %s\n\n", id(), text)
+	}
+	for text, sent := hello, time.Now(); ; {
+		if text != "" {
+			if stream.Send(text) != nil {
+				return nil
+			}
+			sent = time.Now()
+		}
+		some, after, ok := c.since(next)
+		if !ok {
+			return nil // the client reads too slowly; its next request gets the gap
+		}
+		if text = p.events(some, next, c.run, filter); text == "" && time.Since(sent) >= stillHere {
+			text = id() + "\n" // with a filter, the client's id would otherwise fall behind
+		}
+		pause := followEvery
+		if next = after; len(some) == atOnce {
+			pause = 0
+		}
+		select {
+		case <-r.Context().Done():
+			return nil
+		case <-p.closing.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		if !valid() {
+			return nil
+		}
+	}
+}
+
+// events returns the events of those changes that the filter selects. n is the number of the first.
+func (p *Operations) events(some []change, n int, run string, filter changeFilter) string {
+	var b strings.Builder
+	for i := range some {
+		x := &some[i]
+		if !filter.selects(x) {
+			continue
+		}
+		text, err := json.Marshal(ChangedVehicle{p.listedVehicle(x.Listed, x.at), x.at.Time(), x.was, x.is})
+		if err != nil {
+			continue // the type has no value that cannot be written
+		}
+		fmt.Fprintf(&b, "event: change\nid: %s-%d\ndata: %s\n\n", run, n+i+1, text)
+	}
+	return b.String()
+}
