@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"example.org/carstate/internal/format"
 )
 
 // Credential is the record of a token, a source or an operator, with the hash of its secret only.
@@ -29,8 +31,9 @@ type Credential struct {
 	Developer  string
 	Operations Operations
 
-	Strict   bool     // sources only: a sample with an unknown signal is refused
-	OnChange OnChange // sources only
+	Strict   bool           // sources only: a sample with an unknown signal is refused
+	OnChange OnChange       // sources only
+	Format   *format.Format // sources only; if nil, the service's own format
 }
 
 // Earlier is a secret that was replaced. It stays valid until the time Until, so that its holder
@@ -91,6 +94,7 @@ type Request struct {
 	Expires    time.Time // zero: never
 	Strict     bool      // sources only: a sample with an unknown signal is refused
 	OnChange   OnChange  // sources only
+	Format     *format.Format
 }
 
 // tokenID is the prefix of every token ID.
@@ -103,6 +107,7 @@ func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
 		Kind: r.Kind, Name: r.Name, Vehicles: r.Vehicles, Expires: r.Expires,
 		Developer: r.Developer, Operations: r.Operations, Rate: r.Rate, Strict: r.Strict, OnChange: r.OnChange,
+		Format: r.Format,
 	}
 	switch {
 	case r.Kind == SandboxKind:
@@ -135,6 +140,7 @@ type Change struct {
 	Expires  *time.Time // zero: never
 	Strict   *bool      // sources only
 	OnChange *OnChange  // sources only
+	Format   **format.Format
 }
 
 // Change applies a change at time now. A credential that has expired becomes valid again if the
@@ -170,6 +176,9 @@ func (c *Credential) Change(to Change, now time.Time) error {
 	if to.OnChange != nil {
 		c.OnChange = *to.OnChange
 	}
+	if to.Format != nil {
+		c.Format = *to.Format
+	}
 	return c.Check()
 }
 
@@ -191,8 +200,8 @@ func (c *Credential) Check() error {
 	} else if c.Developer != "" || c.Operations != 0 {
 		return errors.New("only a token has a developer and operations")
 	}
-	if (c.Strict || c.OnChange.given) && c.Kind != SourceKind {
-		return errors.New("only a source can be strict or send on change")
+	if (c.Strict || c.OnChange.given || c.Format != nil) && c.Kind != SourceKind {
+		return errors.New("only a source can be strict, send on change or have a format")
 	}
 	if _, err := ParseRate(c.Rate.String()); err != nil {
 		return err

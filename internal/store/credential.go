@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/store/codec"
 )
 
@@ -29,6 +30,7 @@ type credentialRecord struct {
 	Rate       string            `json:"rate,omitzero"`
 	Strict     bool              `json:"strict,omitzero"`
 	OnChange   string            `json:"on_change,omitzero"`
+	Format     string            `json:"format,omitzero"`
 }
 
 // earlierRecord is the stored form of a secret that a rotation replaced.
@@ -132,7 +134,7 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 		Kind: c.Kind, Name: c.Name, Hash: c.Hash[:], Earlier: earlier, Vehicles: granted,
 		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
 		Developer: c.Developer, Operations: c.Operations, Rate: c.Rate.String(), Strict: c.Strict,
-		OnChange: c.OnChange.String(),
+		OnChange: c.OnChange.String(), Format: c.Format.String(),
 	})
 }
 
@@ -152,7 +154,8 @@ func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 	noun := r.Kind.Policy().Noun
 	_, rateErr := access.ParseRate(r.Rate) // the method credential does not check these
 	_, onChangeErr := access.ParseOnChange(r.OnChange)
-	if err := cmp.Or(rateErr, onChangeErr); err != nil {
+	_, formatErr := format.Parse(r.Format)
+	if err := cmp.Or(rateErr, onChangeErr, formatErr); err != nil {
 		return r, unfit{noun, err}
 	}
 	c := r.credential()
@@ -166,10 +169,12 @@ func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 func (r credentialRecord) credential() access.Credential {
 	rate, _ := access.ParseRate(r.Rate)
 	onChange, _ := access.ParseOnChange(r.OnChange)
+	mapping, _ := format.Parse(r.Format)
 	c := access.Credential{
 		Kind: r.Kind, Name: r.Name, Hash: access.Hash(r.Hash),
 		Created: r.Created, Rotated: r.Rotated, Expires: r.Expires, Ended: r.Ended,
 		Developer: r.Developer, Operations: r.Operations, Rate: rate, Strict: r.Strict, OnChange: onChange,
+		Format: mapping,
 	}
 	for _, e := range r.Earlier {
 		c.Earlier = append(c.Earlier, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})
