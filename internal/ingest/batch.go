@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -79,15 +80,16 @@ func (b *batch) rejectedTotal() int {
 
 // reader reads batches, and reuses its buffers, so only one goroutine may use it at a time.
 type reader struct {
-	dec   *decoder
-	lines *bufio.Reader
+	dec    *decoder
+	mapped *format.Decoder
+	lines  *bufio.Reader
 	// known has the times of the driving and the throttle verdict of the last sample's vehicle.
 	known [2]vehicle.UnixMilli
 }
 
 // readers pools readers. Each has a buffer of 64 KiB.
 var readers = sync.Pool{New: func() any {
-	return &reader{dec: newDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
+	return &reader{dec: newDecoder(), mapped: format.NewDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
 }}
 
 // origin holds what is known of a batch before it is read: its sender, the rules by which its
@@ -170,10 +172,13 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	return b, nil
 }
 
-// messageBatch decodes p, the payload of an MQTT message: NDJSON, or one JSON object that may span
-// lines; the message does not say which. If the first line is incomplete JSON and the whole payload
+// messageBatch decodes p, the payload of an MQTT message: NDJSON, one JSON object that may span
+// lines, or an array; the message does not say which. If the first line is incomplete JSON and the whole payload
 // is complete JSON, it is read as one object. The results are those of objectBatch or lineBatch.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
+	if isArray(p) {
+		return rd.lineBatch(&elements{in: bytes.NewReader(p)}, o)
+	}
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
 	if len(rest) > 0 && len(p) <= MaxSample {
 		if _, err := rd.dec.sample(first, o.topic, o.latest); err == errTruncated {
@@ -190,6 +195,11 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 // its refusal, to b.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	x, err := rd.dec.sample(line, o.topic, o.latest)
+	rd.accept(b, n, &x, err, o)
+}
+
+// accept adds a decoded sample, or the reason for its refusal, to b.
+func (rd *reader) accept(b *batch, n int, x *vehicle.Sample, err error, o origin) {
 	if err == nil && !o.source.Vehicles.Include(x.Vehicle) {
 		err = errNotAllowed
 	}
@@ -226,7 +236,7 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 		driving, throttle := o.verdicts(x.Vehicle)
 		rd.known = [2]vehicle.UnixMilli{driving.Time, throttle.Time}
 	}
-	if isLate(&x, rd.known) {
+	if isLate(x, rd.known) {
 		b.late++
 	}
 	if hold, ok := o.source.OnChange.Hold(); ok {
@@ -235,7 +245,7 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 		}
 	}
 	b.bytes += sampleBytes + codeBytes*len(x.Codes)
-	b.samples = append(b.samples, x)
+	b.samples = append(b.samples, *x)
 }
 
 // isLate reports whether a sample is older than the known readings of every group of signals that

@@ -12,34 +12,47 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/netguard"
 )
 
-// format is the encoding of a body.
-type format struct {
-	lines bool // NDJSON; otherwise one JSON object
-	gzip  bool
+// encoding is how a body is written.
+type encoding struct {
+	lines  bool // NDJSON; otherwise one JSON object or array
+	gzip   bool
+	mapped *format.Format
 }
 
-// formatOf returns the format of a body according to its headers, or the refusal of the body.
-func formatOf(h http.Header) (format, *refusal) {
-	var f format
+// cloudEvents is the format of bodies with such a media type, whatever the source.
+var cloudEvents = sync.OnceValue(func() *format.Format {
+	f, _ := format.Parse("cloudevents") // a test parses all presets
+	return f
+})
+
+// encodingOf returns the encoding of a body according to its headers, or the refusal of the body. The
+// senders of other formats name any media type.
+func encodingOf(h http.Header, source *access.Grant) (encoding, *refusal) {
+	f := encoding{mapped: source.Format}
 	media, params, err := mime.ParseMediaType(single(h, "Content-Type"))
 	charset, hasCharset := params["charset"]
 	if hasCharset && !strings.EqualFold(charset, "utf-8") || !hasCharset && len(params) > 0 || len(params) > 1 {
 		err = errors.New("another parameter")
 	}
 	switch {
-	case err != nil || media != "application/x-ndjson" && media != "application/json":
-		return f, errContentType
-	case media == "application/x-ndjson":
+	case f.mapped != nil:
+	case err == nil && slices.Contains(eventTypes, media):
+		f.mapped = cloudEvents()
+	case err == nil && slices.Contains(lineTypes, media):
 		f.lines = true
+	case err != nil || media != "application/json":
+		return f, errContentType
 	}
 	switch coding := single(h, "Content-Encoding"); {
 	case strings.EqualFold(coding, "gzip"):
@@ -50,6 +63,11 @@ func formatOf(h http.Header) (format, *refusal) {
 	return f, nil
 }
 
+var (
+	lineTypes  = []string{"application/x-ndjson", "application/ndjson", "application/jsonl"}
+	eventTypes = []string{"application/cloudevents+json", "application/cloudevents-batch+json"}
+)
+
 // single returns the value of a header that may occur only once, or "". If the header occurs
 // several times, the values are joined by commas, which no caller accepts.
 func single(h http.Header, name string) string { return strings.Join(h[name], ", ") }
@@ -57,7 +75,7 @@ func single(h http.Header, name string) string { return strings.Join(h[name], ",
 // inflaters pools gzip readers. Each uses about 40 KiB.
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
-// read decodes the body of r, which has the format f, into a batch. The limits MaxBody, MaxSamples
+// read decodes the body of r, which has the encoding f, into a batch. The limits MaxBody, MaxSamples
 // and MaxSample apply to the decompressed body; in addition, the compressed body may not be longer
 // than MaxBody.
 //
@@ -67,7 +85,7 @@ var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 //
 // read takes a large buffer from a pool only when the whole body or its first 4 KiB (headBytes)
 // have arrived, so that slow senders do not occupy these buffers.
-func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) (*batch, error) {
+func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin) (*batch, error) {
 	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(w)}
 	if err := paced.begin(time.Now(), h.in.grace); err != nil {
 		return nil, err
@@ -86,11 +104,14 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 	}
 	o.base = requestBytes / 2
 	if f.gzip || !whole {
-		if o.base = readerBytes; !o.memory.reserve(o.base) {
+		if o.base = readerBytes; f.mapped != nil {
+			o.base = 2 * MaxMapped // the buffer doubles
+		}
+		if !o.memory.reserve(o.base) {
 			return nil, errNoMemory
 		}
 	}
-	var body io.Reader = head
+	body := head
 	if f.gzip {
 		z := inflaters.Get().(*gzip.Reader)
 		defer inflaters.Put(z)
@@ -98,16 +119,34 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 			return nil, err
 		}
 		text = &limited{z, MaxBody}
-		body = text
+		body = bufio.NewReaderSize(text, headBytes)
 	}
 	rd := readers.Get().(*reader)
 	defer readers.Put(rd)
-	read := rd.objectBatch
-	if f.lines {
-		read = rd.lineBatch
+	var b *batch
+	switch {
+	case f.mapped != nil:
+		m := format.Message{Body: []byte(strings.ReplaceAll(r.URL.RawQuery, "?", "&"))}
+		if r.Method == http.MethodPost {
+			m.Body, err = io.ReadAll(io.LimitReader(body, MaxMapped+1))
+		}
+		if len(m.Body) > MaxMapped {
+			err = errMappedTooLarge
+		}
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		b, err = rd.mappedBatch(f.mapped, m, o)
+	case f.lines:
+		b, err = rd.lineBatch(body, o)
+	default:
+		read, in := rd.objectBatch, io.Reader(body)
+		if start, _ := body.Peek(64); isArray(start) {
+			read, in = rd.lineBatch, &elements{in: body}
+		}
+		b, err = read(in, o)
 	}
-	b, err := read(body, o)
-	b.length = MaxBody - text.left
+	b.length = max(b.length, MaxBody-text.left)
 	if err == nil {
 		// While the samples are stored, the server continues to read, in order to notice a
 		// disconnect. The deadline of the body must not apply to that read.

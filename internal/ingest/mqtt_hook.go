@@ -10,6 +10,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/netguard"
 	"example.org/carstate/internal/vehicle"
 )
@@ -186,14 +187,14 @@ func (m *MQTT) receive(cl *mqtt.Client, c *conn, pk *packets.Packet) {
 		return
 	}
 	samples, drops := 1, false
-	id, ok := vehicleOf(pk.TopicName)
+	id, ok := topicOf(source, pk.TopicName)
 	switch {
 	case !ok:
 		p.outcome, p.refusal = rejected, m.refuse(source, errTopic, packets.ErrTopicNameInvalid)
-	case !source.Vehicles.Include(id):
+	case id != "" && !source.Vehicles.Include(id):
 		p.outcome, p.refusal = unauthorised, m.refuse(source, errNotAllowed, packets.ErrNotAuthorized)
 	default:
-		b, err := m.read(source, id, pk.Payload)
+		b, err := m.read(source, id, pk.TopicName, pk.Payload)
 		if err == nil && b.accepted > 0 {
 			if !m.withinRate(cl, c, p, b.size()) {
 				return
@@ -271,10 +272,14 @@ func withReason(code packets.Code, text string) packets.Code {
 	return packets.Code{Code: code.Code, Reason: text}
 }
 
-// read decodes the payload of a message from the source s. id is the vehicle that the topic names.
-func (m *MQTT) read(s *access.Grant, id vehicle.ID, payload []byte) (*batch, error) {
+// read decodes the payload of a message from the source s. id is the vehicle that the topic names, if
+// it names one.
+func (m *MQTT) read(s *access.Grant, id vehicle.ID, topic string, payload []byte) (*batch, error) {
 	rd := readers.Get().(*reader)
 	defer readers.Put(rd)
+	if s.Format != nil {
+		return rd.mappedBatch(s.Format, format.Message{Body: payload, Topic: topic}, m.in.origin(s, id))
+	}
 	return rd.messageBatch(payload, m.in.origin(s, id))
 }
 

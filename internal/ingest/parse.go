@@ -328,13 +328,20 @@ func (d *decoder) time(latest vehicle.UnixMilli) (at vehicle.UnixMilli) {
 		}
 		at = vehicle.UnixMilli(ms)
 	}
-	switch {
-	case at > latest:
-		d.fail(errAhead)
-	case at < latest.Add(-MaxBehind):
-		d.fail(refuseOld(latest - at))
+	if why := checkTime(at, latest); why != nil {
+		d.fail(why)
 	}
 	return at
+}
+
+func checkTime(at, latest vehicle.UnixMilli) *refusal {
+	switch {
+	case at > latest:
+		return errAhead
+	case at < latest.Add(-MaxBehind):
+		return refuseOld(latest - at)
+	}
+	return nil
 }
 
 // signals reads the JSON object that holds the signals of a sample, and sets their values in r. It
