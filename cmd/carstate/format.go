@@ -39,6 +39,15 @@ func (c *formatFlags) parse() (*format.Format, error) {
 	return f, nil
 }
 
+// logFormat returns the format of logs, or nil if the files are recognized. The service's own format is
+// that of a lenient source.
+func (c *formatFlags) logFormat() (*format.Format, error) {
+	if c.Format == "own" {
+		return format.Parse("lenient")
+	}
+	return c.parse()
+}
+
 // readLimited reads up to max bytes of a file.
 func readLimited(name string, max int64) ([]byte, error) {
 	f, err := os.Open(name)

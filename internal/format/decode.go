@@ -274,14 +274,14 @@ func (d *Decoder) element(f *Format) bool {
 		if !ok {
 			return d.flush() && d.fail(ErrNoTime)
 		}
-		if at, ok = f.ParseTime(text); !ok {
+		if at, ok = f.ParseTime(text); !ok || at == 0 {
 			return d.flush() && d.fail(ErrTime)
 		}
 	}
 	signals := f.byName[""]
 	if f.named() {
 		name, ok := d.first(f.names).text()
-		if n := f.mapping.Name.Topic; !ok && n > 0 && n <= len(d.levels) {
+		if n := f.Names.Topic; !ok && n > 0 && n <= len(d.levels) {
 			name = d.levels[n-1]
 		}
 		if signals = f.byName[name]; name == "" {

@@ -110,7 +110,7 @@ func TestParseRefuses(t *testing.T) {
 		head + "signals: {Vehicle.Speed: {path: $.s, unit: °F}}":                         "the unit of Vehicle.Speed is not known: it can be ft/s,",
 		head + "signals: {Vehicle.OBD.Status.IsMILOn: {path: $.s, unit: m/s}}":           "has no unit",
 		head + "signals: {Vehicle.Speed: {unit: mph}}":                                   "needs a path",
-		head + "signals: {Vehicle.Speed: {path: \"$.a[*]\"}}":                                "a path is $ or @",
+		head + "signals: {Vehicle.Speed: {path: \"$.a[*]\"}}":                            "a path is $ or @",
 		head + "signals: {Vehicle.Speed: {path: \"$" + strings.Repeat(".a", 17) + "\"}}": "at most 16",
 		head + "signals: {Vehicle.Speed: {path: \"@.a\"}}":                               "each, which is missing",
 		head + "each: $.list\nsignals: {Vehicle.Speed: {path: a}}":                       "each: must be",

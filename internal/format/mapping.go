@@ -49,9 +49,9 @@ type mapping struct {
 		Unit   string `yaml:"unit"`
 		Layout string `yaml:"layout"`
 	} `yaml:"time"`
-	Each string      `yaml:"each"`
-	Skip []condition `yaml:"skip"`
-	Name struct {
+	Each  string      `yaml:"each"`
+	Skip  []condition `yaml:"skip"`
+	Names struct {
 		Path  texts `yaml:"path"`
 		Topic int   `yaml:"topic"`
 	} `yaml:"name"`
@@ -67,7 +67,7 @@ type Log struct {
 	Name   string            `yaml:"name"`   // of the logger; if empty, that of the preset
 	Needs  []string          `yaml:"needs"`  // columns by which the header is recognized
 	Header string            `yaml:"header"` // of files without one
-	Clock  string            `yaml:"clock"`  // plain, daily, run time or sessions
+	Clock  string            `yaml:"clock"`  // plain, absolute, daily, run time or sessions
 	Rows   string            `yaml:"rows"`   // every cell, round robin or snapshots
 	Label  string            `yaml:"label"`  // column
 	Labels map[string]string `yaml:"labels"` // to normal, slow or jam
@@ -312,7 +312,7 @@ func (f *Format) compile() error {
 	f.topic = slotsOf("topic", m.Topic)
 	f.vid = slotsOf("vid", m.VID.Path)
 	f.time = slotsOf("time", m.Time.Path)
-	f.names = slotsOf("name", m.Name.Path)
+	f.names = slotsOf("name", m.Names.Path)
 	for _, c := range m.Skip {
 		f.skip = append(f.skip, skip{slotsOf("skip", c.Path), c})
 		if len(c.Path) == 0 || !c.Missing && len(c.Is)+len(c.Not) == 0 {
@@ -340,7 +340,7 @@ func (f *Format) compile() error {
 }
 
 // named reports whether each element names its signal.
-func (f *Format) named() bool { return f.names != nil || f.mapping.Name.Topic > 0 }
+func (f *Format) named() bool { return f.names != nil || f.Names.Topic > 0 }
 
 func (f *Format) check() error {
 	m := &f.mapping
@@ -356,16 +356,16 @@ func (f *Format) check() error {
 		}
 	}
 	if len(m.VID.Topic) > 8 || slices.ContainsFunc(m.VID.Topic, func(n int) bool { return n < 1 || n > 32 }) ||
-		m.Name.Topic < 0 || m.Name.Topic > 32 {
+		m.Names.Topic < 0 || m.Names.Topic > 32 {
 		return errors.New("topic: levels are numbered from 1 to 32")
 	}
 	if _, ok := timeUnits[m.Time.Unit]; !ok {
 		return errors.New("time: unit must be rfc3339, s, ms, us, ns, time of day or arrival; " +
 			"without one it is RFC 3339 or milliseconds")
 	}
-	if !slices.Contains([]string{"", "plain", "daily", "run time", "sessions"}, m.Log.Clock) ||
+	if !slices.Contains([]string{"", "plain", "absolute", "daily", "run time", "sessions"}, m.Log.Clock) ||
 		!slices.Contains([]string{"", "every cell", "round robin", "snapshots"}, m.Log.Rows) {
-		return errors.New("log: clock is plain, daily, run time or sessions, " +
+		return errors.New("log: clock is plain, absolute, daily, run time or sessions, " +
 			"and rows are every cell, round robin or snapshots")
 	}
 	if m.Time.Path == nil && m.Time.Unit != "arrival" && m.Log.Clock != "sessions" {
@@ -410,7 +410,7 @@ func (f *Format) compileSignals(slotsOf func(string, texts) []int) error {
 			if len(place.Path) == 0 || f.named() != (place.Name != "") {
 				return fmt.Errorf("signals: %s needs a path, and a name if the mapping has name", name)
 			}
-			factor, err := factorOf(s, place.Unit)
+			factor, err := Factor(s, place.Unit)
 			if err != nil {
 				return fmt.Errorf("signals: %w", err)
 			}

@@ -53,12 +53,13 @@ var units = map[string]map[string]float64{
 	"km/h": {"km/h": 1, "kmh": 1, "kph": 1, "km|h": 1, "mph": 1.609344, "mi/h": 1.609344, "miles/h": 1.609344,
 		"knots": 1.852, "kn": 1.852, "kt": 1.852, "m/s": 3.6, "meters/second": 3.6, "mps": 3.6, "ft/s": 1.09728},
 	"percent": {"percent": 1, "%": 1, "ratio": 100},
-	"rpm":     {"rpm": 1, "1/min": 1, "rad/s": 30 / math.Pi, "rad|s": 30 / math.Pi, "hz": 60},
+	"rpm":     {"rpm": 1, "1/min": 1, "u/min": 1, "rad/s": 30 / math.Pi, "rad|s": 30 / math.Pi, "hz": 60},
 	"degrees": {"degrees": 1, "degree": 1, "deg": 1, "°": 1, "rad": 180 / math.Pi},
 	"m":       {"m": 1, "meters": 1, "metres": 1, "km": 1000, "ft": 0.3048},
 }
 
-func factorOf(s vehicle.Signal, unit string) (float64, error) {
+// Factor returns the number by which a value in the unit is multiplied to be in that of the signal.
+func Factor(s vehicle.Signal, unit string) (float64, error) {
 	if unit == "" {
 		return 1, nil
 	}
@@ -126,6 +127,11 @@ func (s *signal) set(r *vehicle.Readings, v value) error {
 	return r.SetReported(s.Signal, x*s.factor)
 }
 
+// SetText sets a signal from a text, as a mapping does.
+func SetText(r *vehicle.Readings, s vehicle.Signal, values map[string]string, factor float64, text string) error {
+	return (&signal{Signal: s, factor: factor, values: values}).set(r, value{[]byte(text), true})
+}
+
 // maxCodes is the maximum number of trouble codes of a car.
 const maxCodes = 255
 
@@ -170,7 +176,7 @@ func (f *Format) ParseTime(text string) (vehicle.UnixMilli, bool) {
 		x, err := strconv.ParseFloat(text, 64)
 		if err == nil {
 			x = math.Round(x * timeUnits[unit])
-			return vehicle.UnixMilli(x), x > 0 && x < 1e14
+			return vehicle.UnixMilli(x), x >= 0 && x < 1e14
 		}
 		if unit != "" {
 			return 0, false

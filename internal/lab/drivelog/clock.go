@@ -1,10 +1,7 @@
 package drivelog
 
 import (
-	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -14,31 +11,6 @@ const (
 	// times of a file that consists only of gaps could exceed the maximum of a [time.Duration].
 	longestDrive = 366 * day
 )
-
-// timeOfDay parses HH:MM:SS with an optional fraction. It returns milliseconds since midnight.
-func timeOfDay(cell string) (int64, bool) {
-	t, err := time.Parse("15:04:05", cell)
-	if err != nil {
-		return 0, false
-	}
-	return t.Sub(t.Truncate(day)).Milliseconds(), true
-}
-
-// seconds parses a number of seconds, from 0 to less than 366 days. It returns milliseconds.
-func seconds(cell string) (int64, bool) {
-	s, err := strconv.ParseFloat(cell, 64)
-	if err != nil || !(s >= 0 && s < 366*86400) {
-		return 0, false
-	}
-	return int64(math.Round(s * 1000)), true
-}
-
-// unixMillis parses a time in Unix milliseconds, in the years 2000 to 2099. A fraction is ignored.
-func unixMillis(cell string) (int64, bool) {
-	whole, _, _ := strings.Cut(cell, ".")
-	ms, err := strconv.ParseInt(whole, 10, 64)
-	return ms, err == nil && ms >= 946684800000 && ms < 4102444800000
-}
 
 // plainClock returns the time of each row since the first row: the sum of the steps between rows. A
 // step is the difference of two times of the log. If the log has only times of day, there are two
@@ -56,12 +28,13 @@ func unixMillis(cell string) (int64, bool) {
 func plainClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
+	daily := t.format.Log.Clock == "daily"
 	for i := 1; i < len(recs); i++ {
 		d := time.Duration(recs[i].stamp-recs[i-1].stamp) * time.Millisecond
 		switch {
-		case t.format.daily && d < -day/2:
+		case daily && d < -day/2:
 			d += day
-		case t.format.daily && d > day/2:
+		case daily && d > day/2:
 			d -= day
 		}
 		if d < 0 || d > day || at[i-1] > longestDrive {

@@ -30,7 +30,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("VehicleSpeedAverage;VehicleSpeedInstantaneous;traffic\n;;LowCongestionCondition\n"))
 	small := limits{unpacked: 1 << 16, line: 1 << 12, rows: 1000}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		d, err := readWithin(bytes.NewReader(file), small)
+		d, err := readWithin(bytes.NewReader(file), small, nil)
 		if err != nil {
 			if msg := err.Error(); len(msg) > 400 {
 				t.Fatalf("an error of %d bytes", len(msg))

@@ -26,6 +26,7 @@ var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 // before the damage is left out: it may be cut off anywhere, and a number that is cut off is a
 // wrong number.
 type lines struct {
+	in      *bufio.Reader // all of the file
 	scan    *bufio.Scanner
 	max     limits
 	damaged bool
@@ -48,7 +49,7 @@ func openLines(r io.Reader, max limits) (*lines, error) {
 	if mark, _ := in.Peek(3); string(mark) == "\xef\xbb\xbf" {
 		in.Discard(3)
 	}
-	l := &lines{scan: bufio.NewScanner(in), max: max}
+	l := &lines{in: in, scan: bufio.NewScanner(in), max: max}
 	l.scan.Buffer(nil, max.line)
 	return l, nil
 }
@@ -63,10 +64,17 @@ func (l *lines) all(yield func(line string) bool) {
 			return
 		}
 	}
-	var corrupt flate.CorruptInputError
-	switch err := l.scan.Err(); {
-	case err == nil:
+	if err := l.scan.Err(); err == nil {
 		yield(line)
+	} else {
+		l.fail(err)
+	}
+}
+
+// fail records an error of reading, and reports true.
+func (l *lines) fail(err error) bool {
+	var corrupt flate.CorruptInputError
+	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader),
 		errors.As(err, &corrupt):
 		l.damaged = true
@@ -75,6 +83,7 @@ func (l *lines) all(yield func(line string) bool) {
 	default:
 		l.err = err
 	}
+	return true
 }
 
 // bounded is a reader that fails once more than left bytes have been read from it.
