@@ -2,7 +2,6 @@ package access_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -105,30 +104,6 @@ func TestTokensPutReplaces(t *testing.T) {
 	}
 	if g.LastUsed(noon) != noon {
 		t.Errorf("an update of the record forgot the last use: %v", g.LastUsed(noon))
-	}
-}
-
-func TestTokensGetAndList(t *testing.T) {
-	var table access.Tokens
-	if _, ok := table.Get("cstid000000000000"); ok || table.Len() != 0 || len(table.All()) != 0 {
-		t.Fatal("an empty table holds something")
-	}
-	var want []string
-	for i := range 20 {
-		tok, _ := issue(t, "d", noon.Add(-time.Duration(i)*time.Minute))
-		table.Put(tok)
-		want = append(want, tok.Name)
-		if g, ok := table.Get(tok.Name); !ok || g.Hash != tok.Hash {
-			t.Fatal("not found by its ID")
-		}
-	}
-	slices.Reverse(want)
-	var got []string
-	for _, g := range table.All() {
-		got = append(got, g.Name)
-	}
-	if !slices.Equal(got, want) {
-		t.Error("the list is not oldest first")
 	}
 }
 
@@ -316,37 +291,6 @@ func TestSources_VerifyAndList(t *testing.T) {
 	verify("a", keyA, noon, access.ErrNotKnown)
 	if list := table.List(); len(list) != 2 || list[0].Name != "a" || list[1].Name != "b" {
 		t.Error("the list is not by name")
-	}
-}
-
-func TestSourcesConcurrent(t *testing.T) {
-	var table access.Sources
-	steady, key := addSource(t, "steady")
-	table.Put(steady)
-	var wg sync.WaitGroup
-	for w := range 4 {
-		wg.Go(func() {
-			for i := range 200 {
-				src, key := addSource(t, fmt.Sprintf("s%d-%d", w, i))
-				table.Put(src)
-				if _, err := table.VerifyNamed(src.Name, []byte(key), noon); err != nil {
-					t.Errorf("after Put: %v", err)
-				}
-				table.Put(steady)
-			}
-		})
-		wg.Go(func() {
-			for range 200 {
-				if _, err := table.Verify([]byte(key), noon); err != nil {
-					t.Errorf("the steady source: %v", err)
-				}
-				table.List()
-			}
-		})
-	}
-	wg.Wait()
-	if n := len(table.List()); n != 801 {
-		t.Errorf("%d sources", n)
 	}
 }
 

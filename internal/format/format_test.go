@@ -14,18 +14,14 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-func TestPresetsParse(t *testing.T) {
+// TestPresets reads messages in the forms of their senders. A message has its topic after its name.
+func TestPresets(t *testing.T) {
 	names, abouts := format.Presets()
 	for i, name := range names {
-		f, err := format.Parse(name)
-		if err != nil || f.String() != name || abouts[i] == "" {
+		if f, err := format.Parse(name); err != nil || f.String() != name || abouts[i] == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-}
-
-// TestPresets reads messages in the forms of their senders. A message has its topic after its name.
-func TestPresets(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 9 {
 		t.Fatalf("%d files, %v", len(files), err)
@@ -181,22 +177,4 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%d samples of %d bytes", n, len(body))
 		}
 	})
-}
-
-func BenchmarkDecode(b *testing.B) {
-	for _, name := range []string{"traccar", "owntracks"} {
-		cases, err := txtar.ParseFile("testdata/" + name + ".txt")
-		if err != nil {
-			b.Fatal(err)
-		}
-		f, _ := format.Parse(name)
-		_, topic, _ := strings.Cut(cases.Files[0].Name, " ")
-		b.Run(name, func(b *testing.B) {
-			d := format.NewDecoder()
-			b.ReportAllocs()
-			for b.Loop() {
-				d.Decode(f, format.Message{Body: cases.Files[0].Data, Topic: topic}, func(*format.Sample) bool { return true })
-			}
-		})
-	}
 }

@@ -108,8 +108,6 @@ type origin struct {
 // errNoMemory means that a batch needs more memory than its quota has free.
 var errNoMemory = errors.New("not enough memory for this batch")
 
-// end sorts the names of the unknown signals of b, and adds their memory, and that of the unused
-// values, to b.bytes.
 func (b *batch) end() {
 	slices.SortFunc(b.ignored.names, func(x, y ignoredName) int { return cmp.Compare(x.name, y.name) })
 	b.bytes += (len(b.ignored.names) + len(b.unused.listed)) * ignoredBytes
@@ -152,9 +150,8 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	}
 }
 
-// objectBatch reads one JSON object, which may span lines, from r into a new batch. If r has only
-// white space, the batch is empty. If the object is longer than MaxSample, the error is a *refusal.
-// Any other error means that reading from r failed. The batch is returned in every case.
+// objectBatch reads one JSON object, which may span lines, from r into a new batch, with the errors of
+// lineBatch.
 func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
 	b := &batch{source: o.source}
@@ -191,14 +188,12 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	return rd.lineBatch(bytes.NewReader(p), o)
 }
 
-// add decodes line, which is line n of a request or message, and adds its sample, or the reason for
-// its refusal, to b.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	x, err := rd.dec.sample(line, o.topic, o.latest)
 	rd.accept(b, n, &x, err, o)
 }
 
-// accept adds a decoded sample, or the reason for its refusal, to b.
+// accept adds a sample of line n, or the reason for its refusal, to b.
 func (rd *reader) accept(b *batch, n int, x *vehicle.Sample, err error, o origin) {
 	if err == nil && !o.source.Vehicles.Include(x.Vehicle) {
 		err = errNotAllowed
@@ -248,10 +243,9 @@ func (rd *reader) accept(b *batch, n int, x *vehicle.Sample, err error, o origin
 	b.samples = append(b.samples, *x)
 }
 
-// isLate reports whether a sample is older than the known readings of every group of signals that
-// it has: those of the driving verdict, and those of the throttle verdict. A verdict is as old as
-// the oldest reading behind it, so no sample is called late that could change something. It is not known
-// which position of a vehicle is the newest, so a sample that has only a position is never late.
+// isLate reports whether a sample is older than the known readings of every group of signals that it
+// has. A verdict is as old as the oldest reading behind it, so no sample is called late that could
+// change something. The time of the newest position is not known, so a position alone is never late.
 func isLate(x *vehicle.Sample, known [2]vehicle.UnixMilli) (late bool) {
 	if x.Time >= max(known[0], known[1]) {
 		return false
@@ -287,9 +281,8 @@ func (b *batch) reject(line int, err error) {
 	}
 }
 
-// join adds the content of other to b, except the list of refused lines, so that both are stored
-// together. If b has no samples yet, it takes over the source of other. The fields bytes and length
-// of b do not change. After the last join the caller must call sort.
+// join adds the content of other to b, except the list of refused lines and the sizes. After the last
+// join the caller must call sort.
 func (b *batch) join(other *batch) {
 	if b.samples == nil {
 		b.samples, b.source = other.samples, other.source
@@ -308,8 +301,7 @@ func (b *batch) join(other *batch) {
 	}
 }
 
-// sort orders each vehicle's samples by time, because the fold ignores a sample that is older than
-// the state. Samples of one vehicle with the same time keep their order.
+// sort orders each vehicle's samples by time, because the fold ignores an older one.
 func (b *batch) sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.samples, byTime) && !b.sortedByVehicle() {
@@ -317,9 +309,8 @@ func (b *batch) sort() {
 	}
 }
 
-// sortedByVehicle reports whether each vehicle's samples are already ordered by time. b.samples as
-// a whole need not be: a gateway may send all samples of one car before those of another. It makes
-// one map lookup for each run of consecutive samples of one vehicle.
+// sortedByVehicle reports whether each vehicle's samples are already ordered by time, as when a
+// gateway sends all samples of one car before those of another.
 func (b *batch) sortedByVehicle() bool {
 	last := make(map[vehicle.ID]vehicle.UnixMilli) // the time at which each vehicle's run ended
 	for i := 1; i < len(b.samples); i++ {

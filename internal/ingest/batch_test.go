@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -90,21 +89,6 @@ func TestBatchLimits(t *testing.T) {
 		} else if err == nil && (b.accepted != c.accepted || b.rejectedTotal() != 0) {
 			t.Errorf("%s: accepted %d, rejected %v, want %d", name, b.accepted, b.rejected, c.accepted)
 		}
-	}
-}
-
-func TestListOfRejectionsEnds(t *testing.T) {
-	b, err := testReader().lineBatch(strings.NewReader(strings.Repeat("{}\n", maxRejections+7)), anyone)
-	if err != nil || len(b.rejected) != maxRejections || b.rejectedTotal() != maxRejections+7 {
-		t.Errorf("got %d listed of %d, %v; want %d of %d", len(b.rejected), b.rejectedTotal(), err,
-			maxRejections, maxRejections+7)
-	}
-}
-
-func TestLineBatch_IncompleteBody(t *testing.T) {
-	r := io.MultiReader(strings.NewReader(sampleLine("V1", 1, 1)+"\n"), &limited{strings.NewReader("more"), 0})
-	if b, err := testReader().lineBatch(r, anyone); !errors.Is(err, errBodyTooLarge) {
-		t.Errorf("got %v, error %v; want error %v", b, err, errBodyTooLarge)
 	}
 }
 

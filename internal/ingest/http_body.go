@@ -68,8 +68,8 @@ var (
 	eventTypes = []string{"application/cloudevents+json", "application/cloudevents-batch+json"}
 )
 
-// single returns the value of a header that may occur only once, or "". If the header occurs
-// several times, the values are joined by commas, which no caller accepts.
+// single returns the value of a header that may occur only once. Several values are joined by commas,
+// which no caller accepts.
 func single(h http.Header, name string) string { return strings.Join(h[name], ", ") }
 
 // inflaters pools gzip readers. Each uses about 40 KiB.
@@ -186,9 +186,7 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// failUnreadable responds to a request whose body was refused as a whole or could not be read,
-// which err says. The status is 413 for a body that exceeds a limit, 408 for a body that arrived
-// too slowly, and otherwise 400. After 408 and 400 it closes the connection.
+// failUnreadable responds to a request whose body was refused as a whole or could not be read.
 func (h *HTTP) failUnreadable(w http.ResponseWriter, source *access.Grant, err error) outcome {
 	if whole, ok := errors.AsType[*refusal](err); ok {
 		return h.refuse(w, http.StatusRequestEntityTooLarge, source, whole, 1)
@@ -213,8 +211,7 @@ func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, w
 // positive. If the budget is not positive, takeRate subtracts nothing and returns the refusal. With
 // samples = 0, takeRate only checks the budget.
 //
-// takeRate also sets the RateLimit headers of the response and, with a refusal, Retry-After. If the
-// source has no rate limit, takeRate returns nil and sets no header.
+// takeRate also sets the headers of the rate.
 func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) *refusal {
 	r := source.Rate
 	if !r.Limited() {

@@ -69,16 +69,6 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 	}
 }
 
-func TestIgnoredNamesAreOfOneBatch(t *testing.T) {
-	rd := testReader()
-	for _, line := range []string{signalsLine("x"), signalsLine("y")} {
-		b, err := rd.messageBatch([]byte(line+"\n"+line), anyone)
-		if err != nil || b.ignored.count != 2 || len(b.ignored.names) != 1 || !strings.Contains(line, b.ignored.names[0].name) {
-			t.Errorf("%s: got %+v, %v; want two signals of one name", line, b.ignored, err)
-		}
-	}
-}
-
 // TestIgnoredSignalsAreCountedByNameForTheirSource checks that a source's ignored signals are
 // counted by name, up to access.MaxIgnoredNames names. A signal whose name may be an identifier, a
 // position or a secret must be counted without its name.
@@ -98,26 +88,6 @@ func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
 	send(strings.ReplaceAll(signalsLine(unknownNames(9)...), "x.", "Vehicle.X"))
 	if s := f.seen(t); len(s.IgnoredByName) != access.MaxIgnoredNames || s.Ignored != 20 {
 		t.Errorf("got %v of %d, want %d names of 20", s.IgnoredByName, s.Ignored, access.MaxIgnoredNames)
-	}
-}
-
-// TestIgnoredNamesOfJoinedBatches checks that counts by name are added up when batches are joined.
-// Batches are joined if MQTT messages are stored together.
-func TestIgnoredNamesOfJoinedBatches(t *testing.T) {
-	rd := testReader()
-	var all batch
-	for _, lines := range []string{signalsLine("y", "x"), signalsLine("x") + "\n" + signalsLine("x"),
-		signalsLine(unknownNames(10)...)} {
-		b, err := rd.messageBatch([]byte(lines), anyone)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all.join(b)
-	}
-	g := &all.ignored
-	if len(g.names) != maxIgnored || g.names[0] != (ignoredName{"x", 3}) || g.names[1].times != 1 ||
-		g.names[2].times != 1 || g.count != 14 {
-		t.Errorf("got names %v of %d; want %d names, x first and 3 times, of 14", g.names, g.count, maxIgnored)
 	}
 }
 

@@ -53,8 +53,8 @@ func (d *Drive) Duration() time.Duration {
 	return d.Rows[len(d.Rows)-1].At
 }
 
-// Notes returns one line of text for each reason why rows or readings were left out or corrected,
-// such as "3 rows left out: no readable time". For a flawless file, the result is nil.
+// Notes returns a line for each reason why rows or readings were left out or corrected, such as "3 rows
+// left out: no readable time".
 func (d *Drive) Notes() []string {
 	var notes []string
 	tell := func(counts []Count, one, many string) {
@@ -72,8 +72,8 @@ func (d *Drive) Notes() []string {
 	return notes
 }
 
-// Warnings returns one line of text for each defect that may make figures about the drive wrong: a
-// file that is cut off or damaged, or labels that are not known. For most files, the result is nil.
+// Warnings returns a line for each defect that may make figures about the drive wrong: a file that is
+// cut off or damaged, or labels that are not known.
 func (d *Drive) Warnings() []string {
 	var warnings []string
 	for _, c := range d.Mended {
@@ -93,9 +93,8 @@ func (d *Drive) Warnings() []string {
 // recognized. If the file cannot be read, the error names the
 // file.
 //
-// A large file takes long, and a pipe may never send anything. So if ctx ends first, Open returns
-// the error of ctx at once, and the read continues in the background until it is complete or the
-// program ends.
+// A pipe may never send anything. So if ctx ends first, Open returns at once, and the read continues
+// in the background.
 func Open(ctx context.Context, path string, as *format.Format) (*Drive, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -193,10 +192,8 @@ func readRows(l *lines, as *format.Format, a *account) (*Drive, error) {
 	return &Drive{Format: t.format.name, Start: t.start(), Rows: rows, Lines: t.lines}, nil
 }
 
-// assemble returns the rows of a drive, with only the cells that were newly read. The parameters at
-// and reads have, for each row of the table, its time and its newly read cells. A row without a
-// reading or a label is left out and counted in a. A reading outside what its sensor can give is
-// left out and counted, too.
+// assemble returns the rows of a drive, with only the cells that were newly read. Rows and readings
+// that are left out are counted in a.
 func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 	rows := make([]Row, 0, len(t.records))
 	for i := range t.records {

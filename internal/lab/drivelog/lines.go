@@ -17,9 +17,7 @@ type limits struct {
 	rows     int
 }
 
-// bounds are the limits that Read applies: 1 GiB for the unpacked file, 1 MiB for a row, and
-// 2,000,000 rows. They are far above any real drive: 2,000,000 rows are two days at 10 rows per
-// second.
+// bounds are far above any real drive: 2,000,000 rows are two days at 10 rows per second.
 var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 
 // lines reads a file line by line, without the line ends. If the file is damaged, the last line
