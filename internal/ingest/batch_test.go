@@ -132,33 +132,6 @@ func TestMessageBatch_LinesOrOneObject(t *testing.T) {
 	}
 }
 
-// TestBatchOrder checks that a batch keeps its order if each vehicle's samples are ordered by time.
-// Otherwise the whole batch must be sorted by time.
-func TestBatchOrder(t *testing.T) {
-	for _, c := range []struct{ in, want string }{
-		{"a1 a2 b1 b2", "a1 a2 b1 b2"},             // one car after the other
-		{"a2 b1 b2", "a2 b1 b2"},                   // the cars' times overlap
-		{"a1 b1 a2 b2", "a1 b1 a2 b2"},             // sorted by time
-		{"a2 a1 b1", "a1 b1 a2"},                   // one car is out of order
-		{"a2 b3 a1", "a1 a2 b3"},                   // the same, with another car in between
-		{"a1 b1 a3 c2 a2 b9", "a1 b1 c2 a2 a3 b9"}, // the same, in a later run
-		{"a2 b1 a2 b1", "a2 b1 a2 b1"},             // the same time twice
-	} {
-		b := new(batch)
-		for w := range strings.FieldsSeq(c.in) {
-			b.samples = append(b.samples, vehicle.Sample{Vehicle: vehicle.ID(w[:1]), Time: vehicle.UnixMilli(w[1] - '0')})
-		}
-		b.sort()
-		var got []string
-		for _, x := range b.samples {
-			got = append(got, fmt.Sprint(x.Vehicle, x.Time))
-		}
-		if s := strings.Join(got, " "); s != c.want {
-			t.Errorf("%s becomes %s, want %s", c.in, s, c.want)
-		}
-	}
-}
-
 // BenchmarkBatch decodes a body with ten samples of each of 1,000 cars.
 func BenchmarkBatch(b *testing.B) {
 	var body []byte
