@@ -171,13 +171,13 @@ func (u *usage) Claim(id vehicle.ID, name string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.claimed == nil {
-		u.claimed = make(map[vehicle.ID]Hash)
+		u.claimed = make(map[Hash]Hash)
 	}
-	h := HashOf([]byte(name))
-	if first, ok := u.claimed[id]; ok {
+	vid, h := HashOf([]byte(id)), HashOf([]byte(name))
+	if first, ok := u.claimed[vid]; ok {
 		return first == h
 	}
-	u.claimed[id] = h
+	u.claimed[vid] = h
 	return true
 }
 

@@ -327,7 +327,11 @@ func (d *Decoder) read(f *Format, signals []int) {
 
 // vehicle returns the vehicle of the message. external is set if strip removed characters.
 func (d *Decoder) vehicle(f *Format) (id vehicle.ID, external string, _ error) {
-	text, ok := d.first(f.vid).text()
+	v := d.first(f.vid)
+	text, ok := v.text()
+	if ok && !v.plain && v.raw[0] != '"' && strings.ContainsAny(text, ".eE+-") {
+		return "", "", ErrVID // strip would make another number of it
+	}
 	if levels := f.VID.Topic; !ok && levels != nil {
 		all := d.levels
 		if topic, has := d.first(f.topic).text(); has && d.message.Topic == "" {

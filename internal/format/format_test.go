@@ -139,8 +139,9 @@ func TestMappings(t *testing.T) {
 			"XS3FZBXM3R35Z6DIA5KO now Speed=3.6 ThrottlePosition=7\n"},
 		{"vid: {path: v, table: {car-1: A, car1: B}}\n" + tail, `{"v":"car-1"}{"v":"car1"}[{"v":"car2"}]`,
 			"A now\nB now\nrefused: " + format.ErrTable.Error() + "\n"},
-		{"vid: {path: v}\n" + tail, `{"v":"` + strings.Repeat("x", 257) + `"} {"v":{"v":1}} {"v":null} 3 "x" [[1]]`,
-			"refused: " + format.ErrLongVID.Error() + "\n" + strings.Repeat("refused: "+format.ErrNoVID.Error()+"\n", 5)},
+		{"vid: {path: v}\n" + tail, `{"v":"` + strings.Repeat("x", 257) + `"} {"v":{"v":1}} {"v":null} 3 "x" [[1]] {"v":12.5}`,
+			"refused: " + format.ErrLongVID.Error() + "\n" + strings.Repeat("refused: "+format.ErrNoVID.Error()+"\n", 5) +
+				"refused: " + format.ErrVID.Error() + "\n"},
 		{"vid: {path: v}\n" + tail, strings.Repeat("[", 20000), "refused: " + format.ErrSyntax.Error() + "\n"},
 		{"vid: {path: v}\n" + tail, `{"v":"A","v":"B"}`, "refused: " + format.ErrSyntax.Error() + "\n"},
 		{"vid: {path: v}\n" + tail, `{"v":"A","s":{"x":[` + "\n" + `{"v":"B","s":1e308}`,

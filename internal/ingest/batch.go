@@ -101,6 +101,7 @@ type origin struct {
 	admit     func(vehicle.ID) bool                                              // whether a vehicle is known or may be added
 	verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) // the newest ones
 	latest    vehicle.UnixMilli                                                  // the latest time that a sample may have
+	events    bool                                                               // each line is a CloudEvent
 	memory    *reservation                                                       // grows with the batch; if nil, the memory is reserved already
 	base      int                                                                // bytes of memory that are for receiving, not for the batch
 }
@@ -189,6 +190,9 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 }
 
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
+	if o.events {
+		line = eventData(line)
+	}
 	x, err := rd.dec.sample(line, o.topic, o.latest)
 	rd.accept(b, n, &x, err, o)
 }

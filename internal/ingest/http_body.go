@@ -27,14 +27,9 @@ import (
 type encoding struct {
 	lines  bool // NDJSON; otherwise one JSON object or array
 	gzip   bool
+	events bool // CloudEvents, whose data are samples
 	mapped *format.Format
 }
-
-// cloudEvents is the format of bodies with such a media type, whatever the source.
-var cloudEvents = sync.OnceValue(func() *format.Format {
-	f, _ := format.Parse("cloudevents") // a test parses all presets
-	return f
-})
 
 // encodingOf returns the encoding of a body according to its headers, or the refusal of the body. The
 // senders of other formats name any media type.
@@ -48,7 +43,7 @@ func encodingOf(h http.Header, source *access.Grant) (encoding, *refusal) {
 	switch {
 	case f.mapped != nil:
 	case err == nil && slices.Contains(eventTypes, media):
-		f.mapped = cloudEvents()
+		f.events = true
 	case err == nil && slices.Contains(lineTypes, media):
 		f.lines = true
 	case err != nil || media != "application/json":
@@ -140,6 +135,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin
 	case f.lines:
 		b, err = rd.lineBatch(body, o)
 	default:
+		o.events = f.events
 		read, in := rd.objectBatch, io.Reader(body)
 		if start, _ := body.Peek(64); isArray(start) {
 			read, in = rd.lineBatch, &elements{in: body}

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -112,6 +113,17 @@ func topicOf(source *access.Grant, topic string) (id vehicle.ID, ok bool) {
 func keyInAddress(r *http.Request) string {
 	fields, _ := url.ParseQuery(strings.ReplaceAll(r.URL.RawQuery, "?", "&"))
 	return fields.Get("key")
+}
+
+// eventData returns the data of a CloudEvent. If it has none, the result is no sample either.
+func eventData(event []byte) []byte {
+	var e struct {
+		Data json.RawMessage `json:"data"`
+	}
+	if json.Unmarshal(event, &e) != nil {
+		return event
+	}
+	return e.Data
 }
 
 // elements reads a JSON array, and turns it into lines of one element each. The text after

@@ -92,6 +92,9 @@ func TestHTTPMapped(t *testing.T) {
 			body: `{"specversion":"1.0","id":"1","source":"/g","type":"t","data":` + sampleLine("V1", 17, 8) + `}`}},
 		{"", request{header: "Content-Type: application/cloudevents-batch+json", status: 202,
 			body: `[{"specversion":"1.0","id":"1","source":"/g","type":"t","data":` + sampleLine("V1", 18, 9) + `}]`}},
+		{"", request{header: "Content-Type: application/cloudevents+json", body: `{"data":{"vid":"V1"}}`, status: 400,
+			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"time is missing"}]}`}},
+		{"", request{header: "Content-Type: application/cloudevents+json", body: `{"datas":1}`, status: 400}},
 	} {
 		c.send(t, url, keys[c.source])
 	}
