@@ -19,7 +19,8 @@ import (
 
 type evaluateCommand struct {
 	fleetFlags
-	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip; the format is recognized by the header."`
+	formatFlags
+	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip: CSV, NDJSON or GPX. The format of known loggers is recognized."`
 	JSON  bool     `name:"json" help:"Print JSON instead of tables."`
 	Plot  string   `placeholder:"FILE.svg" help:"Draw each drive's speed over time, with the verdicts in the background, ${more_plot}"`
 }
@@ -66,6 +67,9 @@ func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(c.Files, c.Plot != ""); err != nil {
 		return err
 	}
+	if c.Fleet != "" && c.Format+c.FormatFile != "" {
+		return usageError("--format is for recorded drives: leave out --fleet")
+	}
 	for _, name := range slices.Concat([]string{c.Fleet, c.Truth}, c.Learn, c.Files) {
 		if c.Plot != "" && sameFile(name, c.Plot) {
 			return usageError("--plot: %s is one of the files to read", c.Plot)
@@ -74,11 +78,15 @@ func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 	if c.Fleet != "" {
 		return c.evaluateFleet(ctx, w)
 	}
+	as, err := c.logFormat()
+	if err != nil {
+		return err
+	}
 	var all evaluate.Drives
 	var tracks []evaluate.Track
 	short := evaluate.ShortNames(c.Files)
 	for i, name := range c.Files {
-		d, err := drivelog.Open(ctx, name)
+		d, err := drivelog.Open(ctx, name, as)
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,8 @@ type replayCommand struct {
 	adminFlags
 	ingestFlags
 	fleetReplayFlags
-	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip; the format is recognized by the header."`
+	formatFlags
+	Files []string `arg:"" optional:"" name:"file" help:"Recorded drives, plain or gzip: CSV, NDJSON or GPX. The format of known loggers is recognized."`
 	VID   string   `name:"vid" placeholder:"VID" help:"The vehicle that the drives are sent for."`
 	Live  bool     `help:"Send each reading at its time in the recording, beginning now."`
 }
@@ -46,9 +47,13 @@ func (c *replayCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return usageError("--vid: %v", err)
 	}
+	as, err := c.logFormat()
+	if err != nil {
+		return err
+	}
 	var drives []*drivelog.Drive
 	for _, name := range c.Files {
-		d, err := drivelog.Open(ctx, name)
+		d, err := drivelog.Open(ctx, name, as)
 		if err != nil {
 			return err
 		}
@@ -84,6 +89,8 @@ func (c *replayCommand) validate() error {
 		return usageError("say which vehicle the drives are sent for: --vid VID")
 	case f.Fleet == "":
 		return nil
+	case c.Format+c.FormatFile != "":
+		return usageError("--format is for recorded drives: leave out --fleet")
 	case len(c.Files) > 0:
 		return usageError("--fleet and recorded drives are mutually exclusive: leave out either")
 	case c.VID != "":

@@ -24,6 +24,7 @@ type commands struct {
 	Demo     demoCommand     `cmd:"" help:"Run the service on a recorded drive and print queries to paste."`
 	Token    tokenCommand    `cmd:"" help:"Issue, list and revoke the access tokens of developers."`
 	Source   sourceCommand   `cmd:"" help:"Add, list and remove the cars and gateways that may send telemetry."`
+	Format   formatCommand   `cmd:"" help:"List, show and try the formats of senders that a source or a log can have."`
 	Operator operatorCommand `cmd:"" help:"Add, list and remove the people who run the service; rotate the admin key."`
 	Replay   replayCommand   `cmd:"" help:"Send recorded drives, or a whole fleet, to a running service."`
 	Simulate simulateCommand `cmd:"" help:"Send a simulated fleet in traffic to a running service, and compare its verdicts with the truth."`

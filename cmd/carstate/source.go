@@ -26,6 +26,7 @@ type sourceAdd struct {
 	Rate     string `placeholder:"N/s" help:"Maximum rate of samples, as N/s, N/min or N/h; no limit by default."`
 	Expires  string `default:"never" placeholder:"90d|never" help:"How long its key is valid (${default})."`
 	Strict   bool   `help:"Refuse a sample that has a signal of unknown name or a value that cannot be used. By default only these are ignored."`
+	formatFlags
 	OnChange string `placeholder:"auto|15m|0" help:"How long a speed holds that is sent only when it changes, while other readings of the car arrive; 0: never. By default such a source is recognized, and a speed holds for 30 min."`
 	jsonFlag
 }
@@ -52,9 +53,13 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return usageError("--on-change: %v", err)
 	}
+	mapping, err := c.formatFlags.parse()
+	if err != nil {
+		return err
+	}
 	return c.ask(w, func(a *client.Client) (any, error) {
-		added, err := a.AddSource(ctx,
-			access.Request{Name: c.Name, Vehicles: v, Rate: rate, Expires: expires, Strict: c.Strict, OnChange: onChange})
+		added, err := a.AddSource(ctx, access.Request{Name: c.Name, Vehicles: v, Rate: rate, Expires: expires,
+			Strict: c.Strict, OnChange: onChange, Format: mapping})
 		return struct {
 			wire.AddedSource
 			Expires time.Time `json:"-"` // for the text alone
@@ -85,6 +90,7 @@ type sourceChange struct {
 	changeFlags
 	Strict   *bool  `env:"-" negatable:"" help:"Refuse a sample that has a signal of unknown name or a value that cannot be used; --no-strict: ignore only these."`
 	OnChange string `env:"-" placeholder:"auto|15m|0" help:"How long a speed holds that is sent only when it changes."`
+	formatFlags
 	sureFlag
 	jsonFlag
 }
@@ -104,8 +110,15 @@ func (c *sourceChange) Run(ctx context.Context, w streams) error {
 		}
 		to.OnChange = &onChange
 	}
+	if c.Format != "" || c.FormatFile != "" {
+		mapping, err := c.formatFlags.parse()
+		if err != nil {
+			return err
+		}
+		to.Format = &mapping
+	}
 	if to == (access.Change{}) {
-		return usageError("say what to change: --vehicles, --rate, --expires, --strict, --no-strict or --on-change")
+		return usageError("say what to change: --vehicles, --rate, --expires, --strict, --no-strict, --on-change or --format")
 	}
 	if to.Vehicles != nil && to.Vehicles.All() {
 		if err := c.sure(ctx, w, "Source %s may send for every vehicle from now on, and its list is not kept. Change it?",

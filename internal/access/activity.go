@@ -180,6 +180,22 @@ func (t *Sources) WrongSpeeds(unit string) (n int) {
 	return n
 }
 
+// Claim reports whether a source's own name of a vehicle is the first that became this vid since the
+// node started.
+func (u *usage) Claim(id vehicle.ID, name string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.claimed == nil {
+		u.claimed = make(map[Hash]Hash)
+	}
+	vid, h := HashOf([]byte(id)), HashOf([]byte(name))
+	if first, ok := u.claimed[vid]; ok {
+		return first == h
+	}
+	u.claimed[vid] = h
+	return true
+}
+
 // CountRefused counts n samples of the source, or n uses of its key, refused for the reason r.
 func (u *usage) CountRefused(r Refusal, n int) {
 	u.update(func(a *SourceActivity) { a.Refused[r] += int64(n) })

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"example.org/carstate/internal/format"
 )
 
 // Credential is the record of a token, a source or an operator, with the hash of its secret only.
@@ -29,8 +31,9 @@ type Credential struct {
 	Developer  string
 	Operations Operations
 
-	Strict   bool     // sources only: a sample with an unknown signal is refused
-	OnChange OnChange // sources only
+	Strict   bool           // sources only: a sample with an unknown signal is refused
+	OnChange OnChange       // sources only
+	Format   *format.Format // sources only; if nil, the service's own format
 	// Number stands for the name of a source in the telemetry log. The store gives it to a name, for
 	// good: a removed source keeps it, and so does a later source of the same name.
 	Number uint32
@@ -97,6 +100,7 @@ type Request struct {
 	Strict     bool      // sources only: a sample with an unknown signal is refused
 	OnChange   OnChange  // sources only
 	ReadOnly   bool      // operators only
+	Format     *format.Format
 }
 
 // tokenID is the prefix of every token ID.
@@ -107,7 +111,7 @@ func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
 		Kind: r.Kind, Name: r.Name, Vehicles: r.Vehicles, Expires: r.Expires,
 		Developer: r.Developer, Operations: r.Operations, Rate: r.Rate, Strict: r.Strict, OnChange: r.OnChange,
-		ReadOnly: r.ReadOnly,
+		ReadOnly: r.ReadOnly, Format: r.Format,
 	}
 	switch {
 	case r.Kind == SandboxKind:
@@ -140,6 +144,7 @@ type Change struct {
 	Expires  *time.Time // zero: never
 	Strict   *bool      // sources only
 	OnChange *OnChange  // sources only
+	Format   **format.Format
 }
 
 // Change applies a change at time now. A later expiry makes an expired credential valid again. A
@@ -173,6 +178,9 @@ func (c *Credential) Change(to Change, now time.Time) error {
 	if to.OnChange != nil {
 		c.OnChange = *to.OnChange
 	}
+	if to.Format != nil {
+		c.Format = *to.Format
+	}
 	return c.Check()
 }
 
@@ -192,8 +200,8 @@ func (c *Credential) Check() error {
 	} else if c.Developer != "" || c.Operations != 0 {
 		return errors.New("only a token has a developer and operations")
 	}
-	if (c.Strict || c.OnChange.given) && c.Kind != SourceKind {
-		return errors.New("only a source can be strict or send on change")
+	if (c.Strict || c.OnChange.given || c.Format != nil) && c.Kind != SourceKind {
+		return errors.New("only a source can be strict, send on change or have a format")
 	}
 	if c.ReadOnly && c.Kind != OperatorKind {
 		return errors.New("only an operator can be read-only")

@@ -169,9 +169,8 @@ func (t *Credentials) ForgetUsage(id, node string) {
 	delete(t.usage(id).stored, node)
 }
 
-// Usage returns the usage of a token on all nodes: what the nodes have stored, plus what this node
-// has counted since it started. It leaves out days after now, and a last use or refusal on such a
-// day, because such days come from a clock that was fast.
+// Usage returns the usage of a token on all nodes. It leaves out days after now, which come from a
+// clock that was fast.
 func (t *Credentials) Usage(id string, now time.Time) Usage {
 	t.lock()
 	defer t.mu.Unlock()
@@ -186,9 +185,8 @@ func (t *Credentials) Usage(id string, now time.Time) Usage {
 	return all
 }
 
-// UsageOn returns the part of a token's usage that this node has counted, since it started and in
-// earlier runs. This is the part that the node stores. The parameter node is the name of this node.
-// Up to maxFutureDays days after now are included, because this node's clock may be slow.
+// UsageOn returns the part of a token's usage that this node has counted and stores. Up to
+// maxFutureDays days after now are included, because this node's clock may be slow.
 func (t *Credentials) UsageOn(node, id string, now time.Time) Usage {
 	t.lock()
 	defer t.mu.Unlock()
@@ -200,8 +198,7 @@ func (t *Credentials) UsageOn(node, id string, now time.Time) Usage {
 	return mine
 }
 
-// Counted yields every token for which this process holds counters of calls, with the number of
-// calls in these counters. Calls that were counted before this process started are not included.
+// Counted yields every token with the number of calls that this process has counted.
 func (t *Credentials) Counted() iter.Seq2[string, int64] {
 	t.mu.Lock()
 	all := maps.Clone(t.usages)
@@ -248,10 +245,8 @@ func (t *Tokens) Verify(secret []byte, now time.Time) (*Grant, error) {
 	return t.verify(kind, secret, now)
 }
 
-// Verify is like [Tokens.Verify], for the key of a source. If the key is or was the key of a
-// source, Verify also sets the time of the last use, or of the last refusal, in the counters of
-// that source to the parameter now. If key begins with the prefix of an access token, the error is
-// [ErrIsToken].
+// Verify is like [Tokens.Verify], for the key of a source, and also notes its last use or refusal. For
+// an access token, the error is [ErrIsToken].
 func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	g, err := t.verify(SourceKind, key, now)
 	if err == ErrMalformed && (bytes.HasPrefix(key, []byte(TokenKind)) || bytes.HasPrefix(key, []byte(SandboxKind))) {
@@ -263,12 +258,9 @@ func (t *Sources) Verify(key []byte, now time.Time) (*Grant, error) {
 	return g, err
 }
 
-// VerifyNamed is like Verify, for a key that is sent together with the source's name, as in MQTT.
-// If the key belongs to another source, VerifyNamed returns nil and an error, which is
-// [ErrNotKnown] if the key is valid. If the key is not that of the named source, VerifyNamed also
-// records the refusal in the counters of the named source, if there is such a source. It needs no
-// memory beyond these counters, because any client that can connect can cause such a refusal. If
-// the error is [ErrUnread], nothing is recorded, because the key may be valid.
+// VerifyNamed is like Verify, for a key that is sent together with the source's name, as in MQTT. The
+// valid key of another source is refused with [ErrNotKnown]. A wrong key is also recorded in the
+// counters of the named source, except with [ErrUnread], because it may be valid.
 func (t *Sources) VerifyNamed(name string, key []byte, now time.Time) (*Grant, error) {
 	g, err := t.Verify(key, now)
 	if g != nil && g.Name == name || errors.Is(err, ErrUnread) {

@@ -6,6 +6,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/ops"
 )
 
@@ -101,6 +102,13 @@ func (s *Server) change(r *http.Request, kind access.Kind, in wire.SourceChange)
 		}
 		to.OnChange = &onChange
 	}
+	if in.Format != nil {
+		mapping, err := format.Parse(*in.Format)
+		if err != nil {
+			return access.Credential{}, ops.Refuse(http.StatusBadRequest, "format: %v", err)
+		}
+		to.Format = &mapping
+	}
 	return s.ops.ChangeCredential(r.Context(), caller(r), kind, r.PathValue("name"), to)
 }
 
@@ -116,13 +124,18 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 	if err != nil {
 		return wire.AddedSource{}, ops.Refuse(http.StatusBadRequest, "on_change: %v", err)
 	}
+	mapping, err := format.Parse(in.Format)
+	if err != nil {
+		return wire.AddedSource{}, ops.Refuse(http.StatusBadRequest, "format: %v", err)
+	}
 	c, key, err := s.ops.Create(r.Context(), caller(r), access.Request{
 		Kind: access.SourceKind, Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: rate,
 		Expires: in.ExpiresAt.Or(time.Time{}), Strict: in.Strict, OnChange: onChange,
+		Format: mapping,
 	})
 	vehicles := ops.VehicleList{Vehicles: c.Vehicles}
 	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.Rate.String(), Strict: c.Strict,
-		OnChange: c.OnChange.String()}, err
+		OnChange: c.OnChange.String(), Format: c.Format.String()}, err
 }
 
 func (s *Server) addOperator(r *http.Request, in wire.OperatorRequest) (wire.OperatorKey, error) {

@@ -15,9 +15,9 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 	s := start(t)
 	for _, tt := range []struct{ body, want string }{
 		{`{"name":"car-7","vehicles":["A"]}`,
-			`{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":"","strict":false,"on_change":""}`},
+			`{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":"","strict":false,"on_change":"","format":""}`},
 		{`{"name":"gateway","vehicles":"all","rate":"1000/s","strict":true,"expires_at":"2026-11-20T13:00:00Z"}`,
-			`{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s","strict":true,"on_change":""}`},
+			`{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s","strict":true,"on_change":"","format":""}`},
 	} {
 		s.wantSecret(t, s.store.Sources.Verify, "/v1/sources", tt.body, http.StatusCreated, tt.want)
 	}

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -95,16 +96,17 @@ func (b *batch) rejectedTotal() int {
 
 // reader reads batches, and reuses its buffers, so only one goroutine may use it at a time.
 type reader struct {
-	dec   *decoder
-	lines *bufio.Reader
-	text  bytes.Reader // of messageBatch
+	dec    *decoder
+	mapped *format.Decoder
+	lines  *bufio.Reader
+	text   bytes.Reader // of messageBatch
 	// known has the times of the driving and the throttle verdict of the last sample's vehicle.
 	known [2]vehicle.UnixMilli
 }
 
 // readers pools readers. Each has a buffer of 64 KiB.
 var readers = sync.Pool{New: func() any {
-	return &reader{dec: newDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
+	return &reader{dec: newDecoder(), mapped: format.NewDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
 }}
 
 // origin holds what is known of a batch before it is read: its sender, the rules by which its
@@ -116,6 +118,7 @@ type origin struct {
 	admit     func(vehicle.ID) bool                                              // whether a vehicle is known or may be added
 	verdicts  func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) // the newest ones
 	latest    vehicle.UnixMilli                                                  // the latest time that a sample may have
+	events    bool                                                               // each line is a CloudEvent
 	memory    *reservation                                                       // grows with the batch; if nil, the memory is reserved already
 	base      int                                                                // bytes of memory that are for receiving, not for the batch
 }
@@ -123,8 +126,6 @@ type origin struct {
 // errNoMemory means that a batch needs more memory than its quota has free.
 var errNoMemory = errors.New("not enough memory for this batch")
 
-// end sorts the names of the unknown signals of b, and adds their memory, and that of the unused
-// values, to b.bytes.
 func (b *batch) end() {
 	slices.SortFunc(b.ignored.names, func(x, y ignoredName) int { return cmp.Compare(x.name, y.name) })
 	b.bytes += (len(b.ignored.names) + len(b.unused.listed)) * ignoredBytes
@@ -167,9 +168,8 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	}
 }
 
-// objectBatch reads one JSON object, which may span lines, from r into a new batch. If r has only
-// white space, the batch is empty. If the object is longer than MaxSample, the error is a *refusal.
-// Any other error means that reading from r failed. The batch is returned in every case.
+// objectBatch reads one JSON object, which may span lines, from r into a new batch, with the errors of
+// lineBatch.
 func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
 	b := newBatch(o.source)
@@ -187,10 +187,13 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	return b, nil
 }
 
-// messageBatch decodes p, the payload of an MQTT message: NDJSON, or one JSON object that may span
-// lines; the message does not say which. If the first line is incomplete JSON and the whole payload
+// messageBatch decodes p, the payload of an MQTT message: NDJSON, one JSON object that may span
+// lines, or an array; the message does not say which. If the first line is incomplete JSON and the whole payload
 // is complete JSON, it is read as one object. The results are those of objectBatch or lineBatch.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
+	if isArray(p) {
+		return rd.lineBatch(&elements{in: bytes.NewReader(p)}, o)
+	}
 	first, rest, _ := bytes.Cut(bytes.TrimSpace(p), []byte{'\n'})
 	if len(first) > 0 && len(rest) == 0 && len(p) <= MaxSample { // as most messages, which need no buffer
 		b := newBatch(o.source)
@@ -212,10 +215,16 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	return rd.lineBatch(&rd.text, o)
 }
 
-// add decodes line, which is line n of a request or message, and adds its sample, or the reason for
-// its refusal, to b.
 func (rd *reader) add(b *batch, n int, line []byte, o origin) {
+	if o.events {
+		line = eventData(line)
+	}
 	x, err := rd.dec.sample(line, o.topic, o.latest)
+	rd.accept(b, n, &x, err, o)
+}
+
+// accept adds a sample of line n, or the reason for its refusal, to b.
+func (rd *reader) accept(b *batch, n int, x *vehicle.Sample, err error, o origin) {
 	if err == nil && !o.source.Vehicles.Include(x.Vehicle) {
 		err = errNotAllowed
 	}
@@ -252,7 +261,7 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 		driving, throttle := o.verdicts(x.Vehicle)
 		rd.known = [2]vehicle.UnixMilli{driving.Time, throttle.Time}
 	}
-	if isLate(&x, rd.known) {
+	if isLate(x, rd.known) {
 		b.late++
 	}
 	if hold, ok := o.source.OnChange.Hold(); ok {
@@ -262,13 +271,12 @@ func (rd *reader) add(b *batch, n int, line []byte, o origin) {
 	}
 	x.Source = o.source.Number
 	b.bytes += sampleBytes + codeBytes*len(x.Codes)
-	b.samples = append(b.samples, x)
+	b.samples = append(b.samples, *x)
 }
 
-// isLate reports whether a sample is older than the known readings of every group of signals that
-// it has: those of the driving verdict, and those of the throttle verdict. A verdict is as old as
-// the oldest reading behind it, so no sample is called late that could change something. It is not known
-// which position of a vehicle is the newest, so a sample that has only a position is never late.
+// isLate reports whether a sample is older than the known readings of every group of signals that it
+// has. A verdict is as old as the oldest reading behind it, so no sample is called late that could
+// change something. The time of the newest position is not known, so a position alone is never late.
 func isLate(x *vehicle.Sample, known [2]vehicle.UnixMilli) (late bool) {
 	if x.Time >= max(known[0], known[1]) {
 		return false
@@ -304,9 +312,8 @@ func (b *batch) reject(line int, err error) {
 	}
 }
 
-// join adds the content of other to b, except the list of refused lines, so that both are stored
-// together. If b has no samples yet, it takes over the source of other. The fields bytes and length
-// of b do not change. After the last join the caller must call sort.
+// join adds the content of other to b, except the list of refused lines and the sizes. After the last
+// join the caller must call sort.
 func (b *batch) join(other *batch) {
 	if b.samples == nil {
 		b.samples, b.source = other.samples, other.source
@@ -325,8 +332,7 @@ func (b *batch) join(other *batch) {
 	}
 }
 
-// sort orders each vehicle's samples by time, because the fold ignores a sample that is older than
-// the state. Samples of one vehicle with the same time keep their order.
+// sort orders each vehicle's samples by time, because the fold ignores an older one.
 func (b *batch) sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.samples, byTime) && !b.sortedByVehicle() {
@@ -334,9 +340,8 @@ func (b *batch) sort() {
 	}
 }
 
-// sortedByVehicle reports whether each vehicle's samples are already ordered by time. b.samples as
-// a whole need not be: a gateway may send all samples of one car before those of another. It makes
-// one map lookup for each run of consecutive samples of one vehicle.
+// sortedByVehicle reports whether each vehicle's samples are already ordered by time, as when a
+// gateway sends all samples of one car before those of another.
 func (b *batch) sortedByVehicle() bool {
 	last := make(map[vehicle.ID]vehicle.UnixMilli) // the time at which each vehicle's run ended
 	for i := 1; i < len(b.samples); i++ {

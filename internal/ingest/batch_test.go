@@ -3,7 +3,6 @@ package ingest
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -92,21 +91,6 @@ func TestBatchLimits(t *testing.T) {
 	}
 }
 
-func TestListOfRejectionsEnds(t *testing.T) {
-	b, err := testReader().lineBatch(strings.NewReader(strings.Repeat("{}\n", maxRejections+7)), anyone)
-	if err != nil || len(b.rejected) != maxRejections || b.rejectedTotal() != maxRejections+7 {
-		t.Errorf("got %d listed of %d, %v; want %d of %d", len(b.rejected), b.rejectedTotal(), err,
-			maxRejections, maxRejections+7)
-	}
-}
-
-func TestLineBatch_IncompleteBody(t *testing.T) {
-	r := io.MultiReader(strings.NewReader(sampleLine("V1", 1, 1)+"\n"), &limited{strings.NewReader("more"), 0})
-	if b, err := testReader().lineBatch(r, anyone); !errors.Is(err, errBodyTooLarge) {
-		t.Errorf("got %v, error %v; want error %v", b, err, errBodyTooLarge)
-	}
-}
-
 // TestMessageBatch_LinesOrOneObject checks that the samples of an MQTT message are accepted, and
 // its bad lines refused, whether it is NDJSON or one object that spans lines, because the message
 // does not say which of the two it is.
@@ -143,33 +127,6 @@ func TestMessageBatch_LinesOrOneObject(t *testing.T) {
 		}
 		if b.accepted != c.accepted || !slices.Equal(rejected, c.rejected) {
 			t.Errorf("%s: accepted %d, rejected %q; want %d, %q", name, b.accepted, rejected, c.accepted, c.rejected)
-		}
-	}
-}
-
-// TestBatchOrder checks that a batch keeps its order if each vehicle's samples are ordered by time.
-// Otherwise the whole batch must be sorted by time.
-func TestBatchOrder(t *testing.T) {
-	for _, c := range []struct{ in, want string }{
-		{"a1 a2 b1 b2", "a1 a2 b1 b2"},             // one car after the other
-		{"a2 b1 b2", "a2 b1 b2"},                   // the cars' times overlap
-		{"a1 b1 a2 b2", "a1 b1 a2 b2"},             // sorted by time
-		{"a2 a1 b1", "a1 b1 a2"},                   // one car is out of order
-		{"a2 b3 a1", "a1 a2 b3"},                   // the same, with another car in between
-		{"a1 b1 a3 c2 a2 b9", "a1 b1 c2 a2 a3 b9"}, // the same, in a later run
-		{"a2 b1 a2 b1", "a2 b1 a2 b1"},             // the same time twice
-	} {
-		b := new(batch)
-		for w := range strings.FieldsSeq(c.in) {
-			b.samples = append(b.samples, vehicle.Sample{Vehicle: vehicle.ID(w[:1]), Time: vehicle.UnixMilli(w[1] - '0')})
-		}
-		b.sort()
-		var got []string
-		for _, x := range b.samples {
-			got = append(got, fmt.Sprint(x.Vehicle, x.Time))
-		}
-		if s := strings.Join(got, " "); s != c.want {
-			t.Errorf("%s becomes %s, want %s", c.in, s, c.want)
 		}
 	}
 }

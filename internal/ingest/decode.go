@@ -39,12 +39,10 @@ type decoder struct {
 
 func newDecoder() *decoder { return &decoder{json: jsontext.NewDecoder(new(bytes.Buffer))} }
 
-// sample decodes line, the JSON of one sample. topic is the vehicle that an MQTT topic names, or
-// empty if there is no topic. latest is the latest time that a sample may have. If the line is
-// refused, the sample is meaningless and the error is a *refusal. Until the next call, d.unknown
-// has the names of the unknown signals, and d.unused the values of known signals that the sample
-// does not have. If the line is refused, these are the ones before the failure, or none if the line
-// is not one JSON object.
+// sample decodes the JSON of one sample. topic is the vehicle that an MQTT topic names, or empty.
+// latest is the latest time that a sample may have. The error is a *refusal. Until the next call,
+// d.unknown has the names of the unknown signals, and d.unused the values that the sample does not
+// have, up to a failure.
 func (d *decoder) sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
 	if x, err := d.parse(line, topic, latest, false); err == nil {
 		return x, nil

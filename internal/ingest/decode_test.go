@@ -97,26 +97,6 @@ func TestDecoder_SampleFile(t *testing.T) {
 	}
 }
 
-func TestSampleOfATopic(t *testing.T) {
-	const rest = `"time":1795147200000,"signals":{"Vehicle.Speed":1}}`
-	for in, wants := range map[string]string{
-		`{` + rest:                 "",
-		`{"vid":"V1",` + rest:      "",
-		`{"vid":"V2",` + rest:      errOtherVID.text,
-		`{"vid":"",` + rest:        errOtherVID.text,
-		`{"vid":null,` + rest:      errVIDType.text,
-		`{"vid":"\u00561",` + rest: "",
-	} {
-		x, err := newDecoder().sample([]byte(in), "V1", testLatest)
-		switch {
-		case wants == "" && (err != nil || x.Vehicle != "V1"):
-			t.Errorf("%s: got vid %q, %v; want V1", in, x.Vehicle, err)
-		case wants != "" && (err == nil || err.Error() != wants):
-			t.Errorf("%s: error %v, want %s", in, err, wants)
-		}
-	}
-}
-
 func TestDecoder_LongVID(t *testing.T) {
 	for n, ok := range map[int]bool{vehicle.MaxReportingID: true, vehicle.MaxReportingID + 1: false} {
 		in := fmt.Sprintf(`{"vid":"%s","time":1795147200000,"signals":{}}`, strings.Repeat("a", n))

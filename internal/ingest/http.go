@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ const telemetryPath = "/v1/telemetry"
 
 // HTTP receives telemetry by POST /v1/telemetry. The statuses of its responses are
 //
+//	200  as 202, with the text that the format of the source replies
 //	202  at least one sample was accepted, and all accepted samples are on disk
 //	400  no sample was accepted, or the body cannot be read
 //	401  the request has no valid key
@@ -104,7 +106,8 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	ready := h.in.Ready() // called before the lookup of the key, because the tables may be loaded between the two
 	source, err := h.authenticate(r)
 	switch {
-	case r.Method != http.MethodPost:
+	case r.Method != http.MethodPost && (r.Method != http.MethodGet || err == nil && !source.Format.IsForm() ||
+		err == errNoKey || err == errNotBearer):
 		w.Header().Set("Allow", http.MethodPost)
 		if err == nil {
 			h.in.refuse(source, errMethod, 1)
@@ -122,9 +125,9 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		}
 		return fail(w, http.StatusUnauthorized, err.Error())
 	}
-	f, wrong := formatOf(r.Header)
+	f, wrong := encodingOf(r.Header, source)
 	if wrong != nil {
-		w.Header().Set("Accept", "application/x-ndjson, application/json")
+		w.Header().Set("Accept", strings.Join(slices.Concat(lineTypes, []string{"application/json"}, eventTypes), ", "))
 		w.Header().Set("Accept-Encoding", "gzip")
 		return h.refuse(w, http.StatusUnsupportedMediaType, source, wrong, 1)
 	}
@@ -204,10 +207,25 @@ func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 const challenge = `Bearer realm="carstate-ingest"`
 
 // authenticate returns the source of the request's key, even if the key is no longer valid. The text
-// of the error is for the sender.
-// The error is one of keyOf, or wraps one of [access.Sources.Verify].
+// of the error is for the sender. The error is one of keyOf, or wraps one of
+// [access.Sources.Verify]. A source with a format may also send its name and key as user name and
+// password.
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
+	if name, password, ok := r.BasicAuth(); ok { // as OwnTracks sends them
+		s, err := h.in.Sources.VerifyNamed(name, []byte(password), h.in.Now())
+		switch {
+		case err == nil && s.Format != nil:
+			return s, nil
+		case !errors.Is(err, access.ErrUnread):
+			err = errNotBearer
+		}
+		return nil, err
+	}
 	key, err := keyOf(r)
+	inAddress := err == errNoKey && keyInAddress(r) != ""
+	if inAddress {
+		key, err = []byte(keyInAddress(r)), nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -217,6 +235,9 @@ func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	}
 	if err != nil {
 		return s, fmt.Errorf("%s%w", access.KeyRefused, err)
+	}
+	if inAddress && !s.Format.IsForm() {
+		return nil, errKeyInAddress
 	}
 	return s, nil
 }
@@ -260,6 +281,10 @@ func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch)
 		answer.Total = total
 	}
 	switch {
+	case b.accepted > 0 && b.source.Format != nil && b.source.Format.Reply() != "":
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		netguard.Send(w, []byte(b.source.Format.Reply()))
+		return stored
 	case b.accepted > 0:
 		writeJSON(w, http.StatusAccepted, answer)
 		return stored

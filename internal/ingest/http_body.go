@@ -12,34 +12,42 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/netguard"
 )
 
-// format is the encoding of a body.
-type format struct {
-	lines bool // NDJSON; otherwise one JSON object
-	gzip  bool
+// encoding is how a body is written.
+type encoding struct {
+	lines  bool // NDJSON; otherwise one JSON object or array
+	gzip   bool
+	events bool // CloudEvents, whose data are samples
+	mapped *format.Format
 }
 
-// formatOf returns the format of a body according to its headers, or the refusal of the body.
-func formatOf(h http.Header) (format, *refusal) {
-	var f format
+// encodingOf returns the encoding of a body according to its headers, or the refusal of the body. The
+// senders of other formats name any media type.
+func encodingOf(h http.Header, source *access.Grant) (encoding, *refusal) {
+	f := encoding{mapped: source.Format}
 	media, params, err := mime.ParseMediaType(single(h, "Content-Type"))
 	charset, hasCharset := params["charset"]
 	if hasCharset && !strings.EqualFold(charset, "utf-8") || !hasCharset && len(params) > 0 || len(params) > 1 {
 		err = errors.New("another parameter")
 	}
 	switch {
-	case err != nil || media != "application/x-ndjson" && media != "application/json":
-		return f, errContentType
-	case media == "application/x-ndjson":
+	case f.mapped != nil:
+	case err == nil && slices.Contains(eventTypes, media):
+		f.events = true
+	case err == nil && slices.Contains(lineTypes, media):
 		f.lines = true
+	case err != nil || media != "application/json":
+		return f, errContentType
 	}
 	switch coding := single(h, "Content-Encoding"); {
 	case strings.EqualFold(coding, "gzip"):
@@ -50,14 +58,19 @@ func formatOf(h http.Header) (format, *refusal) {
 	return f, nil
 }
 
-// single returns the value of a header that may occur only once, or "". If the header occurs
-// several times, the values are joined by commas, which no caller accepts.
+var (
+	lineTypes  = []string{"application/x-ndjson", "application/ndjson", "application/jsonl"}
+	eventTypes = []string{"application/cloudevents+json", "application/cloudevents-batch+json"}
+)
+
+// single returns the value of a header that may occur only once. Several values are joined by commas,
+// which no caller accepts.
 func single(h http.Header, name string) string { return strings.Join(h[name], ", ") }
 
 // inflaters pools gzip readers. Each uses about 40 KiB.
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
-// read decodes the body of r, which has the format f, into a batch. The limits MaxBody, MaxSamples
+// read decodes the body of r, which has the encoding f, into a batch. The limits MaxBody, MaxSamples
 // and MaxSample apply to the decompressed body; in addition, the compressed body may not be longer
 // than MaxBody.
 //
@@ -67,7 +80,7 @@ var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 //
 // read takes a large buffer from a pool only when the whole body or its first 4 KiB (headBytes)
 // have arrived, so that slow senders do not occupy these buffers.
-func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) (*batch, error) {
+func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin) (*batch, error) {
 	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(w)}
 	if err := paced.begin(time.Now(), h.in.grace); err != nil {
 		return nil, err
@@ -86,11 +99,14 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 	}
 	o.base = requestBytes / 2
 	if f.gzip || !whole {
-		if o.base = readerBytes; !o.memory.reserve(o.base) {
+		if o.base = readerBytes; f.mapped != nil {
+			o.base = 2 * MaxMapped // the buffer doubles
+		}
+		if !o.memory.reserve(o.base) {
 			return nil, errNoMemory
 		}
 	}
-	var body io.Reader = head
+	body := head
 	if f.gzip {
 		z := inflaters.Get().(*gzip.Reader)
 		defer inflaters.Put(z)
@@ -98,16 +114,35 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f format, o origin) 
 			return nil, err
 		}
 		text = &limited{z, MaxBody}
-		body = text
+		body = bufio.NewReaderSize(text, headBytes)
 	}
 	rd := readers.Get().(*reader)
 	defer readers.Put(rd)
-	read := rd.objectBatch
-	if f.lines {
-		read = rd.lineBatch
+	var b *batch
+	switch {
+	case f.mapped != nil:
+		m := format.Message{Body: []byte(strings.ReplaceAll(r.URL.RawQuery, "?", "&"))}
+		if r.Method == http.MethodPost {
+			m.Body, err = io.ReadAll(io.LimitReader(body, MaxMapped+1))
+		}
+		if len(m.Body) > MaxMapped {
+			err = errMappedTooLarge
+		}
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		b, err = rd.mappedBatch(f.mapped, m, o)
+	case f.lines:
+		b, err = rd.lineBatch(body, o)
+	default:
+		o.events = f.events
+		read, in := rd.objectBatch, io.Reader(body)
+		if start, _ := body.Peek(64); isArray(start) {
+			read, in = rd.lineBatch, &elements{in: body}
+		}
+		b, err = read(in, o)
 	}
-	b, err := read(body, o)
-	b.length = MaxBody - text.left
+	b.length = max(b.length, MaxBody-text.left)
 	if err == nil {
 		// While the samples are stored, the server continues to read, in order to notice a
 		// disconnect. The deadline of the body must not apply to that read.
@@ -147,9 +182,7 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// failUnreadable responds to a request whose body was refused as a whole or could not be read,
-// which err says. The status is 413 for a body that exceeds a limit, 408 for a body that arrived
-// too slowly, and otherwise 400. After 408 and 400 it closes the connection.
+// failUnreadable responds to a request whose body was refused as a whole or could not be read.
 func (h *HTTP) failUnreadable(w http.ResponseWriter, source *access.Grant, err error) outcome {
 	if whole, ok := errors.AsType[*refusal](err); ok {
 		return h.refuse(w, http.StatusRequestEntityTooLarge, source, whole, 1)
@@ -174,8 +207,7 @@ func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, w
 // positive. If the budget is not positive, takeRate subtracts nothing and returns the refusal. With
 // samples = 0, takeRate only checks the budget.
 //
-// takeRate also sets the RateLimit headers of the response and, with a refusal, Retry-After. If the
-// source has no rate limit, takeRate returns nil and sets no header.
+// takeRate also sets the headers of the rate.
 func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) *refusal {
 	r := source.Rate
 	if !r.Limited() {

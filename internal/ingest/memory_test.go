@@ -425,28 +425,6 @@ func (d *lastDeadline) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// TestPace_DeadlineMovesWithBytes checks that the deadline moves by a millisecond for each byte,
-// whenever 1,000 bytes have arrived, but not beyond a minute after the start.
-func TestPace_DeadlineMovesWithBytes(t *testing.T) {
-	var deadline lastDeadline
-	p := pace{of: &deadline}
-	if err := p.begin(testNow, grace); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		bytes int
-		want  time.Duration
-	}{
-		{0, 5 * time.Second}, {999, 5 * time.Second}, {1, 6 * time.Second},
-		{10_500, 16500 * time.Millisecond}, {1 << 20, time.Minute},
-	} {
-		if err := p.add(tt.bytes); err != nil || deadline.at.Sub(testNow) != tt.want {
-			t.Errorf("after %d bytes more the deadline is after %v (%v), want %v", tt.bytes, deadline.at.Sub(testNow), err,
-				tt.want)
-		}
-	}
-}
-
 // TestHTTPStoreOutlastsThePace checks that the deadline of a body does not apply to storing it,
 // which takes four times as long here.
 func TestHTTPStoreOutlastsThePace(t *testing.T) {

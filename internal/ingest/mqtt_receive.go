@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/netguard"
 	"example.org/carstate/internal/vehicle"
 )
@@ -227,6 +228,9 @@ func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 	}
 	samples := 1
 	id, ok := c.vehicleOf(pk.topic)
+	if !ok && source.Format != nil { // the format takes the vehicle from the message
+		ok = source.Format.Matches(string(pk.topic))
+	}
 	switch {
 	case why != nil:
 		p.reject(m.refuse(source, why, wrongPayload))
@@ -234,10 +238,10 @@ func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 		p.outcome = rejected // every bridge sends it: no mistake
 	case !ok:
 		p.reject(m.refuse(source, errTopic, wrongTopic))
-	case !source.Vehicles.Include(id):
+	case id != "" && !source.Vehicles.Include(id):
 		p.reject(m.refuse(source, errNotAllowed, notAuthorized))
 	default:
-		b, err := m.read(source, id, pk.payload)
+		b, err := m.read(source, id, pk)
 		if err == nil && b.accepted > 0 {
 			if ok, err := m.withinRate(c, &p, b.size()); !ok {
 				return err
@@ -304,11 +308,15 @@ func (m *MQTT) withinRate(c *conn, p *pending, samples int) (ok bool, _ error) {
 	return true, nil
 }
 
-// read decodes the payload of a message from the source s. id is the vehicle that the topic names.
-func (m *MQTT) read(s *access.Grant, id vehicle.ID, payload []byte) (*batch, error) {
+// read decodes the payload of a message from the source s. id is the vehicle that the topic names, if
+// it names one.
+func (m *MQTT) read(s *access.Grant, id vehicle.ID, pk *publish) (*batch, error) {
 	rd := readers.Get().(*reader)
 	defer readers.Put(rd)
-	return rd.messageBatch(payload, m.in.origin(s, id))
+	if s.Format != nil {
+		return rd.mappedBatch(s.Format, format.Message{Body: pk.payload, Topic: string(pk.topic)}, m.in.origin(s, id))
+	}
+	return rd.messageBatch(pk.payload, m.in.origin(s, id))
 }
 
 // refuseKey counts the refused key of a client that gave the name of a source.

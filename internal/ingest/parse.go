@@ -104,9 +104,7 @@ func (d *decoder) take(c byte, wrong *refusal) {
 	d.rest = d.rest[1:]
 }
 
-// begin reads open, the opening byte of an object or array, and reports whether a member or element
-// follows. If the object or array is empty, begin also reads end, its closing byte. If another byte
-// than open follows, parsing fails for the given reason, and begin returns false.
+// begin reads open, and reports whether a member or element follows. If none does, it also reads end.
 func (d *decoder) begin(open, end byte, wrong *refusal) bool {
 	d.take(open, wrong)
 	if d.space() == end {
@@ -116,8 +114,7 @@ func (d *decoder) begin(open, end byte, wrong *refusal) bool {
 	return d.rest != nil
 }
 
-// more reports whether another member or element follows. It reads a comma and returns true, or
-// reads end, the closing byte, and returns false. For another byte, it fails and returns false.
+// more reads a comma and returns true, or end, the closing byte, and returns false.
 func (d *decoder) more(end byte) bool {
 	switch d.space() {
 	case ',':
@@ -179,9 +176,8 @@ func (d *decoder) unusualText() []byte {
 	return d.scratch[begin:]
 }
 
-// number reads a JSON number, before which white space was skipped. For another value, it fails for the given reason and returns 0. If
-// the line is not checked, it also fails for an exponent or more than 15 digits. In a checked line,
-// a number beyond float64 becomes an infinity.
+// number reads a JSON number. If the line is not checked, it also fails for an exponent or more than 15
+// digits. In a checked line, a number beyond float64 becomes an infinity.
 func (d *decoder) number(wrong *refusal) (v float64) {
 	if d.checked {
 		b := bytes.TrimLeft(d.rest, "+-.0123456789eE")
@@ -244,10 +240,9 @@ func (d *decoder) word(w string, wrong *refusal) {
 	d.rest = d.rest[len(w):]
 }
 
-// skipMember reads the value of an ignored member with the given name. names has the names of the
-// ignored members of the same object; skipMember adds this name, if it is needed. If the line is
-// not checked, parsing fails in three cases: the object already had an ignored member with this
-// name, the object has more than maxUnknown ignored members, or the value is an object or array.
+// skipMember reads the value of an ignored member of the object with the ignored names. If the line is
+// not checked, parsing fails if the name was there, if the object has more than maxUnknown ignored
+// members, or if the value is an object or array.
 func (d *decoder) skipMember(names *[][]byte, name []byte) {
 	if !d.checked && (len(*names) == maxUnknown ||
 		slices.ContainsFunc(*names, func(other []byte) bool { return string(other) == string(name) })) {
@@ -328,13 +323,20 @@ func (d *decoder) time(latest vehicle.UnixMilli) (at vehicle.UnixMilli) {
 		}
 		at = vehicle.UnixMilli(ms)
 	}
-	switch {
-	case at > latest:
-		d.fail(errAhead)
-	case at < latest.Add(-MaxBehind):
-		d.fail(refuseOld(latest - at))
+	if why := checkTime(at, latest); why != nil {
+		d.fail(why)
 	}
 	return at
+}
+
+func checkTime(at, latest vehicle.UnixMilli) *refusal {
+	switch {
+	case at > latest:
+		return errAhead
+	case at < latest.Add(-MaxBehind):
+		return refuseOld(latest - at)
+	}
+	return nil
 }
 
 // signals reads the JSON object that holds the signals of a sample, and sets their values in r. It

@@ -46,55 +46,6 @@ func TestQuotaServesInTurn(t *testing.T) {
 	}
 }
 
-// TestQuotaStop checks that a claim (a request for memory) that stops waiting does not block the
-// claims behind it.
-func TestQuotaStop(t *testing.T) {
-	q := newQuota(100)
-	q.tryAcquire("a", 50)
-	stop, stopped, second := make(chan struct{}), make(chan bool), make(chan bool)
-	go func() { _, ok := q.acquire("b", 60, stop); stopped <- ok }()
-	testkit.Await(t, "the first waits", func() bool { return q.queued() == 1 })
-	go func() { _, ok := q.acquire("c", 50, nil); second <- ok }()
-	testkit.Await(t, "the second waits", func() bool { return q.queued() == 2 })
-	close(stop)
-	if <-stopped || !<-second || q.inUse() != 100 {
-		t.Errorf("got %d in use, want 100: the first claim stopped, the second granted", q.inUse())
-	}
-}
-
-// TestQuotaShares checks that one source holds at most half of the quota, and only an eighth of it
-// when others hold the rest. It also checks that claims of other sources overtake those of a source
-// that has used up its share.
-func TestQuotaShares(t *testing.T) {
-	q := newQuota(1600)
-	take := func(source string) (n int) {
-		for q.tryAcquire(source, 1) {
-			n++
-		}
-		return n
-	}
-	for i, want := range []int{800, 400, 200, 200, 0} {
-		if n := take(fmt.Sprint(i)); n != want {
-			t.Errorf("source %d gets %d, want %d", i, n, want)
-		}
-	}
-	q.release("1", 400)
-	if n := take("0"); n != 0 {
-		t.Errorf("a source that holds half: got %d more, want 0", n)
-	}
-	greedy, modest := make(chan bool), make(chan bool)
-	go func() { _, ok := q.acquire("0", 1, nil); greedy <- ok }()
-	testkit.Await(t, "the claim beyond the share waits", func() bool { return q.queued() == 1 })
-	go func() { _, ok := q.acquire("5", 400, nil); modest <- ok }()
-	if !<-modest {
-		t.Error("the claim of another source was not granted")
-	}
-	q.release("0", 600)
-	if !<-greedy || q.queued() != 0 {
-		t.Error("the waiting claim was not granted after a release")
-	}
-}
-
 func TestQuotaIsNeverExceeded(t *testing.T) {
 	q := newQuota(1000)
 	var running sync.WaitGroup

@@ -121,7 +121,7 @@ var (
 	errPacketTooLarge = refuse(access.OverLimit, "the packet is larger than 1 MiB, or too large for its type")
 	errMethod         = refuse(access.Method, "method not allowed: send telemetry by POST")
 	errContentType    = refuse(access.ContentType,
-		"the Content-Type must be application/x-ndjson or application/json, in UTF-8")
+		"the Content-Type must be application/json, application/x-ndjson or application/cloudevents+json, in UTF-8")
 	errEncoding = refuse(access.ContentType, "the Content-Encoding must be gzip, or the header must be absent")
 )
 

@@ -8,31 +8,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-func TestParseRFC3339_Cases(t *testing.T) {
-	for in, wants := range map[string]string{
-		"2026-11-20T04:00:00Z":            "2026-11-20T04:00:00.000Z",
-		"2026-11-20T04:00:00.5Z":          "2026-11-20T04:00:00.500Z",
-		"2026-11-20T04:00:00.1239999999Z": "2026-11-20T04:00:00.123Z",
-		"2026-11-20T04:00:00.999999Z":     "2026-11-20T04:00:00.999Z",
-		"2026-11-20T23:59:59+23:59":       "2026-11-20T00:00:59.000Z",
-		"2026-11-20T00:00:00-23:59":       "2026-11-20T23:59:00.000Z",
-		"2026-11-20T04:00:00-00:00":       "2026-11-20T04:00:00.000Z",
-		"2024-02-29T00:00:00Z":            "2024-02-29T00:00:00.000Z",
-		"0000-01-01T00:00:00Z":            "0000-01-01T00:00:00.000Z",
-		"9999-12-31T23:59:59Z":            "9999-12-31T23:59:59.000Z",
-	} {
-		at, ok := parseRFC3339([]byte(in))
-		if got := at.Time().Format("2006-01-02T15:04:05.000Z"); !ok || got != wants {
-			t.Errorf("%q: %q, %t, want %q", in, got, ok, wants)
-		}
-	}
-	for _, in := range notRFC3339 {
-		if at, ok := parseRFC3339([]byte(in)); ok {
-			t.Errorf("%q: accepted as %v", in, at.Time())
-		}
-	}
-}
-
 // notRFC3339 are texts that are not a date-time of RFC 3339, or have a leap second.
 var notRFC3339 = []string{
 	"", "2026-11-20", "2026-11-20T04:00Z", "2026-11-20T04:00:00", "2026-11-20 04:00:00Z", "2026-11-20t04:00:00Z",
@@ -47,7 +22,9 @@ var notRFC3339 = []string{
 
 // FuzzRFC3339 checks that exactly the valid dates in the grammar of RFC 3339 are accepted.
 func FuzzRFC3339(f *testing.F) {
-	for _, s := range append(notRFC3339, "2026-11-20T04:00:00.250Z", "2026-11-20T04:00:00.5-08:00") {
+	for _, s := range append(notRFC3339, "2026-11-20T04:00:00.250Z", "2026-11-20T04:00:00.5-08:00",
+		"2026-11-20T23:59:59+23:59", "2026-11-20T00:00:00-23:59", "2024-02-29T00:00:00Z", "0000-01-01T00:00:00Z",
+		"2026-11-20T04:00:00.1239999999Z", "2026-11-20T04:00:00-00:00", "9999-12-31T23:59:59Z") {
 		f.Add([]byte(s))
 	}
 	grammar := regexp.MustCompile(

@@ -76,23 +76,6 @@ func TestStrictSourceRefusesUnusedValues(t *testing.T) {
 	f.wantMetric(t, 0, "carstate_values_unused_total")
 }
 
-// TestUnusedValuesOfTheSameKindAllocateOnce checks that a source that sends -1 or null in every
-// sample costs no memory for each of them.
-func TestUnusedValuesOfTheSameKindAllocateOnce(t *testing.T) {
-	d, line := newDecoder(), []byte(valuesLine(`"Vehicle.Speed":501,"Vehicle.CurrentLocation.Heading":null`))
-	var u unused
-	if n := testing.AllocsPerRun(100, func() {
-		if _, err := d.sample(line, "", testLatest); err != nil || len(d.unused) != 2 {
-			t.Fatalf("got unused values %v, %v; want 2", d.unused, err)
-		}
-		for _, v := range d.unused {
-			u.note(v)
-		}
-	}); n != 0 {
-		t.Errorf("got %v allocations, want 0", n)
-	}
-}
-
 // TestLateSamples checks that a sample counts as late if every reading in it is older than the
 // verdict that it serves.
 func TestLateSamples(t *testing.T) {

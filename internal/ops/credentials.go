@@ -53,6 +53,9 @@ func (p *Operations) Create(
 	if text := c.OnChange.String(); text != "" {
 		e.Detail += "; on change " + text
 	}
+	if c.Format != nil {
+		e.Detail += "; format " + c.Format.Name()
+	}
 	if err := p.audited(ctx, by, e, func(ctx context.Context) error { return p.cfg.Store.Create(ctx, c) }); err != nil {
 		return access.Credential{}, "", err
 	}
@@ -166,6 +169,9 @@ func (p *Operations) ChangeCredential(
 	}
 	if to.OnChange != nil {
 		details = append(details, "on change "+cmp.Or(to.OnChange.String(), "auto"))
+	}
+	if to.Format != nil {
+		details = append(details, "format "+(*to.Format).Name())
 	}
 	if details == nil {
 		return access.Credential{},

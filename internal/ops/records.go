@@ -102,6 +102,7 @@ type SourceSummary struct {
 	Rate         string         `json:"rate"`      // limit on samples; empty: no limit
 	Strict       bool           `json:"strict"`    // a sample with an unknown signal or an unused value is refused
 	OnChange     string         `json:"on_change"` // how long a speed holds that is sent only when it changes; empty: recognized
+	Format       string         `json:"format"`    // a preset or YAML; empty: the service's own
 	CreatedAt    time.Time      `json:"created_at"`
 	ExpiresAt    *time.Time     `json:"expires_at"` // null: never
 	RemovedAt    *time.Time     `json:"removed_at"` // null: not removed
@@ -165,6 +166,7 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 		Rate:         s.Rate.String(),
 		Strict:       s.Strict,
 		OnChange:     s.OnChange.String(),
+		Format:       s.Format.String(),
 		CreatedAt:    s.Created,
 		ExpiresAt:    orNil(s.Expires),
 		RemovedAt:    orNil(s.Ended),

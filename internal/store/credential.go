@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/store/codec"
 )
 
@@ -31,6 +32,7 @@ type credentialRecord struct {
 	OnChange   string            `json:"on_change,omitzero"`
 	Number     uint32            `json:"number,omitzero"` // 0 in the first record of a source, see numbered
 	ReadOnly   bool              `json:"read_only,omitzero"`
+	Format     string            `json:"format,omitzero"`
 }
 
 // earlierRecord is the stored form of a secret that a rotation replaced.
@@ -137,6 +139,7 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
 		Developer: c.Developer, Operations: c.Operations, Rate: c.Rate.String(), Strict: c.Strict,
 		OnChange: c.OnChange.String(), Number: c.Number, ReadOnly: c.ReadOnly,
+		Format: c.Format.String(),
 	})
 }
 
@@ -156,7 +159,8 @@ func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 	noun := r.Kind.Policy().Noun
 	_, rateErr := access.ParseRate(r.Rate) // the method credential does not check these
 	_, onChangeErr := access.ParseOnChange(r.OnChange)
-	if err := cmp.Or(rateErr, onChangeErr); err != nil {
+	_, formatErr := format.Parse(r.Format)
+	if err := cmp.Or(rateErr, onChangeErr, formatErr); err != nil {
 		return r, unfit{noun, err}
 	}
 	c := r.credential()
@@ -170,11 +174,12 @@ func decodeCredential(subject string, body []byte) (credentialRecord, error) {
 func (r credentialRecord) credential() access.Credential {
 	rate, _ := access.ParseRate(r.Rate)
 	onChange, _ := access.ParseOnChange(r.OnChange)
+	mapping, _ := format.Parse(r.Format)
 	c := access.Credential{
 		Kind: r.Kind, Name: r.Name, Hash: access.Hash(r.Hash),
 		Created: r.Created, Rotated: r.Rotated, Expires: r.Expires, Ended: r.Ended,
 		Developer: r.Developer, Operations: r.Operations, Rate: rate, Strict: r.Strict, OnChange: onChange,
-		Number: r.Number, ReadOnly: r.ReadOnly,
+		Number: r.Number, ReadOnly: r.ReadOnly, Format: mapping,
 	}
 	for _, e := range r.Earlier {
 		c.Earlier = append(c.Earlier, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})

@@ -56,7 +56,7 @@ func hostile() map[string]struct {
 		"a source that asks": {"source.eve", "source: only a token has", credentialRecord{
 			Kind: access.SourceKind, Name: "eve", Hash: hash, Created: now, Operations: access.AllOperations,
 		}},
-		"a strict token": {subject, "token: only a source can be strict or send on change", token(
+		"a strict token": {subject, "token: only a source can be strict, send on change or have a format", token(
 			func(r *credentialRecord) { r.Strict = true },
 		)},
 		"a rate that is none": {subject, "token: a rate is", token(func(r *credentialRecord) { r.Rate = "5/day" })},

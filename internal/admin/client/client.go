@@ -74,7 +74,7 @@ func (c *Client) GrantToken(ctx context.Context, id string, add, remove []vehicl
 }
 
 // ChangeToken changes the token with this ID. A nil field of the Change leaves the value as it is.
-// The fields Strict and OnChange are ignored, because only sources have them.
+// The fields that only sources have are ignored.
 func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (ops.TokenSummary, error) {
 	body := changeBody(to)
 	return send[ops.TokenSummary](ctx, c, http.MethodPatch, "/v1/tokens/"+url.PathEscape(id), wire.TokenChange{
@@ -82,7 +82,7 @@ func (c *Client) ChangeToken(ctx context.Context, id string, to access.Change) (
 	})
 }
 
-// ChangeSource is like ChangeToken, for a source, and changes the fields Strict and OnChange, too.
+// ChangeSource is like ChangeToken, for a source, and changes the fields that only sources have, too.
 func (c *Client) ChangeSource(ctx context.Context, name string, to access.Change) (ops.SourceSummary, error) {
 	return send[ops.SourceSummary](ctx, c, http.MethodPatch, "/v1/sources/"+url.PathEscape(name), changeBody(to))
 }
@@ -101,6 +101,9 @@ func changeBody(to access.Change) wire.SourceChange {
 	if to.OnChange != nil {
 		body.OnChange = new(to.OnChange.String())
 	}
+	if to.Format != nil {
+		body.Format = new((*to.Format).String())
+	}
 	return body
 }
 
@@ -117,7 +120,7 @@ func (c *Client) AddSource(ctx context.Context, r access.Request) (wire.AddedSou
 	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{
 		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles},
 		ExpiresAt: wire.At(r.Expires), Rate: r.Rate.String(), Strict: r.Strict,
-		OnChange: r.OnChange.String(),
+		OnChange: r.OnChange.String(), Format: r.Format.String(),
 	})
 }
 

@@ -37,6 +37,7 @@ type AddedSource struct {
 	Rate     string          `json:"rate"`      // limit on samples; empty: no limit
 	Strict   bool            `json:"strict"`    // a sample with an unknown signal or an unused value is refused
 	OnChange string          `json:"on_change"` // how long a speed holds that is sent only when it changes; empty: recognized
+	Format   string          `json:"format"`    // a preset or YAML; empty: the service's own
 }
 
 // RotatedSource is a source with its new key, which is shown only here.
@@ -93,6 +94,7 @@ type (
 		Rate      *string          `json:"rate,omitzero"` // limit on samples; empty: no limit
 		Strict    *bool            `json:"strict,omitzero"`
 		OnChange  *string          `json:"on_change,omitzero"` // as in a source request; empty: recognized
+		Format    *string          `json:"format,omitzero"`
 	}
 	// OperatorRequest is the body of a request to add an operator.
 	OperatorRequest struct {
@@ -107,6 +109,7 @@ type (
 		Rate      string           `json:"rate,omitzero"`       // limit on samples
 		Strict    bool             `json:"strict,omitzero"`     // a sample with an unknown signal or an unused value is refused
 		OnChange  string           `json:"on_change,omitzero"`  // how long a speed holds that is sent only when it changes, such as 15m
+		Format    string           `json:"format,omitzero"`     // a preset, such as traccar, or the YAML of a mapping
 	}
 )
 

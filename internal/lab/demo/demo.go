@@ -48,7 +48,7 @@ func (s Service) developer(token string) *client.Client {
 func (s Service) Prepare(ctx context.Context) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	recorded, err := drivelog.Read(bytes.NewReader(drive), "the bundled drive")
+	recorded, err := drivelog.Read(bytes.NewReader(drive), "the bundled drive", nil)
 	if err != nil {
 		return "", err
 	}

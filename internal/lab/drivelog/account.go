@@ -26,12 +26,14 @@ func count(list []Count, reason string) []Count {
 
 // Reasons why a row is left out.
 const (
-	noTime      = "no readable time"
-	tooLong     = "more cells than the header has columns, so none can be trusted"
-	noCell      = "every cell is blank or unreadable"
-	noGoodCell  = "the only readings are outside what their sensors can give"
-	otherSensor = "only sensors that no rule uses were read"
-	nothingNew  = "repeats earlier values; no sensor was certainly read again"
+	noTime       = "no readable time"
+	tooLong      = "more cells than the header has columns, so none can be trusted"
+	noCell       = "every cell is blank or unreadable"
+	noGoodCell   = "the only readings are outside what their sensors can give"
+	otherVehicle = "of another vehicle than the first row"
+	tooLate      = "more than a year after the first row"
+	otherSensor  = "only sensors that no rule uses were read"
+	nothingNew   = "repeats earlier values; no sensor was certainly read again"
 )
 
 // Reasons why a reading is left out of a row that is kept.
@@ -39,6 +41,7 @@ const (
 	notANumber   = "not a number"
 	impossible   = "outside what the sensor can give"
 	cutOff       = "last cell of a row that ends early, perhaps cut in the middle"
+	unknownUnit  = "a unit that is not known"
 	unknownLabel = "a label that is not one of the three known"
 )
 

@@ -1,10 +1,7 @@
 package drivelog
 
 import (
-	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -15,53 +12,22 @@ const (
 	longestDrive = 366 * day
 )
 
-// timeOfDay parses HH:MM:SS with an optional fraction. It returns milliseconds since midnight.
-func timeOfDay(cell string) (int64, bool) {
-	t, err := time.Parse("15:04:05", cell)
-	if err != nil {
-		return 0, false
-	}
-	return t.Sub(t.Truncate(day)).Milliseconds(), true
-}
-
-// seconds parses a number of seconds, from 0 to less than 366 days. It returns milliseconds.
-func seconds(cell string) (int64, bool) {
-	s, err := strconv.ParseFloat(cell, 64)
-	if err != nil || !(s >= 0 && s < 366*86400) {
-		return 0, false
-	}
-	return int64(math.Round(s * 1000)), true
-}
-
-// unixMillis parses a time in Unix milliseconds, in the years 2000 to 2099. A fraction is ignored.
-func unixMillis(cell string) (int64, bool) {
-	whole, _, _ := strings.Cut(cell, ".")
-	ms, err := strconv.ParseInt(whole, 10, 64)
-	return ms, err == nil && ms >= 946684800000 && ms < 4102444800000
-}
-
-// plainClock returns the time of each row since the first row: the sum of the steps between rows. A
-// step is the difference of two times of the log. If the log has only times of day, there are two
-// special steps:
+// plainClock returns the time of each row since the first row: the sum of the steps between rows. If
+// the log has only times of day, a step of more than half a day back has passed midnight, and one of
+// more than half a day ahead is a clock that was set back across midnight.
 //
-//   - If the time of day falls by more than half a day, midnight has passed, so a day is added to
-//     the step.
-//   - If it rises by more than half a day, the clock was set back across midnight, so a day is
-//     subtracted from the step.
-//
-// If a step is negative, or longer than a day, the clock was set. Such a step says nothing about
-// the time that passed, so it is replaced by 1 ms, the smallest step that the service can
-// distinguish. So two rows never get the same time because of such a step. When the rows span more
-// than longestDrive, every further step is replaced by 1 ms. Each replaced step is counted in a.
+// If a step is negative, or longer than a day, the clock was set. Such a step says nothing about the
+// time that passed, so it becomes 1 ms, and is counted in a; so does every step after longestDrive.
 func plainClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
+	daily := t.format.Log.Clock == "daily"
 	for i := 1; i < len(recs); i++ {
 		d := time.Duration(recs[i].stamp-recs[i-1].stamp) * time.Millisecond
 		switch {
-		case t.format.daily && d < -day/2:
+		case daily && d < -day/2:
 			d += day
-		case t.format.daily && d > day/2:
+		case daily && d > day/2:
 			d -= day
 		}
 		if d < 0 || d > day || at[i-1] > longestDrive {
@@ -77,17 +43,11 @@ func plainClock(t *table, a *account) []time.Duration {
 // of the 54 published files, it is 0.491 to 0.495 s.
 const snapshotEvery = 490 * time.Millisecond
 
-// runTimeClock returns the time of each row since the first row. It is for logs whose only clock is
-// the engine's run time in whole seconds; the logger reads it once in three or four rows.
-// Successive rows with the same run time are spread evenly over the time until the next run time.
-//
-// Some rows cannot be spread, and are taken to be snapshotEvery apart:
-//
-//   - rows at run time 0, when the engine is off and its clock does not run;
-//   - rows at the end;
-//   - rows before a gap, before a new recording or before a restart of the clock;
-//   - rows that would get less than a third of snapshotEvery each;
-//   - rows beyond longestDrive.
+// runTimeClock is for logs whose only clock is the engine's run time in whole seconds, which the
+// logger reads once in three or four rows. Successive rows with the same run time are spread evenly
+// over the time until the next one. Rows that cannot be spread are taken to be snapshotEvery apart:
+// those with the engine off, at the end, before a gap or a restart of the clock, too many of one
+// second, and those beyond longestDrive.
 func runTimeClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -119,21 +79,17 @@ func runTimeClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// sessionColumn is the column of the TDS logs that shows where a recording begins. Each published
-// file consists of several recordings, one after the other. The column is an average over the last
-// minute, so in the first 10 to 59 rows of a recording it is blank. So a recording begins where at
-// least sessionBlanks blank rows follow a row with a value. sessionPause is the pause that is
-// assumed before each further recording.
+// sessionColumn is the column of the TDS logs that shows where one of the recordings in a file begins:
+// an average over the last minute, which is blank in the first 10 to 59 rows. So a recording begins
+// where at least sessionBlanks blank rows follow a row with a value.
 const (
 	sessionColumn = "vehiclespeedaverage"
 	sessionBlanks = 5
 	sessionPause  = time.Hour
 )
 
-// sessionClock returns the time of each row since the first row, for logs without a clock. Rows are
-// taken to be one second apart, with a pause of sessionPause before each further recording in the
-// file. The true time between two recordings is unknown. The pause is so long that the rules treat
-// each recording as a drive of its own.
+// sessionClock is for logs without a clock. Rows are taken to be one second apart. The pause before
+// each further recording is unknown; sessionPause makes each a drive of its own for the rules.
 func sessionClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))

@@ -22,12 +22,12 @@ func TestDemoDrive(t *testing.T) {
 	if info.Size() > 60_000 {
 		t.Errorf("%d bytes; at most 60,000 are bundled", info.Size())
 	}
-	d, err := Open(t.Context(), demoDrive)
+	d, err := Open(t.Context(), demoDrive, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	checkSums(t, d)
-	if d.Format != KIT || len(d.ReadingsLeftOut) != 0 || len(d.Mended) != 0 {
+	if d.Format != "KIT" || len(d.ReadingsLeftOut) != 0 || len(d.Mended) != 0 {
 		t.Errorf("a %s log, %v", d.Format, d.Notes())
 	}
 	end := d.Duration()

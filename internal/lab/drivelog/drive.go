@@ -1,6 +1,7 @@
 package drivelog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,12 +11,13 @@ import (
 	"slices"
 	"time"
 
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/vehicle"
 )
 
 // Drive is what could be read of one recorded file.
 type Drive struct {
-	// Format names the logger: [KIT], [CarOBD], [PyOBD], [TDS] or [HIL].
+	// Format names the logger or the format.
 	Format string
 	// Start is the time of the file's first row, zero if the log has no absolute time.
 	Start time.Time
@@ -51,8 +53,8 @@ func (d *Drive) Duration() time.Duration {
 	return d.Rows[len(d.Rows)-1].At
 }
 
-// Notes returns one line of text for each reason why rows or readings were left out or corrected,
-// such as "3 rows left out: no readable time". For a flawless file, the result is nil.
+// Notes returns a line for each reason why rows or readings were left out or corrected, such as "3 rows
+// left out: no readable time".
 func (d *Drive) Notes() []string {
 	var notes []string
 	tell := func(counts []Count, one, many string) {
@@ -70,8 +72,8 @@ func (d *Drive) Notes() []string {
 	return notes
 }
 
-// Warnings returns one line of text for each defect that may make figures about the drive wrong: a
-// file that is cut off or damaged, or labels that are not known. For most files, the result is nil.
+// Warnings returns a line for each defect that may make figures about the drive wrong: a file that is
+// cut off or damaged, or labels that are not known.
 func (d *Drive) Warnings() []string {
 	var warnings []string
 	for _, c := range d.Mended {
@@ -87,13 +89,13 @@ func (d *Drive) Warnings() []string {
 	return warnings
 }
 
-// Open reads the drive in a file, plain or gzip. If the file cannot be read, the error names the
+// Open reads the drive in a file, plain or gzip, in the format as. If that is nil, the file is
+// recognized. If the file cannot be read, the error names the
 // file.
 //
-// A large file takes long, and a pipe may never send anything. So if ctx ends first, Open returns
-// the error of ctx at once, and the read continues in the background until it is complete or the
-// program ends.
-func Open(ctx context.Context, path string) (*Drive, error) {
+// A pipe may never send anything. So if ctx ends first, Open returns at once, and the read continues
+// in the background.
+func Open(ctx context.Context, path string, as *format.Format) (*Drive, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -103,7 +105,7 @@ func Open(ctx context.Context, path string) (*Drive, error) {
 	}
 	done := make(chan opened, 1)
 	go func() {
-		d, err := open(path)
+		d, err := open(path, as)
 		done <- opened{d, err}
 	}()
 	select {
@@ -114,12 +116,12 @@ func Open(ctx context.Context, path string) (*Drive, error) {
 	}
 }
 
-func open(path string) (*Drive, error) {
+func open(path string, as *format.Format) (*Drive, error) {
 	f, err := os.Open(path)
 	if err == nil {
 		defer f.Close()
 		var d *Drive
-		if d, err = Read(f, filepath.Base(path)); err == nil {
+		if d, err = Read(f, filepath.Base(path), as); err == nil {
 			return d, nil
 		}
 	}
@@ -129,33 +131,37 @@ func open(path string) (*Drive, error) {
 	return nil, fmt.Errorf("the drive cannot be read: %w", err)
 }
 
-// Read reads a drive, plain or gzip. The name is used only in errors. Read returns an error only if
+// Read reads a drive, as Open does. The name is used only in errors. Read returns an error only if
 // nothing is usable: the header is unknown, the file has no usable row or exceeds the package's
 // limits, or r fails. From a file that is cut off or damaged, Read returns the rows before the
 // damage, and [Drive.Warnings] says so.
-func Read(r io.Reader, name string) (*Drive, error) {
-	d, err := readWithin(r, bounds)
+func Read(r io.Reader, name string, as *format.Format) (*Drive, error) {
+	d, err := readWithin(r, bounds, as)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return d, nil
 }
 
-func readWithin(r io.Reader, max limits) (*Drive, error) {
+func readWithin(r io.Reader, max limits, as *format.Format) (d *Drive, _ error) {
 	var a account
 	l, err := openLines(r, max)
 	if err != nil {
 		return nil, err
 	}
-	t, err := readTable(l, &a)
+	start, _ := l.in.Peek(64)
+	switch start = bytes.TrimSpace(start); {
+	case as == nil && bytes.HasPrefix(start, []byte("<")):
+		d, err = readGPX(l, &a)
+	case as == nil && bytes.IndexAny(start, "{[") == 0, as != nil && as.From == "json":
+		d, err = readJSON(l, as, &a)
+	case as != nil && as.From != "csv":
+		err = errors.New("a format with from: csv or json is needed" + help)
+	default:
+		d, err = readRows(l, as, &a)
+	}
 	if err != nil {
 		return nil, err
-	}
-	at := t.format.clock(t, &a)
-	d := &Drive{
-		Format: t.format.name,
-		Rows:   assemble(t, at, t.format.read(t, at), &a),
-		Lines:  t.lines,
 	}
 	if len(d.Rows) == 0 {
 		why, separator := "a "+d.Format+" log without a usable row", ": "
@@ -165,31 +171,51 @@ func readWithin(r io.Reader, max limits) (*Drive, error) {
 		}
 		return nil, errors.New(why)
 	}
-	if t.format.absolute {
-		d.Start = time.UnixMilli(t.records[0].stamp).UTC()
-	}
 	d.RowsLeftOut, d.ReadingsLeftOut, d.Mended = a.rows, a.readings, a.mended
 	return d, nil
 }
 
-// assemble returns the rows of a drive, with only the cells that were newly read. The parameters at
-// and reads have, for each row of the table, its time and its newly read cells. A row without a
-// reading or a label is left out and counted in a. A reading outside what its sensor can give is
-// left out and counted, too.
+func readRows(l *lines, as *format.Format, a *account) (*Drive, error) {
+	var log *logger
+	if as != nil {
+		var err error
+		if log, err = newLogger(as); err != nil {
+			return nil, err
+		}
+	}
+	t, err := readTable(l, log, a)
+	if err != nil {
+		return nil, err
+	}
+	at := t.format.clock(t, a)
+	rows := assemble(t, at, t.format.read(t, at), a)
+	return &Drive{Format: t.format.name, Start: t.start(), Rows: rows, Lines: t.lines}, nil
+}
+
+// assemble returns the rows of a drive, with only the cells that were newly read. Rows and readings
+// that are left out are counted in a.
 func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 	rows := make([]Row, 0, len(t.records))
 	for i := range t.records {
 		rec := &t.records[i]
 		row := Row{At: at[i], Label: rec.label}
+		half := false
 		usable := false // a cell that the rules use was read, perhaps with an invalid value
 		for c, col := range t.columns {
 			if !reads[i].has(c) || !col.used {
 				continue
 			}
 			usable = true
-			if row.Readings.Set(col.signal, float64(rec.cells[c])) != nil {
+			if col.signal == vehicle.DTCList {
+				_ = row.Readings.SetCodes(t.codes[rec.line]) // format limits their number
+			} else if row.Readings.Set(col.signal, float64(rec.cells[c])) != nil {
 				a.reading(impossible)
+				half = half || col.signal.IsPosition()
 			}
+		}
+		if half {
+			row.Readings.Clear(vehicle.CurrentLatitude)
+			row.Readings.Clear(vehicle.CurrentLongitude)
 		}
 		switch {
 		case !row.Readings.Empty() || row.Label != 0:

@@ -1,154 +1,184 @@
 package drivelog
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/vehicle"
 )
 
-// The formats of logs, as in [Drive.Format].
-const (
-	KIT    = "KIT"    // KIT "Automotive OBD-II Dataset": one sensor a row, time of day
-	CarOBD = "carOBD" // carOBD: snapshots about every 0.49 s, engine run time
-	PyOBD  = "pyobd"  // pyobd: every sensor in each row, Unix milliseconds, mph
-	TDS    = "TDS"    // "Traffic, Driving Style and Road Surface Condition": labelled, no time
-	HIL    = "HIL"    // hardware-in-the-loop bench: 10 Hz
-)
-
 // maxColumns is the maximum number of columns of a file, because a readSet has one bit for each
-// column and 64 bits in all. Real headers have at most 27 columns.
+// column and 64 bits in all. A header may have more columns, if few of them are used.
 const maxColumns = 64
 
-// errUnknown is the error for a file whose first line is not the header of a known format. Its text
-// does not repeat the first line, because the file may hold anything.
-var errUnknown = errors.New("the first line is not the header of a supported drive log (KIT, carOBD, pyobd, TDS, HIL)")
+// help ends the error for a file that cannot be read as a log. No error repeats the file, because it
+// may hold anything.
+const help = "; carstate format list shows the formats, carstate format show NAME a mapping to start from, " +
+	"and --format-file FILE reads one of your own"
 
-// asIs is a column with a signal in its own unit.
-func asIs(s vehicle.Signal) column { return column{s, true, 1} }
+// errUnknown is the error for a file whose first line resembles no known header.
+var errUnknown = errors.New("the first line is not the header of a known log" + help)
 
-var formats = []format{
-	{
-		name:  KIT,
-		needs: []string{"time", "vehicle speed sensor"},
-		time:  "time",
-		columns: map[string]column{
-			"vehicle speed sensor":         asIs(vehicle.OBDSpeed),
-			"engine rpm":                   asIs(vehicle.EngineSpeed),
-			"calculated engine load value": asIs(vehicle.EngineLoad),
-			"absolute throttle position":   asIs(vehicle.ThrottlePosition),
-			"accelerator pedal position d": asIs(vehicle.AcceleratorPositionD),
-			"accelerator pedal position e": asIs(vehicle.AcceleratorPositionE),
-		},
-		watchAll: true,
-		daily:    true,
-		stamp:    timeOfDay,
-		clock:    plainClock,
-		read:     roundRobin,
-	},
-	{
-		// The name of the first column is misspelt in all published files.
-		name:  CarOBD,
-		needs: []string{"engine_run_tine", "vehicle_speed"},
-		time:  "engine_run_tine",
-		columns: map[string]column{
-			"vehicle_speed":               asIs(vehicle.OBDSpeed),
-			"engine_rpm":                  asIs(vehicle.EngineSpeed),
-			"engine_load":                 asIs(vehicle.EngineLoad),
-			"throttle":                    asIs(vehicle.ThrottlePosition),
-			"absolute_throttle_b":         asIs(vehicle.ThrottlePositionB),
-			"relative_throttle_position":  asIs(vehicle.RelativeThrottlePosition),
-			"commanded_throttle_actuator": asIs(vehicle.ThrottleActuator),
-			"pedal_d":                     asIs(vehicle.AcceleratorPositionD),
-			"pedal_e":                     asIs(vehicle.AcceleratorPositionE),
-		},
-		stamp: seconds,
-		clock: runTimeClock,
-		read:  snapshots,
-	},
-	{
-		name:  PyOBD,
-		needs: []string{"ts", "rpm", "speed"},
-		time:  "ts",
-		columns: map[string]column{
-			// The logger divides whole km/h by 1.609. Multiplied by this factor, every speed of the
-			// published drive is a whole number again, to 1e-10.
-			"speed":        {vehicle.OBDSpeed, true, 1.609},
-			"rpm":          asIs(vehicle.EngineSpeed),
-			"load":         asIs(vehicle.EngineLoad),
-			"throttle_pos": asIs(vehicle.ThrottlePosition),
-		},
-		absolute: true,
-		stamp:    unixMillis,
-		clock:    plainClock,
-		read:     everyCell,
-	},
-	{
-		name:  TDS,
-		needs: []string{"vehiclespeedinstantaneous", sessionColumn},
-		label: "traffic",
-		columns: map[string]column{
-			sessionColumn:               {},
-			"vehiclespeedinstantaneous": asIs(vehicle.OBDSpeed),
-			"enginerpm":                 asIs(vehicle.EngineSpeed),
-			"engineload":                asIs(vehicle.EngineLoad),
-		},
-		clock: sessionClock,
-		read:  everyCell,
-	},
-	{
-		name:  HIL,
-		needs: []string{"time_s", "v_vehicle"},
-		time:  "time_s",
-		columns: map[string]column{
-			"v_vehicle":    asIs(vehicle.Speed),
-			"n_engine":     asIs(vehicle.EngineSpeed),
-			"pos_accpedal": asIs(vehicle.AcceleratorPositionD),
-		},
-		stamp: seconds,
-		clock: plainClock,
-		read:  everyCell,
-	},
+// logger is a format of logs with its rules for rows.
+type logger struct {
+	*format.Format
+	name   string
+	labels map[string]vehicle.DrivingState
+	clock  func(*table, *account) []time.Duration
+	read   func(*table, []time.Duration) []readSet
 }
 
-// labels are the traffic labels of the TDS logs.
-var labels = map[string]vehicle.DrivingState{
-	"LowCongestionCondition":    vehicle.NormalDriving,
-	"NormalCongestionCondition": vehicle.SlowDriving,
-	"HighCongestionCondition":   vehicle.TrafficJam,
+var clocks = map[string]func(*table, *account) []time.Duration{
+	"": plainClock, "plain": plainClock, "absolute": plainClock, "daily": plainClock, "run time": runTimeClock, "sessions": sessionClock,
 }
 
-// spellings maps the name of a column in a logger's documentation to its spelling in the logger's
-// files. The definitions of the formats use the spelling in the files.
-var spellings = map[string]string{
-	"engine_run_time":              "engine_run_tine",
-	"accelerator_pedal_position_d": "pedal_d",
-	"accelerator_pedal_position_e": "pedal_e",
+var readers = map[string]func(*table, []time.Duration) []readSet{
+	"": everyCell, "every cell": everyCell, "round robin": roundRobin, "snapshots": snapshots,
 }
 
-// columnKey returns the name by which the formats identify a column, given its cell in the header
-// line: the text without quotes and unit, in lower case, such as "engine rpm" for "Engine RPM
-// [RPM]", and corrected with spellings.
-func columnKey(cell string) string {
-	name, _, _ := strings.Cut(cell, "[")
-	name, _, _ = strings.Cut(name, "(")
-	name = strings.ToLower(trimCell(name))
-	if known, ok := spellings[name]; ok {
-		return known
+var states = map[string]vehicle.DrivingState{
+	"normal": vehicle.NormalDriving, "slow": vehicle.SlowDriving, "jam": vehicle.TrafficJam,
+}
+
+func newLogger(f *format.Format) (*logger, error) {
+	l := &logger{f, cmp.Or(f.Log.Name, f.Name()), make(map[string]vehicle.DrivingState), clocks[f.Log.Clock],
+		readers[f.Log.Rows]}
+	for text, name := range f.Log.Labels {
+		if l.labels[text] = states[name]; l.labels[text] == 0 {
+			return nil, errors.New("log: a label is normal, slow or jam")
+		}
 	}
-	return name
+	return l, nil
+}
+
+// loggers are the known formats of tables that can be recognized by a header.
+var loggers = sync.OnceValue(func() (all []*logger) {
+	names, _ := format.Presets()
+	for _, name := range names {
+		f, _ := format.Parse(name) // a test parses all presets
+		if l, err := newLogger(f); err == nil && f.From == "csv" && f.Log.Needs != nil {
+			all = append(all, l)
+		}
+	}
+	// The logs with the most particular columns come first.
+	slices.SortStableFunc(all, func(a, b *logger) int { return len(b.Log.Needs) - len(a.Log.Needs) })
+	return all
+})
+
+// lacks returns the names of the columns that a header needs and does not have.
+func (l *logger) lacks(h header) (names []string) {
+	need := func(paths ...string) {
+		if len(paths) > 0 && h.find(paths) < 0 {
+			names = append(names, paths[0])
+		}
+	}
+	for _, n := range l.Log.Needs {
+		need(n)
+	}
+	need(l.Time.Path...)
+	need(l.Names.Path...)
+	return names
+}
+
+// findFormat returns the known format of a header. If there is none, the error names the columns that
+// the most similar format needs.
+func findFormat(h header) (*logger, error) {
+	var nearest *logger
+	best := 0
+	for _, l := range loggers() {
+		if l.lacks(h) == nil {
+			return l, nil
+		}
+		n := 0
+		for _, places := range l.Signals {
+			for _, p := range places {
+				if h.find(p.Path) >= 0 {
+					n++
+				}
+			}
+		}
+		if n > best {
+			best, nearest = n, l
+		}
+	}
+	if nearest == nil {
+		return nil, errUnknown
+	}
+	return nil, fmt.Errorf("%w (the nearest, %s, also needs the column %s)", errUnknown, nearest.name,
+		strings.Join(nearest.lacks(h), ", "))
+}
+
+// header is the first line of a table, in lower case. A cell has up to two names: the whole text, and
+// the text before a unit in brackets, such as "speed (obd)" for "Speed (OBD)(km/h)".
+type header []headerCell
+
+type headerCell struct{ whole, name, unit string }
+
+func parseHeaderCell(cell string) (c headerCell) {
+	c.whole = strings.ToLower(trimCell(cell))
+	c.name = c.whole
+	for _, brackets := range []string{"[]", "()"} {
+		inside, ok := strings.CutSuffix(c.whole, brackets[1:])
+		if i := strings.LastIndex(inside, brackets[:1]); ok && i >= 0 {
+			c.name, c.unit = strings.TrimSpace(inside[:i]), strings.TrimSpace(inside[i+1:])
+		}
+	}
+	return c
+}
+
+// find returns the index of the first column that has one of the names, or -1. Names of the whole
+// text come before names without a unit.
+func (h header) find(names []string) int {
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		for _, get := range []func(headerCell) string{func(c headerCell) string { return c.whole },
+			func(c headerCell) string { return c.name }} {
+			if i := slices.IndexFunc(h, func(c headerCell) bool { return get(c) == strings.ToLower(name) }); i >= 0 {
+				return i
+			}
+		}
+	}
+	return -1
 }
 
 // trimCell removes white space and the quotes that some exports add.
 func trimCell(s string) string { return strings.Trim(s, " \t\r\"") }
 
-// findFormat returns the format of a log whose header has the column names in keys, or errUnknown.
-func findFormat(keys []string) (*format, error) {
-	for i := range formats {
-		if !slices.ContainsFunc(formats[i].needs, func(k string) bool { return !slices.Contains(keys, k) }) {
-			return &formats[i], nil
+// columnsOf returns the columns of the signals that a header has, by their index in it. A unit in the
+// header takes precedence over that of the mapping. If it is not known, the file cannot be read.
+func (l *logger) columnsOf(h header) (map[int]column, error) {
+	columns := make(map[int]column)
+	for _, name := range slices.Sorted(maps.Keys(l.Signals)) {
+		for _, p := range l.Signals[name] {
+			s, _ := vehicle.SignalByName(name) // Parse has checked it
+			i := h.find(p.Path)
+			if i < 0 {
+				continue
+			}
+			factor, err := format.Factor(s, cmp.Or(h[i].unit, p.Unit))
+			if h[i].whole == strings.ToLower(p.Path[0]) {
+				factor, err = format.Factor(s, p.Unit)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("in the header, %w%s", err, help)
+			}
+			if p.Factor != 0 && h[i].unit == "" {
+				factor = p.Factor
+			}
+			if _, taken := columns[i]; !taken {
+				columns[i] = column{s, true, factor, p.Values}
+			}
+			break
 		}
 	}
-	return nil, errUnknown
+	return columns, nil
 }

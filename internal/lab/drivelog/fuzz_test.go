@@ -10,7 +10,7 @@ import (
 // FuzzRead checks that no input makes the readers panic, lose count of rows, let time run backwards
 // or return an error of more than 400 bytes.
 func FuzzRead(f *testing.F) {
-	files, err := filepath.Glob("testdata/*.csv")
+	files, err := filepath.Glob("testdata/*.[cgj]*")
 	if err != nil || len(files) == 0 {
 		f.Fatalf("no drives in testdata: %v", err)
 	}
@@ -30,7 +30,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("VehicleSpeedAverage;VehicleSpeedInstantaneous;traffic\n;;LowCongestionCondition\n"))
 	small := limits{unpacked: 1 << 16, line: 1 << 12, rows: 1000}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		d, err := readWithin(bytes.NewReader(file), small)
+		d, err := readWithin(bytes.NewReader(file), small, nil)
 		if err != nil {
 			if msg := err.Error(); len(msg) > 400 {
 				t.Fatalf("an error of %d bytes", len(msg))

@@ -8,8 +8,21 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/vehicle"
 )
+
+// unmarked are the formats of files that are not recognized.
+var unmarked = map[string]string{
+	"freematics.csv": "freematics",
+	"generic.csv": `from: csv
+time: {path: when, unit: s}
+signals:
+  Vehicle.Speed: {path: kn, unit: knots}
+  Vehicle.OBD.Status.IsMILOn: {path: mil}
+  Vehicle.OBD.DTCList: {path: dtc}
+  Vehicle.LowVoltageSystemState: {path: key, values: {run: "ON", "off": "OFF"}}`,
+}
 
 var update = flag.Bool("update", false, "write what is read now to testdata/*.want")
 
@@ -17,19 +30,23 @@ var update = flag.Bool("update", false, "write what is read now to testdata/*.wa
 // each drive with a golden file, which has each row's time, readings and label, and what was left
 // out.
 func TestDrives_MatchGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.csv")
-	if err != nil || len(files) < len(formats) {
+	files, err := filepath.Glob("testdata/*.[cgj]*")
+	if err != nil || len(files) < 12 {
 		t.Fatalf("%d drives in testdata, %v", len(files), err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".csv"), func(t *testing.T) {
-			d, err := Open(t.Context(), file)
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			as, err := format.Parse(unmarked[filepath.Base(file)])
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := Open(t.Context(), file, as)
 			if err != nil {
 				t.Fatal(err)
 			}
 			checkSums(t, d)
 			got := tell(d)
-			golden := strings.TrimSuffix(file, ".csv") + ".want"
+			golden := strings.TrimSuffix(file, filepath.Ext(file)) + ".want"
 			if *update {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
 					t.Fatal(err)

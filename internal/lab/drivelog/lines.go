@@ -17,15 +17,14 @@ type limits struct {
 	rows     int
 }
 
-// bounds are the limits that Read applies: 1 GiB for the unpacked file, 1 MiB for a row, and
-// 2,000,000 rows. They are far above any real drive: 2,000,000 rows are two days at 10 rows per
-// second.
+// bounds are far above any real drive: 2,000,000 rows are two days at 10 rows per second.
 var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 
 // lines reads a file line by line, without the line ends. If the file is damaged, the last line
 // before the damage is left out: it may be cut off anywhere, and a number that is cut off is a
 // wrong number.
 type lines struct {
+	in      *bufio.Reader // all of the file
 	scan    *bufio.Scanner
 	max     limits
 	damaged bool
@@ -48,7 +47,7 @@ func openLines(r io.Reader, max limits) (*lines, error) {
 	if mark, _ := in.Peek(3); string(mark) == "\xef\xbb\xbf" {
 		in.Discard(3)
 	}
-	l := &lines{scan: bufio.NewScanner(in), max: max}
+	l := &lines{in: in, scan: bufio.NewScanner(in), max: max}
 	l.scan.Buffer(nil, max.line)
 	return l, nil
 }
@@ -63,10 +62,17 @@ func (l *lines) all(yield func(line string) bool) {
 			return
 		}
 	}
-	var corrupt flate.CorruptInputError
-	switch err := l.scan.Err(); {
-	case err == nil:
+	if err := l.scan.Err(); err == nil {
 		yield(line)
+	} else {
+		l.fail(err)
+	}
+}
+
+// fail records an error of reading, and reports true.
+func (l *lines) fail(err error) bool {
+	var corrupt flate.CorruptInputError
+	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader),
 		errors.As(err, &corrupt):
 		l.damaged = true
@@ -75,6 +81,7 @@ func (l *lines) all(yield func(line string) bool) {
 	default:
 		l.err = err
 	}
+	return true
 }
 
 // bounded is a reader that fails once more than left bytes have been read from it.

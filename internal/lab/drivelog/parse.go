@@ -1,24 +1,34 @@
 package drivelog
 
 import (
+	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
+
+	"example.org/carstate/internal/format"
+	"example.org/carstate/internal/vehicle"
 )
 
-func readTable(l *lines, a *account) (t *table, err error) {
+// readTable reads a table in the format as, or if that is nil, in the one that its header shows.
+func readTable(l *lines, as *logger, a *account) (t *table, err error) {
 	joined := false
 	for text := range l.all {
-		if text = strings.TrimSpace(text); text == "" {
+		if text = strings.TrimSpace(text); text == "" || text[0] == '#' {
 			continue
 		}
 		if t == nil {
-			if t, err = parseHeader(text); err != nil {
+			first := text
+			if as != nil && as.Log.Header != "" {
+				first = as.Log.Header
+			}
+			if t, err = parseHeader(first, as); err != nil {
 				return nil, err
 			}
-			continue
+			if first == text {
+				continue
+			}
 		}
 		if text == t.header {
 			a.mend(repeatedHeader)
@@ -44,38 +54,80 @@ func readTable(l *lines, a *account) (t *table, err error) {
 }
 
 // parseHeader parses the header, the first line that is not blank, and returns a table without
-// rows. If the format is unknown, the error is errUnknown.
-func parseHeader(text string) (*table, error) {
-	t := &table{header: text, comma: ",", timeAt: -1, labelAt: -1}
-	if strings.Contains(t.header, ";") {
-		t.comma = ";"
+// rows.
+func parseHeader(text string, as *logger) (*table, error) {
+	t := &table{header: text, comma: ",", timeAt: -1, labelAt: -1, nameAt: -1, unitAt: -1,
+		codes: make(map[int][]vehicle.TroubleCode)}
+	for _, other := range []string{";", "\t"} {
+		if strings.Contains(text, other) {
+			t.comma = other
+		}
 	}
-	var keys []string
-	for cell := range strings.SplitSeq(t.header, t.comma) {
-		if keys = append(keys, columnKey(cell)); len(keys) > maxColumns {
+	var h header
+	for cell := range strings.SplitSeq(text, t.comma) {
+		if h = append(h, parseHeaderCell(cell)); len(h) > 1000 {
 			return nil, errUnknown
 		}
 	}
 	var err error
-	if t.format, err = findFormat(keys); err != nil {
+	if t.format = as; as == nil {
+		if t.format, err = findFormat(h); err != nil {
+			return nil, err
+		}
+	}
+	if lacks := t.format.lacks(h); lacks != nil {
+		return nil, fmt.Errorf("the header lacks the column %s of the format %s%s", strings.Join(lacks, ", "),
+			t.format.name, help)
+	}
+	columns, err := t.format.columnsOf(h)
+	if err != nil {
 		return nil, err
 	}
-	t.width = len(keys)
-	for i, k := range keys {
+	t.width, t.timeAt, t.labelAt = len(h), h.find(t.format.Time.Path), h.find([]string{t.format.Log.Label})
+	if names := t.format.Names.Path; names != nil {
+		return t, t.nameColumns(h)
+	}
+	session := -1
+	if t.format.Log.Clock == "sessions" {
+		session = h.find([]string{sessionColumn})
+	}
+	for i, cell := range h {
 		t.cellAt = append(t.cellAt, -1)
-		col, known := t.format.columns[k]
-		switch {
-		case k == "" || slices.Contains(keys[:i], k): // no name, or a second column of one name: the first is used
-		case k == t.format.time:
-			t.timeAt = i
-		case k == t.format.label:
-			t.labelAt = i
-		case known || t.format.watchAll:
+		col, used := columns[i]
+		watched := t.format.Log.Rows == "round robin" && cell.name != "" && h.find([]string{cell.whole}) == i
+		if i != t.timeAt && i != t.labelAt && (used || watched || i == session) {
 			t.cellAt[i] = len(t.columns)
 			t.columns = append(t.columns, col)
 		}
 	}
+	if len(t.columns) > maxColumns || len(columns) == 0 {
+		return nil, errUnknown
+	}
 	return t, nil
+}
+
+// nameColumns makes the columns of a table in which each row names its sensor.
+func (t *table) nameColumns(h header) error {
+	f := t.format
+	t.nameAt, t.valueAt, t.unitAt = h.find(f.Names.Path), h.find(f.Value), h.find([]string{f.Log.Unit})
+	if t.byName = make(map[string]int); t.nameAt < 0 || t.valueAt < 0 {
+		return errors.New("the header lacks the column of the name or the value" + help)
+	}
+	for name, places := range f.Signals {
+		s, _ := vehicle.SignalByName(name) // Parse has checked it
+		for _, p := range places {
+			factor, _ := format.Factor(s, p.Unit)
+			if p.Factor != 0 {
+				factor = p.Factor
+			}
+			t.byName[strings.ToLower(p.Name)] = len(t.columns)
+			t.columns = append(t.columns, column{s, true, factor, p.Values})
+		}
+	}
+	if len(t.columns) > maxColumns {
+		return errUnknown
+	}
+	return nil
 }
 
 // parse parses the text of a row. If it cannot be used, ok is false, and a counts the reason.
@@ -89,7 +141,7 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 		return rec, false
 	}
 	last := len(cells) // index of a cell that may be cut off in the middle
-	if len(cells) < t.width && trimCell(cells[len(cells)-1]) != "" {
+	if len(cells) < t.width && trimCell(cells[len(cells)-1]) != "" && t.format.Log.Header == "" {
 		last--
 	}
 	rec.cells = make([]float32, len(t.columns))
@@ -97,9 +149,15 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 		rec.cells[i] = float32(math.NaN())
 	}
 	ok = t.timeAt < 0
+	if t.nameAt >= 0 {
+		t.parseNamed(&rec, cells, last, a)
+	}
 	for i, cell := range cells {
 		cell = trimCell(cell)
-		c := t.cellAt[i]
+		c := -1
+		if i < len(t.cellAt) {
+			c = t.cellAt[i]
+		}
 		switch {
 		case cell == "":
 		case i == last:
@@ -107,27 +165,70 @@ func (t *table) parse(text string, a *account) (rec record, ok bool) {
 				a.reading(cutOff)
 			}
 		case i == t.timeAt:
-			rec.stamp, ok = t.format.stamp(t.number(cell))
+			var at vehicle.UnixMilli
+			at, ok = t.format.ParseTime(t.number(cell))
+			rec.stamp, ok = int64(at), ok && t.isReadable(int64(at))
 		case i == t.labelAt:
-			if rec.label = labels[cell]; rec.label == 0 {
+			if rec.label = t.format.labels[cell]; rec.label == 0 {
 				a.reading(unknownLabel)
 			}
 		case c >= 0:
-			v, err := strconv.ParseFloat(t.number(cell), 64)
-			if col := t.columns[c]; err == nil && !math.IsNaN(v) {
-				if col.used {
-					v *= col.factor
-				}
-				rec.cells[c] = float32(v)
-			} else if col.used {
-				a.reading(notANumber)
-			}
+			t.set(&rec, c, cell, t.columns[c].factor, a)
 		}
 	}
 	if !ok {
 		a.row(noTime)
 	}
 	return rec, ok
+}
+
+// parseNamed sets the cell of the sensor that a row names.
+func (t *table) parseNamed(rec *record, cells []string, last int, a *account) {
+	if t.nameAt >= last || t.valueAt >= last {
+		return
+	}
+	c, ok := t.byName[strings.ToLower(trimCell(cells[t.nameAt]))]
+	if !ok {
+		return
+	}
+	factor := t.columns[c].factor
+	if t.unitAt >= 0 && t.unitAt < last && trimCell(cells[t.unitAt]) != "" {
+		var err error
+		if factor, err = format.Factor(t.columns[c].signal, trimCell(cells[t.unitAt])); err != nil {
+			a.reading(unknownUnit)
+			return
+		}
+	}
+	if cell := trimCell(cells[t.valueAt]); cell != "" {
+		t.set(rec, c, cell, factor, a)
+	}
+}
+
+// set sets a cell of a record. Loggers write a dash for what was not read.
+func (t *table) set(rec *record, c int, cell string, factor float64, a *account) {
+	col := &t.columns[c]
+	if col.used && col.isText() {
+		var r vehicle.Readings
+		if err := format.SetText(&r, col.signal, col.values, factor, cell); err != nil {
+			a.reading(notANumber)
+		}
+		if v, ok := r.Value(col.signal); ok {
+			rec.cells[c] = float32(v)
+			if r.Codes != nil {
+				t.codes[t.lines-1] = r.Codes
+			}
+		}
+		return
+	}
+	v, err := strconv.ParseFloat(t.number(cell), 64)
+	if err == nil && !math.IsNaN(v) {
+		if col.used {
+			v *= factor
+		}
+		rec.cells[c] = float32(v)
+	} else if col.used && cell != "-" {
+		a.reading(notANumber)
+	}
 }
 
 // number returns the text of a cell with a point as the decimal separator, so that Go can parse it.

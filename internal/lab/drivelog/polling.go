@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// everyCell returns for each row all cells that have a value. It is for loggers that read all
-// sensors for each row, so that each value is newly read.
+// everyCell is for loggers that read all sensors for each row.
 func everyCell(t *table, _ []time.Duration) []readSet {
 	reads := make([]readSet, len(t.records))
 	for i := range t.records {
@@ -21,9 +20,7 @@ func everyCell(t *table, _ []time.Duration) []readSet {
 }
 
 // changes returns for each row the cells whose values differ from the last known value of their
-// column. These cells are new readings. A cell with an equal value is not in the result, because
-// the logger may have repeated the last value. The first value of a column, and the first after
-// another recording begins, counts as a change.
+// column; the logger may have repeated an equal value. The first value of a recording is a change.
 func changes(t *table) []readSet {
 	changed := make([]readSet, len(t.records))
 	last := make([]float32, len(t.columns))
@@ -47,33 +44,25 @@ func changes(t *table) []readSet {
 	return changed
 }
 
-// pollingPause is the longest gap between two rows of a KIT log after which it is still known which
-// sensor is read next. The logger reads a sensor about every 0.09 s, in a fixed order, and a read
-// that fails writes no row. So in a longer gap, reads may have failed.
+// pollingPause is the longest gap between two rows of a KIT log in which no read can have failed. The
+// logger reads a sensor about every 0.09 s.
 const pollingPause = 2 * time.Second
 
-// roundRobin returns for each row the cells that were newly read. It is for loggers that read one
-// sensor for each row, in a fixed order, and repeat the last value of all other sensors. In a row
-// without a change, only the order shows which sensor was read.
-//
-// In the 38 KIT drives of 2017, no row changes more than one cell. In 34 of these drives, no read
-// failed, and every change is of the sensor that is next in the order: with 10 columns, row n reads
-// column n mod 10, whether its value changes or not. But a read that fails writes no row, which
-// shifts the order: all later rows read a later column than their number says. The other 4 drives
-// have 2 to 127 such shifts.
+// roundRobin is for loggers that read one sensor for each row, in a fixed order, and repeat the last
+// value of all others. In a row without a change, only the order shows which sensor was read: with 10
+// columns, row n reads column n mod 10. But a read that fails writes no row, which shifts the order.
+// In 34 of the 38 KIT drives of 2017 no read failed; the others have 2 to 127 shifts.
 //
 // Therefore the order is used for the rows between two changes only if there was no shift and no
-// pause longer than pollingPause between these changes. For every other row without a change, it is
-// unknown which sensor was read, and the set of the row is empty.
+// pause longer than pollingPause between them. The set of any other row without a change is empty.
 func roundRobin(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	var ever readSet
 	for _, s := range reads {
 		ever |= s
 	}
-	// The logger reads the columns in the order of the header, without the columns that never have
-	// a value, because it skips what the car does not support. The order in which the columns get
-	// their first values is not used, because a failed read delays the first value of a column.
+	// The logger reads the columns in the order of the header, and skips what the car does not
+	// support.
 	var order []int
 	place := make([]int, len(t.columns)) // position of each column in the order
 	for c := range t.columns {
@@ -93,9 +82,8 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 			continue
 		}
 		if bits.OnesCount64(uint64(read)) > 1 {
-			// If several cells change in one row, rows before it were left out; each of these cells
-			// was read after the last row that was kept. But if the cells have their first values,
-			// the log begins in the middle of a drive, and any of the values may be old.
+			// Rows before it were left out, and each of these cells was read since. But the first
+			// values of a log that begins in the middle of a drive may be old.
 			if i == 0 || t.records[i].joined {
 				reads[i] = 0
 			}
@@ -115,7 +103,6 @@ func roundRobin(t *table, at []time.Duration) []readSet {
 	return reads
 }
 
-// Times and counts that describe how the logger program carOBD reads the sensors of a car.
 const (
 	// snapshotCycle is the number of rows within which each sensor is read again. In all 54 files,
 	// two changes of a cell are 3, 4, 7, 8, 11, 12, 14, 15 … rows apart, never 1, 2, 5 or 6. So the
@@ -126,11 +113,9 @@ const (
 	snapshotPause = 5 * time.Second
 )
 
-// snapshots returns for each row the cells that were newly read since the previous row. It is for
-// loggers that write the last value of every sensor in rows at a steady pace, while they read the
-// sensors more slowly in the background. A cell that changed was newly read. If a cell has not
-// changed for snapshotCycle rows, its sensor was certainly read again, with the same value. This
-// reading is assigned to the last of these rows, which is at most 2 s later.
+// snapshots is for loggers that write the last value of every sensor in rows at a steady pace, while
+// they read the sensors more slowly. If a cell has not changed for snapshotCycle rows, its sensor was
+// certainly read again; the reading is assigned to the last of these rows, at most 2 s later.
 func snapshots(t *table, at []time.Duration) []readSet {
 	reads := changes(t)
 	since := make([]int, len(t.columns)) // line of each column's last reading

@@ -91,7 +91,7 @@ func readingsOf(d *Drive) (all []truth) {
 func TestRoundRobinYieldsOnlyTrueReadings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text, truths := kitLog(t, true)
-		d, err := Read(strings.NewReader(text), "kit")
+		d, err := Read(strings.NewReader(text), "kit", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestRoundRobinYieldsOnlyTrueReadings(t *testing.T) {
 func TestRoundRobinYieldsAllReadings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text, truths := kitLog(t, false)
-		d, err := Read(strings.NewReader(text), "kit")
+		d, err := Read(strings.NewReader(text), "kit", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 			// The engine is off: run time 0, rows 0.49 s apart.
 			fmt.Fprintf(&b, "0.0,%s,\n", strings.Trim(strings.ReplaceAll(fmt.Sprint(values), " ", ","), "[]"))
 		}
-		d, err := Read(strings.NewReader(b.String()), "carobd")
+		d, err := Read(strings.NewReader(b.String()), "carobd", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

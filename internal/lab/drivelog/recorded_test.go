@@ -31,11 +31,11 @@ func TestRecordedDrives(t *testing.T) {
 		files          int
 		check          func(*testing.T, *Drive)
 	}{
-		{"kit_obd", KIT, 38, checkKIT},
-		{"carobd", CarOBD, 54, checkCarOBD},
-		{"pyobd", PyOBD, 1, checkPyOBD},
-		{"tds", TDS, 2, checkTDS},
-		{"hil", HIL, 1, checkHIL},
+		{"kit_obd", "KIT", 38, checkKIT},
+		{"carobd", "carOBD", 54, checkCarOBD},
+		{"pyobd", "pyobd", 1, checkPyOBD},
+		{"tds", "TDS", 2, checkTDS},
+		{"hil", "HIL", 1, checkHIL},
 	} {
 		files, err := filepath.Glob(filepath.Join(dir, c.folder, "*.csv*"))
 		if err != nil || len(files) < c.files {
@@ -43,7 +43,7 @@ func TestRecordedDrives(t *testing.T) {
 		}
 		for _, file := range files {
 			t.Run(filepath.Base(file), func(t *testing.T) {
-				d, err := Open(t.Context(), file)
+				d, err := Open(t.Context(), file, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -10,27 +10,18 @@ type column struct {
 	signal vehicle.Signal
 	used   bool    // false: needed to determine what was read, but no rule uses it
 	factor float64 // to the signal's unit
+	values map[string]string
 }
 
-// format describes one kind of log. A column is identified by its name without the unit, in lower
-// case, because the bytes of the unit differ between exports.
-type format struct {
-	name     string
-	needs    []string // columns that distinguish this format from all others
-	time     string   // column of the time; "" if rows are a second apart
-	label    string   // column of the label; "" if there is none
-	columns  map[string]column
-	watchAll bool // keep the other columns, too, because they have places in the order of reading
-	absolute bool // stamps are Unix milliseconds
-	daily    bool // stamps are times of day, so they begin again at midnight
-	stamp    func(cell string) (ms int64, ok bool)
-	clock    func(*table, *account) []time.Duration
-	read     func(*table, []time.Duration) []readSet
+// isText reports whether the cells are not numbers.
+func (c *column) isText() bool {
+	return c.values != nil || c.signal == vehicle.DTCList || c.signal == vehicle.MILOn ||
+		c.signal == vehicle.LowVoltageSystemState
 }
 
 // table is the content of a log as numbers, newly read or repeated.
 type table struct {
-	format  *format
+	format  *logger
 	columns []column // of the cells of a record
 	records []record
 	lines   int // data rows in the file
@@ -41,6 +32,12 @@ type table struct {
 	timeAt  int    // index of the time column, -1 for none
 	labelAt int
 	cellAt  []int // by index in the header: index in columns, -1 for none
+
+	// Of a log in which each row names its sensor. Otherwise nameAt is -1.
+	nameAt, valueAt, unitAt int
+	byName                  map[string]int // index in columns
+
+	codes map[int][]vehicle.TroubleCode // by line
 }
 
 // record is one row of a log with a readable time, or any row of a log without times.
@@ -62,3 +59,22 @@ type readSet uint64
 func (s readSet) has(column int) bool { return s&(1<<column) != 0 }
 
 func setOf(column int) readSet { return 1 << column }
+
+// isReadable reports whether a stamp is a time in the years 2000 to 2099, or, like the first one, one
+// since the beginning of the recording.
+func (t *table) isReadable(ms int64) bool {
+	if t.format.Log.Clock == "absolute" || len(t.records) > 0 && isAbsolute(t.records[0].stamp) || isAbsolute(ms) {
+		return isAbsolute(ms) && ms < 4102444800000 && (len(t.records) == 0 || isAbsolute(t.records[0].stamp))
+	}
+	return ms >= 0 && ms < longestDrive.Milliseconds()
+}
+
+func isAbsolute(ms int64) bool { return ms >= 946684800000 }
+
+// start returns the time of the first row, zero if the log has no absolute time.
+func (t *table) start() (at time.Time) {
+	if len(t.records) > 0 && isAbsolute(t.records[0].stamp) {
+		at = time.UnixMilli(t.records[0].stamp).UTC()
+	}
+	return at
+}

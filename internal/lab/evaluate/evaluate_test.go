@@ -1,10 +1,7 @@
 package evaluate
 
 import (
-	"bytes"
 	"encoding/xml"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -61,24 +58,6 @@ func TestEvaluator(t *testing.T) {
 	}
 }
 
-func TestWriteTables_Anomalies(t *testing.T) {
-	var e Drives
-	e.add(fileResult{File: "broken.csv", Seconds: 60, States: stateSeconds{vehicle.NormalDriving: 60},
-		Anomalies: []anomaly{{At: 12.5, For: 3, Reason: "because"}}})
-	var b bytes.Buffer
-	if err := e.WriteTables(&b); err != nil ||
-		!strings.Contains(b.String(), "broken.csv           12.5 s  3.0 s  because") {
-		t.Errorf("%v, anomalies in\n%s", err, &b)
-	}
-	if err := e.WriteTables(failing{}); !errors.Is(err, io.ErrShortWrite) {
-		t.Errorf("a full disk: %v", err)
-	}
-}
-
-type failing struct{}
-
-func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
-
 // TestPlot_WellFormed checks that a page is well-formed, whatever the name of a file and however
 // few rows it has.
 func TestPlot_WellFormed(t *testing.T) {
@@ -90,61 +69,5 @@ func TestPlot_WellFormed(t *testing.T) {
 	}
 	if strings.Contains(text, "<script") || strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
 		t.Error(text)
-	}
-}
-
-// TestReason_NamesRuleAndSensors checks that the reason of an anomaly names the rule and
-// its sensors.
-func TestReason_NamesRuleAndSensors(t *testing.T) {
-	d := &drivelog.Drive{}
-	for i := range 200 {
-		plate := float64(15 + 10*(i/10%3))
-		var r drivelog.Row
-		r.At = time.Duration(i) * time.Second
-		b := plate + 30
-		if i >= 150 {
-			b = plate
-		}
-		if err := errors.Join(r.Readings.Set(vehicle.ThrottlePosition, plate),
-			r.Readings.Set(vehicle.ThrottlePositionB, b)); err != nil {
-			t.Fatal(err)
-		}
-		d.Rows = append(d.Rows, r)
-	}
-	const want = "throttle/redundant-sensors: two sensors of one position no longer agree as they did on this car: "
-	if r, _ := run("x", d); len(r.Anomalies) != 1 || !strings.HasPrefix(r.Anomalies[0].Reason, want) {
-		t.Errorf("anomalies %+v", r.Anomalies)
-	}
-}
-
-// TestMapBounds checks that a map has a limited size and all its marks on the page: with no place,
-// with one, with places on both sides of the date line, and near a pole.
-func TestMapBounds(t *testing.T) {
-	for name, spots := range map[string][]spot{
-		"none":          nil,
-		"one":           {{44.5, 11.3, vehicle.NormalDriving}},
-		"the date line": {{-17, 179.99, vehicle.NormalDriving}, {-17.01, -179.99, vehicle.TrafficJam}},
-		"a pole":        {{89.99, 0, vehicle.NormalDriving}, {89.99, 80, vehicle.NormalDriving}},
-	} {
-		svg := plotMap(name, spots)
-		var page struct {
-			Height float64 `xml:"height,attr"`
-			Marks  []struct {
-				X float64 `xml:"x,attr"`
-				Y float64 `xml:"y,attr"`
-			} `xml:"rect"`
-		}
-		if err := xml.Unmarshal([]byte(svg), &page); err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if page.Height > mapHeight+200 || len(page.Marks) != 5+len(spots) {
-			t.Errorf("%s: %v high, %d marks", name, page.Height, len(page.Marks))
-		}
-		for _, m := range page.Marks {
-			if m.X < 0 || m.X > pageWidth || m.Y < 0 || m.Y > page.Height {
-				t.Errorf("%s: a mark at %v, %v", name, m.X, m.Y)
-			}
-		}
 	}
 }

@@ -24,7 +24,7 @@ func recorded(t *testing.T, pattern string) (all Drives) {
 		t.Fatalf("got %d drives %s in %s, %v", len(files), pattern, dir, err)
 	}
 	for _, file := range files {
-		d, err := drivelog.Open(t.Context(), file)
+		d, err := drivelog.Open(t.Context(), file, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

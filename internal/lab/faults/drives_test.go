@@ -60,7 +60,7 @@ func readRecorded() (drives []aDrive, err error) {
 			return nil, fmt.Errorf("%d drives in %s, want %d or more: %v", len(files), c.folder, c.files, err)
 		}
 		for _, file := range files {
-			d, err := drivelog.Open(context.Background(), file)
+			d, err := drivelog.Open(context.Background(), file, nil)
 			if err != nil {
 				return nil, err
 			}

@@ -1,0 +1,379 @@
+package format
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json/jsontext"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+
+	"example.org/carstate/internal/vehicle"
+)
+
+// Message is what a sender sent: a body or the query of an address.
+type Message struct {
+	Body    []byte
+	Topic   string            // of MQTT, or empty
+	Vehicle vehicle.ID        // of a message that names none, or empty
+	Now     vehicle.UnixMilli // the time of its arrival
+}
+
+// Sample is a sample of a message, or the reason why there is none.
+type Sample struct {
+	vehicle.Sample
+	Skipped  bool   // a condition of the mapping, or a name without a signal
+	External string // the sender's name of the vehicle, if the vid is that name without some characters
+	Unused   []Unused
+	Err      error
+}
+
+// Unused is a value that a sample does not have.
+type Unused struct {
+	Signal vehicle.Signal
+	Err    error
+}
+
+// Reasons why a sample is refused.
+var (
+	ErrSyntax  = errors.New("the message is not valid JSON")
+	ErrForm    = errors.New("the message is not a form such as speed=50&lat=52.1")
+	ErrTopic   = errors.New("the mapping has no document for this topic")
+	ErrNoVID   = errors.New("the message has no vid where the mapping looks for it")
+	ErrVID     = errors.New("the vid has other characters than letters and digits: add clean or table to the mapping")
+	ErrLongVID = errors.New("the vid is longer than 256 characters")
+	ErrTable   = errors.New("the vid is not in the table of the mapping")
+	ErrNoTime  = errors.New("the message has no time where the mapping looks for it")
+	ErrTime    = errors.New("the time does not have the unit or layout of the mapping")
+)
+
+// Decoder reads messages. It reuses its buffers, so only one goroutine may use it at a time.
+type Decoder struct {
+	json    *jsontext.Decoder
+	in      bytes.Buffer
+	body    []byte
+	base    int // offset in body at which the JSON decoder began
+	values  []value
+	levels  []string // of the topic
+	message Message
+	sample  Sample // the sample to which further elements may belong
+	open    bool
+	yield   func(*Sample) bool
+}
+
+// NewDecoder returns a decoder.
+func NewDecoder() *Decoder { return &Decoder{json: jsontext.NewDecoder(new(bytes.Buffer))} }
+
+// Matches reports whether an MQTT topic is one of the format.
+func (f *Format) Matches(topic string) bool { return f.of(topic) != nil }
+
+// of returns the document of the mapping for a topic, or nil.
+func (f *Format) of(topic string) *Format {
+	levels := strings.Split(topic, "/")
+	for ; f != nil; f = f.next {
+		if f.topics == nil || slices.ContainsFunc(f.topics, func(filter []string) bool {
+			for i, want := range filter {
+				if want == "#" {
+					return true
+				}
+				if i >= len(levels) || want != "+" && want != levels[i] {
+					return false
+				}
+			}
+			return len(filter) == len(levels)
+		}) {
+			return f
+		}
+	}
+	return nil
+}
+
+// Decode calls yield with each sample of a message, until it returns false. After an error in one
+// line, it goes on with the next. The sample is valid until yield returns.
+func (d *Decoder) Decode(f *Format, m Message, yield func(*Sample) bool) {
+	defer func() { d.body, d.message, d.yield, d.in = nil, Message{}, nil, bytes.Buffer{} }()
+	d.message, d.yield, d.open = m, yield, false
+	if f = f.of(m.Topic); f == nil {
+		d.fail(ErrTopic)
+		return
+	}
+	d.values = slices.Grow(d.values[:0], f.slots)[:f.slots]
+	d.levels = strings.Split(m.Topic, "/")
+	clear(d.values)
+	switch f.From {
+	case "form":
+		d.form(f)
+	case "value":
+		d.value(f)
+	default:
+		d.stream(f)
+	}
+	d.flush()
+}
+
+// fail yields an error in place of a sample.
+func (d *Decoder) fail(err error) bool { return d.yield(&Sample{Err: err}) }
+
+// flush yields the open sample.
+func (d *Decoder) flush() bool {
+	if !d.open {
+		return true
+	}
+	d.open = false
+	return d.yield(&d.sample)
+}
+
+// form reads names and values. It skips the key of the source, which must never become a vid.
+func (d *Decoder) form(f *Format) {
+	fields, err := url.ParseQuery(string(d.message.Body))
+	if err != nil {
+		d.fail(ErrForm)
+		return
+	}
+	for name, all := range fields {
+		for _, slot := range f.columns[name] {
+			if name != "key" {
+				d.values[slot] = value{[]byte(all[0]), true}
+			}
+		}
+	}
+	d.element(f)
+}
+
+// value reads a message that is one value, in JSON or as text.
+func (d *Decoder) value(f *Format) {
+	d.body = bytes.TrimSpace(d.message.Body)
+	d.begin(0)
+	if !jsontext.Value(d.body).IsValid() {
+		for _, slot := range f.root.slots {
+			d.values[slot] = value{d.body, true}
+		}
+	} else if d.capture(f.root) != nil {
+		d.fail(ErrSyntax)
+		return
+	}
+	d.element(f)
+}
+
+// begin sets the JSON decoder to an offset in the body. Decoding from a bytes.Buffer makes no copy.
+func (d *Decoder) begin(offset int) {
+	d.base, d.in = offset, *bytes.NewBuffer(d.body[offset:])
+	d.json.Reset(&d.in)
+}
+
+// stream reads JSON values, one after the other or in an array.
+func (d *Decoder) stream(f *Format) {
+	d.body = bytes.TrimPrefix(d.message.Body, []byte("\xef\xbb\xbf"))
+	for offset := 0; ; {
+		rest := d.body[offset:]
+		trimmed := bytes.TrimLeft(rest, " \t\r\n")
+		if len(trimmed) == 0 {
+			return
+		}
+		offset += len(rest) - len(trimmed)
+		d.begin(offset)
+		err, more := d.document(f)
+		if !more {
+			return
+		}
+		if err == nil {
+			offset += int(d.json.InputOffset())
+			continue
+		}
+		d.open = false // the rest of its message cannot be read
+		line := bytes.IndexByte(d.body[offset:], '\n')
+		if !d.fail(ErrSyntax) || line < 0 {
+			return
+		}
+		offset += line + 1
+	}
+}
+
+// document reads one JSON value: a message, or an array of messages.
+func (d *Decoder) document(f *Format) (err error, more bool) {
+	if d.json.PeekKind() != jsontext.KindBeginArray {
+		return d.next(f)
+	}
+	if _, err := d.json.ReadToken(); err != nil {
+		return err, true
+	}
+	for d.json.PeekKind() != jsontext.KindEndArray {
+		if err, more = d.next(f); err != nil || !more {
+			return err, more
+		}
+	}
+	_, err = d.json.ReadToken()
+	return err, true
+}
+
+// next reads one message.
+func (d *Decoder) next(f *Format) (_ error, more bool) {
+	clear(d.values)
+	if err := d.capture(f.root); err != nil {
+		return err, true
+	}
+	if !f.each {
+		return nil, d.element(f)
+	}
+	list := d.values[0].raw
+	if len(list) == 0 || list[0] != '[' {
+		if list == nil {
+			return nil, d.element(f)
+		}
+		list = slices.Concat([]byte{'['}, list, []byte{']'})
+	}
+	// The list was read once already, so it is valid.
+	outer := *d
+	d.json, d.body = jsontext.NewDecoder(new(bytes.Buffer)), list
+	d.begin(0)
+	_, _ = d.json.ReadToken()
+	base := slices.Clone(outer.values)
+	for more = true; more && d.json.PeekKind() != jsontext.KindEndArray; {
+		copy(d.values, base)
+		if d.capture(f.element) != nil {
+			break
+		}
+		more = d.element(f)
+	}
+	d.json, d.body, d.base, d.in = outer.json, outer.body, outer.base, outer.in
+	return nil, more
+}
+
+// first returns the first value that is there and not null, or else a null.
+func (d *Decoder) first(slots []int) (v value) {
+	for _, s := range slots {
+		if has := d.values[s]; has.raw != nil {
+			if v = has; !v.isNull() {
+				break
+			}
+		}
+	}
+	return v
+}
+
+// element makes a sample of the values, or adds them to the open sample if that has the same
+// vehicle and time. It returns false if the caller must end.
+func (d *Decoder) element(f *Format) bool {
+	for _, s := range f.skip {
+		v := d.first(s.slots)
+		text, _ := v.text()
+		if s.Missing && v.raw == nil || s.Is != nil && slices.Contains(s.Is, text) ||
+			s.Not != nil && !slices.Contains(s.Not, text) {
+			return d.flush() && d.yield(&Sample{Skipped: true})
+		}
+	}
+	id, external, err := d.vehicle(f)
+	if err != nil {
+		return d.flush() && d.fail(err)
+	}
+	at := d.message.Now
+	if f.Time.Unit != "arrival" {
+		text, ok := d.first(f.time).text()
+		if !ok {
+			return d.flush() && d.fail(ErrNoTime)
+		}
+		if at, ok = f.ParseTime(text); !ok || at == 0 {
+			return d.flush() && d.fail(ErrTime)
+		}
+	}
+	signals := f.byName[""]
+	if f.named() {
+		name, ok := d.first(f.names).text()
+		if n := f.Names.Topic; !ok && n > 0 && n <= len(d.levels) {
+			name = d.levels[n-1]
+		}
+		if signals = f.byName[name]; name == "" {
+			signals = nil
+		}
+	}
+	if d.open && (d.sample.Vehicle != id || d.sample.Time != at || f.overlaps(&d.sample.Readings, signals)) && !d.flush() {
+		return false
+	}
+	if !d.open {
+		d.open, d.sample = true, Sample{External: external, Unused: d.sample.Unused[:0]}
+		d.sample.Vehicle, d.sample.Time = id, at
+	}
+	d.read(f, signals)
+	return true
+}
+
+// overlaps reports whether r has one of the signals already.
+func (f *Format) overlaps(r *vehicle.Readings, signals []int) bool {
+	return f.each && slices.ContainsFunc(signals, func(i int) bool { return r.Has(f.signals[i].Signal) })
+}
+
+// read sets the signals of the open sample. If one half of a position cannot be used, it drops the
+// other.
+func (d *Decoder) read(f *Format, signals []int) {
+	x := &d.sample
+	half := false
+	for _, i := range signals {
+		s := &f.signals[i]
+		if x.Has(s.Signal) { // from a place that is listed before
+			continue
+		}
+		if err := s.set(&x.Readings, d.first(s.slots)); err != nil {
+			x.Unused = append(x.Unused, Unused{s.Signal, err})
+			half = half || s.IsPosition() || s.Signal == vehicle.CurrentAccuracy
+		}
+	}
+	if half {
+		x.Clear(vehicle.CurrentLatitude)
+		x.Clear(vehicle.CurrentLongitude)
+	}
+}
+
+// vehicle returns the vehicle of the message. external is set if strip removed characters.
+func (d *Decoder) vehicle(f *Format) (id vehicle.ID, external string, _ error) {
+	v := d.first(f.vid)
+	text, ok := v.text()
+	if ok && !v.plain && v.raw[0] != '"' && strings.ContainsAny(text, ".eE+-") {
+		return "", "", ErrVID // strip would make another number of it
+	}
+	if levels := f.VID.Topic; !ok && levels != nil {
+		all := d.levels
+		if topic, has := d.first(f.topic).text(); has && d.message.Topic == "" {
+			all = strings.Split(topic, "/")
+		}
+		var parts []string
+		for _, n := range levels {
+			if n <= len(all) {
+				parts = append(parts, all[n-1])
+			}
+		}
+		text = strings.Join(parts, "/")
+	}
+	switch to, listed := f.VID.Table[text]; {
+	case text == "" && f.vid == nil && f.VID.Topic == nil && d.message.Vehicle != "":
+		return d.message.Vehicle, "", nil
+	case text == "":
+		return "", "", ErrNoVID
+	case listed:
+		text = to
+	case f.VID.Clean == "strip":
+		external, text = text, strings.Map(func(r rune) rune {
+			if r < 0x80 && vehicle.CheckID(string(r)) == nil {
+				return r
+			}
+			return -1
+		}, text)
+	case f.VID.Clean == "hash":
+		sum := sha256.Sum256([]byte(text))
+		text = base32.StdEncoding.EncodeToString(sum[:])[:20]
+	case f.VID.Table != nil:
+		return "", "", ErrTable
+	}
+	if text == "" {
+		return "", "", ErrNoVID
+	}
+	if len(text) > vehicle.MaxReportingID {
+		return "", "", ErrLongVID
+	}
+	id, err := vehicle.ParseID(text)
+	if err != nil {
+		return "", "", ErrVID
+	}
+	return id, external, nil
+}

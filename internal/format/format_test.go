@@ -1,0 +1,181 @@
+package format_test
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"example.org/carstate/internal/format"
+	"example.org/carstate/internal/vehicle"
+)
+
+// TestPresets reads messages in the forms of their senders. A message has its topic after its name.
+func TestPresets(t *testing.T) {
+	names, abouts := format.Presets()
+	for i, name := range names {
+		if f, err := format.Parse(name); err != nil || f.String() != name || abouts[i] == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) < 9 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		cases, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(cases.Files); i += 2 {
+			message, want := cases.Files[i], cases.Files[i+1]
+			_, topic, _ := strings.Cut(message.Name, " ")
+			if got := decode(t, name, topic, string(message.Data)); got != string(want.Data) {
+				t.Errorf("%s %s:\ngot\n%swant\n%s", file, topic, got, want.Data)
+			}
+		}
+	}
+}
+
+var now = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+
+// decode returns the samples of a message as text.
+func decode(t *testing.T, mapping, topic, body string) string {
+	t.Helper()
+	f, err := format.Parse(mapping)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	m := format.Message{Body: []byte(strings.TrimSpace(body)), Topic: topic, Now: vehicle.At(now)}
+	if topic == "vehicles/CarX/telemetry" {
+		m.Vehicle = "CarX"
+	}
+	format.NewDecoder().Decode(f, m, func(s *format.Sample) bool {
+		switch {
+		case s.Err != nil:
+			fmt.Fprintln(&b, "refused:", s.Err)
+			return true
+		case s.Skipped:
+			fmt.Fprintln(&b, "skipped")
+			return true
+		}
+		at := s.Time.Time().Format(time.RFC3339Nano)
+		if s.Time == vehicle.At(now) {
+			at = "now"
+		}
+		fmt.Fprintf(&b, "%s %s", s.Vehicle, at)
+		for i := range vehicle.Signal(vehicle.NumSignals) {
+			name := strings.Split(i.String(), ".")
+			short := name[len(name)-1]
+			if i == vehicle.OBDSpeed {
+				short = "OBD.Speed"
+			}
+			if v, ok := s.Value(i); ok {
+				fmt.Fprintf(&b, " %s=%.6g", short, v)
+			}
+		}
+		if s.External != "" {
+			fmt.Fprintf(&b, " (%s)", s.External)
+		}
+		b.WriteString("\n")
+		for _, u := range s.Unused {
+			fmt.Fprintln(&b, " ", u.Signal, u.Err)
+		}
+		return true
+	})
+	return b.String()
+}
+
+// TestParseRefuses checks that a wrong mapping is refused with a text that says what and where.
+func TestParseRefuses(t *testing.T) {
+	const head = "vid: {path: $.id}\ntime: {unit: arrival}\n"
+	for text, want := range map[string]string{
+		"nosuch":                      "there is no preset of this name",
+		"\n":                          "the mapping is empty",
+		head:                          "signals: name at least one",
+		head + "colour: red":          "line 3: a mapping has no colour here",
+		head + "signals: 3":           "line 3: ",
+		head + "signals: {Speed: {}}": `"Speed" is not a signal`,
+		head + "signals: {Vehicle.Speed: {pth: $.s}}":                                    "line 3: a signal has no member",
+		head + "signals: {Vehicle.Speed: {path: $.s, unit: °F}}":                         "the unit of Vehicle.Speed is not known: it can be ft/s,",
+		head + "signals: {Vehicle.OBD.Status.IsMILOn: {path: $.s, unit: m/s}}":           "has no unit",
+		head + "signals: {Vehicle.Speed: {unit: mph}}":                                   "needs a path",
+		head + "signals: {Vehicle.Speed: {path: \"$.a[*]\"}}":                            "a path is $ or @",
+		head + "signals: {Vehicle.Speed: {path: \"$" + strings.Repeat(".a", 17) + "\"}}": "at most 16",
+		head + "signals: {Vehicle.Speed: {path: \"@.a\"}}":                               "each, which is missing",
+		head + "each: $.list\nsignals: {Vehicle.Speed: {path: a}}":                       "each: must be",
+		head + "skip: [{path: $.a}]\nsignals: {Vehicle.Speed: {path: a}}":                "skip: each condition",
+		head + "name: {topic: 2}\nsignals: {Vehicle.Speed: {path: a}}":                   "a name if the mapping has name",
+		head + "from: xml\nsignals: {Vehicle.Speed: {path: a}}":                          "from: must be",
+		"vid: {path: a}\nsignals: {Vehicle.Speed: {path: a}}":                            "time: give its path",
+		"vid: {path: a}\ntime: {path: t, unit: weeks}":                                   "time: unit must be",
+		"vid: {path: a, clean: soap}\ntime: {path: t}":                                   "vid: clean must be",
+		"vid: {path: a, table: {x: a-b}}\ntime: {path: t}":                               "vid: in the table",
+		"vid: {topic: [0]}\ntime: {path: t}":                                             "numbered from 1",
+		"a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b]":      "line 1: a mapping has no a here",
+		head + strings.Repeat("# long\n", 3000):                                          "at most 16384 bytes",
+		head + "signals: {Vehicle.Speed: {path: [" + strings.Repeat("a,", 300) + "]}}":   "at most 256 paths",
+	} {
+		_, err := format.Parse(text)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%.80s: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestMappings checks what no preset has.
+func TestMappings(t *testing.T) {
+	const tail = "time: {unit: arrival}\nsignals: {Vehicle.Speed: {path: s, unit: m/s}, " +
+		"Vehicle.OBD.ThrottlePosition: [{path: t, unit: ratio}, {path: u}]}\n"
+	for _, c := range []struct{ mapping, body, want string }{
+		{"vid: {path: \"$.a['b.c'][1]\"}\n" + tail, `{"a":{"b.c":["X","Y"]},"s":10,"t":0.5}`, "Y now Speed=36 ThrottlePosition=50\n"},
+		{"vid: {path: [v, w], clean: hash}\n" + tail, `{"w":"MTA NYCT_4312","s":1,"u":"7"}`,
+			"XS3FZBXM3R35Z6DIA5KO now Speed=3.6 ThrottlePosition=7\n"},
+		{"vid: {path: v, table: {car-1: A, car1: B}}\n" + tail, `{"v":"car-1"}{"v":"car1"}[{"v":"car2"}]`,
+			"A now\nB now\nrefused: " + format.ErrTable.Error() + "\n"},
+		{"vid: {path: v}\n" + tail, `{"v":"` + strings.Repeat("x", 257) + `"} {"v":{"v":1}} {"v":null} 3 "x" [[1]] {"v":12.5}`,
+			"refused: " + format.ErrLongVID.Error() + "\n" + strings.Repeat("refused: "+format.ErrNoVID.Error()+"\n", 5) +
+				"refused: " + format.ErrVID.Error() + "\n"},
+		{"vid: {path: v}\n" + tail, strings.Repeat("[", 20000), "refused: " + format.ErrSyntax.Error() + "\n"},
+		{"vid: {path: v}\n" + tail, `{"v":"A","v":"B"}`, "refused: " + format.ErrSyntax.Error() + "\n"},
+		{"vid: {path: v}\n" + tail, `{"v":"A","s":{"x":[` + "\n" + `{"v":"B","s":1e308}`,
+			"refused: " + format.ErrSyntax.Error() + "\nB now\n  Vehicle.Speed " + speedRange + "\n"},
+		{"vid: {path: v}\n" + tail, `{"v":"A","s":"fast","t":true}`,
+			"A now\n  Vehicle.OBD.ThrottlePosition is not a number\n  Vehicle.Speed is not a number\n"},
+		{"vid: {path: $.v}\neach: $.l[*]\ntime: {path: \"@.t\", unit: ns}\nsignals: {Vehicle.Speed: {path: \"@.s\"}}",
+			`{"l":[{"t":1795860001000000000,"s":1},{"t":1795860001000000000,"s":2},{"t":-1}],"v":"A"}`,
+			"A 2026-11-28T10:00:01Z Speed=1\nA 2026-11-28T10:00:01Z Speed=2\nrefused: " + format.ErrTime.Error() + "\n"},
+	} {
+		if got := decode(t, c.mapping, "", c.body); got != c.want {
+			t.Errorf("%s%.60s:\ngot\n%swant\n%s", c.mapping, c.body, got, c.want)
+		}
+	}
+}
+
+const speedRange = "impossible value: Vehicle.Speed must be between 0 and 500 km/h"
+
+func FuzzDecode(f *testing.F) {
+	names, _ := format.Presets()
+	f.Add(0, "owntracks/a/b", `{"_type":"location","tst":1,"vel":3}`)
+	f.Add(3, "", `{"vin":"A","createdAt":"2026-11-28T10:00:01Z","data":[{"key":"VehicleSpeed","value":{"intValue":1}}]}`)
+	d := format.NewDecoder()
+	f.Fuzz(func(t *testing.T, preset int, topic, body string) {
+		mapping, _ := format.Parse(names[uint(preset)%uint(len(names))])
+		n := 0
+		d.Decode(mapping, format.Message{Body: []byte(body), Topic: topic, Now: 1}, func(s *format.Sample) bool {
+			if n++; s.Err == nil && !s.Skipped && vehicle.CheckID(string(s.Vehicle)) != nil || s.Time < 0 {
+				t.Errorf("a sample of %q at %d", s.Vehicle, s.Time)
+			}
+			return true
+		})
+		if n > cmp.Or(len(body), 1) {
+			t.Errorf("%d samples of %d bytes", n, len(body))
+		}
+	})
+}

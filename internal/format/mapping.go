@@ -1,0 +1,456 @@
+// Package format reads the messages of other people's senders. A mapping says where in a message
+// the vehicle, the time and the signals are; it is a small YAML document, compiled once.
+//
+// A mapping has fixed verbs and no expressions, so that reading a message costs one pass over it.
+// The presets of known senders are such documents, embedded in the binary. The package must never
+// store or send a sample, and its errors never repeat a message.
+package format
+
+import (
+	"bytes"
+	"cmp"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"example.org/carstate/internal/vehicle"
+)
+
+// Limits of a mapping.
+const (
+	maxText    = 16 << 10 // bytes
+	maxSignals = 64
+	maxPaths   = 256 // of all parts together
+	maxTable   = 500 // entries of one table
+)
+
+// mapping is the YAML of one document of a format.
+type mapping struct {
+	About  string   `yaml:"about"`
+	From   string   `yaml:"from"`   // json, form, value or csv
+	Topics []string `yaml:"topics"` // MQTT filters; if there are none, every topic
+	Topic  texts    `yaml:"topic"`  // where a message without an MQTT topic has its topic
+	VID    struct {
+		Path  texts             `yaml:"path"`
+		Topic []int             `yaml:"topic"` // levels, from 1
+		Clean string            `yaml:"clean"` // strip or hash
+		Table map[string]string `yaml:"table"`
+	} `yaml:"vid"`
+	Time struct {
+		Path   texts  `yaml:"path"`
+		Unit   string `yaml:"unit"`
+		Layout string `yaml:"layout"`
+	} `yaml:"time"`
+	Each  string      `yaml:"each"`
+	Skip  []condition `yaml:"skip"`
+	Names struct {
+		Path  texts `yaml:"path"`
+		Topic int   `yaml:"topic"`
+	} `yaml:"name"`
+	Value   texts                  `yaml:"value"`
+	Under   texts                  `yaml:"under"` // objects whose members are named as in VSS
+	Signals map[string]signalTexts `yaml:"signals"`
+	Reply   string                 `yaml:"reply"`
+	Log     Log                    `yaml:"log"`
+}
+
+// Log says how a file of rows is read. Only package drivelog uses it.
+type Log struct {
+	Name   string            `yaml:"name"`   // of the logger; if empty, that of the preset
+	Needs  []string          `yaml:"needs"`  // columns by which the header is recognized
+	Header string            `yaml:"header"` // of files without one
+	Clock  string            `yaml:"clock"`  // plain, absolute, daily, run time or sessions
+	Rows   string            `yaml:"rows"`   // every cell, round robin or snapshots
+	Label  string            `yaml:"label"`  // column
+	Labels map[string]string `yaml:"labels"` // to normal, slow or jam
+	Unit   string            `yaml:"unit"`   // column of the unit of each row's value
+}
+
+type condition struct {
+	Path    texts    `yaml:"path"`
+	Is      []string `yaml:"is"`
+	Not     []string `yaml:"not"`
+	Missing bool     `yaml:"missing"`
+}
+
+type signalText struct {
+	Path   texts             `yaml:"path"`
+	Name   string            `yaml:"name"`
+	Unit   string            `yaml:"unit"`
+	Factor float64           `yaml:"factor"`
+	Values map[string]string `yaml:"values"`
+}
+
+// signalTexts is one signal, or a list of places that may have it.
+type signalTexts []signalText
+
+// UnmarshalYAML accepts a single place without a list. Unknown members are found here, because a
+// Decoder does not look for them below a custom method.
+func (s *signalTexts) UnmarshalYAML(n *yaml.Node) error {
+	places := n.Content
+	if n.Kind != yaml.SequenceNode {
+		places = []*yaml.Node{n}
+	}
+	for _, p := range places {
+		for i := 0; p.Kind == yaml.MappingNode && i < len(p.Content); i += 2 {
+			if k := p.Content[i]; !slices.Contains([]string{"path", "name", "unit", "factor", "values"}, k.Value) {
+				return fmt.Errorf("line %d: a signal has no member of this name", k.Line)
+			}
+		}
+		var one signalText
+		if err := p.Decode(&one); err != nil {
+			return err
+		}
+		*s = append(*s, one)
+	}
+	return nil
+}
+
+// texts is a list of paths. The first that a message has is used.
+type texts []string
+
+// UnmarshalYAML accepts a single text without a list.
+func (t *texts) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode {
+		*t = texts{n.Value}
+		return nil
+	}
+	return n.Decode((*[]string)(t))
+}
+
+// Format is a compiled mapping. A nil Format is the service's own format.
+type Format struct {
+	mapping
+	name string // of a preset, or empty
+	text string // the YAML
+	next *Format
+
+	topics  [][]string
+	clean   string
+	topic   []int // slots
+	vid     []int
+	time    []int
+	names   []int
+	each    bool
+	skip    []skip
+	signals []signal
+	byName  map[string][]int // indexes in signals
+	root    *node
+	element *node // below each item of the list; nil if there is no list
+	slots   int
+	columns map[string][]int // slots of a form or table by name
+}
+
+type skip struct {
+	slots []int
+	condition
+}
+
+type signal struct {
+	vehicle.Signal
+	slots  []int
+	name   string // of the element that has it
+	factor float64
+	values map[string]string
+}
+
+// String returns the text from which [Parse] returns the format: the name of a preset, or YAML.
+func (f *Format) String() string {
+	if f == nil {
+		return ""
+	}
+	return cmp.Or(f.name, f.text)
+}
+
+// Name returns the name of a preset, "own" for the service's own format, and else "mapping".
+func (f *Format) Name() string {
+	if f == nil {
+		return "own"
+	}
+	return cmp.Or(f.name, "mapping")
+}
+
+// IsForm reports whether messages are forms, which also come as the query of a GET request.
+func (f *Format) IsForm() bool { return f != nil && f.From == "form" }
+
+// Reply returns what the sender expects as the answer to a message, or "".
+func (f *Format) Reply() string { return f.mapping.Reply }
+
+//go:embed presets
+var presets embed.FS
+
+// Presets returns the names of the presets and what each is for.
+func Presets() (names, abouts []string) {
+	files, _ := presets.ReadDir("presets") // embedded
+	for _, file := range files {
+		name := strings.TrimSuffix(file.Name(), ".yaml")
+		f, _ := Parse(name) // a test parses all
+		names, abouts = append(names, name), append(abouts, f.About)
+	}
+	return names, abouts
+}
+
+// Text returns the YAML of a preset.
+func Text(name string) (string, error) {
+	b, err := presets.ReadFile(path.Join("presets", name+".yaml"))
+	if err != nil {
+		return "", errors.New("there is no preset of this name: carstate format list shows them")
+	}
+	return string(b), nil
+}
+
+var presetName = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
+
+// Parse returns the format with the given text: the name of a preset, or YAML. For the empty text
+// it returns nil. An error says what is wrong in the text and where.
+func Parse(text string) (*Format, error) {
+	switch {
+	case text == "":
+		return nil, nil
+	case presetName.MatchString(text):
+		yaml, err := Text(text)
+		if err != nil {
+			return nil, err
+		}
+		f, err := parse(yaml)
+		if err != nil {
+			return nil, fmt.Errorf("the preset %s: %w", text, err)
+		}
+		f.name = text
+		return f, nil
+	}
+	return parse(text)
+}
+
+func parse(text string) (*Format, error) {
+	if len(text) > maxText {
+		return nil, fmt.Errorf("a mapping has at most %d bytes", maxText)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader([]byte(text)))
+	dec.KnownFields(true)
+	var first, last *Format
+	for n := 1; ; n++ {
+		f := new(Format)
+		switch err := dec.Decode(&f.mapping); {
+		case err == io.EOF && first == nil:
+			return nil, errors.New("the mapping is empty")
+		case err == io.EOF:
+			first.text = text
+			return first, nil
+		case err != nil:
+			return nil, readable(err)
+		}
+		if err := f.compile(); err != nil && n > 1 {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		} else if err != nil {
+			return nil, err
+		}
+		if first == nil {
+			first = f
+		} else {
+			last.next = f
+		}
+		last = f
+	}
+}
+
+var (
+	yamlNoise  = regexp.MustCompile(`(?s)^yaml: (unmarshal errors:\s*)?`)
+	yamlField  = regexp.MustCompile(`field (\S+) not found in type \S+`)
+	yamlTarget = regexp.MustCompile(`cannot unmarshal !!(\w+) .* into (\S+)`)
+)
+
+// readable gives the first error of YAML in terms of a mapping.
+func readable(err error) error {
+	text, _, _ := strings.Cut(yamlNoise.ReplaceAllString(err.Error(), ""), "\n")
+	text = yamlField.ReplaceAllString(text, "a mapping has no $1 here")
+	return errors.New(yamlTarget.ReplaceAllString(text, "a value of another type is needed than $1"))
+}
+
+func (f *Format) compile() error {
+	m := &f.mapping
+	f.root, f.columns, f.byName = new(node), make(map[string][]int), make(map[string][]int)
+	switch m.From = cmp.Or(m.From, "json"); m.From {
+	case "json", "form", "value", "csv":
+	default:
+		return errors.New("from: must be json, form, value or csv")
+	}
+	for _, t := range m.Topics {
+		f.topics = append(f.topics, strings.Split(t, "/"))
+	}
+	if m.Each != "" {
+		list, ok := strings.CutSuffix(m.Each, "[*]")
+		at, err := parsePath(list)
+		if !ok || err != nil || m.From != "json" || at.relative {
+			return errors.New("each: must be the path of a list in JSON, such as $.data[*]")
+		}
+		// The items of a list that is the whole message are messages.
+		if len(at.steps) > 0 {
+			f.each, f.element = true, new(node)
+			f.root.add(at.steps, 0)
+			f.slots = 1
+		}
+	}
+	var err error
+	slotsOf := func(what string, paths texts) (slots []int) {
+		for _, p := range paths {
+			if e := f.slot(p); e != nil && err == nil {
+				err = fmt.Errorf("%s: %w", what, e)
+			}
+			slots = append(slots, f.slots-1)
+		}
+		return slots
+	}
+	f.topic = slotsOf("topic", m.Topic)
+	f.vid = slotsOf("vid", m.VID.Path)
+	f.time = slotsOf("time", m.Time.Path)
+	f.names = slotsOf("name", m.Names.Path)
+	for _, c := range m.Skip {
+		f.skip = append(f.skip, skip{slotsOf("skip", c.Path), c})
+		if len(c.Path) == 0 || !c.Missing && len(c.Is)+len(c.Not) == 0 {
+			return errors.New("skip: each condition needs a path, and is, not or missing")
+		}
+	}
+	if err == nil {
+		err = f.check()
+	}
+	if err != nil {
+		return err
+	}
+	if err := f.compileSignals(slotsOf); err != nil {
+		return err
+	}
+	switch {
+	case err != nil:
+		return err
+	case f.slots > maxPaths:
+		return fmt.Errorf("a mapping has at most %d paths", maxPaths)
+	case len(f.signals) == 0:
+		return errors.New("signals: name at least one, such as Vehicle.Speed: {path: $.speed, unit: mph}")
+	}
+	return nil
+}
+
+// named reports whether each element names its signal.
+func (f *Format) named() bool { return f.names != nil || f.Names.Topic > 0 }
+
+func (f *Format) check() error {
+	m := &f.mapping
+	if c := m.VID.Clean; c != "" && c != "strip" && c != "hash" {
+		return errors.New("vid: clean must be strip or hash")
+	}
+	if len(m.VID.Table) > maxTable {
+		return fmt.Errorf("vid: a table has at most %d entries", maxTable)
+	}
+	for _, id := range m.VID.Table {
+		if _, err := vehicle.ParseReportingID(id); err != nil {
+			return fmt.Errorf("vid: in the table, %w", err)
+		}
+	}
+	if len(m.VID.Topic) > 8 || slices.ContainsFunc(m.VID.Topic, func(n int) bool { return n < 1 || n > 32 }) ||
+		m.Names.Topic < 0 || m.Names.Topic > 32 {
+		return errors.New("topic: levels are numbered from 1 to 32")
+	}
+	if _, ok := timeUnits[m.Time.Unit]; !ok {
+		return errors.New("time: unit must be rfc3339, s, ms, us, ns, time of day or arrival; " +
+			"without one it is RFC 3339 or milliseconds")
+	}
+	if !slices.Contains([]string{"", "plain", "absolute", "daily", "run time", "sessions"}, m.Log.Clock) ||
+		!slices.Contains([]string{"", "every cell", "round robin", "snapshots"}, m.Log.Rows) {
+		return errors.New("log: clock is plain, absolute, daily, run time or sessions, " +
+			"and rows are every cell, round robin or snapshots")
+	}
+	if m.Time.Path == nil && m.Time.Unit != "arrival" && m.Log.Clock != "sessions" {
+		return errors.New("time: give its path, or unit: arrival")
+	}
+	if len(m.Reply) > 100 {
+		return errors.New("reply: has at most 100 bytes")
+	}
+	return nil
+}
+
+func (f *Format) compileSignals(slotsOf func(string, texts) []int) error {
+	m := &f.mapping
+	if len(m.Signals) > maxSignals {
+		return fmt.Errorf("signals: at most %d", maxSignals)
+	}
+	if len(m.Signals) == 0 && (f.named() || m.Under != nil) {
+		m.Signals = make(map[string]signalTexts)
+		for _, name := range vehicle.SignalNames() {
+			s := signalText{Name: name}
+			if !f.named() {
+				s.Name = ""
+			}
+			for _, u := range m.Under {
+				s.Path = append(s.Path, u+"['"+name+"']")
+			}
+			m.Signals[name] = signalTexts{s}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Signals)) {
+		s, ok := vehicle.SignalByName(name)
+		if !ok {
+			return fmt.Errorf("signals: %q is not a signal that carstate uses (docs/telemetry.md)", name)
+		}
+		for _, place := range m.Signals[name] {
+			if f.named() && place.Path == nil {
+				place.Path = m.Value
+			}
+			if len(place.Path) == 0 && m.From == "value" {
+				place.Path = texts{"$"}
+			}
+			if len(place.Path) == 0 || f.named() != (place.Name != "") {
+				return fmt.Errorf("signals: %s needs a path, and a name if the mapping has name", name)
+			}
+			factor, err := Factor(s, place.Unit)
+			if err != nil {
+				return fmt.Errorf("signals: %w", err)
+			}
+			if place.Factor != 0 {
+				factor = place.Factor
+			}
+			if len(place.Values) > maxTable {
+				return fmt.Errorf("signals: a table has at most %d entries", maxTable)
+			}
+			values := make(map[string]string, len(place.Values))
+			for from, to := range place.Values {
+				values[canonical(from)] = to
+			}
+			f.signals = append(f.signals, signal{s, slotsOf("signals: "+name, place.Path), place.Name, factor, values})
+			f.byName[place.Name] = append(f.byName[place.Name], len(f.signals)-1)
+		}
+	}
+	return nil
+}
+
+// slot adds a slot for the value at a path.
+func (f *Format) slot(text string) error {
+	n := f.slots
+	if f.slots++; f.slots > maxPaths {
+		return fmt.Errorf("a mapping has at most %d paths", maxPaths)
+	}
+	if f.From == "form" || f.From == "csv" {
+		f.columns[text] = append(f.columns[text], n)
+		return nil
+	}
+	at, err := parsePath(text)
+	switch {
+	case err != nil:
+		return err
+	case at.relative && f.each:
+		f.element.add(at.steps, n)
+	case at.relative && f.mapping.Each == "":
+		return errors.New("a path that begins with @ is below an item of each, which is missing")
+	default:
+		f.root.add(at.steps, n)
+	}
+	return nil
+}

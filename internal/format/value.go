@@ -1,0 +1,191 @@
+package format
+
+import (
+	"encoding/json/jsontext"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.org/carstate/internal/vehicle"
+)
+
+// value is what a message has at a path. Its zero value means that there is nothing.
+type value struct {
+	raw   []byte
+	plain bool // raw is the text itself, not JSON
+}
+
+// text returns a string, a number or a boolean as text. For an object, an array, null or nothing, ok
+// is false.
+func (v value) text() (text string, ok bool) {
+	switch {
+	case v.raw == nil:
+		return "", false
+	case v.plain:
+		return strings.TrimSpace(string(v.raw)), true
+	}
+	switch jsontext.Value(v.raw).Kind() {
+	case jsontext.KindString:
+		b, err := jsontext.AppendUnquote(nil, v.raw)
+		return strings.TrimSpace(string(b)), err == nil
+	case jsontext.KindNumber, jsontext.KindTrue, jsontext.KindFalse:
+		return string(v.raw), true
+	}
+	return "", false
+}
+
+func (v value) isNull() bool { return !v.plain && string(v.raw) == "null" }
+
+// canonical gives equal numbers the same text, so that 0.0 is found in a table under 0.
+func canonical(text string) string {
+	if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
+		return strconv.FormatFloat(v+0, 'g', -1, 64)
+	}
+	return text
+}
+
+// units has, by the unit of a signal, the factors of the units that can be converted to it.
+var units = map[string]map[string]float64{
+	"km/h": {"km/h": 1, "kmh": 1, "kph": 1, "km|h": 1, "mph": 1.609344, "mi/h": 1.609344, "miles/h": 1.609344,
+		"knots": 1.852, "kn": 1.852, "kt": 1.852, "m/s": 3.6, "meters/second": 3.6, "mps": 3.6, "ft/s": 1.09728},
+	"percent": {"percent": 1, "%": 1, "ratio": 100},
+	"rpm":     {"rpm": 1, "1/min": 1, "u/min": 1, "rad/s": 30 / math.Pi, "rad|s": 30 / math.Pi, "hz": 60},
+	"degrees": {"degrees": 1, "degree": 1, "deg": 1, "°": 1, "rad": 180 / math.Pi},
+	"m":       {"m": 1, "meters": 1, "metres": 1, "km": 1000, "ft": 0.3048},
+}
+
+// Factor returns the number by which a value in the unit is multiplied to be in that of the signal.
+func Factor(s vehicle.Signal, unit string) (float64, error) {
+	if unit == "" {
+		return 1, nil
+	}
+	known := units[s.Unit()]
+	if f, ok := known[strings.ToLower(unit)]; ok {
+		return f, nil
+	}
+	if known == nil {
+		return 0, fmt.Errorf("%s has no unit", s)
+	}
+	var names []string
+	for name := range known {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return 0, fmt.Errorf("the unit of %s is not known: it can be %s", s, strings.Join(names, ", "))
+}
+
+// Why a value is not used, besides the errors of package vehicle.
+var (
+	ErrNotNumber = errors.New("is not a number")
+	ErrNotCodes  = errors.New("has no trouble code")
+	ErrNotBool   = errors.New("is neither true nor false")
+)
+
+// set sets the signal from a value. If the value is nothing, it does nothing.
+func (s *signal) set(r *vehicle.Readings, v value) error {
+	if v.raw == nil {
+		return nil
+	}
+	if v.isNull() {
+		return vehicle.ErrNotAvailable
+	}
+	text, ok := v.text()
+	if to, mapped := s.values[canonical(text)]; mapped && ok {
+		if text = to; to == "none" {
+			return nil
+		}
+	}
+	switch s.Signal {
+	case vehicle.DTCList:
+		return setCodes(r, v, text)
+	case vehicle.MILOn:
+		switch strings.ToLower(text) {
+		case "true", "1", "on":
+			return r.Set(s.Signal, 1)
+		case "false", "0", "off":
+			return r.Set(s.Signal, 0)
+		}
+		return ErrNotBool
+	case vehicle.LowVoltageSystemState:
+		i, err := vehicle.ParseIgnition(text)
+		if err != nil {
+			return err
+		}
+		return r.SetIgnition(i)
+	}
+	if ok && text == "" {
+		return nil
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if errors.Is(err, strconv.ErrSyntax) {
+		return ErrNotNumber
+	}
+	return r.SetReported(s.Signal, x*s.factor)
+}
+
+// SetText sets a signal from a text, as a mapping does.
+func SetText(r *vehicle.Readings, s vehicle.Signal, values map[string]string, factor float64, text string) error {
+	return (&signal{Signal: s, factor: factor, values: values}).set(r, value{[]byte(text), true})
+}
+
+// maxCodes is the maximum number of trouble codes of a car.
+const maxCodes = 255
+
+func setCodes(r *vehicle.Readings, v value, text string) error {
+	codes, readable := vehicle.TroubleCodes(text)
+	if text == "" && !v.plain {
+		readable = string(v.raw) == "[]"
+		for dec := jsontext.NewDecoder(strings.NewReader(string(v.raw))); ; {
+			t, err := dec.ReadToken()
+			if err != nil {
+				break
+			}
+			if t.Kind() == jsontext.KindString {
+				found, ok := vehicle.TroubleCodes(t.String())
+				codes, readable = append(codes, found...), readable || ok
+			}
+		}
+	}
+	if !readable {
+		return ErrNotCodes
+	}
+	return r.SetCodes(slices.Clone(codes[:min(len(codes), maxCodes)]))
+}
+
+// timeUnits are the units of a time, in milliseconds. Those of 0 are texts.
+var timeUnits = map[string]float64{
+	"": 1, "rfc3339": 0, "arrival": 0, "time of day": 0, "s": 1e3, "ms": 1, "us": 1e-3, "ns": 1e-6,
+}
+
+// ParseTime returns the time that a text gives, in the unit or layout of the mapping. A time of day
+// is in 1970.
+func (f *Format) ParseTime(text string) (vehicle.UnixMilli, bool) {
+	unit := f.Time.Unit
+	layouts := []string{time.RFC3339, "2006-01-02T15:04:05Z0700"}
+	switch {
+	case f.Time.Layout != "":
+		layouts = []string{f.Time.Layout}
+	case unit == "time of day":
+		t, err := time.Parse("15:04:05", text)
+		return vehicle.UnixMilli(t.Sub(t.Truncate(24 * time.Hour)).Milliseconds()), err == nil
+	case timeUnits[unit] != 0:
+		x, err := strconv.ParseFloat(text, 64)
+		if err == nil {
+			x = math.Round(x * timeUnits[unit])
+			return vehicle.UnixMilli(x), x >= 0 && x < 1e14
+		}
+		if unit != "" {
+			return 0, false
+		}
+	}
+	for _, l := range layouts {
+		if t, err := time.Parse(l, text); err == nil && t.Year() >= 1970 && t.Year() < 5000 {
+			return vehicle.At(t), true
+		}
+	}
+	return 0, false
+}
