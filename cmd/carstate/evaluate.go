@@ -67,6 +67,9 @@ func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(c.Files, c.Plot != ""); err != nil {
 		return err
 	}
+	if c.Fleet != "" && c.Format+c.FormatFile != "" {
+		return usageError("--format is for recorded drives: leave out --fleet")
+	}
 	for _, name := range slices.Concat([]string{c.Fleet, c.Truth}, c.Learn, c.Files) {
 		if c.Plot != "" && sameFile(name, c.Plot) {
 			return usageError("--plot: %s is one of the files to read", c.Plot)

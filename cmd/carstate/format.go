@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -124,7 +125,12 @@ func (c *formatTry) Run(ctx context.Context, w streams) error {
 		switch {
 		case s.Err != nil:
 			wrong++
-			fmt.Fprintf(w.err, "%d: refused: %v\n", samples, s.Err)
+			fmt.Fprintf(w.err, "%d: refused: %v", samples, s.Err)
+			if at := map[error][]string{format.ErrNoVID: f.VID.Path, format.ErrNoTime: f.Time.Path,
+				format.ErrTime: f.Time.Path}[s.Err]; at != nil {
+				fmt.Fprintf(w.err, ": %s", strings.Join(at, ", "))
+			}
+			fmt.Fprintln(w.err)
 		case s.Skipped:
 			fmt.Fprintf(w.err, "%d: skipped: a condition of the mapping\n", samples)
 		default:

@@ -89,6 +89,8 @@ func (c *replayCommand) validate() error {
 		return usageError("say which vehicle the drives are sent for: --vid VID")
 	case f.Fleet == "":
 		return nil
+	case c.Format+c.FormatFile != "":
+		return usageError("--format is for recorded drives: leave out --fleet")
 	case len(c.Files) > 0:
 		return usageError("--fleet and recorded drives are mutually exclusive: leave out either")
 	case c.VID != "":

@@ -207,8 +207,19 @@ func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 const challenge = `Bearer realm="carstate-ingest"`
 
 // authenticate returns the source of the request's key. The text of the error is for the sender.
-// The error is one of keyOf, or wraps one of [access.Sources.Verify].
+// The error is one of keyOf, or wraps one of [access.Sources.Verify]. A source with a format may also
+// send its name and key as user name and password.
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
+	if name, password, ok := r.BasicAuth(); ok { // as OwnTracks sends them
+		s, err := h.in.Sources.VerifyNamed(name, []byte(password), h.in.Now())
+		switch {
+		case err == nil && s.Format != nil:
+			return s, nil
+		case !errors.Is(err, access.ErrUnread):
+			err = errNotBearer
+		}
+		return nil, err
+	}
 	key, err := keyOf(r)
 	inAddress := err == errNoKey && keyInAddress(r) != ""
 	if inAddress {

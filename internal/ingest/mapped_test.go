@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -58,6 +59,9 @@ func TestHTTPMapped(t *testing.T) {
 		{"owntracks", request{header: "Content-Type: application/json", status: 200, answer: "[]",
 			body: `{"_type":"location","tst":1795147201,"vel":50,"topic":"owntracks/V/2"}`}},
 		{"owntracks", request{header: "Content-Type: application/json", status: 200, answer: "[]", body: `{"_type":"status"}`}},
+		{"", request{header: "Content-Type: application/json\nAuthorization: Basic " +
+			base64.StdEncoding.EncodeToString([]byte("owntracks:"+keys["owntracks"])), status: 200, body: `{"_type":"status"}`}},
+		{"", request{header: "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("car:"+f.key)), status: 401}},
 		{"one", request{body: `{"data":{"path":"Vehicle.Speed","dp":{"value":"60","ts":"2026-11-20T04:00:02Z"}}}`, status: 202}},
 		{"viss", request{body: `{"data":{"path":"Vehicle.Speed","dp":{"value":"60","ts":"2026-11-20T04:00:02Z"}}}`, status: 400}},
 		{"lenient", request{body: `{"vid":"V1","time":"1795147203000","signals":{"Vehicle.Speed":"70"}}`, status: 202}},
