@@ -203,9 +203,9 @@ func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 // permit the request, a parameter named error is appended to the value.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate returns the source of the request's key, even if the key is no longer valid. The text
-// of the error is for the sender.
-// The error is one of keyOf, or wraps one of [access.Sources.Verify].
+// authenticate returns the source of the request's key, even if the key is no longer valid. The
+// text of the error is for the sender. The error is one of keyOf, or wraps one of
+// [access.Sources.Verify].
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	key, err := keyOf(r)
 	if err != nil {
