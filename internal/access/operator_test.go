@@ -108,7 +108,8 @@ func TestRefusals_NewestFirst(t *testing.T) {
 		at     time.Duration
 		due    bool
 		others int
-	}{{0, true, n - 1}, {2 * time.Minute, false, 0}, {2 * time.Minute, true, 0}, {3*time.Minute - 1, false, 0}, {3 * time.Minute, true, 0}} {
+	}{{0, true, n - 1}, {2 * time.Minute, false, 0}, {2 * time.Minute, true, 0}, {3*time.Minute - 1, false, 0},
+		{3 * time.Minute, true, 0}} {
 		if i > 1 {
 			g.NoteRefused(access.Malformed, "x", noon)
 		}

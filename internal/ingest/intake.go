@@ -195,7 +195,8 @@ func (in *intake) warn(source *access.Grant) {
 		return
 	}
 	const text = "refused telemetry or a key of a source"
-	args := []any{"source", source.Name, "reason", last.Reason.String(), "text", last.Text, "others_since_last_line", others}
+	args := []any{"source", source.Name, "reason", last.Reason.String(), "text", last.Text,
+		"others_since_last_line", others}
 	if last.Reason == access.WrongKey { // strangers can cause it for many sources
 		in.wrongKeys.Log(in.Log, text, args...)
 		return

@@ -61,8 +61,8 @@ func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 // once a minute for each source, and that strangers cannot cause a line for each source.
 func TestLog_Refusals(t *testing.T) {
 	f := newFixture(t)
-	now := testNow
-	f.Now = func() time.Time { return now }
+	clock := testkit.NewClock(testNow)
+	f.Now = clock.Now
 	var log testkit.Buffer
 	f.Log = slog.New(slog.NewTextHandler(&log, nil))
 	_, other := f.add(t, "other", access.AllVehicles())
@@ -74,10 +74,10 @@ func TestLog_Refusals(t *testing.T) {
 		car.wantPuback(1, 0)
 		request{body: sampleLine("V9", 1, 1), status: 403}.send(t, url, f.key)
 		request{body: "", status: 400}.send(t, url, other)
-		now = now.Add(time.Minute)
+		clock.Advance(time.Minute)
 	}
 	for _, name := range []string{"car", "other"} {
-		now = now.Add(time.Hour)
+		clock.Advance(time.Hour)
 		dialRaw(t, addr, 4).connect(name, "wrong", "", 30)
 	}
 	for line, n := range map[string]int{

@@ -20,9 +20,9 @@ import (
 
 // MQTT receives telemetry by MQTT 3.1.1 and 5, on topic vehicles/VID/telemetry with QoS 0 or 1.
 // User name and password are the name and key of a source. The server is not a broker: clients
-// cannot subscribe, no message is retained (the flag has no effect), wills are dropped, there are no
-// topic aliases, and a session ends with its connection. The messages of a bridge about its broker
-// ($SYS/) are acknowledged and dropped.
+// cannot subscribe, no message is retained (the flag has no effect), wills are dropped, there are
+// no topic aliases, and a session ends with its connection. The messages of a bridge about its
+// broker ($SYS/) are acknowledged and dropped.
 //
 // A PUBACK that reports success means that the accepted samples of the message are on disk. Refused
 // lines are counted, and the PUBACK still reports success, since sending them again would not help.
@@ -37,16 +37,16 @@ import (
 //	0x99  no line was valid, or the message exceeds a limit
 //
 // A PUBACK of MQTT 3.1.1 has no reason, and QoS 0 has no PUBACK, so operators see why (see
-// intake.note). A message of MQTT 3.1.1 with QoS 2 or of more than 1 MiB is refused in the same way;
-// MQTT 5 has told the client these limits, and the connection is closed.
+// intake.note). A message of MQTT 3.1.1 with QoS 2 or of more than 1 MiB is refused in the same
+// way; MQTT 5 has told the client these limits, and the connection is closed.
 //
 // If the store fails, the connection is closed without an acknowledgement, and the client sends the
 // message again. The key is checked again at every message, so the connection of a source that was
 // removed is closed at its next message. While the memory for telemetry is used up, nothing is read
 // from connections that need more, so their clients wait. A message that exceeds the rate of its
-// source gets 0x97 if it was sent by MQTT 5 with QoS 1. Any other such message waits, and nothing is
-// read from its connection, until the rate allows the message; if that takes longer than a minute,
-// the connection is closed. If a packet arrives too slowly, its connection is closed.
+// source gets 0x97 if it was sent by MQTT 5 with QoS 1. Any other such message waits, and nothing
+// is read from its connection, until the rate allows the message; if that takes longer than a
+// minute, the connection is closed. If a packet arrives too slowly, its connection is closed.
 type MQTT struct {
 	in      *intake
 	quotas  *packetQuotas

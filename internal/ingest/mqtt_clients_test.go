@@ -32,9 +32,9 @@ func mosquitto(t *testing.T, name string, args ...string) (output string, ok boo
 	return string(out), err == nil
 }
 
-// TestMQTT_MosquittoBridge checks a broker that forwards messages with its default settings. The bridge
-// first tries a protocol level of its own, and then publishes its state. A message that is refused
-// must not keep back those behind it.
+// TestMQTT_MosquittoBridge checks a broker that forwards messages with its default settings. The
+// bridge first tries a protocol level of its own, and then publishes its state. A message that is
+// refused must not keep back those behind it.
 func TestMQTT_MosquittoBridge(t *testing.T) {
 	testkit.Slow(t, "it starts mosquitto")
 	for settings, refused := range map[string]float64{"": 1, "bridge_protocol_version mqttv50\n": 0} {
@@ -54,7 +54,8 @@ func TestMQTT_MosquittoBridge(t *testing.T) {
 			defer func() { _, _ = broker.Process.Kill(), broker.Wait() }()
 			publish := func(vid, payload string) {
 				testkit.Await(t, "mosquitto takes a message", func() bool {
-					_, ok := mosquitto(t, "mosquitto_pub", "--unix", socket, "-q", "1", "-t", "vehicles/"+vid+"/telemetry", "-m", payload)
+					_, ok := mosquitto(t, "mosquitto_pub", "--unix", socket, "-q", "1", "-t", "vehicles/"+vid+"/telemetry",
+						"-m", payload)
 					return ok
 				})
 			}
@@ -106,8 +107,8 @@ func TestMQTT_MosquittoClients(t *testing.T) {
 	}
 }
 
-// TestMQTT_OtherClients checks that libraries in other languages publish with both versions, and are
-// not disconnected for a message that is refused.
+// TestMQTT_OtherClients checks that libraries in other languages publish with both versions, and
+// are not disconnected for a message that is refused.
 func TestMQTT_OtherClients(t *testing.T) {
 	testkit.Slow(t, "it starts Python and Node.js")
 	for _, program := range [][]string{{"/usr/bin/python3", "testdata/client.py"}, {"node", "testdata/client.js"}} {

@@ -138,8 +138,8 @@ func (c *conn) fill() error {
 	return err
 }
 
-// tryRead reads what has arrived at the file descriptor, and returns false if that is nothing. While
-// the connection then waits, it needs no buffer.
+// tryRead reads what has arrived at the file descriptor, and returns false if that is nothing.
+// While the connection then waits, it needs no buffer.
 func (c *conn) tryRead(fd uintptr) bool {
 	if c.buffer == nil {
 		c.buffer = buffers.Get().(*[readBuffer]byte)
@@ -172,8 +172,8 @@ func (c *conn) readByte() (byte, error) {
 	return c.buffer[c.from-1], nil
 }
 
-// readLength reads the number of bytes after a packet's fixed header. The first byte of the header was
-// already read. The number has 7 bits in each byte, at most four.
+// readLength reads the number of bytes after a packet's fixed header. The first byte of the header
+// was already read. The number has 7 bits in each byte, at most four.
 func (c *conn) readLength() (length int, err error) {
 	for shift := 0; shift < 28; shift += 7 {
 		b, err := c.readByte()
@@ -215,10 +215,9 @@ func (c *conn) readConnect(timeout time.Duration) (p connect, code byte, err err
 	return p, code, nil
 }
 
-// readPacket reads the next packet: the first byte of its header, and all bytes after its header. If
-// first is 0, the packet was handled already.
-// The slice is valid until the next call. If the packet is a PUBLISH, c.processing has the memory
-// to decode it.
+// readPacket reads the next packet: the first byte of its header, and all bytes after its header.
+// If first is 0, the packet was handled already. The slice is valid until the next call. If the
+// packet is a PUBLISH, c.processing has the memory to decode it.
 func (c *conn) readPacket() (first byte, body []byte, err error) {
 	if err := c.awaitPacket(); err != nil {
 		return 0, nil, err
@@ -424,10 +423,10 @@ func (c *conn) pause(d time.Duration) bool {
 	}
 }
 
-// Write sends p, one or more whole packets, to the client within writeTimeout, or up to deadlineStep
-// more, so that a client that does not read cannot block the goroutine that acknowledges. A later
-// write by another goroutine extends the limit of a write in progress. An error ends the connection,
-// because a packet that was sent only in part cannot be completed later.
+// Write sends p, one or more whole packets, to the client within writeTimeout, or up to
+// deadlineStep more, so that a client that does not read cannot block the goroutine that
+// acknowledges. A later write by another goroutine extends the limit of a write in progress. An
+// error ends the connection, because a packet that was sent only in part cannot be completed later.
 func (c *conn) Write(p []byte) (int, error) {
 	// The times are compared by the monotonic clock, by which the deadline expires, too.
 	if due := time.Since(c.m.began) + writeTimeout; due > time.Duration(c.writeUntil.Load()) {
@@ -444,8 +443,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// part sends a DISCONNECT with the reason to an MQTT 5 client, unless one was sent before, and closes
-// the connection.
+// part sends a DISCONNECT with the reason to an MQTT 5 client, unless one was sent before, and
+// closes the connection.
 func (c *conn) part(why *closing) {
 	if !c.parted.Swap(true) && c.version == 5 {
 		_, _ = c.Write(appendReason(nil, disconnectPacket, nil, why.code, c.fitting(why.text)))

@@ -186,7 +186,8 @@ type connect struct {
 	properties
 }
 
-// parseConnect parses a CONNECT without its fixed header. If it is not acceptable, code is the reason.
+// parseConnect parses a CONNECT without its fixed header. If it is not acceptable, code is the
+// reason.
 func parseConnect(body []byte) (c connect, code byte) {
 	f := fields{rest: body}
 	name, level, flags := string(f.text()), byte(f.number(1)), byte(f.number(1))
@@ -236,7 +237,8 @@ func parseConnect(body []byte) (c connect, code byte) {
 	return c, f.code
 }
 
-// appendConnack appends a CONNACK, in MQTT 5 with the properties. In MQTT 3.1.1, code is translated.
+// appendConnack appends a CONNACK, in MQTT 5 with the properties. In MQTT 3.1.1, code is
+// translated.
 func appendConnack(p []byte, version, code byte, properties []byte) []byte {
 	if version == 5 {
 		p = append(p, connackPacket, byte(3+len(properties)), 0, code, byte(len(properties)))

@@ -11,58 +11,64 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestMQTT_Connect checks how a CONNECT is answered. Those that are wrong have no answer in MQTT 3.1.1,
-// except a code for a wrong protocol level, which a bridge needs.
+// TestMQTT_Connect checks how a CONNECT is answered. Those that are wrong have no answer in MQTT
+// 3.1.1, except a code for a wrong protocol level, which a bridge needs.
 func TestMQTT_Connect(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
 	login := slices.Concat(field("car"), field(f.key))
 	id, will := field("id"), slices.Concat(field("t"), field("m"))
-	head := func(name string, level, flags byte) []byte { return append(field(name), level, flags, 0, 30) }
+	other := func(name string, level, flags byte, parts ...[]byte) []byte {
+		return append(append(field(name), level, flags, 0, 30), slices.Concat(parts...)...)
+	}
+	v4 := func(flags byte, parts ...[]byte) []byte { return other("MQTT", 4, flags, parts...) }
+	v5 := func(flags byte, parts ...[]byte) []byte { return other("MQTT", 5, flags, parts...) }
 	properties := func(p ...byte) []byte { return append([]byte{byte(len(p))}, p...) }
 	none := properties()
-	accepted := []byte{0x20, 2, 0, 0}
 	limits := []byte{0x21, 0, 128, 0x24, 1, 0x27, 0, 0x10, 0, 0}
-	accepted5 := append([]byte{0x20, 13, 0, 0, 10}, limits...)
+	codeOnly := func(code byte) []byte { return []byte{0x20, 2, 0, code} }
+	assigned := append([]byte{0x20, 42, 0, 0, 39}, append(limits, 0x12, 0, 26)...) // and a client ID
+	refused := func(code byte) []byte { return []byte{0x20, 3, 0, code, 0} }
+	accepted := func(p ...byte) []byte { return packet(0x20, []byte{0, 0, byte(len(limits) + len(p))}, limits, p) }
 	for name, tt := range map[string]struct {
-		parts  [][]byte
+		sent   []byte
 		answer []byte // the beginning of the answer; nil: none
 	}{
-		"3.1.1":                           {[][]byte{head("MQTT", 4, 0xc2), id, login}, accepted},
-		"3.1.1, session kept":             {[][]byte{head("MQTT", 4, 0xc0), id, login}, accepted},
-		"3.1.1, no client ID":             {[][]byte{head("MQTT", 4, 0xc2), field(""), login}, accepted},
-		"3.1.1, no client ID but state":   {[][]byte{head("MQTT", 4, 0xc0), field(""), login}, []byte{0x20, 2, 0, 2}},
-		"3.1.1, will with QoS 2":          {[][]byte{head("MQTT", 4, 0xf6), id, will, login}, accepted},
-		"3.1.1, no login":                 {[][]byte{head("MQTT", 4, 2), id}, []byte{0x20, 2, 0, 5}},
-		"3.1.1, no user":                  {[][]byte{head("MQTT", 4, 0x42), id, field(f.key)}, nil},
-		"5":                               {[][]byte{head("MQTT", 5, 0xc2), none, id, login}, accepted5},
-		"5, session kept":                 {[][]byte{head("MQTT", 5, 0xc0), properties(0x11, 0, 0, 0, 9), id, login}, append([]byte{0x20, 18, 0, 0, 15}, append(limits, 0x11, 0, 0, 0, 0)...)},
-		"5, keep-alive of 0":              {[][]byte{append(head("MQTT", 5, 0xc2)[:8], 0, 0), none, id, login}, append([]byte{0x20, 16, 0, 0, 13}, append(limits, 0x13, 2, 88)...)},
-		"5, no client ID":                 {[][]byte{head("MQTT", 5, 0xc2), none, field(""), login}, append([]byte{0x20, 42, 0, 0, 39}, append(limits, 0x12, 0, 26)...)},
-		"5, will":                         {[][]byte{head("MQTT", 5, 0xee), none, id, properties(0x18, 0, 0, 0, 9), will, login}, accepted5},
-		"5, will with QoS 2":              {[][]byte{head("MQTT", 5, 0xd6), none, id, none, will, login}, []byte{0x20, 3, 0, 0x9b, 0}},
-		"5, no user":                      {[][]byte{head("MQTT", 5, 0x42), none, id, field(f.key)}, []byte{0x20, 3, 0, 0x86, 0}},
-		"5, authentication method":        {[][]byte{head("MQTT", 5, 0xc2), properties(0x15, 0, 1, 'x'), id, login}, []byte{0x20, 3, 0, 0x8c, 0}},
-		"5, property twice":               {[][]byte{head("MQTT", 5, 0xc2), properties(0x22, 0, 1, 0x22, 0, 1), id, login}, []byte{0x20, 3, 0, 0x82, 0}},
-		"5, receive maximum of 0":         {[][]byte{head("MQTT", 5, 0xc2), properties(0x21, 0, 0), id, login}, []byte{0x20, 3, 0, 0x82, 0}},
-		"5, property of another packet":   {[][]byte{head("MQTT", 5, 0xc2), properties(0x23, 0, 1), id, login}, []byte{0x20, 3, 0, 0x81, 0}},
-		"5, properties cut off":           {[][]byte{head("MQTT", 5, 0xc2), {9, 0x22}}, []byte{0x20, 3, 0, 0x81, 0}},
-		"3.1":                             {[][]byte{head("MQIsdp", 3, 0xc2), id, login}, []byte{0x20, 2, 0, 1}},
-		"a bridge of 3.1":                 {[][]byte{head("MQIsdp", 0x83, 0xc2), id, login}, []byte{0x20, 2, 0, 1}},
-		"a bridge of 3.1.1":               {[][]byte{head("MQTT", 0x84, 0xc2), id, login}, []byte{0x20, 2, 0, 1}},
-		"a level of the future":           {[][]byte{head("MQTT", 6, 0xc2), none, id, login}, []byte{0x20, 2, 0, 1}},
-		"another protocol":                {[][]byte{head("hj", 4, 0xc2), id, login}, nil},
-		"reserved flag":                   {[][]byte{head("MQTT", 4, 0xc3), id, login}, nil},
-		"QoS of a will that is not there": {[][]byte{head("MQTT", 4, 0xca), id, login}, nil},
-		"QoS 3 of the will":               {[][]byte{head("MQTT", 4, 0xde), id, will, login}, nil},
-		"more bytes":                      {[][]byte{head("MQTT", 4, 0xc2), id, login, {0}}, nil},
-		"client ID is no UTF-8":           {[][]byte{head("MQTT", 4, 0xc2), field("\xff"), login}, nil},
-		"client ID with U+0000":           {[][]byte{head("MQTT", 5, 0xc2), none, field("a\x00"), login}, []byte{0x20, 3, 0, 0x81, 0}},
-		"client ID is too long":           {[][]byte{head("MQTT", 4, 0xc2), field(strings.Repeat("a", maxClientID+1)), login}, []byte{0x20, 2, 0, 2}},
+		"3.1.1":                         {v4(0xc2, id, login), codeOnly(0)},
+		"3.1.1, session kept":           {v4(0xc0, id, login), codeOnly(0)},
+		"3.1.1, no client ID":           {v4(0xc2, field(""), login), codeOnly(0)},
+		"3.1.1, no client ID but state": {v4(0xc0, field(""), login), codeOnly(2)},
+		"3.1.1, will with QoS 2":        {v4(0xf6, id, will, login), codeOnly(0)},
+		"3.1.1, no login":               {v4(2, id), codeOnly(5)},
+		"3.1.1, no user":                {v4(0x42, id, field(f.key)), nil},
+		"5":                             {v5(0xc2, none, id, login), accepted()},
+		"5, session kept":               {v5(0xc0, properties(0x11, 0, 0, 0, 9), id, login), accepted(0x11, 0, 0, 0, 0)},
+		"5, no keep-alive":              {slices.Concat(v5(0xc2)[:8], []byte{0, 0}, none, id, login), accepted(0x13, 2, 88)},
+		"5, no client ID":               {v5(0xc2, none, field(""), login), assigned},
+		"5, will":                       {v5(0xee, none, id, properties(0x18, 0, 0, 0, 9), will, login), accepted()},
+		"5, will with QoS 2":            {v5(0xd6, none, id, none, will, login), refused(0x9b)},
+		"5, no user":                    {v5(0x42, none, id, field(f.key)), refused(0x86)},
+		"5, authentication method":      {v5(0xc2, properties(0x15, 0, 1, 'x'), id, login), refused(0x8c)},
+		"5, property twice":             {v5(0xc2, properties(0x22, 0, 1, 0x22, 0, 1), id, login), refused(0x82)},
+		"5, receive maximum of 0":       {v5(0xc2, properties(0x21, 0, 0), id, login), refused(0x82)},
+		"5, property of another packet": {v5(0xc2, properties(0x23, 0, 1), id, login), refused(0x81)},
+		"5, properties cut off":         {v5(0xc2, []byte{9, 0x22}), refused(0x81)},
+		"3.1":                           {other("MQIsdp", 3, 0xc2, id, login), codeOnly(1)},
+		"a bridge of 3.1":               {other("MQIsdp", 0x83, 0xc2, id, login), codeOnly(1)},
+		"a bridge of 3.1.1":             {other("MQTT", 0x84, 0xc2, id, login), codeOnly(1)},
+		"a level of the future":         {other("MQTT", 6, 0xc2, none, id, login), codeOnly(1)},
+		"another protocol":              {other("hj", 4, 0xc2, id, login), nil},
+		"reserved flag":                 {v4(0xc3, id, login), nil},
+		"QoS of a will, and no will":    {v4(0xca, id, login), nil},
+		"QoS 3 of the will":             {v4(0xde, id, will, login), nil},
+		"more bytes":                    {v4(0xc2, id, login, []byte{0}), nil},
+		"client ID is no UTF-8":         {v4(0xc2, field("\xff"), login), nil},
+		"client ID with U+0000":         {v5(0xc2, none, field("a\x00"), login), refused(0x81)},
+		"client ID is too long":         {v4(0xc2, field(strings.Repeat("a", maxClientID+1)), login), codeOnly(2)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := dialRaw(t, addr, 4)
-			c.write(packet(0x10, tt.parts...))
+			c.write(packet(0x10, tt.sent))
 			first, body, err := c.tryRead()
 			got := append(binary.AppendUvarint([]byte{first}, uint64(len(body))), body...)
 			if tt.answer == nil {
@@ -96,13 +102,20 @@ func TestMQTT_Packets(t *testing.T) {
 		answer  []byte // nil: the connection is closed, in MQTT 5 with the code of a DISCONNECT
 		code    byte
 	}{
-		"SUBSCRIBE":                      {4, packet(0x82, []byte{0, 9}, field("#"), []byte{0}, field("a"), []byte{2}), []byte{0x90, 4, 0, 9, 0x80, 0x80}, 0},
-		"SUBSCRIBE, 5":                   {5, packet(0x82, []byte{0, 9, 0}, field("#"), []byte{0x2d}), []byte{0x90, 4, 0, 9, 0, 0x87}, 0},
-		"SUBSCRIBE with an identifier":   {5, packet(0x82, []byte{0, 9, 2, 0x0b, 1}, field("#"), []byte{1}), []byte{0x90, 4, 0, 9, 0, 0x87}, 0},
-		"UNSUBSCRIBE":                    {4, packet(0xa2, []byte{0, 9}, field("#")), []byte{0xb0, 2, 0, 9}, 0},
-		"UNSUBSCRIBE, 5":                 {5, packet(0xa2, []byte{0, 9, 0}, field("#"), field("a")), []byte{0xb0, 5, 0, 9, 0, 0x11, 0x11}, 0},
-		"PUBREL, 5":                      {5, []byte{0x62, 2, 0, 9}, []byte{0x70, 3, 0, 9, 0x92}, 0},
-		"PUBLISH with all properties":    {5, packet(0x3b, topic, []byte{0, 9, 26, 1, 1, 2, 0, 0, 0, 9, 3, 0, 1, 'c', 8, 0, 1, 't', 9, 0, 1, 'd', 0x26, 0, 1, 'k', 0, 1, 'v'}, sample), []byte{0x40, 2, 0, 9}, 0},
+		"SUBSCRIBE": {4, packet(0x82, []byte{0, 9}, field("#"), []byte{0}, field("a"), []byte{2}),
+			[]byte{0x90, 4, 0, 9, 0x80, 0x80}, 0},
+		"SUBSCRIBE, 5": {5, packet(0x82, []byte{0, 9, 0}, field("#"), []byte{0x2d}),
+			[]byte{0x90, 4, 0, 9, 0, 0x87}, 0},
+		"SUBSCRIBE with an identifier": {5, packet(0x82, []byte{0, 9, 2, 0x0b, 1}, field("#"), []byte{1}),
+			[]byte{0x90, 4, 0, 9, 0, 0x87}, 0},
+		"UNSUBSCRIBE": {4, packet(0xa2, []byte{0, 9}, field("#")), []byte{0xb0, 2, 0, 9}, 0},
+		"UNSUBSCRIBE, 5": {5, packet(0xa2, []byte{0, 9, 0}, field("#"), field("a")),
+			[]byte{0xb0, 5, 0, 9, 0, 0x11, 0x11}, 0},
+		"PUBREL, 5": {5, []byte{0x62, 2, 0, 9}, []byte{0x70, 3, 0, 9, 0x92}, 0},
+		"PUBLISH with all properties": {5, packet(0x3b, topic,
+			[]byte("\x00\x09\x1a\x01\x01\x02\x00\x00\x00\x09\x03\x00\x01c"+
+				"\x08\x00\x01t\x09\x00\x01d\x26\x00\x01k\x00\x01v"), sample),
+			[]byte{0x40, 2, 0, 9}, 0},
 		"too large a packet":             {5, []byte{0x82, 0x81, 0x80, 0x01}, nil, 0x95},
 		"no filter":                      {5, packet(0x82, []byte{0, 9, 0}), nil, 0x82},
 		"SUBSCRIBE without options":      {5, packet(0x82, []byte{0, 9, 0}, field("#")), nil, 0x81},
@@ -149,13 +162,13 @@ func TestMQTT_Packets(t *testing.T) {
 	}
 }
 
-// FuzzMQTTPackets checks the parsers alone: what they accept is well formed, and comes from the packet.
+// FuzzMQTTPackets checks the parsers alone: all that they accept is well formed.
 func FuzzMQTTPackets(f *testing.F) {
 	f.Add(byte(4), byte(0x32), packet(0, field(topicV1), []byte{0, 1}, []byte("{}"))[2:])
 	f.Add(byte(5), byte(0x32), packet(0, field(topicV1), []byte{0, 1, 7, 0x26, 0, 1, 'k', 0, 1, 'v'}, []byte("{}"))[2:])
 	f.Add(byte(5), byte(0x82), packet(0, []byte{0, 1, 0}, field("#"), []byte{1})[2:])
-	f.Add(byte(5), byte(0x10), packet(0, field("MQTT"), []byte{5, 0xc6, 0, 30, 0}, field("id"), []byte{0}, field("t"), field("m"),
-		field("car"), field("key"))[2:])
+	f.Add(byte(5), byte(0x10), packet(0, field("MQTT"), []byte{5, 0xc6, 0, 30, 0}, field("id"), []byte{0}, field("t"),
+		field("m"), field("car"), field("key"))[2:])
 	f.Fuzz(func(t *testing.T, version, first byte, body []byte) {
 		before := bytes.Clone(body)
 		if p, code := parsePublish(4+version%2, first, body); code == 0 {
@@ -168,7 +181,8 @@ func FuzzMQTTPackets(f *testing.F) {
 				t.Errorf("%q names the vehicle %q", p.topic, id)
 			}
 		}
-		if c, code := parseConnect(body); code == 0 && (c.version != 4 && c.version != 5 || !utf8.Valid(c.id) || len(c.id) > maxClientID ||
+		if c, code := parseConnect(body); code == 0 && (c.version != 4 && c.version != 5 ||
+			!utf8.Valid(c.id) || len(c.id) > maxClientID ||
 			!utf8.Valid(c.user) || !bytes.Contains(body, c.password)) {
 			t.Errorf("accepted the CONNECT %+v", c)
 		}

@@ -14,8 +14,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A topic consists of topicPrefix, a vehicle identifier and topicSuffix. Messages about the state of
-// a broker, which a bridge sends, have a topic that begins with brokerPrefix.
+// A topic consists of topicPrefix, a vehicle identifier and topicSuffix. Messages about the state
+// of a broker, which a bridge sends, have a topic that begins with brokerPrefix.
 const (
 	topicPrefix  = "vehicles/"
 	topicSuffix  = "/telemetry"
@@ -103,12 +103,12 @@ func (m *MQTT) logIn(c *conn) error {
 	return m.enter(c, clientID{source.Name, id})
 }
 
-// clientID identifies a client. With the name of the source in it, no source can end the connections
-// of another one.
+// clientID identifies a client. With the name of the source in it, no source can end the
+// connections of another one.
 type clientID struct{ source, id string }
 
-// enter registers a client that has got its CONNACK, until leave, and ends the connection of another
-// client with the same identifier. It returns an error if the service is shutting down.
+// enter registers a client that has got its CONNACK, until leave, and ends the connection of
+// another client with the same identifier. It returns an error if the service is shutting down.
 func (m *MQTT) enter(c *conn, id clientID) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,8 +131,9 @@ func (m *MQTT) leave(c *conn) {
 	}
 }
 
-// handle processes one packet of a client that has logged in. If it returns an error, the connection
-// ends, with a *closing as the reason for the client. body is used only until handle returns.
+// handle processes one packet of a client that has logged in. If it returns an error, the
+// connection ends, with a *closing as the reason for the client. body is used only until handle
+// returns.
 func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 	if first&0xf0 == publishPacket {
 		return m.publish(c, first, body)
@@ -202,10 +203,10 @@ func (m *MQTT) publish(c *conn, first byte, body []byte) error {
 	return m.receive(c, &p, nil)
 }
 
-// receive checks and decodes a message. It then queues the message to be stored and acknowledged, or
-// returns the reason to end the connection. If a message can never be accepted, it is acknowledged
-// all the same, in MQTT 5 with the reason: the client would send it again and again, and nothing
-// else. why is the reason if the message is refused already, or else nil.
+// receive checks and decodes a message. It then queues the message to be stored and acknowledged,
+// or returns the reason to end the connection. If a message can never be accepted, it is
+// acknowledged all the same, in MQTT 5 with the reason: the client would send it again and again,
+// and nothing else. why is the reason if the message is refused already, or else nil.
 func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now()}
 	if m.in.ReadOnly() {
