@@ -201,7 +201,8 @@ var (
 
 // similarSignal returns the known name that is most similar to an unknown name, ignoring case. If
 // the unknown name is the last part of known names, such as Speed or OBD.Speed, the result is the
-// first such name. Otherwise the result is a name that differs in the fewest letters. If every
+// first such name. If it has one part too many, as in VSS 2, the result is the name without it.
+// Otherwise the result is a name that differs in the fewest letters. If every
 // known name differs by more than maxEdits letters, or if the unknown name is one of otherSignals,
 // ok is false.
 func similarSignal(name string) (known string, ok bool) {
@@ -212,6 +213,13 @@ func similarSignal(name string) (known string, ok bool) {
 	for i, lower := range lowerNames {
 		if prefix, ok := strings.CutSuffix(lower, name); ok && strings.HasSuffix(prefix, ".") {
 			return knownNames[i], true
+		}
+	}
+	parts := strings.Split(name, ".")
+	for i := 1; i < len(parts); i++ {
+		shorter := strings.Join(slices.Delete(slices.Clone(parts), i, i+1), ".")
+		if at := slices.Index(lowerNames, shorter); at >= 0 {
+			return knownNames[at], true
 		}
 	}
 	for edits := range maxEdits + 1 {

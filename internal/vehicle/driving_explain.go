@@ -30,7 +30,7 @@ func (s *State) ExplainDriving() Explanation {
 			e.Facts = append(e.Facts, s.speedFact(moving, "drives from"))
 		}
 	case v.Time == 0:
-		e.Text = "no verdict: no speed was read"
+		e.Text = "no verdict: no speed was read, and no two positions that show one"
 	case v.NotDriving && !s.resting():
 		stood := at.Sub(s.Traffic.Stood)
 		e.Rule, e.Text = RuleStandstill, fmt.Sprintf("not driving: the car has stood for %d min, "+

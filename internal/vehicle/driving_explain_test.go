@@ -46,7 +46,7 @@ func TestExplainDriving(t *testing.T) {
 			}
 		}
 	}
-	want("", "no speed was read")
+	want("", "no speed was read, and no two positions")
 	drive(60, 50)
 	want(RuleTraffic, "normal driving: this car has averaged 50 km/h; ", "Vehicle.Speed",
 		"mean speed of about a minute")

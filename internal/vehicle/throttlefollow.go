@@ -40,7 +40,10 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 		}
 		if min(f.Rest, lo) >= restsClosedBelow {
 			f.RestFor = max(min(f.RestFor, 0)-closedShare*min(gap, most), -3600)
-		} else if f.RestFor = min(f.RestFor+min(gap, most), restsFor); f.Rest >= restsClosedBelow && f.RestFor == restsFor && f.Followed >= trustedOpen {
+		} else {
+			f.RestFor = min(f.RestFor+min(gap, most), restsFor)
+		}
+		if f.Rest >= restsClosedBelow && f.RestFor == restsFor && f.Followed >= trustedOpen {
 			f.Rest = lo // the open rest was an episode
 		}
 	}

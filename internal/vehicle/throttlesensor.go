@@ -112,7 +112,8 @@ func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, a
 	switch at := m.end(i, v); {
 	case at == 0 || first:
 		sensor.AtLimit = 0
-	case at == lowEnd && sensor.Rest < restsClosedBelow || m.closed(s, i, t, stands) == (at == highEnd) || m.Alarm.Rule == RuleElectricalLimit && m.Alarm.X == i:
+	case at == lowEnd && (i != PlateA || sensor.Rest < restsClosedBelow), // else a flap, which may be closed
+		m.closed(s, i, t, stands) == (at == highEnd), m.Alarm.Rule == RuleElectricalLimit && m.Alarm.X == i:
 		// A sensor with an anomaly needs no further witness.
 		sensor.AtLimit = min(sensor.AtLimit+after, 2*highLimitAlarm)
 	}
