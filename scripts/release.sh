@@ -28,7 +28,7 @@ test -s "$out/CHANGES" || fail "CHANGELOG.md has no section [$section]: give [Un
 for arch; do
 	program=$out/carstate-$version-linux-$arch
 	GOOS=linux GOARCH=$arch make -s -C "$tree" build VERSION="$version" COMMIT="$commit" BINARY="$program"
-	go -C "$tree/deploy/sbom" run . "$program" "$version" "$commit" > "$program.cdx.json"
+	GOWORK=off go -C "$tree/deploy/sbom" run . "$program" "$version" "$commit" > "$program.cdx.json"
 done
 make -s -C "$tree" build VERSION="$version" COMMIT="$commit" BINARY="$tmp/carstate" # of this machine, to ask it
 "$tmp/carstate" man > "$out/carstate.1"

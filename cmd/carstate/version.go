@@ -8,6 +8,13 @@ import (
 // The version and the commit of this build. The linker sets both in a release build.
 var version, commit = "development", "unknown"
 
+func init() {
+	// `go install` sets no variables, but records the version of a downloaded module, with a checksum.
+	if info, ok := debug.ReadBuildInfo(); ok && version == "development" && info.Main.Sum != "" {
+		version = info.Main.Version
+	}
+}
+
 type versionCommand struct {
 	JSON bool `name:"json" help:"Print one JSON value: the version, the commit, and each module in the binary with its version and checksum."`
 }

@@ -55,6 +55,9 @@ func write(w io.Writer, file, version, commit string) error {
 		if m.Replace != nil {
 			m = m.Replace
 		}
+		if m.Version == "(devel)" { // our client, which go.work names
+			m.Version = version
+		}
 		components = append(components, module(m.Path, m.Version, m.Sum))
 	}
 	bom.Components = &components
