@@ -81,6 +81,7 @@ class Client:
 
         Both are in seconds.
         """
+        self._kept: deque[tuple[http.client.HTTPConnection, float, int]] = deque()  # since when, of which process
         u = urlsplit(base_url)
         if u.scheme not in ("http", "https") or not u.hostname or u.username or u.password or u.query or u.fragment:
             raise ValueError("the base URL must look like https://cars.example or http://127.0.0.1:8080, without user, query and fragment")
@@ -89,7 +90,6 @@ class Client:
         self._tls = u.scheme == "https"
         self._host, self._port, self._path = u.hostname, u.port, u.path.rstrip("/")
         self._token, self._timeout, self._patience, self._context = token, timeout, patience, context
-        self._kept: deque[tuple[http.client.HTTPConnection, float, int]] = deque()  # since when, of which process
 
     def __repr__(self) -> str:
         return f"<carstate client of {self._host}, token hidden>"
@@ -128,6 +128,9 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
         self.close()
 
     def _take(self) -> Optional[http.client.HTTPConnection]:
