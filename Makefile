@@ -1,8 +1,9 @@
 # The commands of this repository. `make` alone lists them.
 
 export GOTOOLCHAIN := auto
-# With go.work, go refuses -mod=mod.
+# go.work must be used, and with it go refuses -mod=mod.
 export GOFLAGS := $(filter-out -mod=mod,$(GOFLAGS))
+export GOWORK :=
 
 # In a clone of another depth, git would abbreviate the commit to another length.
 VERSION   := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
@@ -117,7 +118,7 @@ test: setup ## install what the tests need, then run all tests; with the race de
 	@$(MAKE) --no-print-directory -j 2 test-raced test-plain
 
 test-raced:
-	@set -e; raced=$$(go list ./... | grep -vxF $(UNRACED:%=-e $(MODULE)/%) $(FIRST:%=-e %)); \
+	@set -e; raced=$$(go list ./... ./client | grep -vxF $(UNRACED:%=-e $(MODULE)/%) $(FIRST:%=-e %)); \
 	echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' $(GOTEST) -race -p 3 -parallel 6 \
 		-timeout 30m $(FIRST) $$raced
 
@@ -127,7 +128,7 @@ test-plain:
 	@echo "go test of what the race detector would slow down most"; \
 	GOGC=400 $(GOTESTSUM) $(GOTEST) -timeout 5m -run '^Test($(subst $(space),|,$(UNRACEDTESTS)))$$' $(UNRACEDDIRS:%=./%)
 	@echo "go test $(UNRACED)"; $(GOTESTSUM) $(GOTEST) -timeout 5m $(UNRACED:%=./%)
-	@set -e; for m in $(filter-out .,$(MODULES)); do \
+	@set -e; for m in $(filter-out . ./client,$(MODULES)); do \
 		echo "go test in $$m"; $(ENTER); $(GOTESTSUM) $(GOTEST) -timeout 10m ./...; \
 	done
 
@@ -156,7 +157,7 @@ vuln: ## govulncheck: known vulnerabilities in the code that we call
 
 .PHONY: darwin
 darwin: ## run go vet for macOS, tests included
-	GOOS=darwin CGO_ENABLED=0 go vet ./...
+	GOOS=darwin CGO_ENABLED=0 go vet ./... ./client
 
 .PHONY: screens
 screens: setup ## take the screenshots in docs/screens again, in Chromium; takes some minutes

@@ -75,7 +75,7 @@ func TestReleaseIsWhole(t *testing.T) {
 
 	p := start(t, t.TempDir())
 	modules := strings.TrimSpace(tool(t, "", "go", "env", "GOMODCACHE"))
-	env := []string{"DIST=" + dist, "MODULES=" + modules, 
+	env := []string{"DIST=" + dist, "MODULES=" + modules,
 		"GOPROXY=file://" + dist + "/go,file://" + modules + "/cache/download", "GOSUMDB=off",
 		"GOFLAGS=-trimpath -buildvcs=false -modcacherw", "CGO_ENABLED=0", "VERSION=" + version}
 	for _, c := range []struct{ file, page, script, prints string }{

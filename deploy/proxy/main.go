@@ -3,11 +3,10 @@
 package main
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/module"
@@ -38,24 +37,13 @@ func add(proxy, version, at, dir string) error {
 	if err != nil {
 		return err
 	}
-	made, err := time.Parse(time.RFC3339, at)
-	if err != nil {
-		return err
-	}
-	info, err := json.Marshal(struct {
-		Version string
-		Time    time.Time
-	}{version, made.UTC()})
-	if err != nil {
-		return err
-	}
 	to := filepath.Join(proxy, escaped, "@v")
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	for name, content := range map[string][]byte{"list": []byte(version + "\n"), version + ".info": info,
-		version + ".mod": mod} {
-		if err := os.WriteFile(filepath.Join(to, name), content, 0o644); err != nil {
+	info := fmt.Sprintf(`{"Version":%q,"Time":%q}`, version, at)
+	for name, text := range map[string]string{"list": version + "\n", version + ".info": info, version + ".mod": string(mod)} {
+		if err := os.WriteFile(filepath.Join(to, name), []byte(text), 0o644); err != nil {
 			return err
 		}
 	}
@@ -63,9 +51,5 @@ func add(proxy, version, at, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := zip.CreateFromDir(out, m, dir); err != nil {
-		out.Close()
-		return err
-	}
-	return out.Close()
+	return errors.Join(zip.CreateFromDir(out, m, dir), out.Close())
 }
