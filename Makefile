@@ -1,6 +1,9 @@
 # The commands of this repository. `make` alone lists them.
 
 export GOTOOLCHAIN := auto
+# go.work must be used, and with it go refuses -mod=mod.
+export GOFLAGS := $(filter-out -mod=mod,$(GOFLAGS))
+export GOWORK :=
 
 # In a clone of another depth, git would abbreviate the commit to another length.
 VERSION   := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null || echo unknown)
@@ -20,14 +23,17 @@ ARGS      ?=
 
 # All modules that have packages; those in tools have none.
 MODULES := $(sort $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './tools/*')))
+# Enters a module. Only the service and its client are in go.work, so that the others decide no version of its dependencies.
+ENTER := cd $(CURDIR)/$$m; case $$m in .|./client) unset GOWORK;; *) export GOWORK=off;; esac
 
 # The environment of `make build`. The tests without the race detector and lint have it, too, so that
 # go compiles each package once for all of them.
 SHIPPED := CGO_ENABLED=0 GOFLAGS='$(strip $(GOFLAGS) -trimpath -buildvcs=false)'
 
-LINT := $(SHIPPED) go tool -modfile=$(CURDIR)/tools/lint/go.mod
+# $(call TOOL,lint,NAME) is a program of tools/lint.
+TOOL = $(SHIPPED) $$(GOWORK=off $(SHIPPED) go -C $(CURDIR)/tools/$(1) tool -n $(2))
 # Runs the command that follows, which prints the results of tests as JSON.
-GOTESTSUM := $(SHIPPED) go tool -modfile=$(CURDIR)/tools/test/go.mod gotestsum --raw-command --
+GOTESTSUM := $(call TOOL,test,gotestsum) --raw-command --
 # The output format of gotestsum. It prints failures again at the end.
 export GOTESTSUM_FORMAT ?= standard-quiet
 
@@ -42,7 +48,7 @@ build: ## build the static binary bin/carstate
 
 .PHONY: sbom
 sbom: build ## build, then write the modules in the binary to a file, as CycloneDX JSON
-	go -C deploy/sbom run . $(abspath $(BINARY)) $(VERSION) $(COMMIT) > $(SBOM)
+	GOWORK=off go -C deploy/sbom run . $(abspath $(BINARY)) $(VERSION) $(COMMIT) > $(SBOM)
 
 .PHONY: man
 man: build ## build, then write the manual page bin/carstate.1 from the help of the commands
@@ -81,7 +87,7 @@ CHECKED := $(filter-out ./bench ./torture,$(MODULES))
 .PHONY: check
 check: ## run the tests that need only Go and take less than a second each
 	@set -e; for m in $(CHECKED); do \
-		cd $(CURDIR)/$$m; \
+		$(ENTER); \
 		go test -short -timeout 2m $(TESTFLAGS) ./...; \
 	done
 
@@ -112,7 +118,7 @@ test: setup ## install what the tests need, then run all tests; with the race de
 	@$(MAKE) --no-print-directory -j 2 test-raced test-plain
 
 test-raced:
-	@set -e; raced=$$(go list ./... | grep -vxF $(UNRACED:%=-e $(MODULE)/%) $(FIRST:%=-e %)); \
+	@set -e; raced=$$(go list ./... ./client | grep -vxF $(UNRACED:%=-e $(MODULE)/%) $(FIRST:%=-e %)); \
 	echo "go test -race"; $(GOTESTSUM) env CGO_ENABLED=1 GOFLAGS='$(GOFLAGS)' $(GOTEST) -race -p 3 -parallel 6 \
 		-timeout 30m $(FIRST) $$raced
 
@@ -122,8 +128,8 @@ test-plain:
 	@echo "go test of what the race detector would slow down most"; \
 	GOGC=400 $(GOTESTSUM) $(GOTEST) -timeout 5m -run '^Test($(subst $(space),|,$(UNRACEDTESTS)))$$' $(UNRACEDDIRS:%=./%)
 	@echo "go test $(UNRACED)"; $(GOTESTSUM) $(GOTEST) -timeout 5m $(UNRACED:%=./%)
-	@set -e; for m in $(filter-out .,$(MODULES)); do \
-		echo "go test in $$m"; cd $(CURDIR)/$$m; $(GOTESTSUM) $(GOTEST) -timeout 10m ./...; \
+	@set -e; for m in $(filter-out . ./client,$(MODULES)); do \
+		echo "go test in $$m"; $(ENTER); $(GOTESTSUM) $(GOTEST) -timeout 10m ./...; \
 	done
 
 .PHONY: setup
@@ -135,12 +141,12 @@ lint: ## gofmt, go vet, go fix, staticcheck, errcheck, deadcode, govulncheck
 	@unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l .); \
 	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:" $$unformatted >&2; exit 1; fi
 	@set -e; for m in $(MODULES); do \
-		echo "lint $$m"; cd $(CURDIR)/$$m; \
+		echo "lint $$m"; $(ENTER); \
 		$(SHIPPED) go vet ./...; \
 		$(SHIPPED) go fix -diff ./... || { echo 'outdated idioms, run: go fix ./...' >&2; exit 1; }; \
-		$(LINT) staticcheck ./...; \
-		$(LINT) errcheck -ignoretests -exclude $(CURDIR)/tools/lint/errcheck.txt ./...; \
-		dead=$$($(LINT) deadcode -test ./... && $(LINT) deadcode ./... | sed -E '/^[^:]*(test|testkit|process)\//d'); \
+		$(call TOOL,lint,staticcheck) ./...; \
+		$(call TOOL,lint,errcheck) -ignoretests -exclude $(CURDIR)/tools/lint/errcheck.txt ./...; \
+		dead=$$($(call TOOL,lint,deadcode) -test ./... && $(call TOOL,lint,deadcode) ./... | sed -E '/^[^:]*(test|testkit|process)\//d'); \
 		if [ -n "$$dead" ]; then echo "nothing calls, or only tests do:" >&2; echo "$$dead" >&2; exit 1; fi; \
 	done
 	@./scripts/vuln.sh $(MODULES)
@@ -151,7 +157,7 @@ vuln: ## govulncheck: known vulnerabilities in the code that we call
 
 .PHONY: darwin
 darwin: ## run go vet for macOS, tests included
-	GOOS=darwin CGO_ENABLED=0 go vet ./...
+	GOOS=darwin CGO_ENABLED=0 go vet ./... ./client
 
 .PHONY: screens
 screens: setup ## take the screenshots in docs/screens again, in Chromium; takes some minutes
@@ -160,18 +166,18 @@ screens: setup ## take the screenshots in docs/screens again, in Chromium; takes
 
 .PHONY: bench
 bench: ## measure carstate and its peers, write docs/performance.md and docs/scale.md (BENCHFLAGS='-quick -parts query')
-	go -C bench run . $(BENCHFLAGS)
+	GOWORK=off go -C bench run . $(BENCHFLAGS)
 
 .PHONY: torture
 torture: ## inject faults, write docs/reliability.md (TORTUREFLAGS='-rows kill -count kill=1000'); as root, 20 minutes
 	@./scripts/setup-tests.sh torture
-	go -C torture build -trimpath -buildvcs=false -o ../bin/torture .
+	GOWORK=off go -C torture build -trimpath -buildvcs=false -o ../bin/torture .
 	cd torture && exec ../bin/torture $(TORTUREFLAGS)
 
 .PHONY: microbench
 microbench: ## run the benchmarks beside the code (BENCH=regexp, COUNT=10 for benchstat)
 	@set -e; for m in $(MODULES); do \
-		go -C $$m test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...; \
+		$(ENTER); go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./...; \
 	done
 
 .PHONY: fuzz

@@ -4,7 +4,10 @@ go 1.27.0
 
 toolchain go1.27.4
 
-replace example.org/carstate => ../
+replace (
+	example.org/carstate => ../
+	example.org/carstate/client => ../client
+)
 
 require (
 	example.org/carstate v0.0.0-00010101000000-000000000000

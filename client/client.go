@@ -247,7 +247,7 @@ func (c *Client) once(ctx context.Context, path, vid string) (*result, *Error) {
 // callError returns the error for a call that got no complete response because of err. It removes
 // the URL that net/http puts into its errors, because the URL contains the token.
 func (c *Client) callError(ctx context.Context, err error) *Error {
-	if u, ok := errors.AsType[*url.Error](err); ok {
+	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err
 	}
 	if text := err.Error(); c.redact(text) != text {
@@ -258,8 +258,7 @@ func (c *Client) callError(ctx context.Context, err error) *Error {
 			causes: []error{ended}}
 	}
 	e := &Error{causes: []error{ErrUnreachable, err}}
-	late, isNet := errors.AsType[net.Error](err)
-	if isNet && late.Timeout() {
+	if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
 		e.broken = true
 		e.Message = c.where() + " did not answer in time"
 		return e

@@ -77,14 +77,14 @@ func kindOf(code int) error {
 // isBroken reports whether err is a transient error of the connection, so that a retry on a new
 // connection may work. A name that does not exist and a wrong certificate are permanent errors.
 func isBroken(err error) bool {
-	if name, ok := errors.AsType[*net.DNSError](err); ok {
+	if name := (*net.DNSError)(nil); errors.As(err, &name) {
 		return !name.IsNotFound
 	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+	if wrong := (*tls.CertificateVerificationError)(nil); errors.As(err, &wrong) {
 		return false
 	}
-	_, ok := errors.AsType[*net.OpError](err)
-	return ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	broken := (*net.OpError)(nil)
+	return errors.As(err, &broken) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // oneLine returns a text from the service or a library as one line of printable characters. It

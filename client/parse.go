@@ -1,12 +1,13 @@
 package client
 
 import (
-	"encoding/json/jsontext"
-	"encoding/json/v2"
+	"bytes"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
 	"time"
+	"unicode/utf8"
 )
 
 // reply is a complete HTTP response.
@@ -24,59 +25,57 @@ type result struct {
 	driving, throttle string
 }
 
-// envelope is the JSON of a response, and record is the JSON of its member data. Members that the
-// service did not send are empty.
-type (
-	envelope struct {
-		Code text           `json:"code"`
-		Msg  text           `json:"msg"`
-		Data jsontext.Value `json:"data"`
-	}
-	record struct {
-		VID      text `json:"vid"`
-		Status   text `json:"status"`
-		Driving  text `json:"vehicle_runing_state"` // the interface spells it like this
-		Throttle text `json:"throttle_system"`
-	}
-)
+// object is a JSON object by the names of its members, which are case-sensitive.
+type object map[string]json.RawMessage
 
-// text is a JSON string, or the text of any other JSON value. So 1 and "1" are equal, and null
-// equals "".
-type text string
-
-// UnmarshalJSON accepts every JSON value.
-func (t *text) UnmarshalJSON(b []byte) error {
-	switch {
-	case b[0] == '"':
-		return json.Unmarshal(b, (*string)(t))
-	case string(b) == "null":
-		*t = ""
-	default:
-		*t = text(b)
+// parseObject returns nil if b is not an object in valid UTF-8 with unique names.
+func parseObject(b []byte) object {
+	d := json.NewDecoder(bytes.NewReader(b))
+	if first, err := d.Token(); err != nil || first != json.Delim('{') || !json.Valid(b) || !utf8.Valid(b) {
+		return nil
 	}
-	return nil
+	o := object{}
+	for d.More() {
+		name, err := d.Token()
+		key, _ := name.(string)
+		var value json.RawMessage
+		if err != nil || d.Decode(&value) != nil || o[key] != nil {
+			return nil
+		}
+		o[key] = value
+	}
+	return o
+}
+
+// text returns a member that is a string, or the JSON of any other member. So 1 and "1" are equal,
+// and null and a missing member are "".
+func (o object) text(name string) (s string) {
+	if len(o[name]) == 0 || json.Unmarshal(o[name], &s) == nil {
+		return s
+	}
+	return string(o[name])
 }
 
 // parse returns the answer in the response to a query about the vehicle vid. If the response
 // reports a failure, or is not a valid answer, parse returns nil and an error. Otherwise the error
 // is nil, even if the service has no answer about the vehicle.
 func parse(r *reply, vid string) (*result, *Error) {
-	var e envelope
-	isEnvelope := json.Unmarshal(r.body, &e) == nil && e.Code != ""
-	if r.code != http.StatusOK || isEnvelope && e.Code != "200" {
+	e := parseObject(r.body)
+	isEnvelope := e.text("code") != ""
+	if r.code != http.StatusOK || isEnvelope && e.text("code") != "200" {
 		return nil, refusalError(r, e, isEnvelope)
 	}
 	if !isEnvelope {
 		return nil, badAnswer(r, "its answer is not an envelope with code, msg and data")
 	}
-	var rec record
-	if len(e.Data) == 0 || e.Data[0] != '{' || json.Unmarshal(e.Data, &rec) != nil {
+	rec := parseObject(e["data"])
+	if rec == nil {
 		return nil, badAnswer(r, "the envelope has no record")
 	}
-	if rec.VID != "" && string(rec.VID) != vid {
+	if of := rec.text("vid"); of != "" && of != vid {
 		return nil, badAnswer(r, "the record is about another vehicle")
 	}
-	a := Answer{VID: vid, Status: Status(r.value(rec.Status)), RequestID: r.id(), Record: e.Data}
+	a := Answer{VID: vid, Status: Status(r.value(rec.text("status"))), RequestID: r.id(), Record: e["data"]}
 	if a.Status != Succeed {
 		a.Reason = Reason(r.redact(r.header.Get("Carstate-Reason")))
 	}
@@ -84,26 +83,27 @@ func parse(r *reply, vid string) (*result, *Error) {
 	if a.Status == Fail {
 		// Some services send a value although they have no answer. The throttle's "0" would then
 		// mean an anomaly, so the value is discarded.
-		rec.Driving, rec.Throttle = "", ""
+		return &result{answer: a}, nil
 	}
-	return &result{a, r.value(rec.Driving), r.value(rec.Throttle)}, nil
+	// The interface spells the first name like this.
+	return &result{a, r.value(rec.text("vehicle_runing_state")), r.value(rec.text("throttle_system"))}, nil
 }
 
 // value returns the text of a member of a record. The valid texts have one character. A longer text
 // may contain the token, so value replaces the token in it by "[token]".
-func (r *reply) value(t text) string {
-	if len(t) < 2 {
-		return string(t)
+func (r *reply) value(text string) string {
+	if len(text) < 2 {
+		return text
 	}
-	return r.redact(string(t))
+	return r.redact(text)
 }
 
 // refusalError returns the error for a response that reports a failure. If isEnvelope is true, the
 // response has the JSON form of this service's responses, and e holds that JSON.
-func refusalError(r *reply, e envelope, isEnvelope bool) *Error {
+func refusalError(r *reply, e object, isEnvelope bool) *Error {
 	out := &Error{Code: r.code, RequestID: r.id(), RetryAfter: r.retryAfter(),
-		Message: oneLine(string(e.Msg), r.redact)}
-	if n, err := strconv.Atoi(string(e.Code)); err == nil && r.code == http.StatusOK {
+		Message: oneLine(e.text("msg"), r.redact)}
+	if n, err := strconv.Atoi(e.text("code")); err == nil && r.code == http.StatusOK {
 		out.Code = n // the HTTP status does not show the failure
 	}
 	switch {

@@ -30,6 +30,7 @@ else
 	need fish fish # tests completion of commands
 	need node nodejs # runs the JavaScript samples of the documentation
 	need python3 python3 # runs its Python samples
+	python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv) # installs its client
 	need promtool prometheus # checks metrics and alerts, and scrapes a node
 	need systemd-analyze systemd # checks the systemd unit
 	need ss iproute2 # lists connections, as docs/alerts.md describes

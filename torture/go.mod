@@ -7,6 +7,7 @@ toolchain go1.27.4
 replace (
 	example.org/carstate => ../
 	example.org/carstate/bench => ../bench
+	example.org/carstate/client => ../client
 )
 
 require (

@@ -22,7 +22,7 @@ func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) 
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-count", strconv.Itoa(rounds),
 		"-timeout", "1h", "./"+pkg)
 	var stderr bytes.Buffer
-	cmd.Dir, cmd.Stderr = "..", &stderr
+	cmd.Dir, cmd.Stderr, cmd.Env = "..", &stderr, append(cmd.Environ(), "GOWORK=") // which bench is not in
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go test -bench %s of %s: %w\n%s%s", pattern, pkg, err, out, &stderr)

@@ -4,6 +4,7 @@ server at CARSTATE_HOSTILE, which sends answers that no service sends."""
 import os
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 import carstate
 from carstate import CarstateError, Client
@@ -14,6 +15,7 @@ URL, TOKEN, HOSTILE = os.environ["CARSTATE_QUERY_URL"], os.environ["CARSTATE_TOK
 class Sandbox(unittest.TestCase):
     def setUp(self) -> None:
         self.client = Client(URL, TOKEN, patience=0)
+        self.addCleanup(self.client.close)
 
     def test_answers(self) -> None:
         a = self.client.car_driving_state("SandboxJam")
@@ -72,6 +74,26 @@ class Hostile(unittest.TestCase):
     def test_it_tries_again_after_outages_and_lost_connections(self) -> None:
         self.assertEqual(self.ask("/third").state, "1")
         self.assertEqual(self.ask("/dropped").state, "1")
+
+    def test_it_keeps_one_connection(self) -> None:
+        with Client(HOSTILE + "/port", TOKEN) as client:
+            ports = {client.car_driving_state("A").state for _ in range(3)}
+            self.assertEqual(len(ports), 1)
+            client.close()
+            self.assertNotIn(client.car_driving_state("A").state, ports)
+            # A process that was forked has a connection of its own.
+            child = os.fork()
+            if child == 0:
+                os._exit(client.car_driving_state("A").state in ports)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_threads_share_a_client(self) -> None:
+        with Client(HOSTILE + "/port", TOKEN) as client, ThreadPoolExecutor(8) as pool:
+            self.assertTrue(all(a.answered for a in pool.map(client.car_driving_state, ["A"] * 200)))
+
+    def test_a_kept_connection_may_be_closed(self) -> None:
+        with Client(HOSTILE + "/once", TOKEN, patience=0) as client:
+            self.assertEqual([client.car_driving_state("A").state for _ in range(3)], ["1"] * 3)
 
     def test_a_status_may_be_a_string_and_a_value_unknown(self) -> None:
         self.assertEqual(self.ask("/strings").state, "7")

@@ -24,7 +24,7 @@ func TestClientsOfOtherLanguages(t *testing.T) {
 	for name, commands := range map[string][][]string{
 		"python": {{"python3", "-W", "error", "test_carstate.py"}},
 		"typescript": {
-			{"../../.cache/npm/node_modules/.bin/tsc", "--outDir", "OUT"},
+			{"../../.cache/npm/node_modules/.bin/tsc", "-p", "tsconfig.test.json", "--outDir", "OUT"},
 			{"cp", "package.json", "OUT"},
 			{"node", "--test", "OUT/carstate.test.js"},
 		},
@@ -91,6 +91,17 @@ func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer("1", "1")
 	case "dropped":
 		if times < 2 {
+			panic(http.ErrAbortHandler)
+		}
+		answer("1", "1")
+	case "port":
+		answer("1", r.RemoteAddr[strings.LastIndex(r.RemoteAddr, ":")+1:])
+	case "once": // in each connection
+		h.mu.Lock()
+		h.asked[r.RemoteAddr]++
+		again := h.asked[r.RemoteAddr] > 1
+		h.mu.Unlock()
+		if again {
 			panic(http.ErrAbortHandler)
 		}
 		answer("1", "1")

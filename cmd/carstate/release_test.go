@@ -6,10 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"example.org/carstate/internal/nodeprocess"
 )
 
 // release runs `make release` for this machine's architecture.
@@ -23,11 +26,12 @@ func release(t *testing.T, version, dist string) (string, error) {
 }
 
 // TestReleaseIsWhole checks that each file of a release is listed with its checksum, that the
-// program prints its version, and that another build of the same commit gives the same bytes.
+// program prints its version, and that another build of the same commit gives the same bytes. It
+// installs each package into an empty project, where a program of our pages asks a service.
 func TestReleaseIsWhole(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)
-	const version = "v0.0.0-test"
+	const version = "v0.0.0-rc.1"
 	dist := filepath.Join(t.TempDir(), "dist")
 	if out, err := release(t, version, dist); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -35,13 +39,15 @@ func TestReleaseIsWhole(t *testing.T) {
 	name := "carstate-" + version + "-linux-" + runtime.GOARCH
 	begin := map[string]string{
 		"CHANGES": "## [Unreleased]\n", "LICENSE": "", "NOTICE": "carstate",
-		name: "\x7fELF", name + ".cdx.json": "{", "carstate.1": ".TH CARSTATE 1 \"\" \"carstate v0.0.0\\-test\"\n",
+		name: "\x7fELF", name + ".cdx.json": "{", "carstate.1": ".TH CARSTATE 1 \"\" \"carstate v0.0.0\\-rc.1\"\n",
 		"carstate.bash": "_carstate() {\n", "carstate.zsh": "#compdef carstate\n",
-		"carstate.fish": "function __carstate_next\n",
+		"carstate.fish":                      "function __carstate_next\n",
+		"carstate-0.0.0rc1-py3-none-any.whl": "PK", "carstate-0.0.0-rc.1.tgz": "\x1f\x8b",
 	}
-	files, err := os.ReadDir(dist)
-	if err != nil || len(files) != len(begin)+1 {
-		t.Errorf("%d files, %v", len(files), err)
+	for _, module := range []string{"", "/client"} {
+		at := "go/example.org/carstate" + module + "/@v/"
+		begin[at+"list"], begin[at+version+".info"], begin[at+version+".zip"] = version+"\n", `{"Version":"`+version, "PK"
+		begin[at+version+".mod"] = "module example.org/carstate" + module + "\n"
 	}
 	var sums []string
 	for file, begins := range begin {
@@ -62,10 +68,46 @@ func TestReleaseIsWhole(t *testing.T) {
 		t.Errorf("the program says %q", out)
 	}
 	if text := readFile(t, program+".cdx.json"); !strings.Contains(text, `"version": "`+version+`"`) ||
-		!strings.Contains(text, `"pkg:golang/`) {
+		!strings.Contains(text, `"pkg:golang/`) || strings.Contains(text, "devel") {
 		t.Errorf("the list of modules: %.200s", text)
 	}
 	tool(t, "", "../../scripts/reproduce.sh", program, strings.TrimSpace(tool(t, "", "go", "env", "GOCACHE")))
+
+	p := start(t, t.TempDir())
+	modules := strings.TrimSpace(tool(t, "", "go", "env", "GOMODCACHE"))
+	env := []string{"DIST=" + dist, "MODULES=" + modules,
+		"GOPROXY=file://" + dist + "/go,file://" + modules + "/cache/download", "GOSUMDB=off",
+		"GOFLAGS=-trimpath -buildvcs=false -modcacherw", "CGO_ENABLED=0", "VERSION=" + version}
+	for _, c := range []struct{ file, page, script, prints string }{
+		{"main.go", "docs/first-hour.md", `go mod init hello; go mod edit -go=1.23
+			go get example.org/carstate/client@$VERSION; go run .
+			GOBIN=$PWD go install -ldflags '-s -w' example.org/carstate/cmd/carstate@$VERSION
+			./carstate version; ./carstate query car-driving-state SandboxJam`,
+			`(?s)\ntraffic jam \(3\), as of .*\ncarstate ` + version + ` .*\ntraffic jam \(3\)`},
+		{"main.py", "clients/README.md", `python3 -m venv .; bin/pip install --no-index $DIST/*.whl
+			test -f lib/*/site-packages/carstate/py.typed; bin/python -W error main.py`, `\n3\n$`},
+		{"main.ts", "clients/README.md", `npm init -y; npm pkg set type=module; npm i --offline $DIST/*.tgz
+			$NPM/.bin/tsc --strict --target es2022 --module nodenext --typeRoots $NPM/@types --types node main.ts
+			node main.js`, `\n3\n$`},
+	} {
+		t.Run(c.file, func(t *testing.T) {
+			block := "(?s)```" + c.file[len("main."):] + "\\w*\n(.*?)```"
+			text := regexp.MustCompile(block).FindStringSubmatch(readFile(t, "../../"+c.page))
+			if text == nil {
+				t.Fatalf("%s has no block for %s", c.page, c.file)
+			}
+			program := strings.ReplaceAll(text[1], "http://127.0.0.1:8080", p.URL(nodeprocess.Query))
+			// A module cache of the test, with links to all modules but ours.
+			out := project(t, p, c.file, program, `export GOMODCACHE=$PWD/modules; mkdir -p modules/cache/download
+				for m in $(cd "$MODULES"; ls -d -- * cache/download/*); do
+					case $m in cache|*example.org) ;; *) ln -s "$MODULES/$m" "modules/$m" ;; esac
+				done
+				`+c.script, env...)
+			if !regexp.MustCompile(c.prints).MatchString(out) {
+				t.Errorf("got %s, want %s", out, c.prints)
+			}
+		})
+	}
 }
 
 // TestReleaseRefuses checks that `make release` refuses a wrong version, changes that are not
@@ -80,7 +122,7 @@ func TestReleaseRefuses(t *testing.T) {
 		{"v9.9.9", "", "CHANGELOG.md has no section [9.9.9]"},
 		{"v0.1.0-3-gabc-dirty", "", "changes that no commit has"},
 		{"a/b", "", "VERSION is a tag"},
-		{"v0.0.0-test", full, "holds something else than a release"},
+		{"v0.0.0-rc.1", full, "holds something else than a release"},
 	} {
 		dist := c.dist
 		if dist == "" {

@@ -3,10 +3,18 @@ package main
 import (
 	"runtime"
 	"runtime/debug"
+	"strings"
 )
 
 // The version and the commit of this build. The linker sets both in a release build.
 var version, commit = "development", "unknown"
+
+func init() {
+	// `go install` sets no variables, but records the version of a downloaded module, with a checksum.
+	if info, ok := debug.ReadBuildInfo(); ok && version == "development" && info.Main.Sum != "" {
+		version = info.Main.Version
+	}
+}
 
 type versionCommand struct {
 	JSON bool `name:"json" help:"Print one JSON value: the version, the commit, and each module in the binary with its version and checksum."`
@@ -29,7 +37,8 @@ func (c *versionCommand) Run(w streams) error {
 	b := build{version, commit, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, nil}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
-			b.Modules = append(b.Modules, module{m.Path, m.Version, m.Sum})
+			own := strings.Replace(m.Version, "(devel)", version, 1) // of our client, which go.work names
+			b.Modules = append(b.Modules, module{m.Path, own, m.Sum})
 		}
 	}
 	return w.show(b)

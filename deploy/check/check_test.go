@@ -3,7 +3,9 @@ package check
 import (
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -20,11 +22,9 @@ const (
 	container = "../docker"
 )
 
-// TestDockerfile checks that BuildKit's parser and linter find no fault in the Dockerfile, that the
-// images that it builds on are named by their digests, and that each of its two images (carstate
-// and the NATS server) contains only the program and no system, and does not run the program as
-// root.
-func TestDockerfile(t *testing.T) {
+// dockerfile parses the Dockerfile. A warning is an error.
+func dockerfile(t *testing.T) []instructions.Stage {
+	t.Helper()
 	file, err := os.Open(container + "/Dockerfile")
 	if err != nil {
 		t.Fatal(err)
@@ -45,6 +45,15 @@ func TestDockerfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return stages
+}
+
+// TestDockerfile checks that BuildKit's parser and linter find no fault in the Dockerfile, that the
+// images that it builds on are named by their digests, and that each of its two images (carstate
+// and the NATS server) contains only the program and no system, and does not run the program as
+// root.
+func TestDockerfile(t *testing.T) {
+	stages := dockerfile(t)
 	named := make(map[string]bool)
 	for _, stage := range stages {
 		if !named[stage.BaseName] && stage.BaseName != "scratch" && !strings.Contains(stage.BaseName, "@sha256:") {
@@ -120,10 +129,10 @@ func TestDockerignore_AdmitsOnlyTheBuild(t *testing.T) {
 	}
 }
 
-// compose loads compose.yaml as `docker compose` does, with env (NAME=VALUE) as the environment.
-func compose(t *testing.T, env ...string) (*types.Project, error) {
+// compose loads a file as `docker compose` does, with env (NAME=VALUE) as the environment.
+func compose(t *testing.T, file string, env ...string) (*types.Project, error) {
 	t.Helper()
-	o, err := cli.NewProjectOptions([]string{container + "/compose.yaml"},
+	o, err := cli.NewProjectOptions([]string{filepath.Join(container, file)},
 		cli.WithEnv(env), cli.WithWorkingDirectory(container), cli.WithInterpolation(true), cli.WithResolvedPaths(true))
 	if err != nil {
 		t.Fatal(err)
@@ -131,22 +140,10 @@ func compose(t *testing.T, env ...string) (*types.Project, error) {
 	return o.LoadProject(t.Context())
 }
 
-// TestCompose_ThreeServers checks that there are three NATS servers with the configuration in
-// deploy/nats, that none of them is reachable from outside, and that carstate uses all three and
-// publishes its ports on loopback only. No service may have more rights than it needs, and without
-// NATS_PASSWORD the file must be refused.
-func TestCompose_ThreeServers(t *testing.T) {
-	if _, err := compose(t); err == nil || !strings.Contains(err.Error(), "NATS_PASSWORD") {
-		t.Errorf("without a password: %v", err)
-	}
-	p, err := compose(t, "NATS_PASSWORD=inTheTestOnly")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if names := slices.Sorted(maps.Keys(p.Services)); !slices.Equal(names,
-		[]string{"carstate", "nats-1", "nats-2", "nats-3"}) {
-		t.Fatalf("services %q", names)
-	}
+// checkServices checks that no service has more rights than it needs, and that carstate publishes
+// its ports on loopback only, is probed, and has a limit of memory.
+func checkServices(t *testing.T, p *types.Project) {
+	t.Helper()
 	for name, s := range p.Services {
 		if !s.ReadOnly || s.Privileged || !slices.Equal(s.CapDrop, []string{"ALL"}) ||
 			s.Restart != types.RestartPolicyUnlessStopped {
@@ -164,6 +161,35 @@ func TestCompose_ThreeServers(t *testing.T) {
 				t.Errorf("%s: there is no volume %s", name, v.Source)
 			}
 		}
+	}
+	carstate := p.Services["carstate"]
+	if h := carstate.HealthCheck; h == nil || !slices.Equal(h.Test, []string{"CMD", "/carstate", "health"}) ||
+		carstate.MemLimit == 0 {
+		t.Errorf("health check %+v, memory limit %d", h, carstate.MemLimit)
+	}
+	if _, err := os.Stat(filepath.Join(carstate.Build.Context, carstate.Build.Dockerfile)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCompose_ThreeServers checks that there are three NATS servers with the configuration in
+// deploy/nats, that none of them is reachable from outside, and that carstate uses all three and
+// publishes its ports on loopback only. No service may have more rights than it needs, and without
+// NATS_PASSWORD the file must be refused.
+func TestCompose_ThreeServers(t *testing.T) {
+	if _, err := compose(t, "compose.yaml"); err == nil || !strings.Contains(err.Error(), "NATS_PASSWORD") {
+		t.Errorf("without a password: %v", err)
+	}
+	p, err := compose(t, "compose.yaml", "NATS_PASSWORD=inTheTestOnly")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names := slices.Sorted(maps.Keys(p.Services)); !slices.Equal(names,
+		[]string{"carstate", "nats-1", "nats-2", "nats-3"}) {
+		t.Fatalf("services %q", names)
+	}
+	checkServices(t, p)
+	for name, s := range p.Services {
 		if strings.HasPrefix(name, "nats-") {
 			if len(s.Ports) > 0 || *s.Environment["NATS_ROUTE_3"] != "nats-route://route:inTheTestOnly@nats-3:6222" {
 				t.Errorf("%s: ports %v, routes %s", name, s.Ports, *s.Environment["NATS_ROUTE_3"])
@@ -187,11 +213,42 @@ func TestCompose_ThreeServers(t *testing.T) {
 			t.Errorf("carstate does not know %s", want)
 		}
 	}
-	if h := carstate.HealthCheck; h == nil || !slices.Equal(h.Test, []string{"CMD", "/carstate", "health"}) ||
-		carstate.MemLimit == 0 {
-		t.Errorf("health check %+v, memory limit %d", h, carstate.MemLimit)
+}
+
+// TestImage_Starts runs the steps of the Dockerfile without a container engine, and starts the image
+// as one-node.yaml says: with its files, user and settings, and a network of its own.
+func TestImage_Starts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the program")
 	}
-	if _, err := os.Stat(filepath.Join(carstate.Build.Context, carstate.Build.Dockerfile)); err != nil {
-		t.Error(err)
+	p, err := compose(t, "one-node.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkServices(t, p)
+	root, script := t.TempDir(), "cd ../..\n"
+	stages, out := dockerfile(t), strings.NewReplacer("/out", "$ROOT/out")
+	for _, c := range slices.Concat(stages[0].Commands, stages[len(stages)-1].Commands) {
+		switch c := c.(type) {
+		case *instructions.RunCommand:
+			script += out.Replace(strings.Join(c.CmdLine, " ")) + "\n"
+		case *instructions.CopyCommand:
+			if to := "$ROOT" + c.DestPath; c.From == "build" {
+				script += "mkdir -p $(dirname " + to + "); cp -r " + out.Replace(c.SourcePaths[0]) + " " + to + "\n"
+			}
+		}
+	}
+	run := "env -i CARSTATE_DATA_DIR=/data"
+	for name, value := range p.Services["carstate"].Environment {
+		run += " " + name + "=" + *value
+	}
+	run += " $(command -v chroot) --userspec=65532:65532 $ROOT /carstate "
+	script += "chmod 755 $ROOT; chown 65532:65532 $ROOT/data; ip link set lo up\n" + run + "serve & trap 'kill $!; wait' EXIT\n" +
+		"for i in {1..300}; do " + run + "health && break; sleep .2; done\ntoken=$(" + run + "token issue --developer Ada --sandbox)\n" +
+		"curl -s \"http://127.0.0.1:8080/api/ic/if_dt_tflow_car_driving_state?vid=SandboxJam&access_token=$token\"\n"
+	cmd := exec.CommandContext(t.Context(), "unshare", "--net", "bash", "-ec", script)
+	cmd.Env = append(os.Environ(), "ROOT="+root, "TARGETOS=linux", "TARGETARCH="+runtime.GOARCH, "GOWORK=", "VERSION=v0", "COMMIT=0")
+	if said, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(said), `"vehicle_runing_state":"3"`) {
+		t.Errorf("got %v, want an answer (run the test as root):\n%s", err, said)
 	}
 }

@@ -55,7 +55,8 @@ func write(w io.Writer, file, version, commit string) error {
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		components = append(components, module(m.Path, m.Version, m.Sum))
+		own := strings.Replace(m.Version, "(devel)", version, 1) // of our client, which go.work names
+		components = append(components, module(m.Path, own, m.Sum))
 	}
 	bom.Components = &components
 	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_6)

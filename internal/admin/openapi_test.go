@@ -345,7 +345,7 @@ func adminDocument(s *Server) (object, error) {
 	return object{
 		"openapi": "3.1.1",
 		"info": object{
-			"title": "carstate, the admin API", "version": "1.0.0",
+			"title": "carstate, the admin API", "version": "0.2.0",
 			"summary": "Tokens, sources, operators, vehicles, and the audit.",
 			"description": "The API for the operators of a running service, described in docs/admin-api.md. A " +
 				"later version may add members to responses. Unknown members of requests are refused. Every path " +

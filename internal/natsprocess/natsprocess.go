@@ -29,7 +29,7 @@ func Build(ctx context.Context, module, dir string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary,
 		"github.com/nats-io/nats-server/v2")
 	cmd.Dir = module
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOTOOLCHAIN=auto", "GOWORK=")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("nats-server cannot be built: %w\n%s", err, out)
 	}

@@ -135,14 +135,11 @@ func TestReferenceInABrowser(t *testing.T) {
 	b.Run(
 		chromedp.EmulateViewport(1280, 1400),
 		chromedp.Navigate(b.Base+"/reference/"),
-		chromedp.Click(chromedp.CSS(".btn.authorize")),
-		chromedp.SendKeys(chromedp.CSS(".auth-container input"), f.secrets["SANDBOX"]),
-		chromedp.Click(chromedp.CSS(".auth-btn-wrapper .authorize")),
-		chromedp.Click(chromedp.CSS(".btn-done")),
 		chromedp.Click(chromedp.CSS(".opblock-summary-control")),
 		// Swagger UI resolves an operation when it is opened, and cannot call it before. The
 		// refusals have their descriptions only after that.
 		chromedp.WaitVisible(chromedp.CSS(`.response[data-code="503"] .renderedMarkdown p`)),
+		chromedp.SendKeys(chromedp.CSS(`[data-param-name="access_token"] input`), f.secrets["SANDBOX"]),
 		chromedp.Click(chromedp.CSS(".execute")),
 		chromedp.WaitVisible(chromedp.CSS(".live-responses-table tbody .response-col_status")),
 	)

@@ -242,20 +242,23 @@ var openAPITemplate = text.Must(text.New("openapi.json.tmpl").Funcs(text.FuncMap
 func renderOpenAPI() []byte { return render(openAPITemplate, nil) }
 
 // failureExamples returns, as JSON, an "examples" object of OpenAPI with each failure that has the
-// status, by its name. It may be empty.
-func failureExamples(status int) (string, error) {
+// status, by its name. They are in the order of errors.txt, because servers that imitate ours answer
+// with the first. It may be empty.
+func failureExamples(status int) string {
 	type example struct {
 		Summary string          `json:"summary"`
 		Value   json.RawMessage `json:"value"`
 	}
-	examples := map[string]example{}
-	for _, f := range failures {
-		if f.status == status {
-			examples[f.name] = example{f.Cause, json.RawMessage(f.body)}
+	var examples []string
+	for _, s := range statusDocs {
+		for _, f := range s.Failures {
+			if s.Status == status {
+				text := must(json.Marshal(example{f.Cause, json.RawMessage(f.body)}))
+				examples = append(examples, fmt.Sprintf("%q:%s", f.name, text))
+			}
 		}
 	}
-	out, err := json.Marshal(examples)
-	return string(out), err
+	return "{" + strings.Join(examples, ",") + "}"
 }
 
 // firstWords returns the first words of the failures' messages, sorted, unique, joined by commas.

@@ -94,9 +94,8 @@ func compiled(t *testing.T, root, overlay string, packages []string) map[string]
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go",
 		append([]string{"list", "-export", "-overlay", overlay, "-f", "{{.ImportPath}} {{.BuildID}}"}, packages...)...)
-	cmd.Dir = root
 	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
+	cmd.Dir, cmd.Stderr, cmd.Env = root, &stderr, append(cmd.Environ(), "GOWORK=") // which torture is not in
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go list: %v\n%s", err, &stderr)

@@ -3,18 +3,20 @@
 It needs Python 3.9 or newer and only the standard library. The token is sent in the query, as
 the interface requires. No error, repr or log of this module contains it.
 
-    client = Client("https://cars.example", os.environ["CARSTATE_TOKEN"])
+    client = carstate.Client("https://cars.example", os.environ["CARSTATE_TOKEN"])
     answer = client.car_driving_state("SandboxJam")
-    if answer.state == TRAFFIC_JAM: ...
+    if answer.state == carstate.TRAFFIC_JAM: ...
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
 import random
 import ssl
 import time
+from collections import deque
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -32,6 +34,7 @@ _MOST_TRIES = 4
 _MOST_BODY = 64 << 10  # bytes; no answer is longer
 _FIRST_DELAY = 0.1  # seconds before the first retry without Retry-After; it doubles
 _OUTAGES = (502, 503, 504)
+_MOST_IDLE = 50  # seconds that a connection is kept without a call; the service closes it after 60
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,17 @@ class CarstateError(Exception):
 
 
 class Client:
-    """Queries one service with one token. Several threads may use a client at once."""
+    """Queries one service with one token. Several threads may use a client at once.
+
+    It keeps one connection for the next call. Calls at the same time open more, for one call each.
+    """
 
     def __init__(self, base_url: str, token: str, *, timeout: float = 10, patience: float = 30, context: Optional[ssl.SSLContext] = None):
         """Sets the timeout of one network operation, and for how long a call is retried (patience).
 
         Both are in seconds.
         """
+        self._kept: deque[tuple[http.client.HTTPConnection, float, int]] = deque()  # since when, of which process
         u = urlsplit(base_url)
         if u.scheme not in ("http", "https") or not u.hostname or u.username or u.password or u.query or u.fragment:
             raise ValueError("the base URL must look like https://cars.example or http://127.0.0.1:8080, without user, query and fragment")
@@ -111,24 +118,67 @@ class Client:
                 time.sleep(wait + random.uniform(0, spread))
         raise AssertionError("the last attempt returns or raises")
 
+    def close(self) -> None:
+        """Closes the kept connection. The next call opens another one."""
+        link = self._take()
+        if link:
+            link.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _take(self) -> Optional[http.client.HTTPConnection]:
+        try:
+            link, since, process = self._kept.pop()
+        except IndexError:
+            return None
+        # After a fork, the connection belongs to the parent process, which would get our answers.
+        if process == os.getpid() and time.monotonic() - since < _MOST_IDLE:
+            return link
+        link.close()
+        return None
+
     def _once(self, path: str, field: str, vid: str) -> Answer:
+        kept = self._take()
         # http.client uses no proxy and follows no redirect, which would send the token elsewhere.
-        if self._tls:
-            link: http.client.HTTPConnection = http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
+        if kept:
+            link = kept
+        elif self._tls:
+            link = http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
         else:
             link = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+        keep = False
         try:
-            query = urlencode({"access_token": self._token, "vid": vid})
-            link.request("GET", f"{self._path}{path}?{query}", headers={"Accept": "application/json", "User-Agent": "carstate-python"})
-            response = link.getresponse()
+            try:
+                response = self._send(link, path, vid)
+            except (ConnectionError, http.client.BadStatusLine, ssl.SSLEOFError, ssl.SSLZeroReturnError):
+                if not kept:
+                    raise
+                link.close()  # the service closed it while it was kept; the next request opens it again
+                response = self._send(link, path, vid)
             body = response.read(_MOST_BODY + 1)
+            keep = response.isclosed()  # it was read to its end
         except ssl.SSLCertVerificationError as e:
             raise CarstateError(self._redact(f"{self._host} has a certificate that is not trusted: {e.verify_message}")) from None
         except (OSError, http.client.HTTPException) as e:
             raise CarstateError(self._redact(f"cannot reach {self._host}:{link.port}: {type(e).__name__}: {e}"), broken=True) from None
         finally:
-            link.close()
+            if keep and link.sock and not self._kept:
+                self._kept.append((link, time.monotonic(), os.getpid()))
+            else:
+                link.close()
         return self._parse(response, body, field, vid)
+
+    def _send(self, link: http.client.HTTPConnection, path: str, vid: str) -> http.client.HTTPResponse:
+        query = urlencode({"access_token": self._token, "vid": vid})
+        link.request("GET", f"{self._path}{path}?{query}", headers={"Accept": "application/json", "User-Agent": "carstate-python"})
+        return link.getresponse()
 
     def _parse(self, response: http.client.HTTPResponse, body: bytes, field: str, vid: str) -> Answer:
         code, header = response.status, response.headers

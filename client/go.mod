@@ -1,0 +1,3 @@
+module example.org/carstate/client
+
+go 1.23.0
