@@ -235,7 +235,7 @@ func observeStay(w *vehicle.Way, f *fix) {
 		w.LegKmh = 3.6 * line / float32(f.time.Sub(w.StaySince).Seconds())
 	}
 	if known {
-		compareSpeeds(w)
+		compareSpeeds(w, step <= trustedGap*time.Second || f.kmh == w.SpeedKmh) // or it never changes
 	} else {
 		w.LineMetres, w.SpeedMetres = 0, 0
 	}
@@ -247,14 +247,15 @@ func observeStay(w *vehicle.Way, f *fix) {
 	}
 }
 
-// compareSpeeds compares how far the car moved by its positions and by its speeds.
-func compareSpeeds(w *vehicle.Way) {
+// compareSpeeds compares how far the car moved by its positions and by its speeds. On a winding way,
+// positions are close to each other unless they are dense, so they do not refute too high a speed.
+func compareSpeeds(w *vehicle.Way, dense bool) {
 	line, driven := w.LineMetres, w.SpeedMetres
 	if max(line, driven-vehicle.StayMetres) < comparedMetres {
 		return
 	}
 	switch {
-	case line > lineFactor*driven || line+vehicle.StayMetres < speedFactor*driven:
+	case line > lineFactor*driven || dense && line+vehicle.StayMetres < speedFactor*driven:
 		w.Doubts = min(w.Doubts+1, doubtsRefute)
 	case w.Doubts > 0:
 		w.Doubts--
@@ -304,8 +305,8 @@ func (d parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) parts {
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
 	latitude, longitude := f.latitude-fromLatitude, math.Remainder(f.longitude-fromLongitude, 360)
 	from, to, sum := float64(w.SpeedKmh), float64(f.kmh), float32(0)
-	if w.Distrusted || min(from, to) < 0 {
-		from, to = 0, 0
+	if min(from, to) < 0 {
+		from = to
 	}
 	for i := range n {
 		along := (float64(i) + 0.5) / float64(n)
