@@ -50,8 +50,9 @@ const (
 	// a longer time, a new way begins. There is no limit to the distance in that time, because such
 	// a limit would keep the passages of slow cars and leave out those of fast ones.
 	mostGap = 5 * time.Minute
-	// mostParts is the greatest number of parts into which a line is cut.
-	mostParts = 256
+	// mostParts is the greatest number of parts into which a line is cut, and lineKmh the least speed
+	// at which a car is taken to have driven on one.
+	mostParts, lineKmh = 256, 20
 	// behindMetres is how many metres of the way behind a car are stored.
 	behindMetres = 300
 )
@@ -234,7 +235,7 @@ func observeStay(w *vehicle.Way, f *fix) {
 		w.LegKmh = 3.6 * line / float32(f.time.Sub(w.StaySince).Seconds())
 	}
 	if known {
-		compareSpeeds(w)
+		compareSpeeds(w, step <= trustedGap*time.Second || f.kmh == w.SpeedKmh) // or it never changes
 	} else {
 		w.LineMetres, w.SpeedMetres = 0, 0
 	}
@@ -246,14 +247,15 @@ func observeStay(w *vehicle.Way, f *fix) {
 	}
 }
 
-// compareSpeeds compares how far the car moved by its positions and by its speeds.
-func compareSpeeds(w *vehicle.Way) {
+// compareSpeeds compares how far the car moved by its positions and by its speeds. On a winding way,
+// positions are close to each other unless they are dense, so they do not refute too high a speed.
+func compareSpeeds(w *vehicle.Way, dense bool) {
 	line, driven := w.LineMetres, w.SpeedMetres
 	if max(line, driven-vehicle.StayMetres) < comparedMetres {
 		return
 	}
 	switch {
-	case line > lineFactor*driven || line+vehicle.StayMetres < speedFactor*driven:
+	case line > lineFactor*driven || dense && line+vehicle.StayMetres < speedFactor*driven:
 		w.Doubts = min(w.Doubts+1, doubtsRefute)
 	case w.Doubts > 0:
 		w.Doubts--
@@ -295,12 +297,17 @@ func turn(w *vehicle.Way, f fix) {
 	}
 }
 
-// cut appends the stretches on the straight line from the last fix to f, and divides the metres and
-// seconds that the car drove among them. The parameter line is the length of the line in metres.
+// cut appends the stretches on the straight line from the last fix to f, whose length is line metres,
+// and divides the metres and seconds that the car drove among them. The speed is taken to change
+// linearly along the line, so a car that stopped at one end spent most of the time there.
 func (d parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) parts {
 	n := min(max(1, int(math.Ceil(line/partMetres))), mostParts)
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
 	latitude, longitude := f.latitude-fromLatitude, math.Remainder(f.longitude-fromLongitude, 360)
+	from, to, sum := float64(w.SpeedKmh), float64(f.kmh), float32(0)
+	if min(from, to) < 0 {
+		from = to
+	}
 	for i := range n {
 		along := (float64(i) + 0.5) / float64(n)
 		s := stretchAt(fromLatitude+along*latitude, fromLongitude+along*longitude, w.Octant)
@@ -309,7 +316,12 @@ func (d parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) parts {
 		}
 		p := &d[len(d)-1]
 		p.metres += float32(metres / float64(n))
-		p.seconds += float32(seconds / float64(n))
+		slow := float32(1 / max(from+(to-from)*along, lineKmh))
+		p.seconds += slow
+		sum += slow
+	}
+	for i := range d {
+		d[i].seconds *= float32(seconds) / sum
 	}
 	return d
 }

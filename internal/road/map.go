@@ -10,10 +10,10 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// aheadMetres is how far ahead of a car the traffic on its likeliest way is examined, in metres. In
-// evaluations, the true state of a car is that of the traffic from 300 m behind it to 300 m ahead.
-// The 150 m beyond that are examined, too, because the car will soon reach them.
-const aheadMetres = 450
+// The traffic on a car's likeliest way is examined up to aheadMetres beyond the place that the car
+// reaches in light traffic in aheadSeconds and a quarter of its reporting interval. In evaluations,
+// the true state of a car is that of the traffic from 300 m behind it to 300 m ahead.
+const aheadMetres, aheadSeconds = 300, 4
 
 // knownShare is the least share of a car's way, behind and ahead of it, on which the free flow (the
 // speed in light traffic) must be known. If the share is less, nothing is concluded about the road.
@@ -91,7 +91,7 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	if begin(s, f, metres); s.Way.OnRoad {
 		m.show(driven, voiceOf(x.Vehicle), f.time, gap)
 	}
-	s.Road = m.around(&s.Way, f.time, s.Traffic.Cruise)
+	s.Road = m.around(&s.Way, f.time, gap, s.Traffic.Cruise)
 	if gap > trustedGap {
 		s.Road.Apart = 0 // it may have driven another way than the line
 	}
@@ -226,9 +226,9 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 }
 
 // around returns what is known of the road behind and ahead of a car that cruises at the given
-// speed between jams. The parameter at is the time of the car's last position. If the free flow of
-// too little of the road is known (knownShare), all fields but Time are zero.
-func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, cruiseKmh float32) vehicle.RoadAround {
+// speed between jams. Its last position was taken at the time at, gap seconds after the one before.
+// If the free flow of too little of the road is known (knownShare), all fields but Time are zero.
+func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh float32) vehicle.RoadAround {
 	road := vehicle.RoadAround{Time: at}
 	if w.Count == 0 {
 		return road
@@ -244,7 +244,8 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, cruiseKmh float32) ve
 		behind.own(&s, step, unix)
 	}
 
-	left, comes := float32(aheadMetres), float32(0)
+	free, _ := here.freeFlow()
+	left, comes := aheadMetres+free*(aheadSeconds+float32(gap)/4), float32(0)
 	if here.name != 0 {
 		comes = max(0, here.length()-w.Steps[0].Metres)
 	}

@@ -115,22 +115,37 @@ func TestSpeedsAgainstPositions(t *testing.T) {
 }
 
 // TestWindingStreet checks that the speeds of a car are not refuted where its way is longer than the
-// lines between its positions. Reports every 30 s do not show tight hairpins.
+// lines between its positions.
 func TestWindingStreet(t *testing.T) {
 	for name, headings := range map[string][]float64{
 		"zigzag": {45, 135}, "hairpins": {80, 280}, "blocks": {0, 90, 180, 90}, "round a block": {0, 90, 180, 270},
 	} {
-		for _, every := range []time.Duration{time.Second, 5 * time.Second, 10 * time.Second} {
+		for _, seconds := range []time.Duration{1, 5, 10, 15, 30, 45, 60} {
+			every := seconds * time.Second
 			c := newCar(new(Map), name, 0, 0, start)
 			c.every = every
 			for i := range 60 {
-				c.drive(t, 40, headings[i%len(headings)], 13*time.Second)
+				c.drive(t, float64(36+i%7), headings[i%len(headings)], 13*time.Second)
 				if c.state.Way.Distrusted {
 					t.Errorf("%s every %v: refuted after %d corners", name, every, i)
 					break
 				}
 			}
 		}
+	}
+}
+
+// TestSparseReadings checks that the positions show how a car drove between sparse readings. Every
+// second reading is that of a stop.
+func TestSparseReadings(t *testing.T) {
+	c := newCar(new(Map), "car", 0, 0, start)
+	c.every = 30 * time.Second
+	for i := range 40 {
+		c.drive(t, float64(30*(i%2)), 90, 2*time.Second)
+		c.drive(t, 17, 90, 28*time.Second)
+	}
+	if got := c.state.Driving().State; got != vehicle.SlowDriving || c.state.Way.Distrusted {
+		t.Errorf("17 km/h in a street is %s, want slow: %s", got, c.state.ExplainDriving().Text)
 	}
 }
 

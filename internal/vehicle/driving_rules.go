@@ -94,8 +94,9 @@ const (
 // Times and speeds used by all driving rules. Speeds are in km/h.
 const (
 	// maxStep is the longest time between two speed readings for which the speed between them is
-	// interpolated. It allows for a late report of a car that reports once a minute.
-	maxStep = 75 * time.Second
+	// interpolated. It allows for a late report of a car that reports once a minute. After more than
+	// sparse, positions show better how the car drove.
+	maxStep, sparse = 75 * time.Second, 15 * time.Second
 	// sampleCounts is the time for which a speed counts that was read after more than maxStep, if no
 	// positions show how the car drove.
 	sampleCounts = 20 * time.Second

@@ -67,7 +67,8 @@ func (f FreeFlowSource) String() string {
 // observeMotion folds the speed at the time of a sample, if there is one, into MeanSpeed and Traffic,
 // and sets Pace, the driving state. It is the speed that the sample has, unless the car's positions
 // refute its speeds. Otherwise it is the speed that the positions show, if no speed was read for
-// speedHolds. The field Latest must still hold the previous readings.
+// speedHolds. That is also how the car drove between two sparse readings. The field Latest must still
+// hold the previous readings.
 func (s *State) observeMotion(r *Readings, t UnixMilli) {
 	m := &s.Traffic
 	if t < m.At {
@@ -80,10 +81,11 @@ func (s *State) observeMotion(r *Readings, t UnixMilli) {
 	}
 	shown, shows := s.Way.shownKmh()
 	shows = shows && s.Way.Time == t
-	switch gap := t.Sub(m.At) > maxStep; {
-	case read && !s.Way.Distrusted && gap && shows:
-		s.drive(kmh, shown, shown, t)
-	case read && !s.Way.Distrusted && gap && m.At != 0 && t.Sub(m.At) <= newDrive:
+	switch since := t.Sub(m.At); {
+	case read && !s.Way.Distrusted && since > sparse && shows:
+		mean := max(shown, min(m.Kmh, kmh)) // a winding way is longer than the line
+		s.drive(kmh, mean, mean, t)
+	case read && !s.Way.Distrusted && since > maxStep && m.At != 0 && since <= newDrive:
 		// The car may have been anywhere since. The reading is one sample of its speed.
 		m.Kmh, m.At, m.Stop = kmh, t.Add(-sampleCounts), 0
 		s.drive(kmh, kmh, kmh, t)
