@@ -70,8 +70,8 @@ func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 
 // locate extends the way in a car's state, the stretches that it drove last, to the position in a
 // sample. It puts what is known of the road around the car into the state. Unless the car is not
-// driving, it also adds to the map what the car drove since its last position. If the sample has no
-// position, or the position is not accepted, locate changes nothing and returns false.
+// driving, it also adds to the map what the car drove since its last position. It returns whether it
+// changed the state.
 func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	f, has, why := fixOf(s, x)
 	if !has {
@@ -79,8 +79,9 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	}
 	if why != NumDropped {
 		m.dropped[why].Add(1)
-		if why == Frozen {
+		if why == Frozen && s.Way.SpeedKmh >= 0 {
 			s.Way.SpeedKmh = -1 // so that the position is no fix when the speed returns to its value
+			return true
 		}
 		return false
 	}
