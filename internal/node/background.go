@@ -144,14 +144,10 @@ func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 	}
 }
 
-// cachedStates is the number of vehicle states that a node caches. Each sample changes the state of
-// its vehicle; if the state is not cached, it must be read from the store first. The number is
-// divided equally among the partitions, but each partition caches at least minCachedStates. A state
-// takes about 1.6 KB.
-const (
-	cachedStates    = 100_000
-	minCachedStates = 1_000
-)
+// statesShare is the share of the memory that a node uses for packed states of vehicles: a quarter,
+// divided equally among the partitions. If a vehicle reports and its state is not in memory, the
+// state must be read from the store first, which costs several times as much as folding the sample.
+const statesShare = 4
 
 // foldedStates is the maximum number of states of one machine that telemetry has changed and that are
 // not stored yet; at this limit, a checkpoint begins before it is due. The number is divided among
@@ -168,9 +164,8 @@ const foldedStates = 25_000
 // answer is 12 ms with an interval of 1 s, 8 ms with 4 s, and 6.6 ms with 10 s.
 const checkpoint = 10 * time.Second
 
-// newDeriver returns the deriver, which folds telemetry into states. The deriver calls giveUp if
-// this node must stop folding because it cannot read records of a newer version of carstate. Nodes
-// of that version then fold instead.
+// newDeriver returns the deriver. It calls giveUp if this node must stop folding, because it cannot
+// read records of a newer version of carstate, whose nodes then fold instead.
 func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	checkpointed, folded := time.Duration(0), store.BatchStates
 	if n.cluster == nil {
@@ -180,7 +175,7 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		Partitions: n.engine.Partitions(),
 		Fold:       n.roads.Fold,
 		MaxStates:  max(store.BatchStates, folded/n.engine.Partitions()),
-		MaxCached:  max(minCachedStates, cachedStates/n.engine.Partitions()),
+		CacheBytes: int(memory(os.DirFS("/")) / statesShare / uint64(n.engine.Partitions())),
 		Log:        n.config.Log,
 		Checkpoint: checkpointed,
 		Members:    n.joinMembers(ctx),
@@ -212,9 +207,8 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	return d
 }
 
-// joinMembers makes this node one of the nodes of a cluster that divide the partitions of vehicles
-// among themselves. It returns nil if the node has the storage engine of one machine, because it
-// then processes the telemetry of all partitions.
+// joinMembers makes this node one of the nodes of a cluster that divide the partitions among
+// themselves. Without a cluster, it returns nil.
 func (n *Node) joinMembers(ctx context.Context) *derive.Members {
 	if n.cluster == nil {
 		return nil
