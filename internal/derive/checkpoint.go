@@ -83,9 +83,8 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 	return err
 }
 
-// checkpointNow starts to store the folded states without pauses. If a checkpoint is already in
-// progress, it starts no other, but makes the one in progress skip its pauses. Its errors are those
-// of checkpoint.
+// checkpointNow starts to store the folded states without pauses, or makes the checkpoint in progress
+// skip its own.
 func (c *checkpoints) checkpointNow(ctx context.Context) error {
 	err := c.checkpoint(ctx)
 	if c.done != nil {
@@ -133,8 +132,7 @@ func (c *checkpoints) store(
 	return c.part.Commit(ctx, seq, slice, false)
 }
 
-// finish ends the checkpoint in progress and returns err, the result of storing the checkpoint. If
-// err is nil, the states of the checkpoint move into the cache.
+// finish ends the checkpoint in progress and returns err, the result of storing it.
 func (c *checkpoints) finish(err error) error {
 	c.stop()
 	c.done = nil
@@ -144,9 +142,8 @@ func (c *checkpoints) finish(err error) error {
 	return err
 }
 
-// settle waits until the checkpoint in progress is stored, and makes it skip its pauses. If there
-// is no checkpoint in progress, settle returns nil at once. If storing fails, it returns the error.
-// If ctx ends first, it returns the error of ctx, and the checkpoint stays in progress.
+// settle waits until the checkpoint in progress, if there is one, is stored, and makes it skip its
+// pauses. If ctx ends first, the checkpoint stays in progress.
 func (c *checkpoints) settle(ctx context.Context) error {
 	if c.done == nil {
 		return nil

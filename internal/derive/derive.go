@@ -53,9 +53,9 @@ type Config struct {
 	// Commit of a partition may run concurrently with the partition's other methods. 0 means that
 	// folding waits for each commit.
 	Checkpoint time.Duration
-	// MaxCached is the maximum number of states in the cache of each partition. 0 means 100,000.
-	MaxCached int
-	Log       *slog.Logger // if nil, nothing is logged
+	// CacheBytes is the memory for packed states of each partition that are stored. 0 means 64 MiB.
+	CacheBytes int
+	Log        *slog.Logger // if nil, nothing is logged
 }
 
 // Deriver takes partitions and folds them. Create one with [New].
@@ -73,7 +73,7 @@ func New(c Config) *Deriver {
 	if c.Fold == nil {
 		c.Fold = (*vehicle.State).Fold
 	}
-	c.MaxCached = cmp.Or(c.MaxCached, 100_000)
+	c.CacheBytes = cmp.Or(c.CacheBytes, 64<<20)
 	return &Deriver{config: c}
 }
 
@@ -81,15 +81,13 @@ func New(c Config) *Deriver {
 func (d *Deriver) Samples() uint64 { return d.folded.Load() }
 
 // StatesRead returns the number of states that were read from the store since the start because
-// they were not in memory. If it grows as fast as Samples, MaxCached is too small for the fleet.
+// they were not in memory. If it grows as fast as Samples, CacheBytes is too small for the fleet.
 func (d *Deriver) StatesRead() uint64 { return d.read.Load() }
 
-// retryAfter is the pause after an error before this node takes the partition again.
-const retryAfter = time.Second
+const retryAfter = time.Second // the pause after an error before this node takes the partition again
 
 // newerPause is the pause before this node takes a partition again in which it has met records of a
-// newer version of the service. The pause is used only if Config.GiveUp has not ended Run. It
-// equals the default interval of lease renewals.
+// newer version of the service. It equals the default interval of lease renewals.
 const newerPause = 2 * time.Second
 
 // Run folds the partitions assigned to this node until the context ends. If an error ends the
@@ -132,8 +130,8 @@ func (d *Deriver) Run(ctx context.Context) {
 const renewAfter = time.Minute
 
 // runPartition waits until a partition is assigned to this node, takes it, and folds it until an
-// error occurs. It returns nil once the partition is assigned to another node. When it returns, it
-// drops the partition's states in memory, because another node may be the next to change them.
+// error occurs. It returns nil once the partition is assigned to another node. It then drops the
+// states in memory, because another node may be the next to change them.
 func (d *Deriver) runPartition(ctx context.Context, p int) error {
 	assigned := context.Background()
 	if d.config.Members != nil {
@@ -147,7 +145,7 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 		return err
 	}
 	defer part.Close()
-	f := newFolding(d.config.Fold, d.config.MaxStates, d.config.MaxCached)
+	f := newFolding(d.config.Fold, d.config.MaxStates, d.config.CacheBytes)
 	err = d.foldPartition(ctx, assigned, p, part, f)
 	if d.config.Members != nil && (ctx.Err() != nil || codec.IsNewer(err)) {
 		// The next owner continues from the last commit.
@@ -193,9 +191,8 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 // cluster. On a busy machine, 50,000 states took 1.3 s.
 const storeWithin = 2 * time.Second
 
-// foldPartition folds partition p, which this node has taken, until an error occurs or the context
-// assigned ends. The context assigned ends when p is assigned to another node; foldPartition then
-// stores the folded states and returns nil.
+// foldPartition folds partition p, which this node has taken, until an error occurs. When the context
+// assigned ends, it stores the folded states and returns nil.
 func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store.Partition, f *folding) error {
 	// Waiting for samples ends with either context. Storing ends only with ctx.
 	waiting, cancel := context.WithCancel(ctx)
@@ -273,6 +270,7 @@ func (d *Deriver) foldSamples(ctx context.Context, p int, c *checkpoints, seq ui
 	c.f.apply(seq, c.part.Stored(), samples)
 	c.f.answer(c.part)
 	d.folded.Add(uint64(len(samples)))
+	c.f.pack(16 + 2*len(samples))
 	if (c.every > 0 || c.part.Waiting()) && time.Since(c.since) < c.holdTime() {
 		return nil // the states wait for a larger commit, which costs almost the same as a small one
 	}

@@ -29,7 +29,7 @@ const maxStates = 999
 // spy records what a deriver reads and commits.
 type spy struct {
 	limit  int // maximum number of states in a commit
-	cached int // capacity of the cache; 0 means the default
+	cached int // bytes of the cache; 0 means the default
 
 	mu      sync.Mutex
 	read    map[int]map[uint64][]vehicle.Sample // partition → sequence → samples
@@ -153,7 +153,7 @@ func (w world) deriver(s *spy) *Deriver {
 	return New(Config{
 		Partitions: w.Partitions(),
 		MaxStates:  s.limit,
-		MaxCached:  s.cached,
+		CacheBytes: s.cached,
 		Take: func(ctx context.Context, p int) (store.Partition, error) {
 			part, err := w.take(ctx, p)
 			if err != nil {
@@ -286,7 +286,7 @@ func traffic(t *testing.T, e *local.Engine, writers, vehicles, batches int) int 
 // count one twice.
 func TestRun_RestartsLoseNothing(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
-	s.cached = 3
+	s.cached = 500
 	tab := follow(t, w.Engine)
 	ctx, finished := context.WithCancel(t.Context())
 	defer finished()
@@ -331,7 +331,7 @@ func TestRun_StatesOfAllSamples(t *testing.T) {
 		isRead                     func(perVehicle float64) bool
 	}{
 		"failed commits":            {fail: 3, writers: 2, vehicles: 20, batches: 20},
-		"more vehicles than cached": {0, 3, 4, 200, 60, func(n float64) bool { return n >= 2 }},
+		"more vehicles than cached": {0, 500, 4, 200, 60, func(n float64) bool { return n >= 2 }},
 		"all vehicles are cached":   {0, 0, 2, 50, 20, func(n float64) bool { return n == 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -426,7 +426,7 @@ func TestTakeover_FencesFirstOwner(t *testing.T) {
 // stored in several commits.
 func TestManyDirtyVehicles(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
-	s.limit, s.cached = 250, 3
+	s.limit, s.cached = 250, 500
 	const vehicles, each = 4000, 100
 	for v := 0; v < vehicles; v += each {
 		var batch []vehicle.Sample

@@ -9,15 +9,17 @@ import (
 )
 
 // folding holds states of a partition's vehicles in memory: all states that are not committed yet,
-// and a cache of other states.
+// and packed, as many others as fit.
 type folding struct {
 	fold       func(*vehicle.State, *vehicle.Sample) (changed bool)
 	maxTouched int // maximum length of touched
 	// touched holds the vehicles with samples since the last commit began. storing holds the
 	// vehicles of the commit in progress, each with the state that is being stored. When the commit
-	// is complete, its vehicles move into the cache. The cache has no vehicle of the two maps.
+	// is complete (stored), they move to packed, a few at a time, so that no sample waits long. A
+	// state in packed may be older than one in the two maps.
 	touched, storing map[vehicle.ID]*touched
-	cache            *cache
+	stored           bool
+	packed           *packedStates
 	seq              uint64                        // sequence of the last folded sample; 0 if a commit includes it
 	dirty            map[vehicle.ID]*vehicle.State // states of storing that differ from the stored state
 	unanswered       []*touched                    // vehicles whose state was not published as an answer yet
@@ -32,13 +34,13 @@ type touched struct {
 	unanswered bool   // the state differs from the published answer
 }
 
-func newFolding(fold func(*vehicle.State, *vehicle.Sample) bool, maxStates, maxCached int) *folding {
+func newFolding(fold func(*vehicle.State, *vehicle.Sample) bool, maxStates, cacheBytes int) *folding {
 	return &folding{
 		fold:       fold,
 		maxTouched: maxStates,
 		touched:    make(map[vehicle.ID]*touched),
 		storing:    make(map[vehicle.ID]*touched),
-		cache:      newCache(maxCached),
+		packed:     newPackedStates(cacheBytes),
 		dirty:      make(map[vehicle.ID]*vehicle.State),
 	}
 }
@@ -70,16 +72,13 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 		if _, ok := f.touched[id]; ok {
 			continue
 		}
-		t := f.cache.take(id)
-		if t == nil {
-			t = new(touched)
-			if s, ok := f.storing[id]; ok {
-				t.state = s.state
-			} else {
-				ids, misses = append(ids, id), append(misses, t)
-			}
+		t := &touched{id: id}
+		if s, ok := f.storing[id]; ok {
+			t.state = s.state
+		} else if !f.packed.get(id, &t.state) {
+			ids, misses = append(ids, id), append(misses, t)
 		}
-		t.id, t.dirty, f.touched[id] = id, false, t
+		f.touched[id] = t
 	}
 	if len(ids) == 0 {
 		return 0, nil
@@ -135,8 +134,7 @@ func (f *folding) answer(part store.Partition) {
 	f.unanswered = f.unanswered[:0]
 }
 
-// state returns the state of a vehicle that is in memory, or nil. The caller must not keep the
-// pointer.
+// state returns the state of a vehicle that is in memory, or nil. The caller must not change it.
 func (f *folding) state(id vehicle.ID) *vehicle.State {
 	if t, ok := f.touched[id]; ok {
 		return &t.state
@@ -144,8 +142,8 @@ func (f *folding) state(id vehicle.ID) *vehicle.State {
 	if t, ok := f.storing[id]; ok {
 		return &t.state
 	}
-	if e := f.cache.index[id]; e != nil {
-		return &e.Value.(*touched).state
+	if s := new(vehicle.State); f.packed.get(id, s) {
+		return s
 	}
 	return nil
 }
@@ -154,6 +152,7 @@ func (f *folding) state(id vehicle.ID) *vehicle.State {
 // moves the cursor, and the states to store. The caller must call finish before it calls begin
 // again.
 func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {
+	f.pack(len(f.storing))
 	clear(f.dirty)
 	for id, t := range f.touched {
 		if t.dirty {
@@ -165,12 +164,20 @@ func (f *folding) begin() (seq uint64, states map[vehicle.ID]*vehicle.State) {
 	return seq, f.dirty
 }
 
-// finish ends a commit that was stored, and moves its states into the cache.
-func (f *folding) finish() {
-	for id, t := range f.storing {
-		if _, again := f.touched[id]; !again {
-			f.cache.put(t)
-		}
+// finish ends a commit that was stored.
+func (f *folding) finish() { f.stored = true }
+
+// pack packs at most n states of a commit that was stored.
+func (f *folding) pack(n int) {
+	if !f.stored {
+		return
 	}
-	clear(f.storing)
+	for id, t := range f.storing {
+		if n--; n < 0 {
+			return
+		}
+		f.packed.put(id, &t.state)
+		delete(f.storing, id)
+	}
+	f.stored = false
 }

@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/road/roadtest"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/local"
 	"example.org/carstate/internal/store/storetest"
@@ -163,8 +164,8 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 				want[x.Vehicle] = vehicle.Observe(s, x)
 			}
 		}
-		maxCached := rapid.IntRange(1, 5).Draw(t, "maxCached")
-		part, f := new(script), newFolding((*vehicle.State).Fold, maxStates, maxCached)
+		cacheBytes := rapid.SampledFrom([]int{1, 500, 1 << 20}).Draw(t, "cacheBytes")
+		part, f := new(script), newFolding((*vehicle.State).Fold, maxStates, cacheBytes)
 		var stored uint64
 		var states map[vehicle.ID]*vehicle.State
 		underWay := false
@@ -185,7 +186,7 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 				some := maps.Clone(states)
 				maps.DeleteFunc(some, func(vehicle.ID, *vehicle.State) bool { return rapid.Bool().Draw(t, "lost") })
 				store(some, true)
-				seq, underWay, f = part.cursor, false, newFolding((*vehicle.State).Fold, maxStates, maxCached)
+				seq, underWay, f = part.cursor, false, newFolding((*vehicle.State).Fold, maxStates, cacheBytes)
 				continue
 			}
 			g := log[seq]
@@ -201,9 +202,9 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.apply(seq, g.stored, g.samples)
-			cached := max(f.cache.order.Len(), len(f.cache.index))
-			if cached > maxCached || len(f.touched) > maxStates {
-				t.Fatalf("%d of %d cached, %d of %d touched", cached, maxCached, len(f.touched), maxStates)
+			f.pack(rapid.IntRange(0, 3).Draw(t, "packed"))
+			if len(f.touched) > maxStates {
+				t.Fatalf("%d touched, want at most %d", len(f.touched), maxStates)
 			}
 		}
 		if underWay {
@@ -512,8 +513,8 @@ func BenchmarkLoad(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/vehicles, "µs/state")
 }
 
-// BenchmarkCacheMemory fills a cache and reports the memory for each vehicle.
-func BenchmarkCacheMemory(b *testing.B) {
+// BenchmarkPackedStates fills a memory with full states and reports what a vehicle takes.
+func BenchmarkPackedStates(b *testing.B) {
 	const vehicles = 100_000
 	heap := func() float64 {
 		runtime.GC()
@@ -521,15 +522,17 @@ func BenchmarkCacheMemory(b *testing.B) {
 		runtime.ReadMemStats(&m)
 		return float64(m.HeapAlloc)
 	}
+	state := roadtest.State(b)
 	for b.Loop() {
 		before := heap()
-		c := newCache(vehicles)
+		p := newPackedStates(1 << 30)
 		for v := range 3 * vehicles {
-			c.put(&touched{id: vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS55I7LB%d", v)), state: vehicle.State{Time: 1}})
+			p.put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS55%06d", v%vehicles)), &state)
 		}
 		b.ReportMetric((heap()-before)/vehicles, "bytes/vehicle")
-		runtime.KeepAlive(c)
+		runtime.KeepAlive(p)
 	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/3/vehicles, "ns/put")
 }
 
 // TestLoad_Once checks that states that are not in memory are loaded at once, each for its vehicle.

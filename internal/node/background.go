@@ -145,13 +145,10 @@ func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 	}
 }
 
-// cachedStates is the number of vehicle states that a node caches, of 1.6 KB each, divided among
-// the partitions, with at least minCachedStates each. A state that is not cached is read from the
-// store.
-const (
-	cachedStates    = 100_000
-	minCachedStates = 1_000
-)
+// statesShare is the share of the memory that a node uses for packed states of vehicles: a quarter,
+// divided equally among the partitions. If a vehicle reports and its state is not in memory, the
+// state must be read from the store first, which costs several times as much as folding the sample.
+const statesShare = 4
 
 // foldedStates is the maximum number of states that telemetry has changed and that are not stored
 // yet, divided among the partitions, with at least store.BatchStates each. At the limit, a
@@ -166,9 +163,8 @@ const foldedStates = 25_000
 // s.
 const checkpoint = 10 * time.Second
 
-// newDeriver returns the deriver, which folds telemetry into states. The deriver calls giveUp if
-// this node must stop folding because it cannot read records of a newer version of carstate. Nodes
-// of that version then fold instead.
+// newDeriver returns the deriver. It calls giveUp if this node must stop folding, because it cannot
+// read records of a newer version of carstate, whose nodes then fold instead.
 func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	checkpointed, folded := time.Duration(0), store.BatchStates
 	if n.cluster == nil {
@@ -178,7 +174,7 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		Partitions: n.engine.Partitions(),
 		Fold:       n.roads.Fold,
 		MaxStates:  max(store.BatchStates, folded/n.engine.Partitions()),
-		MaxCached:  max(minCachedStates, cachedStates/n.engine.Partitions()),
+		CacheBytes: int(memory(os.DirFS("/")) / statesShare / uint64(n.engine.Partitions())),
 		Log:        n.config.Log,
 		Checkpoint: checkpointed,
 		Members:    n.joinMembers(ctx),
@@ -210,9 +206,8 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	return d
 }
 
-// joinMembers makes this node one of the nodes of a cluster that divide the partitions of vehicles
-// among themselves. It returns nil if the node has the storage engine of one machine, because it
-// then processes the telemetry of all partitions.
+// joinMembers makes this node one of the nodes of a cluster that divide the partitions among
+// themselves. Without a cluster, it returns nil.
 func (n *Node) joinMembers(ctx context.Context) *derive.Members {
 	if n.cluster == nil {
 		return nil

@@ -109,9 +109,8 @@ func (k *RecordStore) isDue(t access.Tombstone, now time.Time) bool {
 }
 
 // noteQuiet records in the given tombstones that from now on no node stores telemetry of their
-// vehicles: the present time, at, as Quiet, and the sequence of the last stored telemetry as Last.
-// Telemetry up to Last may contain samples of the vehicle. If the tombstone already has a time
-// Quiet from an earlier call, noteQuiet keeps the earlier sequence.
+// vehicles: the present time, at, as Quiet, and the last sequence of telemetry as Last, unless an
+// earlier call has recorded it.
 func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombstone, at time.Time) error {
 	if len(tombstones) == 0 {
 		return nil
@@ -128,9 +127,8 @@ func (k *RecordStore) noteQuiet(ctx context.Context, tombstones []access.Tombsto
 	})
 }
 
-// updateTombstones applies the function change to the given tombstones and stores the results, one
-// by one, up to the first error. It leaves a tombstone unchanged that no longer exists, or whose
-// vehicle was forgotten once more after the tombstone was read.
+// updateTombstones changes the given tombstones one by one, up to the first error, except those that
+// no longer exist, or whose vehicle was forgotten once more.
 func (k *RecordStore) updateTombstones(
 	ctx context.Context, tombstones []access.Tombstone, change func(*access.Tombstone),
 ) error {
@@ -184,10 +182,9 @@ func (k *RecordStore) erase(ctx context.Context) error {
 	return k.engine.Erased(ctx)
 }
 
-// forgetAgain reports whether r is a record of STATES whose vehicle is forgotten and whose state
-// was already removed. If so, it renews the tombstone, so that all data that names the vehicle is
-// erased once more. After an error, it returns false. Such a record can come back when a NATS
-// server has lost its index in a crash.
+// forgetAgain reports whether r is a record of STATES whose vehicle is forgotten and whose state was
+// already removed, and renews the tombstone then. Such a record can come back when a NATS server has
+// lost its index in a crash.
 func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err error) {
 	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
 	id, _ := codec.VehicleOfState(r.Subject)

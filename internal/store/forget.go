@@ -113,14 +113,10 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 }
 
 // Forget removes the stored state and the grants of a vehicle, and makes all nodes refuse its
-// telemetry. It returns a receipt: a record for the operator that says when the vehicle was
-// forgotten, what was removed, and from when no byte on the disk names the vehicle. If the storage
-// engine cannot tell when bytes are gone, the field ErasedBy of the receipt is nil.
-//
-// Telemetry that is already stored is not folded, and is removed later by Erase. When Forget
-// returns no error, the tables of this node contain no data of the vehicle. The tables of other
-// nodes follow within the latency of their feeds. If Forget fails after it has stored the
-// tombstone, EraseDue completes the forget; the caller may also call Forget again.
+// telemetry. The receipt says when the vehicle was forgotten, what was removed, and from when no byte
+// on the disk names the vehicle, if the storage engine can tell. Telemetry that is already stored is
+// not folded, and is removed later by Erase. If Forget fails after it has stored the tombstone,
+// EraseDue completes it.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
 	k.engine.Settle(ctx) // so that the receipt counts a state that is not stored yet
@@ -170,9 +166,8 @@ func (k *RecordStore) keptFor() time.Duration {
 	return max(k.config.Retention, k.config.Patience.Markers)
 }
 
-// noteRemoved records in the tombstone t that the state and the grants of its vehicle are removed.
-// If the vehicle was forgotten once more after t was read, noteRemoved leaves the tombstone
-// unchanged. If a forget is interrupted before noteRemoved, EraseDue completes the forget.
+// noteRemoved records in the tombstone t that the state and the grants of its vehicle are removed,
+// unless the vehicle was forgotten once more after t was read.
 func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error {
 	_, err := k.putTombstone(ctx, t.Vehicle, func(is *access.Tombstone) error {
 		is.Removed = is.Removed || is.Forgotten.Equal(t.Forgotten)
@@ -182,8 +177,7 @@ func (k *RecordStore) noteRemoved(ctx context.Context, t access.Tombstone) error
 }
 
 // Allow makes all nodes accept the telemetry of a forgotten vehicle again. The vehicle starts
-// without earlier data. Allow returns a receipt for the operator, with the times when the vehicle
-// was forgotten and allowed. It returns [access.ErrNotFound] if the vehicle is not forgotten.
+// without earlier data. It returns [access.ErrNotFound] if the vehicle is not forgotten.
 func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetReceipt, error) {
 	if !k.forgotten.Has(id) {
 		return access.ForgetReceipt{}, access.ErrNotFound
@@ -232,10 +226,9 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 // stream.
 var errNoTombstone = errors.New("the tombstone was lost, because its stream was re-created: forget the vehicle again")
 
-// putTombstone stores a tombstone, waits until this node's table has it, and returns its sequence
-// in SOURCES. It calls change with the stored tombstone, or, if there is none, one whose
-// times are all zero, and stores the result. If change returns an error, or leaves the time
-// Forgotten of a tombstone that was not stored zero (errNoTombstone), nothing is stored.
+// putTombstone changes a tombstone, whose times are zero if there is none, waits until this node's
+// table has it, and returns its sequence in SOURCES. If Forgotten stays zero, nothing is stored
+// (errNoTombstone).
 func (k *RecordStore) putTombstone(
 	ctx context.Context, hash access.VehicleHash, change func(*access.Tombstone) error,
 ) (uint64, error) {
@@ -277,11 +270,9 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n 
 	return n, err
 }
 
-// storeMarker replaces the state of a vehicle, if there is one, by a marker, which is an empty
-// record, and returns once this node's feed has delivered the marker. If that takes longer than
-// requestTimeout, it returns an error, although the marker stays stored. The caller must have
-// fenced partition p, so that nothing else writes the state. The result replaced is the number of
-// states replaced, 0 or 1.
+// storeMarker replaces the state of a vehicle by a marker, and returns once this node's feed has
+// delivered it, within requestTimeout. The caller must have fenced partition p, so that nothing else
+// writes the state. The result replaced is the number of states replaced, 0 or 1.
 func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := codec.StateSubject(p, id)
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.States, subject, func(is Record) ([]Write, error) {
@@ -301,11 +292,9 @@ func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (re
 	return replaced, k.engine.AwaitState(ctx, seq)
 }
 
-// dropGrants removes vehicles from the grants of tokens and sources, including revoked tokens and
-// removed sources. The function without receives the vehicles of a grant and returns those that
-// remain, and true if it has removed any. dropGrants returns the numbers of tokens and sources that
-// it changed. If this node cannot decode a credential of a newer version, dropGrants changes
-// nothing and returns errNewerCredential.
+// dropGrants removes vehicles from the grants of tokens and sources, also of revoked and removed
+// ones. The function without returns the remaining vehicles of a grant, and true if it has removed
+// any. If this node cannot decode a credential of a newer version, the error is errNewerCredential.
 func (k *RecordStore) dropGrants(
 	ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool),
 ) (tokens, sources int, err error) {

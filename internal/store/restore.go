@@ -26,9 +26,7 @@ const (
 	// restoreTimeout limits the time of one restore, which may have millions of states.
 	restoreTimeout = 6 * time.Hour
 	// A batch of a restore is complete when it has batchRecords records or at least batchBytes
-	// bytes. batchWriters is the maximum number of batches that a restore stores at a time. A node
-	// can store only a limited number of batches at a time, and folding needs most of them. One
-	// further batch of each kind is in memory while it is collected.
+	// bytes. At most batchWriters are stored at a time, because folding needs most of a node's.
 	batchRecords = 500
 	batchBytes   = 4 << 20
 	batchWriters = 2
@@ -62,20 +60,11 @@ func (r *restore) count(kind string, n access.RestoreCount) {
 	r.counts[kind] = c
 }
 
-// Restore merges a backup into the store, and returns a report with the numbers of restored, kept
-// and forgotten records of each kind. It works in three steps:
-//
-//   - It reads the whole backup, and checks that it is intact, valid and made by a service that the
-//     parameter trust permits. If the backup fails this check, Restore changes nothing and returns
-//     an error for which [RecordStore.BadBackup] is true.
-//   - It calls the function audited, which must record the restore in the audit and call merge, or
-//     return an error. Restore returns the error of audited.
-//   - The function merge stores the contents of the backup. Nothing of the backup is stored before.
-//     It calls progress after each record, never concurrently, with the number of records that are
-//     done and the total.
-//
-// If another restore is in progress, Restore returns [access.ErrBusy]. If merge fails, the report
-// counts the records that were done.
+// Restore merges a backup into the store, and returns the numbers of restored, kept and forgotten
+// records of each kind. It first checks the whole backup; if that fails, [RecordStore.BadBackup] is
+// true for the error. It then calls audited, which must record the restore in the audit and call
+// merge, or return an error. Merge stores the contents of the backup. It calls progress after each
+// record, never concurrently. If another restore is in progress, Restore returns [access.ErrBusy].
 func (k *RecordStore) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
@@ -119,9 +108,8 @@ func (*RecordStore) BadBackup(err error) bool {
 	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
-// spool copies a backup to a temporary file, and returns the open file, positioned at its
-// beginning. It removes the file's name at once, so that the kernel deletes the file when the file
-// is closed or the process ends.
+// spool copies a backup to a temporary file. It removes the file's name at once, so that the kernel
+// deletes the file when it is closed or the process ends.
 func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 	file, err := os.CreateTemp(k.config.DataDir, "restore-")
 	if err != nil {
@@ -238,8 +226,7 @@ const fenceWithin = 30 * time.Second
 // inBatches maps the kinds of records that a restore stores in batches to their streams.
 var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
 
-// eachRecord calls do for every record of the file, in order. If do returns an error, eachRecord
-// ends and returns that error.
+// eachRecord calls do for every record of the file, in order.
 func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string) error) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -259,9 +246,8 @@ func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string
 	return err
 }
 
-// restoreKeys adds the tombstone keys in rec, a record of the backup, to the keys of this service.
-// A hash cannot be converted from one key to another. So a node keeps the keys of all
-// installations, and looks up each vid with every key.
+// restoreKeys adds the tombstone keys of the backup to those of this service. A hash cannot be
+// converted from one key to another, so each vid is looked up with every key.
 func (r *restore) restoreKeys(ctx context.Context, rec Record) error {
 	theirs, err := decodeVIDKeys(rec.Body)
 	if err != nil {
@@ -284,8 +270,7 @@ func (r *restore) restoreKeys(ctx context.Context, rec Record) error {
 	return r.countMerged(codec.VIDKeysSubject, 1, err)
 }
 
-// checkKeyLimit returns an error if this installation's tombstone keys, together with the keys of a
-// backup (theirs), would exceed maxVIDKeys.
+// checkKeyLimit returns an error if there would be more than maxVIDKeys keys with those of a backup.
 func (k *RecordStore) checkKeyLimit(ctx context.Context, theirs [][]byte) error {
 	if len(theirs) == 0 {
 		return nil
@@ -316,9 +301,8 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) error {
 	return r.countMerged("tombstone", 1, err)
 }
 
-// bury stores a tombstone under the hash of a vehicle whose vid is not known. The parameter at is
-// the time of the forget. If the vehicle is already forgotten, or was allowed again at the time at
-// or later, bury changes nothing and returns errKeepOwn.
+// bury stores a tombstone under the hash of a vehicle that was forgotten at the time at. If it is
+// forgotten already, or was allowed again since, bury returns errKeepOwn.
 func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) error {
 	_, err := k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
 		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
@@ -332,11 +316,8 @@ func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time
 
 // Bury forgets vehicles again, for example after a restore from an older backup, by the receipts of
 // earlier forgets that operators have kept. It skips a vehicle that is already forgotten or that
-// was allowed after the forget, and returns the number of vehicles that it forgot.
-//
-// Bury ends at the first receipt that is invalid or whose tombstone cannot be stored, and returns
-// an error. The vehicles of the receipts before it are then forgotten, so their telemetry is
-// refused, but their states and grants are removed only later, by EraseDue.
+// was allowed after the forget, and returns the number of vehicles that it forgot. After an error,
+// the vehicles of the receipts before are forgotten, and EraseDue removes their states and grants.
 func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
 	for _, r := range receipts {
 		hash, err := access.ParseVehicleHash(r.Vehicle)
@@ -359,8 +340,7 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 	return buried, k.removeForgotten(ctx)
 }
 
-// removeForgotten removes the states and grants of all forgotten vehicles, and records this in
-// their tombstones. It scans all states, because only the hashes of the forgotten vehicles' ids are
+// removeForgotten removes the states and grants of all forgotten vehicles, whose hashes alone are
 // known. After an error, EraseDue calls it again.
 func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	before := k.forgotten.All()
@@ -391,8 +371,7 @@ func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	return nil
 }
 
-// fenceAll fences every partition. The owner of a partition must then receive all tombstones that
-// are stored now, take the partition again, and read its states from the store again.
+// fenceAll fences every partition, with all tombstones that are stored now.
 func (k *RecordStore) fenceAll(ctx context.Context) error {
 	end, err := k.engine.End(ctx, codec.Sources)
 	if err != nil {
@@ -406,12 +385,10 @@ func (k *RecordStore) fenceAll(ctx context.Context) error {
 	return nil
 }
 
-// errKeepOwn means that a restore has not stored a record of the backup, because the service has a
-// record of its own, which takes precedence.
+// errKeepOwn means that the service has a record of its own, which takes precedence.
 var errKeepOwn = errors.New("the service's own record is kept")
 
-// withoutForgotten returns v without the forgotten vehicles, and true. If v contains no forgotten
-// vehicle, the results are v and false.
+// withoutForgotten returns v without the forgotten vehicles, and whether there were any.
 func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
 	var gone []vehicle.ID
 	for id := range v.Sorted() {
@@ -450,9 +427,8 @@ func (r *restore) restoreCredential(ctx context.Context, rec Record, kind string
 	return cmp.Or(r.countMerged(kind+"set", stored.Vehicles.Sets, err), r.countMerged(kind, 1, err))
 }
 
-// countMerged adds n records of a kind to the counts of the restore: as restored if err is nil, and
-// as kept if err is errKeepOwn. In both cases, the result is nil. Any other err is returned, and
-// nothing is counted.
+// countMerged counts n records as restored if err is nil, and as kept if it is errKeepOwn. It returns
+// any other err.
 func (r *restore) countMerged(kind string, n int, err error) error {
 	switch {
 	case errors.Is(err, errKeepOwn):
@@ -465,10 +441,8 @@ func (r *restore) countMerged(kind string, n int, err error) error {
 }
 
 // restoreBatch stores records of one kind, except those that compare excludes. If a stored record
-// changes between the comparison and the write, restoreBatch compares and stores each half of the
-// batch by itself. So a vehicle whose stored state changes again and again does not prevent the
-// other states from being stored. Records other than states are then stored one by one, and those
-// that exist are kept.
+// changes between the comparison and the write, each half of the batch is compared and stored by
+// itself, and records other than states one by one.
 func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record) error {
 	for waiting := [][]Record{batch}; len(waiting) > 0; {
 		if err := ctx.Err(); err != nil {
@@ -534,10 +508,9 @@ type comparison struct {
 	err       error
 }
 
-// compare compares a state of the backup with the stored one. The state is to be restored if its
-// vehicle is not forgotten, and if no state of the vehicle is stored or the stored one is older.
-// Each state is stored in the partition that its vehicle has in this installation. Another record
-// is to be restored unchanged if the service lacks it, which only the write finds out.
+// compare decides whether a record of the backup is to be restored: a state if its vehicle is not
+// forgotten and no newer state is stored, in the partition that the vehicle has here; another record
+// if the service lacks it, which only the write finds out.
 func (r *restore) compare(ctx context.Context, rec Record) comparison {
 	e := r.k.engine
 	id, isState := codec.VehicleOfState(rec.Subject)
@@ -573,9 +546,8 @@ func (r *restore) compare(ctx context.Context, rec Record) comparison {
 	return comparison{write: &Write{subject, codec.Seal(subject, append([]byte{0}, rec.Body...)), is.Seq, true}}
 }
 
-// forgotten reports whether the state s of the backup must not be restored, because its vehicle is
-// forgotten, or was forgotten and allowed again. If it was allowed again, s may be restored only if
-// the backup was begun after that, and s is newer than the forget.
+// forgotten reports whether the vehicle is forgotten, or was allowed again after the backup was begun
+// or after the state s.
 func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
 	t, ok := r.k.forgotten.Find(id)
 	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))

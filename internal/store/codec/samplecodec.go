@@ -124,6 +124,13 @@ func (r *reader) bytes(n int) []byte {
 	return v
 }
 
+func (r *reader) byte() byte {
+	if v := r.bytes(1); v != nil {
+		return v[0]
+	}
+	return 0
+}
+
 func (r *reader) uvarint() uint64 {
 	v, n := binary.Uvarint(r.b)
 	r.bytes(skip(n))

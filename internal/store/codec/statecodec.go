@@ -1,101 +1,210 @@
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+// The build constraint lists the little-endian architectures, because numbers are read from memory
+// as they are packed.
+
 package codec
 
 import (
 	"encoding/binary"
-	"math"
-	"slices"
+	"fmt"
+	"math/bits"
+	"reflect"
+	"unsafe"
 
 	"example.org/carstate/internal/vehicle"
 )
 
-// A packed state is
+// A packed state is a varint, its newest event time in Unix milliseconds, and then its sections. The
+// first section has the numbers of [vehicle.State] itself, and each struct or array in it has a
+// section of its own. Most numbers of most vehicles are zero, so a section is
 //
-//	varint  newest event time, Unix milliseconds
-//	5 bytes fault code, zeros if there is none
-//	float32 mean speed
-//	byte    pace
-//	varint  resting since, as milliseconds before the newest event time; -1 if not resting
-//	memory of the traffic rules, memory of the throttle rules, the car's way, and the road around it,
-//	packed as described in sparse.go; way and road take three bytes for a car without positions
-//	uvarint bit set of the signals ever read
-//	for each of them, lowest bit first: float32 value, varint milliseconds before the newest event time
+//	byte     length of the outer bitmap
+//	bitmap   a bit for each byte of the inner bitmap that is not zero
+//	bitmap   these bytes: a bit for each number that is not zero, lowest bit of the first byte first
+//	numbers  those that are not zero: a time as the varint of its distance to the time before it, a
+//	         stretch of road too, a bool as nothing, and any other as its bytes, little endian
+//
+// No bit of a number is lost, because verdicts depend on them. A number that is added at the end of
+// a section is zero in states that were packed before.
 
-var (
-	trafficLayout  = layoutOf[vehicle.TrafficMemory]()
-	throttleLayout = layoutOf[vehicle.ThrottleMemory]()
-	wayLayout      = layoutOf[vehicle.Way]()
-	roadLayout     = layoutOf[vehicle.RoadAround]()
+// number is a number in the memory of a state.
+type number struct {
+	at    int
+	mask  uint64 // of the number in the eight bytes from there
+	bytes int    // of the number as it is packed; 0 if it is a bool or a distance
+	delta int    // of a time or a stretch: which number before it the distance is to; otherwise 0
+}
+
+// Values of number.delta.
+const (
+	toTime = iota + 1
+	toStretch
 )
 
-// mostStateBytes is the number of bytes that AppendState reserves for a sealed state. A state needs
-// more only if its numbers are unusually large.
-var mostStateBytes = 64 + trafficLayout.size + throttleLayout.size + wayLayout.size + roadLayout.size +
-	12*vehicle.NumSignals
+// A section has at most 8 × innerBytes numbers, and a packed state at most mostStateBytes bytes.
+const (
+	innerBytes     = 64
+	mostStateBytes = 4096
+)
+
+// padded has room for reading eight bytes at the last number of a state.
+type padded struct {
+	vehicle.State
+	_ uint64
+}
+
+func (p *padded) memory() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
+
+var sections = sectionsOf(reflect.TypeFor[vehicle.State]())
+
+// sectionsOf returns the numbers of a state by section. It panics if the state has anything but
+// numbers of fixed size, bools, and structs and arrays of them, or too many.
+func sectionsOf(state reflect.Type) [][]number {
+	all := make([][]number, 1)
+	for f := range state.Fields() {
+		switch {
+		case f.Name == "Time":
+		case f.Type.Kind() == reflect.Struct || f.Type.Kind() == reflect.Array:
+			all = append(all, numbersOf(nil, f.Type, int(f.Offset)))
+		default:
+			all[0] = numbersOf(all[0], f.Type, int(f.Offset))
+		}
+	}
+	most := binary.MaxVarintLen64
+	for _, numbers := range all {
+		most += 1 + innerBytes/8 + innerBytes + binary.MaxVarintLen64*len(numbers)
+		if most > mostStateBytes || len(numbers) > 8*innerBytes {
+			panic("a state has too many numbers")
+		}
+	}
+	return all
+}
+
+func numbersOf(all []number, t reflect.Type, at int) []number {
+	switch t.Kind() {
+	case reflect.Struct:
+		for f := range t.Fields() {
+			all = numbersOf(all, f.Type, at+int(f.Offset))
+		}
+		return all
+	case reflect.Array:
+		for i := range t.Len() {
+			all = numbersOf(all, t.Elem(), at+i*int(t.Elem().Size()))
+		}
+		return all
+	case reflect.Bool, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
+	default:
+		panic(fmt.Sprintf("%v in a stored value", t))
+	}
+	n := number{at: at, mask: 1<<(8*t.Size()) - 1, bytes: int(t.Size())}
+	switch {
+	case t == reflect.TypeFor[vehicle.UnixMilli]():
+		n.bytes, n.delta = 0, toTime
+	case t == reflect.TypeFor[vehicle.Stretch]():
+		n.bytes, n.delta = 0, toStretch
+	case t.Kind() == reflect.Bool:
+		n.bytes = 0
+	}
+	return append(all, n)
+}
 
 // AppendState appends the state s to b in its packed form.
 func AppendState(b []byte, s *vehicle.State) []byte {
-	b = slices.Grow(b, mostStateBytes) // one allocation in place of several
-	b = binary.AppendVarint(b, int64(s.Time))
-	b = append(b, s.FaultCode[:]...)
-	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(s.MeanSpeed))
-	b = append(b, byte(s.Pace))
-	resting := int64(-1)
-	if s.RestingSince != 0 {
-		resting = int64(s.Time - s.RestingSince)
-	}
-	b = binary.AppendVarint(b, resting)
-	b = appendSparse(b, trafficLayout, &s.Traffic)
-	b = appendSparse(b, throttleLayout, &s.ThrottleMemory)
-	b = appendSparse(b, wayLayout, &s.Way)
-	b = appendSparse(b, roadLayout, &s.Road)
-	var present uint64
-	for i := range s.Latest {
-		if s.Latest[i].Time != 0 {
-			present |= 1 << i
+	from := padded{State: *s}
+	memory := from.memory()
+	var packed [mostStateBytes + 8]byte
+	at := binary.PutVarint(packed[:], int64(s.Time))
+	before := [...]uint64{toTime: uint64(s.Time), toStretch: 0}
+	for _, numbers := range sections {
+		var inner [innerBytes]byte
+		for i := range numbers {
+			n := &numbers[i]
+			if binary.LittleEndian.Uint64(memory[n.at:])&n.mask != 0 {
+				inner[i/8] |= 1 << (i % 8)
+			}
+		}
+		length := at
+		at++
+		for i := 0; i < len(inner); i += 8 {
+			if binary.LittleEndian.Uint64(inner[i:]) != 0 {
+				at = length + 2 + i/8
+			}
+		}
+		packed[length] = byte(at - length - 1)
+		for i, set := range inner {
+			if set != 0 {
+				packed[length+1+i/8] |= 1 << (i % 8)
+				packed[at] = set
+				at++
+			}
+		}
+		for i, set := range inner {
+			for ; set != 0; set &= set - 1 {
+				n := &numbers[8*i+bits.TrailingZeros8(set)]
+				v := binary.LittleEndian.Uint64(memory[n.at:]) & n.mask
+				if n.delta != 0 {
+					at += binary.PutVarint(packed[at:], int64(v-before[n.delta]))
+					before[n.delta] = v
+					continue
+				}
+				binary.LittleEndian.PutUint64(packed[at:], v) // with zeros behind it
+				at += n.bytes
+			}
 		}
 	}
-	b = binary.AppendUvarint(b, present)
-	for i := range s.Latest {
-		if r := s.Latest[i]; r.Time != 0 {
-			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(r.Value))
-			b = binary.AppendVarint(b, int64(s.Time-r.Time))
-		}
-	}
-	return b
+	return append(b, packed[:at]...)
 }
 
 // DecodeState unpacks the body of a state's record. The error is [ErrNewer] if the state has a
-// signal that this version does not know, and [ErrDamaged] if the body is malformed.
+// number that this version does not know, and [ErrDamaged] if the body is malformed.
 func DecodeState(body []byte) (vehicle.State, error) {
-	var s vehicle.State
+	if len(body) > mostStateBytes {
+		return vehicle.State{}, ErrDamaged
+	}
+	var s padded
+	memory := s.memory()
 	r := reader{b: body}
 	s.Time = vehicle.UnixMilli(r.varint())
-	copy(s.FaultCode[:], r.bytes(len(s.FaultCode)))
-	s.MeanSpeed = r.float32()
-	if p := r.bytes(1); p != nil {
-		s.Pace = vehicle.DrivingState(p[0])
-	}
-	if ago := r.varint(); ago >= 0 {
-		s.RestingSince = s.Time - vehicle.UnixMilli(ago)
-	}
-	readSparse(&r, trafficLayout, &s.Traffic)
-	readSparse(&r, throttleLayout, &s.ThrottleMemory)
-	readSparse(&r, wayLayout, &s.Way)
-	readSparse(&r, roadLayout, &s.Road)
-	present := r.uvarint()
-	if present>>vehicle.NumSignals != 0 {
-		return vehicle.State{}, ErrNewer
-	}
-	for i := range s.Latest {
-		if present&(1<<i) != 0 {
-			s.Latest[i].Value = r.float32()
-			s.Latest[i].Time = s.Time - vehicle.UnixMilli(r.varint())
+	before := [...]uint64{toTime: uint64(s.Time), toStretch: 0}
+	for _, numbers := range sections {
+		var inner [innerBytes]byte
+		for i, set := range r.bytes(int(r.byte())) {
+			for ; set != 0 && i < innerBytes/8; set &= set - 1 {
+				inner[8*i+bits.TrailingZeros8(set)] = r.byte()
+			}
+			r.short = r.short || set != 0
+		}
+		for i, set := range inner {
+			for ; set != 0; set &= set - 1 {
+				place := 8*i + bits.TrailingZeros8(set)
+				if place >= len(numbers) {
+					return vehicle.State{}, ErrNewer
+				}
+				n, v := &numbers[place], uint64(1)
+				switch {
+				case n.delta != 0:
+					v = before[n.delta] + uint64(r.varint())
+					before[n.delta] = v
+				case n.bytes > 0 && len(r.b) >= 8:
+					v = binary.LittleEndian.Uint64(r.b) & n.mask
+					r.b = r.b[n.bytes:]
+				case n.bytes > 0:
+					v = 0
+					for i, c := range r.bytes(n.bytes) {
+						v |= uint64(c) << (8 * i)
+					}
+				}
+				is := binary.LittleEndian.Uint64(memory[n.at:])
+				binary.LittleEndian.PutUint64(memory[n.at:], is&^n.mask|v)
+			}
 		}
 	}
 	if r.short || len(r.b) != 0 || int(s.Way.Count) > vehicle.WaySteps {
 		return vehicle.State{}, ErrDamaged
 	}
-	return s, nil
+	return s.State, nil
 }
 
 // SealMarker returns the sealed marker that replaces the state of a forgotten vehicle. The body of

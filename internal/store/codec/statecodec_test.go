@@ -1,99 +1,15 @@
 package codec
 
 import (
-	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"flag"
 	"os"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"example.org/carstate/internal/road/roadtest"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
-
-// TestLayoutIsEncodingBinary checks that a layout packs a type into the same bytes as
-// encoding/binary, and unpacks them, with and without padding between the fields.
-func TestLayoutIsEncodingBinary(t *testing.T) {
-	type gaps struct {
-		A bool
-		B int64
-		C [3]struct {
-			D uint8
-			E float32
-			F bool
-		}
-		G int16
-		H bool
-	}
-	checkLayout(t, gaps{true, -1, [3]struct {
-		D uint8
-		E float32
-		F bool
-	}{{1, 2.5, true}, {3, -4, false}, {5, 6, true}}, -7, true})
-	s := roadtest.State(t)
-	checkLayout(t, s.Traffic)
-	checkLayout(t, s.ThrottleMemory)
-	checkLayout(t, s.Way)
-	checkLayout(t, s.Road)
-	rapid.Check(t, func(t *rapid.T) {
-		raw := rapid.SliceOfN(rapid.Byte(), throttleLayout.size, throttleLayout.size).Draw(t, "raw")
-		for _, at := range throttleLayout.bools {
-			raw[at] &= 1
-		}
-		var m vehicle.ThrottleMemory
-		throttleLayout.decode(bytes.Clone(raw), &m)
-		if got := throttleLayout.append(nil, &m); !bytes.Equal(got, raw) {
-			t.Fatalf("got %x, want %x", got, raw)
-		}
-	})
-}
-
-func checkLayout[T comparable](t *testing.T, v T) {
-	t.Helper()
-	l := layoutOf[T]()
-	want, err := binary.Append([]byte("x"), binary.LittleEndian, &v)
-	testkit.NoError(t, err)
-	if got := l.append([]byte("x"), &v); !bytes.Equal(got, want) || l.size != len(want)-1 {
-		t.Errorf("%T: got %d bytes\n%x, want\n%x", v, l.size, got, want)
-	}
-	for i := range want {
-		if want[i] == 1 {
-			want[i] = 0xff // also in place of a true bool
-		}
-	}
-	var got, plain T
-	if _, err := binary.Decode(want[1:], binary.LittleEndian, &plain); err != nil {
-		t.Fatal(err)
-	}
-	l.decode(bytes.Clone(want[1:]), &got)
-	if got != plain {
-		t.Errorf("%T: got %+v, want %+v", v, got, plain)
-	}
-}
-
-// TestLayoutRefusesPointers checks that for a type without a fixed size, layoutOf panics. So such a
-// type is noticed before anything is stored.
-func TestLayoutRefusesPointers(t *testing.T) {
-	for _, f := range []func(){
-		func() { layoutOf[struct{ A *int }]() },
-		func() { layoutOf[struct{ A []byte }]() },
-		func() { layoutOf[struct{ A [2]string }]() },
-		func() { layoutOf[struct{ A int }]() },
-	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Error("a type without a fixed size has a layout")
-				}
-			}()
-			f()
-		}()
-	}
-}
 
 var updateGolden = flag.Bool("update", false, "rewrite testdata/state.json; only before version 1 is released")
 

@@ -107,9 +107,8 @@ type dataDir struct {
 	identity
 }
 
-// openDataDir opens or creates a data directory and locks it. A new directory gets the number of
-// partitions in the parameter partitions (0 means the default) and the creation time now, in Unix
-// ns. If openDataDir returns an error, existing data is unchanged.
+// openDataDir opens or creates a data directory and locks it. If it returns an error, existing data is
+// unchanged.
 func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDir, err error) {
 	d := &dataDir{fs: fsys, path: path}
 	if d.identity, err = d.read(); err != nil {
@@ -178,9 +177,7 @@ func (formatError) Is(target error) bool { return target == ErrFormat }
 
 // CheckFormat returns an [ErrFormat] if this version cannot open the data directory dir, because
 // another program or another version of carstate wrote it, or because it has another number of
-// partitions than the parameter partitions; 0 means any number. If CheckFormat cannot read the
-// directory, it returns another error. It changes nothing, and a service may be using the
-// directory. If the directory is absent or empty, CheckFormat returns nil.
+// partitions; 0 means any number. It changes nothing, and a service may be using the directory.
 func CheckFormat(dir string, partitions int) (err error) {
 	d := &dataDir{fs: vfs.Default, path: dir}
 	if d.identity, err = d.identify(); err != nil {
@@ -253,11 +250,8 @@ func (d *dataDir) checkStoreFormat() error {
 	return nil
 }
 
-// checkStore returns an error if the store lacks its write-ahead log, or if the part of the
-// manifest that was synced is cut off or changed. Pebble would open such a store without some of
-// its records. It is no error if the recorded manifest file does not exist: then there is a newer
-// manifest, or Pebble reports that there is none. If the store was not created yet (Ready is not
-// set), checkStore returns nil.
+// checkStore returns an error if the store lacks its write-ahead log, or if the part of the manifest
+// that was synced is cut off or changed: Pebble would open the store without some of its records.
 func (d *dataDir) checkStore(id identity) error {
 	if !id.Ready {
 		return nil
@@ -281,9 +275,8 @@ func (d *dataDir) checkStore(id identity) error {
 	return nil
 }
 
-// checkWritable returns an error if this process may not write to the directory or to the files of
-// the store. It changes nothing. It checks only the machine's own file system, because the file
-// systems of tests have no permissions.
+// checkWritable returns an error if this process may not write to the directory or the store. It
+// checks only the machine's own file system: those of tests have no permissions.
 func (d *dataDir) checkWritable() error {
 	if !onDisk(d.fs) {
 		return nil
@@ -308,9 +301,8 @@ func (d *dataDir) checkWritable() error {
 	return nil
 }
 
-// checkOwner returns an error if another user, except root, owns the directory, or if every user
-// may create files in it. Such a user could forge records, and the checksums of records detect only
-// damage. checkOwner also returns an error if the lock is not a regular file.
+// checkOwner returns an error if another user, except root, could have forged records in the
+// directory, or if the lock is not a regular file.
 func (d *dataDir) checkOwner() error {
 	var dir syscall.Stat_t
 	if err := syscall.Stat(d.path, &dir); err != nil {
@@ -344,9 +336,8 @@ func (e damagedError) Error() string {
 // damaged returns a damagedError for the directory. The parameter what says what is damaged.
 func (d *dataDir) damaged(what string) error { return damagedError{d.path, what} }
 
-// unusable returns the error for a data directory on which an operation failed with err. The
-// parameter done names the operation: "created", "read" or "written". The parameter what is the
-// name of the file concerned, or "" for the whole directory.
+// unusable returns the error for a data directory that cannot be created, read or written (done). The
+// parameter what is the name of the file concerned, or "" for the whole directory.
 func (d *dataDir) unusable(done, what string, err error) error {
 	err = access.WithoutPath(err) // the message names the path already
 	advice := ""

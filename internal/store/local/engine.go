@@ -407,9 +407,8 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 	}
 }
 
-// watch probes the disk once per watchEvery after a fatal error of Pebble. Once the disk accepts
-// writes again, watch makes the engine fail, because only a restart helps. Until then, the process
-// can still answer queries.
+// watch probes the disk after a fatal error of Pebble. Once it accepts writes again, the engine fails,
+// because only a restart helps. Until then, the process can still answer queries.
 func (e *Engine) watch(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.writesFailed.Err() != nil && e.checkSpace() == nil && e.dir.probe() == nil {

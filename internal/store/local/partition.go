@@ -158,9 +158,8 @@ func (s *partitionState) changeOwner(ctx context.Context, change func() error) e
 	})
 }
 
-// lose makes further calls of the partition's present owner fail with the given cause,
-// [store.ErrFenced] or [store.ErrRecalled]. If nobody has taken the partition, lose does nothing.
-// It is called in changes of STATES only.
+// lose makes further calls of the partition's present owner, if there is one, fail with the cause
+// [store.ErrFenced] or [store.ErrRecalled]. It is called in changes of STATES only.
 func (s *partitionState) lose(cause error) {
 	if s.taken != nil {
 		s.taken.lose(cause)
@@ -270,10 +269,9 @@ func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, r store.R
 }
 
 // restoredNewer reports whether a restore has stored a newer state of a vehicle than state, which
-// the owner has in memory, for example because the vehicle sends a backlog. The owner must not
-// store this older state, but must take the partition again. A state that was stored before the
-// restore is no reason for this, even if it is newer: the owner replaces a state from the future by
-// an older one.
+// the owner has in memory and must not store; it must take the partition again. A state that was
+// stored before the restore is no reason for this, even if it is newer: the owner replaces a state
+// from the future by an older one.
 func (s *partitionState) restoredNewer(id vehicle.ID, state *vehicle.State) (bool, error) {
 	first := s.restored.Load()
 	if first == 0 {

@@ -26,12 +26,10 @@ type reader struct {
 	viewed bool
 }
 
-// own returns a reader for data that the engine itself needs. If a read finds damage, the whole
-// engine fails (see readError).
+// own returns a reader for data that the engine itself needs. Damage makes the engine fail (readError).
 func (e *Engine) own() reader { return reader{e, false} }
 
-// view returns a reader for data that is only shown to an operator. If a read finds damage, only
-// this read fails, and the engine continues (see viewError).
+// view returns a reader for data that is only shown to an operator. Damage fails only the read.
 func (e *Engine) view() reader { return reader{e, true} }
 
 // explain turns err, an error of reading the database, into the error to report.

@@ -162,9 +162,8 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 	return e.view().Scan(ctx, name, patterns, do)
 }
 
-// ScanFrom implements [store.Records]. If a range of records of ROADS cannot be read, ScanFrom
-// removes the range and counts it once. So a start does not fail because of data that will be
-// learned again.
+// ScanFrom implements [store.Records]. It removes a range of ROADS that cannot be read, so that a
+// start does not fail because of data that will be learned again.
 func (e *Engine) ScanFrom(
 	ctx context.Context, name string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {

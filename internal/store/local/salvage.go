@@ -109,9 +109,7 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	return append(s.found, Salvaged{What: Log, Unreadable: db.BadLogs}), durable.SyncDir(fsys, fsys.PathDir(to))
 }
 
-// copyFiles copies those files from one data directory to another that are not part of the store,
-// such as the admin key. It does not copy carstate.json and the lock, which each directory has of
-// its own, and replaces other files of the same names.
+// copyFiles copies the files that are not part of the store, except carstate.json and the lock.
 func copyFiles(fsys vfs.FS, from, to string) error {
 	files, err := fsys.List(from)
 	if err != nil {
@@ -216,12 +214,9 @@ func eventTime(value []byte) time.Time {
 	return e.Time
 }
 
-// copy calls put for every record whose key begins with the given letter. In a range of keys that
-// cannot be read, it takes those records that are also readable without the damaged tables (see
-// [damage.Store.ReadOthers]). A record for which put returns [codec.ErrDamaged] is counted as
-// damaged; any other error of put ends the copying. If there is no error, copy adds the counts to
-// s.found. The parameter what is the kind of record in these counts. The function when returns the
-// time of a record. If when is nil, no times are reported.
+// copy calls put for every record whose key begins with the given letter, in a range that cannot be
+// read for those that are readable without the damaged tables. A record for which put returns
+// [codec.ErrDamaged] is counted as damaged. The function when returns the time of a record.
 func (s *salvager) copy(
 	ctx context.Context, what string, letter byte, when func(value []byte) time.Time,
 	put func(key, value []byte) error,

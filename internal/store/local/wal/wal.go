@@ -112,8 +112,7 @@ func (f *logFile) SyncData() error {
 	return f.noteSynced(f.File.SyncData())
 }
 
-// noteSynced returns err, the result of a sync of the log. If err is nil, all bytes written so far
-// are synced, and noteSynced records this in f.synced and in the file beside the log (see [Note]).
+// noteSynced records, if err is nil, that all bytes written so far are synced, and returns err.
 func (f *logFile) noteSynced(err error) error {
 	if err == nil {
 		f.synced = f.written
@@ -188,8 +187,7 @@ func (s syncedBytes) text() []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, codec.Castagnoli))
 }
 
-// readSynced reads the note in the directory dir. If the note is absent or damaged, or cannot be
-// read, the result is zero.
+// readSynced reads the note in the directory dir. The result is zero if it cannot be read.
 func readSynced(fsys vfs.FS, dir string) (s syncedBytes) {
 	text, err := durable.ReadFile(fsys, fsys.PathJoin(dir, syncedFile))
 	if err != nil || len(text) < len(s.text()) {
@@ -211,8 +209,7 @@ type logChunk struct {
 	skipped bool   // bytes that are no chunk precede it
 }
 
-// chunkAt returns the chunk with which b begins. The parameter b is the rest of a block of a log,
-// and log is the number of that log. If there is no chunk with a correct checksum, ok is false.
+// chunkAt returns the chunk with which b, the rest of a block, begins, if its checksum is correct.
 func chunkAt(b []byte, log uint32) (c logChunk, ok bool) {
 	if len(b) < olderHeaderBytes || binary.LittleEndian.Uint32(b[7:]) != log {
 		return c, false
@@ -235,11 +232,9 @@ func chunkAt(b []byte, log uint32) (c logChunk, ok bool) {
 	return c, true
 }
 
-// readLog reads the log with the number log, and calls do with each chunk. It skips bytes that are
-// no chunk, and continues with the next chunk. The result good is the number of bytes before the
-// first skipped byte, and whole says that no byte was skipped. The result synced is the greatest
-// number of synced bytes that a chunk after the first skipped byte contains. It is 0 if there is no
-// such chunk.
+// readLog calls do with each chunk of a log, and skips bytes that are no chunk. The result good is
+// the number of bytes before the first skipped byte; synced is the greatest number of synced bytes
+// that a chunk after it contains.
 func readLog(r io.Reader, log uint32, do func(logChunk)) (good int64, whole bool, synced int64, err error) {
 	block := make([]byte, logBlockBytes)
 	whole = true
@@ -295,11 +290,9 @@ func (e DamageError) Error() string {
 	return fmt.Sprintf("the write-ahead log %s, of %d bytes, is damaged at byte %d", e.name, e.size, e.at)
 }
 
-// Check returns a DamageError if the log with the given path is damaged, which means that it
-// contains bytes that are no chunk. In the newest log, such bytes are damage only in the part of
-// the file that was synced, because a power cut may leave an incomplete end after this part. In any
-// other log, such bytes are damage anywhere. Pebble also accepts such an incomplete end, but checks
-// neither the last block of a log nor the [Note].
+// Check returns a DamageError if the log with the given path contains bytes that are no chunk. In the
+// newest log, only those in the synced part are damage, because a power cut may leave an incomplete
+// end. Pebble checks neither the last block of a log nor the [Note].
 func Check(fsys vfs.FS, path string) error {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -332,9 +325,8 @@ func Check(fsys vfs.FS, path string) error {
 	return DamageError{fsys.PathBase(path), good, info.Size()}
 }
 
-// Missing reports whether the newest log of the store in the directory dir is missing. The log is
-// missing if dir contains neither the log that the [Note] names nor a newer one. If there is no
-// readable Note, the log is missing only if dir contains no log at all.
+// Missing reports whether the directory dir contains neither the log that the [Note] names nor a newer
+// one, or, without a readable Note, no log at all.
 func Missing(fsys vfs.FS, dir string) (bool, error) {
 	note := readSynced(fsys, dir) // before the list: a running process may begin a newer log
 	files, err := fsys.List(dir)
@@ -373,8 +365,7 @@ func (m *Mender) Open(name string, options ...vfs.OpenOption) (vfs.File, error) 
 	return &mendedLog{f, bytes.NewReader(good)}, nil
 }
 
-// goodRecords returns a log, newly written in memory, with all complete and undamaged records of
-// the log that r reads. The parameter log is the number of that log.
+// goodRecords returns a log, newly written in memory, with all undamaged records of another log.
 func goodRecords(r io.Reader, log uint32) ([]byte, error) {
 	var good bytes.Buffer
 	w := record.NewWriter(&good)
