@@ -157,10 +157,8 @@ const statesShare = 4
 const foldedStates = 25_000
 
 // checkpoint is the interval at which the engine of one machine stores changed states. Nothing
-// waits for it, but a start after a crash folds the telemetry since then again. A longer interval
-// stores a vehicle that reports often less often. At 10,000 samples a second from 10,000 cars, the
-// 99th percentile from a sample to its answer is 12 ms with 1 s, 8 ms with 4 s, and 6.6 ms with 10
-// s.
+// waits for it, but a start after a crash folds the telemetry since then again. With 1 s, the 99th
+// percentile from a sample to its answer is 12 ms at 10,000 samples a second; 8 with 4, 6.6 with 10.
 const checkpoint = 10 * time.Second
 
 // newDeriver returns the deriver. It calls giveUp if this node must stop folding, because it cannot
