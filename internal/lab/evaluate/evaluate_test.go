@@ -35,8 +35,8 @@ func TestEvaluator(t *testing.T) {
 	row(10*time.Second, 1, speed)
 	row(20*time.Second, 0, speed)
 	row(30*time.Second, 0, codes(p2135))
-	row(45*time.Second, 0, codes())                       // cleared: normal by the next row
-	row(120*time.Second, 0, speed)                        // 75 s later: driven
+	row(95*time.Second, 0, codes())                       // cleared: normal a minute later
+	row(120*time.Second, 0, speed)                        // 25 s later: driven
 	row(120*time.Second+75001*time.Millisecond, 0, speed) // a pause
 	row(600*time.Second, 1, nil)                          // more than five minutes old: no verdict
 	row(610*time.Second, 0, codes(p2135))
@@ -47,7 +47,7 @@ func TestEvaluator(t *testing.T) {
 	if want := [4]int{2, 1, 0, 0}; r.Confusion[0] != want {
 		t.Errorf("confusion %v", r.Confusion)
 	}
-	if len(r.Anomalies) != 2 || r.Anomalies[0].At != 30 || r.Anomalies[0].For != 90 ||
+	if len(r.Anomalies) != 2 || r.Anomalies[0].At != 30 || r.Anomalies[0].For != 165.001 ||
 		!strings.Contains(r.Anomalies[0].Reason, "throttle/trouble-code: ") ||
 		!strings.Contains(r.Anomalies[0].Reason, "P2135") ||
 		r.Anomalies[1].At != 610 || r.Anomalies[1].For != 0 {

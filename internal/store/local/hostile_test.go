@@ -300,7 +300,7 @@ func TestRestoreWithOlderVerdict(t *testing.T) {
 	e, answers := openWithAnswers(t)
 	code, err := vehicle.ParseTroubleCode("P0121")
 	testkit.NoError(t, err)
-	faulty, cleared, again := sample("v", 2_000, 10), sample("v", 10_000, 10), sample("v", 80_000, 10)
+	faulty, cleared, again := sample("v", 2_000, 10), sample("v", 70_000, 10), sample("v", 140_000, 10)
 	err = errors.Join(faulty.SetCodes([]vehicle.TroubleCode{code}), cleared.SetCodes(nil), again.SetCodes(nil))
 	testkit.NoError(t, err)
 	was := vehicle.Observe(vehicle.State{}, faulty)
