@@ -101,7 +101,7 @@ func TestConsoleRoads(t *testing.T) {
 	b.Expect(`document.querySelector("#live") && document.querySelector("#live").innerText + " " + `+
 		`document.querySelectorAll("[data-map=count]").length`, "Live 1")
 	b.Expect(`/^\d+ stretches$/.test(document.querySelector("[data-map=count]").textContent)`, "true")
-	b.Expect(`document.querySelector(".worst tbody tr").innerText.includes("Jam")`, "true")
+	b.Expect(`document.querySelector("[data-live=worst] tbody tr").innerText.includes("Jam")`, "true")
 	// painted counts the pixels that have the colour of a jam.
 	const painted = `(() => {
 		const c = document.querySelector("canvas");
