@@ -126,8 +126,8 @@ test-raced:
 # they take a third less processor time.
 test-plain:
 	@echo "go test of what the race detector would slow down most"; \
-	GOGC=400 $(GOTESTSUM) $(GOTEST) -timeout 5m -run '^Test($(subst $(space),|,$(UNRACEDTESTS)))$$' $(UNRACEDDIRS:%=./%)
-	@echo "go test $(UNRACED)"; $(GOTESTSUM) $(GOTEST) -timeout 5m $(UNRACED:%=./%)
+	GOGC=400 $(GOTESTSUM) $(GOTEST) -timeout 20m -run '^Test($(subst $(space),|,$(UNRACEDTESTS)))$$' $(UNRACEDDIRS:%=./%)
+	@echo "go test $(UNRACED)"; $(GOTESTSUM) $(GOTEST) -timeout 20m $(UNRACED:%=./%)
 	@set -e; for m in $(filter-out . ./client,$(MODULES)); do \
 		echo "go test in $$m"; $(ENTER); $(GOTESTSUM) $(GOTEST) -timeout 10m ./...; \
 	done
