@@ -59,7 +59,7 @@ func (s *Simulation) askAbout(ctx context.Context, cars iter.Seq2[int, vehicle.I
 // judgedWithin is the maximum time, after all samples are acknowledged, to wait for answers that
 // include the last samples. During this wait, a query is repeated at the interval judgedEvery.
 const (
-	judgedWithin = 30 * time.Second
+	judgedWithin = 2 * time.Minute
 	judgedEvery  = 20 * time.Millisecond
 )
 
