@@ -134,7 +134,6 @@ type Format struct {
 	next *Format
 
 	topics  [][]string
-	clean   string
 	topic   []int // slots
 	vid     []int
 	time    []int

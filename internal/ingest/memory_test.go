@@ -417,14 +417,6 @@ func TestHTTPConnectionsOfOneSource(t *testing.T) {
 	}
 }
 
-// lastDeadline remembers the last deadline that was set.
-type lastDeadline struct{ at time.Time }
-
-func (d *lastDeadline) SetReadDeadline(at time.Time) error {
-	d.at = at
-	return nil
-}
-
 // TestHTTPStoreOutlastsThePace checks that the deadline of a body does not apply to storing it,
 // which takes four times as long here.
 func TestHTTPStoreOutlastsThePace(t *testing.T) {
