@@ -67,7 +67,7 @@ func (c *evaluateCommand) Run(ctx context.Context, w streams) error {
 	if err := c.validate(c.Files, c.Plot != ""); err != nil {
 		return err
 	}
-	if c.Fleet != "" && c.Format+c.FormatFile != "" {
+	if c.Fleet != "" && c.formatFlags.given() {
 		return usageError("--format is for recorded drives: leave out --fleet")
 	}
 	for _, name := range slices.Concat([]string{c.Fleet, c.Truth}, c.Learn, c.Files) {

@@ -20,6 +20,8 @@ type formatFlags struct {
 	FormatFile string `env:"-" xor:"format" placeholder:"FILE" help:"The same as a mapping in YAML (docs/connect.md)."`
 }
 
+func (c *formatFlags) given() bool { return c.Format != "" || c.FormatFile != "" }
+
 // parse returns the format, or nil for the service's own.
 func (c *formatFlags) parse() (*format.Format, error) {
 	flag, text := "--format", c.Format

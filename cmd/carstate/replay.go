@@ -89,7 +89,7 @@ func (c *replayCommand) validate() error {
 		return usageError("say which vehicle the drives are sent for: --vid VID")
 	case f.Fleet == "":
 		return nil
-	case c.Format+c.FormatFile != "":
+	case c.formatFlags.given():
 		return usageError("--format is for recorded drives: leave out --fleet")
 	case len(c.Files) > 0:
 		return usageError("--fleet and recorded drives are mutually exclusive: leave out either")
@@ -125,10 +125,10 @@ func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
 }
 
 // send connects to the service as the source in the flags, or as a temporary source if the flags
-// name none. The temporary source may send only the given vehicles. Then send calls the parameter
-// send with the connection and a function that counts acknowledged samples, and prints how many of
-// the total samples were acknowledged. If sending fails, it returns a partialError with this
-// number. The parameter of is the name of what is sent.
+// name none. The temporary source may send only the given vehicles. It then calls send with the
+// connection and a function that counts acknowledged samples, and prints how many of the total
+// samples were acknowledged. If sending fails, it returns a partialError with this number. of names
+// what is sent.
 func (c *replayCommand) send(
 	ctx context.Context, w streams, vehicles access.Vehicles, of string, total int,
 	send func(sender.Sender, func(int)) error,

@@ -110,7 +110,7 @@ func (c *sourceChange) Run(ctx context.Context, w streams) error {
 		}
 		to.OnChange = &onChange
 	}
-	if c.Format != "" || c.FormatFile != "" {
+	if c.formatFlags.given() {
 		mapping, err := c.formatFlags.parse()
 		if err != nil {
 			return err

@@ -188,7 +188,7 @@ func (u *usage) Claim(id vehicle.ID, name string) bool {
 	if u.claimed == nil {
 		u.claimed = make(map[Hash]Hash)
 	}
-	vid, h := HashOf([]byte(id)), HashOf([]byte(name))
+	vid, h := HashOf(string(id)), HashOf(name)
 	if first, ok := u.claimed[vid]; ok {
 		return first == h
 	}
@@ -202,9 +202,10 @@ func (u *usage) CountRefused(r Refusal, n int) {
 }
 
 // NoteRefused records that the service refused a source's key or its telemetry at the time now for
-// the reason r. Only the newest [MaxNoted] such records are kept. The text gives the reason in words. It must be
-// safe to show: without a vehicle, a key or a value. The record of a later call is the newer one,
-// even if it has an earlier time, because the clock may have been fast at the earlier call.
+// the reason r. Only the newest [MaxNoted] such records are kept. The text gives the reason in
+// words. It must be safe to show: without a vehicle, a key or a value. The record of a later call is
+// the newer one, even if it has an earlier time, because the clock may have been fast at the earlier
+// call.
 // Strangers can cause the reason [WrongKey], so it must hide no other one: it is not recorded if the
 // newest record has another reason and is at most strangersWait old, and it replaces the newest
 // record if that is of the same reason.
@@ -215,11 +216,12 @@ func (u *usage) NoteRefused(r Refusal, text string, now time.Time) {
 	}
 	noted := NotedRefusal{time.Unix(now.Unix(), 0).UTC(), r, text}
 	u.update(func(a *SourceActivity) {
-		if r == WrongKey && a.Reason != WrongKey && noted.At.Sub(a.LastRefused).Abs() <= strangersWait {
-			return
-		}
-		if r == WrongKey && a.Reason == WrongKey {
+		switch {
+		case r != WrongKey:
+		case a.Reason == WrongKey:
 			a.Noted = a.Noted[1:]
+		case noted.At.Sub(a.LastRefused).Abs() <= strangersWait:
+			return
 		}
 		a.LastRefused, a.Reason, a.Text = noted.At, r, text
 		a.Noted = slices.Insert(a.Noted[:min(len(a.Noted), MaxNoted-1)], 0, noted)

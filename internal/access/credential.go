@@ -254,7 +254,7 @@ var (
 const maxName = 200
 
 // checkName returns an error unless s is a valid name: 1 to maxName bytes of printable text without
-// a secret. The parameter what describes the name in the error, as in "a developer's name".
+// a secret. what describes the name in the error, as in "a developer's name".
 func checkName(what, s string) error {
 	switch {
 	case s == "" || len(s) > maxName || !utf8.ValidString(s):

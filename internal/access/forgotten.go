@@ -75,8 +75,8 @@ func (t Tombstone) InForce() bool { return !t.Opened }
 
 // Covers reports whether a stored sample of the vehicle must be ignored because the vehicle was
 // forgotten: every sample until the vehicle is allowed again, then those that Stale and Made
-// identify. The parameter seq is the sequence of the sample, and made is the creation time of its
-// telemetry stream, in Unix nanoseconds.
+// identify. seq is the sequence of the sample, and made is the creation time of its telemetry
+// stream, in Unix nanoseconds.
 func (t Tombstone) Covers(seq uint64, made int64) bool {
 	return t.Lifted.IsZero() || made == t.Made && seq <= t.Stale
 }

@@ -84,8 +84,8 @@ func (b *Budget) TakeBatch(r Rate, n int, now time.Time) (remaining int64, next 
 }
 
 // take implements Take, TakeBatch and Peek: it uses n calls of the budget. Its results are those of
-// Take. The parameter most is the largest n that Take, TakeBatch or Peek passes for this budget. If
-// the budget is overdrawn by more than a batch of most calls can cause, the clock was set back.
+// Take. most is the largest n that Take, TakeBatch or Peek passes for this budget. If the budget is
+// overdrawn by more than a batch of most calls can cause, the clock was set back.
 func (b *Budget) take(r Rate, n, most int64, now time.Time) (remaining int64, next time.Duration, ok bool) {
 	t := now.UnixNano()
 	each := int64(r.Window) / r.Calls
@@ -121,8 +121,8 @@ func (b *Budget) Peek(r Rate, now time.Time) (remaining int64, next time.Duratio
 	return remaining, next
 }
 
-// WaitSeconds returns next in whole seconds, rounded up, but at least 1. The parameter next is the
-// time until another call is available, and the result is the value of Retry-After.
+// WaitSeconds returns next in whole seconds, rounded up, but at least 1, for Retry-After. next is
+// the time until another call is available.
 func WaitSeconds(next time.Duration) int64 {
 	return max(1, int64((next+time.Second-1)/time.Second))
 }

@@ -67,11 +67,10 @@ type Decoder struct {
 func NewDecoder() *Decoder { return &Decoder{json: jsontext.NewDecoder(new(bytes.Buffer))} }
 
 // Matches reports whether an MQTT topic is one of the format.
-func (f *Format) Matches(topic string) bool { return f.of(topic) != nil }
+func (f *Format) Matches(topic string) bool { return f.of(strings.Split(topic, "/")) != nil }
 
-// of returns the document of the mapping for a topic, or nil.
-func (f *Format) of(topic string) *Format {
-	levels := strings.Split(topic, "/")
+// of returns the document of the mapping for the levels of a topic, or nil.
+func (f *Format) of(levels []string) *Format {
 	for ; f != nil; f = f.next {
 		if f.topics == nil || slices.ContainsFunc(f.topics, func(filter []string) bool {
 			for i, want := range filter {
@@ -95,12 +94,12 @@ func (f *Format) of(topic string) *Format {
 func (d *Decoder) Decode(f *Format, m Message, yield func(*Sample) bool) {
 	defer func() { d.body, d.message, d.yield, d.in = nil, Message{}, nil, bytes.Buffer{} }()
 	d.message, d.yield, d.open = m, yield, false
-	if f = f.of(m.Topic); f == nil {
+	d.levels = strings.Split(m.Topic, "/")
+	if f = f.of(d.levels); f == nil {
 		d.fail(ErrTopic)
 		return
 	}
 	d.values = slices.Grow(d.values[:0], f.slots)[:f.slots]
-	d.levels = strings.Split(m.Topic, "/")
 	clear(d.values)
 	switch f.From {
 	case "form":
@@ -132,11 +131,10 @@ func (d *Decoder) form(f *Format) {
 		d.fail(ErrForm)
 		return
 	}
+	delete(fields, "key")
 	for name, all := range fields {
 		for _, slot := range f.columns[name] {
-			if name != "key" {
-				d.values[slot] = value{[]byte(all[0]), true}
-			}
+			d.values[slot] = value{[]byte(all[0]), true}
 		}
 	}
 	d.element(f)

@@ -89,6 +89,12 @@ type signalText struct {
 	Values map[string]string `yaml:"values"`
 }
 
+// FactorTo returns the number by which a value is multiplied to be in the unit of the signal s.
+func (t *signalText) FactorTo(s vehicle.Signal) (float64, error) {
+	factor, err := Factor(s, t.Unit)
+	return cmp.Or(t.Factor, factor), err
+}
+
 // signalTexts is one signal, or a list of places that may have it.
 type signalTexts []signalText
 
@@ -327,15 +333,10 @@ func (f *Format) compile() error {
 	if err := f.compileSignals(slotsOf); err != nil {
 		return err
 	}
-	switch {
-	case err != nil:
-		return err
-	case f.slots > maxPaths:
-		return fmt.Errorf("a mapping has at most %d paths", maxPaths)
-	case len(f.signals) == 0:
+	if err == nil && len(f.signals) == 0 {
 		return errors.New("signals: name at least one, such as Vehicle.Speed: {path: $.speed, unit: mph}")
 	}
-	return nil
+	return err
 }
 
 // named reports whether each element names its signal.
@@ -384,9 +385,9 @@ func (f *Format) compileSignals(slotsOf func(string, texts) []int) error {
 	if len(m.Signals) == 0 && (f.named() || m.Under != nil) {
 		m.Signals = make(map[string]signalTexts)
 		for _, name := range vehicle.SignalNames() {
-			s := signalText{Name: name}
-			if !f.named() {
-				s.Name = ""
+			var s signalText
+			if f.named() {
+				s.Name = name
 			}
 			for _, u := range m.Under {
 				s.Path = append(s.Path, u+"['"+name+"']")
@@ -409,12 +410,9 @@ func (f *Format) compileSignals(slotsOf func(string, texts) []int) error {
 			if len(place.Path) == 0 || f.named() != (place.Name != "") {
 				return fmt.Errorf("signals: %s needs a path, and a name if the mapping has name", name)
 			}
-			factor, err := Factor(s, place.Unit)
+			factor, err := place.FactorTo(s)
 			if err != nil {
 				return fmt.Errorf("signals: %w", err)
-			}
-			if place.Factor != 0 {
-				factor = place.Factor
 			}
 			if len(place.Values) > maxTable {
 				return fmt.Errorf("signals: a table has at most %d entries", maxTable)

@@ -4,6 +4,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -70,12 +71,8 @@ func Factor(s vehicle.Signal, unit string) (float64, error) {
 	if known == nil {
 		return 0, fmt.Errorf("%s has no unit", s)
 	}
-	var names []string
-	for name := range known {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return 0, fmt.Errorf("the unit of %s is not known: it can be %s", s, strings.Join(names, ", "))
+	return 0, fmt.Errorf("the unit of %s is not known: it can be %s", s,
+		strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 }
 
 // Why a value is not used, besides the errors of package vehicle.

@@ -32,8 +32,7 @@ type batch struct {
 	rejected []rejection      // the first maxRejections
 	refused  [access.SampleRefusals]int
 	// first is the refusal of the first refused line, or nil if no line was refused. If other
-	// batches were joined to this one, first is the field first of the last batch that had a
-	// refused line.
+	// batches were joined to this one, it is that of the last batch that had a refused line.
 	first   *refusal
 	ignored ignored
 	unused  unused
@@ -188,8 +187,9 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 }
 
 // messageBatch decodes p, the payload of an MQTT message: NDJSON, one JSON object that may span
-// lines, or an array; the message does not say which. If the first line is incomplete JSON and the whole payload
-// is complete JSON, it is read as one object. The results are those of objectBatch or lineBatch.
+// lines, or an array; the message does not say which. If the first line is incomplete JSON and the
+// whole payload is complete JSON, it is read as one object. It returns what objectBatch or lineBatch
+// does.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	if isArray(p) {
 		return rd.lineBatch(&elements{in: bytes.NewReader(p)}, o)
@@ -201,6 +201,7 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 		rd.add(b, 1, first, o)
 		return b, nil
 	}
+	defer rd.text.Reset(nil) // otherwise the pool would keep the message
 	if len(rest) > 0 && len(p) <= MaxSample {
 		if _, err := rd.dec.sample(first, o.topic, o.latest); err == errTruncated {
 			rd.text.Reset(p)
@@ -211,7 +212,6 @@ func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 		}
 	}
 	rd.text.Reset(p)
-	defer rd.text.Reset(nil) // otherwise the pool would keep the message
 	return rd.lineBatch(&rd.text, o)
 }
 

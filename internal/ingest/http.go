@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -221,11 +222,7 @@ func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 		}
 		return nil, err
 	}
-	key, err := keyOf(r)
-	inAddress := err == errNoKey && keyInAddress(r) != ""
-	if inAddress {
-		key, err = []byte(keyInAddress(r)), nil
-	}
+	key, inAddress, err := keyOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -242,18 +239,22 @@ func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	return s, nil
 }
 
-// keyOf returns the key in the Authorization header. If there is no such header, the error is
-// errNoKey; if there are several, or one without the form Bearer KEY, it is errNotBearer.
-func keyOf(r *http.Request) ([]byte, error) {
+// keyOf returns the key in the Authorization header or, if there is no such header, the one in the
+// address. If there is none either, the error is errNoKey; if there are several headers, or one
+// without the form Bearer KEY, it is errNotBearer.
+func keyOf(r *http.Request) (_ []byte, inAddress bool, _ error) {
 	values := r.Header["Authorization"]
 	if len(values) == 0 {
-		return nil, errNoKey
+		if fields, _ := url.ParseQuery(queryOf(r)); fields.Get("key") != "" {
+			return []byte(fields.Get("key")), true, nil
+		}
+		return nil, false, errNoKey
 	}
 	scheme, key, _ := strings.Cut(values[0], " ")
 	if key = strings.TrimSpace(key); len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || key == "" {
-		return nil, errNotBearer
+		return nil, false, errNotBearer
 	}
-	return []byte(key), nil
+	return []byte(key), false, nil
 }
 
 // storeAndRespond stores the batch, responds with 202, 400, 403 or 503 (see HTTP), and returns how

@@ -121,7 +121,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin
 	var b *batch
 	switch {
 	case f.mapped != nil:
-		m := format.Message{Body: []byte(strings.ReplaceAll(r.URL.RawQuery, "?", "&"))}
+		m := format.Message{Body: []byte(queryOf(r))}
 		if r.Method == http.MethodPost {
 			m.Body, err = io.ReadAll(io.LimitReader(body, MaxMapped+1))
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"example.org/carstate/internal/access"
@@ -33,7 +32,8 @@ var mappedKinds = map[error]access.Refusal{
 
 // mappedBatch reads m with the format f into a new batch. The errors are those of lineBatch.
 func (rd *reader) mappedBatch(f *format.Format, m format.Message, o origin) (b *batch, err error) {
-	b = &batch{source: o.source, length: len(m.Body)}
+	b = newBatch(o.source)
+	b.length = len(m.Body)
 	defer b.end()
 	m.Now, m.Vehicle = o.latest.Add(-MaxAhead), o.topic
 	if v := o.source.Vehicles; m.Vehicle == "" && !v.All() && v.Len() == 1 {
@@ -98,12 +98,9 @@ func (rd *reader) checkMapped(s *format.Sample, o origin) error {
 	return nil
 }
 
-// keyInAddress returns the key that a query has, or "". Torque appends its fields to an address with
-// a question mark, even if the address has one already.
-func keyInAddress(r *http.Request) string {
-	fields, _ := url.ParseQuery(strings.ReplaceAll(r.URL.RawQuery, "?", "&"))
-	return fields.Get("key")
-}
+// queryOf returns the query of an address. Torque appends its fields to an address with a question
+// mark, even if the address has one already.
+func queryOf(r *http.Request) string { return strings.ReplaceAll(r.URL.RawQuery, "?", "&") }
 
 // eventData returns the data of a CloudEvent. If it has none, the result is no sample either.
 func eventData(event []byte) []byte {

@@ -29,10 +29,10 @@ func worst(n int) map[string]string {
 	}
 }
 
-// until returns a function for the field append of a memory store. The function sends to arrived,
-// if that is not nil, and then blocks until release is closed, and returns nil. If the context is
-// canceled first, it returns the error of the context. It ignores storeTimeout, because on a busy
-// machine a test may take longer until it closes release.
+// until returns the append of a memory store. It sends to arrived, if that is not nil, and then
+// blocks until release is closed, and returns nil. If the context is canceled first, it returns the
+// error of the context. It ignores storeTimeout, because on a busy machine a test may take longer
+// until it closes release.
 func until(release <-chan struct{}, arrived chan<- struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if arrived != nil {

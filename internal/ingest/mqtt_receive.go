@@ -353,8 +353,8 @@ func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) *closing {
 	return why
 }
 
-// vehicleOf is like the function vehicleOf. It needs no memory if the topic is that of the last
-// message, as it is for a car.
+// vehicleOf calls the vehicleOf below, unless the topic is that of the last message, as it is for a
+// car: it then needs no memory.
 func (c *conn) vehicleOf(topic []byte) (vehicle.ID, bool) {
 	if len(topic) > maxTopic {
 		return "", false

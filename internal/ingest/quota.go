@@ -56,9 +56,9 @@ func (q *quota) tryAcquireLocked(source string, n int) bool {
 }
 
 // acquire waits until n bytes are free and within the source's share, and takes them. If n exceeds
-// the size of the whole quota, acquire waits for the whole quota and takes it. The result got is
-// how many bytes acquire took. acquire looks at stop only while it waits. If stop is closed during
-// that time, got is 0 and ok is false.
+// the size of the whole quota, acquire waits for the whole quota and takes it. got is how many
+// bytes acquire took. acquire looks at stop only while it waits. If stop is closed during that
+// time, got is 0 and ok is false.
 //
 // Sources with waiting calls are served in turn, so the calls of one source cannot starve those of
 // another. While a call within its source's share waits for free bytes, no other call is served, so

@@ -90,8 +90,7 @@ func (d *Drive) Warnings() []string {
 }
 
 // Open reads the drive in a file, plain or gzip, in the format as. If that is nil, the file is
-// recognized. If the file cannot be read, the error names the
-// file.
+// recognized. If the file cannot be read, the error names it.
 //
 // A pipe may never send anything. So if ctx ends first, Open returns at once, and the read continues
 // in the background.

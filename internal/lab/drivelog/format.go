@@ -137,14 +137,15 @@ func parseHeaderCell(cell string) (c headerCell) {
 // text come before names without a unit.
 func (h header) find(names []string) int {
 	for _, name := range names {
-		if name == "" {
+		if name = strings.ToLower(name); name == "" {
 			continue
 		}
-		for _, get := range []func(headerCell) string{func(c headerCell) string { return c.whole },
-			func(c headerCell) string { return c.name }} {
-			if i := slices.IndexFunc(h, func(c headerCell) bool { return get(c) == strings.ToLower(name) }); i >= 0 {
-				return i
-			}
+		i := slices.IndexFunc(h, func(c headerCell) bool { return c.whole == name })
+		if i < 0 {
+			i = slices.IndexFunc(h, func(c headerCell) bool { return c.name == name })
+		}
+		if i >= 0 {
+			return i
 		}
 	}
 	return -1
@@ -164,15 +165,15 @@ func (l *logger) columnsOf(h header) (map[int]column, error) {
 			if i < 0 {
 				continue
 			}
-			factor, err := format.Factor(s, cmp.Or(h[i].unit, p.Unit))
-			if h[i].whole == strings.ToLower(p.Path[0]) {
-				factor, err = format.Factor(s, p.Unit)
+			factor, err := p.FactorTo(s)
+			if unit := h[i].unit; unit != "" {
+				if h[i].whole == strings.ToLower(p.Path[0]) {
+					unit = p.Unit
+				}
+				factor, err = format.Factor(s, unit)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("in the header, %w%s", err, help)
-			}
-			if p.Factor != 0 && h[i].unit == "" {
-				factor = p.Factor
 			}
 			if _, taken := columns[i]; !taken {
 				columns[i] = column{s, true, factor, p.Values}

@@ -20,6 +20,8 @@ type limits struct {
 // bounds are far above any real drive: 2,000,000 rows are two days at 10 rows per second.
 var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 
+func (m limits) tooManyRows() error { return fmt.Errorf("more than %d rows; split the file", m.rows) }
+
 // lines reads a file line by line, without the line ends. If the file is damaged, the last line
 // before the damage is left out: it may be cut off anywhere, and a number that is cut off is a
 // wrong number.
@@ -52,8 +54,8 @@ func openLines(r io.Reader, max limits) (*lines, error) {
 	return l, nil
 }
 
-// all yields the lines. It ends at the end of the file, at damage, which it records in the field
-// damaged, and at an error, which it stores in the field err.
+// all yields the lines. It ends at the end of the file, at damage, and at an error. fail records
+// the last two.
 func (l *lines) all(yield func(line string) bool) {
 	line, more := "", l.scan.Scan()
 	for more {
@@ -69,8 +71,8 @@ func (l *lines) all(yield func(line string) bool) {
 	}
 }
 
-// fail records an error of reading, and reports true.
-func (l *lines) fail(err error) bool {
+// fail records an error of reading.
+func (l *lines) fail(err error) {
 	var corrupt flate.CorruptInputError
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader),
@@ -81,7 +83,6 @@ func (l *lines) fail(err error) bool {
 	default:
 		l.err = err
 	}
-	return true
 }
 
 // bounded is a reader that fails once more than left bytes have been read from it.

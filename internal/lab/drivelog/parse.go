@@ -36,7 +36,7 @@ func readTable(l *lines, as *logger, a *account) (t *table, err error) {
 			continue
 		}
 		if t.lines++; t.lines > l.max.rows {
-			return nil, fmt.Errorf("more than %d rows; split the file", l.max.rows)
+			return nil, l.max.tooManyRows()
 		}
 		if rec, ok := t.parse(text, a); ok {
 			rec.line, rec.joined = t.lines-1, joined
@@ -116,10 +116,7 @@ func (t *table) nameColumns(h header) error {
 	for name, places := range f.Signals {
 		s, _ := vehicle.SignalByName(name) // Parse has checked it
 		for _, p := range places {
-			factor, _ := format.Factor(s, p.Unit)
-			if p.Factor != 0 {
-				factor = p.Factor
-			}
+			factor, _ := p.FactorTo(s)
 			t.byName[strings.ToLower(p.Name)] = len(t.columns)
 			t.columns = append(t.columns, column{s, true, factor, p.Values})
 		}

@@ -2,9 +2,9 @@ package drivelog
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"slices"
@@ -76,9 +76,9 @@ func readJSON(l *lines, f *format.Format, a *account) (*Drive, error) {
 		return true
 	})
 	if tooMany {
-		return nil, fmt.Errorf("more than %d rows; split the file", l.max.rows)
+		return nil, l.max.tooManyRows()
 	}
-	slices.SortStableFunc(samples, func(x, y vehicle.Sample) int { return int(min(max(x.Time-y.Time, -1), 1)) })
+	slices.SortStableFunc(samples, func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) })
 	for _, s := range samples {
 		at := s.Time.Sub(samples[0].Time)
 		if at > longestDrive {
@@ -118,14 +118,17 @@ func readGPX(l *lines, a *account) (*Drive, error) {
 			break
 		}
 		if err != nil {
-			if _, syntax := errors.AsType[*xml.SyntaxError](err); syntax || l.fail(err) && l.damaged {
-				if t.lines == 0 {
-					return nil, errUnknown
-				}
-				a.mend(damagedEnd)
-				break
+			if _, l.damaged = errors.AsType[*xml.SyntaxError](err); !l.damaged {
+				l.fail(err)
 			}
-			return nil, l.err
+			switch {
+			case !l.damaged:
+				return nil, l.err
+			case t.lines == 0:
+				return nil, errUnknown
+			}
+			a.mend(damagedEnd)
+			break
 		}
 		switch x := token.(type) {
 		case xml.StartElement:
@@ -159,7 +162,7 @@ func readGPX(l *lines, a *account) (*Drive, error) {
 				set(3, text.String())
 			case "trkpt":
 				if t.lines++; t.lines > l.max.rows {
-					return nil, fmt.Errorf("more than %d rows; split the file", l.max.rows)
+					return nil, l.max.tooManyRows()
 				}
 				if rec != nil && timed {
 					t.records = append(t.records, *rec)

@@ -29,9 +29,9 @@ type FleetConfig struct {
 	// Progress is called from time to time with the number of readings since the last call. If
 	// nil, it is not called.
 	Progress func(readings int)
-	// Judged is called for each sample of the fleet that is used. The parameter said is the driving
-	// state in the service's answer about the sample's vehicle after this sample; it is 0 if there
-	// is no answer. If nil, Judged is not called.
+	// Judged is called for each sample of the fleet that is used. said is the driving state in the
+	// service's answer about the sample's vehicle after this sample; it is 0 if there is no answer.
+	// If nil, Judged is not called.
 	Judged func(x vehicle.Sample, said vehicle.DrivingState)
 }
 
@@ -54,13 +54,13 @@ var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 const progressEvery = 4096
 
 // Fleet compares the answers of the service with labels. A label has the true driving state of a
-// car at a time. Fleet folds the readings of the parameter fleet in their order. At the time of
-// each label, it takes the answer about the label's car. The labels must be ordered by time. So that
-// the map knows the roads, Fleet first folds learn, one file for each of the days before, the oldest
-// first: the last reading of a file is 24 hours before that of the next. Only the map remembers a
-// day. A name that appears again is another car, because files may reuse names, and a file of more
-// than 24 hours ends after the next one begins. Fleet returns an error if a file cannot be read, or
-// if no label is about a car that sends, for example because of FleetConfig.Share.
+// car at a time. Fleet folds the readings of fleet in their order. At the time of each label, it
+// takes the answer about the label's car. The labels must be ordered by time. So that the map knows
+// the roads, Fleet first folds learn, one file for each of the days before, the oldest first: the
+// last reading of a file is 24 hours before that of the next. Only the map remembers a day. A name
+// that appears again is another car, because files may reuse names, and a file of more than 24
+// hours ends after the next one begins. Fleet returns an error if a file cannot be read, or if no
+// label is about a car that sends, for example because of FleetConfig.Share.
 func Fleet(ctx context.Context, c FleetConfig, fleet *fcd.Fleet, learn []*fcd.Fleet, labels []fcd.Label) (
 	*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}
@@ -182,7 +182,7 @@ func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 func sends(id vehicle.ID, share float64) bool { return fraction(id, 0) < share }
 
 // fraction returns a number from 0 to less than 1 that depends only on the vehicle's name and on
-// the parameter which. The numbers for which = 0, 1, 2 and 3 are independent of each other.
+// which. The numbers for which = 0, 1, 2 and 3 are independent of each other.
 func fraction(id vehicle.ID, which int) float64 {
 	sum := sha256.Sum256([]byte(id))
 	const bits = 53 // precision of a float64

@@ -49,8 +49,8 @@ type Picture struct {
 	then        map[place]vehicle.DrivingState
 }
 
-// Add adds one sample of a car. The parameter said is the verdict on the car's driving after that
-// sample. Samples must be in order of time.
+// Add adds one sample of a car. said is the verdict on the car's driving after that sample. Samples
+// must be in order of time.
 func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	if p.places == nil {
 		p.places = make(map[place]judgement)
@@ -159,8 +159,8 @@ func (p *page) mark(x, y float64, state vehicle.DrivingState) {
 // metresPerDegree is the length of a degree of latitude, in metres.
 const metresPerDegree = 111_200.0
 
-// ruler draws a scale bar for a round number of metres at the position x, y. The parameter perMetre
-// is the scale of the map: units of the drawing per metre.
+// ruler draws a scale bar for a round number of metres at the position x, y. perMetre is the
+// scale of the map: units of the drawing per metre.
 func (p *page) ruler(perMetre float64, x, y int) {
 	metres := 100.0
 	for metres*perMetre < 60 {

@@ -182,7 +182,7 @@ func (d aDrive) thinned(every time.Duration) aDrive {
 }
 
 // readEvery returns the drive with at most one reading of each signal in the time every. The first
-// is the one at, or next after, the signal's time in the parameter due.
+// is the one at, or next after, the signal's time in due.
 func (d aDrive) readEvery(every time.Duration, name string, due [vehicle.NumSignals]vehicle.UnixMilli) aDrive {
 	out := aDrive{d.car, name, nil}
 	for i := range d.samples {

@@ -30,8 +30,8 @@ type httpSender struct {
 	body   []byte
 }
 
-// HTTP returns a sender to the HTTP ingest listener at the URL base. The parameter trust determines
-// which certificates of the service are accepted. If nil, those that the system trusts are.
+// HTTP returns a sender to the HTTP ingest listener at the URL base. trust determines which
+// certificates of the service are accepted. If nil, those that the system trusts are.
 func HTTP(base string, as Login, trust *tls.Config) Sender {
 	return &httpSender{
 		url: strings.TrimSuffix(base, "/") + "/v1/telemetry",

@@ -39,7 +39,7 @@ const (
 
 // MQTT connects to the MQTT listener at a URL such as mqtt://127.0.0.1:1883. While a node refuses a
 // source that was added less than spreadTime ago, MQTT tries again, because the node may not know
-// the source yet. The parameter trust is as in [HTTP].
+// the source yet. trust is as in [HTTP].
 func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Sender, error) {
 	for {
 		s, err := connectMQTT(ctx, rawURL, as, trust)

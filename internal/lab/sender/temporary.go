@@ -24,9 +24,9 @@ const (
 
 // WithSource adds a temporary source for some vehicles and calls send with the source's name and
 // key. It removes the source when send returns. If the removal fails, the source still expires
-// after the duration life. The source's name begins with the parameter what. If the source cannot
-// be added, WithSource returns the error and does not call send. Otherwise, the error is that of
-// send or, if send succeeds, that of the removal.
+// after life. The source's name begins with what. If the source cannot be added, WithSource returns
+// the error and does not call send. Otherwise, the error is that of send or, if send succeeds, that
+// of the removal.
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
@@ -42,8 +42,7 @@ func WithSource(ctx context.Context, client *adminclient.Client, what string, of
 }
 
 // tidy calls remove, which removes a temporary source or token, even if an interrupt has ended ctx.
-// If remove fails, tidy adds to *err which credential is left, which the parameter what says; the
-// credential still expires later.
+// If remove fails, tidy adds to *err that what, the credential, is left; it still expires later.
 func tidy(ctx context.Context, err *error, what string, remove func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()

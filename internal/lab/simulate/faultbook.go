@@ -55,8 +55,8 @@ func newFaultBook(cars int, perHour float64, seed uint64) *faultBook {
 }
 
 // apply changes the readings r of a car if the car has a fault. Before that, it ends the fault if
-// its time is over, or begins a new fault at random. The parameter at is the time of the readings,
-// from the beginning of the fleet. The readings of a parked car are not changed.
+// its time is over, or begins a new fault at random. at is the time of the readings, from the
+// beginning of the fleet. The readings of a parked car are not changed.
 func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) {
 	if !r.Has(vehicle.ThrottlePosition) {
 		return // the car is parked

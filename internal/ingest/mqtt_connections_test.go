@@ -1,0 +1,357 @@
+package ingest
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
+)
+
+func TestMQTTConnectNeedsASource(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		removed, removedKey := f.add(t, "gone", access.AllVehicles())
+		f.remove(removed)
+		_, otherKey := f.add(t, "other", access.AllVehicles())
+		_, addr := startMQTT(t, f.Config)
+		bad := byte(0x86)
+		if version == 4 {
+			bad = 5
+		}
+		for _, login := range [][2]string{
+			{"car", "wrong"}, {"car", mistyped(f.key)}, {"nobody", f.key}, {"car", otherKey}, {"gone", removedKey},
+			{"", ""}, {"", f.key}, {"car", ""},
+		} {
+			c := dialRaw(t, addr, version)
+			if code := c.connect(login[0], login[1], "", 30); code != bad {
+				t.Errorf("%s: CONNACK code %#x, want %#x", login[0], code, bad)
+			}
+			c.wantClosed(0)
+		}
+		f.wantMetric(t, 8, "carstate_mqtt_connections_refused_total", "reason", "credentials")
+	})
+}
+
+func TestMQTTReadOnlyEndsConnections(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		var readOnly atomic.Bool
+		f.ReadOnly = readOnly.Load
+		f.Ready = func() error {
+			if readOnly.Load() {
+				return errors.New("read-only")
+			}
+			return nil
+		}
+		_, addr := startMQTT(t, f.Config)
+		c := f.login(t, addr, version)
+		c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
+		c.wantPuback(1, 0)
+		readOnly.Store(true)
+		c.publish(2, 2, topicV1, sampleLine("V1", 2, 2))
+		c.wantClosed(0x88)
+		f.store.wants(t, "V1 1")
+		f.wantMetric(t, 1, "carstate_ingest_request_duration_seconds", "outcome", "read_only")
+		if code := dialRaw(t, addr, version).connect("car", f.key, "", 30); code == 0 {
+			t.Error("a new connection: got CONNACK code 0, want a refusal")
+		}
+		f.wantMetric(t, 1, "carstate_mqtt_connections_refused_total", "reason", "read_only")
+		f.wantMetric(t, 0, "carstate_mqtt_connections_refused_total", "reason", "not_ready")
+	})
+}
+
+// TestMQTTDropsWills checks that a will is dropped, so that nothing is published when a connection
+// breaks.
+func TestMQTTDropsWills(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		_, addr := startMQTT(t, f.Config)
+		for _, topic := range []string{topicV1, "vehicles/V9/telemetry", "somewhere/else"} {
+			c := dialRaw(t, addr, version)
+			if code := c.connect("car", f.key, topic, 30); code != 0 {
+				t.Fatalf("CONNACK code %#x", code)
+			}
+			_ = c.conn.Close()
+			testkit.Await(t, "the connection is gone", func() bool { return f.metric(t, "carstate_mqtt_connections") == 0 })
+		}
+		f.store.wants(t)
+	})
+}
+
+// TestMQTTClientIDsAreASourcesOwn checks that clients of two sources may have the same client ID
+// without ending each other's session. A second client of the same source must take over the
+// session of the first.
+func TestMQTTClientIDsAreASourcesOwn(t *testing.T) {
+	f := newFixture(t)
+	_, otherKey := f.add(t, "other", access.AllVehicles())
+	_, addr := startMQTT(t, f.Config)
+	first := f.login(t, addr, 4)
+	second := dialRaw(t, addr, 4).logIn("other", otherKey)
+	first.wantPong()
+	second.wantPong()
+	// A second client of the same source takes over the session.
+	third := f.login(t, addr, 5)
+	third.wantPong()
+	second.wantPong()
+	first.wantClosed(0)
+}
+
+// TestMQTTKeepAlive checks that a client that is silent for too long is disconnected.
+func TestMQTTKeepAlive(t *testing.T) {
+	testkit.Slow(t, "a keep-alive time is in whole seconds")
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		_, addr := startMQTT(t, f.Config)
+		c := dialRaw(t, addr, version)
+		c.connect("car", f.key, "", 1)
+		c.wantClosed(0x8d)
+	})
+}
+
+func TestMQTTNotReady(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		f.Ready = func() error { return errDisk }
+		_, addr := startMQTT(t, f.Config)
+		wants := byte(0x88)
+		if version == 4 {
+			wants = 3
+		}
+		c := dialRaw(t, addr, version)
+		if code := c.connect("car", f.key, "", 30); code != wants {
+			t.Errorf("CONNACK code %#x, want %#x", code, wants)
+		}
+		c.wantClosed(0)
+	})
+}
+
+// TestMQTTUnreadSource checks a source whose record this node cannot read because a newer version
+// wrote the record. At login and at later messages, the client must get a code that means that the
+// server is unavailable, not that its key is wrong.
+func TestMQTTUnreadSource(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		_, addr := startMQTT(t, f.Config)
+		in := f.login(t, addr, version)
+		f.Sources.Lose(f.source.Name)
+		login, later := byte(0x88), byte(0x88)
+		if version == 4 {
+			login, later = 3, 0
+		}
+		c := dialRaw(t, addr, version)
+		if code := c.connect("car", f.key, "", 30); code != login {
+			t.Errorf("CONNACK code %#x, want %#x", code, login)
+		}
+		c.wantClosed(0)
+		in.publish(2, 1, "vehicles/V1/telemetry", sampleLine("V1", 1, 1))
+		in.wantClosed(later)
+		f.store.wants(t)
+	})
+}
+
+func TestMQTTRefusesTheNewestWhenFull(t *testing.T) {
+	f := newFixture(t)
+	f.MaxConnections = 1
+	_, addr := startMQTT(t, f.Config)
+	first := f.login(t, addr, 5)
+	dialRaw(t, addr, 5).wantClosed(0)
+	first.wantPong()
+	f.wantMetric(t, 1, "carstate_mqtt_connections_refused_total", "reason", "full")
+}
+
+// TestMQTTConnectionsOfOneSource checks that one source cannot keep others from logging in.
+func TestMQTTConnectionsOfOneSource(t *testing.T) {
+	bothVersions(t, func(t *testing.T, version byte) {
+		f := newFixture(t)
+		f.MaxConnections = 8
+		m, addr := startMQTT(t, f.Config)
+		_, key := f.add(t, "gateway", f.source.Vehicles)
+		logIn := func(id, source, key string) (*rawClient, byte) {
+			c := dialRaw(t, addr, version)
+			c.id = id
+			return c, c.connect(source, key, "", 30)
+		}
+		var first *rawClient
+		for i := range 6 {
+			c, code := logIn(fmt.Sprint("id", i), "car", f.key)
+			want := byte(0)
+			if i == 0 {
+				first = c
+			}
+			if i >= 4 {
+				want = map[byte]byte{4: 3, 5: 0x97}[version]
+				c.wantClosed(0)
+			}
+			if code != want {
+				t.Errorf("connection %d: CONNACK code %#x, want %#x", i, code, want)
+			}
+		}
+		other, code := logIn("id", "gateway", key)
+		if code != 0 {
+			t.Errorf("another source: CONNACK code %#x", code)
+		}
+		f.wantMetric(t, 2, "carstate_mqtt_connections_refused_total", "reason", "share")
+		if g, _ := f.Sources.Get("car"); g.Seen().Text != errShare.text {
+			t.Errorf("got last refusal %q, want %q", g.Seen().Text, errShare.text)
+		}
+		for _, c := range []*rawClient{first, other} {
+			c.write([]byte{disconnectType, 0})
+			c.wantClosed(0)
+		}
+		testkit.Await(t, "the slots are given back", func() bool { return m.slots.inUse() == 3 })
+		if _, code := logIn("id9", "car", f.key); code != 0 {
+			t.Errorf("in its place: CONNACK code %#x", code)
+		}
+	})
+}
+
+// TestMQTTStrangersMakeRoom checks that connections that do not log in do not lock out a client
+// with a valid key, and that no client that has logged in is evicted.
+func TestMQTTStrangersMakeRoom(t *testing.T) {
+	for name, useTLS := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			const strangers = 7
+			f.MaxConnections = 1 + strangers
+			config := f.useTLS(t)
+			m, addr := startMQTT(t, f.Config)
+			if useTLS {
+				l := testkit.Listen(t)
+				addr = l.Addr().String()
+				go func() { _ = m.ServeTLS(l) }()
+			}
+			login := func(source string) *rawClient {
+				_, key := f.add(t, source, access.AllVehicles())
+				c := dialRaw(t, addr, 5)
+				if useTLS {
+					c.conn = tls.Client(c.conn, config)
+					c.in = bufio.NewReader(c.conn)
+				}
+				c.logIn(source, key)
+				return c
+			}
+			all := []*rawClient{login("first")}
+			for i := range strangers {
+				dialRaw(t, addr, 5).write([]byte{0x10}[:i%2]) // half a CONNECT, or nothing
+			}
+			testkit.Await(t, "the strangers are there", func() bool { return m.guard.Count(netguard.Silent) == strangers })
+			for i := range strangers {
+				all = append(all, login(fmt.Sprintf("gateway%d", i)))
+			}
+			dialRaw(t, addr, 5).wantClosed(0)
+			for _, c := range all {
+				c.wantPong()
+			}
+			f.wantMetric(t, strangers+1, "carstate_mqtt_connections_refused_total", "reason", "full")
+			f.wantMetric(t, 0, "carstate_mqtt_connections_refused_total", "reason", "no_connect")
+		})
+	}
+}
+
+// TestMQTTStrangers checks invalid first packets. The server must neither wait for the number of
+// bytes that such a packet announces, nor allocate memory for them.
+func TestMQTTStrangers(t *testing.T) {
+	f := newFixture(t)
+	_, addr := startMQTT(t, f.Config)
+	for name, bytes := range map[string][]byte{
+		"a huge length": {0x10, 0xff, 0xff, 0x7f},
+		"a longer one":  {0x10, 0xff, 0xff, 0xff, 0x7f},
+		"no CONNECT":    {0x30, 2, 0, 0},
+		"HTTP":          []byte("GET / HTTP/1.1\r\n\r\n"),
+		"empty CONNECT": {0x10, 0},
+	} {
+		c := dialRaw(t, addr, 4)
+		c.write(bytes)
+		for {
+			if _, _, err := c.tryRead(); err != nil {
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("%s: the connection stays open", name)
+				}
+				break
+			}
+		}
+	}
+	f.login(t, addr, 4).wantPong()
+}
+
+// TestMQTTShutdownAcknowledges checks that a message that is being stored during a shutdown is
+// still acknowledged.
+func TestMQTTShutdownAcknowledges(t *testing.T) {
+	f := newFixture(t)
+	arrived, release := make(chan struct{}), make(chan struct{})
+	f.store.append = until(release, arrived)
+	m, addr := startMQTT(t, f.Config)
+	c := f.login(t, addr, 5)
+	idle := dialRaw(t, addr, 5) // sends no CONNECT
+	testkit.Await(t, "both are connected", func() bool { return f.metric(t, "carstate_mqtt_connections") == 2 })
+	c.publish(2, 7, topicV1, sampleLine("V1", 1, 1))
+	<-arrived
+	done := make(chan error, 1)
+	go func() { done <- m.Shutdown(shutdownContext(t)) }()
+	idle.wantClosed(0)
+	close(release)
+	c.wantPuback(7, 0)
+	c.wantClosed(0)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMQTTShutdownEnds(t *testing.T) {
+	f := newFixture(t)
+	arrived := make(chan struct{})
+	f.store.append = func(ctx context.Context) error {
+		close(arrived)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	m, c := startMQTTClient(t, f, 5)
+	c.publish(2, 7, topicV1, sampleLine("V1", 1, 1))
+	<-arrived
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := m.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("shutdown: %v", err)
+	}
+	// The connection must end without an acknowledgement. The server may send a DISCONNECT that
+	// says that the sample was not stored.
+	first, body, err := c.tryRead()
+	if err == nil && first == disconnectType && body[0] == 0x89 {
+		first, body, err = c.tryRead()
+	}
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection goes on: %#x % x, %v", first, body, err)
+	}
+	f.store.wants(t)
+}
+
+// TestMQTTPanic checks that a panic in the goroutine of a connection ends only this connection. If a
+// car causes it repeatedly, the log must have only one line.
+func TestMQTTPanic(t *testing.T) {
+	f := newFixture(t)
+	log := new(testkit.Buffer)
+	f.Log = slog.New(slog.NewTextHandler(log, nil))
+	f.Admit = func(vehicle.ID) bool { panic("secret") }
+	_, addr := startMQTT(t, f.Config)
+	other := f.login(t, addr, 5)
+	for range 3 {
+		c := dialRaw(t, addr, 5)
+		c.id = "panics"
+		c.logIn("car", f.key).publish(2, 1, topicV1, sampleLine("V1", 1, 1))
+		c.wantClosed(0)
+	}
+	other.wantPong()
+	if n := log.Count("cannot be handled"); n != 1 || log.Count("secret") > 0 {
+		t.Errorf("got %d lines, want 1:\n%s", n, log)
+	}
+}
