@@ -48,9 +48,8 @@ type listFlags struct {
 
 func (f listFlags) exports() bool { return f.Format != "table" }
 
-// export writes one list of the service to w.out as CSV or NDJSON, as --format says. The parameter
-// list is the URL path of the list in the admin API, and query holds the URL parameters that select
-// its records.
+// export writes one list of the service to w.out as CSV or NDJSON, as --format says. list is its
+// URL path in the admin API, and query holds the URL parameters that select its records.
 func (f listFlags) export(ctx context.Context, w streams, list string, query url.Values) error {
 	client, err := f.client()
 	if err != nil {
@@ -186,7 +185,7 @@ func overlap(s string) (time.Duration, error) {
 }
 
 // span parses a number of days such as 90d, at most 36,500 days, or a duration such as 12h, and
-// returns it as a duration. Both may be negative. The result ok is false if s is neither.
+// returns it as a duration. Both may be negative. ok is false if s is neither.
 func span(s string) (d time.Duration, ok bool) {
 	var days int
 	if n, err := fmt.Sscanf(s, "%dd", &days); err == nil && n == 1 && fmt.Sprintf("%dd", days) == s {

@@ -81,7 +81,7 @@ func (c *auditCommand) query(now time.Time) (url.Values, error) {
 //   - For an age such as 7d, the result is the time that long before now, in the layout of RFC
 //     3339.
 //
-// The result ok is false if text is none of these, or a negative age.
+// ok is false if text is none of these, or a negative age.
 func auditTime(text string, now time.Time) (_ string, ok bool) {
 	if d, ok := span(text); ok {
 		return now.Add(-d).UTC().Format(time.RFC3339), d >= 0
@@ -90,7 +90,7 @@ func auditTime(text string, now time.Time) (_ string, ok bool) {
 	return text, err == nil
 }
 
-// print prints the events that the parameter query selects, the newest first, page by page.
+// print prints the events that query selects, the newest first, page by page.
 func (c *auditCommand) print(ctx context.Context, admin *client.Client, query url.Values, w streams) error {
 	limit := ops.DefaultEvents
 	if c.Limit != nil {

@@ -90,8 +90,8 @@ func TestNATSConfig(t *testing.T) {
 	}
 }
 
-// authority creates a CA. The result issue creates certificates for the host name localhost,
-// because the certificates of real servers are usually for host names.
+// authority creates a CA. issue creates certificates for the host name localhost, because the
+// certificates of real servers are usually for host names.
 func authority(t *testing.T) (ca string, issue func(dir string) (cert, key string)) {
 	t.Helper()
 	write := func(file, kind string, der []byte) string {

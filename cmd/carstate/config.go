@@ -173,7 +173,7 @@ func (f *serveFlags) syncInterval() (time.Duration, error) {
 // node returns the configuration of a node from these flags. It returns an error if the flags are
 // wrong, if the data directory has a format that this version cannot read or another number of
 // partitions, or if it holds the records of one machine although --nats is given without
-// --nats-fresh. The parameter log is the node's logger, and level is its level.
+// --nats-fresh. log is the node's logger, and level is its level.
 func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, error) {
 	if err := f.validate(); err != nil {
 		return node.Config{}, err

@@ -17,8 +17,8 @@ import (
 )
 
 // town returns the streets on which the cars of these tests drive: streets in both directions, a
-// ring road around them and a road out of town. The field kmh of a street is the present speed on
-// the street, or 0 if no car is on it.
+// ring road around them and a road out of town. kmh of a street is the present speed on the street,
+// or 0 if no car is on it.
 func town() (streets []townStreet) {
 	const perDegree = 111_195
 	middleLatitude, middleLongitude := 44.5, 11.35

@@ -49,7 +49,7 @@ func emptyOrURL(text string, schemes ...string) bool {
 }
 
 // connect returns a sender of telemetry to the listener that the flags select. The sender logs in
-// with the name and the key of the source in the parameter as. The caller must close the sender.
+// with the name and the key in as. The caller must close the sender.
 func (c *ingestFlags) connect(ctx context.Context, as sender.Login) (sender.Sender, error) {
 	trust, err := client.Trusting(c.CA)
 	if err != nil {

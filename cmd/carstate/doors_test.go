@@ -110,7 +110,7 @@ func atZero(s vehicle.State) vehicle.State {
 	return s
 }
 
-// moveTimes subtracts the parameter by from every time that is set.
+// moveTimes subtracts by from every time that is set.
 func moveTimes(v reflect.Value, by vehicle.UnixMilli) {
 	switch {
 	case v.Type() == reflect.TypeFor[vehicle.UnixMilli]():

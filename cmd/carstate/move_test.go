@@ -142,7 +142,7 @@ func (m *moved) move(t *testing.T, from, to *process) {
 }
 
 // carsReport makes every car report once. Then it makes the cars report repeatedly in the
-// background until the result end is called. It returns after each car has reported once.
+// background until end is called. It returns after each car has reported once.
 func carsReport(t *testing.T, p *process, key string, cars int) (end func()) {
 	t.Helper()
 	// Even a slow machine folds more samples than this in the time of one pause, so no sample

@@ -46,7 +46,7 @@ func (r *reporting) report(ctx context.Context, key string, nodes ...*process) {
 }
 
 // fresh returns an error unless the node answers, for every vehicle, with a reading that is newer
-// than the parameter since.
+// than since.
 func (r *reporting) fresh(p *process, token string, since time.Time) error {
 	for _, vid := range r.vids {
 		a, err := p.ask(drivingPath, token, vid)

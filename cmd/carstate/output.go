@@ -38,7 +38,7 @@ type streams struct {
 //go:embed output.tmpl
 var outputText string
 
-// show prints the result v of the command: with the flag --json as JSON, and otherwise with the
+// show prints v, the result of the command: with the flag --json as JSON, and otherwise with the
 // templates of the command. It aligns the columns, which a template separates by tabs.
 func (w streams) show(v any) error {
 	if w.json {

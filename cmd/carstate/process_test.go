@@ -197,9 +197,9 @@ func (p *process) ask(path, token, vid string) (nodeprocess.Answer, error) {
 	return p.Ask(context.Background(), path, token, vid)
 }
 
-// folded returns an error unless the vehicle's answer is at least as new as the parameter since.
-// Replay shifts a drive so that it ends at the time of sending, so after a replay the caller passes
-// a time shortly before it.
+// folded returns an error unless the vehicle's answer is at least as new as since. Replay shifts a
+// drive so that it ends at the time of sending, so after a replay the caller passes a time shortly
+// before it.
 func (p *process) folded(token, vid string, since time.Time) error {
 	a, err := p.ask(drivingPath, token, vid)
 	if err == nil && a.Modified.Before(since.Truncate(time.Second)) {

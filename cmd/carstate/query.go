@@ -114,8 +114,8 @@ func queried(a client.Answer) (string, error) {
 
 // print prints the result of a query: the text that line returns or, with --json, the answer a as
 // one JSON object. It returns nil if the answer has a verdict, and errNoAnswer if it has none; in
-// both cases, the result was printed. If the query failed with the error err, print prints nothing
-// and returns err, for some errors with a hint of what to do.
+// both cases, the result was printed. If the query failed with err, print prints nothing and
+// returns err, for some errors with a hint of what to do.
 func (f *queryFlags) print(w streams, a client.Answer, line fmt.Stringer, err error) error {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {

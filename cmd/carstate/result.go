@@ -21,8 +21,8 @@ const (
 	exitPipe = 141
 )
 
-// partialError is an error that stopped work halfway. Its text ends with the field text, which says
-// how much of the work was done.
+// partialError is an error that stopped work halfway. Its message ends with text, which says how
+// much of the work was done.
 type partialError struct {
 	error
 	text string

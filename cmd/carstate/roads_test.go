@@ -25,8 +25,8 @@ func sumOf(p *process, metric string) (sum float64, err error) {
 	return sum, err
 }
 
-// onRoad returns a reading of a car on a road that leads north. The parameter metres is the car's
-// distance from the beginning of the road.
+// onRoad returns a reading of a car on a road that leads north. metres is the car's distance from
+// the beginning of the road.
 func onRoad(vid string, at time.Time, metres, kmh float64) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.CurrentLocation.Latitude":%.7f,`+
 		`"Vehicle.CurrentLocation.Longitude":11.34,"Vehicle.CurrentLocation.Heading":1}}`+"\n",
@@ -34,7 +34,7 @@ func onRoad(vid string, at time.Time, metres, kmh float64) string {
 }
 
 // driveOn returns the readings of a car's drive along the road. There is one reading every five
-// seconds, and the last one is at the time in the parameter until.
+// seconds, and the last one is at the time until.
 func driveOn(vid string, until time.Time, metres, kmh float64) string {
 	var lines strings.Builder
 	readings := int(metres / (kmh / 3.6 * 5))
@@ -150,8 +150,8 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	}
 }
 
-// split returns several cars that one node folds, and one car that another node folds (the result
-// by). To find out which node folds a car, it lets one car report at a time.
+// split returns several cars that one node folds, and one car that another node folds (by). To find
+// out which node folds a car, it lets one car report at a time.
 func split(t *testing.T, nodes []*process, key string, at time.Time) (several []string, one string, by *process) {
 	t.Helper()
 	cars := make(map[*process][]string)

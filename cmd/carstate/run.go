@@ -51,7 +51,7 @@ type commands struct {
 }
 
 // exited is the exit code with which the parser ends the program, for example after --help. The
-// parser panics with this value, and the function run recovers from the panic.
+// parser panics with this value, and run recovers from the panic.
 type exited int
 
 // newParser returns the parser that parses a command line into cmds. It writes the help to help.

@@ -114,8 +114,8 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 
 // simulate runs the simulation, and prints the report even if the run failed. It returns the errors
 // of the run and of the printing. If it cannot connect, it runs nothing and returns the error. The
-// telemetry is sent with the name and the key of the source in the parameter as. The verdicts are
-// asked for with the access token; if token is "", none are asked for.
+// telemetry is sent with the name and the key in as. The verdicts are asked for with the access
+// token; if token is "", none are asked for.
 func (c *simulateCommand) simulate(
 	ctx context.Context, w streams, config simulate.Config, as sender.Login, token string,
 ) error {

@@ -78,8 +78,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	for i := range 32 { // enough that both nodes have partitions with cars in them
 		r.vids = append(r.vids, fmt.Sprintf("car%d", i))
 	}
-	// answersAgain sends samples to the nodes in the parameter to, until the node in the parameter
-	// by answers with these samples.
+	// answersAgain sends samples to some nodes until the node by answers with them.
 	answersAgain := func(what string, by *process, token string, to ...*process) {
 		t.Helper()
 		since := time.Now()

@@ -59,8 +59,8 @@ func selects(selector, labels map[string]string) bool {
 var byDigest = regexp.MustCompile(`^[a-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)+@sha256:[0-9a-f]{64}$`)
 
 // checkPod checks that the pod has no more rights than it needs, that probes and mounts refer to
-// existing ports and volumes, and that the listeners use the ports of the container. The parameter
-// volumes has the names of volumes that are defined outside of the pod template.
+// existing ports and volumes, and that the listeners use the ports of the container. volumes has
+// the names of volumes that are defined outside of the pod template.
 func checkPod(t *testing.T, p *corev1.PodTemplateSpec, service *corev1.Service, volumes []string) {
 	t.Helper()
 	c := p.Spec.Containers[0]

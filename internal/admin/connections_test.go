@@ -23,8 +23,8 @@ import (
 )
 
 // startBusy starts a server that does not answer a request for a vehicle until goOn is called. It
-// sends to the channel entered when it receives such a request. The result ask is the text of such
-// a request with the admin key.
+// sends to entered when it receives such a request. ask is the text of such a request with the
+// admin key.
 func startBusy(t *testing.T, entered chan<- struct{}) (s *service, ask string, goOn func()) {
 	t.Helper()
 	proceed := make(chan struct{})

@@ -154,8 +154,8 @@ func (s *Server) rotateAdminKey(r *http.Request, _ nothing) (wire.RotatedAdminKe
 	return wire.RotatedAdminKey{File: file}, err
 }
 
-// list returns the function of the API call that lists the credentials of the given kind. The function
-// show makes the entry of one credential, and the function body makes the response body.
+// list returns the function of the API call that lists the credentials of the given kind. show
+// makes the entry of one credential, and body makes the response body.
 func list[Entry, Out any](
 	s *Server, kind access.Kind, show func(access.Credential) Entry, body func([]Entry) Out,
 ) func(*http.Request, nothing) (Out, error) {
@@ -168,8 +168,8 @@ func list[Entry, Out any](
 	}
 }
 
-// show returns the function of the API call that answers with the description of one credential of the
-// given kind, which the function record makes.
+// show returns the function of the API call that answers with the description of one credential of
+// the given kind, which record makes.
 func show[Out any](
 	s *Server, kind access.Kind, record func(access.Credential) Out,
 ) func(*http.Request, nothing) (Out, error) {
@@ -212,8 +212,8 @@ func (s *Server) rotatedSource(c access.Credential, key string) wire.RotatedSour
 }
 
 // end returns the function of the API call that ends a credential of the given kind: it revokes a
-// token, and removes a source or an operator. The function show makes the response body from the
-// record of the ended credential.
+// token, and removes a source or an operator. show makes the response body from the record of the
+// ended credential.
 func end[Out any](
 	s *Server, kind access.Kind, show func(access.Credential) Out,
 ) func(*http.Request, nothing) (Out, error) {

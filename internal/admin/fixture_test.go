@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // service is an admin server on a real listener, with its dependencies. At the end of the test, its
-// log and its audit must contain none of the secrets in the field passed.
+// log and its audit must contain none of the secrets in passed.
 type service struct {
 	*client.Client
 	store  *opstest.Store
@@ -52,7 +52,7 @@ func start(t *testing.T, changes ...func(*admin.Config)) *service {
 	return startOps(t, func(*ops.Config) {}, changes...)
 }
 
-// startOps is like start; the parameter change may modify the configuration of the operations.
+// startOps is like start; change may modify the configuration of the operations.
 func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Config)) *service {
 	t.Helper()
 	key, hash := access.NewSecret(access.AdminKind)
@@ -124,7 +124,7 @@ type page struct{ http.Handler }
 
 func (page) Close() {}
 
-// recorder writes the headers of all requests and the bodies of all responses to the field to.
+// recorder writes the headers of all requests and the bodies of all responses into to.
 type recorder struct {
 	http.RoundTripper
 	to io.Writer
@@ -207,7 +207,7 @@ func (a answer) lacks(t *testing.T, text string) {
 }
 
 // wantSecret makes a POST request. The response must have the status, and its body must match the
-// regular expression, whose group is a new secret that the function verify accepts.
+// regular expression, whose group is a new secret that verify accepts.
 func (s *service) wantSecret(
 	t *testing.T, verify func([]byte, time.Time) (*access.Grant, error), path, body string, status int, pattern string,
 ) {

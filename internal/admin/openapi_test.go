@@ -192,10 +192,10 @@ var written = map[reflect.Type]func() object{
 	},
 }
 
-// schemaOf returns the schema of t. The parameter sent says that t is part of a request. Types with
-// a JSON format of their own have their schema in the map written, which alone decides whether they
-// may be null. Of all other types, a request may contain neither null nor unknown members, and in a
-// response a pointer may be null.
+// schemaOf returns the schema of t, which is part of a request if sent is true. Types with a JSON
+// format of their own have their schema in written, which alone decides whether they may be null.
+// Of all other types, a request may contain neither null nor unknown members, and in a response a
+// pointer may be null.
 func (s *schemas) schemaOf(t reflect.Type, sent bool) (object, error) {
 	if make := written[t]; make != nil {
 		return make(), nil
@@ -385,9 +385,9 @@ func tags() (all []object) {
 	return all
 }
 
-// operation returns the description of the call e at a path, as an operation object of OpenAPI. The
-// parameter text describes the call in words. If keyed is false, the call needs no key and answers
-// with one line of text.
+// operation returns the description of the call e at a path, as an operation object of OpenAPI.
+// text describes the call in words. If keyed is false, the call needs no key and answers with one
+// line of text.
 func (s *schemas) operation(path string, e endpoint, text string, keyed bool) (object, error) {
 	tag, _, _ := strings.Cut(e.name, ".")
 	tag = strings.TrimSuffix(tag, "-key")

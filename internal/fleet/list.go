@@ -24,10 +24,10 @@ type Order struct {
 // Question defines which vehicles a list contains, and their order.
 type Question struct {
 	// Rank returns the rank of a vehicle. The vehicles of the lowest rank come first. A vehicle of
-	// negative rank is not listed. The parameters driving and throttle say whether there is a
-	// verdict, as the outcome that a query gets, such as Answered or Stale. The parameters state
-	// and system are the newest verdicts, even if they are stale. Rank is called once for each
-	// combination of arguments, not for each vehicle.
+	// negative rank is not listed. driving and throttle say whether there is a verdict, as the
+	// outcome that a query gets, such as Answered or Stale. state and system are the newest
+	// verdicts, even if they are stale. Rank is called once for each combination of arguments, not
+	// for each vehicle.
 	Rank func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8
 	// OldestFirst sorts vehicles of equal rank by the time of their newest verdict, the oldest
 	// first. If false, the newest come first.
@@ -131,10 +131,10 @@ type Listed struct {
 }
 
 // First returns one page of a list: the n vehicles that follow the place after, or the first n of
-// the list if after is nil. The result matched is the number of vehicles in the whole list. The
-// result next is the place to pass as the parameter after for the next page; it is nil if there is
-// no next page. If ctx has ended, the error is that of ctx, and the other results are incomplete;
-// otherwise it is nil. The table must store vids (see [Table.KeepNames]).
+// the list if after is nil. matched is the number of vehicles in the whole list. next is the place
+// to pass as after for the next page; it is nil if there is no next page. If ctx has ended, the
+// error is that of ctx, and the other results are incomplete; otherwise it is nil. The table must
+// store vids (see [Table.KeepNames]).
 //
 // A vehicle is left out of the page, but counted in matched, if its vid could not be stored for
 // lack of memory. So the page may have fewer than n vehicles although there is a next page. First
@@ -178,10 +178,10 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	return t.named(all.list), matched, next, ctx.Err()
 }
 
-// Each calls the function do for each vehicle that q selects, in no order. It stops when do returns
-// an error, or when ctx has ended, and returns this error. It leaves out vehicles whose vid is not
-// stored. It copies the vids of one shard at a time, about a thousandth of all vids. The table must
-// store vids (see [Table.KeepNames]).
+// Each calls do for each vehicle that q selects, in no order. It stops when do returns an error, or
+// when ctx has ended, and returns this error. It leaves out vehicles whose vid is not stored. It
+// copies the vids of one shard at a time, about a thousandth of all vids. The table must store vids
+// (see [Table.KeepNames]).
 func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) error {
 	var vids []byte
 	by := q.order()
@@ -248,9 +248,9 @@ type leading struct {
 	most    int
 	after   *Place // this vehicle and all before it are left out; nil: none
 	matched int
-	list    []Listed // at most twice the field most; cut keeps the first vehicles
+	list    []Listed // at most 2*most; cut keeps the first vehicles
 	last    Place    // place of the last vehicle after a cut; set if enough is true
-	enough  bool     // the list has reached the length of the field most
+	enough  bool     // the list has reached the length most
 
 	vids  []byte // buffer of walkNames
 	match func(vid []byte) bool

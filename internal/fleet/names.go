@@ -34,11 +34,10 @@ type nameShard struct {
 // shardBuckets is the number of buckets of a shard. At 10 million vehicles a bucket has 76 vids.
 const shardBuckets = 128
 
-// KeepNames makes the table store the vids of its vehicles, so that it can list the vehicles. The
-// parameter most limits the total size of the vids, in bytes, with one byte more for each vid. A
-// vehicle whose vid exceeds the limit is not listed. The memory that storing the vids takes is
-// greater than this size, by about 5 bytes per vehicle. KeepNames must be called before the first
-// Put.
+// KeepNames makes the table store the vids of its vehicles, so that it can list the vehicles. most
+// limits the total size of the vids, in bytes, with one byte more for each vid. A vehicle whose vid
+// exceeds the limit is not listed. The memory that storing the vids takes is greater than this
+// size, by about 5 bytes per vehicle. KeepNames must be called before the first Put.
 func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 
 // Named returns how many vehicles the table can list: those whose vid is stored. The table must

@@ -104,15 +104,15 @@ func lookup(a []slot, k key) (v value, found bool) {
 }
 
 // home returns the slot at which the search for a key begins, in an array of n slots: ⌊lo × n /
-// 2⁶⁴⌋. The parameter lo is the half of the key by which arrays are sorted. The slot for a greater
-// lo is the same or a later one, so vehicles have the same order in arrays of any size.
+// 2⁶⁴⌋. lo is the half of the key by which arrays are sorted. The slot for a greater lo is the same
+// or a later one, so vehicles have the same order in arrays of any size.
 func home(lo uint64, n int) int {
 	h, _ := bits.Mul64(lo, uint64(n))
 	return int(h)
 }
 
 // away returns the distance from the home slot of a key to slot i, where the key is, in an array of
-// n slots: (i − home) modulo n. The parameter lo is that of home.
+// n slots: (i − home) modulo n. lo is that of home.
 func away(i int, lo uint64, n int) int {
 	d := i - home(lo, n)
 	if d < 0 {
@@ -236,7 +236,7 @@ func (s *shard) remove(k key) bool {
 	return true
 }
 
-// removeIf removes each vehicle for whose value the function old returns true.
+// removeIf removes each vehicle for whose value old returns true.
 func (s *shard) removeIf(old func(value) bool) (removed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +254,7 @@ func (s *shard) removeIf(old func(value) bool) (removed int) {
 }
 
 // replace gives the shard a new array for n vehicles, and returns it. It copies those vehicles of
-// the old array a for which the function stays returns true.
+// the old array a for which stays returns true.
 func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	// The size is rounded up to what the allocator provides.
 	b := slices.Grow([]slot(nil), s.size(n))

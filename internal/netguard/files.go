@@ -3,11 +3,11 @@ package netguard
 import "syscall"
 
 // FitToFiles reduces limits on the number of connections to the number of file descriptors that the
-// process may have (RLIMIT_NOFILE). The parameter reserve is the number of descriptors for other
-// uses. If there are fewer descriptors than the sum of all limits plus reserve, FitToFiles reduces
-// all limits by the same factor. It reduces no limit below 16, even if fewer than reserve
-// descriptors are then left. The result files is how many descriptors the process may have, or
-// 1<<30 if this number is unknown or larger. The result scaled reports whether a limit was changed.
+// process may have (RLIMIT_NOFILE). reserve is the number of descriptors for other uses. If there
+// are fewer descriptors than the sum of all limits plus reserve, FitToFiles reduces all limits by
+// the same factor. It reduces no limit below 16, even if fewer than reserve descriptors are then
+// left. files is how many descriptors the process may have, or 1<<30 if this number is unknown or
+// larger. scaled reports whether a limit was changed.
 func FitToFiles(reserve int, limits ...*int) (files int, scaled bool) {
 	var r syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil || r.Cur > 1<<30 {

@@ -262,8 +262,8 @@ func (g *Guard) remove(c *Conn) {
 
 // Serve calls serve for each connection of l, in a goroutine of its own, until [Guard.Shutdown],
 // which closes l. Serve then returns an error that wraps [net.ErrClosed]. If accepting a connection
-// fails before that, Serve closes l and returns the error. The parameter l is a listener from
-// [Guard.Listener], or wraps one, as TLS does. Serve may be called for several listeners.
+// fails before that, Serve closes l and returns the error. l is a listener from [Guard.Listener],
+// or wraps one, as TLS does. Serve may be called for several listeners.
 func (g *Guard) Serve(l net.Listener, serve func(net.Conn)) error {
 	g.mu.Lock()
 	if g.ending.Load() {
@@ -415,7 +415,7 @@ func (c *Conn) Become(u Use) bool {
 }
 
 // Send changes the use to [Sending]. Its result is that of Become: false if the connection was
-// evicted. The parameter now is the time at which sending begins.
+// evicted. now is the time at which sending begins.
 func (c *Conn) Send(now time.Time) bool {
 	c.since.Store(now.UnixNano())
 	return c.Become(Sending)

@@ -71,9 +71,9 @@ func (a answers) Delete(id vehicle.ID) {
 const expireAfter = 30 * 24 * time.Hour
 
 // expiryCutoff returns min(now, began + ran) − expireAfter. A vehicle whose last report is older
-// than the result has expired, and is unknown until it reports again. The parameter now is from the
-// wall clock. The parameter ran is the time since began on the monotonic clock, which never jumps.
-// So vehicles do not expire because the wall clock jumps ahead.
+// has expired, and is unknown until it reports again. now is from the wall clock. ran is the time
+// since began on the monotonic clock, which never jumps. So vehicles do not expire because the wall
+// clock jumps ahead.
 func expiryCutoff(began time.Time, ran time.Duration, now time.Time, expireAfter time.Duration) time.Time {
 	if steady := began.Add(ran); steady.Before(now) {
 		now = steady

@@ -87,9 +87,8 @@ const (
 	AdminAddr   = "admin-addr"
 )
 
-// Listeners returns the listeners that a node with the given roles needs. The parameter cert says
-// whether the node has a certificate. The map addresses has the address of each listener by the
-// listener's name.
+// Listeners returns the listeners that a node with the given roles needs. cert says whether the
+// node has a certificate. addresses has the address of each listener by the listener's name.
 func Listeners(roles []string, cert bool, addresses map[string]string) []Listener {
 	var mine []Listener
 	for _, l := range []struct {

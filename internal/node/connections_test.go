@@ -94,8 +94,8 @@ func startCounted(t *testing.T, name string, b overload.Bounds, c *tls.Config) *
 	return s
 }
 
-// opens waits until the number of open connections is at most the parameter most. If it is greater,
-// or below zero, for a minute, the test fails.
+// opens waits until no more than most connections are open. If more are, or fewer than none, for a
+// minute, the test fails.
 func (s *countedServer) opens(t *testing.T, most int64) {
 	t.Helper()
 	if err := until(time.Minute, func() error {

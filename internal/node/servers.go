@@ -25,8 +25,8 @@ type server struct {
 	shutdown func(context.Context) error
 }
 
-// addServers creates a server for each open port. The parameter t is the TLS configuration of the
-// listeners that use TLS.
+// addServers creates a server for each open port. t is the TLS configuration of the listeners that
+// use TLS.
 func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 	tlsFor := func(name string) *tls.Config {
 		if n.config.speaksTLS(name) {

@@ -27,7 +27,7 @@ const (
 	vidsShare = 8
 	// leastVehicles is the lowest default of --max-vehicles, for machines with little memory.
 	leastVehicles = 100_000
-	// mostMemory is the maximum result of the function memory, in bytes.
+	// mostMemory is the most that memory returns, in bytes.
 	mostMemory = 1 << 40
 )
 

@@ -107,8 +107,8 @@ var errDamaged = Refuse(http.StatusServiceUnavailable,
 	"the part of the stored data that this needs is damaged: docs/operations.md says what to do (When the store is "+
 		"damaged)")
 
-// noRecord returns the refusal of an action on something that does not exist. The parameter action
-// is an action of the audit, such as "vehicle.allow", or only its kind, such as "token".
+// noRecord returns the refusal of an action on something that does not exist. action is an action
+// of the audit, such as "vehicle.allow", or only its kind, such as "token".
 func noRecord(action string) *Refusal {
 	noun, _, _ := strings.Cut(action, ".")
 	if noun == "vehicle" {

@@ -56,7 +56,7 @@ type Config struct {
 // Store stores credentials, the audit and tombstones, and makes backups. Its methods do not write
 // audit events by themselves. When a method returns nil, the record is durable and this node's own
 // tables contain it. If the cause of an error is [access.ErrNotFound], [access.ErrExists] or an
-// error of the function change of Update, the error wraps this cause.
+// error of change in Update, the error wraps this cause.
 type Store interface {
 	// Create stores a new credential. It returns ErrExists if the name is taken.
 	Create(ctx context.Context, c access.Credential) error
@@ -67,9 +67,9 @@ type Store interface {
 	Update(ctx context.Context, kind access.Kind, name string,
 		change func(*access.Credential) error) (access.Credential, error)
 	Audit(ctx context.Context, e access.Event) error
-	// AuditPage returns at most limit events whose numbers are smaller than the parameter before,
-	// newest first. If before is 0, it begins with the newest event. older is the value of before
-	// for the next page, or 0 if there is none.
+	// AuditPage returns at most limit events whose numbers are smaller than before, newest first.
+	// If before is 0, it begins with the newest event. older is the value of before for the next
+	// page, or 0 if there is none.
 	AuditPage(ctx context.Context, before uint64, limit int) (events []access.Event, older uint64, err error)
 
 	// Forget deletes everything about a vehicle and refuses its telemetry from then on. Allow
@@ -139,8 +139,8 @@ func (p *Operations) Identify(key string) (who access.Actor, hash access.Hash, o
 	return access.Actor{Name: o.Name, ReadOnly: o.ReadOnly}, hash, true
 }
 
-// Valid reports whether the key with this hash is still the key of who. The parameters are results
-// of Identify. Valid returns false after the key was replaced or the operator was removed.
+// Valid reports whether the key with this hash is still the key of who, as Identify returned them.
+// It is false after the key was replaced or the operator was removed.
 func (p *Operations) Valid(who access.Actor, hash access.Hash) bool {
 	if who.Admin {
 		return p.isAdminKey(hash)

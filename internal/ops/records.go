@@ -40,7 +40,7 @@ type TokenUsage struct {
 }
 
 // TokensThatSee returns the valid tokens whose grant covers a vehicle, except sandbox tokens,
-// oldest first, and at most the number in most. The result more is the number of tokens left out.
+// oldest first, and at most most of them. more is the number of tokens left out.
 func (p *Operations) TokensThatSee(id vehicle.ID, most int) (list []TokenRecord, more int) {
 	now := p.cfg.Now()
 	for _, g := range p.cfg.Tables.Tokens.All() {

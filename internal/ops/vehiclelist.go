@@ -160,8 +160,8 @@ func (q VehicleQuery) Check() error {
 
 var errVehicleLimit = Refuse(http.StatusBadRequest, "limit must be a number from 1 to %d", MaxVehicles)
 
-// question converts the query into a query of the fleet table. The error is that of match. The
-// function clock returns the time at which the age of a reading is checked.
+// question converts the query into a query of the fleet table. The error is that of match. clock
+// returns the time at which the age of a reading is checked.
 func (p *Operations) question(q VehicleQuery, clock func() vehicle.UnixMilli) (fleet.Question, error) {
 	match, err := p.match(q)
 	return fleet.Question{Rank: q.rank, OldestFirst: q.Sort == "oldest", Now: clock, MaxAge: p.cfg.MaxAge, Match: match}, err
@@ -306,7 +306,7 @@ func (p *Operations) listedVehicle(l fleet.Listed, at vehicle.UnixMilli) ListedV
 }
 
 // verdicts returns the two verdicts of a vehicle as lists show them. A verdict is shown as stale if
-// its reading is too old at the time in the parameter at.
+// its reading is too old at the time at.
 func (p *Operations) verdicts(
 	d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, at vehicle.UnixMilli,
 ) (driving, throttle ListedVerdict) {

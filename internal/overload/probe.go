@@ -126,7 +126,7 @@ func (p *Probe) Mean() time.Duration {
 }
 
 // send reports whether no byte is in flight, so that Run may write one. If so, it records one as in
-// flight. The parameter due is the time at which it was due to be written.
+// flight. due is the time at which it was due to be written.
 func (p *Probe) send(due, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -226,7 +226,7 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	}
 }
 
-// narrow is a disk with a limited size. The field room is the number of bytes that are still free.
+// narrow is a disk with a limited size. room is the number of bytes that are still free.
 type narrow struct {
 	bytes.Buffer
 	room int

@@ -8,13 +8,12 @@ import (
 	"example.org/carstate/internal/netguard"
 )
 
-// clientOf returns the address of the client that sent a request. The parameter peer is the other
-// end of the connection. If peer is not a trusted proxy, peer is the client. Otherwise clientOf
-// reads the list in X-Forwarded-For from its end to its start, because each proxy appends the
-// address of its own client. The first address in this order that is not a trusted proxy is the
-// client. The remaining addresses are ignored, because the client may have invented them. If the
-// list has no such address, or an invalid member before it, clientOf returns the last proxy that it
-// has read.
+// clientOf returns the address of the client that sent a request. peer is the other end of the
+// connection. If peer is not a trusted proxy, peer is the client. Otherwise clientOf reads the list
+// in X-Forwarded-For from its end to its start, because each proxy appends the address of its own
+// client. The first address in this order that is not a trusted proxy is the client. The remaining
+// addresses are ignored, because the client may have invented them. If the list has no such
+// address, or an invalid member before it, clientOf returns the last proxy that it has read.
 func clientOf(peer netip.Addr, headers []byte, trusted []netip.Prefix) netip.Addr {
 	isTrusted := func() bool {
 		return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(peer) })

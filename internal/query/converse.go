@@ -254,7 +254,7 @@ func (v *conversation) readFailure(err error) *failure {
 }
 
 // respond appends the answer to a request head to e.out. If it is a document, respond also sends
-// e.out and the document. The result goesOn reports whether the connection stays open.
+// e.out and the document. goesOn reports whether the connection stays open.
 func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
 	start := s.config.Now()

@@ -14,9 +14,9 @@ type head struct {
 }
 
 // scanHead parses a header block as sent, from the first header to the empty line. If it finds an
-// error, it sets the field fault of the result and parses no further. It is strict and does not
-// rely on another parser: if a proxy and this server disagreed on the end of a request, a client
-// could smuggle one request inside another.
+// error, it sets fault in h and parses no further. It is strict and does not rely on another
+// parser: if a proxy and this server disagreed on the end of a request, a client could smuggle one
+// request inside another.
 func scanHead(raw []byte) (h head) {
 	for len(raw) > 0 {
 		end := bytes.IndexByte(raw, '\n')

@@ -413,8 +413,8 @@ func (m *matrix) issue(t *rapid.T) {
 	m.holders = append(m.holders, h)
 }
 
-// pickToken draws a token that can be changed and for which the function may returns true. If there
-// is none, it skips the action.
+// pickToken draws a token that can be changed and for which may returns true. If there is none,
+// rapid draws another action.
 func (m *matrix) pickToken(t *rapid.T, may func(*holder) bool) *holder {
 	var which []int
 	for i := range m.holders {

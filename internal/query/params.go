@@ -23,8 +23,8 @@ type params struct {
 // Decoded names and values are appended to *scratch. When *scratch is large enough, nothing is
 // allocated. A value that needs no decoding is returned as a part of raw.
 //
-// The result first is the first failure found, or nil. The rest of the query is parsed even after a
-// failure, because the rate-limit headers of the answer depend on the token in the query.
+// first is the first failure found, or nil. The rest of the query is parsed even after a failure,
+// because the rate-limit headers of the answer depend on the token in the query.
 func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 	if !validEscapes(raw) {
 		first = failEncoding

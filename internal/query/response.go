@@ -103,13 +103,12 @@ func (w *response) fail(f *failure) {
 }
 
 // writeRecord writes the answer about a vehicle: a JSON object with the vid, the status (1 if there
-// is a verdict, otherwise 0) and the value. The parameter field is the JSON text between the status
-// and the value: the name of the value's member and the quote that begins the value.
+// is a verdict, otherwise 0) and the value. field is the JSON text between the status and the
+// value: the name of the value's member and the quote that begins the value.
 //
-// If why is Answered, there is a verdict. The parameter value is then its number, a single digit,
-// and the parameter made is its time, which becomes Last-Modified. Otherwise why is the reason why
-// there is no verdict, which becomes Carstate-Reason. The parameters value and made are then
-// ignored.
+// If why is Answered, there is a verdict. value is then its number, a single digit, and made is its
+// time, which becomes Last-Modified. Otherwise why is the reason why there is no verdict, which
+// becomes Carstate-Reason. value and made are then ignored.
 func (w *response) writeRecord(vid []byte, why vehicle.Outcome, field string, value byte, made vehicle.UnixMilli) {
 	w.status, w.outcome = 200, outcomeOf[why]
 	w.body = append(w.body, `{"code":200,"msg":"success","data":{"vid":"`...)

@@ -25,11 +25,11 @@ func (c *Client) BackupKey(ctx context.Context) (wire.BackupKey, error) {
 	return send[wire.BackupKey](ctx, c, http.MethodPost, "/v1/backup-key", nil)
 }
 
-// Restore merges a backup into the service, and returns the service's report on the restore. The
-// parameter trust says which backups the service accepts. While the service restores, Restore calls
-// progress with two numbers: how many records are done, and how many there are in all. If ctx ends
-// or the connection is lost, Restore returns an error, although the service may continue the
-// restore. A restore that stopped halfway may be repeated.
+// Restore merges a backup into the service, and returns the service's report on the restore. trust
+// says which backups the service accepts. While the service restores, Restore calls progress with
+// two numbers: how many records are done, and how many there are in all. If ctx ends or the
+// connection is lost, Restore returns an error, although the service may continue the restore. A
+// restore that stopped halfway may be repeated.
 func (c *Client) Restore(
 	ctx context.Context, backup io.Reader, trust access.BackupTrust, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
@@ -68,15 +68,15 @@ func (c *Client) Restore(
 }
 
 // Bury makes the service forget vehicles again, for example after the restore of a backup that was
-// made before they were forgotten. The parameter receipts holds what [Client.Forget] returned for
-// these vehicles. The report says how many vehicles were not forgotten already.
+// made before they were forgotten. receipts holds what [Client.Forget] returned for these vehicles.
+// The report says how many vehicles were not forgotten already.
 func (c *Client) Bury(ctx context.Context, receipts []access.ForgetReceipt) (wire.BuryReport, error) {
 	return send[wire.BuryReport](ctx, c, http.MethodPost, "/v1/tombstones", wire.BuryRequest{Receipts: receipts})
 }
 
-// download writes the response of a GET call to w. The parameter kind is the media type that the
-// response must have. If the response is cut off, download returns an error with the text brokeOff.
-// An error of w is returned as it is. If ctx ends, download returns the error of ctx.
+// download writes the response of a GET call to w. kind is the media type that the response must
+// have. If the response is cut off, download returns an error with the text brokeOff. An error of w
+// is returned as it is. If ctx ends, download returns the error of ctx.
 func (c *Client) download(ctx context.Context, w io.Writer, path, kind, brokeOff string) error {
 	resp, err := c.do(ctx, http.MethodGet, path, nil, nil, true)
 	if err != nil {

@@ -145,10 +145,9 @@ func (c *Client) Vehicles(ctx context.Context, q ops.VehicleQuery) (ops.VehicleP
 	return send[ops.VehiclePage](ctx, c, http.MethodGet, "/v1/vehicles?"+q.Values().Encode(), nil)
 }
 
-// Export writes a complete list to w. The parameter list is the path of the list, /v1/vehicles or
-// /v1/audit, and format is a key of [ops.ExportFormats], which Export sets in query. The other
-// parameters in query are filters. If the export breaks off, Export returns an error; w then has a
-// part of the list.
+// Export writes a complete list to w. list is its path, /v1/vehicles or /v1/audit, and format is a
+// key of [ops.ExportFormats], which Export sets in query. The other parameters in query are
+// filters. If the export breaks off, Export returns an error; w then has a part of the list.
 func (c *Client) Export(ctx context.Context, w io.Writer, list string, query url.Values, format string) error {
 	query.Set("format", format)
 	return c.download(ctx, w, list+"?"+query.Encode(), ops.ExportFormats[format],
@@ -234,8 +233,8 @@ func rotateBody(overlap time.Duration) wire.RotateRequest {
 	return wire.RotateRequest{OverlapSeconds: new(int64(overlap / time.Second))}
 }
 
-// SearchAudit returns a page of the audit. The parameter query holds the URL parameters of GET
-// /v1/audit, such as filters.
+// SearchAudit returns a page of the audit. query holds the URL parameters of GET /v1/audit, such as
+// filters.
 func (c *Client) SearchAudit(ctx context.Context, query url.Values) (ops.EventList, error) {
 	return send[ops.EventList](ctx, c, http.MethodGet, "/v1/audit?"+query.Encode(), nil)
 }
@@ -269,9 +268,9 @@ func send[Out any](ctx context.Context, c *Client, method, path string, body any
 }
 
 // do makes an API call and returns the response, whose body the caller must close. If the status of
-// the response is not a success (2xx), or if there is no response, it returns an error. The
-// parameter header has further header fields of the request. If patient is true, only ctx limits
-// the time of the call; the caller sets it if the request or the response may be very long.
+// the response is not a success (2xx), or if there is no response, it returns an error. header has
+// further header fields of the request. If patient is true, only ctx limits the time of the call;
+// the caller sets it if the request or the response may be very long.
 func (c *Client) do(
 	ctx context.Context, method, path string, body io.Reader, header http.Header, patient bool,
 ) (*http.Response, error) {

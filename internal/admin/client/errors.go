@@ -31,8 +31,8 @@ func errorf(format string, args ...any) *Error {
 	return &Error{text: fmt.Sprintf(format, args...)}
 }
 
-// unreachable returns the error for a call without a response. The parameter where is the URL of
-// the service, and err is the error of the HTTP client.
+// unreachable returns the error for a call without a response. where is the URL of the service, and
+// err is the error of the HTTP client.
 func unreachable(where string, err error) *Error {
 	cause := err
 	if u, ok := errors.AsType[*url.Error](err); ok { // without the method and the URL that net/http adds

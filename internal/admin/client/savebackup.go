@@ -14,8 +14,8 @@ import (
 // temporary file and calls verify with that file. If verify returns nil, SaveBackup gives the file
 // the final name, and returns once the name is synced to the disk. If a step before that fails, it
 // removes the temporary file and returns an error. It replaces an existing file only if replace is
-// true; otherwise the error is [fs.ErrExist]. The bytes of the backup are also written to the
-// parameter meter, which shows the progress.
+// true; otherwise the error is [fs.ErrExist]. The bytes of the backup are also written to meter,
+// which shows the progress.
 func (c *Client) SaveBackup(
 	ctx context.Context, name string, replace bool, meter io.Writer, verify func(io.Reader) error,
 ) error {

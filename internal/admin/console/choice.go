@@ -66,7 +66,7 @@ func (c chooser) page(r *http.Request, of int) paging {
 }
 
 // apply returns the credentials that match the filters, in the chosen order. If no order is chosen,
-// they keep the order that they have in the parameter all. apply changes all.
+// they keep the order that they have in all. apply changes all.
 func (c chooser) apply(all []*access.Grant, now time.Time) []*access.Grant {
 	all = slices.DeleteFunc(all, func(g *access.Grant) bool { return !c.selects(g, now) })
 	slices.SortStableFunc(all, func(a, b *access.Grant) int { return c.compare(a, b, now) })

@@ -78,8 +78,7 @@ func loggedIn(t *testing.T, changes ...func(*Config)) *fixture {
 	return f
 }
 
-// newFixtureOn is like newFixture. The parameter change may modify the configuration of the
-// operations.
+// newFixtureOn is like newFixture; change may modify the configuration of the operations.
 func newFixtureOn(t *testing.T, change func(*ops.Config), changes ...func(*Config)) *fixture {
 	t.Helper()
 	c := testkit.NewClock(noon)
@@ -178,7 +177,7 @@ func (f *fixture) get(path string) answer {
 	return f.read(f.browser.Get(f.at(path)))
 }
 
-// post submits a form. The parameter fields holds names and values in turn.
+// post submits a form. fields holds names and values in turn.
 func (f *fixture) post(path string, fields ...string) answer {
 	f.t.Helper()
 	form := url.Values{}
@@ -218,8 +217,7 @@ func (f *fixture) want(a answer, status int, texts ...string) {
 	}
 }
 
-// lacks fails the test if the response contains one of the texts. The parameter wrong says what is
-// wrong then.
+// lacks fails the test if the response contains one of the texts. wrong says what is wrong then.
 func (f *fixture) lacks(wrong string, a answer, texts ...string) {
 	f.t.Helper()
 	for _, text := range texts {

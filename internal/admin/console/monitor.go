@@ -82,8 +82,8 @@ func (m *Monitor) since(t time.Time) []FleetCounts {
 	return slices.DeleteFunc(slices.Clone(m.past), func(s FleetCounts) bool { return s.At.Before(t) })
 }
 
-// readMetrics reads the present values of the metrics and appends them to the field figures. It
-// removes the oldest values that the rates over the last minute no longer need.
+// readMetrics reads the present values of the metrics and appends them to figures. It removes the
+// oldest values that the rates over the last minute no longer need.
 func (m *Monitor) readMetrics() {
 	f := throughput.Read(m.gatherer, m.now())
 	m.mu.Lock()

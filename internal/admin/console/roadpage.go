@@ -52,7 +52,7 @@ func newMapView(label, from string) mapView {
 	return mapView{label, from, 100 * vehicle.JamShare, 100 * vehicle.SlowShare}
 }
 
-// towards returns the direction of travel in words. The parameter heading is in degrees.
+// towards returns the direction of travel in words. heading is in degrees.
 func towards(heading float64) string {
 	return [road.Octants]string{"North", "North-east", "East", "South-east", "South", "South-west", "West",
 		"North-west"}[int(heading*road.Octants/360)]

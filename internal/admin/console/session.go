@@ -47,7 +47,7 @@ type sessions struct {
 	now    func() time.Time
 	secure bool // the listener uses TLS
 
-	mu      sync.Mutex // guards the fields below, and the fields seen, notice and streams of sessions
+	mu      sync.Mutex // guards the fields below, and seen, notice and streams of sessions
 	all     map[access.Hash]*session
 	sent    []access.Hash // hashes of the marks of submitted forms, of all sessions
 	streams int           // live pages of all sessions

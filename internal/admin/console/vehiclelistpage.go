@@ -75,7 +75,7 @@ func (c *Console) vehiclesPage(w http.ResponseWriter, r *http.Request, s *sessio
 }
 
 // showVehicles answers with the list of vehicles that a query selects. If an earlier step of the
-// request was refused, the parameter problem says why.
+// request was refused, problem says why.
 func (c *Console) showVehicles(
 	w http.ResponseWriter, r *http.Request, s *session, problem error, q ops.VehicleQuery,
 ) {

@@ -35,8 +35,8 @@ type refusals struct{ kind, reason string }
 // kinds are the kinds of refusals, in the order in which pages show them.
 var kinds = []string{"sample", "key", "connection", "query"}
 
-// bucket is one bucket of the cumulative histogram of query durations. The field count is the
-// number of queries that took at most as long as the field seconds.
+// bucket is one bucket of the cumulative histogram of query durations. count is the number of
+// queries that took at most as long as seconds.
 type bucket struct{ seconds, count float64 }
 
 // Fill is the size of a stream of the store and its limit, both in bytes. If the limit is unknown,
@@ -161,10 +161,10 @@ func Between(old, now *Figures) Rates {
 }
 
 // quantile estimates the quantile q, from 0 to 1, of the query durations that were added to a
-// histogram between the readings old and now of its buckets. The result is in seconds. The
-// parameter total is the number of these durations; if it is 0, the result is 0. As in Prometheus,
-// durations are assumed to be uniform within a bucket. If the quantile is above the last bucket's
-// bound, quantile returns this bound, and beyond is true.
+// histogram between the readings old and now of its buckets. total is the number of these
+// durations; if it is 0, the quantile is 0. As in Prometheus, durations are assumed to be uniform
+// within a bucket. If the quantile is above the last bucket's bound, quantile returns this bound,
+// and beyond is true.
 func quantile(q float64, old, now []bucket, total float64) (seconds float64, beyond bool) {
 	if len(now) == 0 || total <= 0 {
 		return 0, false

@@ -22,8 +22,8 @@ func (x Expiry) IsZero() bool { return !x.given }
 // At returns the Expiry for a time. The zero time means never.
 func At(t time.Time) Expiry { return Expiry{true, t} }
 
-// Or returns the time in the request, or the zero time if the request says never. If the request
-// leaves the expiry out, Or returns the parameter otherwise.
+// Or returns the time in the request, the zero time if the request says never, or the time
+// otherwise if it leaves the expiry out.
 func (x Expiry) Or(otherwise time.Time) time.Time {
 	if x.given {
 		return x.at

@@ -59,9 +59,9 @@ func (m *Store) begin(ctx context.Context, method string) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// Fail makes a method return err from now on. The parameter method is the name of the method. For
-// Audit, the outcome of the event is added, as in "Audit intended"; for Create and Update, the kind
-// of credential, as in "Create token". If err is nil, the method works again.
+// Fail makes a method return err from now on. method is its name. For Audit, the outcome of the
+// event is added, as in "Audit intended"; for Create and Update, the kind of credential, as in
+// "Create token". If err is nil, the method works again.
 func (m *Store) Fail(method string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,9 +206,9 @@ func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, e
 	return 1, m.begin(ctx, "Backup")
 }
 
-// Restore reads a backup and calls audited. The function merge that it gives to audited reports
-// RestoreSteps steps of progress, and returns the error that was set with Fail, if any. If the
-// field BadBackups is set, Restore reads nothing and returns that error.
+// Restore reads a backup and calls audited. The merge that it gives to audited reports RestoreSteps
+// steps of progress, and returns the error that was set with Fail, if any. If BadBackups is set,
+// Restore reads nothing and returns that error.
 func (m *Store) Restore(
 	ctx context.Context, from io.Reader, trust access.BackupTrust,
 	audited func(access.BackupInfo, func() error) error, progress func(done, total int),
