@@ -78,9 +78,16 @@ func (s *Server) changeSource(r *http.Request, in wire.SourceChange) (ops.Source
 	return s.ops.SourceSummary(c), err
 }
 
-// change changes a token or a source as the body of the request says. If the rate in the body is
-// invalid, it changes nothing and returns an error with the status 400.
 func (s *Server) change(r *http.Request, kind access.Kind, in wire.SourceChange) (access.Credential, error) {
+	to, err := parseChange(in)
+	if err != nil {
+		return access.Credential{}, err
+	}
+	return s.ops.ChangeCredential(r.Context(), caller(r), kind, r.PathValue("name"), to)
+}
+
+// parseChange parses the texts in a change. An error is a refusal.
+func parseChange(in wire.SourceChange) (access.Change, error) {
 	to := access.Change{Strict: in.Strict}
 	if in.Vehicles != nil {
 		to.Vehicles = &in.Vehicles.Vehicles
@@ -91,47 +98,38 @@ func (s *Server) change(r *http.Request, kind access.Kind, in wire.SourceChange)
 	if in.Rate != nil {
 		rate, err := access.ParseRate(*in.Rate)
 		if err != nil {
-			return access.Credential{}, ops.Refuse(http.StatusBadRequest, "%v", err)
+			return to, ops.Refuse(http.StatusBadRequest, "%v", err)
 		}
 		to.Rate = &rate
 	}
 	if in.OnChange != nil {
 		onChange, err := access.ParseOnChange(*in.OnChange)
 		if err != nil {
-			return access.Credential{}, ops.Refuse(http.StatusBadRequest, "on_change: %v", err)
+			return to, ops.Refuse(http.StatusBadRequest, "on_change: %v", err)
 		}
 		to.OnChange = &onChange
 	}
 	if in.Format != nil {
 		mapping, err := format.Parse(*in.Format)
 		if err != nil {
-			return access.Credential{}, ops.Refuse(http.StatusBadRequest, "format: %v", err)
+			return to, ops.Refuse(http.StatusBadRequest, "format: %v", err)
 		}
 		to.Format = &mapping
 	}
-	return s.ops.ChangeCredential(r.Context(), caller(r), kind, r.PathValue("name"), to)
+	return to, nil
 }
 
 func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSource, error) {
 	if in.Vehicles == nil {
 		return wire.AddedSource{}, errVehiclesMissing
 	}
-	rate, err := access.ParseRate(in.Rate)
+	set, err := parseChange(wire.SourceChange{Rate: &in.Rate, OnChange: &in.OnChange, Format: &in.Format})
 	if err != nil {
-		return wire.AddedSource{}, ops.Refuse(http.StatusBadRequest, "%v", err)
-	}
-	onChange, err := access.ParseOnChange(in.OnChange)
-	if err != nil {
-		return wire.AddedSource{}, ops.Refuse(http.StatusBadRequest, "on_change: %v", err)
-	}
-	mapping, err := format.Parse(in.Format)
-	if err != nil {
-		return wire.AddedSource{}, ops.Refuse(http.StatusBadRequest, "format: %v", err)
+		return wire.AddedSource{}, err
 	}
 	c, key, err := s.ops.Create(r.Context(), caller(r), access.Request{
-		Kind: access.SourceKind, Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: rate,
-		Expires: in.ExpiresAt.Or(time.Time{}), Strict: in.Strict, OnChange: onChange,
-		Format: mapping,
+		Kind: access.SourceKind, Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: *set.Rate,
+		Expires: in.ExpiresAt.Or(time.Time{}), Strict: in.Strict, OnChange: *set.OnChange, Format: *set.Format,
 	})
 	vehicles := ops.VehicleList{Vehicles: c.Vehicles}
 	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.Rate.String(), Strict: c.Strict,

@@ -44,10 +44,8 @@ func listed[Query, Page any](
 // listChanges answers with changes of vehicles until the caller's key is replaced or removed.
 func (s *Server) listChanges(w http.ResponseWriter, r *http.Request) error {
 	_, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return s.ops.ServeChanges(w, r, func() bool {
-		_, _, ok := s.ops.Identify(key)
-		return ok
-	})
+	hash := access.HashOf(key)
+	return s.ops.ServeChanges(w, r, func() bool { return s.ops.Valid(caller(r), hash) })
 }
 
 func (s *Server) showVehicle(r *http.Request, _ nothing) (ops.VehicleRecord, error) {

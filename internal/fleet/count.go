@@ -64,13 +64,9 @@ func (t *Table) Count(now vehicle.UnixMilli, maxAge time.Duration, ages []time.D
 		c.Ages[class]++
 	})
 	for kind, vehicles := range n {
-		a := value{uint64(kind) & (1<<stateBits - 1)}.unpack()
-		driving := vehicle.Outcome(kind >> stateBits >> outcomeBits)
-		if driving == vehicle.Answered && a.Driving.NotDriving {
-			driving = vehicle.NotDriving
-		}
+		driving, throttle, a := ofKind(kind)
 		c.Driving[drivingState(driving, a.Driving.State)] += vehicles
-		c.Throttle[throttleState(vehicle.Outcome(kind>>stateBits&(1<<outcomeBits-1)), a.Throttle.System)] += vehicles
+		c.Throttle[throttleState(throttle, a.Throttle.System)] += vehicles
 	}
 	return c
 }

@@ -65,13 +65,8 @@ func (q *Question) order() *order {
 		r.direction = 1
 	}
 	for i := range r.ranks {
-		v := value{uint64(i) & (1<<stateBits - 1)}.unpack()
-		driving := vehicle.Outcome(i >> stateBits >> outcomeBits)
-		throttle := vehicle.Outcome(i >> stateBits & (1<<outcomeBits - 1))
-		if driving == vehicle.Answered && v.Driving.NotDriving {
-			driving = vehicle.NotDriving
-		}
-		r.ranks[i] = q.Rank(driving, throttle, v.Driving.State, v.Throttle.System)
+		driving, throttle, a := ofKind(i)
+		r.ranks[i] = q.Rank(driving, throttle, a.Driving.State, a.Throttle.System)
 	}
 	r.asOf(q)
 	return r
@@ -110,6 +105,16 @@ func (r *order) orderOf(v0, v1 uint64) (o Order, ok bool) {
 // kind returns the index of a packed value in ranks.
 func (r *order) kind(v0, v1 uint64) uint64 {
 	return (r.outcome(int64(v0)>>stateBits)<<outcomeBits|r.outcome(int64(v1)))<<stateBits | v0&(1<<stateBits-1)
+}
+
+// ofKind is the inverse of [order.kind]. The verdicts in a have no times.
+func ofKind(kind int) (driving, throttle vehicle.Outcome, a Answer) {
+	a = value{uint64(kind) & (1<<stateBits - 1)}.unpack()
+	driving = vehicle.Outcome(kind >> stateBits >> outcomeBits)
+	if driving == vehicle.Answered && a.Driving.NotDriving {
+		driving = vehicle.NotDriving
+	}
+	return driving, vehicle.Outcome(kind >> stateBits & (1<<outcomeBits - 1)), a
 }
 
 // Place is the position of a vehicle in a list.

@@ -75,8 +75,8 @@ const (
 // [store.ErrConfig].
 func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n := &Node{
-		config: c, registry: prometheus.NewRegistry(), scraped: prometheus.NewRegistry(), fleet: fleet.New(), roads: new(road.Map),
-		member: rand.Text(), failed: make(chan error, 8),
+		config: c, registry: prometheus.NewRegistry(), scraped: prometheus.NewRegistry(), fleet: fleet.New(),
+		roads: new(road.Map), member: rand.Text(), failed: make(chan error, 8),
 	}
 	n.roads.Bound(c.MaxStretches)
 	n.fleet.Bound(c.vehicleBound())

@@ -77,8 +77,9 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 	c := admin.Config{
 		Alive: n.engine.Alive, Ready: n.health.ready, ReadyFor: make(map[string]func() error), FeedAge: n.health.feedAge,
-		Newer: n.health.newer.Streams, MaxConnections: n.config.AdminConnections, Gatherer: prometheus.Gatherers{n.registry, n.scraped},
-		Registry: n.registry, Log: n.config.Log, TLS: t, Version: n.config.Version, Hosts: n.config.AdminHosts,
+		Newer: n.health.newer.Streams, MaxConnections: n.config.AdminConnections,
+		Gatherer: prometheus.Gatherers{n.registry, n.scraped}, Registry: n.registry, Log: n.config.Log,
+		TLS: t, Version: n.config.Version, Hosts: n.config.AdminHosts,
 	}
 	for job, ready := range map[string]func() error{Query: n.health.answers, Ingest: n.health.takes} {
 		if n.config.has(job) {

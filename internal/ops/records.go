@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"example.org/carstate/internal/access"
@@ -108,6 +109,9 @@ type SourceSummary struct {
 	RemovedAt    *time.Time     `json:"removed_at"` // null: not removed
 	Seen         SourceActivity `json:"seen"`
 }
+
+// OwnMapping reports whether Format is YAML, and not the name of a preset.
+func (s SourceSummary) OwnMapping() bool { return strings.Contains(s.Format, ":") }
 
 // SourceActivity holds what the node that answers has counted for a source since that node started.
 type SourceActivity struct {

@@ -47,8 +47,8 @@ var VehicleSorts = []string{"trouble", "newest", "oldest"}
 
 // The values that the filters of a [VehicleQuery] can have.
 var (
-	DrivingFilters  = []string{"normal", "slow", "jam"}
-	ThrottleFilters = []string{"normal", "anomaly"}
+	DrivingFilters  = fleet.DrivingStates[:3]
+	ThrottleFilters = fleet.ThrottleStates[:2]
 	ReasonFilters   = []string{"stale", "not_driving", "unknown"}
 )
 
