@@ -188,9 +188,7 @@ func checkRecord(kind, rest string, body []byte, parts map[string]setsSeen) (err
 	case codec.VIDKeysSubject:
 		_, err = decodeVIDKeys(body)
 	case "token", "source", "operator":
-		var c credentialRecord
-		c, err = decodeCredential(kind+"."+rest, body)
-		granted = c.Vehicles
+		_, granted, err = decodeCredential(Record{Subject: kind + "." + rest, Body: body})
 	case "tokenuse":
 		id, _, _ := strings.Cut(rest, ".")
 		if _, err = decodeUsage(body); err == nil {

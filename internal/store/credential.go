@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -30,7 +29,7 @@ type credentialRecord struct {
 	Rate       string            `json:"rate,omitzero"`
 	Strict     bool              `json:"strict,omitzero"`
 	OnChange   string            `json:"on_change,omitzero"`
-	Number     uint32            `json:"number,omitzero"` // 0 in the first record of a source, see numbered
+	Number     uint32            `json:"number,omitzero"` // 0 in the first record of a source, see decodeCredential
 	ReadOnly   bool              `json:"read_only,omitzero"`
 	Format     string            `json:"format,omitzero"`
 }
@@ -50,24 +49,24 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	_, err := k.change(ctx, streamOf(subject), subject, func(is Record) ([]Write, error) {
 		again := tried
 		tried = true
-		var old credentialRecord
+		var before grantedRecord
 		c.Number = 0
 		if is.Seq != 0 {
-			var err error
-			if old, err = decodeCredential(subject, is.Body); err != nil {
+			old, granted, err := decodeCredential(is)
+			if err != nil {
 				return nil, err
 			}
-			c.Number = old.numbered(is.Seq).Number
+			c.Number, before = old.Number, granted
 			// The first attempt of Create has stored the credential, but its response was lost.
 			// After that, another writer has changed the record.
-			if again && bytes.Equal(old.Hash, c.Hash[:]) {
+			if again && old.Hash == c.Hash {
 				return nil, nil
 			}
 			if old.Ended.IsZero() || c.Kind.Policy().Listed {
 				return nil, access.ErrExists
 			}
 		}
-		return packCredential(c, old.Vehicles)
+		return packCredential(c, before)
 	})
 	return err
 }
@@ -96,18 +95,18 @@ func (k *RecordStore) update(
 		if is.Seq == 0 {
 			return nil, access.ErrNotFound
 		}
-		r, err := decodeCredential(subject, is.Body)
+		was, granted, err := decodeCredential(is)
 		if err != nil {
 			return nil, err
 		}
-		c = r.numbered(is.Seq)
-		if c.Vehicles, err = readVehicles(ctx, k.engine, stream, c.Kind.Policy().Noun+"set", c.Name, r.Vehicles); err != nil {
+		c = was
+		if c.Vehicles, err = readVehicles(ctx, k.engine, stream, c.Kind.Policy().Noun+"set", c.Name, granted); err != nil {
 			return nil, err
 		}
 		if err := change(&c); err != nil {
 			return nil, err
 		}
-		return packCredential(c, r.Vehicles)
+		return packCredential(c, granted)
 	})
 	return c, err
 }
@@ -143,58 +142,41 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	})
 }
 
-// decodeCredential decodes the record of a credential, given its subject and its body. It returns
-// an error that matches [codec.ErrDamaged] if the body cannot be decoded, if the kind and the name
-// in the body do not match the subject, or if no service can have written the record. It does not
-// read the set records of a large grant.
-func decodeCredential(subject string, body []byte) (credentialRecord, error) {
+// decodeCredential decodes the record of a credential. The credential is without its vehicles, which
+// granted lists or counts. The error matches [codec.ErrDamaged] if the body cannot be decoded, if its
+// kind and name do not match the subject, or if no service can have written the record.
+//
+// The number of a source is the sequence of its first record, which no other record has; later
+// records repeat it.
+func decodeCredential(is Record) (c access.Credential, granted grantedRecord, err error) {
 	var r credentialRecord
-	ok := json.Unmarshal(body, &r) == nil && subjectOf(r.Kind, r.Name) == subject && len(r.Hash) == len(access.Hash{})
+	ok := json.Unmarshal(is.Body, &r) == nil && subjectOf(r.Kind, r.Name) == is.Subject &&
+		len(r.Hash) == len(access.Hash{})
 	for _, e := range r.Earlier {
 		ok = ok && len(e.Hash) == len(access.Hash{})
 	}
 	if !ok {
-		return r, fmt.Errorf("%w: a credential", codec.ErrDamaged)
+		return c, r.Vehicles, fmt.Errorf("%w: a credential", codec.ErrDamaged)
 	}
-	noun := r.Kind.Policy().Noun
-	_, rateErr := access.ParseRate(r.Rate) // the method credential does not check these
-	_, onChangeErr := access.ParseOnChange(r.OnChange)
-	_, formatErr := format.Parse(r.Format)
-	if err := cmp.Or(rateErr, onChangeErr, formatErr); err != nil {
-		return r, unfit{noun, err}
-	}
-	c := r.credential()
-	if err := cmp.Or(c.Check(), r.Vehicles.check(r.Kind)); err != nil {
-		return r, unfit{noun, err}
-	}
-	return r, nil
-}
-
-// credential returns the credential that r describes, without its vehicles.
-func (r credentialRecord) credential() access.Credential {
-	rate, _ := access.ParseRate(r.Rate)
-	onChange, _ := access.ParseOnChange(r.OnChange)
-	mapping, _ := format.Parse(r.Format)
-	c := access.Credential{
+	c = access.Credential{
 		Kind: r.Kind, Name: r.Name, Hash: access.Hash(r.Hash),
 		Created: r.Created, Rotated: r.Rotated, Expires: r.Expires, Ended: r.Ended,
-		Developer: r.Developer, Operations: r.Operations, Rate: rate, Strict: r.Strict, OnChange: onChange,
-		Number: r.Number, ReadOnly: r.ReadOnly, Format: mapping,
+		Developer: r.Developer, Operations: r.Operations, Strict: r.Strict, Number: r.Number, ReadOnly: r.ReadOnly,
+	}
+	if c.Kind == access.SourceKind && c.Number == 0 {
+		c.Number = uint32(is.Seq)
 	}
 	for _, e := range r.Earlier {
 		c.Earlier = append(c.Earlier, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})
 	}
-	return c
-}
-
-// numbered is like credential, for a record with the sequence seq. The number of a source is the
-// sequence of its first record, which no other record has; later records repeat it.
-func (r credentialRecord) numbered(seq uint64) access.Credential {
-	c := r.credential()
-	if c.Kind == access.SourceKind && c.Number == 0 {
-		c.Number = uint32(seq)
+	var rate, onChange, mapping error
+	c.Rate, rate = access.ParseRate(r.Rate)
+	c.OnChange, onChange = access.ParseOnChange(r.OnChange)
+	c.Format, mapping = format.Parse(r.Format)
+	if err := cmp.Or(rate, onChange, mapping, c.Check(), r.Vehicles.check(r.Kind)); err != nil {
+		return c, r.Vehicles, unfit{r.Kind.Policy().Noun, err}
 	}
-	return c
+	return c, r.Vehicles, nil
 }
 
 // streamOf returns the stream of a credential's record: TOKENS for a token, and SOURCES for a

@@ -64,12 +64,11 @@ func (k *RecordStore) apply(r Record, large sets) error {
 	}
 	switch kind {
 	case "token", "source", "operator":
-		stored, err := decodeCredential(r.Subject, r.Body)
+		c, granted, err := decodeCredential(r)
 		if err != nil {
 			return err
 		}
-		large.record(r.Subject, stored.Vehicles, func(v access.Vehicles) {
-			c := stored.numbered(r.Seq)
+		large.record(r.Subject, granted, func(v access.Vehicles) {
 			c.Vehicles = v
 			k.tables.Of(c.Kind).Put(c)
 		})

@@ -407,13 +407,12 @@ func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok
 // is not removed if its secret differs from the secret in the backup, because it may be a new one
 // with the same name.
 func (r *restore) restoreCredential(ctx context.Context, rec Record, kind string) error {
-	stored, err := decodeCredential(rec.Subject, rec.Body)
+	theirs, granted, err := decodeCredential(rec)
 	if err != nil {
 		return err
 	}
-	theirs := stored.credential()
 	policy := theirs.Kind.Policy()
-	r.sets.record(rec.Subject, stored.Vehicles, func(v access.Vehicles) { theirs.Vehicles, _ = r.k.withoutForgotten(v) })
+	r.sets.record(rec.Subject, granted, func(v access.Vehicles) { theirs.Vehicles, _ = r.k.withoutForgotten(v) })
 	_, err = r.k.update(ctx, rec.Subject, func(ours *access.Credential) error {
 		if theirs.Ended.IsZero() || !ours.Ended.IsZero() || !policy.Listed && ours.Hash != theirs.Hash {
 			return errKeepOwn
@@ -424,7 +423,7 @@ func (r *restore) restoreCredential(ctx context.Context, rec Record, kind string
 	if errors.Is(err, access.ErrNotFound) {
 		err = r.k.Create(ctx, theirs)
 	}
-	return cmp.Or(r.countMerged(kind+"set", stored.Vehicles.Sets, err), r.countMerged(kind, 1, err))
+	return cmp.Or(r.countMerged(kind+"set", granted.Sets, err), r.countMerged(kind, 1, err))
 }
 
 // countMerged counts n records as restored if err is nil, and as kept if it is errKeepOwn. It returns
