@@ -28,8 +28,8 @@ type Answer struct {
 }
 
 // Answered reports whether the service has an answer, that is, whether Status is [Succeed]. If
-// Answered returns false, the field State of the [DrivingAnswer], or System of the
-// [ThrottleAnswer], has no meaning; with Status [Fail], that field is "".
+// Answered returns false, State of the [DrivingAnswer], or System of the [ThrottleAnswer], has no
+// meaning; with Status [Fail], it is "".
 func (a Answer) Answered() bool { return a.Status == Succeed }
 
 // DrivingAnswer is the answer of [Client.CarDrivingState].

@@ -202,10 +202,10 @@ func (c *Client) ask(ctx context.Context, path, vid string) (*result, error) {
 	}
 }
 
-// delay returns how long to wait after attempt number try, counted from 1. The caller waits for the
-// result wait plus a random time of at most spread. If a retry cannot help, both are 0. If the
-// service asks for a wait, wait is that time, and spread is a quarter of it. Otherwise wait and
-// spread are each firstDelay × 2^(try−1) / 2.
+// delay returns how long to wait after attempt number try, counted from 1. The caller waits for
+// wait plus a random time of at most spread. If a retry cannot help, both are 0. If the service
+// asks for a wait, wait is that time, and spread is a quarter of it. Otherwise wait and spread are
+// each firstDelay × 2^(try−1) / 2.
 func (e *Error) delay(try int) (wait, spread time.Duration) {
 	switch {
 	case e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || isOutage(e.Code)):

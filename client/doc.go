@@ -9,7 +9,7 @@
 //	fmt.Println(a) // traffic jam (3), as of 4 s ago
 //
 // If the service has no answer about a car, the error is nil: check [Answer.Answered]; if it
-// returns false, the field Reason says why there is no answer. Every error is an [*Error] whose
+// returns false, [Answer.Reason] says why there is no answer. Every error is an [*Error] whose
 // message is one line and says what to do. [errors.Is] reports the kind of the error:
 // [ErrInvalidToken], [ErrRateLimited] and so on.
 //

@@ -92,8 +92,7 @@ func (r *recording) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// serve starts a server for the examples. It answers with the text of the parameter answer, which
-// begins with the status.
+// serve starts a server for the examples. It answers with answer, which begins with the status.
 func serve(answer string) *httptest.Server {
 	return httptest.NewServer(&recording{answer: answer})
 }

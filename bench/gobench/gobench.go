@@ -14,10 +14,10 @@ import (
 // the output of `go test`, without the prefix "Benchmark" and the number of processors.
 type Results map[string]map[string][]float64
 
-// Run runs the benchmarks of a package whose names match the regular expression pattern. The
-// parameter pkg is the package's directory in carstate's module, and rounds is the number of times
-// that each benchmark runs. The current directory must be bench, which is beside that module's
-// packages. It is an error if `go test` fails, or if no benchmark matches.
+// Run runs the benchmarks of a package whose names match the regular expression pattern. pkg is the
+// package's directory in carstate's module, and rounds is how often each benchmark runs. The
+// current directory must be bench, which is beside that module's packages. It is an error if the
+// tests fail, or if no benchmark matches.
 func Run(ctx context.Context, pkg, pattern string, rounds int) (Results, error) {
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", pattern, "-count", strconv.Itoa(rounds),
 		"-timeout", "1h", "./"+pkg)

@@ -50,8 +50,7 @@ func TestTableAnswers(t *testing.T) {
 	}
 }
 
-// serve listens on a new address until the test ends, and calls the parameter each for every
-// connection.
+// serve listens on a new address until the test ends, and calls each for every connection.
 func serve(t *testing.T, each func(net.Conn)) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -48,8 +48,8 @@ func Load(docs string) (d Document, err error) {
 	return d, err
 }
 
-// ReadResults decodes a file of results into the variable to which the parameter into points. If
-// there is no file, the variable remains unchanged.
+// ReadResults decodes a file of results into the variable to which into points. If there is no
+// file, the variable remains unchanged.
 func ReadResults(file string, into any) error {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

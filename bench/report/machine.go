@@ -36,8 +36,8 @@ func Machine(dir string) (string, error) {
 		strings.TrimSpace(kernel), runtime.Version(), number(1e3*Median(syncs))), nil
 }
 
-// Fsyncs writes and syncs 4 KiB in dir the number of times in the parameter times. It returns how
-// long each write with its sync took, in milliseconds.
+// Fsyncs writes and syncs 4 KiB in dir as often as times says. It returns how long each write with
+// its sync took, in milliseconds.
 func Fsyncs(dir string, times int) (took []float64, err error) {
 	f, err := os.Create(filepath.Join(dir, "fsync"))
 	if err != nil {

@@ -65,8 +65,8 @@ func (p *Part) Add(subject, name, unit, remark string, rounds ...float64) float6
 	return p.AtMost(0, subject, name, unit, remark, rounds...)
 }
 
-// AtMost is like Add, but the figure has an aim: a median of at most the parameter most. If most is
-// 0, there is no aim.
+// AtMost is like Add, but the figure has an aim: most is the greatest good median. If most is 0,
+// there is no aim.
 func (p *Part) AtMost(most float64, subject, name, unit, remark string, rounds ...float64) float64 {
 	f := Figure{Subject: subject, Name: name, Unit: unit, Remark: remark, Value: Median(rounds)}
 	if most > 0 {
@@ -75,8 +75,8 @@ func (p *Part) AtMost(most float64, subject, name, unit, remark string, rounds .
 	return p.add(f, rounds)
 }
 
-// AtLeast is like Add, but the figure has an aim: a median of at least the parameter least. If
-// least is 0, there is no aim.
+// AtLeast is like Add, but the figure has an aim: least is the smallest good median. If least is 0,
+// there is no aim.
 func (p *Part) AtLeast(least float64, subject, name, unit, remark string, rounds ...float64) float64 {
 	f := Figure{Subject: subject, Name: name, Unit: unit, Remark: remark, Value: Median(rounds)}
 	if least > 0 {

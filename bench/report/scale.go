@@ -127,8 +127,8 @@ type need struct {
 func (n need) Samples() float64 { return n.Cars / n.Interval }
 func (n need) Queries() float64 { return n.Cars / queryEvery }
 
-// cores returns how many cores are needed for perSecond events a second. The parameter each is the
-// CPU time of one event, in µs.
+// cores returns how many cores are needed for perSecond events a second. each is the CPU time of
+// one event, in µs.
 func cores(each, perSecond float64) float64 { return each * perSecond / 1e6 }
 
 func (n need) IngestCores() float64 { return cores(n.Ingest, n.Samples()) }

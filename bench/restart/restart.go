@@ -137,9 +137,8 @@ func (m *measurement) starts(ctx context.Context, n int) {
 // vehicles is the subject of the figures of a size.
 func vehicles(n int) string { return report.Count(n) + " vehicles" }
 
-// storeSize overwrites states of the store. It compares two sizes of the store's
-// files with the parameter live, which is their size before: the largest size
-// during the updates, and the size afterwards.
+// storeSize overwrites states of the store. It compares two sizes of the store's files with live,
+// which is their size before: the largest size during the updates, and the size afterwards.
 func (m *measurement) storeSize(ctx context.Context, n int, live int64) {
 	began := time.Now()
 	most := overwrite(ctx, m.dir, n, m.plan.updates)

@@ -46,9 +46,8 @@ func sampleAt(i int, t vehicle.UnixMilli) vehicle.Sample {
 	return x
 }
 
-// templates returns the states of cars that have driven for ten minutes up to the parameter now,
-// with everything that the rules have learned about them. A store is filled with copies of these
-// states.
+// templates returns the states of cars that have driven for ten minutes up to now, with everything
+// that the rules have learned about them. A store is filled with copies of these states.
 func templates(now time.Time) []vehicle.State {
 	states := make([]vehicle.State, 64)
 	for i := range states {

@@ -111,8 +111,8 @@ func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.D
 	return l
 }
 
-// askUntil queries a vehicle until the time in the answer is the parameter at. It ends the
-// measurement if that takes longer than a minute, or if an answer is not 200.
+// askUntil queries a vehicle until the time in the answer is at. It ends the measurement if that
+// takes longer than a minute, or if an answer is not 200.
 func askUntil(ctx context.Context, c *fasthttp.HostClient, n *node, vid string, at time.Time) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)

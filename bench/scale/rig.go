@@ -112,8 +112,8 @@ func (b *bench) newRig(c cluster.Config) *rig {
 	return r
 }
 
-// start starts one node for each entry of the parameter roles, which maps the node's name in the
-// figures to its roles, and waits until they are ready.
+// start starts one node for each entry of roles, which maps the node's name in the figures to its
+// roles, and waits until they are ready.
 func (r *rig) start(ctx context.Context, roles map[string]string) {
 	for name, these := range roles {
 		r.b.nodes++

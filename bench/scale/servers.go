@@ -97,7 +97,7 @@ func (s *servers) workOf(ctx context.Context, i int) counters {
 // times. CPU is in seconds, memory and traffic in bytes.
 type counters map[string]float64
 
-// since returns the amounts that were used after the amounts in the parameter before were read.
+// since returns the amounts that were used after before was read.
 func (c counters) since(before counters) counters {
 	d := make(counters)
 	for name, v := range c {

@@ -56,8 +56,8 @@ func (b *bench) subjects(ctx context.Context) {
 }
 
 // feed measures a feed that delivers the stream from its beginning. Each node reads such a feed
-// after its start. The parameter at is the index of the server that holds the stream, and n the
-// number of vehicles, all of which the feed must deliver.
+// after its start. at is the index of the server that holds the stream, and n the number of
+// vehicles, all of which the feed must deliver.
 func (b *bench) feed(ctx context.Context, c cluster.Config, at, n int) {
 	before := b.servers.work(ctx)
 	self, began := must.Get(nodeprocess.CPUOf(os.Getpid())), time.Now()

@@ -26,10 +26,10 @@ const sliceStates = 256
 // stored. The partition checks only while the next checkpoint is already due and no samples arrive.
 const donePoll = 5 * time.Millisecond
 
-// checkpoints stores the folded states of a partition in checkpoints. If the interval every is not
-// 0, it stores the states of a checkpoint in slices, spread over half of the interval, while
-// folding continues. Only the last slice moves the cursor. If the node crashes before that, the
-// stored states say that the samples since the cursor are folded into them already.
+// checkpoints stores the folded states of a partition in checkpoints. If every is not 0, it stores
+// the states of a checkpoint in slices, spread over half of the interval, while folding continues.
+// Only the last slice moves the cursor. If the node crashes before that, the stored states say that
+// the samples since the cursor are folded into them already.
 type checkpoints struct {
 	part    store.Partition
 	f       *folding
@@ -48,8 +48,8 @@ func (c *checkpoints) holdTime() time.Duration { return max(c.lingers, c.every) 
 // checkpoint starts to store the folded states, if there are any, and returns at once. If the
 // previous checkpoint is still in progress, checkpoint does not start another; if the states that
 // wait are more than half of the maximum (folding.maxTouched), it makes the one in progress skip
-// its pauses. If the previous checkpoint has failed, checkpoint returns its error. If the field
-// every is 0, checkpoint returns only once the states are stored.
+// its pauses. If the previous checkpoint has failed, checkpoint returns its error. If every is 0,
+// checkpoint returns only once the states are stored.
 func (c *checkpoints) checkpoint(ctx context.Context) error {
 	if c.done != nil {
 		select {
@@ -102,9 +102,9 @@ func (c *checkpoints) makeRoom(ctx context.Context) error {
 	return c.checkpoint(ctx)
 }
 
-// store stores one checkpoint in slices. It pauses between the slices until the channel hurried is
-// closed. If the field every is 0, there is a single slice. If a Commit fails, or ctx ends during a
-// pause, it returns the error; the slices before that remain stored.
+// store stores one checkpoint in slices. It pauses between the slices until hurried is closed. If
+// every is 0, there is a single slice. If a Commit fails, or ctx ends during a pause, it returns
+// the error; the slices before that remain stored.
 func (c *checkpoints) store(
 	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, hurried <-chan struct{},
 ) error {

@@ -126,8 +126,8 @@ func (s *spy) checkErrors(t *testing.T) {
 	}
 }
 
-// world is a real engine, and the function by which a deriver takes ownership of a partition of the
-// engine. Tests may replace this function.
+// world is a real engine, and take, by which a deriver takes ownership of a partition of it. Tests
+// may replace take.
 type world struct {
 	*local.Engine
 	take func(ctx context.Context, p int) (store.Partition, error)

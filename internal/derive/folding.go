@@ -45,8 +45,7 @@ func newFolding(fold func(*vehicle.State, *vehicle.Sample) bool, maxStates, cach
 	}
 }
 
-// fits reports whether the map touched would hold at most maxTouched vehicles after folding the
-// samples.
+// fits reports whether touched would hold at most maxTouched vehicles after folding the samples.
 func (f *folding) fits(samples []vehicle.Sample) bool {
 	if len(f.touched)+len(samples) <= f.maxTouched {
 		return true
@@ -61,9 +60,9 @@ func (f *folding) fits(samples []vehicle.Sample) bool {
 	return len(f.touched)+len(added) <= f.maxTouched
 }
 
-// load puts the states of the samples' vehicles, at most [store.MaxLoad], into the map touched,
-// unless they are there already, from memory or else from the store. It returns how many states it
-// looked up in the store.
+// load puts the states of the samples' vehicles, at most [store.MaxLoad], into touched, unless they
+// are there already, from memory or else from the store. It returns how many states it looked up in
+// the store.
 func (f *folding) load(ctx context.Context, part store.Partition, samples []vehicle.Sample) (read int, err error) {
 	var ids []vehicle.ID // vehicles whose state is not in memory
 	var misses []*touched
@@ -96,7 +95,7 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 	return len(ids), nil
 }
 
-// apply folds samples, which were stored together, into the states in the map touched.
+// apply folds samples, which were stored together, into the states in touched.
 //
 // A state whose time is in the future was written while a clock, of a machine or of the car, was
 // wrong. Until that time, the rules would reject every sample of the car as too old. So apply

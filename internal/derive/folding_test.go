@@ -131,7 +131,7 @@ func TestLoad_FailureIsNotNoState(t *testing.T) {
 
 // TestFolding_EndsInTheSameBytes folds the same log with any cache, checkpoints, crashes and clock
 // errors of cars and of the machine. The stored states must equal those of a plain fold, which
-// resets a state from the future as the method apply says, and the limits of memory must hold.
+// resets a state from the future as apply says, and the limits of memory must hold.
 func TestFolding_EndsInTheSameBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const maxStates, vehicles, groups = 6, 7, 40

@@ -20,8 +20,8 @@ type Leases interface {
 	// Stale returns the lease time. If a node has not renewed its lease for that time, other nodes
 	// take over its partitions.
 	Stale() time.Duration
-	// Renew stores this node's lease. The parameter beat is a number that increases with each
-	// renewal, and leaving says that the node is about to end.
+	// Renew stores this node's lease. beat is a number that increases with each renewal, and
+	// leaving says that the node is about to end.
 	Renew(ctx context.Context, name string, beat uint64, leaving bool) error
 	// Follow calls put for every stored lease and then for every renewal. It returns nil when the
 	// context ends, and an error if it cannot continue.
@@ -81,8 +81,8 @@ type assigned struct {
 	cancel context.CancelFunc
 }
 
-// NewMembers returns a Members that assigns no partitions until [Members.Run] runs. The parameter
-// self is the name of this node. No other process, past or present, may have the same name.
+// NewMembers returns a Members that assigns no partitions until [Members.Run] runs. self is the
+// name of this node. No other process, past or present, may have the same name.
 func NewMembers(self string, partitions int, l Leases, log *slog.Logger) *Members {
 	return &Members{
 		self: self, leases: l, stale: l.Stale(), log: log,
@@ -186,8 +186,8 @@ func (m *Members) recordRenewal(now, began time.Time, beat uint64) {
 }
 
 // updateAsOf sets asOf to the start time of our newest renewal that the feed has delivered, and
-// removes delivered renewals from pending. The parameter own is our own lease as the feed last
-// delivered it; nil if it has not delivered one.
+// removes delivered renewals from pending. own is our own lease as the feed last delivered it; nil
+// if it has not delivered one.
 func (m *Members) updateAsOf(own *member) {
 	for beat, began := range m.pending {
 		if own != nil && beat <= own.beat {

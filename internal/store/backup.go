@@ -37,8 +37,8 @@ var backedUp = []struct {
 }
 
 // Backup writes a backup (see backedUp) to w while the service runs, and returns the number of its
-// records. The parameter version is the version of carstate that writes the backup. After an error,
-// the data in w is not a complete backup, and CheckBackup refuses it.
+// records. version is that of the carstate that writes it. After an error, the data in w is not a
+// complete backup, and CheckBackup refuses it.
 func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (records int, err error) {
 	key, err := k.BackupKey(ctx)
 	if err != nil {
@@ -76,11 +76,11 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 const maxVersion = 100
 
 // CheckBackup reads a backup to its end and returns a description: its version, its start, and the
-// number of records of each kind. The field Authenticated of the description is true if the backup
-// was made with one of the given backup keys; without keys it is false. CheckBackup returns an
-// error if any byte was changed, if a record cannot be decoded, or if a record has contents that no
-// carstate service can have written. [RecordStore.BadBackup] is true for such an error. CheckBackup
-// also returns an error if r cannot be read. After an error, the description is incomplete.
+// number of records of each kind. Its Authenticated is true if the backup was made with one of the
+// given backup keys; without keys it is false. CheckBackup returns an error if any byte was
+// changed, if a record cannot be decoded, or if a record has contents that no carstate service can
+// have written. [RecordStore.BadBackup] is true for such an error. CheckBackup also returns an
+// error if r cannot be read. After an error, the description is incomplete.
 func CheckBackup(r io.Reader, keys ...string) (access.BackupInfo, error) {
 	info, _, err := checkBackup(r, keys...)
 	return info, err

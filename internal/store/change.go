@@ -15,11 +15,11 @@ import (
 const changePause = 5 * time.Millisecond
 
 // Change replaces the current record of a subject by compare-and-set, and returns the sequence of
-// the new record. It calls the function change with the current record; if there is no record, it
-// passes a record with the sequence 0. The writes that the function returns are stored in one
-// batch. The last write must be the new record of the subject; Change sets the fields Expect and
-// Expected of this write. If the function returns no writes, nothing is stored, and Change returns
-// the sequence of the current record, or 0 if there is none.
+// the new record. It calls change with the current record; if there is no record, it passes a
+// record with the sequence 0. The writes that change returns are stored in one batch. The last
+// write must be the new record of the subject; Change sets Expect and Expected of this write. If
+// change returns no writes, nothing is stored, and Change returns the sequence of the current
+// record, or 0 if there is none.
 //
 // The same retry policy applies to every record:
 //   - After [ErrConflict], from the storage engine or from the function change, Change reads the

@@ -98,8 +98,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Anyone always returns true. A caller passes it to [Engine.Take] as the parameter free, to take a
-// partition from any owner.
+// Anyone always returns true. A caller passes it to [Engine.Take] as free, to take a partition from
+// any owner.
 func Anyone(string) bool { return true }
 
 // ErrConfig marks, for errors.Is, an error of the configuration: a file that it names cannot be

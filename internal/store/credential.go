@@ -71,10 +71,10 @@ func (k *RecordStore) Create(ctx context.Context, c access.Credential) error {
 	return err
 }
 
-// Update changes a credential's record with the function change, which may run several times (see
-// [Change]), and returns the changed credential. After an error of change, nothing is stored.
-// Update returns [access.ErrNotFound] if there is no such credential or if it is a removed source
-// or operator. A revoked token can still be changed.
+// Update changes a credential's record with change, which may run several times (see [Change]), and
+// returns the changed credential. After an error of change, nothing is stored. Update returns
+// [access.ErrNotFound] if there is no such credential or if it is a removed source or operator. A
+// revoked token can still be changed.
 func (k *RecordStore) Update(
 	ctx context.Context, kind access.Kind, name string, change func(*access.Credential) error,
 ) (access.Credential, error) {
@@ -112,10 +112,10 @@ func (k *RecordStore) update(
 }
 
 // packCredential returns the writes that store the credential c: first its set records, which list
-// the vehicles of a large grant, and last its own record. The parameter before is the grant that is
-// stored now. If that grant has more set records than the new one, packCredential also empties the
-// surplus set records, because a later forget would not find the vehicles in them. It returns an
-// error if c has too many vehicles for one record and its set records.
+// the vehicles of a large grant, and last its own record. before is the grant that is stored now.
+// If it has more set records than the new one, packCredential also empties the surplus set records,
+// because a later forget would not find the vehicles in them. It returns an error if c has too many
+// vehicles for one record and its set records.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	prefix := c.Kind.Policy().Noun + "set"
 	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)

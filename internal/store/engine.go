@@ -65,18 +65,17 @@ type Records interface {
 	Store(ctx context.Context, stream string, writes []Write) (seq uint64, err error)
 	// Scan calls do with the last record of each subject that matches one of the patterns, in no
 	// particular order. In a pattern, * stands for one part of a subject between dots. If a subject
-	// changes during the scan, the function do may receive the old record, the new record, or both.
-	// If do returns an error, Scan ends and returns that error.
+	// changes during the scan, do may receive the old record, the new record, or both. If do
+	// returns an error, Scan ends and returns that error.
 	Scan(ctx context.Context, stream string, patterns []string, do func(Record) error) error
-	// ScanFrom calls do with the records whose sequence is at least the parameter from. The result
-	// next is the sequence from which a later call continues. The result damaged is the number of
-	// records that are damaged or for which do returned an error. ScanFrom skips damaged records,
-	// and continues after an error from do.
+	// ScanFrom calls do with the records whose sequence is from or greater. next is the sequence
+	// from which a later call continues. damaged is the number of records that are damaged or for
+	// which do returned an error. ScanFrom skips damaged records, and continues after an error from
+	// do.
 	ScanFrom(ctx context.Context, stream string, from uint64, do func(Record) error) (next uint64, damaged int, err error)
-	// Before returns at most limit records whose sequences are less than the parameter before,
-	// newest first. If before is 0, it starts with the newest record. The stream must be one that
-	// keeps all its records. The result older is the value of before for the next page, or 0 if
-	// there is no next page.
+	// Before returns at most limit records whose sequences are less than before, newest first. If
+	// before is 0, it starts with the newest record. The stream must be one that keeps all its
+	// records. older is the value of before for the next page, or 0 if there is no next page.
 	Before(ctx context.Context, stream string, before uint64, limit int) (records []Record, older uint64, err error)
 	// Remove removes the given records, which it identifies by Subject and Seq. If a record was
 	// replaced after it was read, Remove does not remove its successor and returns no error for it.
@@ -114,8 +113,8 @@ type Engine interface {
 	// the caller must acknowledge none of the samples; some may be stored, which is harmless,
 	// because a state ignores a sample that is not newer.
 	Append(ctx context.Context, samples []vehicle.Sample) error
-	// Recent returns the newest retained samples of a vehicle: about as many as the parameter most
-	// says, or those that were read when the context ended.
+	// Recent returns the newest retained samples of a vehicle: about as many as most says, or those
+	// that were read when the context ended.
 	Recent(ctx context.Context, id vehicle.ID, most int) (Recent, error)
 	// Trim removes telemetry that is both folded into states and older than the retention. If the
 	// stored telemetry exceeds 80 % of its maximum size (Config.TelemetryBytes), Trim also removes
@@ -127,9 +126,9 @@ type Engine interface {
 	Partitions() int
 	// Take makes owner the owner of partition p, and returns the partition, from which the owner
 	// reads samples and to which it commits states. The commits of the previous owner then fail.
-	// Take first calls free with the name of the current owner, or "" if there is none. The
-	// function free reports whether the partition may be taken. If free returns false, Take changes
-	// nothing and returns [ErrHeld].
+	// Take first calls free with the name of the current owner, or "" if there is none. free
+	// reports whether the partition may be taken. If free returns false, Take changes nothing and
+	// returns [ErrHeld].
 	Take(ctx context.Context, p int, owner string, free func(holder string) bool) (Partition, error)
 	// Release gives up partition p if owner owns it. Otherwise, it changes nothing and returns nil.
 	Release(ctx context.Context, p int, owner string) error
@@ -138,9 +137,9 @@ type Engine interface {
 	// may have taken some of these partitions in the meantime.
 	Folding() map[int]bool
 	// Fence forces the owner of partition p to take the partition again. Until the owner has done
-	// so, its commits fail. The parameter seq is the sequence of a record in the stream SOURCES,
-	// such as the tombstone of a forgotten vehicle. Once Fence has returned, only a node that has
-	// received that record can take the partition.
+	// so, its commits fail. seq is the sequence of a record in the stream SOURCES, such as the
+	// tombstone of a forgotten vehicle. Once Fence has returned, only a node that has received that
+	// record can take the partition.
 	Fence(ctx context.Context, p int, seq uint64) error
 	// AwaitTombstones waits until this process has received every tombstone that is stored now, and
 	// then returns nil. It returns an error if the engine has failed, if the tombstones that this
@@ -148,14 +147,14 @@ type Engine interface {
 	// if ctx ends first.
 	AwaitTombstones(ctx context.Context) error
 	// FollowStates calls put with the stored state of each vehicle and then with every change,
-	// until the context ends. A zero state means that the vehicle was forgotten. The function put
-	// must neither change the state nor keep the pointer. FollowStates calls caughtUp once, after
-	// put has received all states that were stored at the start. If a state is damaged,
-	// FollowStates returns an error, the engine fails (see Failed), or both.
+	// until the context ends. A zero state means that the vehicle was forgotten. put must neither
+	// change the state nor keep the pointer. FollowStates calls caughtUp once, after put has
+	// received all states that were stored at the start. If a state is damaged, FollowStates
+	// returns an error, the engine fails (see Failed), or both.
 	FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error
-	// AwaitState waits until the function put of FollowStates has received all states up to
-	// sequence seq of the stream STATES, and then returns nil. If ctx ends first, it returns an
-	// error. If FollowStates was never called, AwaitState returns nil at once.
+	// AwaitState waits until put of FollowStates has received all states up to sequence seq of the
+	// stream STATES, and then returns nil. If ctx ends first, it returns an error. If FollowStates
+	// was never called, AwaitState returns nil at once.
 	AwaitState(ctx context.Context, seq uint64) error
 
 	// Settle waits until all folded states that are published to queries are also stored. (An
@@ -173,13 +172,13 @@ type Engine interface {
 	// engine's files. It returns when the bytes are gone. If an engine cannot tell when bytes are
 	// gone, Erased does nothing.
 	Erased(ctx context.Context) error
-	// ErasedWithin returns an estimate of how long a call of Erased would take at present. The
-	// result ok is false if the engine cannot tell when bytes are gone; d is then meaningless.
+	// ErasedWithin returns an estimate of how long a call of Erased would take at present. ok is
+	// false if the engine cannot tell when bytes are gone; d is then meaningless.
 	ErasedWithin(ctx context.Context) (d time.Duration, ok bool, err error)
 	// TrimTo removes telemetry up to the sequence last that is already folded into states.
-	// Telemetry that is not folded yet stays. The result gone is true if no telemetry up to last is
-	// left, and false if some of it is not folded yet. If an engine cannot tell when bytes are
-	// gone, TrimTo leaves the removal to Trim and returns true.
+	// Telemetry that is not folded yet stays. gone is true if no telemetry up to last is left, and
+	// false if some of it is not folded yet. If an engine cannot tell when bytes are gone, TrimTo
+	// leaves the removal to Trim and returns true.
 	TrimTo(ctx context.Context, last uint64) (gone bool, err error)
 
 	// NodeID returns the name under which this node stores its counts of the calls made with each
@@ -193,9 +192,9 @@ type Engine interface {
 	// restart can help. The channel is never closed.
 	Failed() <-chan error
 	// Fed returns the latest time up to which this process's copies of the stored records are
-	// complete: the copies contain every change that was stored before that time. The result ok is
-	// false until every feed has delivered all records that existed at its start. Fed neither
-	// blocks nor allocates.
+	// complete: the copies contain every change that was stored before that time. ok is false until
+	// every feed has delivered all records that existed at its start. Fed neither blocks nor
+	// allocates.
 	Fed() (at time.Time, ok bool)
 	// Cut makes all requests in flight fail at once, so that no caller waits for an engine that
 	// does not respond. Only Close may be called afterwards.
@@ -213,10 +212,10 @@ type Partition interface {
 	// to which telemetry is folded into the state (see [Record.Folded]). Calls of put may be
 	// concurrent. If ctx ends first, Load returns an error.
 	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State, folded uint64)) error
-	// Next waits for the oldest group of stored samples that are not folded into states yet. The
-	// result seq is its sequence: the caller folds the samples, and then passes seq to Commit. The
-	// samples of forgotten vehicles are left out. If ctx ends first, Next returns an error. If the
-	// caller no longer owns the partition, the error is [ErrFenced] or [ErrRecalled].
+	// Next waits for the oldest group of stored samples that are not folded into states yet. seq is
+	// its sequence: the caller folds the samples, and then passes seq to Commit. The samples of
+	// forgotten vehicles are left out. If ctx ends first, Next returns an error. If the caller no
+	// longer owns the partition, the error is [ErrFenced] or [ErrRecalled].
 	//
 	// Two errors are requests to the caller: [ErrSettle] asks it to commit the folded states, and a
 	// [*StateRequest] asks it for one state. The caller fulfills the request, and then calls Next

@@ -251,8 +251,8 @@ func (k *RecordStore) putTombstone(
 }
 
 // remove fences the partition of a forgotten vehicle, and then removes the vehicle's state and its
-// entries in all grants. The result n has the numbers of states and of grants that were removed.
-// The parameter seq is the sequence of the vehicle's tombstone, for [Engine.Fence].
+// entries in all grants. n has the numbers of states and of grants that were removed. seq is the
+// sequence of the vehicle's tombstone, for [Engine.Fence].
 func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
 	p := codec.PartitionOf(id, k.engine.Partitions())
 	if err := k.engine.Fence(ctx, p, seq); err != nil {
@@ -271,8 +271,8 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n 
 }
 
 // storeMarker replaces the state of a vehicle by a marker, and returns once this node's feed has
-// delivered it, within requestTimeout. The caller must have fenced partition p, so that nothing else
-// writes the state. The result replaced is the number of states replaced, 0 or 1.
+// delivered it, within requestTimeout. The caller must have fenced partition p, so that nothing
+// else writes the state. replaced is the number of states replaced, 0 or 1.
 func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
 	subject := codec.StateSubject(p, id)
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.States, subject, func(is Record) ([]Write, error) {
@@ -293,8 +293,8 @@ func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (re
 }
 
 // dropGrants removes vehicles from the grants of tokens and sources, also of revoked and removed
-// ones. The function without returns the remaining vehicles of a grant, and true if it has removed
-// any. If this node cannot decode a credential of a newer version, the error is errNewerCredential.
+// ones. For a grant, without returns the remaining vehicles, and true if it has removed any. If
+// this node cannot decode a credential of a newer version, the error is errNewerCredential.
 func (k *RecordStore) dropGrants(
 	ctx context.Context, without func(access.Vehicles) (access.Vehicles, bool),
 ) (tokens, sources int, err error) {

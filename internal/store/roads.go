@@ -46,7 +46,7 @@ type RoadSharing interface {
 	// because it would arrive too late to show the present traffic.
 	ShareRoads(evidence []byte) error
 	// ListenRoads calls take with each message of another node, or with an error if the message is
-	// invalid. It returns the function stop, which ends these calls.
+	// invalid. stop ends these calls.
 	ListenRoads(take func(evidence []byte, err error)) (stop func())
 }
 
@@ -72,9 +72,9 @@ type roadStore struct {
 // Patience.Roads, it adds the profiles that other nodes have stored. In a cluster, it also adds the
 // evidence of other nodes' cars as it arrives. Errors are logged, not returned.
 //
-// The parameter folds says whether this node is a derive node. A derive node also sends the
-// evidence of its own cars to the other nodes. In addition, it stores the profiles that have
-// changed in its partitions, at the same interval and when the context ends.
+// folds says whether this node is a derive node. A derive node also sends the evidence of its own
+// cars to the other nodes. In addition, it stores the profiles that have changed in its partitions,
+// at the same interval and when the context ends.
 func (k *RecordStore) KeepRoads(ctx context.Context, m *road.Map, folds bool, loaded func()) {
 	(&roadStore{
 		RecordStore: k, m: m, next: 1, owned: make(map[int]bool), unsaved: make(map[road.Tile][]byte),

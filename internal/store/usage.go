@@ -85,10 +85,10 @@ func (u *usageState) isLoaded() bool {
 	}
 }
 
-// applyUsage adds a usage record from the feed to this node's table of tokens. The parameter rest
-// is the end of the record's subject: the token's id, a dot, and the name of the node that has
-// counted the calls. Usage that no service can have written is skipped, and so is a record of a
-// newer version. If the record is damaged in another way, the error is [codec.ErrDamaged].
+// applyUsage adds a usage record from the feed to this node's table of tokens. rest is the end of
+// the record's subject: the token's id, a dot, and the name of the node that has counted the calls.
+// Usage that no service can have written is skipped, and so is a record of a newer version. If the
+// record is damaged in another way, the error is [codec.ErrDamaged].
 func (k *RecordStore) applyUsage(rest string, is Record) error {
 	id, by, _ := strings.Cut(rest, ".")
 	own := by == k.engine.NodeID()

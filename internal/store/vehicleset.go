@@ -170,8 +170,8 @@ type setParts struct {
 }
 
 // withMark returns the set records that were collected so far for the credential whose record has
-// the subject owner. If they have another mark (see setsSeen) than the parameter mark, withMark
-// begins an empty collection in their place.
+// the subject owner. If they have another mark (see setsSeen) than mark, withMark begins an empty
+// collection in their place.
 func (s sets) withMark(owner, mark string) *setParts {
 	p := s[owner]
 	if p == nil || p.mark != mark {
@@ -181,10 +181,10 @@ func (s sets) withMark(owner, mark string) *setParts {
 	return p
 }
 
-// record passes the vehicles that g grants to the function apply. The parameter owner is the
-// subject of the credential's record. Before the feed has caught up, some set records of a large
-// grant may be missing. In that case, apply first receives no vehicles, and is called again with
-// all vehicles when all set records have arrived.
+// record passes the vehicles that g grants to apply. owner is the subject of the credential's
+// record. Before the feed has caught up, some set records of a large grant may be missing. In that
+// case, apply first receives no vehicles, and is called again with all vehicles when all set
+// records have arrived.
 func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles)) {
 	switch {
 	case g.All:
@@ -203,8 +203,7 @@ func (s sets) record(owner string, g grantedRecord, apply func(access.Vehicles))
 }
 
 // complete reports whether the credential's record, with the subject owner, and all its set records
-// have arrived. If so, it passes the vehicles to the function apply that the method record
-// received.
+// have arrived. If so, it passes the vehicles to the apply that record received.
 func (s sets) complete(owner string) bool {
 	p := s[owner]
 	if p.owner == nil || len(p.parts) < p.need {

@@ -90,9 +90,9 @@ func (t *trial) start(ctx context.Context) {
 	}, time.Minute))
 }
 
-// between is the range in which the node's count of a day's calls must be. The field most counts
-// all calls that may count for the day. The field least leaves out those that were not answered or
-// made at midnight, because they may count for another day or not at all.
+// between is the range in which the node's count of a day's calls must be. most counts all calls
+// that may count for the day. least leaves out those that were not answered or made at midnight,
+// because they may count for another day or not at all.
 type between struct{ least, most int64 }
 
 // day returns the number of a day in UTC; day 0 is 1 January 1970.
@@ -277,8 +277,7 @@ func (t *trial) newScene(ctx context.Context, n int) *scene {
 	return s
 }
 
-// soon returns a random duration of ten minutes or more, but less than ten minutes plus the
-// parameter most.
+// soon returns a random duration of ten minutes or more, but less than ten minutes plus most.
 func (t *trial) soon(most time.Duration) time.Duration {
 	return 10*time.Minute + time.Duration(t.rng.Int64N(int64(most)))
 }
@@ -292,8 +291,8 @@ type answered struct {
 	before, after time.Time
 }
 
-// ask queries a car. The parameter caller is the address from which the query seems to come
-// (X-Forwarded-For); if it is "", the header is not sent.
+// ask queries a car. caller is the address from which the query seems to come (X-Forwarded-For); ""
+// sends no such header.
 func (t *trial) ask(ctx context.Context, vid, token, caller string) (a answered, err error) {
 	header := make(http.Header)
 	if caller != "" {
@@ -327,8 +326,8 @@ func (t *trial) wrong(format string, args ...any) {
 	t.a.Wrong("the clock ahead by %s: %s", t.wall, fmt.Sprintf(format, args...))
 }
 
-// post lets a car report a sample of the time at. The result taken reports whether the node accepts
-// the sample. A refusal is no error.
+// post lets a car report a sample of the time at. taken reports whether the node accepts it. A
+// refusal is no error.
 func (t *trial) post(ctx context.Context, vid string, at time.Time) (taken bool, status int, err error) {
 	status, text, err := t.node.Post(ctx, t.source, fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid,
 		at.UnixMilli()))
@@ -436,8 +435,8 @@ func (s *scene) honest(a answered) string {
 
 // exhaust sends up to tries queries, until one is not answered with the given status. A last answer
 // of 429 must ask the caller to wait, for a window at most; after that wait, the caller must
-// receive the status again. The parameter what describes the caller. The results are the number of
-// queries that received the status, the last answer, and whether the status was received again.
+// receive the status again. what describes the caller. n is the number of queries that received the
+// status, last the last answer, and waited says that the status was received again.
 func (s *scene) exhaust(ctx context.Context, what, token, caller string, status, tries int) (n int, last answered,
 	waited bool) {
 	for ; n < tries; n++ {

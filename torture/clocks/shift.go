@@ -42,8 +42,8 @@ var code = []byte{
 
 const wholeCode = 48 // including the offsets
 
-// start is the field Begin of [nodeprocess.Options]: it starts the program so that its clocks can
-// be set. If they cannot, it kills the program and returns an error.
+// start is Begin of [nodeprocess.Options]: it starts the program so that its clocks can be set. If
+// they cannot, it kills the program and returns an error.
 func (s *shifted) start(cmd *exec.Cmd) error {
 	runtime.LockOSThread() // ptrace is bound to a thread
 	defer runtime.UnlockOSThread()

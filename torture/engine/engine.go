@@ -65,9 +65,9 @@ var Damage = row.Row{
 	Run:      running("TestDamage", "damages"),
 }
 
-// running returns the function Run of a row that runs one of the engine's tests. The parameter
-// count is the name of that test's flag for the number of repetitions. The row ends with an error
-// if the test fails or makes too few repetitions, unless a finding explains that.
+// running returns Run of a row that runs one of the engine's tests. count is the name of that
+// test's flag for the number of repetitions. The row ends with an error if the test fails or makes
+// too few repetitions, unless a finding explains that.
 func running(test, count string) func(context.Context, *row.Attempt) {
 	return func(ctx context.Context, a *row.Attempt) {
 		cmd := exec.CommandContext(ctx, a.Binary, "-test.v", "-test.timeout", "0", "-test.run", "^"+test+"$",

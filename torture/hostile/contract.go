@@ -109,8 +109,8 @@ var (
 // that net/http cannot parse, or in which net/http finds a body, must be refused. There is one
 // exception: the contract allows targets and hosts that net/http refuses. If only these are wrong,
 // next replaces them by valid ones and parses the request again. Any other request may be answered.
-// The parameter sound says that the request is as the generator wrote it; a request that was
-// changed afterwards may also be refused. The parameter by is the client.
+// sound says that the request is as the generator wrote it; one that was changed afterwards may
+// also be refused. by is the client.
 func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	head, whole := stream, false
 	if at := headEnd.FindIndex(stream); at != nil {
@@ -359,8 +359,8 @@ func (o *outcome) mismatch(a *answer, noBody bool) string {
 }
 
 // compare compares the answers in a conversation with those that the contract allows to the client
-// by. The function seen returns what else is wrong with an answer, or "". The results are a
-// description of the first wrong answer, or "", and the number of requests answered.
+// by. seen returns what else is wrong with an answer, or "". wrong describes the first wrong
+// answer, or is ""; answered is the number of requests answered.
 func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*answer) string) (wrong string,
 	answered int) {
 	got := x.got

@@ -90,7 +90,7 @@ func run(ctx context.Context, a *row.Attempt) {
 }
 
 // share scales n in proportion to the size of this attempt: to n at a count of fullCount or more,
-// and to no less than the parameter least.
+// and to no less than least.
 func share(a *row.Attempt, n, least int) int {
 	return max(least, min(n, n*a.Count/fullCount))
 }

@@ -27,15 +27,15 @@ func agreed() *contract {
 }
 
 // answered returns a complete HTTP answer with the headers that the contract requires, and with
-// more header lines from the parameter more.
+// more header lines (more).
 func answered(status, body, more string) string {
 	return fmt.Sprintf("HTTP/1.1 %s\r\nDate: %s\r\nContent-Type: application/json\r\nCache-Control: private, "+
 		"no-store\r\nX-Request-Id: x\r\n%sContent-Length: %d\r\n\r\n%s",
 		status, read.Format(http.TimeFormat), more, len(body), body)
 }
 
-// TestCompare_DetectsWrongAnswers checks that compare accepts right answers, and says what is wrong
-// with others.
+// TestCompare_DetectsWrongAnswers checks that compare accepts right answers, and explains wrong
+// ones.
 func TestCompare_DetectsWrongAnswers(t *testing.T) {
 	good := "GET " + drivingPath + "?access_token=T&vid=CarJam HTTP/1.1\r\nHost: a\r\n\r\n"
 	other := strings.Replace(good, "CarJam", "CarNormal", 1)

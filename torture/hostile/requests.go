@@ -54,8 +54,7 @@ func timedOut(err error) bool {
 }
 
 // talk sends the stream in pieces over a new connection, closes the sending side of the connection,
-// and reads until the server closes it. If the server does not within patience, the field err of
-// the result is set.
+// and reads until the server closes it. If the server does not within patience, x.err is set.
 func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (x exchange) {
 	c, err := dialFrom(ctx, from, to)
 	if err != nil {
@@ -84,8 +83,7 @@ func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (
 	return x
 }
 
-// send writes the stream in up to 20 pieces of random sizes, sometimes with pauses of up to 2 ms in
-// between.
+// send writes the stream in up to 20 pieces of random sizes, sometimes with pauses of up to 2 ms.
 func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	pieces := []int{1, 1, 1, 2, 3, 20}[rng.IntN(6)]
 	pauses := rng.IntN(8) == 0
@@ -189,8 +187,7 @@ func behindNginx(ctx context.Context, w *world) {
 func behindHAProxy(ctx context.Context, w *world) { w.behind(ctx, "haproxy", "-db -f DIR/config") }
 
 // behind sends smuggled requests through a proxy, which has its own HTTP parser, while other
-// clients send correct requests through the same proxy. Each correct request must receive its own
-// answer.
+// clients send correct requests through the same proxy. Each of these must receive its own answer.
 func (w *world) behind(ctx context.Context, program, args string) {
 	a := w.attempt
 	address, stop := w.startProxy(ctx, program, args)
@@ -262,7 +259,7 @@ func (w *world) behind(ctx context.Context, program, args string) {
 }
 
 // refused returns how many queries the node has refused so far. It counts the metrics whose labels
-// contain the parameter reason; "" counts all.
+// contain reason; "" counts all.
 func (w *world) refused(ctx context.Context, reason string) (sum float64) {
 	for name, n := range must.Get(w.Metrics(ctx)) {
 		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, reason) &&
@@ -274,7 +271,7 @@ func (w *world) refused(ctx context.Context, reason string) (sum float64) {
 }
 
 // startProxy starts a proxy and waits, for ten seconds at most, until it listens. In its arguments,
-// DIR is its directory. The function stop ends the proxy.
+// DIR is its directory. stop ends the proxy.
 func (w *world) startProxy(ctx context.Context, program, args string) (address string, stop func()) {
 	dir := filepath.Join(w.attempt.Dir, program)
 	must.Do(os.Mkdir(dir, 0o755))

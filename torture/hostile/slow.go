@@ -126,7 +126,7 @@ func slow(ctx context.Context, w *world) {
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // under measures the delays of other clients while slowhttptest attacks, on a processor of its own
-// if there is one. The result held is the median of the node's open descriptors.
+// if there is one. held is the median of the node's open descriptors.
 func (p *probe) under(ctx context.Context, windows, connections, processor int, x *attack) (
 	p99 time.Duration, held int) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -175,8 +175,7 @@ func (p *probe) under(ctx context.Context, windows, connections, processor int, 
 }
 
 // settle waits until the node has closed the attackers' descriptors: until it has at most 40 more
-// open than atRest, which is their number before. It is a finding if that takes longer than a
-// minute.
+// open than atRest, which is their number before. More than a minute is a finding.
 func (w *world) settle(ctx context.Context, atRest int) {
 	const slack = 40 // connections of honest clients
 	err := nodeprocess.Until(ctx, time.Minute, func(context.Context) error {

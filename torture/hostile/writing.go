@@ -129,8 +129,7 @@ func (w *writer) encoded(s string) string {
 var spoilers = lists("spoil ")
 
 // spoil changes one part of a request (see spoilers), or makes its request line or its head about
-// as long as a limit allows, or longer. If the chosen pattern matches nothing, the request remains
-// as it is.
+// as long as a limit allows, or longer. A pattern that matches nothing changes nothing.
 func (w *writer) spoil(request string) string {
 	if w.chance(10) {
 		n := pick(w, 4096, maxLine, maxLine, maxHead, maxHead, maxHead, maxHead+1024, 20000, 40000) + w.IntN(5) - 2

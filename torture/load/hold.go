@@ -58,8 +58,7 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 
 // Hold waits until the answers of the node include everything that was acknowledged before the
 // call, and then calls look. It is a finding if that takes longer than settleLimit allows, or if
-// the node ends by itself. In these cases, and if look ends with an error, the row ends with the
-// error.
+// the node ends by itself. The row then ends with the error, and also with one of look.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node)) {
 	err := l.settle(ctx, n)
 	settled := err == nil
@@ -93,8 +92,8 @@ func (l *Load) End(n *nodeprocess.Node) {
 // A row with its own senders can use the journal, too. It reports to the Load what it sends and
 // what the node acknowledges.
 
-// NoteOffered records a sample that is about to be sent. The parameter at is its time in whole
-// seconds (Unix), because Last-Modified has no finer resolution.
+// NoteOffered records a sample that is about to be sent. at is its time in whole seconds (Unix),
+// because Last-Modified has no finer resolution.
 func (l *Load) NoteOffered(vid string, at int64) { l.journal.offer([]sample{{vid, at}}) }
 
 // NoteAcknowledged records that a sample recorded with NoteOffered was acknowledged.
@@ -104,8 +103,8 @@ func (l *Load) NoteAcknowledged(vid string, at int64) { l.journal.acknowledge([]
 func (l *Load) Vehicles() []string { return l.journal.all() }
 
 // HoldVehicles waits for everything acknowledged before the call, and then queries the vehicles.
-// The state of each must be at least as new as its newest acknowledged sample. It is a finding if
-// vids is empty.
+// The state of each must be at least as new as its newest acknowledged sample. No vids are a
+// finding.
 func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) {
 	if len(vids) == 0 {
 		l.a.Wrong("no sample of any vehicle was acknowledged, so the row proves nothing about them")
@@ -145,9 +144,9 @@ func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	}
 }
 
-// ask queries a vehicle and checks the answer against the parameter was, which is what the journal
-// knew before the query. If settled is true, the answer must include everything that was
-// acknowledged before the query. The result reports whether the node answered.
+// ask queries a vehicle and checks the answer against was, which is what the journal knew before
+// the query. If settled is true, the answer must include everything that was acknowledged before
+// it. ask reports whether the node answered.
 func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car, settled bool) bool {
 	a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid)
 	if ctx.Err() != nil {
@@ -173,8 +172,7 @@ var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 // answer includes a new sample of barrierCar, twice. Once is not enough, because groups of samples
 // are folded one after the other, but the states of one group become visible in any order. It
 // returns an error if the node ends, gives an answer that is never allowed, or does not show the
-// sample within settleLimit. If the node's last answer lacked the sample, the error wraps
-// errNotSeen.
+// sample within settleLimit. If its last answer lacked it, the error wraps errNotSeen.
 func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 	for range 2 {
 		sent := int64(0)
@@ -240,9 +238,8 @@ func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) {
 	l.checkLists(ctx, n)
 }
 
-// checkCars queries vehicles, several at a time, and compares each answer with the result of the
-// function before, which is what the journal knows of the vehicle. A query without an answer is
-// repeated until the node or ctx ends.
+// checkCars queries vehicles, several at a time, and compares each answer with what the journal
+// knows of the vehicle (before). A query without an answer is repeated until the node or ctx ends.
 func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string, before func(vid string) car) {
 	var asking sync.WaitGroup
 	const askers = 4
@@ -280,8 +277,7 @@ func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node) {
 }
 
 // checkRecord uses the secret of a token or a source. The node must refuse it if the token was
-// revoked or the source removed, and otherwise accept it, but not for another vehicle than the
-// token's.
+// revoked or the source removed, and otherwise accept it, for the token's vehicle only.
 func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *record) {
 	if r.source {
 		// An empty object is not a sample: a valid key receives 400, and any other 401.

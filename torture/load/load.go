@@ -287,9 +287,9 @@ func (j *journal) before(vid string) car {
 	return car{}
 }
 
-// check compares an answer with the parameter was, which is what the journal knew before the query.
-// settled means that everything acknowledged before the query must be visible. If the answer is
-// right, the journal notes the sample that it includes.
+// check compares an answer with was, which is what the journal knew before the query. settled means
+// that everything acknowledged before the query must be visible. If the answer is right, the
+// journal notes the sample that it includes.
 func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool) finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -335,8 +335,8 @@ func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool)
 func clock(s int64) string { return time.Unix(s, 0).UTC().Format(time.TimeOnly) }
 
 // pick returns the newest acknowledged vehicles with a single sample, and random vehicles of all
-// kinds. The parameters newest and any are the maximum numbers of the two groups. A vehicle may be
-// in both, or twice in the second.
+// kinds. newest and any are the maximum numbers of the two groups. A vehicle may be in both, or
+// twice in the second.
 func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -652,8 +652,7 @@ func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 	}
 }
 
-// done calls note, with the journal locked, if err, the result of an operation, is nil. It returns
-// err.
+// done calls note with the journal locked, if err, of an operation, is nil. It returns err.
 func (l *Load) done(err error, note func()) error {
 	if err != nil {
 		return err

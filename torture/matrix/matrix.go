@@ -57,8 +57,7 @@ func run(ctx context.Context, a *row.Attempt) {
 var wrong = regexp.MustCompile(`(?m)failed after \d+ tests: wrong: (.*)$`)
 
 // machine runs TestMatrix of internal/query, a randomized test, against the binary. A wrong answer
-// that the test finds is a finding; if the test fails for another reason, the row ends with an
-// error.
+// that it finds is a finding; if it fails for another reason, the row ends with an error.
 func machine(ctx context.Context, a *row.Attempt) {
 	test, counts := filepath.Join(a.Dir, "query.test"), filepath.Join(a.Dir, "counts.json")
 	must.Do(nodeprocess.Build(ctx, "..", "./internal/query", test))

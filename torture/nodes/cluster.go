@@ -125,8 +125,7 @@ func (c *natsCluster) whole(ctx context.Context) error {
 	return nil
 }
 
-// leader waits, for settleWithin at most, until a stream has a leader, and returns the index of its
-// server.
+// leader waits, for settleWithin at most, until a stream has a leader, and returns its index.
 func (c *natsCluster) leader(ctx context.Context, name string) (server int) {
 	must.Do(nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
 		info, err := c.look(ctx, name)

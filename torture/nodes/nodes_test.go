@@ -64,8 +64,7 @@ func TestFollowing_FindsStatesThatGoBack(t *testing.T) {
 	}
 }
 
-// TestNothingMeasured checks that a limit counts as missed if the duration that it limits was never
-// measured.
+// TestNothingMeasured checks that a limit is missed if its duration was never measured.
 func TestNothingMeasured(t *testing.T) {
 	for i, p := range promised {
 		for name, c := range map[string]struct {

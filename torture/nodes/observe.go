@@ -50,7 +50,7 @@ func (f *following) put(id vehicle.ID, s *vehicle.State) {
 	f.at[id] = s.Time
 }
 
-// newerThan returns an error until the state of every car is newer than the parameter when.
+// newerThan returns an error until the state of every car is newer than that time.
 func (f *following) newerThan(when vehicle.UnixMilli) error {
 	wanted := make(map[vehicle.ID]vehicle.UnixMilli)
 	for _, id := range layout.All() {
@@ -59,7 +59,7 @@ func (f *following) newerThan(when vehicle.UnixMilli) error {
 	return f.reached(wanted)
 }
 
-// someNewerThan returns an error until some car's state is newer than the parameter when.
+// someNewerThan returns an error until some car's state is newer than that time.
 func (f *following) someNewerThan(when vehicle.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -272,8 +272,7 @@ func (s *system) ask(ctx context.Context, node, g int) {
 		began, frozen := time.Now(), q.frozen[node].Load()
 		ans, err := s.nodes[node].Ask(ctx, path, s.token, id)
 		if err != nil && q.frozen[node].Load() {
-			// The connection was too old when the node was resumed. Query over another
-			// one.
+			// The connection was too old when the node was resumed.
 			ans, err = s.nodes[node].Ask(ctx, path, s.token, id)
 		}
 		if ctx.Err() != nil {
@@ -331,8 +330,7 @@ func (s *system) revoke(ctx context.Context) []time.Duration {
 }
 
 // revokeOne issues a token at the node with the index at, revokes it at the next node, and returns
-// the time until all nodes refuse it. It is a finding if that takes longer than settleWithin for a
-// node.
+// the time until all nodes refuse it. It is a finding if a node takes longer than settleWithin.
 func (s *system) revokeOne(ctx context.Context, at int) time.Duration {
 	revoker := must.Get(s.nodes[(at+1)%len(s.nodes)].AdminClient())
 	var t wire.IssuedToken

@@ -123,8 +123,7 @@ var promised = []struct {
 	{"the longest query, but to a node that is stopped or just woke up", 2},
 }
 
-// report compares the durations with their limits. A limit whose duration was not measured is
-// missed.
+// report compares the durations with their limits. One that was not measured is missed.
 func (m measured) report(a *row.Attempt) {
 	others := maps.Clone(m)
 	for _, p := range promised {
@@ -387,8 +386,8 @@ func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int) {
 	return 0
 }
 
-// promise waits until the function holds returns nil. It reports a finding if that does not happen
-// within limit. The parameter when says in the finding what was disabled.
+// promise waits until holds returns nil. It reports a finding if that does not happen within limit;
+// when says in it what was disabled.
 func (s *system) promise(ctx context.Context, limit time.Duration, when string, holds func() error) {
 	if err := nodeprocess.Until(ctx, limit, func(context.Context) error { return holds() }); err == nil ||
 		ctx.Err() != nil {
@@ -443,8 +442,8 @@ func (s *system) together(ctx context.Context) {
 }
 
 // startFolder starts a node that only folds, and waits until it does. Its name decides which
-// partitions it gets: if none, startFolder tries another name. If 20 names get none, the row ends
-// with an error.
+// partitions it gets: if none, startFolder tries another name. After 20 names the row ends with an
+// error.
 func (s *system) startFolder(ctx context.Context) {
 	for range 20 {
 		s.folders++

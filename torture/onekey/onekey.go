@@ -248,8 +248,8 @@ func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
 
 var stalledPublish = mqtt.Publish(4, 2, 1, "vehicles/Stolen/telemetry", string(make([]byte, 1<<20-100)))[:40]
 
-// untilClosed connects, sends the bytes in the parameter what, calls begun, and waits until the
-// connection is closed, by the server or because ctx ends.
+// untilClosed connects, sends what, calls begun, and waits until the connection is closed, by the
+// server or because ctx ends.
 func untilClosed(ctx context.Context, address string, what []byte, begun func()) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -351,8 +351,8 @@ func newProbe(a *row.Attempt, t *target, key string) *probe {
 }
 
 // measure sends for a number of windows of one second, over new connections. For each protocol, in
-// the order of protocols, it returns the median of the windows' 99th percentiles of the delays. The
-// parameter during describes the load for findings; a sample that fails is one.
+// the order of protocols, it returns the median of the windows' 99th percentiles of the delays.
+// during describes the load for findings; a sample that fails is one.
 func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []time.Duration) {
 	p99 = make([]time.Duration, len(protocols))
 	var all sync.WaitGroup

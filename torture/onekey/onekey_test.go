@@ -11,8 +11,8 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// TestFlood_CountsRequestsInProgress checks that the field held of a flood is the number of
-// requests that have begun and not ended, and that stop ends all of them.
+// TestFlood_CountsRequestsInProgress checks that flood.held is the number of requests that have
+// begun and not ended, and that stop ends all of them.
 func TestFlood_CountsRequestsInProgress(t *testing.T) {
 	f := &flood{name: "requests", count: 40, within: 50 * time.Millisecond}
 	f.stall = func(ctx context.Context, _ *target, i int, begun func()) error {

@@ -76,8 +76,7 @@ type node struct {
 	processor *row.Processors
 }
 
-// run starts the node, prepares its users, limits it to its quota, and calls do, which overloads
-// it.
+// run starts the node, prepares its users, limits it to its quota, and lets do overload it.
 func (n *node) run(ctx context.Context) {
 	n.options = nodeprocess.Options{Binary: n.a.Binary, Dir: filepath.Join(n.a.Dir, n.what), Flags: load.Flags}
 	n.quota = must.Get(newQuota(fmt.Sprintf("carstate-torture-%s-%d", n.what, os.Getpid()), n.thousandths))
@@ -158,8 +157,7 @@ func (n *node) measure(ctx context.Context) {
 // closedUsers are numbers of users who each send the next request once the previous is answered.
 var closedUsers = []int{1000, 128}
 
-// closed returns the rate, in good answers per second, of a closed loop with the given number of
-// users.
+// closed returns the rate, in good answers per second, of a closed loop of that many users.
 func (n *node) closed(ctx context.Context, users int) float64 {
 	r := n.users.closedLoop(ctx, users, settleTime, closedTime)
 	n.check(fmt.Sprintf("%s, %d users: ", n.what, users), r)
@@ -217,7 +215,7 @@ func (p *point) median(of func(measured) float64) float64 {
 }
 
 // curve measures the answer rate at each of the rates, and the recovery after an overload. A
-// request that takes longer than the parameter normal is slow.
+// request that takes longer than normal is slow.
 func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration) {
 	peaks := row.Watch(ctx, n.process)
 	defer peaks()

@@ -302,8 +302,8 @@ func (u *user) serve(due time.Time) {
 
 // ask sends the next request, over a new connection if the user has none, and waits until patience
 // after due for the answer. The status is 200 if the answer is correct, 503 if it is a refusal with
-// Retry-After, and otherwise the answer's status with a minus sign. The result again reports
-// whether the connection can be used again. An error means that there was no complete answer.
+// Retry-After, and otherwise the answer's status with a minus sign. again reports whether the
+// connection can be used again. An error means that there was no complete answer.
 func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	deadline := due.Add(patience)
 	if u.conn == nil {

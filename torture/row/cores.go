@@ -21,8 +21,7 @@ type Parts struct {
 	Number           int // of the processor in One; -1 if there is only one and all sets are equal
 }
 
-// Split divides the processors that a process may use. It ends the row if they cannot be
-// determined.
+// Split divides the processors that a process may use. If they are not known, the row ends.
 func Split(pid int) (p Parts) {
 	if err := unix.SchedGetaffinity(pid, &p.All); err != nil {
 		must.Fail("cannot determine which processors a process may use: %w", err)

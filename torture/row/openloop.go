@@ -23,8 +23,8 @@ const window = time.Second
 // The delay of each request is measured from the time at which it was due, so a stall delays all
 // requests that are due during it. Measure returns the 99th percentile of the delays in each
 // window. A failed request is included with its delay until the failure, because its answer would
-// have taken at least as long. The function done receives the error of each request, or nil, one at
-// a time. Measure ends early if ctx ends. The percentile of a window without requests is 0.
+// have taken at least as long. done receives the error of each request, or nil, one at a time.
+// Measure ends early if ctx ends. The percentile of a window without requests is 0.
 func Measure(ctx context.Context, windows, rate int, clients []Send, done func(error)) (p99 []time.Duration) {
 	began := time.Now()
 	end := began.Add(time.Duration(windows) * window)

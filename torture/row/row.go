@@ -159,12 +159,12 @@ func (a *Attempt) Aimed(name string, value float64, unit, aim string, met bool) 
 	a.found(take, fmt.Sprintf("missed: %s is %g %s, wanted %s", name, value, unit, aim))
 }
 
-// AtMost adds a measured number. It misses its aim if it is greater than the parameter most.
+// AtMost adds a measured number. It misses its aim if it is above most.
 func (a *Attempt) AtMost(name string, value float64, unit string, most float64) {
 	a.Aimed(name, value, unit, strings.TrimSpace(fmt.Sprintf("≤ %g %s", most, unit)), value <= most)
 }
 
-// AtLeast adds a measured number. It misses its aim if it is less than the parameter least.
+// AtLeast adds a measured number. It misses its aim if it is below least.
 func (a *Attempt) AtLeast(name string, value float64, unit string, least float64) {
 	a.Aimed(name, value, unit, strings.TrimSpace(fmt.Sprintf("≥ %g %s", least, unit)), value >= least)
 }
@@ -231,7 +231,7 @@ func Pause(ctx context.Context, d time.Duration) {
 }
 
 // Every calls do in a goroutine, at once and then after pauses of d, until ctx ends or stop is
-// called. The function stop waits until the last call has returned.
+// called. stop waits until the last call has returned.
 func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -289,8 +289,7 @@ func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, m
 	}
 }
 
-// Feed sends good telemetry, as NDJSON, to a node. If the node does not accept it, the row ends
-// with an error.
+// Feed sends good telemetry, as NDJSON, to a node. If it is refused, the row ends with an error.
 func Feed(ctx context.Context, n *nodeprocess.Node, key, lines string) {
 	if status, text := must.Get2(n.Post(ctx, key, lines)); status != http.StatusAccepted {
 		must.Fail("telemetry was not accepted: %d %s", status, text)

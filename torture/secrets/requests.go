@@ -106,10 +106,9 @@ func (c connect) packets(version byte, fill func(string) string) string {
 const patience = 30 * time.Second
 
 // send sends text to a listener, searches the answer for secrets, and returns the answer. The
-// answer ends when the connection closes, or when the function enough returns true for it. If
-// enough is nil and text does not request that the connection be closed, send closes its sending
-// side. If the answer does not end within patience, the row ends with an error. The parameter place
-// says in a finding where a secret was.
+// answer ends when the connection closes, or when enough returns true for it. If enough is nil and
+// text does not request that the connection be closed, send closes its sending side. If the answer
+// does not end within patience, the row ends with an error. place names the place in findings.
 func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte) {
 	var d net.Dialer
 	c := must.Get(d.DialContext(ctx, "tcp", r.node.Address(listener)))
@@ -226,9 +225,8 @@ type browser struct {
 	root   string
 }
 
-// do sends a request to the console and returns the page. The parameter what is the method and the
-// path, and form the body of a POST. If the status is 201, a secret on the page is a new secret to
-// search for.
+// do sends a request to the console and returns the page. what is the method and the path, and form
+// the body of a POST. If the status is 201, a secret on the page is a new secret to search for.
 func (b *browser) do(ctx context.Context, what, form string) string {
 	// HTTP/1.0 has no chunked encoding, which could split a secret.
 	method, path, _ := strings.Cut(what, " ")

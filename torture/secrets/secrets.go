@@ -141,7 +141,7 @@ func (r *round) newSecret(what, text string) string {
 }
 
 // look searches a text that the service wrote for the canaries in sets. Each one found is a
-// finding. The parameter place says where the service wrote the text.
+// finding. place says where the service wrote it.
 func (r *round) look(place string, text []byte, sets ...*canaries) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -319,7 +319,7 @@ type canaries struct {
 }
 
 // form says which canary was found in a text (what, such as "the admin key"), and in which form
-// (as, such as "in base64"). The field what describes the canary and does not hold its text.
+// (as, such as "in base64"). what does not hold the canary's text.
 type form struct{ what, as string }
 
 func newCanaries() *canaries { return &canaries{windows: make(map[[window]byte]form)} }
@@ -384,8 +384,7 @@ func (c *canaries) find(text []byte) (found []form) {
 }
 
 // searchTree searches all files of a directory and their names, except the files in leftOut (paths
-// relative to dir). It calls tell for each canary found, and returns the size of the searched files
-// in bytes.
+// relative to dir). It calls tell for each canary found, and returns the files' size in bytes.
 func (c *canaries) searchTree(dir string, leftOut []string, tell func(file string, f form)) (bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

@@ -265,7 +265,7 @@ func (v *visit) dial(ctx context.Context, i int) net.Conn {
 	return conn
 }
 
-// crowd sends the requests of n strangers, from the parameter first on, over one connection without
+// crowd sends the requests of n strangers, from number first on, over one connection without
 // waiting for answers, and checks the answers as they come.
 func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 	conn := v.dial(ctx, first)

@@ -205,8 +205,8 @@ func (f *Fleet) Begin(now time.Time) {
 	f.longest, f.over = 0, now
 }
 
-// Flowing returns an error until, of every writer, a batch is acknowledged that was first sent
-// after the time in the parameter since.
+// Flowing returns an error until each writer has an acknowledged batch that was first sent after
+// since.
 func (f *Fleet) Flowing(since time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -220,7 +220,7 @@ func (f *Fleet) Flowing(since time.Time) error {
 }
 
 // Worst returns the longest wait of a writer for an acknowledgement since Begin, and when it ended.
-// If it has not ended, that is the parameter now.
+// If it has not ended, over is now.
 func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -234,8 +234,8 @@ func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 }
 
 // post sends a batch to a node by HTTP. n is the number of samples acknowledged, which is 0 or all.
-// The result refused reports whether the node answered with 503. Any other answer than 202 for all
-// samples is a finding.
+// refused reports whether the node answered with 503. Any other answer but 202 for all is a
+// finding.
 func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool,
 	err error) {
 	var lines []byte

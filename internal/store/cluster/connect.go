@@ -224,8 +224,8 @@ const leastServer = "2.15.2"
 // greatestServer is the newest nats-server version that the tests ran against.
 const greatestServer = "2.15.2"
 
-// older reports whether the first version is lower than the version in the parameter than. It
-// ignores a suffix. A version that cannot be parsed counts as older than any other.
+// older reports whether the first version is lower than the second. It ignores a suffix. A version
+// that cannot be parsed counts as older than any other.
 func older(version, than string) bool {
 	number := func(v string) ([]int, error) {
 		n := make([]int, 3)

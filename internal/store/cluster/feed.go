@@ -179,12 +179,12 @@ func (f *feed) take(r store.Record) (err error) {
 	return f.apply(r)
 }
 
-// progress checks, after each record, whether the feed has caught up. The parameter pending is the
-// number of records that NATS has yet to send. The feed has caught up if pending is 0. In a stream
-// that is written to all the time, pending may never become 0, so the feed also counts as caught up
-// after feedLaps laps. In one case, pending is 0 although one record has yet to be sent: when a
-// record replaces another, NATS first decrements pending and then increments it. If a caller must
-// not miss such a record, it calls [Engine.scanTail] afterwards.
+// progress checks, after each record, whether the feed has caught up. pending is the number of
+// records that NATS has yet to send. The feed has caught up if pending is 0. In a stream that is
+// written to all the time, pending may never become 0, so the feed also counts as caught up after
+// feedLaps laps. In one case, pending is 0 although one record has yet to be sent: when a record
+// replaces another, NATS first decrements pending and then increments it. If a caller must not miss
+// such a record, it calls [Engine.scanTail] afterwards.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:
@@ -267,8 +267,8 @@ func (h *heartbeat) observe(body []byte) {
 	}
 }
 
-// fed returns the time up to which this node's copy of the stream is complete (see returned). The
-// result ok is false until the feed has delivered a heartbeat.
+// fed returns the time up to which this node's copy of the stream is complete (see returned). ok is
+// false until the feed has delivered a heartbeat.
 func (h *heartbeat) fed() (at time.Time, ok bool) {
 	r := h.returned.Load()
 	return h.start.Add(time.Duration(r)), r != 0

@@ -21,8 +21,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// follow follows STATES until the test ends. The function seen returns the times of the states that
-// were delivered.
+// follow follows STATES until the test ends. seen returns the times of the states that were
+// delivered.
 func follow(t *testing.T, e *Engine) (seen func() []vehicle.UnixMilli) {
 	t.Helper()
 	var mu sync.Mutex // guards all
@@ -374,8 +374,7 @@ func newWire(t *testing.T, url string) *wire {
 }
 
 // pass copies what one side sends to the other side, or to the writer dropped while drop is true.
-// The results of the first n reads, where n is the parameter first, are always copied to the other
-// side.
+// The results of the first reads, as many as first says, are always copied to the other side.
 func pass(to io.Writer, from io.Reader, first int, drop *atomic.Bool, dropped io.Writer) {
 	buf := make([]byte, 64<<10)
 	for reads := 0; ; reads++ {

@@ -460,8 +460,8 @@ func (e *Engine) recall(r store.Record) {
 }
 
 // changeCursor changes the cursor of partition p by compare-and-set, and returns its new revision.
-// It retries as [store.Change] does, for Patience.Store at most. If the function change returns
-// false or an error, nothing is stored.
+// It retries as [store.Change] does, for Patience.Store at most. If change returns false or an
+// error, nothing is stored.
 func (e *Engine) changeCursor(
 	ctx context.Context, p int, change func(c *cursor) (changed bool, err error),
 ) (rev uint64, err error) {

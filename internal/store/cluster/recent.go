@@ -55,7 +55,7 @@ func (e *Engine) Recent(ctx context.Context, id vehicle.ID, most int) (store.Rec
 
 // window reads the vehicle's samples that were stored at the time from or later, in commits before
 // until, except those that a tombstone covers. made is the creation time of TELEMETRY in Unix ns.
-// The result first is the sequence of the first commit that window read, or until if it read none.
+// first is the sequence of the first commit that window read, or until if it read none.
 func (e *Engine) window(
 	ctx context.Context, id vehicle.ID, from time.Time, until uint64, made int64,
 ) (first uint64, found []vehicle.Sample, err error) {

@@ -47,8 +47,8 @@ const (
 )
 
 // ScanFrom implements [store.Records]. Any server may answer. If the answering server lags behind,
-// the newest records are missing; the caller gets them in a later call, to which it passes the
-// result next as from.
+// the newest records are missing; the caller gets them in a later call, to which it passes next as
+// from.
 func (c *conn) ScanFrom(
 	ctx context.Context, stream string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -432,8 +432,7 @@ func (c *conn) awaitRecords(
 
 // lastRecords asks any server for the last record of each subject. At least one of these records
 // must exist. All records are as of a single moment. If the server's copy of the stream did not
-// contain all records up to the sequence in the parameter since at that moment, the error is
-// errBehind.
+// contain all records up to the sequence since at that moment, the error is errBehind.
 func (c *conn) lastRecords(
 	ctx context.Context, stream string, subjects []string, since uint64,
 ) ([]store.Record, error) {

@@ -347,8 +347,8 @@ func FuzzUnseal(f *testing.F) {
 	})
 }
 
-// bounded runs f and checks that it allocates at most 64 KiB and 100 bytes for each byte of its
-// input. The parameter input is the length of the input in bytes.
+// bounded runs f and checks that it allocates at most 64 KiB and 100 bytes for each of its
+// input bytes.
 func bounded(t *testing.T, input int, f func()) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -107,8 +107,8 @@ func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 }
 
 // reader reads values from the beginning of b, and removes from b the bytes that it has read. If b
-// is too short for a value, or a length is invalid, the reader returns the zero value and sets the
-// field short. This field is never reset.
+// is too short for a value, or a length is invalid, the reader returns the zero value and sets
+// short, which is never reset.
 type reader struct {
 	b     []byte
 	short bool
@@ -144,7 +144,7 @@ func (r *reader) varint() int64 {
 }
 
 // skip returns n, the length of a varint that was decoded, or -1 if n is not positive, which means
-// that the varint is invalid; for -1, reader.bytes sets the field short.
+// that the varint is invalid; for -1, reader.bytes sets short.
 func skip(n int) int {
 	if n <= 0 {
 		return -1

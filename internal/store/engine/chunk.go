@@ -81,7 +81,7 @@ type Waiter struct {
 	Traced trace.SpanContext // span of the Append; zero if it is not traced
 }
 
-// NewWaiter returns a Waiter for chunks, and sets the field Waiter of each.
+// NewWaiter returns a Waiter for chunks, and sets Waiter of each.
 func NewWaiter(ctx context.Context, t trace.Tracer, chunks []Chunk) *Waiter {
 	w := &Waiter{done: make(chan struct{})}
 	if t != nil {

@@ -19,8 +19,8 @@ type Metrics struct {
 	streamLimit    *prometheus.GaugeVec
 }
 
-// NewMetrics registers the metrics of an engine. The function backlog returns the age of the oldest
-// stored sample that is not folded into a state yet.
+// NewMetrics registers the metrics of an engine. backlog returns the age of the oldest stored
+// sample that is not folded into a state yet.
 func NewMetrics(r prometheus.Registerer, backlog func() time.Duration) *Metrics {
 	m := &Metrics{
 		commitSamples: prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -37,9 +37,9 @@ func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	t.s.e.publish(id, state)
 }
 
-// publish passes a state to the function put of [Engine.FollowStates], unless the state is older
-// than the vehicle's current answer. An answer from the future, which comes from a wrong clock, is
-// replaced by any state. The caller has locked putMu, for reading or writing.
+// publish passes a state to put of [Engine.FollowStates], unless the state is older than the
+// vehicle's current answer. An answer from the future, which comes from a wrong clock, is replaced
+// by any state. The caller has locked putMu, for reading or writing.
 func (e *Engine) publish(id vehicle.ID, s *vehicle.State) {
 	if e.put == nil {
 		return

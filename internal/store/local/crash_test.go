@@ -214,8 +214,8 @@ func (w *workload) await(do func() error) error {
 }
 
 // fold keeps w.answers up to date and folds all partitions, until the context ends or a partition
-// cannot be folded, and returns the reason. It calls ready when the node would become ready. The
-// parameter stream selects the random numbers of foldPartition.
+// cannot be folded, and returns the reason. It calls ready when the node would become ready. stream
+// selects the random numbers of foldPartition.
 func (w *workload) fold(ctx context.Context, stream uint64, ready func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var folding sync.WaitGroup
@@ -296,8 +296,8 @@ func small(fs vfs.FS) Config {
 }
 
 // check opens the engine of a workload with a seed, and compares the data that it holds with what
-// was promised. It returns an error if the engine does not open, or if the data differs. The
-// parameter folds is the result of allFolds.
+// was promised. It returns an error if the engine does not open, or if the data differs. folds is
+// the result of allFolds.
 func check(
 	ctx context.Context, fs vfs.FS, seed uint64, folds *[workVehicles][]vehicle.State, p promises,
 ) error {
@@ -385,7 +385,7 @@ func TestPowerCuts(t *testing.T) {
 }
 
 // cutSyncs runs the workload of a seed, and cuts the power before its syncs: before all of them if
-// the parameter every is 1, before each second one if it is 2. It adds the number of cuts to done.
+// every is 1, before each second one if it is 2. It adds the number of cuts to done.
 func cutSyncs(ctx context.Context, t *testing.T, seed uint64, every int64, done *atomic.Int64) {
 	folds := allFolds(seed)
 	mem := vfs.NewCrashableMem()

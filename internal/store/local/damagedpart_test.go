@@ -89,8 +89,8 @@ func TestTables_OneKindEach(t *testing.T) {
 }
 
 // damagedPart opens a store with a flipped bit in a table whose keys begin with the given letter.
-// The parameter at is the position of the bit, as a fraction of the file's length; it must lie
-// among the records. The buffer receives the log.
+// at is the position of the bit, as a fraction of the file's length; it must lie among the records.
+// The buffer receives the log.
 func damagedPart(
 	ctx context.Context, t *testing.T, whole *vfs.MemFS, letter byte, at float64,
 ) (*Engine, *testkit.Buffer) {

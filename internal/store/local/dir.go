@@ -324,8 +324,7 @@ func (d *dataDir) checkOwner() error {
 	return nil
 }
 
-// damagedError is the error for a data directory with damaged contents. The field what says what is
-// damaged.
+// damagedError is the error for a data directory with damaged contents. what says what is damaged.
 type damagedError struct{ path, what string }
 
 func (e damagedError) Error() string {
@@ -333,11 +332,11 @@ func (e damagedError) Error() string {
 		"is good with carstate salvage", e.path, e.what)
 }
 
-// damaged returns a damagedError for the directory. The parameter what says what is damaged.
+// damaged returns a damagedError for the directory. what says what is damaged.
 func (d *dataDir) damaged(what string) error { return damagedError{d.path, what} }
 
-// unusable returns the error for a data directory that cannot be created, read or written (done). The
-// parameter what is the name of the file concerned, or "" for the whole directory.
+// unusable returns the error for a data directory that cannot be created, read or written (done).
+// what is the name of the file concerned, or "" for the whole directory.
 func (d *dataDir) unusable(done, what string, err error) error {
 	err = access.WithoutPath(err) // the message names the path already
 	advice := ""

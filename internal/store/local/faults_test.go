@@ -112,14 +112,13 @@ func TestDiskFull(t *testing.T) {
 	t.Logf("done %d full disks", filled)
 }
 
-// fillDisk runs a workload on a disk that becomes full: the write with the number given by the
-// parameter at fails, and so do all later writes, until the workload has ended or waits for room.
-// Then fillDisk makes room again, closes the engine and simulates a crash, in which unsynced data
-// is kept if at is odd, and lost if at is even. Finally it opens the engine again and checks the
-// data. It returns the number of writes that were tried, and whether any of them found the disk
-// full. The error is not nil if the workload hangs, if it fails without a full disk, if the engine
-// stops storing but Writable returns no error, or if the next start does not find all promised
-// data.
+// fillDisk runs a workload on a disk that becomes full: write number at fails, and so do all later
+// writes, until the workload has ended or waits for room. Then fillDisk makes room again, closes
+// the engine and simulates a crash, in which unsynced data is kept if at is odd, and lost if at is
+// even. Finally it opens the engine again and checks the data. It returns the number of writes that
+// were tried, and whether any of them found the disk full. The error is not nil if the workload
+// hangs, if it fails without a full disk, if the engine stops storing but Writable returns no
+// error, or if the next start does not find all promised data.
 func fillDisk(
 	ctx context.Context, seed uint64, at int64, folds *[workVehicles][]vehicle.State,
 ) (writes int64, full bool, err error) {
@@ -415,9 +414,9 @@ func TestLogDamage(t *testing.T) {
 	}
 }
 
-// flip changes one bit of the largest file whose name ends in suffix. The parameter at is the
-// position of the bit, as a fraction of the file's length. flip returns the contents of the store's
-// files after the change.
+// flip changes one bit of the largest file whose name ends in suffix. at is the position of the
+// bit, as a fraction of the file's length. flip returns the contents of the store's files after the
+// change.
 func flip(t *testing.T, fs *vfs.MemFS, suffix string, at float64) map[string]string {
 	t.Helper()
 	files := contents(t, fs, "/data/store")

@@ -41,9 +41,8 @@ func TestForgottenBytes_ClockSet(t *testing.T) {
 	}
 }
 
-// forgottenBytes checks that a forgotten vehicle's name disappears from all files. Just before it
-// forgets the vehicle, it advances the clock by the parameter before. Just after that, it advances
-// the clock by the parameter after.
+// forgottenBytes checks that a forgotten vehicle's name disappears from all files. It advances the
+// clock by before just before it forgets the vehicle, and by after just after that.
 func forgottenBytes(t *testing.T, before, after time.Duration) {
 	clock := testkit.NewClock(time.Now())
 	c := store.Config{DataDir: t.TempDir(), Partitions: 2, Now: clock.Now, Retention: time.Hour}

@@ -148,8 +148,8 @@ func (e *Engine) Take(
 	return t, nil
 }
 
-// changeOwner locks ownership and calls the function change, as a change of STATES. The fields
-// taken and owner may be changed only in such a call.
+// changeOwner locks ownership and calls change, as a change of STATES. taken and owner may be
+// changed only in such a call.
 func (s *partitionState) changeOwner(ctx context.Context, change func() error) error {
 	return s.e.streams[codec.States].do(ctx, func() error {
 		s.ownership.Lock()
@@ -337,7 +337,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	return g.seq, s.e.withoutForgotten(g), nil
 }
 
-// read reads the next group from the disk. The parameter last is the last sequence on disk.
+// read reads the next group from the disk. last is the last sequence on disk.
 func (t *Partition) read(last uint64) (g group, err error) {
 	s := t.s
 	lower, _ := telemetrySpan(s.number, t.next)

@@ -187,8 +187,8 @@ func number(db *pebble.DB, key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
-// number returns the number that is stored under a key, like the function number. It is for an
-// engine that is being opened. The parameter what names the number in the error.
+// number returns the number that is stored under a key, like the function of that name, for an
+// engine that is being opened. what names the number in the error.
 func (e *Engine) number(key []byte, what string) (uint64, error) {
 	n, err := number(e.db, key)
 	if errors.Is(err, codec.ErrDamaged) {

@@ -120,8 +120,8 @@ func (e *Engine) set(b *pebble.Batch, key []byte, r store.Record) error {
 // reserve assigns sequences to n records and returns the last of them.
 func (s *stream) reserve(n int) (last uint64) { return s.given.Add(uint64(n)) }
 
-// commit stores a batch of records with the function write. The parameter last is the sequence of
-// the last record. It is called in changes of the stream only.
+// commit stores a batch of records with write. last is the sequence of the last record. It is
+// called in changes of the stream only.
 func (s *stream) commit(b *pebble.Batch, last uint64, write func(*pebble.Batch) error) error {
 	last = max(last, s.last.Load())
 	if err := b.Set(endKey(s.letter), binary.BigEndian.AppendUint64(nil, last), nil); err != nil {
@@ -135,7 +135,7 @@ func (s *stream) commit(b *pebble.Batch, last uint64, write func(*pebble.Batch) 
 }
 
 // notifyFeeds passes stored writes to the feeds of the stream. If the stream is STATES, it also
-// passes them to putRecord. The parameter last is the sequence of the last write.
+// passes them to putRecord. last is the sequence of the last write.
 func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	for i, w := range writes {
 		r := store.Record{Subject: w.Subject, Seq: last - uint64(len(writes)-1-i), Sealed: w.Record}
@@ -326,7 +326,7 @@ func (d *dataDir) compareEnds(is map[string]uint64) error {
 	return nil
 }
 
-// feed implements [store.Feed]: it passes the records of a stream to the function apply.
+// feed implements [store.Feed]: it passes the records of a stream to apply.
 type feed struct {
 	s     *stream
 	apply func(store.Record) error

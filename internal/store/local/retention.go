@@ -143,10 +143,10 @@ func (e *Engine) trim() error {
 }
 
 // firstSince returns the sequence of the first group of partition n in [first, end) whose age is
-// within the retention. If there is none, it returns the parameter end. A damaged group is as old
-// as the next group that can be read. A group whose time is more than trimEvery in the future is
-// treated as too old: it was stored before the clock was set back, and would otherwise be kept
-// until the clock has reached its time.
+// within the retention. If there is none, it returns end. A damaged group is as old as the next
+// group that can be read. A group whose time is more than trimEvery in the future is treated as too
+// old: it was stored before the clock was set back, and would otherwise be kept until the clock has
+// reached its time.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {

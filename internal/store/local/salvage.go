@@ -216,7 +216,7 @@ func eventTime(value []byte) time.Time {
 
 // copy calls put for every record whose key begins with the given letter, in a range that cannot be
 // read for those that are readable without the damaged tables. A record for which put returns
-// [codec.ErrDamaged] is counted as damaged. The function when returns the time of a record.
+// [codec.ErrDamaged] is counted as damaged. when returns the time of a record.
 func (s *salvager) copy(
 	ctx context.Context, what string, letter byte, when func(value []byte) time.Time,
 	put func(key, value []byte) error,

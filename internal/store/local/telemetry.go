@@ -187,8 +187,8 @@ func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, e
 }
 
 // lastGroup returns the sequence of partition p's last group, or 0 if there is none. If that group
-// cannot be read, but was folded before the last orderly close, the result is the parameter cursor,
-// because the group is not needed any more.
+// cannot be read, but was folded before the last orderly close, the result is cursor, because the
+// group is not needed any more.
 func (e *Engine) lastGroup(p int, cursor uint64) (seq uint64, err error) {
 	it, err := e.view().iterator(telemetrySpan(p, 0))
 	if err == nil {

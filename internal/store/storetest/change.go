@@ -81,8 +81,8 @@ func recordsChange(t *testing.T, e store.Engine) {
 	}
 	is(40 + others)
 
-	// The function change returns ErrConflict itself. In the service, this happens if the set
-	// records to which a record refers are replaced while they are read.
+	// change returns ErrConflict itself. In the service, this happens if the set records to which a
+	// record refers are replaced while they are read.
 	tries := 0
 	if _, err = change(func(is store.Record) ([]store.Write, error) {
 		if tries++; tries < 3 {

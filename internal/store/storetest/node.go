@@ -47,8 +47,8 @@ func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 	return n
 }
 
-// follow runs feeds, and returns once all have caught up. The function stop ends them and waits
-// until they have ended. An error of a feed fails the test.
+// follow runs feeds, and returns once all have caught up. stop ends them and waits until they have
+// ended. An error of a feed fails the test.
 func follow(t testing.TB, feeds ...func(ctx context.Context, caughtUp func()) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running, ready sync.WaitGroup
@@ -258,7 +258,7 @@ func inPartition(p, partitions int) vehicle.ID {
 	}
 }
 
-// Pointers returns states in the form of the parameter states of [store.Partition.Commit].
+// Pointers returns states in the form that [store.Partition.Commit] takes.
 func Pointers(states map[vehicle.ID]vehicle.State) map[vehicle.ID]*vehicle.State {
 	pointers := make(map[vehicle.ID]*vehicle.State, len(states))
 	for id, s := range states {

@@ -46,7 +46,7 @@ func RunLong(t *testing.T, open Open) {
 }
 
 // RunOn runs the tests of RunShort one after the other. It is for stores that are costly to create.
-// The function open returns an empty store each time.
+// open returns an empty store each time.
 func RunOn(t *testing.T, open func(t *testing.T) store.Engine) {
 	for name, run := range ofEngine {
 		t.Run(name, func(t *testing.T) { run(t, open(t)) })

@@ -43,9 +43,9 @@ const clusterNodes = 3
 // Setup contains the arguments and additional environment variables with which a server is started.
 type Setup struct{ Args, Env []string }
 
-// Configure is a function that returns the setup of node i, whose directory is dir. The parameters
-// clients and routes each have one address per node: clients for connections of clients, routes for
-// connections of other nodes.
+// Configure is a function that returns the setup of node i, whose directory is dir. clients and
+// routes each have one address per node: clients for connections of clients, routes for connections
+// of other nodes.
 type Configure func(t testing.TB, dir string, i int, clients, routes []string) Setup
 
 // startTimeout is the maximum time to wait until a server, or a cluster, serves. It suffices on a
@@ -70,10 +70,9 @@ func StartClusterAs(t testing.TB, more string, opts ...nats.Option) *Cluster {
 	return c
 }
 
-// StartClusterWith starts a cluster of nodes that the test configures. The function url returns the
-// URL of a node's address. The methods of the cluster connect with the options opts. To find out
-// whether the cluster is ready, StartClusterWith itself needs only the permissions that carstate
-// needs.
+// StartClusterWith starts a cluster of nodes that the test configures. url returns the URL of a
+// node's address. The methods of the cluster connect with the options opts. To find out whether the
+// cluster is ready, StartClusterWith itself needs only the permissions that carstate needs.
 func StartClusterWith(t testing.TB, configure Configure, url func(addr string) string, opts ...nats.Option) *Cluster {
 	t.Helper()
 	testkit.Slow(t, "it starts three NATS servers")

@@ -17,8 +17,7 @@ type Process struct {
 }
 
 // StartProcess starts one server, which is killed when the test ends, and waits until it serves.
-// The configuration in the parameter config must not set the server's address or its store
-// directory, because StartProcess sets them.
+// config must not set the server's address or its store directory, because StartProcess sets them.
 func StartProcess(t testing.TB, config string) *Process {
 	t.Helper()
 	p := launch(t, config)

@@ -55,10 +55,10 @@ func IsNot(err error) bool {
 }
 
 // ReadGood calls do for the records in a range of keys, up to the first record that cannot be read.
-// It also ends if do returns an error, which it returns, or if ctx ends. The result last is the
-// last key that it read, or a copy of the parameter from if it read none. The error is nil if all
-// records were read. [IsUnreadable] reports whether it is due to damage. The key that do receives
-// is valid until do returns.
+// It also ends if do returns an error, which it returns, or if ctx ends. last is the last key that
+// it read, or a copy of from if it read none. The error is nil if all records were read.
+// [IsUnreadable] reports whether it is due to damage. The key that do receives is valid until do
+// returns.
 func ReadGood(
 	ctx context.Context, newIter NewIterator, from, to []byte, do func(key, value []byte) error,
 ) (last []byte, err error) {
@@ -88,12 +88,11 @@ func ReadGood(
 const TailBytes = 16
 
 // ReadableAfter finds where the records become readable again after damage. Damage makes all keys
-// of a block or of a table unreadable. The parameter key is the last key that was read before the
-// damage, and the search ends at the parameter to. The result is a key from which records can be
-// read again, or nil if there is none. ReadableAfter tries keys at growing distances until a read
-// succeeds, and then bisects. It does not search for the exact end of the damage, because a read of
-// a damaged block takes long. So it may also skip some good keys after the damage, in at most a
-// 64th of the range that it skips.
+// of a block or of a table unreadable. key is the last key that was read before the damage, and the
+// search ends at to. The result is a key from which records can be read again, or nil if there is
+// none. ReadableAfter tries keys at growing distances until a read succeeds, and then bisects. It
+// does not search for the exact end of the damage, because a read of a damaged block takes long. So
+// it may also skip some good keys after the damage, in at most a 64th of the range that it skips.
 func ReadableAfter(newIter NewIterator, key, to []byte) []byte {
 	first := new(big.Int).SetBytes(append(key[1:len(key):len(key)], make([]byte, 1+TailBytes-len(key))...))
 	// All other numbers are distances from the key first. The last key is at the distance rest.

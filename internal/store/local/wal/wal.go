@@ -73,8 +73,8 @@ func chunkSum(chunk []byte) uint32 {
 }
 
 // File returns a file through which Pebble writes a log. It corrects what Pebble writes (see
-// logFile), writes the result to f, and records in n how much of f is synced. The parameter name is
-// the path of f, which is new and empty.
+// logFile), writes the result to f, and records in n how much of f is synced. name is the path of
+// f, which is new and empty.
 func (n *Note) File(f vfs.File, name string) vfs.File {
 	return &logFile{File: f, note: n, number: numberOf(name)}
 }
@@ -232,9 +232,9 @@ func chunkAt(b []byte, log uint32) (c logChunk, ok bool) {
 	return c, true
 }
 
-// readLog calls do with each chunk of a log, and skips bytes that are no chunk. The result good is
-// the number of bytes before the first skipped byte; synced is the greatest number of synced bytes
-// that a chunk after it contains.
+// readLog calls do with each chunk of a log, and skips bytes that are no chunk. good is the number
+// of bytes before the first skipped byte; synced is the greatest number of synced bytes that a
+// chunk after it contains.
 func readLog(r io.Reader, log uint32, do func(logChunk)) (good int64, whole bool, synced int64, err error) {
 	block := make([]byte, logBlockBytes)
 	whole = true

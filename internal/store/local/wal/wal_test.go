@@ -68,8 +68,8 @@ func killed(t *testing.T) (fs *vfs.MemFS, log string) {
 }
 
 // damages are ways to damage a log that ends with a synced record, and the note that says how much
-// of the log is synced. The field found says whether Check must report damage of the log. A note
-// that is lost or damaged, as after a power cut, is no damage of the log.
+// of the log is synced. found says whether Check must report damage of the log. A note that is lost
+// or damaged, as after a power cut, is no damage of the log.
 var damages = map[string]struct {
 	log, note func([]byte) []byte // if nil, the file is unchanged
 	found     bool
