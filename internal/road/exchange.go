@@ -53,9 +53,9 @@ func (o *outbox) add(e evidence) {
 const evidenceBytes = 8 + 8 + 4 + 4*4 + 2
 
 // Drain returns the evidence since the last call: how far and how long this node's cars drove on
-// which stretches. It is packed in messages for [Map.Absorb] on other nodes. The parameter most is
-// the maximum length of a message in bytes, but a message has at least one piece of evidence. If
-// there is no evidence, or [Map.Share] was not called, the result is nil.
+// which stretches. It is packed in messages for [Map.Absorb] on other nodes. A message has at most
+// the given number of bytes, but at least one piece of evidence. If there is no evidence, or
+// [Map.Share] was not called, Drain returns nil.
 func (m *Map) Drain(most int) (messages [][]byte) {
 	m.out.mu.Lock()
 	waiting := m.out.waiting

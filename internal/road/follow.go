@@ -84,8 +84,8 @@ type fix struct {
 }
 
 // fixOf returns the position of a sample as a fix. If the sample has no position, has is false, and
-// the other results have no meaning. The result why is NumDropped if the position is accepted.
-// Otherwise it is the reason why the position is not accepted, and f must not be used.
+// the other results have no meaning. If the position is accepted, why is NumDropped. Otherwise it
+// is the reason why it is not, and f must not be used.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(vehicle.CurrentLatitude)
 	longitude, east := x.Value(vehicle.CurrentLongitude)

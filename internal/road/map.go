@@ -32,9 +32,9 @@ type Map struct {
 
 func (m *Map) shardOf(name vehicle.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
 
-// Bound sets the greatest number of stretches in the map: the parameter most, rounded down to a
-// multiple of 64, but at least 64. Until Bound is called, there is no limit. A full map drops no
-// stretch; it ignores evidence of unknown stretches, and counts it in [Map.Refused].
+// Bound sets the greatest number of stretches in the map: most, rounded down to a multiple of 64,
+// but at least 64. Until Bound is called, there is no limit. A full map drops no stretch; it
+// ignores evidence of unknown stretches, and counts it in [Map.Refused].
 func (m *Map) Bound(most int) {
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -99,9 +99,9 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	return true
 }
 
-// begin notes where a drive begins, and whether the car has left that place. A car that has not may be
-// looking for a place to park. The parameter metres is the distance from the fix before f, which
-// follow has replaced by f. A car that was far away before a silence is on its way.
+// begin notes where a drive begins, and whether the car has left that place. A car that has not may
+// be looking for a place to park. The fix before f, which follow has replaced by f, is metres away:
+// a car that was far away before a silence is on its way.
 func begin(s *vehicle.State, f fix, metres float64) {
 	w := &s.Way
 	silent := s.Traffic.At == 0 || f.time.Sub(s.Traffic.At) > mostGap
@@ -138,9 +138,9 @@ func (m *Map) show(driven parts, voice uint8, at vehicle.UnixMilli, gap uint8) {
 		if m.apply(&e, func(st *stretch) {
 			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
 			metres, seconds := st.capped(p.before.Metres+p.metres, p.before.Seconds+p.seconds)
-			// The method capped limits what one passage adds. If its limit has fallen since the
-			// last sample, the difference is negative, and nothing is subtracted from the stretch,
-			// because other cars may have added metres and seconds in the meantime.
+			// capped limits what one passage adds. If its limit has fallen since the last sample,
+			// the difference is negative, and nothing is subtracted from the stretch, because other
+			// cars may have added metres and seconds in the meantime.
 			e.Metres, e.Seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
 		}) {
 			m.out.add(e)
@@ -149,8 +149,8 @@ func (m *Map) show(driven parts, voice uint8, at vehicle.UnixMilli, gap uint8) {
 }
 
 // apply adds evidence, what a car drove on a stretch, to that stretch. It returns false if the map
-// has no room for the stretch. Before apply adds the evidence, it calls the function bound with the
-// stretch locked; bound may reduce the evidence. If bound is nil, all of the evidence is added.
+// has no room for the stretch. First it calls bound, which may reduce the evidence, with the
+// stretch locked. If bound is nil, all of the evidence is added.
 func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	sh := m.shardOf(e.Stretch)
 	sh.mu.Lock()

@@ -73,12 +73,12 @@ type stretch struct {
 	// seconds since 1970.
 	metres, seconds float32
 	newest          uint32
-	// Time is divided into periods of voicesSeconds. The field voices has the cars seen in the
-	// period that contains newest, and before has those seen in the preceding period. Each car
-	// sets one bit of 32, by a hash of its id.
+	// Time is divided into periods of voicesSeconds. voices has the cars seen in the period that
+	// contains newest, and before has those seen in the preceding period. Each car sets one bit of
+	// 32, by a hash of its id.
 	voices, before uint32
-	// since is the time of the last change of the driving state (the field state), and passedFreely
-	// that of the newest passage that was not slow, in seconds since 1970.
+	// since is the time of the last change of state, and passedFreely that of the newest passage that
+	// was not slow, in seconds since 1970.
 	since, passedFreely uint32
 
 	// next are the two stretches that cars most often entered after this one. nextWeight is the
@@ -224,9 +224,9 @@ func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	return max(known, leastFreeKmh/3.6), false
 }
 
-// present returns the pace, in seconds per metre, at which cars drive on the stretch, and the bits
-// that these cars set in voices. The parameter unix is the present time in seconds since 1970. If
-// there are fewer than fewestCars cars, ok is false and the pace is 0.
+// present returns the pace, in seconds per metre, at which cars drive on the stretch at a time, in
+// seconds since 1970, and the bits that these cars set in voices. If there are fewer than
+// fewestCars cars, ok is false and the pace is 0.
 func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
 	switch now, was := unix/voicesSeconds, s.newest/voicesSeconds; {
 	case now <= was:
@@ -271,11 +271,11 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	return vehicle.StateOfShare(1 / (pace * free))
 }
 
-// passed adds a car's whole passage of the stretch. The parameter next is the stretch that the car
-// entered after this one. The usual length of a passage is an exponentially weighted moving average
-// with the weight 1/8. The two most frequent next stretches are stored, each with a weight, as in
-// the Misra-Gries algorithm for heavy hitters: a passage to a third stretch halves the lower of the
-// two weights. When that weight becomes zero, the third stretch replaces the one with that weight.
+// passed adds a car's whole passage of the stretch, from which it entered next. The usual length of
+// a passage is an exponentially weighted moving average with the weight 1/8. The two most frequent
+// next stretches are stored, each with a weight, as in the Misra-Gries algorithm for heavy hitters:
+// a passage to a third stretch halves the lower of the two weights. When that weight becomes zero,
+// the third stretch replaces the one with that weight.
 func (s *stretch) passed(unix uint32, metres, seconds float32, next place) {
 	if metres >= passageMetres && seconds > 0 {
 		if free, _ := s.freeFlow(); free > 0 && metres > vehicle.SlowShare*free*seconds {

@@ -66,8 +66,8 @@ func TestProfilesSurvive(t *testing.T) {
 	})
 }
 
-// TestChangedOfWantedTiles checks that Changed returns only the tiles for which the function want
-// returns true, and that ParseTile parses their names.
+// TestChangedOfWantedTiles checks that Changed returns only the tiles that are wanted, and that
+// ParseTile parses their names.
 func TestChangedOfWantedTiles(t *testing.T) {
 	var m Map
 	teach(t, &m, eastbound)

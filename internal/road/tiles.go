@@ -44,8 +44,8 @@ func ParseTile(token string) (Tile, error) {
 const profileBytes = 8 + 4 + 2 + 2*(8+1)
 
 // Changed returns all profiles of those tiles in which a profile changed since the last call,
-// packed for [Map.Load]. Tiles for which the function want returns false are left out. Later calls
-// do not return these tiles either, unless a profile in them changes again.
+// packed for [Map.Load]. Tiles that want refuses are left out. Later calls do not return these
+// tiles either, unless a profile in them changes again.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {

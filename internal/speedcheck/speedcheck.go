@@ -89,8 +89,8 @@ type position struct{ latitude, longitude float32 }
 
 var seed = maphash.MakeSeed()
 
-// Add adds stored samples, ordered by time for each vehicle. The result reports whether a factor was
-// found for the first time.
+// Add adds stored samples, ordered by time for each vehicle, and reports whether a factor was found
+// for the first time.
 func (c *Check) Add(samples []vehicle.Sample) (first bool) {
 	for i := range samples {
 		x := &samples[i]

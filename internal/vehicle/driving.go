@@ -71,8 +71,7 @@ func (s *State) Driving() DrivingVerdict {
 }
 
 // Speed returns the newest reading of the signals Speed and OBDSpeed. If both were read at the same
-// time, the result is the reading of the signal Speed. The second result is false if neither was
-// ever read.
+// time, that is the reading of Speed. It returns false if neither was ever read.
 func (s *State) Speed() (Reading, bool) {
 	r := s.Latest[Speed]
 	if o := s.Latest[OBDSpeed]; o.Time > r.Time {
@@ -90,8 +89,8 @@ func (s *State) Speed() (Reading, bool) {
 // If the car has stopped driving, observeRest also resets the rest of the memory of traffic, except
 // Cruise, so that the next drive starts as "normal".
 //
-// The parameter before is the car's speed before this sample. If an engine speed of 0 was read
-// earlier than that, it is ignored, because the car may have moved since.
+// An engine speed of 0 that was read earlier than before, the car's speed before this sample, is
+// ignored, because the car may have moved since.
 func (s *State) observeRest(before Reading) {
 	m := &s.Traffic
 	engine := s.Latest[EngineSpeed]
@@ -132,8 +131,8 @@ func (s *State) stays() bool {
 // observeIgnition discards an "ignition off" that the car's motion disproves: it is replaced by
 // [IgnitionUndefined] if the car moves more than coasting (30 s) after it. Its positions show that
 // it moves if they left the circle in which it was. Without positions, two consecutive speeds show
-// it, or one with a running engine; a single speed may be noise. The parameter before is the car's
-// speed before this sample.
+// it, or one with a running engine; a single speed may be noise. before is the car's speed before
+// this sample.
 func (s *State) observeIgnition(before Reading) {
 	i, m, w, engine := &s.Latest[LowVoltageSystemState], &s.Traffic, &s.Way, s.Latest[EngineSpeed]
 	after := i.Time.Add(coasting)

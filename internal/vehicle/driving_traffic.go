@@ -64,11 +64,11 @@ func (f FreeFlowSource) String() string {
 	return [...]string{"street", "shown", "sent", "road"}[f]
 }
 
-// observeMotion folds the speed at the time of a sample, if there is one, into MeanSpeed and Traffic,
-// and sets Pace, the driving state. It is the speed that the sample has, unless the car's positions
-// refute its speeds. Otherwise it is the speed that the positions show, if no speed was read for
-// speedHolds. That is also how the car drove between two sparse readings. The field Latest must still
-// hold the previous readings.
+// observeMotion folds the speed at the time of a sample, if there is one, into MeanSpeed and
+// Traffic, and sets Pace, the driving state. It is the speed that the sample has, unless the car's
+// positions refute its speeds. Otherwise it is the speed that the positions show, if no speed was
+// read for speedHolds. That is also how the car drove between two sparse readings. Latest must
+// still hold the previous readings.
 func (s *State) observeMotion(r *Readings, t UnixMilli) {
 	m := &s.Traffic
 	if t < m.At {
@@ -149,12 +149,11 @@ func (s *State) startDrive(kmh float32, t UnixMilli) {
 	s.MeanSpeed, s.Pace = kmh, NormalDriving
 }
 
-// collect adds the time between two speed readings to the car's mean speed. The parameters from and
-// to are these two readings, in km/h, and seconds is the time between them. The speed is assumed to
-// have changed linearly, so the result does not depend on how often a car reports. But a car that
-// stops or sets off is assumed to change its speed at the rate rampKmhPerSecond, and to be
-// stationary for the rest of the time. Otherwise a car that waits at a red light and reports once
-// in 30 s would seem to creep.
+// collect adds the seconds between two speed readings, from and to in km/h, to the car's mean
+// speed. The speed is assumed to have changed linearly, so the mean does not depend on how often a
+// car reports. But a car that stops or sets off is assumed to change its speed at the rate
+// rampKmhPerSecond, and to be stationary for the rest of the time. Otherwise a car that waits at a
+// red light and reports once in 30 s would seem to creep.
 func (s *State) collect(from, to, seconds float32) {
 	s.Traffic.Moved = s.Traffic.Moved || to > moving
 	stops, starts := to < crawl, from < crawl
@@ -251,8 +250,8 @@ func timeFor(metres, from, to, seconds float32) float32 {
 // cruise folds a time of linearly changing speed into Cruise, the car's mean speed while it is
 // faster than the threshold fluent. A time in which the car is never above fluent changes nothing.
 // Cruise is an exponentially weighted moving average over the time spent above fluent, with the
-// time constant cruiseDecay. The parameters from and to are the speeds at the beginning and the end
-// of that time, in km/h; their mean is limited to mostAssumed/perCruise.
+// time constant cruiseDecay. The mean of the speeds from and to, in km/h, is limited to
+// mostAssumed/perCruise.
 func (m *TrafficMemory) cruise(from, to, seconds float32) {
 	above := 1 - below(from, to, fluent)
 	if above == 0 {
@@ -265,8 +264,8 @@ func (m *TrafficMemory) cruise(from, to, seconds float32) {
 	m.Cruise += float32(-math.Expm1(-float64(above*seconds)/cruiseDecay.Seconds())) * (kmh - m.Cruise)
 }
 
-// below returns the part, from 0 to 1, of a time in which the speed is below the value limit. The
-// speed changes linearly during this time, from the value from to the value to.
+// below returns the part, from 0 to 1, of a time in which a speed that changes linearly between
+// from and to is below limit.
 func below(from, to, limit float32) float32 {
 	lo, hi := min(from, to), max(from, to)
 	switch {
@@ -305,8 +304,8 @@ func (s *State) setPace(t UnixMilli) {
 	}
 }
 
-// isTooYoung reports whether, at t, the drive is too short for the car's own speeds to show that
-// its driving state is the parameter want. For normal driving, the result is always false.
+// isTooYoung reports whether, at t, the drive is too short for the car's own speeds to show the
+// driving state want. It is never too short for normal driving.
 func (s *State) isTooYoung(want DrivingState, t UnixMilli) bool {
 	m := &s.Traffic
 	if want > NormalDriving && s.Way.Time != 0 && !s.Way.OnRoad {
@@ -326,13 +325,13 @@ func weight(counted time.Duration) float64 {
 	return meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/meanDecay.Seconds())
 }
 
-// share sets Traffic.Share, Traffic.FreeKmh and Traffic.Source as of t. The result road reports
-// whether the speeds of other cars were used. Without them, Share is the car's own mean speed
-// divided by the free flow. With them, Share is the travel time in light traffic divided by the
-// present travel time, on the road just behind and just ahead of the car. The present travel time
-// is that in light traffic times a delay. Ahead of the car, the delay is that of the other cars.
-// Behind the car, it is a weighted mean: the delay of the other cars has the weight
-// othersWeight·ShownBehind, and the car's own delay has the rest.
+// share sets Traffic.Share, Traffic.FreeKmh and Traffic.Source as of t, and reports whether the
+// speeds of other cars were used. Without them, Share is the car's own mean speed divided by the
+// free flow. With them, Share is the travel time in light traffic divided by the present travel
+// time, on the road just behind and just ahead of the car. The present travel time is that in light
+// traffic times a delay. Ahead of the car, the delay is that of the other cars. Behind the car, it
+// is a weighted mean: the delay of the other cars has the weight othersWeight·ShownBehind, and the
+// car's own delay has the rest.
 func (s *State) share(t UnixMilli) (road bool) {
 	m, a := &s.Traffic, &s.Road
 	m.FreeKmh, m.Source = s.freeFlow(t)

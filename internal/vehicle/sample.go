@@ -45,8 +45,8 @@ func (r *Readings) Empty() bool { return r.present == 0 }
 // Value returns the signal's value in its unit; ok is false if it was not read.
 func (r *Readings) Value(s Signal) (v float32, ok bool) { return r.value[s], r.Has(s) }
 
-// Speed returns the car's speed in km/h: the value of the signal Speed if it was read, otherwise
-// that of OBDSpeed. The result ok is false if neither was read.
+// Speed returns the car's speed in km/h: the value of Speed if it was read, otherwise that of
+// OBDSpeed; ok is false if neither was read.
 func (r *Readings) Speed() (kmh float32, ok bool) {
 	if r.Has(Speed) {
 		return r.Value(Speed)

@@ -190,8 +190,8 @@ type ThrottleAlarm struct {
 	X, Y         Signal
 	NameX, NameY string
 	// Banded reports whether the rules have learned, from this car's readings, which value Y should
-	// have for each value of X. If Banded is set, the method Expected returns this value, and a
-	// healthy Y differs from it by at most Free percent.
+	// have for each value of X. If Banded is set, Expected returns this value, and a healthy Y
+	// differs from it by at most Free percent.
 	Banded      bool
 	Free        float64
 	meanX, base float64

@@ -30,10 +30,9 @@ func (m *LagMemory) repeats() bool {
 	return m.Behind > 0 && m.Lag >= lagLeast && m.Behind < m.Lag+m.Lag/2+lagSpare
 }
 
-// observe folds the readings of one time into the memory. The parameter after is the time since the
-// last readings, in hundredths of a second, and step is how far this sensor moved in that time.
-// otherMoved reports whether the other sensor moved. agree reports whether the readings of the two
-// sensors agree. If they do not, this sensor may be wrong, so nothing is learned from its movement.
+// observe folds the readings of one time into the memory. The last readings were after hundredths
+// of a second before; since then, this sensor moved by step. If the readings of the two sensors do
+// not agree, this sensor may be wrong, so nothing is learned from its movement.
 func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) {
 	if m.Behind > 0 {
 		m.Behind = addTime(m.Behind, after)
@@ -98,10 +97,9 @@ func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32
 	return m.Sensors[i].Step
 }
 
-// isNew reports whether the value v of sensor i was newly read, and is not a repetition of the
-// previous reading, the parameter was. The value is taken for a repetition if it equals the
-// previous value and if, in a pair with sensor i, the other sensor has moved so recently that
-// sensor i may not have been read since then (see LagMemory.repeats).
+// isNew reports whether v of sensor i was newly read, and does not repeat the reading was. It is
+// taken for a repetition if it equals was and if, in a pair with sensor i, the other sensor has
+// moved so recently that sensor i may not have been read since then (see LagMemory.repeats).
 func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	if was.Time == 0 || v != was.Value {
 		return true
@@ -116,9 +114,8 @@ func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 }
 
 // waits reports whether it is too early to compare the two sensors of a pair: sensor i may not have
-// been read since the other sensor moved. The parameter side is 0 if i is the pair's sensor x, and
-// 1 if it is y. The parameter together reports whether the newest readings of both sensors have the
-// same time.
+// been read since the other sensor moved. side is 0 if i is the pair's sensor x, and 1 if it is y.
+// together is set if the newest readings of both sensors have the same time.
 func (m *ThrottleMemory) waits(pair, side int, i ThrottleSensor, together bool) bool {
 	return m.Lags[pair][side].repeats() && (together || m.Ages[i] > 0 || m.Sensors[i].Step == 0)
 }

@@ -1,8 +1,8 @@
 package vehicle
 
-// follow folds the readings taken at t into the field Follow. The result after is the length of
-// time, in seconds, that the readings at t cover. The result looked is false if the readings cannot
-// be used, for example because plate or demand was last read more than bracketWithin before t.
+// follow folds the readings taken at t into Follow, and returns how many seconds they cover. If
+// they cannot be used, for example because plate or demand was last read more than bracketWithin
+// before t, looked is false.
 func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
 	f := &m.Follow
 	demand := Load
@@ -66,9 +66,9 @@ func (f *FollowMemory) restart(low, plate float32) {
 	f.Low, f.PlateLo, f.PlateHi, f.For = low, plate, plate, 0
 }
 
-// addRise counts a rise of the demand in Followed, Missed or Ignored. The parameter moved reports
-// whether the plate moved. A rise without a movement is a sign of a fault if the plate is known to
-// follow. Otherwise it shows only that this car's plate does not always follow.
+// addRise counts a rise of the demand in Followed, Missed or Ignored. A rise without a movement is
+// a sign of a fault if the plate is known to follow. Otherwise it shows only that this car's plate
+// does not always follow.
 func (f *FollowMemory) addRise(moved bool) {
 	const many = 1000
 	switch {

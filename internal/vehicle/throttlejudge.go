@@ -11,8 +11,8 @@ type finding struct {
 	unit           string
 }
 
-// runRules runs the throttle rules over the newest readings of the throttle system. It does nothing if the rules
-// have already run for that time, or if no sensor of the rules was read at that time.
+// runRules runs the throttle rules over the newest readings of the throttle system. It does nothing
+// if the rules have already run for that time, or if no sensor of the rules was read at that time.
 func (m *ThrottleMemory) runRules(s *State) {
 	t := s.throttleTime()
 	if m.Last == t || !slices.ContainsFunc(throttleSensors[:], func(g Signal) bool { return s.Latest[g].Time == t }) {
@@ -113,9 +113,8 @@ func (m *ThrottleMemory) startDrive() {
 }
 
 // report raises an alarm if there is none and f.measure has reached f.alarm, but none of a car
-// without a throttle plate, such as an electric car with a pedal. If the present alarm
-// has the rule and sensors of f, report updates its fields Looked, Seen and Calm. The parameter
-// after is the length of time, in seconds, that the newest readings cover.
+// without a throttle plate, such as an electric car with a pedal. If the present alarm has the rule
+// and sensors of f, report updates Looked, Seen and Calm: the newest readings cover after seconds.
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {
@@ -177,11 +176,11 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	return f
 }
 
-// travelFindings returns two findings about the field Travel of sensor i. The first is about this
-// sensor alone. The second is only for plate sensor A, and only if neither plate sensor B nor the
-// command was read recently. Its measure is how much farther the plate has moved than engine load
-// or, if engine load was not read recently, than the pedal. In all other cases, the measure of the
-// second finding is 0.
+// travelFindings returns two findings about the Travel of sensor i. The first is about this sensor
+// alone. The second is only for plate sensor A, and only if neither plate sensor B nor the command
+// was read recently. Its measure is how much farther the plate has moved than engine load or, if
+// engine load was not read recently, than the pedal. In all other cases, the measure of the second
+// finding is 0.
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}

@@ -157,7 +157,7 @@ type AlarmMemory struct {
 	Seen, Looked UnixMilli
 	// Calm is the length of time, in seconds, that the rule's readings after Seen cover. All these
 	// readings measured less than half of the value that raises the alarm. After calmFor
-	// of them, the alarm ends; the method calmNeeded has the exact rule.
+	// of them, the alarm ends; calmNeeded has the exact rule.
 	Calm float32
 	// ValueX and ValueY are the readings when the alarm was raised. Expected is what Y should have
 	// read at that time (0 if unknown). Measure is what the rule measured at that time.

@@ -2,8 +2,8 @@ package vehicle
 
 // compare compares the values of the two sensors of pair i at the time t. One sensor must have been
 // read at t. The other must have been read at t, or so shortly before t that the range of its
-// values at t is known. The result after is the length of time, in seconds, that the comparison
-// covers. If there was no comparison, compared is false.
+// values at t is known. compare returns how many seconds the comparison covers; compared is false
+// if there was none.
 //
 // A comparison changes the pair's Disagreement, called E here. E is a one-sided CUSUM (E. S. Page,
 // 1954) of the distance d between the two sensors, which [PairMemory.off] computes. A distance up
@@ -103,10 +103,9 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 
 // sure reports whether the times prove that the reading of the pair's other sensor was taken
 // between the last two readings of this sensor. For this, the two readings of this sensor must be
-// at most sureWithin apart. The parameter together reports whether the last readings of both
-// sensors have the same time stamp. If together is true, the other sensor may have been read up to
-// a second before its time stamp; so the two readings of this sensor must also be at least sureFrom
-// apart.
+// at most sureWithin apart. If the last readings of both sensors have the same time stamp
+// (together), the other sensor may have been read up to a second before it; so the two readings of
+// this sensor must also be at least sureFrom apart.
 func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
@@ -127,8 +126,8 @@ func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx +
 // somewhere in the range x and sensor y somewhere in the range y. The result is the larger of two
 // distances: that of y from the range expected from x, and that of x from the range expected from
 // y. While the slope is in doubt, one of these two distances may be zero although the sensors
-// disagree, for example if one sensor moves and the other does not. The result conclusive is false
-// if both expected ranges are so wide that almost any value agrees, which shows nothing.
+// disagree, for example if one sensor moves and the other does not. conclusive is false if both
+// expected ranges are so wide that almost any value agrees, which shows nothing.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	flat, steep := p.slope()-p.doubt(), p.slope()+p.doubt()
@@ -154,9 +153,9 @@ func expect(a span, from, to, flat, steep float32) span {
 
 // learn folds two positions at the same time, x of one sensor and y of the other, into the pair's
 // weighted moments, from which the line y(x) is computed. First, learn scales the earlier moments
-// down to a weight of at most 300 s (the constant memory), which is exponential forgetting. Then it
-// adds the two positions by D. H. D. West's incremental algorithm for a weighted mean and sum of
-// squares (1979). The weight of a position far from the mean is limited to leverage/(x-MeanX)².
+// down to a weight of at most 300 s (memory), which is exponential forgetting. Then it adds the two
+// positions by D. H. D. West's incremental algorithm for a weighted mean and sum of squares (1979).
+// The weight of a position far from the mean is limited to leverage/(x-MeanX)².
 func (p *PairMemory) learn(x, y, weight float32) {
 	if weight <= 0 {
 		return
@@ -174,7 +173,7 @@ func (p *PairMemory) learn(x, y, weight float32) {
 	p.Sxy += weight * (1 - share) * dx * dy
 }
 
-// forget scales the moments down so that their total weight is at most the parameter weight.
+// forget scales the moments down so that their total weight is at most weight.
 func (p *PairMemory) forget(weight float32) {
 	if p.Weight > weight {
 		keep := weight / p.Weight
@@ -182,11 +181,11 @@ func (p *PairMemory) forget(weight float32) {
 	}
 }
 
-// observe folds a sensor's reading r into the memory. The parameter partner is the range of the
-// recent readings of the pair's other sensor, and began is the time of the oldest of these
-// readings. If sure is false, the other sensor may have been outside this range when r was read, so
-// observe extends the range by the other sensor's previous range. If atEnd is true, the sensor may be
-// at the end of its scale. If the sensor is stuck, observe adds after, in seconds, to For.
+// observe folds a sensor's reading r into the memory. partner is the range of the recent readings
+// of the pair's other sensor, and began is the time of the oldest of these readings. If sure is
+// false, the other sensor may have been outside this range when r was read, so observe extends the
+// range by the other sensor's previous range. If atEnd is true, the sensor may be at the end of its
+// scale. If the sensor is stuck, observe adds after, in seconds, to For.
 func (m *StuckMemory) observe(r Reading, atEnd bool, partner span, began UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}
@@ -218,9 +217,8 @@ func (m *NoiseMemory) moved(step float32) {
 	m.Moved = min(m.Moved+max(0, min(step, noiseMost)-noiseFree), 2*noiseMost)
 }
 
-// observe adds Moved to Level, after it has subtracted the width of the range in which the other
-// sensor moved. The parameter width is the present width of that range, and the field Wide is its
-// previous width. The greater of these two widths is subtracted. Level decays with time (see fade).
+// observe adds Moved to Level, less the present width of the range in which the other sensor moved,
+// or its previous width Wide, if that is greater. Level decays with time (see fade).
 func (m *NoiseMemory) observe(width float32) {
 	m.Level += max(0, m.Moved-max(width, m.Wide))
 	m.Wide, m.Moved = width, 0

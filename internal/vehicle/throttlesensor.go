@@ -3,8 +3,8 @@ package vehicle
 // observeThrottle folds the sensor readings of a sample into the memories of these sensors. It
 // changes nothing but these memories, so the readings of one time may arrive in any order and in
 // several samples. The rules run over the memories when a sample with a later time arrives, or when
-// a caller asks for the verdict. The caller must replace the previous readings in the field Latest
-// only after this call.
+// a caller asks for the verdict. The caller must replace the previous readings in Latest only after
+// this call.
 func (s *State) observeThrottle(r *Readings, t UnixMilli) {
 	m := &s.ThrottleMemory
 	for i := range ThrottleSensor(NumThrottleSensors) {
@@ -22,8 +22,7 @@ func (s *State) observeThrottle(r *Readings, t UnixMilli) {
 	}
 }
 
-// observe folds the reading v, taken at t, into the memory. The parameter was is the previous
-// reading.
+// observe folds v, read at t after the reading was, into the memory.
 func (m *SensorMemory) observe(i ThrottleSensor, v float32, was Reading, t UnixMilli) {
 	gap := t.seconds(was.Time)
 	m.Step, m.Top = abs(v-was.Value), max(m.Top, uint8(v))
@@ -51,8 +50,8 @@ func (m *SensorMemory) observe(i ThrottleSensor, v float32, was Reading, t UnixM
 	}
 }
 
-// timeCovered returns how many seconds the last reading adds to the measures of the rules. The
-// result is Gap, but at most the constant most, or aloneMost if Gap is zero.
+// timeCovered returns how many seconds the last reading adds to the measures of the rules: Gap, up
+// to most, or aloneMost if Gap is zero.
 func (m *SensorMemory) timeCovered() float32 {
 	if m.Gap == 0 {
 		return aloneMost

@@ -74,8 +74,7 @@ func StretchAt(latitude, longitude, heading float64) vehicle.Stretch {
 	return vehicle.Stretch(uint64(cell) | octant)
 }
 
-// Feed folds samples in their order with the method Observe of m, and returns the last state of
-// each car.
+// Feed folds samples in their order with m.Observe, and returns the last state of each car.
 func Feed(m *road.Map, samples []vehicle.Sample) map[vehicle.ID]vehicle.State {
 	states := make(map[vehicle.ID]vehicle.State)
 	for _, x := range samples {

@@ -8,8 +8,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Observer returns the method Observe of a new, empty [road.Map]. This function returns the state
-// after a sample, and learns from the sample how fast the roads are.
+// Observer returns [road.Map.Observe] of a new, empty map: it returns the state after a sample, and
+// learns from the sample how fast the roads are.
 func Observer() func(vehicle.State, vehicle.Sample) vehicle.State { return new(road.Map).Observe }
 
 // State returns the state of a car that has driven north for ten minutes and reports every
