@@ -93,9 +93,6 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 		m.show(driven, voiceOf(x.Vehicle), f.time, gap)
 	}
 	s.Road = m.around(&s.Way, f.time, gap, s.Traffic.Cruise)
-	if gap > trustedGap {
-		s.Road.Apart = 0 // it may have driven another way than the line
-	}
 	return true
 }
 
@@ -288,8 +285,9 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh 
 	if ahead.shown > 0 {
 		road.FreeSecondsAhead, road.DelayAhead = ahead.shown, ahead.present/ahead.shown
 	}
-	// A car that drives on as before, although others crawl where it was, is in another stream.
-	if 3.6*behind.all > steadyShare*cruiseKmh*behind.seconds {
+	// A car that drives on as before, although others crawl where it was, is in another stream. After
+	// a long gap, it may have driven another way than the line.
+	if gap <= trustedGap && 3.6*behind.all > steadyShare*cruiseKmh*behind.seconds {
 		road.Apart = min(behind.apart/apartMetres, 1)
 	}
 	if behind.shown > 0 || ahead.shown > 0 {

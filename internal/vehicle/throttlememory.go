@@ -16,10 +16,11 @@ type ThrottleMemory struct {
 	// so that stored memories keep their meaning.)
 	Lags [NumThrottlePairs][2]LagMemory
 	Ages [NumThrottleSensors]uint16
-	// CodeSeen is when the newest list with a throttle code was read. CodeGap is the longest time,
-	// in seconds, between two such lists of one drive. CodeGone is the time, in seconds, from
-	// CodeSeen until the first list without a throttle code when such a code was due again. It is
-	// zero if there was none, or if State.FaultCode is zero.
+	// CodeSeen is when the newest list with a throttle code was read, or later if CodeGone could
+	// not hold the time since then. CodeGap is the longest time, in seconds, between two such lists
+	// of one drive. CodeGone is the time, in seconds, from CodeSeen until the first list without a
+	// throttle code when such a code was due again. It is zero if there was none, or if
+	// State.FaultCode is zero.
 	CodeSeen          UnixMilli
 	CodeGap, CodeGone uint16
 	// Driven is how long, in hundredths of a second, the car has driven with plate sensor A between

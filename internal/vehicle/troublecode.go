@@ -109,9 +109,7 @@ func (s *State) observeCodes(r *Readings) {
 	now := s.Time
 	if r.Has(DTCList) {
 		now = s.Latest[DTCList].Time
-	}
-	after := (now - m.CodeSeen) / 1000
-	if r.Has(DTCList) {
+		after := (now - m.CodeSeen) / 1000
 		if i := slices.IndexFunc(r.Codes, TroubleCode.IsThrottle); i >= 0 {
 			if after <= UnixMilli(newDrive/time.Second) {
 				m.CodeGap = max(m.CodeGap, uint16(after))
