@@ -238,7 +238,7 @@ func TestHTTPRefuses(t *testing.T) {
 func TestHTTPSaysWhenTheListWasCut(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
-	const one = `{"line":1,"reason":"vid is missing"}`
+	const one = `{"line":1,"reason":"vid is missing` + members + `"}`
 	var lines []string
 	for n := range maxRejections {
 		lines = append(lines, strings.Replace(one, "1", strconv.Itoa(n+1), 1))

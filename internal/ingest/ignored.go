@@ -202,13 +202,16 @@ var (
 // similarSignal returns the known name that is most similar to an unknown name, ignoring case. If
 // the unknown name is the last part of known names, such as Speed or OBD.Speed, the result is the
 // first such name. If it has one part too many, as in VSS 2, the result is the name without it.
-// Otherwise the result is a name that differs in the fewest letters. If every
-// known name differs by more than maxEdits letters, or if the unknown name is one of otherSignals,
-// ok is false.
+// Otherwise the result is the name that differs in the fewest letters, at most maxEdits, or the first
+// name that begins so, or whose last part does. If there is none, or if the unknown name is one of
+// otherSignals, ok is false.
 func similarSignal(name string) (known string, ok bool) {
 	name = strings.ToLower(name)
-	if slices.Contains(otherSignals, name) {
+	switch {
+	case slices.Contains(otherSignals, name):
 		return "", false
+	case name == "rpm":
+		name = "enginespeed"
 	}
 	for i, lower := range lowerNames {
 		if prefix, ok := strings.CutSuffix(lower, name); ok && strings.HasSuffix(prefix, ".") {
@@ -227,6 +230,12 @@ func similarSignal(name string) (known string, ok bool) {
 			if withinEdits(name, lower, edits) {
 				return knownNames[i], true
 			}
+		}
+	}
+	for i, lower := range lowerNames {
+		last := lower[strings.LastIndexByte(lower, '.')+1:]
+		if len(name) > 2 && (strings.HasPrefix(lower, name) || strings.HasPrefix(last, name)) {
+			return knownNames[i], true
 		}
 	}
 	return "", false

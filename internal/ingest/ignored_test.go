@@ -62,7 +62,7 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 			answer: `{"accepted":1,"rejected":[],"ignored":["x"]}`},
 		// Other errors are reported as usual.
 		{body: `{"vid":"V1","signals":{"Vehicle.Sped":1}}`, status: 400,
-			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"time is missing"}],` +
+			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"time is missing` + members + `"}],` +
 				`"ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"}}`},
 	} {
 		r.send(t, url, f.key)
@@ -231,8 +231,11 @@ func TestResemblingNames(t *testing.T) {
 		".Speed":               "",
 		"D":                    "",
 		"Vehicle.AverageSpeed": "",
-		"Vehicle":              "",
-		"x":                    "",
+		"Vehicle":              "Vehicle.Speed", // nested objects
+		"Vehicle.OBD.Throttle": "Vehicle.OBD.ThrottlePosition",
+		"throttle":             "Vehicle.OBD.ThrottlePosition",
+		"RPM":                  "Vehicle.OBD.EngineSpeed",
+		"x-":                   "",
 	} {
 		if got, ok := similarSignal(name); ok != (wants != "") || got != wants {
 			t.Errorf("%s resembles %s (%t), want %q", name, got, ok, wants)

@@ -308,8 +308,9 @@ func (d *decoder) vid(topic vehicle.ID) vehicle.ID {
 func (d *decoder) time(latest vehicle.UnixMilli) (at vehicle.UnixMilli) {
 	if d.space() == '"' {
 		var ok bool
-		if at, ok = parseRFC3339(d.text(errTimeType)); !ok {
-			d.fail(errTime)
+		b := d.text(errTimeType)
+		if at, ok = parseRFC3339(b); !ok {
+			d.fail(refuseTime(b))
 		}
 	} else {
 		ms := d.number(errTimeType)
@@ -332,7 +333,7 @@ func (d *decoder) time(latest vehicle.UnixMilli) (at vehicle.UnixMilli) {
 func checkTime(at, latest vehicle.UnixMilli) *refusal {
 	switch {
 	case at > latest:
-		return errAhead
+		return refuseAhead(at, latest)
 	case at < latest.Add(-MaxBehind):
 		return refuseOld(latest - at)
 	}

@@ -21,27 +21,29 @@ func (r *refusal) Error() string { return r.text }
 
 func refuse(k access.Refusal, text string) *refusal { return &refusal{kind: k, text: text} }
 
+const members = ": a sample has the members vid, time and signals"
+
 // Refusals of a sample with a constant text.
 var (
 	errNotJSON   = refuse(access.Malformed, "the line is not valid JSON")
 	errNotUTF8   = refuse(access.Malformed, "the line is not valid UTF-8")
 	errNotObject = refuse(access.Malformed, "a sample is one JSON object, such as "+
 		`{"vid":"V","time":1795147200250,"signals":{"Vehicle.Speed":12.4}}`)
-	errTrailing  = refuse(access.Malformed, "unexpected data after the JSON object: send one object a line")
+	errTrailing = refuse(access.Malformed, "unexpected data after the JSON object: several objects need one line each "+
+		"and the type application/x-ndjson; curl keeps the lines of a file with --data-binary")
 	errTruncated = refuse(access.Truncated, "the JSON ends early")
 	errDeep      = refuse(access.OverLimit, "the JSON is nested too deep")
-	errNoVID     = refuse(access.BadVID, "vid is missing")
+	errNoVID     = refuse(access.BadVID, "vid is missing"+members)
 	errLongVID   = refuse(access.BadVID, "vid is longer than 256 characters")
 	errOtherVID  = refuse(access.OtherVID, "vid differs from the vehicle that the topic names")
-	errNoTime    = refuse(access.BadTime, "time is missing")
+	errNoTime    = refuse(access.BadTime, "time is missing"+members)
 	errTime      = refuse(access.BadTime, "time must be RFC 3339, such as 2026-11-20T04:00:00.250Z, "+
 		"or Unix milliseconds")
 	errSeconds = refuse(access.BadTime, "time is before the year 1974: "+
 		"as a number it must be in milliseconds, not seconds")
 	errMicroseconds = refuse(access.BadTime, "time is after the year 5000: "+
 		"as a number it must be in milliseconds, not microseconds or nanoseconds")
-	errAhead       = refuse(access.FutureTime, "time is more than 30 s ahead of this service's clock")
-	errNoSignals   = refuse(access.NoSignals, "signals is missing")
+	errNoSignals   = refuse(access.NoSignals, "signals is missing"+members)
 	errVIDType     = refuse(access.WrongType, "vid must be a string")
 	errTimeType    = refuse(access.WrongType, "time must be a string or a number")
 	errSignalsType = refuse(access.WrongType, "signals must be an object")
@@ -51,6 +53,12 @@ var (
 		"the operator can raise --max-vehicles")
 	errNotAllowed = refuse(access.NotAllowed, "the source may not send data of this vehicle")
 )
+
+// refuseAhead returns the refusal of a sample whose time is later than latest.
+func refuseAhead(at, latest vehicle.UnixMilli) *refusal {
+	return refuse(access.FutureTime, fmt.Sprintf("time is %d s ahead of this service's clock, "+
+		"more than 30 s: check the sender's clock and time zone", (at-latest.Add(-MaxAhead)+999)/1000))
+}
 
 // refuseOld returns the refusal of a sample of the given age. A GPS receiver that counts weeks modulo
 // 1,024 seems to be 1,024 or 2,048 weeks behind.

@@ -1,8 +1,11 @@
 package ingest
 
 import (
+	"strconv"
+	"strings"
 	"time"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -25,4 +28,23 @@ func parseRFC3339(b []byte) (vehicle.UnixMilli, bool) {
 		return 0, false
 	}
 	return vehicle.At(t), true
+}
+
+// refuseTime returns the refusal of a text that parseRFC3339 does not accept. It names the mistake
+// if the text is nearly a time.
+func refuseTime(b []byte) *refusal {
+	text := strings.Replace(strings.ToUpper(string(b[:min(len(b), 40)])), " ", "T", 1)
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
+		return refuse(access.BadTime, errTime.text+": the number must not be in quotes")
+	}
+	for _, zone := range []string{"", "Z07", "Z0700", "Z07:00"} {
+		if _, err := time.Parse("2006-01-02T15:04:05"+zone, text); err != nil {
+			continue
+		}
+		if zone == "" {
+			return refuse(access.BadTime, errTime.text+": the time zone is missing, such as Z or +01:00")
+		}
+		return refuse(access.BadTime, errTime.text+" (T and Z in capitals, a point, +01:00 with a colon)")
+	}
+	return errTime
 }
