@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 version=${1:?the version, for example v0.2.0}
 [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-rc\.[0-9]+)?$ ]] || { echo "a version is v0.2.0 or v0.2.0-rc.1" >&2; exit 1; }
 sed -i -E "s|(/client) v[0-9][^ ]*|\1 $version|" go.mod go.work
-sed -i -E "s|(\"version\": )\"[0-9][^\"]*\"|\1\"${version#v}\"|" clients/typescript/package.json docs/openapi-*.json \
+sed -i -E "s|(\"version\": )\"[0-9][^\"]*\"|\1\"${version#v}\"|" clients/typescript/package.json docs/openapi-*.json internal/ingest/docs/*.json \
 	internal/query/docs/openapi.json.tmpl internal/admin/openapi_test.go
 sed -i -E "s|(client@)v[0-9][^< ]*|\1$version|" docs/first-hour.md internal/query/docs/page.html.tmpl
 python=${version#v} python=${python/-rc./rc}

@@ -18,7 +18,7 @@ import (
 	"example.org/carstate/internal/netguard"
 )
 
-// telemetryPath is the only path that [HTTP] serves.
+// telemetryPath is the only path that [HTTP] serves, besides documents.
 const telemetryPath = "/v1/telemetry"
 
 // HTTP receives telemetry by POST /v1/telemetry. The statuses of its responses are
@@ -86,7 +86,9 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	ctx, span := h.in.span(r.Context(), "POST "+telemetryPath, start)
 	o := h.respond(w, inSpan(ctx, r, span))
-	h.in.observe(start, o)
+	if o != documented {
+		h.in.observe(start, o)
+	}
 	endSpan(span, o)
 }
 
@@ -101,8 +103,12 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if h.in.Excess(c) {
 		w.Header().Set("Connection", "close")
 	}
+	if d, ok := documents[r.URL.EscapedPath()]; ok && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		return d.send(w)
+	}
 	if r.URL.EscapedPath() != telemetryPath {
-		return fail(w, http.StatusNotFound, "not found: send telemetry to POST "+telemetryPath)
+		return fail(w, http.StatusNotFound, "not found: send telemetry to POST "+telemetryPath+
+			"; queries go to the query listener")
 	}
 	ready := h.in.Ready() // called before the lookup of the key, because the tables may be loaded between the two
 	source, err := h.authenticate(r)

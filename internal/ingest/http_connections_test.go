@@ -42,7 +42,7 @@ func TestHTTPConnectionsThatWaitMakeRoom(t *testing.T) {
 			t.Fatal("waiting connections beyond the limit are not closed")
 		}
 	}
-	wantStatus(t, dialHTTP(t, url, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"), http.StatusNotFound)
+	wantStatus(t, dialHTTP(t, url, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n"), http.StatusNotFound)
 	close(proceed)
 	wantStatus(t, busy, http.StatusAccepted)
 	f.wantMetric(t, 98, "carstate_ingest_connections_dropped_total")

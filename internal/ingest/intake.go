@@ -42,6 +42,7 @@ const (
 	unavailable  outcome = "unavailable"
 	readOnlyNow  outcome = "read_only" // an operator has switched telemetry off
 	noRoom       outcome = "no_room"   // of the source's share, or of all connections or memory
+	documented   outcome = ""          // a page was sent; not observed
 )
 
 // Names of metrics that other packages read. The metrics count, in this order: accepted samples,

@@ -1,8 +1,10 @@
 package ingest
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,10 +18,10 @@ import (
 )
 
 var openAPI = sync.OnceValues(func() (*openapi3.T, error) {
-	return openapi3.NewLoader().LoadFromFile("../../docs/openapi-ingest.json")
+	return openapi3.NewLoader().LoadFromFile("docs/openapi.json")
 })
 
-// isDocumented validates a response of the listener against docs/openapi-ingest.json. The document
+// isDocumented validates a response of the listener against docs/openapi.json. The document
 // does not cover other paths and methods.
 func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body string) {
 	t.Helper()
@@ -38,7 +40,7 @@ func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body str
 		Options: &openapi3filter.Options{IncludeResponseStatus: true},
 	})
 	if err != nil {
-		t.Errorf("docs/openapi-ingest.json does not describe this answer: %v", err)
+		t.Errorf("docs/openapi.json does not describe this answer: %v", err)
 	}
 }
 
@@ -81,4 +83,33 @@ func TestOpenAPIIsOfTheListener(t *testing.T) {
 			t.Errorf("%s has not the range %g to %g", g, *s.Min, *s.Max)
 		}
 	}
+}
+
+// TestDocumentation checks that the listener serves its documentation without a key, and that the
+// AsyncAPI document refers to schemas of the OpenAPI document that exist.
+func TestDocumentation(t *testing.T) {
+	_, url := startHTTP(t, newFixture(t))
+	base := strings.TrimSuffix(url, telemetryPath)
+	for path, d := range documents {
+		response, err := http.Get(base + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if response.StatusCode != http.StatusOK || err != nil || len(body) == 0 ||
+			response.Header.Get("Content-Type") != d.contentType {
+			t.Errorf("GET %s: got %s, %v, %d bytes, want 200 and %s", path, response.Status, err, len(body), d.contentType)
+		}
+		if strings.HasSuffix(path, ".json") && !json.Valid(body) {
+			t.Errorf("GET %s: the body is not JSON", path)
+		}
+		for _, ref := range regexp.MustCompile(`openapi\.json#/components/schemas/(\w+)/properties/(\w+)"`).FindAllSubmatch(body, -1) {
+			doc, err := openAPI()
+			if err != nil || doc.Components.Schemas[string(ref[1])].Value.Properties[string(ref[2])] == nil {
+				t.Errorf("GET %s: %s does not exist (%v)", path, ref[0], err)
+			}
+		}
+	}
+	request{path: "/", status: http.StatusNotFound}.send(t, base, "")
 }

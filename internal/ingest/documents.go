@@ -1,0 +1,34 @@
+package ingest
+
+import (
+	"embed"
+	"net/http"
+
+	"example.org/carstate/internal/netguard"
+)
+
+//go:embed docs
+var docFiles embed.FS
+
+// document is a file of the listener's documentation, which needs no key.
+type document struct{ name, contentType string }
+
+var documents = map[string]document{
+	"/":              {"page.html", "text/html; charset=utf-8"},
+	"/page.css":      {"page.css", "text/css; charset=utf-8"},
+	"/openapi.json":  {"openapi.json", "application/json"},
+	"/asyncapi.json": {"asyncapi.json", "application/json"},
+}
+
+func (d document) send(w http.ResponseWriter) outcome {
+	body, err := docFiles.ReadFile("docs/" + d.name)
+	if err != nil {
+		panic(err) // the file is embedded
+	}
+	w.Header().Set("Content-Type", d.contentType)
+	w.Header().Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	netguard.Send(w, body)
+	return documented
+}
