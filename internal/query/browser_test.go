@@ -95,33 +95,34 @@ func TestPage_ShowsErrors(t *testing.T) {
 	b.Run(chromedp.Navigate(b.Base + "/?access_token=" + f.secrets["SANDBOX"] + "#try"))
 	b.Expect(`location.search + location.hash`, "#try")
 	for _, c := range []struct{ token, vid, want string }{
-		{"", "SandboxJam", "401: refused\ninvalid_token: access_token is empty: give the token that was issued to you"},
+		{"", "SandboxJam",
+			"refused: 401: refused\ninvalid_token: access_token is empty: give the token that was issued to you"},
 		{f.secrets["SANDBOX"], "a-b",
-			"400: refused\ninvalid_request: vid holds a dash: a vehicle id consists of ASCII letters and digits only"},
-		{f.secrets["TOKEN"], "CarJam", "Traffic jam (3)\nas of 2 s ago"},
+			"refused: 400: refused\ninvalid_request: vid holds a dash: a vehicle id consists of ASCII letters and digits only"},
+		{f.secrets["TOKEN"], "CarJam", "jam: Traffic jam (3)\nas of 2 s ago"},
 		{f.secrets["SANDBOX"], "CarJam",
-			"No answer\nunknown: the vehicle is unknown, or not granted to this token. " +
+			"none: No answer\nunknown: the vehicle is unknown, or not granted to this token. " +
 				"A sandbox token (cstest_…) sees only vehicles of the sandbox, such as SandboxJam"},
 		{f.secrets["SANDBOX"], "sandboxjam",
-			"No answer\nunknown: the vehicle is unknown, or not granted to this token. Did you mean SandboxJam?"},
+			"none: No answer\nunknown: the vehicle is unknown, or not granted to this token. Did you mean SandboxJam?"},
 		{f.secrets["SANDBOX"], "SandboxUnknown",
-			"No answer\nunknown: the vehicle is unknown, or not granted to this token"},
-		{f.secrets["SANDBOX"], "SandboxParked", "No answer\nnot_driving: the car is not driving"},
+			"none: No answer\nunknown: the vehicle is unknown, or not granted to this token"},
+		{f.secrets["SANDBOX"], "SandboxParked", "none: No answer\nnot_driving: the car is not driving"},
 		{f.secrets["TOKEN"], "SandboxSlow",
-			"No answer\nunknown: the vehicle is unknown, or not granted to this token. " +
+			"none: No answer\nunknown: the vehicle is unknown, or not granted to this token. " +
 				"Only a sandbox token (cstest_…) sees this vehicle of the sandbox"},
-		{f.secrets["TOKEN"], "Nobody", "No answer\nunknown: the vehicle is unknown, or not granted to this token"},
-		{f.secrets["TOKEN"], "CarOld", "No answer\nstale: the newest readings are too old"},
-		{f.secrets["TOKEN"], "CarParked", "No answer\nnot_driving: the car is not driving"},
+		{f.secrets["TOKEN"], "Nobody", "none: No answer\nunknown: the vehicle is unknown, or not granted to this token"},
+		{f.secrets["TOKEN"], "CarOld", "none: No answer\nstale: the newest readings are too old"},
+		{f.secrets["TOKEN"], "CarParked", "none: No answer\nnot_driving: the car is not driving"},
 		{f.secrets["SANDBOX"], "SandboxRateLimited",
-			"429: refused\nrate_limited: the policy of this token allows 60 calls in 60 s: wait 1 s"},
+			"refused: 429: refused\nrate_limited: the policy of this token allows 60 calls in 60 s: wait 1 s"},
 		{f.secrets["SANDBOX"], "SandboxUnavailable",
-			"503: refused\nunavailable: the service is starting or has lost contact with its data: try again later"},
+			"refused: 503: refused\nunavailable: the service is starting or has lost contact with its data: try again later"},
 	} {
 		b.Eval(fmt.Sprintf(`document.querySelector("#token").value = %q; document.querySelector("#vid").value = %q`,
 			c.token, c.vid))
 		b.Run(chromedp.Click(chromedp.CSS(".primary")))
-		b.Expect(`document.querySelector("#verdict").innerText`, c.want)
+		b.Expect(`(v => v.className + ": " + v.innerText)(document.querySelector("#verdict"))`, c.want)
 	}
 	keepsNothing(t, b, f.secrets["SANDBOX"])
 }

@@ -144,6 +144,11 @@ const names = {
   vehicle_runing_state: { 1: "Normal driving", 2: "Slow driving", 3: "Traffic jam" },
   throttle_system: { 1: "Throttle normal", 0: "Throttle anomaly" },
 };
+// The classes of the answers, which give colour and shape as in the console.
+const tones = {
+  vehicle_runing_state: { 1: "normal", 2: "slow", 3: "jam" },
+  throttle_system: { 1: "normal", 0: "anomaly" },
+};
 const reasons = {
   unknown: "the vehicle is unknown, or not granted to this token",
   stale: "the newest readings are too old",
@@ -169,23 +174,22 @@ function sandboxHint(vid) {
   return "";
 }
 
-// verdict returns an answer as text: a headline, details, and whether the request was
-// refused.
+// verdict returns an answer as text: a headline, details, and the class for both.
 function verdict(response, answer, field) {
   if (answer?.code !== 200 || !answer.data) {
-    return [`${response.status}: refused`, answer?.msg ?? "This is not an answer of carstate.", true];
+    return [`${response.status}: refused`, answer?.msg ?? "This is not an answer of carstate.", "refused"];
   }
   const value = answer.data[field];
   if (Number(answer.data.status) !== 1) {
     const reason = response.headers.get("Carstate-Reason");
     const hint = reason === "unknown" ? sandboxHint(answer.data.vid) : "";
-    return ["No answer", `${reason}: ${reasons[reason] ?? "the service does not say more"}${hint}`, false];
+    return ["No answer", `${reason}: ${reasons[reason] ?? "the service does not say more"}${hint}`, "none"];
   }
-  return [`${names[field][value] ?? "Another value"} (${value})`, age(response.headers), false];
+  return [`${names[field][value] ?? "Another value"} (${value})`, age(response.headers), tones[field][value] ?? "none"];
 }
 
-function show([headline, detail, refused]) {
-  $("verdict").classList.toggle("refused", refused);
+function show([headline, detail, tone]) {
+  $("verdict").className = tone;
   $("verdict").replaceChildren(element("strong", {}, headline), element("span", {}, detail));
 }
 
@@ -198,7 +202,7 @@ async function ask(button) {
   $("result").hidden = false;
   $("request").textContent = `GET ${path}?access_token=…&vid=${encodeURIComponent($("vid").value.trim())}`;
   $("body").textContent = $("head").textContent = "";
-  show(["Asking…", "", false]);
+  show(["Asking…", "", "none"]);
   button.setAttribute("aria-busy", "true");
   try {
     const response = await fetch(`${base}${path}?${query}`, {
@@ -219,7 +223,7 @@ async function ask(button) {
     $("head").textContent = [`HTTP ${response.status}`, ...[...response.headers].map(([k, v]) => `${k}: ${v}`)].join("\n");
   } catch {
     // The error is not shown: it may hold the address, and with it the token.
-    if (mine === asked) show(["No connection", "The service did not answer. Is it still running?", true]);
+    if (mine === asked) show(["No connection", "The service did not answer. Is it still running?", "refused"]);
   } finally {
     button.removeAttribute("aria-busy");
   }
