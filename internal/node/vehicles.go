@@ -14,11 +14,10 @@ import (
 
 // Constants from which the default of --max-vehicles is computed.
 const (
-	// storedBytes is the memory that one vehicle takes on a single machine. It includes the
-	// vehicle's part of the store's memory, and of garbage that is not collected yet. knownBytes is
-	// the memory that one vehicle takes on a node of a cluster, which has only the table of the
-	// latest answers. docs/install.md has the measurement.
-	storedBytes = 256
+	// foldedBytes is the memory that one vehicle takes on a node that folds: its state with all
+	// signals, its answers, and garbage that is not collected yet. knownBytes is the memory that it
+	// takes on any other node, which has only the table of the latest answers.
+	foldedBytes = 600
 	knownBytes  = 64
 	// All vehicles together may take 1/vehiclesShare of the memory: a quarter.
 	vehiclesShare = 4
@@ -31,9 +30,11 @@ const (
 	mostMemory = 1 << 40
 )
 
-// vehicleBound returns the maximum number of vehicles that this node may know; 0: no limit. Without
-// MaxVehicles, it follows from the memory. A node that does not ingest has no limit, nor one that
-// does not follow states, because it cannot tell which vehicles are new.
+// vehicleBound returns the maximum number of vehicles that this node may know; 0 means no limit. At
+// the limit, the node refuses telemetry of new vehicles. If MaxVehicles is 0, the result is memory
+// / vehiclesShare / (foldedBytes or knownBytes), rounded down to thousands, but at least
+// leastVehicles. A node that does not ingest has no limit. A node that ingests, but does not follow
+// the states of vehicles, has no limit either, because it cannot tell which vehicles are new.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():
@@ -41,9 +42,9 @@ func (c *Config) vehicleBound() int {
 	case c.MaxVehicles != 0:
 		return c.MaxVehicles
 	}
-	each := uint64(storedBytes)
-	if c.Cluster.URLs != "" {
-		each = knownBytes
+	each := uint64(knownBytes)
+	if c.has(Derive) {
+		each = foldedBytes
 	}
 	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/each/1000*1000))
 }

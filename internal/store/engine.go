@@ -207,15 +207,15 @@ type Engine interface {
 // with one exception: if the engine publishes states that are not stored yet (see Answer), Commit
 // may run concurrently with the other methods.
 type Partition interface {
-	// Load reads the stored states of at most MaxLoad vehicles; more are an error. For each vehicle
-	// that has a state, it calls put with the vehicle's index in ids, the state, and the sequence up
-	// to which telemetry is folded into the state (see [Record.Folded]). Calls of put may be
-	// concurrent. If ctx ends first, Load returns an error.
-	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State, folded uint64)) error
-	// Next waits for the oldest group of stored samples that are not folded into states yet. seq is
-	// its sequence: the caller folds the samples, and then passes seq to Commit. The samples of
-	// forgotten vehicles are left out. If ctx ends first, Next returns an error. If the caller no
-	// longer owns the partition, the error is [ErrFenced] or [ErrRecalled].
+	// States calls put with the stored state of every vehicle of the partition, packed as by
+	// [codec.AppendState], and with the sequence up to which telemetry is folded into a state that is
+	// ahead of the cursor, otherwise 0. The function put must not keep packed. If a newer version
+	// wrote a state, [codec.IsNewer] is true for the error.
+	States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error
+	// Next waits for the oldest group of stored samples that are not folded into states yet. The
+	// result seq is its sequence: the caller folds the samples, and then passes seq to Commit. The
+	// samples of forgotten vehicles are left out. If ctx ends first, Next returns an error. If the
+	// caller no longer owns the partition, the error is [ErrFenced] or [ErrRecalled].
 	//
 	// Two errors are requests to the caller: [ErrSettle] asks it to commit the folded states, and a
 	// [*StateRequest] asks it for one state. The caller fulfills the request, and then calls Next
@@ -230,17 +230,17 @@ type Partition interface {
 	// only if it can guarantee that no query gets an older state after a restart; in other engines,
 	// Answer does nothing. The caller passes each changed state first to Answer and then to Commit.
 	Answer(id vehicle.ID, s *vehicle.State)
-	// Commit stores states into which all telemetry up to the sequence seq is folded. In the same
-	// batch it sets the partition's cursor, the sequence up to which telemetry is folded, to seq.
-	// If more is set, the cursor stays, because other states are not stored yet: only engines that
-	// publish states before they are stored permit this. So the cursor never moves beyond a sample
-	// whose state is not stored. If seq is 0, the cursor keeps its value. If also states is empty,
-	// Commit only verifies that the caller owns the partition.
+	// Commit stores packed states into which all telemetry up to the sequence seq is folded. In the
+	// same batch it sets the partition's cursor, the sequence up to which telemetry is folded, to
+	// seq. If more is set, the cursor stays, because other states are not stored yet: only engines
+	// that publish states before they are stored permit this. So the cursor never moves beyond a
+	// sample whose state is not stored. If seq is 0, the cursor keeps its value. If also states is
+	// empty, Commit only verifies that the caller owns the partition.
 	//
 	// Commit returns nil once all states are stored. While the store cannot write, Commit waits or
 	// retries until ctx ends, and then returns an error. If the caller no longer owns the
 	// partition, Commit returns [ErrFenced] or [ErrRecalled].
-	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, more bool) error
+	Commit(ctx context.Context, seq uint64, states map[vehicle.ID][]byte, more bool) error
 	// Close stops reading samples. This process remains the owner of the partition until Release is
 	// called or another process takes the partition.
 	Close()
@@ -296,6 +296,23 @@ type StateRequest struct {
 
 // Error implements error.
 func (*StateRequest) Error() string { return "the state of a vehicle is wanted" }
+
+// States calls put with the stored states of partition p, as [Partition.States] does. The parameter
+// cursor is the partition's.
+func States(
+	ctx context.Context, e Records, p int, cursor uint64, put func(id vehicle.ID, packed []byte, folded uint64),
+) error {
+	subjects := codec.StateSubject(p, "*")
+	return e.Scan(ctx, codec.States, []string{subjects}, func(r Record) error {
+		if id, ok := codec.VehicleOfState(r.Subject); ok && !codec.IsMarker(r.Body) {
+			if r.Folded <= cursor {
+				r.Folded = 0
+			}
+			put(id, r.Body, r.Folded)
+		}
+		return nil
+	})
+}
 
 // State returns the newest state of one vehicle, even if that state is not stored yet. If the owner
 // of the vehicle's partition does not answer within seconds, State returns the stored state. If the

@@ -88,7 +88,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 		return !b.Knows(storetest.SecretVID) && b.Forgotten().Has(storetest.SecretVID) && tokens == 0 && sources == 0
 	})
 	states := map[vehicle.ID]*vehicle.State{storetest.SecretVID: new(vehicle.Observe(vehicle.State{}, samples[0]))}
-	err = part.Commit(t.Context(), seq, states, false)
+	err = part.Commit(t.Context(), seq, storetest.Packed(states), false)
 	if !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("a fold from before was stored: %v", err)
 	}

@@ -248,18 +248,16 @@ func (e *Engine) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
 // has lost the partition is fenced out. If the context ends first, the states may be stored in
 // spite of the error. With seq 0 and no states, Commit only stores the cursor once more.
 func (t *Partition) Commit(
-	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, more bool,
+	ctx context.Context, seq uint64, states map[vehicle.ID][]byte, more bool,
 ) error {
 	if len(states) > store.BatchStates || more {
 		return fmt.Errorf("not one batch of states: %d, limit %d", len(states), store.BatchStates)
 	}
 	start := time.Now()
 	writes := make([]store.Write, 0, len(states)+1)
-	for id, s := range states {
+	for id, packed := range states {
 		subject := codec.StateSubject(t.number, id)
-		writes = append(writes, store.Write{
-			Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, s)),
-		})
+		writes = append(writes, store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, packed...))})
 	}
 	if seq != 0 {
 		t.cursor.Next = seq + 1
@@ -338,52 +336,12 @@ func (t *Partition) unsubscribe() {
 	}
 }
 
-// loadTimeout is the maximum time of one Load, with all its tries.
-const loadTimeout = 4 * requestTimeout
-
-// Load implements [store.Partition]. One request asks for the states of all ids. Any server may
-// answer it whose copy of STATES has the cursor record that this process stored last, and thus
-// everything that was committed before the partition was taken.
-func (t *Partition) Load(
-	ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State, folded uint64),
-) error {
-	if len(ids) > store.MaxLoad {
-		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
-	}
-	place := make(map[vehicle.ID]int, len(ids))
-	subjects := make([]string, 0, len(ids)+1)
-	for i, id := range ids {
-		place[id] = i
-		subjects = append(subjects, codec.StateSubject(t.number, id))
-	}
-	// The cursor record always exists, so there is always an answer.
-	subjects = append(subjects, codec.CursorSubject(t.number))
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
-	records, err := t.e.awaitRecords(ctx, codec.States, subjects, t.rev)
-	if err != nil {
-		return fmt.Errorf("cannot read states from NATS: %w", err)
-	}
-	for _, r := range records {
-		id, ok := codec.VehicleOfState(r.Subject)
-		i, asked := place[id]
-		if !ok || !asked {
-			continue
-		}
-		body, err := codec.Unseal(r.Subject, r.Sealed)
-		if err == nil && codec.IsMarker(body) {
-			continue
-		}
-		var s vehicle.State
-		if err == nil {
-			s, err = codec.DecodeState(body)
-		}
-		if err != nil {
-			return t.e.undecodable(codec.States, r.Seq, err)
-		}
-		put(i, s, r.Folded)
-	}
-	return nil
+// States implements [store.Partition]. Everything that was committed before the partition was taken
+// precedes the cursor record that Take has stored, so the scan delivers it.
+func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error {
+	err := store.States(ctx, t.e, t.number, t.next-1, put)
+	t.e.config.Newer.Note(codec.States, err)
+	return err
 }
 
 // Forgotten implements [store.Engine].

@@ -120,6 +120,9 @@ func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
 // returns; if it cannot, the engine fails.
 func (e *Engine) AwaitTombstones(context.Context) error { return e.Alive() }
 
+// loaders is the number of goroutines that share the reading of the answers.
+const loaders = 4
+
 // loadAnswers passes the stored verdicts of every vehicle, except forgotten ones, to answers. The
 // calls of Put are concurrent.
 func (e *Engine) loadAnswers(ctx context.Context, answers Answers) error {

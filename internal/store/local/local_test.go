@@ -12,6 +12,7 @@ import (
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -138,7 +139,7 @@ func TestSettle_StoresFoldedStates(t *testing.T) {
 	go func() {
 		_, _, err := p.Next(ctx)
 		if errors.Is(err, store.ErrSettle) {
-			err = p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}, false)
+			err = p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &state}), false)
 		}
 		folding <- err
 	}()
@@ -157,7 +158,7 @@ func TestState_NotStoredYet(t *testing.T) {
 	e := open(t, Config{})
 	p, _, samples := given(ctx, t, e, 0, sample("v", 1000, 50))
 	older := vehicle.Observe(vehicle.State{}, samples[0])
-	testkit.NoError(t, p.Commit(ctx, 0, map[vehicle.ID]*vehicle.State{"v": &older}, false))
+	testkit.NoError(t, p.Commit(ctx, 0, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &older}), false))
 	newer := vehicle.Observe(older, sample("v", 2000, 60))
 	idle, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	_, _, _ = p.Next(idle) // the engine learns that the sample is folded

@@ -217,44 +217,9 @@ func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 	})
 }
 
-const (
-	// loaders is the maximum number of goroutines that share the reading of states.
-	loaders = 4
-	// leastLoad is the number of states from which Load uses more than one goroutine.
-	leastLoad = 64
-)
-
-// Load implements [store.Partition]. The calls of put are concurrent.
-func (t *Partition) Load(
-	ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State, folded uint64),
-) error {
-	if len(ids) > store.MaxLoad {
-		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
-	}
-	readers := min(loaders, 1+len(ids)/leastLoad)
-	var loading sync.WaitGroup
-	errs := make([]error, readers)
-	for n := range readers {
-		loading.Go(func() {
-			for i := n; i < len(ids) && errs[n] == nil; i += readers {
-				errs[n] = t.load(ctx, ids[i], func(s vehicle.State, folded uint64) { put(i, s, folded) })
-			}
-		})
-	}
-	loading.Wait()
-	return errors.Join(errs...)
-}
-
-// load calls put with the stored state of a vehicle, if it has one.
-func (t *Partition) load(ctx context.Context, id vehicle.ID, put func(vehicle.State, uint64)) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	s, r, err := t.s.storedState(id)
-	if r.Seq != 0 && err == nil {
-		put(s, r.Folded)
-	}
-	return err
+// States implements [store.Partition].
+func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error {
+	return store.States(ctx, t.s.e.own(), t.s.number, t.next-1, put)
 }
 
 // storedState returns the stored state of a vehicle, and its record in STATES. If there is none, the
@@ -268,17 +233,17 @@ func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, r store.R
 	return is, r, s.e.readError(err)
 }
 
-// restoredNewer reports whether a restore has stored a newer state of a vehicle than state, which
-// the owner has in memory and must not store; it must take the partition again. A state that was
+// restoredNewer reports whether a restore has stored a newer state of a vehicle than that of the
+// time at, which the owner has in memory and must not store; it must take the partition again. A state that was
 // stored before the restore is no reason for this, even if it is newer: the owner replaces a state
 // from the future by an older one.
-func (s *partitionState) restoredNewer(id vehicle.ID, state *vehicle.State) (bool, error) {
+func (s *partitionState) restoredNewer(id vehicle.ID, at vehicle.UnixMilli) (bool, error) {
 	first := s.restored.Load()
 	if first == 0 {
 		return false, nil
 	}
 	stored, r, err := s.storedState(id)
-	return r.Seq >= first && state.Time < stored.Time, err
+	return r.Seq >= first && at < stored.Time, err
 }
 
 // closed is a channel that is closed.
@@ -379,7 +344,7 @@ func (t *Partition) Waiting() bool { return t.next <= t.s.stored() }
 // Commit implements [store.Partition]. It does not wait for the disk, because after a crash the
 // samples are folded again. After a fatal error of Pebble, Commit returns only when ctx ends.
 func (t *Partition) Commit(
-	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, more bool,
+	ctx context.Context, seq uint64, states map[vehicle.ID][]byte, more bool,
 ) error {
 	if seq == 0 && len(states) == 0 {
 		return t.check()
@@ -389,14 +354,18 @@ func (t *Partition) Commit(
 	b := e.db.NewBatchWithSize(len(states) * usualStateBytes)
 	last, n := s.reserve(len(states)), uint64(0)
 	sealed, value := make([]byte, 0, 2*usualStateBytes), make([]byte, 0, 2*usualStateBytes) // reused
-	for id, state := range states {
+	for id, packed := range states {
 		subject := codec.StateSubject(t.s.number, id)
-		sealed = codec.Seal(subject, codec.AppendState(append(sealed[:0], 0), state))
+		sealed = codec.Seal(subject, append(append(sealed[:0], 0), packed...))
 		key := e.keyOf(s.letter, subject)
 		value = appendRecord(value[:0], last-n, seq, subject, sealed)
 		err := b.Set(key, value, nil)
 		if err == nil {
-			value = appendAnswers(value[:0], id, state)
+			var state vehicle.State
+			state, err = codec.DecodeState(packed)
+			value = appendAnswers(value[:0], id, &state)
+		}
+		if err == nil {
 			err = b.Set(answersKey(key), value, nil)
 		}
 		if err != nil {
@@ -419,8 +388,8 @@ func (t *Partition) Commit(
 		if err := t.check(); err != nil {
 			return err
 		}
-		for id, state := range states {
-			if newer, err := t.s.restoredNewer(id, state); err != nil {
+		for id, packed := range states {
+			if newer, err := t.s.restoredNewer(id, codec.TimeOfState(packed)); err != nil {
 				return err
 			} else if newer {
 				t.lose(store.ErrRecalled)
@@ -519,7 +488,7 @@ func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 	}
 	select {
 	case x, ok := <-reply:
-		newer, err := s.restoredNewer(id, &x)
+		newer, err := s.restoredNewer(id, x.Time)
 		return x, ok && x.Time != 0 && !newer && err == nil
 	case <-ctx.Done():
 		return vehicle.State{}, false

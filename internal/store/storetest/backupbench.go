@@ -22,7 +22,7 @@ func fleetOn(b *testing.B, open Open, vehicles int) *Node {
 	for p := range n.Partitions() {
 		t := Take(b, n.Engine, p)
 		flush := func() {
-			testkit.NoError(b, t.Commit(b.Context(), 0, states, false))
+			testkit.NoError(b, t.Commit(b.Context(), 0, Packed(states), false))
 			clear(states)
 		}
 		for i := range vehicles {
