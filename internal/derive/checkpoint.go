@@ -27,10 +27,10 @@ const sliceStates = 256
 // stored. The partition checks only while the next checkpoint is already due and no samples arrive.
 const donePoll = 5 * time.Millisecond
 
-// checkpoints stores the folded states of a partition in checkpoints. If the interval every is not
-// 0, it stores the states of a checkpoint in slices, spread over half of the interval, while
-// folding continues: a slice has the states as they are when it is stored. Only the end of the
-// checkpoint moves the cursor, to where folding was at its begin. If the node crashes before that,
+// checkpoints stores the folded states of a partition in checkpoints. If every is not 0, it stores
+// the states of a checkpoint in slices, spread over half of the interval, while folding continues: a
+// slice has the states as they are when it is stored. Only the end of the checkpoint moves the
+// cursor, to where folding was at its begin. If the node crashes before that,
 // the stored states say which samples since the cursor are folded into them already.
 type checkpoints struct {
 	part    store.Partition
@@ -53,8 +53,8 @@ func (c *checkpoints) pending() bool { return c.f.seq > c.begun }
 
 // checkpoint starts to store the folded states, if there are any, and returns at once. If the
 // previous checkpoint is still in progress, checkpoint does not start another. If the previous
-// checkpoint has failed, checkpoint returns its error. If the field every is 0, checkpoint returns
-// only once the states are stored.
+// checkpoint has failed, checkpoint returns its error. If every is 0, checkpoint returns only once
+// the states are stored.
 func (c *checkpoints) checkpoint(ctx context.Context) error {
 	if c.done != nil {
 		select {
@@ -96,8 +96,8 @@ func (c *checkpoints) checkpointNow(ctx context.Context) error {
 }
 
 // store stores one checkpoint of the samples up to the sequence begun. Between its slices, it pauses
-// until the channel hurried is closed. If the field every is 0, there is a single slice. If a Commit
-// fails, or ctx ends during a pause, it returns the error; the slices before that remain stored.
+// until hurried is closed. If every is 0, there is a single slice. If a Commit fails, or ctx ends
+// during a pause, it returns the error; the slices before that remain stored.
 func (c *checkpoints) store(ctx context.Context, begun uint64, hurried <-chan struct{}) error {
 	half, changed, least := c.every/2, c.f.changed(), sliceStates
 	if c.every == 0 {

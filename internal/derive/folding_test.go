@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,7 +12,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"example.org/carstate/internal/road/roadtest"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/storetest"
@@ -116,7 +114,7 @@ func TestLoad_FailureIsNotNoState(t *testing.T) {
 
 // TestFolding_EndsInTheSameBytes folds the same log with any checkpoints, crashes and clock errors of
 // cars and of the machine. The stored states must equal those of a plain fold, which resets a state
-// from the future as the method apply says.
+// from the future as apply says.
 func TestFolding_EndsInTheSameBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const vehicles, groups = 7, 40
@@ -443,28 +441,6 @@ func TestCommit_VehicleNeverSilent(t *testing.T) {
 			}
 		})
 	}
-}
-
-// BenchmarkPackedStates fills a memory with full states and reports what a vehicle takes.
-func BenchmarkPackedStates(b *testing.B) {
-	const vehicles = 100_000
-	heap := func() float64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return float64(m.HeapAlloc)
-	}
-	state := roadtest.State(b)
-	for b.Loop() {
-		before := heap()
-		p := newPackedStates(bucketBytes)
-		for v := range 3 * vehicles {
-			p.put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS55%06d", v%vehicles)), &state)
-		}
-		b.ReportMetric((heap()-before)/vehicles, "bytes/vehicle")
-		runtime.KeepAlive(p)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/3/vehicles, "ns/put")
 }
 
 // TestFoldsAsConfigured checks that samples are folded by the configured function. In place of a

@@ -3,10 +3,12 @@ package derive
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/road/roadtest"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
 )
@@ -50,4 +52,30 @@ func TestPackedStates(t *testing.T) {
 			t.Fatalf("got %+v, %v for a vehicle without a state", got, err)
 		}
 	})
+}
+
+// BenchmarkPackedStates puts full states of new vehicles into a memory, and then replaces each. It
+// reports the processor time of a put and what a vehicle takes.
+func BenchmarkPackedStates(b *testing.B) {
+	const vehicles = 100_000
+	heap := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	state := roadtest.State(b)
+	for b.Loop() {
+		before := heap()
+		p := newPackedStates(bucketBytes)
+		for _, round := range []string{"new", "known"} {
+			began := cpu()
+			for v := range vehicles {
+				p.put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS55%06d", v)), &state)
+			}
+			b.ReportMetric(float64(cpu()-began)/vehicles, "cpu-ns/"+round)
+		}
+		b.ReportMetric((heap()-before)/vehicles, "bytes/vehicle")
+		runtime.KeepAlive(p)
+	}
 }

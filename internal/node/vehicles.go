@@ -15,9 +15,9 @@ import (
 // Constants from which the default of --max-vehicles is computed.
 const (
 	// foldedBytes is the memory that one vehicle takes on a node that folds: its state with all
-	// signals, its answers, and garbage that is not collected yet. knownBytes is the memory that it
-	// takes on any other node, which has only the table of the latest answers.
-	foldedBytes = 600
+	// signals (902, measured by BenchmarkPackedStates of derive) and its answers. knownBytes is the
+	// memory that it takes on any other node, which has only the table of the latest answers.
+	foldedBytes = 1000
 	knownBytes  = 64
 	// All vehicles together may take 1/vehiclesShare of the memory: a quarter.
 	vehiclesShare = 4
@@ -30,11 +30,9 @@ const (
 	mostMemory = 1 << 40
 )
 
-// vehicleBound returns the maximum number of vehicles that this node may know; 0 means no limit. At
-// the limit, the node refuses telemetry of new vehicles. If MaxVehicles is 0, the result is memory
-// / vehiclesShare / (foldedBytes or knownBytes), rounded down to thousands, but at least
-// leastVehicles. A node that does not ingest has no limit. A node that ingests, but does not follow
-// the states of vehicles, has no limit either, because it cannot tell which vehicles are new.
+// vehicleBound returns the maximum number of vehicles that this node may know; 0: no limit. Without
+// MaxVehicles, it follows from the memory. A node that does not ingest has no limit, nor one that
+// does not follow states, because it cannot tell which vehicles are new.
 func (c *Config) vehicleBound() int {
 	switch {
 	case !c.has(Ingest) || !c.needsStates():
@@ -42,11 +40,15 @@ func (c *Config) vehicleBound() int {
 	case c.MaxVehicles != 0:
 		return c.MaxVehicles
 	}
-	each := uint64(knownBytes)
+	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/c.vehicleBytes()/1000*1000))
+}
+
+// vehicleBytes returns the memory that a vehicle with all signals takes on this node.
+func (c *Config) vehicleBytes() uint64 {
 	if c.has(Derive) {
-		each = foldedBytes
+		return foldedBytes
 	}
-	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/each/1000*1000))
+	return knownBytes
 }
 
 // logVehicleBound logs the maximum number of known vehicles of a node that ingests, or that it has
@@ -59,7 +61,8 @@ func (n *Node) logVehicleBound() {
 			"--max-vehicles sets a limit")
 	default:
 		n.config.Log.Info("new vehicles are refused beyond a limit; known ones stay (--max-vehicles)",
-			"vehicles", n.fleet.Limit())
+			"vehicles", n.fleet.Limit(),
+			"memory", fmt.Sprintf("%d MiB", uint64(n.fleet.Limit())*n.config.vehicleBytes()>>20))
 	}
 }
 

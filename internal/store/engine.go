@@ -209,11 +209,11 @@ type Engine interface {
 type Partition interface {
 	// States calls put with the stored state of every vehicle of the partition, packed as by
 	// [codec.AppendState], and with the sequence up to which telemetry is folded into a state that is
-	// ahead of the cursor, otherwise 0. The function put must not keep packed. If a newer version
+	// ahead of the cursor, otherwise 0. put must not keep packed. If a newer version
 	// wrote a state, [codec.IsNewer] is true for the error.
 	States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error
-	// Next waits for the oldest group of stored samples that are not folded into states yet. The
-	// result seq is its sequence: the caller folds the samples, and then passes seq to Commit. The
+	// Next waits for the oldest group of stored samples that are not folded into states yet. seq is
+	// its sequence: the caller folds the samples, and then passes seq to Commit. The
 	// samples of forgotten vehicles are left out. If ctx ends first, Next returns an error. If the
 	// caller no longer owns the partition, the error is [ErrFenced] or [ErrRecalled].
 	//
@@ -297,8 +297,8 @@ type StateRequest struct {
 // Error implements error.
 func (*StateRequest) Error() string { return "the state of a vehicle is wanted" }
 
-// States calls put with the stored states of partition p, as [Partition.States] does. The parameter
-// cursor is the partition's.
+// States calls put with the stored states of partition p, whose cursor is given, as
+// [Partition.States] does.
 func States(
 	ctx context.Context, e Records, p int, cursor uint64, put func(id vehicle.ID, packed []byte, folded uint64),
 ) error {
