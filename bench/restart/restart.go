@@ -125,7 +125,7 @@ func (m *measurement) starts(ctx context.Context, n int) {
 		"killed after half a million samples, most of which were not folded yet; page cache warm", killed...))
 	m.memory.Add(x, m.AtMost(most.idle, of, "resident memory when ready", "MB", "", idle...))
 	m.busyMemory.Add(x, m.AtMost(most.busy, of, "resident memory under load", "MB",
-		"after cars reported in turn, so that each state was read from the engine", busy...))
+		"after cars reported in turn", busy...))
 	m.AtMost(most.killed, of, "ready, after kill -9 at a steady rate", "s",
 		fmt.Sprintf("killed after %d samples at %d/s, each of another car; page cache warm", m.plan.steady, steadyRate),
 		steady...)

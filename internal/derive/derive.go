@@ -210,7 +210,7 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store
 		wanted, isRequest := errors.AsType[*store.StateRequest](err)
 		switch {
 		case isRequest:
-			wanted.Reply(f.state(wanted.Vehicle))
+			wanted.Reply(f.state(wanted.Vehicle, wanted.Drop))
 			err = nil
 		case ctx.Err() != nil: // without the samples just read; the next start reads them again
 			err = ctx.Err()

@@ -77,11 +77,15 @@ func (f *folding) apply(seq uint64, part store.Partition, samples []vehicle.Samp
 	return nil
 }
 
-// state returns the state of a vehicle, or nil if it has none.
-func (f *folding) state(id vehicle.ID) *vehicle.State {
+// state returns the state of a vehicle, or nil if it has none, and drops it if drop is set.
+func (f *folding) state(id vehicle.ID, drop bool) *vehicle.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s, err := f.states.get(id); err == nil && s.Time != 0 {
+	s, err := f.states.get(id)
+	if drop {
+		f.states.drop(id)
+	}
+	if err == nil && s.Time != 0 {
 		return &s
 	}
 	return nil

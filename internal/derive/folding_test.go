@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -291,22 +292,26 @@ func TestCheckpoint_CommitsAtShutdownInBacklog(t *testing.T) {
 }
 
 // TestStateRequest_AnsweredFromMemory checks that the owner of a partition answers a request for a
-// vehicle's state from its memory if the state is not stored yet, and stores nothing for that.
+// vehicle's state from its memory if the state is not stored yet, drops it if asked to, and stores
+// nothing for that.
 func TestStateRequest_AnsweredFromMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got []*vehicle.State
-		asked := []vehicle.ID{"car1", "unknown"}
+		var got []bool
+		requests := []store.StateRequest{
+			{Vehicle: "car1"}, {Vehicle: "unknown"}, {Vehicle: "car1", Drop: true}, {Vehicle: "car1"},
+		}
 		part := &script{next: cars(1, func(ctx context.Context) error {
-			if len(asked) == 0 {
+			if len(requests) == 0 {
 				return silence(ctx)
 			}
-			id := asked[0]
-			asked = asked[1:]
-			return &store.StateRequest{Vehicle: id, Reply: func(s *vehicle.State) { got = append(got, s) }}
+			r := requests[0]
+			requests = requests[1:]
+			r.Reply = func(s *vehicle.State) { got = append(got, s != nil && s.Time != 0) }
+			return &r
 		})}
 		run(t, part, time.Minute, time.Second)
-		if len(got) != 2 || got[0] == nil || got[0].Time == 0 || got[1] != nil {
-			t.Errorf("states: got %+v, want that of the car and nil", got)
+		if want := []bool{true, false, true, false}; !slices.Equal(got, want) {
+			t.Errorf("got a state: %v, want %v", got, want)
 		}
 		if len(part.commits) != 1 || part.commits[0].after != time.Second {
 			t.Errorf("commits: got %+v, want only the one at the end", part.commits)
@@ -461,7 +466,7 @@ func TestFoldsAsConfigured(t *testing.T) {
 	samples := []vehicle.Sample{sampleOf("carA", vehicle.At(now)), sampleOf("ahead", vehicle.At(now))}
 	testkit.NoError(t, f.apply(1, part, samples))
 	for _, id := range []vehicle.ID{"carA", "ahead"} {
-		if n := f.state(id).Way.Count; n != 1 {
+		if n := f.state(id, false).Way.Count; n != 1 {
 			t.Errorf("%s: the fold was called on a way of %d steps, want 1", id, n)
 		}
 	}

@@ -136,6 +136,21 @@ func (p *packedStates) set(id vehicle.ID, packed []byte, changed byte) {
 	}
 }
 
+// drop removes the state of a vehicle.
+func (p *packedStates) drop(id vehicle.ID) {
+	at, hash := p.find(id)
+	b := &p.buckets[at]
+	place := b.index[b.slot(id, hash)]
+	if place == 0 {
+		return
+	}
+	r := b.record(place)
+	b.changed, p.changed = b.changed-int(r[5]), p.changed-int(r[5])
+	b.dropped, p.bytes, b.vehicles = b.dropped+size(r), p.bytes-size(r), b.vehicles-1
+	r[4] = 0
+	p.rebuild(at) // a free place in the index would hide the vehicles behind it
+}
+
 // block returns an empty block.
 func (p *packedStates) block() []byte {
 	n := len(p.free) - 1
@@ -174,7 +189,7 @@ func (p *packedStates) rebuild(at int) {
 }
 
 // take returns copies of changed states, which count as stored then: those of the buckets from a
-// number on, until there are at least so many. next is the number of the following bucket.
+// number on, until there are as many as least. next is the number of the following bucket.
 func (p *packedStates) take(from, least int) (changed map[vehicle.ID][]byte, next int) {
 	changed = make(map[vehicle.ID][]byte)
 	for next = from; next < len(p.buckets) && len(changed) < least; next++ {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -13,8 +14,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestPackedStates checks that a memory returns the last state of each vehicle, whatever its size and
-// that of the buckets, and takes each changed state once.
+// TestPackedStates checks that a memory returns the last state of each vehicle until it is dropped,
+// whatever its size and that of the buckets, and takes each changed state once.
 func TestPackedStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, want := newPackedStates(500), make(map[vehicle.ID]vehicle.State)
@@ -25,11 +26,17 @@ func TestPackedStates(t *testing.T) {
 			for i := range rapid.IntRange(0, vehicle.NumSignals).Draw(t, "signals") {
 				s.Latest[i] = vehicle.Reading{Value: 1, Time: s.Time}
 			}
-			p.put(id, &s)
-			want[id], changed[id] = s, s
-			for id, want := range want {
-				if got, err := p.get(id); err != nil || got != want {
-					t.Fatalf("%s: got %+v, %v, want %+v", id, got, err, want)
+			if rapid.IntRange(0, 9).Draw(t, "drop") == 0 {
+				p.drop(id)
+				delete(want, id)
+				delete(changed, id)
+			} else {
+				p.put(id, &s)
+				want[id], changed[id] = s, s
+			}
+			for _, id := range append(slices.Collect(maps.Keys(want)), id) {
+				if got, err := p.get(id); err != nil || got != want[id] {
+					t.Fatalf("%s: got %+v, %v, want %+v", id, got, err, want[id])
 				}
 			}
 			if rapid.IntRange(0, 30).Draw(t, "take") > 0 {
@@ -47,9 +54,6 @@ func TestPackedStates(t *testing.T) {
 				t.Fatalf("took %v, and %d are left; want %v", got, p.changed, changed)
 			}
 			clear(changed)
-		}
-		if got, err := p.get("unknown"); err != nil || got != (vehicle.State{}) {
-			t.Fatalf("got %+v, %v for a vehicle without a state", got, err)
 		}
 	})
 }

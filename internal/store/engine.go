@@ -136,11 +136,11 @@ type Engine interface {
 	// each with the value true. In a cluster, it does not ask the NATS servers, so another process
 	// may have taken some of these partitions in the meantime.
 	Folding() map[int]bool
-	// Fence forces the owner of partition p to take the partition again. Until the owner has done
-	// so, its commits fail. seq is the sequence of a record in the stream SOURCES, such as the
-	// tombstone of a forgotten vehicle. Once Fence has returned, only a node that has received that
-	// record can take the partition.
-	Fence(ctx context.Context, p int, seq uint64) error
+	// Fence forces the owner of partition p to drop the state of a vehicle, or if id is "", to take
+	// the partition again, which drops all. Until the owner has done so, its commits of the state
+	// fail. seq is the sequence of a record in the stream SOURCES, such as the tombstone of the
+	// vehicle. Once Fence has returned, only a node that has received that record folds the partition.
+	Fence(ctx context.Context, p int, seq uint64, id vehicle.ID) error
 	// AwaitTombstones waits until this process has received every tombstone that is stored now, and
 	// then returns nil. It returns an error if the engine has failed, if the tombstones that this
 	// process has received are of another stream SOURCES than the present one ([ErrReplaced]), or
@@ -288,30 +288,24 @@ var (
 
 // StateRequest is an error of [Partition.Next] that asks the owner of a partition for the state of
 // one vehicle. The owner must call Reply immediately and exactly once: with the state, or with nil
-// if the owner does not have the state in memory. Reply keeps a copy of the state.
+// if the owner does not have the state in memory.
 type StateRequest struct {
 	Vehicle vehicle.ID
+	Drop    bool // the owner must have dropped the state when it replies
 	Reply   func(*vehicle.State)
 }
 
 // Error implements error.
 func (*StateRequest) Error() string { return "the state of a vehicle is wanted" }
 
-// States calls put with the stored states of partition p, whose cursor is given, as
-// [Partition.States] does.
-func States(
-	ctx context.Context, e Records, p int, cursor uint64, put func(id vehicle.ID, packed []byte, folded uint64),
-) error {
-	subjects := codec.StateSubject(p, "*")
-	return e.Scan(ctx, codec.States, []string{subjects}, func(r Record) error {
-		if id, ok := codec.VehicleOfState(r.Subject); ok && !codec.IsMarker(r.Body) {
-			if r.Folded <= cursor {
-				r.Folded = 0
-			}
-			put(id, r.Body, r.Folded)
+// PutState passes a record of a partition with the given cursor to put, as [Partition.States] does.
+func PutState(r Record, cursor uint64, put func(id vehicle.ID, packed []byte, folded uint64)) {
+	if id, ok := codec.VehicleOfState(r.Subject); ok && !codec.IsMarker(r.Body) {
+		if r.Folded <= cursor {
+			r.Folded = 0
 		}
-		return nil
-	})
+		put(id, r.Body, r.Folded)
+	}
 }
 
 // State returns the newest state of one vehicle, even if that state is not stored yet. If the owner

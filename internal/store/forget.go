@@ -212,7 +212,7 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 	if err != nil {
 		return err
 	}
-	if err := k.engine.Fence(ctx, codec.PartitionOf(id, k.engine.Partitions()), seq); err != nil {
+	if err := k.engine.Fence(ctx, codec.PartitionOf(id, k.engine.Partitions()), seq, id); err != nil {
 		return err
 	}
 	_, err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
@@ -255,7 +255,7 @@ func (k *RecordStore) putTombstone(
 // sequence of the vehicle's tombstone, for [Engine.Fence].
 func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
 	p := codec.PartitionOf(id, k.engine.Partitions())
-	if err := k.engine.Fence(ctx, p, seq); err != nil {
+	if err := k.engine.Fence(ctx, p, seq, id); err != nil {
 		return n, err
 	}
 	if n.States, err = k.storeMarker(ctx, p, id); err != nil {

@@ -378,7 +378,7 @@ func (k *RecordStore) fenceAll(ctx context.Context) error {
 		return err
 	}
 	for p := range k.engine.Partitions() {
-		if err := k.engine.Fence(ctx, p, end.Last); err != nil {
+		if err := k.engine.Fence(ctx, p, end.Last, ""); err != nil {
 			return err
 		}
 	}

@@ -181,7 +181,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 
 	stop := follow()
 	old := end().Made
-	if err := e.Fence(ctx, 0, 1); err != nil {
+	if err := e.Fence(ctx, 0, 1, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := take(); err != nil {
@@ -204,7 +204,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 			t.Errorf("of a tombstone that is gone: %v", err)
 		}
 		now := end()
-		if err := e.Fence(ctx, 0, now.Last); err != nil {
+		if err := e.Fence(ctx, 0, now.Last, ""); err != nil {
 			t.Fatal(err)
 		}
 		if c := readCursor(t, e); c.ForgottenIn != now.Made || in != 0 && c.Forgotten != now.Last {

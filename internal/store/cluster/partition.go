@@ -339,7 +339,11 @@ func (t *Partition) unsubscribe() {
 // States implements [store.Partition]. Everything that was committed before the partition was taken
 // precedes the cursor record that Take has stored, so the scan delivers it.
 func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error {
-	err := store.States(ctx, t.e, t.number, t.next-1, put)
+	subjects := []string{codec.StateSubject(t.number, "*")}
+	err := t.e.Scan(ctx, codec.States, subjects, func(r store.Record) error {
+		store.PutState(r, t.next-1, put)
+		return nil
+	})
 	t.e.config.Newer.Note(codec.States, err)
 	return err
 }
@@ -348,8 +352,9 @@ func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed [
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
 // Fence implements [store.Engine]: it writes the sequence seq of a tombstone into the cursor of
-// partition p. This also changes the cursor's revision, so a commit in progress fails.
-func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
+// partition p. This also changes the cursor's revision, so a commit in progress fails, and the
+// owner takes the partition again.
+func (e *Engine) Fence(ctx context.Context, p int, seq uint64, _ vehicle.ID) error {
 	s, err := e.js.Stream(ctx, codec.Sources)
 	if err != nil {
 		return err

@@ -96,14 +96,14 @@ func TestDataDirRefused(t *testing.T) {
 	cases := map[string]refusal{
 		"a foreign directory":             {write(thesis, "dir/thesis.tex"), "dir", "not carstate's"},
 		"a foreign directory with a lock": {write(thesis, "dir/thesis.tex", "dir/lock"), "dir", "not carstate's"},
-		"a corrupt identity":              {write(`{"format":6,"par`, identityFile), "", "damaged"},
+		"a corrupt identity":              {write(`{"format":7,"par`, identityFile), "", "damaged"},
 		"an identity without a format":    {write(`{}`, identityFile), "", "damaged"},
 		"an identity without a sum": {
-			write(`{"format":6,"partitions":4,"ready":true}`, identityFile), "", "damaged"},
+			write(`{"format":7,"partitions":4,"ready":true}`, identityFile), "", "damaged"},
 		"a newer format": {
-			write(`{"format":7,"partitions":4,"ready":true}`, identityFile), "", "newer carstate"},
+			write(`{"format":8,"partitions":4,"ready":true}`, identityFile), "", "newer carstate"},
 		"an older format": {
-			write(`{"format":5,"partitions":4,"ready":true}`, identityFile), "", "older carstate"},
+			write(`{"format":6,"partitions":4,"ready":true}`, identityFile), "", "older carstate"},
 		"no log":                         {removeLog, "", "the write-ahead log is missing"},
 		"below a file":                   {none, identityFile + "/data", "not a directory"},
 		"a file":                         {none, identityFile, "not a directory"},

@@ -154,7 +154,7 @@ func TestRestoreBehindAnswer(t *testing.T) {
 				commit(!c.recalled)
 			}
 			if c.recalled {
-				testkit.NoError(t, e.Fence(ctx, 0, 0))
+				testkit.NoError(t, e.Fence(ctx, 0, 0, ""))
 				p.Close()
 				fold(take(ctx, t, e, 0))(true)
 			}

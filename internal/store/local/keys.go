@@ -2,6 +2,8 @@ package local
 
 import (
 	"encoding/binary"
+	"strconv"
+	"strings"
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -28,11 +30,25 @@ var letters = map[string]byte{
 const hashBytes = damage.TailBytes
 
 // keyOf returns the key of the record with the given subject in the stream with the given letter.
-// The stream is not AUDIT, whose keys contain no subject.
+// The stream is not AUDIT, whose keys contain no subject. The key of a state begins with its
+// partition, so that an owner reads only its own states.
 func (e *Engine) keyOf(letter byte, subject string) []byte {
 	sum := e.hasher.Sum(subject)
+	if rest, ok := strings.CutPrefix(subject, "state."); ok {
+		number, _, _ := strings.Cut(rest, ".")
+		p, _ := strconv.ParseUint(number, 10, 16) // codec.StateSubject has written it
+		return append(stateKey(int(p)), sum[:hashBytes-2]...)
+	}
 	return append([]byte{letter}, sum[:hashBytes]...)
 }
+
+// stateKey returns the part of a state's key that is the same for all states of partition p.
+func stateKey(p int) []byte {
+	return binary.BigEndian.AppendUint16([]byte{letters[codec.States]}, uint16(p))
+}
+
+// statesSpan returns the range of the keys of partition p's states.
+func statesSpan(p int) (from, to []byte) { return stateKey(p), stateKey(p + 1) }
 
 func telemetryKey(p int, seq uint64) []byte {
 	k := binary.BigEndian.AppendUint16([]byte{letterTelemetry}, uint16(p))
@@ -88,8 +104,11 @@ func decodeRecord(value []byte) (r store.Record, err error) {
 	return r, err
 }
 
-// answersKey returns the key that holds a vehicle's answers, given the key of the vehicle's state.
-func answersKey(state []byte) []byte { return append([]byte{letterAnswers}, state[1:]...) }
+// answersKey returns the key that holds a vehicle's answers, given the key of the vehicle's state:
+// without the partition, so that keys divide the fleet equally among the goroutines of a start.
+func answersKey(state []byte) []byte {
+	return append([]byte{letterAnswers}, state[len(stateKey(0)):]...)
+}
 
 // answerBytes is the size in bytes of a vehicle's stored answers without the vid at their end. The
 // driving state, the flag NotDriving and the state of the throttle system take 1 byte each, and the

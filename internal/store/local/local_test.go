@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/storetest"
@@ -102,7 +103,7 @@ func TestRecallKeepsAnswers(t *testing.T) {
 			p.Answer("v", &state)
 		}
 		if groups == 3 {
-			testkit.NoError(t, e.Fence(ctx, 0, 0))
+			testkit.NoError(t, e.Fence(ctx, 0, 0, ""))
 		}
 		p.Close()
 	}
@@ -181,6 +182,34 @@ func TestState_NotStoredYet(t *testing.T) {
 			t.Errorf("state: got %+v, %v, %v, want %+v", got, ok, err, c.want)
 		}
 		owner.Wait()
+	}
+}
+
+// TestFence_DropsOneState checks that an owner that has dropped the state of a forgotten vehicle goes
+// on with its other states, and must take the partition again if it stores that state nevertheless.
+func TestFence_DropsOneState(t *testing.T) {
+	ctx := testkit.Context(t)
+	e := open(t, Config{})
+	p, seq, samples := given(ctx, t, e, 0, sample("v", 1000, 50))
+	forgotten := e.Forgotten()
+	forgotten.Put(access.Tombstone{Vehicle: forgotten.Hash("v"), Forgotten: time.Now()})
+	var owner sync.WaitGroup
+	owner.Go(func() {
+		_, _, err := p.Next(ctx)
+		if r, ok := errors.AsType[*store.StateRequest](err); !ok || r.Vehicle != "v" || !r.Drop {
+			t.Errorf("Next: got %v, want a request to drop the state", err)
+		} else {
+			r.Reply(nil)
+		}
+	})
+	testkit.NoError(t, e.Fence(ctx, 0, 0, "v"))
+	owner.Wait()
+	other := vehicle.Observe(vehicle.State{}, sample("w", 1000, 50))
+	testkit.NoError(t, p.Commit(ctx, 0, storetest.Packed(map[vehicle.ID]*vehicle.State{"w": &other}), false))
+	state := vehicle.Observe(vehicle.State{}, samples[0])
+	err := p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &state}), false)
+	if !errors.Is(err, store.ErrRecalled) {
+		t.Errorf("commit of the forgotten state: got %v, want %v", err, store.ErrRecalled)
 	}
 }
 

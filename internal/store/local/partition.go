@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -207,10 +208,16 @@ func (e *Engine) Folding() map[int]bool {
 	return owned
 }
 
-// Fence implements [store.Engine]. It ignores the last parameter, the sequence of a tombstone,
-// because this process already has every stored tombstone in memory.
-func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
+// Fence implements [store.Engine]. It ignores the sequence of a tombstone, because this process
+// already has every stored tombstone in memory. If an owner does not drop the state in time, it must
+// take the partition again.
+func (e *Engine) Fence(ctx context.Context, n int, _ uint64, id vehicle.ID) error {
 	s := e.partitions[n]
+	if id != "" && e.Folding()[n] {
+		if _, ok := s.ask(ctx, id, true); ok {
+			return nil
+		}
+	}
 	return s.changeOwner(ctx, func() error {
 		s.lose(store.ErrRecalled)
 		return nil
@@ -219,7 +226,13 @@ func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
 
 // States implements [store.Partition].
 func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error {
-	return store.States(ctx, t.s.e.own(), t.s.number, t.next-1, put)
+	r := t.s.e.own()
+	from, to := statesSpan(t.s.number)
+	err := r.iterate(ctx, from, to, r.records(func(r store.Record) error {
+		store.PutState(r, t.next-1, put)
+		return nil
+	}))
+	return cmp.Or(err, ctx.Err())
 }
 
 // storedState returns the stored state of a vehicle, and its record in STATES. If there is none, the
@@ -389,9 +402,11 @@ func (t *Partition) Commit(
 			return err
 		}
 		for id, packed := range states {
-			if newer, err := t.s.restoredNewer(id, codec.TimeOfState(packed)); err != nil {
+			newer, err := t.s.restoredNewer(id, codec.TimeOfState(packed))
+			if err != nil {
 				return err
-			} else if newer {
+			}
+			if newer || e.forgotten.Has(id) { // taken from the owner's memory before Fence
 				t.lose(store.ErrRecalled)
 				return t.check()
 			}
@@ -470,27 +485,31 @@ func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 	if s.cursor.Load() >= s.folded() || !e.Folding()[n] {
 		return vehicle.State{}, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, stateWithin)
-	defer cancel()
-	reply := make(chan vehicle.State, 1)
-	r := &store.StateRequest{Vehicle: id, Reply: func(x *vehicle.State) {
-		if x != nil {
-			reply <- *x
-		}
-		close(reply)
-	}}
-	select {
-	case s.asked <- r:
-	case <-ctx.Done():
-		return vehicle.State{}, false
-	case <-e.halted.Done():
+	x, ok := s.ask(ctx, id, false)
+	if !ok || x == nil {
 		return vehicle.State{}, false
 	}
+	newer, err := s.restoredNewer(id, x.Time)
+	return *x, !newer && err == nil
+}
+
+// ask asks the owner for the state of a vehicle, and to drop it if drop is set. ok is false if the
+// owner does not reply in time.
+func (s *partitionState) ask(ctx context.Context, id vehicle.ID, drop bool) (x *vehicle.State, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, stateWithin)
+	defer cancel()
+	reply := make(chan *vehicle.State, 1)
 	select {
-	case x, ok := <-reply:
-		newer, err := s.restoredNewer(id, x.Time)
-		return x, ok && x.Time != 0 && !newer && err == nil
+	case s.asked <- &store.StateRequest{Vehicle: id, Drop: drop, Reply: func(x *vehicle.State) { reply <- x }}:
 	case <-ctx.Done():
-		return vehicle.State{}, false
+		return nil, false
+	case <-s.e.halted.Done():
+		return nil, false
+	}
+	select {
+	case x = <-reply:
+		return x, true
+	case <-ctx.Done():
+		return nil, false
 	}
 }

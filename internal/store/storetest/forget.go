@@ -125,7 +125,7 @@ func fencesDoNotRunAhead(t *testing.T, open Open) {
 		t.Helper()
 		end, err := n.End(t.Context(), codec.Sources)
 		if err == nil {
-			err = n.Fence(t.Context(), 0, end.Last)
+			err = n.Fence(t.Context(), 0, end.Last, "")
 		}
 		testkit.NoError(t, err)
 	}
