@@ -37,6 +37,7 @@ type checkpoints struct {
 	f       *folding
 	every   time.Duration // interval; if 0, folding waits for each commit
 	lingers time.Duration // wait for a larger commit if every is 0
+	backlog bool          // samples have waited since the take
 	begun   uint64        // sequence up to which the last checkpoint covers the samples
 	since   time.Time     // time of the oldest fold after that
 

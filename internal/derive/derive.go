@@ -193,7 +193,7 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(assigned, cancel)()
-	c := checkpoints{part: part, f: f, every: d.config.Checkpoint, lingers: minLinger}
+	c := checkpoints{part: part, f: f, every: d.config.Checkpoint, lingers: minLinger, backlog: part.Waiting()}
 	defer c.abandon()
 	for {
 		wait := renewAfter
@@ -261,6 +261,10 @@ func (d *Deriver) foldSamples(ctx context.Context, p int, c *checkpoints, seq ui
 		return fmt.Errorf("partition %d: %w", p, err)
 	}
 	d.folded.Add(uint64(len(samples)))
+	if c.backlog && !c.part.Waiting() { // so that the samples of several crashes do not add up
+		c.backlog = false
+		return c.checkpointNow(ctx)
+	}
 	if (c.every > 0 || c.part.Waiting()) && time.Since(c.since) < c.holdTime() {
 		return nil // the states wait for a larger commit, which costs almost the same as a small one
 	}

@@ -84,6 +84,7 @@ type Engine struct {
 	followOnce sync.Once
 	over       atomic.Bool  // the backlog is over its limit
 	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
+	statesRead atomic.Int64 // by owners of partitions
 
 	writesFailed context.Context // ends at the first fatal error of Pebble
 	failWrites   context.CancelCauseFunc

@@ -185,6 +185,35 @@ func TestState_NotStoredYet(t *testing.T) {
 	}
 }
 
+// TestProgress_OfAStart checks the progress of a start with one state, into which the first of two
+// groups of telemetry is folded.
+func TestProgress_OfAStart(t *testing.T) {
+	ctx, c := testkit.Context(t), Config{FS: vfs.NewMem(), DataDir: "/data"}
+	e := mustOpen(ctx, t, c)
+	p, seq, samples := given(ctx, t, e, 0, sample("v", 1000, 50))
+	state := vehicle.Observe(vehicle.State{}, samples[0])
+	testkit.NoError(t, p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &state}), false))
+	put(ctx, t, e, sample("v", 2000, 50))
+	testkit.NoError(t, e.Close())
+	e = open(t, c)
+	want := func(want Progress) {
+		t.Helper()
+		if got := e.Progress(); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	want(Progress{Groups: 1})
+	next := storetest.Take(t, e, 0)
+	storetest.Loaded(t, next)
+	want(Progress{States: 1, Groups: 1})
+	_, _, err := next.Next(ctx)
+	testkit.NoError(t, err)
+	idle, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	_, _, _ = next.Next(idle) // the engine learns that the sample is folded
+	want(Progress{States: 1, Folded: 1, Groups: 1})
+}
+
 // TestFence_DropsOneState checks that an owner that has dropped the state of a forgotten vehicle goes
 // on with its other states, and must take the partition again if it stores that state nevertheless.
 func TestFence_DropsOneState(t *testing.T) {

@@ -28,7 +28,8 @@ const queuedSamples = 20_000
 type partitionState struct {
 	e      *Engine
 	number int
-	atOpen uint64 // last sequence when the engine was opened
+	// When the engine was opened: the last sequence, and that of the cursor.
+	atOpen, cursorAtOpen uint64
 
 	mu   sync.Mutex // guards the fields down to answered
 	last uint64     // last sequence on disk
@@ -75,7 +76,7 @@ func (e *Engine) loadPartitions() error {
 		}
 		p.cursor.Store(cursor)
 		p.last = max(p.last, cursor, ahead) // all telemetry of the partition may have been trimmed
-		p.atOpen, p.answered = p.last, cursor
+		p.atOpen, p.cursorAtOpen, p.answered = p.last, cursor, cursor
 		e.partitions = append(e.partitions, p)
 	}
 	return nil
@@ -230,6 +231,7 @@ func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed [
 	from, to := statesSpan(t.s.number)
 	err := r.iterate(ctx, from, to, r.records(func(r store.Record) error {
 		store.PutState(r, t.next-1, put)
+		t.s.e.statesRead.Add(1)
 		return nil
 	}))
 	return cmp.Or(err, ctx.Err())
