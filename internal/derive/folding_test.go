@@ -105,7 +105,11 @@ func sampleOf(id vehicle.ID, at vehicle.UnixMilli) vehicle.Sample {
 func TestLoad_FailureIsNotNoState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{unread: errors.New("not now"), next: cars(1, silence)}
-		time.AfterFunc(5*retryAfter/2, func() { part.unread = nil })
+		time.AfterFunc(5*retryAfter/2, func() {
+			part.mu.Lock()
+			defer part.mu.Unlock()
+			part.unread = nil
+		})
 		run(t, part, 0, time.Minute)
 		if len(part.commits) != 1 || part.commits[0].after != 3*retryAfter {
 			t.Fatalf("got commits %+v, want one once the states can be read", part.commits)

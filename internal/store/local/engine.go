@@ -150,6 +150,12 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err = e.dir.change(func(id *identity) { id.Ready, id.Ends = true, nil }); err != nil {
 		return nil, err
 	}
+	if err = e.dir.saveCopy(); err != nil {
+		return nil, err
+	}
+	if e.dir.fromCopy {
+		e.log.Warn("carstate.json was damaged or lost: it was written again from its copy")
+	}
 	e.metrics = engine.NewMetrics(c.Registry, e.backlogAge)
 	e.used = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "carstate_store_bytes",
