@@ -279,9 +279,6 @@ func (d *dataDir) checkStore(id identity) error {
 	if !id.Ready {
 		return nil
 	}
-	if id.Manifest.Name == "" { // the copy of carstate.json does not know it
-		return d.checkLog()
-	}
 	text, err := durable.ReadFile(d.fs, d.fs.PathJoin(d.name(storeDir), id.Manifest.Name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // there is a newer manifest, or Pebble reports that there is none
@@ -291,10 +288,6 @@ func (d *dataDir) checkStore(id identity) error {
 		crc32.Checksum(text[:id.Manifest.Size], codec.Castagnoli) != id.Manifest.Sum:
 		return d.damaged("the manifest of the store is not what was written")
 	}
-	return d.checkLog()
-}
-
-func (d *dataDir) checkLog() error {
 	missing, err := wal.Missing(d.fs, d.name(storeDir))
 	if err != nil {
 		return d.unusable("read", storeDir, err)
@@ -389,7 +382,10 @@ func (d *dataDir) save() error {
 
 // saveCopy writes the copy of carstate.json, unless it is there.
 func (d *dataDir) saveCopy() error {
-	text := identity{Format: d.Format, Partitions: d.Partitions, Made: d.Made, Key: d.Key, Ready: true}.text()
+	text := identity{
+		Format: d.Format, Partitions: d.Partitions, Made: d.Made, Key: d.Key, Ready: true,
+		Manifest: manifest{Name: "unknown"}, // so that no file is compared with it
+	}.text()
 	if is, err := durable.ReadFile(d.fs, d.name(identityCopy)); err == nil && bytes.Equal(is, text) {
 		return nil
 	}
