@@ -18,9 +18,8 @@ const (
 	minLinger = 2 * time.Millisecond
 )
 
-// sliceStates is the least number of states in one slice of a checkpoint; a slice has whole buckets.
-// If telemetry arrives during a checkpoint, its acknowledgement waits until at most one slice, about
-// 400 KB, is on the disk.
+// sliceStates is the least number of states in one slice of a checkpoint; a slice has whole
+// buckets. Telemetry that arrives meanwhile is acknowledged after at most one slice, about 400 KB.
 const sliceStates = 256
 
 // donePoll is the interval at which a partition checks whether its checkpoint in progress is
@@ -28,10 +27,10 @@ const sliceStates = 256
 const donePoll = 5 * time.Millisecond
 
 // checkpoints stores the folded states of a partition in checkpoints. If every is not 0, it stores
-// the states of a checkpoint in slices, spread over half of the interval, while folding continues: a
-// slice has the states as they are when it is stored. Only the end of the checkpoint moves the
-// cursor, to where folding was at its begin. If the node crashes before that,
-// the stored states say which samples since the cursor are folded into them already.
+// the states of a checkpoint in slices, spread over half of the interval, while folding continues:
+// a slice has the states as they are when it is stored. Only the end of the checkpoint moves the
+// cursor, to where folding was at its begin. If the node crashes before that, the stored states say
+// which samples since the cursor are folded into them already.
 type checkpoints struct {
 	part    store.Partition
 	f       *folding
@@ -86,8 +85,8 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 	return err
 }
 
-// checkpointNow starts to store the folded states without pauses, or makes the checkpoint in progress
-// skip its own.
+// checkpointNow starts to store the folded states without pauses, or makes the checkpoint in
+// progress skip its own.
 func (c *checkpoints) checkpointNow(ctx context.Context) error {
 	err := c.checkpoint(ctx)
 	if c.done != nil {
@@ -96,9 +95,9 @@ func (c *checkpoints) checkpointNow(ctx context.Context) error {
 	return err
 }
 
-// store stores one checkpoint of the samples up to the sequence begun. Between its slices, it pauses
-// until hurried is closed. If every is 0, there is a single slice. If a Commit fails, or ctx ends
-// during a pause, it returns the error; the slices before that remain stored.
+// store stores one checkpoint of the samples up to the sequence begun. Between its slices, it
+// pauses until hurried is closed. If every is 0, there is a single slice. If a Commit fails, or ctx
+// ends during a pause, it returns the error; the slices before that remain stored.
 func (c *checkpoints) store(ctx context.Context, begun uint64, hurried <-chan struct{}) error {
 	half, changed, least := c.every/2, c.f.changed(), sliceStates
 	if c.every == 0 {

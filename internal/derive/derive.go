@@ -156,8 +156,9 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 
 // await waits until partition p is assigned to this node, and returns a context that ends when p is
 // assigned to another node. While this node waits, it must not own p, because no other node could
-// take p from a live owner. So await releases p, again and again: a Take whose response was lost may
-// later have made this node the owner. It returns an error if a newer version wrote the cursor of p.
+// take p from a live owner. So await releases p, again and again: a Take whose response was lost
+// may later have made this node the owner. It returns an error if a newer version wrote the cursor
+// of p.
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for {
@@ -186,8 +187,8 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 // cluster. On a busy machine, 50,000 states took 1.3 s.
 const storeWithin = 2 * time.Second
 
-// foldPartition folds partition p, which this node has taken, until an error occurs. When the context
-// assigned ends, it stores the folded states and returns nil.
+// foldPartition folds partition p, which this node has taken, until an error occurs. When the
+// context assigned ends, it stores the folded states and returns nil.
 func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store.Partition, f *folding) error {
 	// Waiting for samples ends with either context. Storing ends only with ctx.
 	waiting, cancel := context.WithCancel(ctx)

@@ -318,8 +318,8 @@ func TestRun_RestartsLoseNothing(t *testing.T) {
 	s.checkErrors(t)
 }
 
-// TestRun_FailedCommits checks that after a failed commit, the samples are folded again, so that the
-// states are those of all samples.
+// TestRun_FailedCommits checks that after a failed commit, the samples are folded again, so that
+// the states are those of all samples.
 func TestRun_FailedCommits(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
 	s.fail = 3
@@ -453,8 +453,8 @@ func TestRun_EndsWithContext(t *testing.T) {
 }
 
 // TestCorrectedClock folds a sample of a car whose clock was a day ahead and then one of its
-// corrected clock, long after both were stored, with a stop in between or without. The state must be
-// that of the corrected clock, because a fold reads no clock but that of the log.
+// corrected clock, long after both were stored, with a stop in between or without. The state must
+// be that of the corrected clock, because a fold reads no clock but that of the log.
 func TestCorrectedClock(t *testing.T) {
 	const car = "car"
 	then := time.UnixMilli(1e12)

@@ -36,8 +36,8 @@ func (f *folding) load(ctx context.Context, part store.Partition) error {
 	})
 }
 
-// apply folds samples, which were stored together, into the states, and passes states that change to
-// part.Answer.
+// apply folds samples, which were stored together, into the states, and passes states that change
+// to part.Answer.
 //
 // A state whose time is in the future was written while a clock, of a machine or of the car, was
 // wrong. Until that time, the rules would reject every sample of the car as too old. So apply
@@ -91,8 +91,8 @@ func (f *folding) state(id vehicle.ID, drop bool) *vehicle.State {
 	return nil
 }
 
-// take returns changed states, as [packedStates.take] does, and the sequence up to which samples are
-// folded into them. After the last ones, more is false.
+// take returns changed states, as [packedStates.take] does, and the sequence up to which samples
+// are folded into them. After the last ones, more is false.
 func (f *folding) take(from, least int) (seq uint64, states map[vehicle.ID][]byte, next int, more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -100,8 +100,8 @@ func sampleOf(id vehicle.ID, at vehicle.UnixMilli) vehicle.Sample {
 	return storetest.Speed(id, int64(at), 50)
 }
 
-// TestLoad_FailureIsNotNoState checks that if the states cannot be read, no vehicle is folded as if it
-// had no state.
+// TestLoad_FailureIsNotNoState checks that if the states cannot be read, no vehicle is folded as if
+// it had no state.
 func TestLoad_FailureIsNotNoState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{unread: errors.New("not now"), next: cars(1, silence)}
@@ -117,9 +117,9 @@ func TestLoad_FailureIsNotNoState(t *testing.T) {
 	})
 }
 
-// TestFolding_EndsInTheSameBytes folds the same log with any checkpoints, crashes and clock errors of
-// cars and of the machine. The stored states must equal those of a plain fold, which resets a state
-// from the future as apply says.
+// TestFolding_EndsInTheSameBytes folds the same log with any checkpoints, crashes and clock errors
+// of cars and of the machine. The stored states must equal those of a plain fold, which resets a
+// state from the future as apply says.
 func TestFolding_EndsInTheSameBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const vehicles, groups = 7, 40

@@ -23,9 +23,11 @@ type packedStates struct {
 }
 
 const (
-	// A bucket has about bucketBytes bytes, some 500 vehicles. A larger one would take longer to rebuild.
+	// A bucket has about bucketBytes bytes, some 500 vehicles. A larger one would take longer to
+	// rebuild.
 	bucketBytes = 256 << 10
-	// A bucket grows by blocks of blockBytes bytes, so that it need not be copied. No record is larger.
+	// A bucket grows by blocks of blockBytes bytes, so that it need not be copied. No record is
+	// larger.
 	blockBytes = 16 << 10
 )
 

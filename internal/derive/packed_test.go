@@ -70,8 +70,7 @@ func BenchmarkPackedStates(b *testing.B) {
 	}
 	state := roadtest.State(b)
 	for b.Loop() {
-		before := heap()
-		p := newPackedStates(bucketBytes)
+		before, p := heap(), newPackedStates(bucketBytes)
 		for _, round := range []string{"new", "known"} {
 			began := cpu()
 			for v := range vehicles {

@@ -110,7 +110,7 @@ func (h *health) inTouchNow() error {
 	err := h.inTouch(time.Now())
 	if errors.Is(err, errStarting) && h.progress != nil {
 		p := h.progress()
-		return fmt.Errorf("starting: %d states are read, and %d %% of the telemetry since the last checkpoint is folded",
+		return fmt.Errorf("starting: %d states are read, %d %% of the telemetry since the last checkpoint is folded",
 			p.States, 100*p.Folded/max(p.Groups, 1))
 	}
 	if age, ok := h.feedAge(); ok && errors.Is(err, errTooOld) {

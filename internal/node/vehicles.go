@@ -21,8 +21,7 @@ const (
 	knownBytes  = 64
 	// All vehicles together may take 1/vehiclesShare of the memory: a quarter.
 	vehiclesShare = 4
-	// The vids that a node keeps for its lists of vehicles may take 1/vidsShare of the memory: an
-	// eighth.
+	// The vids that a node keeps for its lists of vehicles may take 1/vidsShare of the memory.
 	vidsShare = 8
 	// leastVehicles is the lowest default of --max-vehicles, for machines with little memory.
 	leastVehicles = 100_000
@@ -43,7 +42,6 @@ func (c *Config) vehicleBound() int {
 	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/c.vehicleBytes()/1000*1000))
 }
 
-// vehicleBytes returns the memory that a vehicle with all signals takes on this node.
 func (c *Config) vehicleBytes() uint64 {
 	if c.has(Derive) {
 		return foldedBytes

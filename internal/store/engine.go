@@ -25,8 +25,9 @@ type Record struct {
 	// such as Last, return an error for which [codec.IsNewer] is true. So [Change], which calls
 	// Last first, never replaces the record of a newer version.
 	Newer bool
-	// Folded is the sequence of TELEMETRY up to which samples are folded into this state. It is 0 if
-	// the record is not a state that [Partition.Commit] has stored, or if that sequence is the cursor.
+	// Folded is the sequence of TELEMETRY up to which samples are folded into this state. It is 0
+	// if the record is not a state that [Partition.Commit] has stored, or if that sequence is the
+	// cursor.
 	Folded uint64
 	// Stored is the time at which the record was stored. Only [Records.Before] sets it, and only if
 	// Newer is set.
@@ -139,7 +140,8 @@ type Engine interface {
 	// Fence forces the owner of partition p to drop the state of a vehicle, or if id is "", to take
 	// the partition again, which drops all. Until the owner has done so, its commits of the state
 	// fail. seq is the sequence of a record in the stream SOURCES, such as the tombstone of the
-	// vehicle. Once Fence has returned, only a node that has received that record folds the partition.
+	// vehicle. Once Fence has returned, only a node that has received that record folds the
+	// partition.
 	Fence(ctx context.Context, p int, seq uint64, id vehicle.ID) error
 	// AwaitTombstones waits until this process has received every tombstone that is stored now, and
 	// then returns nil. It returns an error if the engine has failed, if the tombstones that this
@@ -208,14 +210,14 @@ type Engine interface {
 // may run concurrently with the other methods.
 type Partition interface {
 	// States calls put with the stored state of every vehicle of the partition, packed as by
-	// [codec.AppendState], and with the sequence up to which telemetry is folded into a state that is
-	// ahead of the cursor, otherwise 0. put must not keep packed. If a newer version
-	// wrote a state, [codec.IsNewer] is true for the error.
+	// [codec.AppendState], and with the sequence up to which telemetry is folded into a state that
+	// is ahead of the cursor, otherwise 0. put must not keep packed. If a newer version wrote a
+	// state, [codec.IsNewer] is true for the error.
 	States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error
 	// Next waits for the oldest group of stored samples that are not folded into states yet. seq is
-	// its sequence: the caller folds the samples, and then passes seq to Commit. The
-	// samples of forgotten vehicles are left out. If ctx ends first, Next returns an error. If the
-	// caller no longer owns the partition, the error is [ErrFenced] or [ErrRecalled].
+	// its sequence: the caller folds the samples, and then passes seq to Commit. The samples of
+	// forgotten vehicles are left out. If ctx ends first, Next returns an error. If the caller no
+	// longer owns the partition, the error is [ErrFenced] or [ErrRecalled].
 	//
 	// Two errors are requests to the caller: [ErrSettle] asks it to commit the folded states, and a
 	// [*StateRequest] asks it for one state. The caller fulfills the request, and then calls Next
@@ -295,7 +297,6 @@ type StateRequest struct {
 	Reply   func(*vehicle.State)
 }
 
-// Error implements error.
 func (*StateRequest) Error() string { return "the state of a vehicle is wanted" }
 
 // PutState passes a record of a partition with the given cursor to put, as [Partition.States] does.

@@ -113,10 +113,10 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 }
 
 // Forget removes the stored state and the grants of a vehicle, and makes all nodes refuse its
-// telemetry. The receipt says when the vehicle was forgotten, what was removed, and from when no byte
-// on the disk names the vehicle, if the storage engine can tell. Telemetry that is already stored is
-// not folded, and is removed later by Erase. If Forget fails after it has stored the tombstone,
-// EraseDue completes it.
+// telemetry. The receipt says when the vehicle was forgotten, what was removed, and from when no
+// byte on the disk names the vehicle, if the storage engine can tell. Telemetry that is already
+// stored is not folded, and is removed later by Erase. If Forget fails after it has stored the
+// tombstone, EraseDue completes it.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
 	k.engine.Settle(ctx) // so that the receipt counts a state that is not stored yet

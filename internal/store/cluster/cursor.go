@@ -53,12 +53,12 @@ func (c cursor) write(p int, rev uint64) store.Write {
 	return store.Write{Subject: subject, Record: record, Expect: rev, Expected: true}
 }
 
-// readCursors returns the cursors of all partitions. It sends one request for each [store.BatchStates]
-// partitions, which any server may answer, and repeats it until an answer is complete. If the
-// context ends first, or if a cursor cannot be decoded, it returns an error. A partition without a
-// cursor has the zero value. If a newer version wrote a cursor, only newer is set in it. The result
-// includes every write of this process, but may lack the latest write of another node. In that
-// case, some samples that the other node has folded seem not to be folded.
+// readCursors returns the cursors of all partitions. It sends one request for each
+// [store.BatchStates] partitions, which any server may answer, and repeats it until an answer is
+// complete. If the context ends first, or if a cursor cannot be decoded, it returns an error. A
+// partition without a cursor has the zero value. If a newer version wrote a cursor, only newer is
+// set in it. The result includes every write of this process, but may lack the latest write of
+// another node. In that case, some samples that the other node has folded seem not to be folded.
 func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error) {
 	cursors := make([]cursor, partitions)
 	subjects := make([]string, partitions)

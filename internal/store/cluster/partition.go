@@ -30,9 +30,9 @@ type Partition struct {
 	rev    uint64    // sequence of the cursor's record, which serves as the fencing token
 	next   uint64    // sequence of the first commit that Next has not returned
 	stored time.Time // when the samples that Next last returned were stored
-	// rewound is set if the partition is folded again from its beginning: when the newest commit was
-	// stored then. States may be as new as this, so an older commit does not show that they are from
-	// the future.
+	// rewound is set if the partition is folded again from its beginning: when the newest commit
+	// was stored then. States may be as new as this, so an older commit does not show that they are
+	// from the future.
 	rewound time.Time
 
 	closed atomic.Bool
@@ -113,8 +113,8 @@ func (t *Partition) isCursorStale(s jetstream.Stream) bool {
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
 }
 
-// Next implements [store.Partition]. The error is [store.ErrReplaced] if TELEMETRY was re-created or
-// has lost its newest commits, and [codec.IsNewer] if a newer version wrote the commit, or a
+// Next implements [store.Partition]. The error is [store.ErrReplaced] if TELEMETRY was re-created
+// or has lost its newest commits, and [codec.IsNewer] if a newer version wrote the commit, or a
 // tombstone of one of its vehicles.
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	m, seq, err := t.nextMessage(ctx)
@@ -176,8 +176,8 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			if changed {
 				t.unsubscribe()
 			}
-			// If silent, either no samples were committed, or the subscription has failed without an
-			// error. The client library also gives up a subscription if the stream is gone.
+			// If silent, either no samples were committed, or the subscription has failed without
+			// an error. The client library also gives up a subscription if the stream is gone.
 			if replaced := t.checkSubscription(ctx); replaced != nil {
 				return nil, 0, replaced
 			}
@@ -222,7 +222,6 @@ func (t *Partition) checkSubscription(ctx context.Context) error {
 	return nil
 }
 
-// Waiting implements [store.Partition].
 func (t *Partition) Waiting() bool {
 	if t.sub == nil {
 		return false
@@ -312,7 +311,6 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 	}
 }
 
-// Folding implements [store.Engine].
 func (e *Engine) Folding() map[int]bool {
 	owned := make(map[int]bool)
 	for p := range e.taken {
@@ -348,7 +346,6 @@ func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed [
 	return err
 }
 
-// Forgotten implements [store.Engine].
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
 // Fence implements [store.Engine]: it writes the sequence seq of a tombstone into the cursor of
@@ -402,14 +399,13 @@ func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) err
 	return nil
 }
 
-// AwaitTombstones implements [store.Engine].
 func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	return e.awaitTombstone(ctx, math.MaxUint64, 0)
 }
 
-// recall handles r, a record that the feed of STATES has delivered. If r is the cursor of a partition
-// that this process has taken, and shows that Fence was called since, or that a newer version wrote
-// it, Next returns store.ErrRecalled from now on.
+// recall handles r, a record that the feed of STATES has delivered. If r is the cursor of a
+// partition that this process has taken, and shows that Fence was called since, or that a newer
+// version wrote it, Next returns store.ErrRecalled from now on.
 func (e *Engine) recall(r store.Record) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
 	if !ok || p >= e.partitions {

@@ -15,8 +15,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A packed state is a varint, its newest event time in Unix milliseconds, and then its sections. The
-// first section has the numbers of [vehicle.State] itself, and each struct or array in it has a
+// A packed state is a varint, its newest event time in Unix milliseconds, and then its sections.
+// The first section has the numbers of [vehicle.State] itself, and each struct or array in it has a
 // section of its own. Most numbers of most vehicles are zero, so a section is
 //
 //	byte     length of the outer bitmap

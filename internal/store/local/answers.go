@@ -24,8 +24,8 @@ type Answers interface {
 	Get(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 }
 
-// Answer implements [store.Partition]. After a restore or a forget, samples are folded a second time,
-// so it ignores states that are older than the vehicle's answer (see publish).
+// Answer implements [store.Partition]. After a restore or a forget, samples are folded a second
+// time, so it ignores states that are older than the vehicle's answer (see publish).
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	t.s.ownership.RLock()
 	defer t.s.ownership.RUnlock()

@@ -111,8 +111,8 @@ type dataDir struct {
 	fromCopy bool // carstate.json is damaged or lost
 }
 
-// openDataDir opens or creates a data directory and locks it. If it returns an error, existing data is
-// unchanged.
+// openDataDir opens or creates a data directory and locks it. If it returns an error, existing data
+// is unchanged.
 func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDir, err error) {
 	d := &dataDir{fs: fsys, path: path}
 	if d.identity, err = d.read(); err != nil {
@@ -273,8 +273,9 @@ func (d *dataDir) checkStoreFormat() error {
 	return nil
 }
 
-// checkStore returns an error if the store lacks its write-ahead log, or if the part of the manifest
-// that was synced is cut off or changed: Pebble would open the store without some of its records.
+// checkStore returns an error if the store lacks its write-ahead log, or if the part of the
+// manifest that was synced is cut off or changed: Pebble would open the store without some of its
+// records.
 func (d *dataDir) checkStore(id identity) error {
 	if !id.Ready {
 		return nil

@@ -141,8 +141,8 @@ func TestDataDirRefused(t *testing.T) {
 	}
 }
 
-// TestOpen_IdentityFromItsCopy checks that a directory whose carstate.json is damaged or lost opens,
-// keeps its records, and has a good carstate.json again.
+// TestOpen_IdentityFromItsCopy checks that a directory whose carstate.json is damaged or lost
+// opens, keeps its records, and has a good carstate.json again.
 func TestOpen_IdentityFromItsCopy(t *testing.T) {
 	t.Parallel()
 	whole := filled(t)

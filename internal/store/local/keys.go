@@ -47,7 +47,6 @@ func stateKey(p int) []byte {
 	return binary.BigEndian.AppendUint16([]byte{letters[codec.States]}, uint16(p))
 }
 
-// statesSpan returns the range of the keys of partition p's states.
 func statesSpan(p int) (from, to []byte) { return stateKey(p), stateKey(p + 1) }
 
 func telemetryKey(p int, seq uint64) []byte {
@@ -72,7 +71,6 @@ func aheadKey(p int) []byte {
 
 func endKey(letter byte) []byte { return []byte{letterEnd, letter} }
 
-// span returns the range of all keys that begin with the given letter.
 func span(letter byte) (from, to []byte) { return []byte{letter}, []byte{letter + 1} }
 
 // appendRecord appends a record in its stored form: its sequence, the sequence of TELEMETRY up to
@@ -85,7 +83,6 @@ func appendRecord(b []byte, seq, folded uint64, subject string, sealed []byte) [
 	return append(b, sealed...)
 }
 
-// decodeRecord decodes a stored record and verifies its checksum.
 func decodeRecord(value []byte) (r store.Record, err error) {
 	var numbers [3]uint64 // sequence, folded, length of the subject
 	for i := range numbers {
@@ -128,7 +125,6 @@ func appendAnswers(b []byte, id vehicle.ID, s *vehicle.State) []byte {
 	return append(b, id...)
 }
 
-// decodeAnswers decodes the stored answers of a vehicle.
 func decodeAnswers(b []byte) (id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, err error) {
 	if len(b) <= answerBytes {
 		return id, d, t, codec.ErrDamaged

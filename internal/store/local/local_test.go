@@ -208,14 +208,15 @@ func TestProgress_OfAStart(t *testing.T) {
 	want(Progress{States: 1, Groups: 1})
 	_, _, err := next.Next(ctx)
 	testkit.NoError(t, err)
-	idle, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-	defer cancel()
-	_, _, _ = next.Next(idle) // the engine learns that the sample is folded
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, _, _ = next.Next(ended) // the engine learns that the sample is folded
 	want(Progress{States: 1, Folded: 1, Groups: 1})
 }
 
-// TestFence_DropsOneState checks that an owner that has dropped the state of a forgotten vehicle goes
-// on with its other states, and must take the partition again if it stores that state nevertheless.
+// TestFence_DropsOneState checks that an owner that has dropped the state of a forgotten vehicle
+// goes on with its other states, and must take the partition again if it stores that state
+// nevertheless.
 func TestFence_DropsOneState(t *testing.T) {
 	ctx := testkit.Context(t)
 	e := open(t, Config{})

@@ -51,8 +51,8 @@ type partitionState struct {
 	asked  chan *store.StateRequest // holds requests for states in the owner's memory
 	cursor atomic.Uint64            // everything up to this sequence is folded and stored
 
-	// restored is the sequence in STATES of the first state that a restore has stored after the last
-	// Take, or 0 (see restoredNewer).
+	// restored is the sequence in STATES of the first state that a restore has stored after the
+	// last Take, or 0 (see restoredNewer).
 	restored atomic.Uint64
 }
 
@@ -168,15 +168,13 @@ func (s *partitionState) lose(cause error) {
 	}
 }
 
-// resetQueue empties the queue. The parameter on determines whether deliver adds later groups to
-// the queue.
+// resetQueue empties the queue, to which deliver adds later groups if on is set.
 func (s *partitionState) resetQueue(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue, s.queued, s.reading = nil, 0, on
 }
 
-// check returns the reason why t may not fold the partition any more, or nil.
 func (t *Partition) check() error {
 	if cause := context.Cause(t.owned); cause != nil {
 		return fmt.Errorf("partition %d: %w", t.s.number, cause)
@@ -184,7 +182,6 @@ func (t *Partition) check() error {
 	return nil
 }
 
-// Release implements [store.Engine].
 func (e *Engine) Release(ctx context.Context, n int, owner string) error {
 	s := e.partitions[n]
 	return s.changeOwner(ctx, func() error {
@@ -196,7 +193,6 @@ func (e *Engine) Release(ctx context.Context, n int, owner string) error {
 	})
 }
 
-// Folding implements [store.Engine].
 func (e *Engine) Folding() map[int]bool {
 	owned := make(map[int]bool)
 	for n, s := range e.partitions {
@@ -210,8 +206,8 @@ func (e *Engine) Folding() map[int]bool {
 }
 
 // Fence implements [store.Engine]. It ignores the sequence of a tombstone, because this process
-// already has every stored tombstone in memory. If an owner does not drop the state in time, it must
-// take the partition again.
+// already has every stored tombstone in memory. If an owner does not drop the state in time, it
+// must take the partition again.
 func (e *Engine) Fence(ctx context.Context, n int, _ uint64, id vehicle.ID) error {
 	s := e.partitions[n]
 	if id != "" && e.Folding()[n] {
@@ -225,7 +221,6 @@ func (e *Engine) Fence(ctx context.Context, n int, _ uint64, id vehicle.ID) erro
 	})
 }
 
-// States implements [store.Partition].
 func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error {
 	r := t.s.e.own()
 	from, to := statesSpan(t.s.number)
@@ -237,8 +232,8 @@ func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed [
 	return cmp.Or(err, ctx.Err())
 }
 
-// storedState returns the stored state of a vehicle, and its record in STATES. If there is none, the
-// record's Seq is 0.
+// storedState returns the stored state of a vehicle, and its record in STATES. If there is none,
+// the record's Seq is 0.
 func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, r store.Record, err error) {
 	r, err = s.e.own().last(s.e.keyOf(letters[codec.States], codec.StateSubject(s.number, id)))
 	if err != nil || r.Seq == 0 || codec.IsMarker(r.Body) {
@@ -249,7 +244,7 @@ func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, r store.R
 }
 
 // restoredNewer reports whether a restore has stored a newer state of a vehicle than that of the
-// time at, which the owner has in memory and must not store; it must take the partition again. A state that was
+// time at, which the owner has in memory and must not store. A state that was
 // stored before the restore is no reason for this, even if it is newer: the owner replaces a state
 // from the future by an older one.
 func (s *partitionState) restoredNewer(id vehicle.ID, at vehicle.UnixMilli) (bool, error) {
@@ -261,14 +256,12 @@ func (s *partitionState) restoredNewer(id vehicle.ID, at vehicle.UnixMilli) (boo
 	return r.Seq >= first && at < stored.Time, err
 }
 
-// closed is a channel that is closed.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// Next implements [store.Partition].
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	s := t.s
 	for ready := false; !ready; {
@@ -317,7 +310,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	return g.seq, s.e.withoutForgotten(g), nil
 }
 
-// read reads the next group from the disk. last is the last sequence on disk.
+// read reads the next group from the disk, up to the sequence last.
 func (t *Partition) read(last uint64) (g group, err error) {
 	s := t.s
 	lower, _ := telemetrySpan(s.number, t.next)
@@ -350,7 +343,6 @@ func (e *Engine) withoutForgotten(g group) []vehicle.Sample {
 	})
 }
 
-// Stored implements [store.Partition].
 func (t *Partition) Stored() time.Time { return t.stored }
 
 // Waiting implements [store.Partition]: it reports whether a group waits to be folded.

@@ -111,7 +111,8 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	return append(s.found, Salvaged{What: Log, Unreadable: db.BadLogs}), durable.SyncDir(fsys, fsys.PathDir(to))
 }
 
-// copyFiles copies the files that are not part of the store, except carstate.json, its copy and the lock.
+// copyFiles copies the files that are not part of the store, except carstate.json, its copy and the
+// lock.
 func copyFiles(fsys vfs.FS, from, to string) error {
 	files, err := fsys.List(from)
 	if err != nil {
