@@ -233,6 +233,22 @@ func TestIdleRenews(t *testing.T) {
 	})
 }
 
+// TestCheckpoint_AfterABacklog checks that a checkpoint follows at once when the samples that
+// waited at the take are folded.
+func TestCheckpoint_AfterABacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		part, next := &script{waiting: true}, cars(1, silence)
+		part.next = func(ctx context.Context) (uint64, []vehicle.Sample, error) {
+			part.waiting = false
+			return next(ctx)
+		}
+		run(t, part, time.Hour, time.Minute)
+		if len(part.commits) != 1 || part.commits[0] != (commit{seq: 1, states: 1}) {
+			t.Fatalf("got commits %+v, want one at once", part.commits)
+		}
+	})
+}
+
 // TestCommit_AnnouncedSamplesLate checks that states wait only for minLinger if Waiting returns
 // true but no sample comes.
 func TestCommit_AnnouncedSamplesLate(t *testing.T) {
