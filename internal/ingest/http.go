@@ -84,10 +84,7 @@ const sendBuffer = 32 << 10
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
 	w.Header().Set("Cache-Control", "no-store")
-	ctx, span := h.in.span(r.Context(), "POST "+telemetryPath, start)
-	o := h.respond(w, inSpan(ctx, r, span))
-	h.in.observe(start, o)
-	endSpan(span, o)
+	h.in.observe(start, h.respond(w, r))
 }
 
 func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
