@@ -2,12 +2,12 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
@@ -76,7 +76,7 @@ func (e *Engine) publish(ctx context.Context, p int, record []byte) error {
 	defer cancel()
 	e.committing.Add(1)
 	defer e.committing.Add(-1)
-	id, subject := nuid.Next(), codec.TelemetrySubject(p)
+	id, subject := rand.Text(), codec.TelemetrySubject(p)
 	m := &nats.Msg{Subject: subject, Data: codec.Seal(subject, record)}
 	for {
 		try, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
