@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/vehicle"
@@ -103,8 +102,7 @@ type Config struct {
 	// to an MQTT packet, that is still arriving. 0 means 5 s.
 	grace time.Duration
 
-	Now    func() time.Time // if nil, time.Now is used
-	Tracer trace.Tracer     // if nil, nothing is traced
+	Now func() time.Time // if nil, time.Now is used
 }
 
 // storeTimeout is how long one call of [Store.Append] may take. After that time, and for MQTT up to

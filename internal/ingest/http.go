@@ -84,12 +84,9 @@ const sendBuffer = 32 << 10
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
 	w.Header().Set("Cache-Control", "no-store")
-	ctx, span := h.in.span(r.Context(), "POST "+telemetryPath, start)
-	o := h.respond(w, inSpan(ctx, r, span))
-	if o != documented {
+	if o := h.respond(w, r); o != documented {
 		h.in.observe(start, o)
 	}
-	endSpan(span, o)
 }
 
 func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {

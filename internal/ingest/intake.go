@@ -223,7 +223,6 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 	for _, why := range unusedKinds {
 		in.unused[why].Add(float64(b.unused.counts[why]))
 	}
-	in.noteBatch(ctx, b)
 	if b.source != nil {
 		if f, first := b.source.CompareSpeeds(b.samples); first {
 			in.Log.Warn("the speeds of a source differ from its positions by a factor: have it send km/h",

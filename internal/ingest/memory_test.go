@@ -135,6 +135,9 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 			q = &client.queue
 		}
 		m.mu.Unlock()
+		if q == nil {
+			return false
+		}
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if q.bytes > maxQueued {

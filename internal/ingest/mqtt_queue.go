@@ -111,16 +111,13 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		all.sort()
 	}
 	defer all.free()
-	ctx, span := m.in.span(m.storeContext(), "MQTT PUBLISH", messages[0].since)
-	if err := m.in.store(ctx, all); err != nil {
-		endSpan(span, unavailable)
+	if err := m.in.store(m.storeContext(), all); err != nil {
 		for _, p := range messages {
 			m.in.observe(p.since, unavailable)
 		}
 		c.part(&closing{serverBusy, errNotStored.text})
 		return false
 	}
-	endSpan(span, stored)
 	// If sending fails because the client has gone, the client will send the messages again.
 	acks := c.acks[:0]
 	for _, p := range messages {

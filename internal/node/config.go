@@ -21,7 +21,7 @@ type Config struct {
 	Listeners []Listener // the listeners that these roles need
 
 	// Store configures the storage. Its data directory also holds the admin key. Start sets the
-	// fields Log, Registry, Tracer and Newer of Store.
+	// fields Log, Registry and Newer of Store.
 	Store store.Config
 	// Cluster configures the storage engine that several nodes share. If Cluster has no URLs, Local
 	// configures the storage engine of one machine instead. Start sets the field Config of Cluster
@@ -52,9 +52,6 @@ type Config struct {
 
 	AccessLog string // file; "-" is standard output, "" disables the log
 	LogJSON   bool   // write the access log as JSON
-
-	OTLPEndpoint string  // URL that traces are sent to, with its path; "" disables traces
-	TraceSample  float64 // fraction of requests that is traced, 0 to 1
 
 	Version string // version of the program
 	Log     *slog.Logger

@@ -147,7 +147,7 @@ func (f *fixture) fill(t *testing.T, s string) string {
 			return secret
 		}
 		if path, ok := strings.CutPrefix(name, "document "); ok && f.docs[path] != nil {
-			return string(f.docs[path].plain())
+			return string(f.docs[path].plain)
 		}
 		if path, ok := strings.CutPrefix(name, "gzipped "); ok && f.docs[path] != nil {
 			return string(f.docs[path].gzipped)

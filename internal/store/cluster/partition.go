@@ -11,8 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/periodic"
@@ -40,8 +38,6 @@ type Partition struct {
 
 	recalled context.Context // ends when the partition must be taken again
 	recall   context.CancelFunc
-
-	spans engine.FoldSpans
 }
 
 // Take implements [store.Engine]. It retries conflicts and lost responses as [store.Change] does.
@@ -138,10 +134,6 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	}
 	if err != nil {
 		return 0, nil, t.e.undecodable(codec.Telemetry, seq, err)
-	}
-	if t.e.config.Tracer != nil && len(m.Header) > 0 {
-		traced := traceHeader.Extract(context.Background(), propagation.HeaderCarrier(m.Header))
-		t.spans.Note(seq, trace.SpanContextFromContext(traced))
 	}
 	t.next = seq + 1
 	return seq, samples, nil
@@ -268,7 +260,6 @@ func (t *Partition) Commit(
 		return err
 	}
 	t.e.metrics.Fold(len(states), time.Since(start))
-	t.spans.Folded(ctx, t.e.config.Tracer, t.number, seq, len(states))
 	return nil
 }
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
@@ -224,7 +224,7 @@ func (c *conn) storeOnce(ctx context.Context, stream string, writes []store.Writ
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeouts.Try)
 	defer cancel()
-	id := nuid.Next()
+	id := rand.Text()
 	for i, w := range writes {
 		m := &nats.Msg{Subject: w.Subject, Data: w.Record, Header: make(nats.Header, 4)}
 		if w.Expected {

@@ -1,11 +1,8 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
-
-	"go.opentelemetry.io/otel/trace"
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -75,18 +72,14 @@ func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, 
 
 // Waiter waits until all chunks of one [store.Engine.Append] are stored or have failed.
 type Waiter struct {
-	left   atomic.Int32
-	err    atomic.Pointer[error]
-	done   chan struct{}
-	Traced trace.SpanContext // span of the Append; zero if it is not traced
+	left atomic.Int32
+	err  atomic.Pointer[error]
+	done chan struct{}
 }
 
 // NewWaiter returns a Waiter for chunks, and sets Waiter of each.
-func NewWaiter(ctx context.Context, t trace.Tracer, chunks []Chunk) *Waiter {
+func NewWaiter(chunks []Chunk) *Waiter {
 	w := &Waiter{done: make(chan struct{})}
-	if t != nil {
-		w.Traced = trace.SpanContextFromContext(ctx)
-	}
 	w.left.Store(int32(len(chunks)))
 	for i := range chunks {
 		chunks[i].Waiter = w

@@ -173,7 +173,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		dir = "" // the file with the node's name is written to the machine's file system only
 	}
 	e.node = engine.OpenNodeName(dir, c.Log)
-	e.running.Go(func() { e.queue.Run(background, c.Tracer, e.metrics, e.storeChunks) })
+	e.running.Go(func() { e.queue.Run(background, e.metrics, e.storeChunks) })
 	e.running.Go(func() { e.watch(background) })
 	e.running.Go(func() { e.measure(background) })
 	if c.SyncInterval > 0 {

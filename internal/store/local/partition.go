@@ -14,7 +14,6 @@ import (
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/engine"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -108,7 +107,6 @@ type Partition struct {
 	s      *partitionState
 	next   uint64 // sequence of the first group that Next has not returned
 	stored time.Time
-	spans  engine.FoldSpans
 
 	closed atomic.Bool
 
@@ -333,7 +331,6 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		}
 	}
 	t.next, t.stored = g.seq+1, g.stored
-	t.spans.Note(g.seq, g.traced)
 	return g.seq, s.e.withoutForgotten(g), nil
 }
 
@@ -443,9 +440,6 @@ func (t *Partition) Commit(
 		return err
 	}
 	e.metrics.Fold(len(states), time.Since(start))
-	if moves {
-		t.spans.Folded(ctx, e.config.Tracer, t.s.number, seq, len(states))
-	}
 	return nil
 }
 

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/engine"
@@ -39,7 +37,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if err != nil {
 		return err
 	}
-	w := engine.NewWaiter(ctx, e.config.Tracer, chunks)
+	w := engine.NewWaiter(chunks)
 	if err := e.queue.Add(chunks...); err != nil {
 		return err
 	}
@@ -54,7 +52,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 }
 
 // storeChunks stores the chunks of one commit, and delivers them to their partitions.
-func (e *Engine) storeChunks(ctx context.Context, chunks []engine.Chunk) error {
+func (e *Engine) storeChunks(_ context.Context, chunks []engine.Chunk) error {
 	var groups []group
 	err := e.safely(func() (err error) {
 		groups, err = e.storeGroups(chunks, e.now())
@@ -64,7 +62,6 @@ func (e *Engine) storeChunks(ctx context.Context, chunks []engine.Chunk) error {
 		return err
 	}
 	for _, g := range groups {
-		g.traced = trace.SpanContextFromContext(ctx)
 		e.partitions[g.partition].deliver(g)
 	}
 	return nil
@@ -78,7 +75,6 @@ type group struct {
 	stored    time.Time
 	samples   []vehicle.Sample
 	packed    []byte // the packed samples; nil once the group is stored
-	traced    trace.SpanContext
 }
 
 // storeGroups stores chunks in one commit, and returns them as groups. It combines small chunks of
