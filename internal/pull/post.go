@@ -1,0 +1,83 @@
+package pull
+
+import (
+	"bytes"
+	"context"
+	"encoding/json/v2"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"example.org/carstate/internal/periodic"
+)
+
+// post sends the samples again and again until each is stored or refused for good. If ctx ends, it
+// gives up only between two requests.
+func (p *puller) post(ctx context.Context) error {
+	for wait := time.Second; p.lines > 0; wait = min(2*wait, maxWait) {
+		asked, err := p.send(context.WithoutCancel(ctx))
+		if err == nil {
+			break
+		}
+		p.delayed.Log(p.Log, "telemetry is not accepted now; will try again", "error", err)
+		if err := periodic.Pause(ctx, max(wait, asked)); err != nil {
+			return err
+		}
+	}
+	p.body, p.lines = p.body[:0], 0
+	return nil
+}
+
+// send posts the samples once. If the error is not nil, another try may succeed, but not before wait.
+// Only the answers that carstate gives for single lines are final: anything else, such as the page of
+// a proxy, must not commit a place.
+func (p *puller) send(ctx context.Context) (wait time.Duration, _ error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.IngestURL, bytes.NewReader(p.body))
+	if err != nil {
+		return 0, errors.New("--ingest-url is not valid")
+	}
+	req.Header.Set("Authorization", "Bearer "+p.Key)
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	resp, err := p.client.Do(req)
+	if err != nil {
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err
+		}
+		return 0, fmt.Errorf("the ingest listener cannot be reached: %w", err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return 0, fmt.Errorf("the answer of the ingest listener ended early: %w", err)
+	}
+	var answer struct {
+		Accepted int    `json:"accepted"`
+		Error    string `json:"error"`
+		Rejected []struct {
+			Reason string `json:"reason"`
+		} `json:"rejected"`
+		Total int `json:"rejected_total"`
+	}
+	status := resp.StatusCode
+	if json.Unmarshal(text, &answer) == nil && answer.Rejected != nil && (status == http.StatusAccepted ||
+		status == http.StatusBadRequest || status == http.StatusForbidden) {
+		p.accepted += answer.Accepted
+		if n := max(answer.Total, len(answer.Rejected)); n > 0 {
+			p.refuse(n, answer.Rejected[0].Reason)
+		}
+		return 0, nil
+	}
+	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+	wait = min(time.Duration(seconds)*time.Second, maxRetry)
+	switch {
+	case status == http.StatusUnauthorized:
+		return wait, errors.New("the ingest listener refuses the key of the source: check CARSTATE_KEY")
+	case answer.Error != "":
+		return wait, fmt.Errorf("the ingest listener answers %d: %s", status, answer.Error)
+	}
+	return wait, fmt.Errorf("--ingest-url is not carstate's ingest listener: it answers %d", status)
+}

@@ -1,0 +1,315 @@
+// Package pull takes telemetry from where it is already (an MQTT broker, Kafka, NATS or a VISS
+// server) and posts it to the ingest listener, as any other sender does. It holds the key of a
+// source and keeps nothing on disk: its place is at the broker, and it is committed only after the
+// samples were acknowledged. So a kill at any point causes repeated samples, never lost ones.
+package pull
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"example.org/carstate/internal/format"
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/vehicle"
+)
+
+// Config says what is pulled and where it goes.
+type Config struct {
+	Address
+	Topics         []string
+	Group          string // the name under which the broker keeps the place
+	User, Password string // for the broker; VISS takes the password as its access token
+	NATSCreds      string // file
+	SASL           string // of Kafka: plain, scram-sha-256 or scram-sha-512
+	TLS            *tls.Config
+	Format         *format.Format // nil: the service's own
+	Vehicle        vehicle.ID     // of messages that name none
+	IngestURL, Key string
+	Trust          *tls.Config // of the ingest listener
+	Log            *slog.Logger
+}
+
+// Address is the parsed URL of a broker.
+type Address struct {
+	Scheme string   // mqtt, kafka, nats or viss
+	Hosts  []string // with ports, except those of VISS
+	Path   string   // of VISS
+	TLS    bool     // mqtts
+}
+
+var errLogin = errors.New("the URL must have no user and no password, because other users of this machine see it: " +
+	"set CARSTATE_BROKER_USER and CARSTATE_BROKER_PASSWORD instead")
+
+// ParseAddress parses a URL such as kafka://a:9092,b:9092. Its errors do not repeat the URL.
+func ParseAddress(text string) (a Address, _ error) {
+	a.Scheme, text, _ = strings.Cut(text, "://")
+	if a.Scheme == "mqtts" {
+		a.Scheme, a.TLS = "mqtt", true
+	}
+	if strings.Contains(text, "@") {
+		return Address{}, errLogin
+	}
+	text, path, _ := strings.Cut(text, "/")
+	a.Path = "/" + path
+	port, known := map[string]string{"mqtt": "1883", "kafka": "9092", "nats": "4222", "viss": ""}[a.Scheme]
+	if a.TLS {
+		port = "8883"
+	}
+	a.Hosts = strings.Split(text, ",")
+	for i, h := range a.Hosts {
+		u, err := url.Parse("//" + h)
+		if !known || err != nil || u.Host != h || u.Hostname() == "" || path != "" && a.Scheme != "viss" ||
+			i > 0 && a.Scheme != "kafka" && a.Scheme != "nats" {
+			return Address{}, errors.New("the URL must be mqtt://HOST, mqtts://HOST, kafka://HOST,…, nats://HOST,… " +
+				"or viss://HOST/PATH")
+		}
+		if u.Port() == "" && port != "" {
+			a.Hosts[i] = net.JoinHostPort(u.Hostname(), port)
+		}
+	}
+	return a, nil
+}
+
+// message is one message of a broker. ack notes that it is done; flush of the broker sends that.
+type message struct {
+	topic string // with slashes
+	body  []byte
+	at    time.Time
+	ack   func() error
+}
+
+// broker is a connection. receive runs beside the other methods, and returns when ctx ends or the
+// connection is lost.
+type broker interface {
+	receive(ctx context.Context, out chan<- message) error
+	flush() error
+	close()
+}
+
+const (
+	// A batch ends after linger, or gap after its newest message: a broker that permits few
+	// unacknowledged messages sends no more until it gets acknowledgements.
+	linger      = time.Second
+	gap         = 10 * time.Millisecond
+	maxBatch    = 4 << 20 // bytes of messages, before the last
+	maxMessages = 2000
+	maxPost     = 512 << 10 // bytes of samples; proxies often permit no more than 1 MB
+	maxWait     = 30 * time.Second
+	maxRetry    = 5 * time.Minute // that a Retry-After may ask for
+	maxClaims   = 1 << 20
+)
+
+type puller struct {
+	Config
+	client  *http.Client
+	decoder *format.Decoder
+	body    []byte // samples to post
+	lines   int
+	claimed map[uint64]uint64 // hashes of vids to those of the names that became them
+	seed    maphash.Seed
+
+	messages, accepted, refused int
+	broken, delayed, lost       lograte.Warning
+}
+
+// own reads the service's own format. The topic of MQTT may name the vehicle.
+const own = `{topics: [vehicles/+/telemetry], vid: {path: vid, topic: [2]}, time: {path: time}, under: $.signals}
+---
+{vid: {path: vid}, time: {path: time}, under: $.signals}`
+
+// Run pulls until ctx ends. Then it delivers what it has received, and returns.
+func Run(ctx context.Context, c Config) error {
+	if c.Format == nil {
+		var err error
+		if c.Format, err = format.Parse(own); err != nil {
+			return err
+		}
+	}
+	p := &puller{
+		Config: c, decoder: format.NewDecoder(), claimed: map[uint64]uint64{}, seed: maphash.MakeSeed(),
+		client: &http.Client{
+			Timeout:   30 * time.Second,
+			Transport: &http.Transport{TLSClientConfig: c.Trust, Proxy: http.ProxyFromEnvironment},
+			// A redirect would take the key to another address.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+	p.IngestURL = strings.TrimSuffix(c.IngestURL, "/") + "/v1/telemetry"
+	for wait := time.Second; ; wait = min(2*wait, maxWait) {
+		before := p.messages
+		err := p.session(ctx)
+		if ctx.Err() == nil {
+			p.broken.Log(c.Log, "no connection to the broker; will connect again", "error", err)
+		}
+		if p.messages > before {
+			wait = time.Second
+		}
+		if periodic.Pause(ctx, wait) != nil {
+			c.Log.Info("stopped", "messages", p.messages, "accepted", p.accepted, "refused", p.refused)
+			return nil
+		}
+	}
+}
+
+// session connects, and pulls until the connection is lost or ctx ends.
+func (p *puller) session(ctx context.Context) (err error) {
+	receiving, stop := context.WithCancel(ctx)
+	defer stop()
+	open := map[string]func(context.Context, *puller) (broker, error){
+		"mqtt": openMQTT, "kafka": openKafka, "nats": openNATS, "viss": openVISS}[p.Scheme]
+	b, err := open(receiving, p)
+	if err != nil {
+		return err
+	}
+	in, ended := make(chan message), make(chan error, 1)
+	go func() {
+		ended <- b.receive(receiving, in)
+		close(in)
+	}()
+	defer func() {
+		stop()
+		for range in { // until receive has returned
+		}
+		b.close()
+	}()
+	p.Log.Info("connected to the broker", "topics", p.Topics)
+	for more := true; more; {
+		var batch []message
+		batch, more = collect(ctx, in)
+		if err := p.deliver(ctx, batch); err != nil {
+			return err
+		}
+		for _, m := range batch {
+			if err := m.ack(); err != nil {
+				return err
+			}
+		}
+		if err := b.flush(); err != nil {
+			return err
+		}
+		p.messages += len(batch)
+	}
+	select {
+	case err := <-ended:
+		return err
+	default:
+		return ctx.Err()
+	}
+}
+
+// collect waits for a message, and returns those that follow closely. If more is false, there will
+// be no further ones.
+func collect(ctx context.Context, in <-chan message) (batch []message, more bool) {
+	var last <-chan time.Time
+	quiet := time.NewTimer(linger)
+	quiet.Stop()
+	for size := 0; size < maxBatch && len(batch) < maxMessages; {
+		select {
+		case m, ok := <-in:
+			if !ok {
+				return batch, false
+			}
+			if batch = append(batch, m); len(batch) == 1 {
+				last = time.After(linger)
+			}
+			size += len(m.body)
+			quiet.Reset(gap)
+		case <-quiet.C:
+			return batch, true
+		case <-last:
+			return batch, true
+		case <-ctx.Done():
+			return batch, false
+		}
+	}
+	return batch, true
+}
+
+// deliver maps messages and posts their samples. If the error is nil, each sample is stored or was
+// refused for good.
+func (p *puller) deliver(ctx context.Context, batch []message) (err error) {
+	p.body, p.lines = p.body[:0], 0
+	for _, m := range batch {
+		if len(m.body) > ingest.MaxMapped {
+			p.refuse(1, "a message is larger than 1 MiB")
+			continue
+		}
+		if !p.Format.Matches(m.topic) {
+			m.topic = ""
+		}
+		in, n := format.Message{Body: m.body, Topic: m.topic, Vehicle: p.Vehicle, Now: vehicle.At(m.at)}, 0
+		p.decoder.Decode(p.Format, in, func(s *format.Sample) bool {
+			for _, u := range s.Unused {
+				p.lost.Log(p.Log, "a value was not used", "signal", u.Signal.String(), "reason", u.Err)
+			}
+			switch n++; {
+			case n > ingest.MaxSamples:
+				p.refuse(1, "a message has more than 10,000 samples")
+				return false
+			case s.Err != nil:
+				p.refuse(1, s.Err.Error())
+			case s.Skipped, s.Empty():
+			case s.External != "" && !p.claim(s.Vehicle, s.External):
+				p.refuse(1, "another vehicle already has this vid without its other characters: "+
+					"give the mapping a table, or clean: hash")
+			default:
+				p.body = ingest.AppendJSON(p.body, &s.Sample)
+				if p.lines++; len(p.body) >= maxPost || p.lines == ingest.MaxSamples {
+					err = p.post(ctx)
+				}
+			}
+			return err == nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return p.post(ctx)
+}
+
+// claim reports whether name is the first that became this vid, as far as that is remembered.
+func (p *puller) claim(id vehicle.ID, name string) bool {
+	if len(p.claimed) >= maxClaims {
+		clear(p.claimed)
+	}
+	vid, h := maphash.String(p.seed, string(id)), maphash.String(p.seed, name)
+	first, ok := p.claimed[vid]
+	if !ok {
+		p.claimed[vid] = h
+	}
+	return !ok || first == h
+}
+
+// refuse counts samples that will not be stored.
+func (p *puller) refuse(n int, why string) {
+	p.refused += n
+	p.lost.Log(p.Log, "telemetry was refused for good", "reason", why, "refused_since_start", p.refused)
+}
+
+// put sends a message to out, or returns the error of ctx.
+func put(ctx context.Context, out chan<- message, m message) error {
+	select {
+	case out <- m:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func noAck() error { return nil }
+
+// loginRefused is the error of a broker that knows its client, but not its login.
+func loginRefused(what string) error {
+	return fmt.Errorf("%s refuses the login: check CARSTATE_BROKER_USER and CARSTATE_BROKER_PASSWORD", what)
+}
