@@ -9,11 +9,18 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/periodic"
 )
+
+// ofFormats are refusals of a mapping, which no sample of this package causes in the service's own
+// format.
+var ofFormats = []string{format.ErrNoVID.Error(), format.ErrNoTime.Error(), format.ErrTime.Error(),
+	format.ErrForm.Error(), format.ErrTable.Error()}
 
 // post sends the samples again and again until each is stored or refused for good. If ctx ends, it
 // gives up only between two requests.
@@ -65,8 +72,11 @@ func (p *puller) send(ctx context.Context) (wait time.Duration, _ error) {
 	status := resp.StatusCode
 	if json.Unmarshal(text, &answer) == nil && answer.Rejected != nil && (status == http.StatusAccepted ||
 		status == http.StatusBadRequest || status == http.StatusForbidden) {
-		p.accepted += answer.Accepted
-		if n := max(answer.Total, len(answer.Rejected)); n > 0 {
+		n := max(answer.Total, len(answer.Rejected))
+		if n > 0 && answer.Accepted == 0 && slices.Contains(ofFormats, answer.Rejected[0].Reason) {
+			return 0, errors.New("the source has a format of its own: give --format own to carstate source change")
+		}
+		if p.accepted += answer.Accepted; n > 0 {
 			p.refuse(n, answer.Rejected[0].Reason)
 		}
 		return 0, nil

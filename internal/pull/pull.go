@@ -119,8 +119,9 @@ type puller struct {
 	claimed map[uint64]uint64 // hashes of vids to those of the names that became them
 	seed    maphash.Seed
 
-	messages, accepted, refused int
-	broken, delayed, lost       lograte.Warning
+	messages, accepted, refused   int
+	connected                     time.Time // when that was logged
+	broken, delayed, lost, unused lograte.Warning
 }
 
 // own reads the service's own format. The topic of MQTT may name the vehicle.
@@ -183,7 +184,10 @@ func (p *puller) session(ctx context.Context) (err error) {
 		}
 		b.close()
 	}()
-	p.Log.Info("connected to the broker", "topics", p.Topics)
+	if time.Since(p.connected) > lograte.Every {
+		p.connected = time.Now()
+		p.Log.Info("connected to the broker", "topics", p.Topics)
+	}
 	for more := true; more; {
 		var batch []message
 		batch, more = collect(ctx, in)
@@ -251,7 +255,7 @@ func (p *puller) deliver(ctx context.Context, batch []message) (err error) {
 		in, n := format.Message{Body: m.body, Topic: m.topic, Vehicle: p.Vehicle, Now: vehicle.At(m.at)}, 0
 		p.decoder.Decode(p.Format, in, func(s *format.Sample) bool {
 			for _, u := range s.Unused {
-				p.lost.Log(p.Log, "a value was not used", "signal", u.Signal.String(), "reason", u.Err)
+				p.unused.Log(p.Log, "a value was not used", "signal", u.Signal.String(), "reason", u.Err)
 			}
 			switch n++; {
 			case n > ingest.MaxSamples:
