@@ -31,7 +31,6 @@ type pullCommand struct {
 	LogFormat   string   `default:"text" enum:"text,json" help:"text or json (${default})."`
 }
 
-// Run pulls until a signal ends it.
 func (c *pullCommand) Run(ctx context.Context, w streams) error {
 	config := pull.Config{
 		Topics: c.Topic, Group: c.Group, NATSCreds: c.BrokerCreds, SASL: c.SASL,

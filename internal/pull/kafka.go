@@ -13,7 +13,7 @@ import (
 
 type kafkaBroker struct{ *kgo.Client }
 
-// kafkaLog logs why there is no connection: the client tries again by itself, without an error.
+// kafkaLog logs why the client, which returns no error, has no connection.
 type kafkaLog struct{ *puller }
 
 func (kafkaLog) Level() kgo.LogLevel { return kgo.LogLevelWarn }

@@ -16,9 +16,8 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// mqttBroker subscribes with QoS 1 and a session that the broker keeps. It speaks MQTT 5, or 3.1.1
-// with a broker that has no MQTT 5. It is written here because libraries allocate whatever length a
-// packet announces, and each speaks only one of the versions.
+// mqttBroker subscribes with QoS 1 and a lasting session. It is written here because libraries allocate
+// whatever length a packet announces, and each speaks one version.
 type mqttBroker struct {
 	conn    net.Conn
 	in      *bufio.Reader
@@ -29,7 +28,7 @@ type mqttBroker struct {
 
 const (
 	mqttKeepAlive = 30 * time.Second
-	// mqttPacket is the part of a packet that is kept. A longer one has a message that is refused.
+	// mqttPacket is the part of a packet that is kept; the message of a longer one is refused.
 	mqttPacket  = ingest.MaxMapped + 128<<10
 	mqttMaximum = 1<<28 - 1
 	mqttWindow  = 1000 // messages without acknowledgement, in MQTT 5
@@ -47,7 +46,6 @@ func openMQTT(ctx context.Context, p *puller) (broker, error) {
 	return nil, errMQTTVersion
 }
 
-// idleReader gives each read its own deadline, and ends a read when ctx ends.
 type idleReader struct {
 	net.Conn
 	ctx context.Context
@@ -81,8 +79,7 @@ func connectMQTT(ctx context.Context, p *puller, version byte) (_ broker, err er
 	return b, nil
 }
 
-// login sends CONNECT and SUBSCRIBE. The answer to the latter may come after the first messages, so
-// receive reads it.
+// login leaves the answer to SUBSCRIBE to receive, because messages may come before it.
 func (b *mqttBroker) login(p *puller) error {
 	flags, properties := byte(0), []byte(nil)
 	if b.version == 5 {
@@ -143,7 +140,7 @@ func (b *mqttBroker) writeAll(packets []byte) error {
 	return err
 }
 
-// packet reads a packet, of a long one only the beginning. Memory is allocated as bytes arrive.
+// packet reads a packet. Memory is allocated as bytes arrive.
 func (b *mqttBroker) packet() (first byte, body []byte, err error) {
 	if first, err = b.in.ReadByte(); err != nil {
 		return 0, nil, err
@@ -208,7 +205,6 @@ func (b *mqttBroker) receive(ctx context.Context, out chan<- message) error {
 	}
 }
 
-// publish parses a PUBLISH.
 func (b *mqttBroker) publish(first byte, body []byte) (message, error) {
 	f := fields{rest: body}
 	m := message{topic: string(f.take(f.size())), at: time.Now(), ack: noAck}
@@ -226,7 +222,7 @@ func (b *mqttBroker) publish(first byte, body []byte) (message, error) {
 	return m, nil
 }
 
-// fields reads the fields of a packet. After a failure, all are empty.
+// fields reads a packet. After a failure, all fields are empty.
 type fields struct {
 	rest []byte
 	bad  bool
@@ -248,7 +244,6 @@ func (f *fields) size() int {
 	return 0
 }
 
-// properties skips the properties of MQTT 5.
 func (f *fields) properties(version byte) {
 	if version != 5 {
 		return

@@ -10,8 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// natsBroker has a durable consumer if a stream of JetStream has the subject. Otherwise it
-// subscribes to the subject itself, which remembers nothing.
+// natsBroker has a durable consumer, or if no stream has the subject, a subscription without memory.
 type natsBroker struct {
 	*nats.Conn
 	consumer jetstream.Consumer
@@ -83,7 +82,6 @@ func (b *natsBroker) subscribe(ctx context.Context, p *puller) error {
 	return err
 }
 
-// receive gives a subject with slashes in place of dots.
 func (b *natsBroker) receive(ctx context.Context, out chan<- message) error {
 	if b.consumer == nil {
 		for {
@@ -99,7 +97,7 @@ func (b *natsBroker) receive(ctx context.Context, out chan<- message) error {
 			}
 		}
 	}
-	// A server permits messages of at most 64 MiB, so the limit keeps none of them back.
+	// Messages have at most 64 MiB, so the limit keeps none back.
 	all, err := b.consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(256, 65<<20))
 	if err != nil {
 		return err

@@ -17,13 +17,11 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// ofFormats are refusals of a mapping, which no sample of this package causes in the service's own
-// format.
+// ofFormats are refusals of a mapping. In the service's own format no sample from here causes them.
 var ofFormats = []string{format.ErrNoVID.Error(), format.ErrNoTime.Error(), format.ErrTime.Error(),
 	format.ErrForm.Error(), format.ErrTable.Error()}
 
-// post sends the samples again and again until each is stored or refused for good. If ctx ends, it
-// gives up only between two requests.
+// post gives up only between two requests, when ctx has ended.
 func (p *puller) post(ctx context.Context) error {
 	for wait := time.Second; p.lines > 0; wait = min(2*wait, maxWait) {
 		asked, err := p.send(context.WithoutCancel(ctx))
@@ -39,9 +37,8 @@ func (p *puller) post(ctx context.Context) error {
 	return nil
 }
 
-// send posts the samples once. If the error is not nil, another try may succeed, but not before wait.
-// Only the answers that carstate gives for single lines are final: anything else, such as the page of
-// a proxy, must not commit a place.
+// send posts once. Only answers about single lines are final: the page of a proxy must not commit a
+// place.
 func (p *puller) send(ctx context.Context) (wait time.Duration, _ error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.IngestURL, bytes.NewReader(p.body))
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package pull takes telemetry from where it is already (an MQTT broker, Kafka, NATS or a VISS
-// server) and posts it to the ingest listener, as any other sender does. It holds the key of a
-// source and keeps nothing on disk: its place is at the broker, and it is committed only after the
-// samples were acknowledged. So a kill at any point causes repeated samples, never lost ones.
+// Package pull takes telemetry from an MQTT broker, Kafka, NATS or a VISS server, and posts it to the
+// ingest listener as any sender does. It must keep nothing on disk: the broker keeps its place, which
+// moves only after the acknowledgement. So a kill repeats samples, and loses none.
 package pull
 
 import (
@@ -81,7 +80,7 @@ func ParseAddress(text string) (a Address, _ error) {
 	return a, nil
 }
 
-// message is one message of a broker. ack notes that it is done; flush of the broker sends that.
+// message is one of a broker. ack notes that it is done; flush of the broker sends that.
 type message struct {
 	topic string // with slashes
 	body  []byte
@@ -89,8 +88,7 @@ type message struct {
 	ack   func() error
 }
 
-// broker is a connection. receive runs beside the other methods, and returns when ctx ends or the
-// connection is lost.
+// broker is a connection. receive runs beside the other methods.
 type broker interface {
 	receive(ctx context.Context, out chan<- message) error
 	flush() error
@@ -129,7 +127,7 @@ const own = `{topics: [vehicles/+/telemetry], vid: {path: vid, topic: [2]}, time
 ---
 {vid: {path: vid}, time: {path: time}, under: $.signals}`
 
-// Run pulls until ctx ends. Then it delivers what it has received, and returns.
+// Run pulls until ctx ends, and delivers what it has received by then.
 func Run(ctx context.Context, c Config) error {
 	if c.Format == nil {
 		var err error
@@ -163,7 +161,6 @@ func Run(ctx context.Context, c Config) error {
 	}
 }
 
-// session connects, and pulls until the connection is lost or ctx ends.
 func (p *puller) session(ctx context.Context) (err error) {
 	receiving, stop := context.WithCancel(ctx)
 	defer stop()
@@ -212,8 +209,7 @@ func (p *puller) session(ctx context.Context) (err error) {
 	}
 }
 
-// collect waits for a message, and returns those that follow closely. If more is false, there will
-// be no further ones.
+// collect waits for a message, and returns those that follow closely.
 func collect(ctx context.Context, in <-chan message) (batch []message, more bool) {
 	var last <-chan time.Time
 	quiet := time.NewTimer(linger)
@@ -240,8 +236,7 @@ func collect(ctx context.Context, in <-chan message) (batch []message, more bool
 	return batch, true
 }
 
-// deliver maps messages and posts their samples. If the error is nil, each sample is stored or was
-// refused for good.
+// deliver returns nil once each sample is stored or was refused for good.
 func (p *puller) deliver(ctx context.Context, batch []message) (err error) {
 	p.body, p.lines = p.body[:0], 0
 	for _, m := range batch {
@@ -282,7 +277,7 @@ func (p *puller) deliver(ctx context.Context, batch []message) (err error) {
 	return p.post(ctx)
 }
 
-// claim reports whether name is the first that became this vid, as far as that is remembered.
+// claim reports whether name is the first that became this vid.
 func (p *puller) claim(id vehicle.ID, name string) bool {
 	if len(p.claimed) >= maxClaims {
 		clear(p.claimed)
@@ -295,13 +290,11 @@ func (p *puller) claim(id vehicle.ID, name string) bool {
 	return !ok || first == h
 }
 
-// refuse counts samples that will not be stored.
 func (p *puller) refuse(n int, why string) {
 	p.refused += n
 	p.lost.Log(p.Log, "telemetry was refused for good", "reason", why, "refused_since_start", p.refused)
 }
 
-// put sends a message to out, or returns the error of ctx.
 func put(ctx context.Context, out chan<- message, m message) error {
 	select {
 	case out <- m:
@@ -313,7 +306,6 @@ func put(ctx context.Context, out chan<- message, m message) error {
 
 func noAck() error { return nil }
 
-// loginRefused is the error of a broker that knows its client, but not its login.
 func loginRefused(what string) error {
 	return fmt.Errorf("%s refuses the login: check CARSTATE_BROKER_USER and CARSTATE_BROKER_PASSWORD", what)
 }

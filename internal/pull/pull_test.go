@@ -34,7 +34,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestMain runs a pull if the environment says so: tests kill such a process.
+// TestMain is also the process that tests kill.
 func TestMain(m *testing.M) {
 	if text := os.Getenv("PULL_TEST"); text != "" {
 		var c pull.Config
@@ -47,11 +47,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// listener is an ingest listener that remembers vids. It refuses lines with the vid refused.
 type listener struct {
 	*httptest.Server
 	mu      sync.Mutex
-	answers []func(http.ResponseWriter) // given before any sample is taken
+	answers []func(http.ResponseWriter) // given first, in place of taking samples
 	vids    map[string]int
 	posts   int
 }
@@ -113,7 +112,6 @@ func address(t *testing.T, url string) pull.Address {
 	return a
 }
 
-// run pulls in this process until the test ends or stop is called.
 func run(t *testing.T, c pull.Config, to *listener) (log *testkit.Buffer, stop func()) {
 	log = new(testkit.Buffer)
 	c.Log, c.IngestURL, c.Key = slog.New(slog.NewTextHandler(log, nil)), to.URL, "key"
@@ -138,16 +136,14 @@ func run(t *testing.T, c pull.Config, to *listener) (log *testkit.Buffer, stop f
 	return log, stop
 }
 
-// mosquitto starts the broker with further lines of configuration, and returns its address and a
-// function that publishes messages.
-func mosquitto(t *testing.T, config, topic string) (addr string, publish func(string)) {
+func mosquitto(t *testing.T, topic string) (addr string, publish func(string)) {
 	testkit.Slow(t, "it starts mosquitto")
 	l := testkit.Listen(t)
 	addr = l.Addr().String()
 	l.Close()
 	host, port, _ := net.SplitHostPort(addr)
 	file := filepath.Join(t.TempDir(), "conf")
-	config = fmt.Sprintf("user root\nlistener %s %s\nallow_anonymous true\n%s", port, host, config)
+	config := fmt.Sprintf("user root\nlistener %s %s\nallow_anonymous true\n", port, host)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -264,16 +260,15 @@ func kafka(t *testing.T, topic string, opts ...kfake.Opt) (addr string, publish 
 	}
 }
 
-// TestKill_LosesNothing kills the process while messages arrive, and lets the listener be busy.
 func TestKill_LosesNothing(t *testing.T) {
 	testkit.Slow(t, "it starts brokers and processes")
 	for name, start := range map[string]func(t *testing.T) (url, topic string, publish func(string)){
 		"MQTT 5": func(t *testing.T) (string, string, func(string)) {
-			addr, publish := mosquitto(t, "", "telemetry")
+			addr, publish := mosquitto(t, "telemetry")
 			return "mqtt://" + addr, "telemetry", publish
 		},
 		"MQTT 3.1.1": func(t *testing.T) (string, string, func(string)) {
-			addr, publish := mosquitto(t, "", "telemetry")
+			addr, publish := mosquitto(t, "telemetry")
 			return "mqtt://" + onlyMQTT3(t, addr), "telemetry/#", publish // matches its parent, too
 		},
 		"Kafka": func(t *testing.T) (string, string, func(string)) {
@@ -327,8 +322,7 @@ func TestKill_LosesNothing(t *testing.T) {
 	}
 }
 
-// TestRun_Retries checks that a place is committed only after an answer that is final, also if the
-// process is told to end before that.
+// TestRun_Retries checks that only a final answer commits a place, also after a signal.
 func TestRun_Retries(t *testing.T) {
 	to, acked, end := listen(t), make(chan int, 9), func() {}
 	to.answers = []func(http.ResponseWriter){
@@ -356,7 +350,6 @@ func TestRun_Retries(t *testing.T) {
 	}
 }
 
-// TestRun_HostileMQTT checks what a broker must not be able to do.
 func TestRun_HostileMQTT(t *testing.T) {
 	for name, packets := range map[string][]byte{
 		"a message of 2 MiB":   publishPacket("t", 1, strings.Repeat("x", 2<<20)),

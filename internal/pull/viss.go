@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/ingest"
 )
 
-// vissBroker subscribes to paths of a VISS server, version 2 or 3. The server remembers nothing.
+// vissBroker has no memory: what is sent while it is not connected is lost.
 type vissBroker struct{ *websocket.Conn }
 
 func openVISS(ctx context.Context, p *puller) (broker, error) {
