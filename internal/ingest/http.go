@@ -271,6 +271,9 @@ func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch)
 	if err := h.in.store(ctx, b); err != nil {
 		return failUnavailable(w, errNotStored.text, unavailable)
 	}
+	if b.source.Format != nil {
+		w.Header().Set(formatHeader, "mapped")
+	}
 	total := b.rejectedTotal()
 	if b.accepted == 0 && total == 0 {
 		return h.refuse(w, http.StatusBadRequest, b.source, errEmptyBody, 1)
