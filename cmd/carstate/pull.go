@@ -28,7 +28,6 @@ type pullCommand struct {
 	BrokerKey   string   `and:"cert" placeholder:"FILE" help:"Private key (PEM) of --broker-cert."`
 	BrokerCreds string   `placeholder:"FILE" help:"Credentials file of NATS."`
 	SASL        string   `name:"sasl" default:"plain" enum:"plain,scram-sha-256,scram-sha-512" help:"How to log in to Kafka: plain, scram-sha-256 or scram-sha-512 (${default})."`
-	LogFormat   string   `default:"text" enum:"text,json" help:"text or json (${default})."`
 }
 
 func (c *pullCommand) Run(ctx context.Context, w streams) error {
@@ -77,6 +76,6 @@ func (c *pullCommand) Run(ctx context.Context, w streams) error {
 			config.TLS.Certificates = []tls.Certificate{pair}
 		}
 	}
-	config.Log, _ = servicelog.New(w.err, "info", c.LogFormat)
+	config.Log, _ = servicelog.New(w.err, "info", "text")
 	return pull.Run(ctx, config)
 }

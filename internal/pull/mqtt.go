@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"example.org/carstate/internal/ingest"
@@ -98,7 +99,7 @@ func (b *mqttBroker) login(p *puller) error {
 	}
 	first, ack, err := b.packet()
 	switch {
-	case errors.Is(err, io.EOF), err == nil && (first != 0x20 || len(ack) < 2):
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), err == nil && (first != 0x20 || len(ack) < 2):
 		return errMQTTVersion
 	case err != nil:
 		return err
@@ -215,7 +216,12 @@ func (b *mqttBroker) publish(first byte, body []byte) (message, error) {
 			return nil
 		}
 	}
-	f.properties(b.version)
+	if len(body) < mqttPacket { // of a longer packet, the end of the properties may be missing
+		f.properties(b.version)
+	}
+	if first&1 != 0 {
+		m.at = time.Time{} // retained: the time of its arrival is not known
+	}
 	if m.body = f.rest; f.bad || first&4 != 0 {
 		return message{}, errMQTT
 	}

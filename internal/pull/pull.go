@@ -8,14 +8,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/lograte"
@@ -84,7 +83,7 @@ func ParseAddress(text string) (a Address, _ error) {
 type message struct {
 	topic string // with slashes
 	body  []byte
-	at    time.Time
+	at    time.Time // zero: not known
 	ack   func() error
 }
 
@@ -104,18 +103,15 @@ const (
 	maxMessages = 2000
 	maxPost     = 512 << 10 // bytes of samples; proxies often permit no more than 1 MB
 	maxWait     = 30 * time.Second
-	maxRetry    = 5 * time.Minute // that a Retry-After may ask for
-	maxClaims   = 1 << 20
 )
 
 type puller struct {
 	Config
-	client  *http.Client
+	client  *ingest.Client
 	decoder *format.Decoder
 	body    []byte // samples to post
 	lines   int
-	claimed map[uint64]uint64 // hashes of vids to those of the names that became them
-	seed    maphash.Seed
+	claimed access.Claims
 
 	messages, accepted, refused   int
 	connected                     time.Time // when that was logged
@@ -135,16 +131,7 @@ func Run(ctx context.Context, c Config) error {
 			return err
 		}
 	}
-	p := &puller{
-		Config: c, decoder: format.NewDecoder(), claimed: map[uint64]uint64{}, seed: maphash.MakeSeed(),
-		client: &http.Client{
-			Timeout:   30 * time.Second,
-			Transport: &http.Transport{TLSClientConfig: c.Trust, Proxy: http.ProxyFromEnvironment},
-			// A redirect would take the key to another address.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-	}
-	p.IngestURL = strings.TrimSuffix(c.IngestURL, "/") + "/v1/telemetry"
+	p := &puller{Config: c, decoder: format.NewDecoder(), client: ingest.NewClient(c.IngestURL, c.Key, c.Trust)}
 	for wait := time.Second; ; wait = min(2*wait, maxWait) {
 		before := p.messages
 		err := p.session(ctx)
@@ -170,10 +157,10 @@ func (p *puller) session(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	in, ended := make(chan message), make(chan error, 1)
+	in, ended := make(chan message), error(nil) // ended is set before in is closed
 	go func() {
-		ended <- b.receive(receiving, in)
-		close(in)
+		defer close(in)
+		ended = b.receive(receiving, in)
 	}()
 	defer func() {
 		stop()
@@ -201,12 +188,10 @@ func (p *puller) session(ctx context.Context) (err error) {
 		}
 		p.messages += len(batch)
 	}
-	select {
-	case err := <-ended:
+	if err := ctx.Err(); err != nil {
 		return err
-	default:
-		return ctx.Err()
 	}
+	return ended
 }
 
 // collect waits for a message, and returns those that follow closely.
@@ -247,7 +232,10 @@ func (p *puller) deliver(ctx context.Context, batch []message) (err error) {
 		if !p.Format.Matches(m.topic) {
 			m.topic = ""
 		}
-		in, n := format.Message{Body: m.body, Topic: m.topic, Vehicle: p.Vehicle, Now: vehicle.At(m.at)}, 0
+		in, n := format.Message{Body: m.body, Topic: m.topic, Vehicle: p.Vehicle}, 0
+		if !m.at.IsZero() {
+			in.Now = vehicle.At(m.at)
+		}
 		p.decoder.Decode(p.Format, in, func(s *format.Sample) bool {
 			for _, u := range s.Unused {
 				p.unused.Log(p.Log, "a value was not used", "signal", u.Signal.String(), "reason", u.Err)
@@ -259,7 +247,7 @@ func (p *puller) deliver(ctx context.Context, batch []message) (err error) {
 			case s.Err != nil:
 				p.refuse(1, s.Err.Error())
 			case s.Skipped, s.Empty():
-			case s.External != "" && !p.claim(s.Vehicle, s.External):
+			case s.External != "" && !p.claimed.Claim(s.Vehicle, s.External):
 				p.refuse(1, "another vehicle already has this vid without its other characters: "+
 					"give the mapping a table, or clean: hash")
 			default:
@@ -275,19 +263,6 @@ func (p *puller) deliver(ctx context.Context, batch []message) (err error) {
 		}
 	}
 	return p.post(ctx)
-}
-
-// claim reports whether name is the first that became this vid.
-func (p *puller) claim(id vehicle.ID, name string) bool {
-	if len(p.claimed) >= maxClaims {
-		clear(p.claimed)
-	}
-	vid, h := maphash.String(p.seed, string(id)), maphash.String(p.seed, name)
-	first, ok := p.claimed[vid]
-	if !ok {
-		p.claimed[vid] = h
-	}
-	return !ok || first == h
 }
 
 func (p *puller) refuse(n int, why string) {

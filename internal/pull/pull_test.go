@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"encoding/json/v2"
 	"fmt"
 	"io"
@@ -69,7 +70,7 @@ func listen(t *testing.T) *listener {
 		if r.Header.Get("Authorization") != "Bearer key" || r.URL.Path != "/v1/telemetry" {
 			t.Errorf("got a request to %s without the key", r.URL.Path)
 		}
-		rejected := []map[string]any{}
+		accepted, rejected := 0, []map[string]any{}
 		in := bufio.NewScanner(r.Body)
 		for n := 1; in.Scan(); n++ {
 			var x struct {
@@ -83,9 +84,10 @@ func listen(t *testing.T) *listener {
 				continue
 			}
 			l.vids[x.VID]++
+			accepted++
 		}
 		w.WriteHeader(http.StatusAccepted)
-		if err := json.MarshalWrite(w, map[string]any{"accepted": 1, "rejected": rejected}); err != nil {
+		if err := json.MarshalWrite(w, map[string]any{"accepted": accepted, "rejected": rejected}); err != nil {
 			t.Error(err)
 		}
 	}))
@@ -327,8 +329,12 @@ func TestRun_Retries(t *testing.T) {
 	to, acked, end := listen(t), make(chan int, 9), func() {}
 	to.answers = []func(http.ResponseWriter){
 		func(w http.ResponseWriter) {
-			w.WriteHeader(http.StatusBadRequest)
-			fmt.Fprintf(w, `{"accepted":0,"rejected":[{"line":1,"reason":%q}]}`, format.ErrNoVID)
+			w.Header().Set("Carstate-Format", "mapped") // of a source with a format
+			fmt.Fprint(w, `{"accepted":1,"rejected":[]}`)
+		},
+		func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusAccepted)
+			fmt.Fprint(w, `{"accepted":0,"rejected":[]}`) // not what was sent
 		},
 		func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
 		func(w http.ResponseWriter) {
@@ -337,13 +343,13 @@ func TestRun_Retries(t *testing.T) {
 			fmt.Fprint(w, `{"accepted":1,"rejected":[]}`)
 		},
 	}
-	url := brokerOf(t, acked, publishPacket("t", 7, sample("V1")))
+	url := brokerOf(t, acked, publishPacket("t", 7, 0, sample("V1")))
 	to.mu.Lock()
 	log, stop := run(t, pull.Config{Address: address(t, url), Topics: []string{"t"}}, to)
 	end = stop
 	to.mu.Unlock()
-	if got := <-acked; got != 7 || to.posts != 3 {
-		t.Errorf("packet %d was acknowledged after %d posts, want 7 after 3", got, to.posts)
+	if got := <-acked; got != 7 || to.posts != 4 {
+		t.Errorf("packet %d was acknowledged after %d posts, want 7 after 4", got, to.posts)
 	}
 	if n := log.Count("level=WARN"); n != 1 {
 		t.Errorf("%d warnings, want 1 a minute", n)
@@ -351,21 +357,27 @@ func TestRun_Retries(t *testing.T) {
 }
 
 func TestRun_HostileMQTT(t *testing.T) {
+	arrival, err := format.Parse(`{vid: {path: vid}, time: {unit: arrival}, under: $.signals}`)
+	testkit.NoError(t, err)
+	retained := publishPacket("t", 1, 0, sample("V2"))
+	retained[0] |= 1
 	for name, packets := range map[string][]byte{
-		"a message of 2 MiB":   publishPacket("t", 1, strings.Repeat("x", 2<<20)),
+		"a message of 2 MiB":   publishPacket("t", 1, 0, strings.Repeat("x", 2<<20)),
+		"2 MiB of properties":  publishPacket("t", 1, 2<<20, ""),
+		"a retained message":   retained,
 		"a topic that is cut":  {0x32, 3, 0, 9, 'a'},
 		"another type":         {0x10, 0},
 		"QoS 2":                {0x34, 6, 0, 1, 't', 0, 1, 0},
 		"a length without end": {0x30, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
 		"properties too long":  {0x30, 5, 0, 1, 't', 0xff, 0x7f},
-		"a message that is no telemetry": slices.Concat(publishPacket("t", 1, "secret"),
-			publishPacket("t", 2, "")),
+		"a message that is no telemetry": slices.Concat(publishPacket("t", 1, 0, "secret"),
+			publishPacket("t", 2, 0, "")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			to, acked := listen(t), make(chan int, 9)
-			url := brokerOf(t, acked, packets, publishPacket("t", 7, sample("V1")))
-			log, _ := run(t, pull.Config{Address: address(t, url), Topics: []string{"t"}}, to)
+			url := brokerOf(t, acked, packets, publishPacket("t", 7, 0, sample("V1")))
+			log, _ := run(t, pull.Config{Address: address(t, url), Topics: []string{"t"}, Format: arrival}, to)
 			for got := 0; got != 7; got = <-acked {
 			}
 			if !slices.Equal(to.got(), []string{"V1"}) {
@@ -378,14 +390,11 @@ func TestRun_HostileMQTT(t *testing.T) {
 	}
 }
 
-func publishPacket(topic string, id byte, body string) []byte {
+func publishPacket(topic string, id byte, properties int, body string) []byte {
 	rest := append([]byte{0, byte(len(topic))}, topic...)
-	rest = append(append(rest, 0, id, 0), body...)
-	n, length := len(rest), []byte(nil)
-	for ; n > 0x7f; n >>= 7 {
-		length = append(length, byte(n)|0x80)
-	}
-	return append(append(append([]byte{0x32}, length...), byte(n)), rest...)
+	rest = binary.AppendUvarint(append(rest, 0, id), uint64(properties))
+	rest = append(append(rest, make([]byte, properties)...), body...)
+	return append(binary.AppendUvarint([]byte{0x32}, uint64(len(rest))), rest...)
 }
 
 // brokerOf is a broker of MQTT 5 that sends each client the next packets, and the last ones also to
@@ -469,7 +478,7 @@ func TestRun_NATSWithoutStream(t *testing.T) {
 }
 
 func TestRun_VISS(t *testing.T) {
-	asked := make(chan string, 1)
+	asked := make(chan string, 2)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"VISSv2"}})
 		if err != nil {
@@ -477,13 +486,15 @@ func TestRun_VISS(t *testing.T) {
 			return
 		}
 		defer c.CloseNow()
-		_, request, err := c.Read(r.Context())
-		if err != nil {
-			return
+		for _, refusal := range []string{`{"action":"subscribe","requestId":"0","error":{"number":400}}`, ""} {
+			_, request, err := c.Read(r.Context())
+			if err != nil || refusal != "" && c.Write(r.Context(), websocket.MessageText, []byte(refusal)) != nil {
+				return
+			}
+			asked <- string(request)
 		}
-		asked <- string(request)
 		for _, event := range []string{
-			`{"action":"subscribe","subscriptionId":"1","requestId":"0","ts":"2026-11-20T04:00:00Z"}`,
+			`{"action":"subscribe","subscriptionId":"1","requestId":"1","ts":"2026-11-20T04:00:00Z"}`,
 			`{"action":"subscription","data":{"path":"Vehicle.Speed","dp":{"value":"50","ts":"2026-11-20T04:00:00Z"}}}`,
 		} {
 			if c.Write(r.Context(), websocket.MessageText, []byte(event)) != nil {
@@ -499,10 +510,14 @@ func TestRun_VISS(t *testing.T) {
 	c := pull.Config{Topics: []string{"Vehicle.Speed"}, Vehicle: "CarX", Format: f, Password: "token",
 		Address: address(t, strings.Replace(server.URL, "http", "viss", 1)+"/x")}
 	run(t, c, to)
-	want := `{"action":"subscribe","path":"Vehicle.Speed","filter":{"type":"timebased","variant":"timebased",` +
-		`"parameter":{"period":"1000"}},"authorization":"token","requestId":"0"}`
-	if got := <-asked; got != want {
-		t.Errorf("asked %s, want %s", got, want)
+	const request = `{"action":"subscribe","authorization":"token",` +
+		`"filter":{"parameter":{"period":%s},"type":"timebased","variant":"timebased"},"path":"Vehicle.Speed","requestId":%q}` +
+		"\n"
+	for id, period := range []string{`"1000"`, "1000"} {
+		want := fmt.Sprintf(request, period, fmt.Sprint(id))
+		if got := <-asked; got != want {
+			t.Errorf("asked %s, want %s", got, want)
+		}
 	}
 	testkit.Await(t, "the event arrives", func() bool { return slices.Equal(to.got(), []string{"CarX"}) })
 }

@@ -10,12 +10,17 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/coder/websocket/wsjson"
 
 	"example.org/carstate/internal/ingest"
 )
 
 // vissBroker has no memory: what is sent while it is not connected is lost.
-type vissBroker struct{ *websocket.Conn }
+type vissBroker struct {
+	*websocket.Conn
+	paths []string
+	token string
+}
 
 func openVISS(ctx context.Context, p *puller) (broker, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -32,28 +37,30 @@ func openVISS(ctx context.Context, p *puller) (broker, error) {
 		return nil, fmt.Errorf("no VISS server (check the URL and --tls): %w", err)
 	}
 	conn.SetReadLimit(ingest.MaxMapped)
-	for i, t := range p.Topics {
-		type filter struct {
-			Type      string            `json:"type"`    // of version 2
-			Variant   string            `json:"variant"` // of version 3
-			Parameter map[string]string `json:"parameter"`
-		}
-		request, err := json.Marshal(struct {
-			Action        string `json:"action"`
-			Path          string `json:"path"`
-			Filter        filter `json:"filter"`
-			Authorization string `json:"authorization,omitempty"`
-			ID            string `json:"requestId"`
-		}{"subscribe", t, filter{"timebased", "timebased", map[string]string{"period": "1000"}}, p.Password, strconv.Itoa(i)})
-		if err == nil {
-			err = conn.Write(ctx, websocket.MessageText, request)
-		}
-		if err != nil {
-			conn.CloseNow()
+	b := vissBroker{conn, p.Topics, p.Password}
+	for id := range p.Topics {
+		if err := b.subscribe(ctx, id); err != nil {
+			b.close()
 			return nil, err
 		}
 	}
-	return vissBroker{conn}, nil
+	return b, nil
+}
+
+// subscribe sends a request. The standard says that the period is a text, and Kuksa refuses all but a
+// number: the first try has the text, and the second the number, with the id after all first ones.
+func (b vissBroker) subscribe(ctx context.Context, id int) error {
+	period := any("1000") // milliseconds
+	if id >= len(b.paths) {
+		period = 1000
+	}
+	request := map[string]any{"action": "subscribe", "path": b.paths[id%len(b.paths)], "requestId": strconv.Itoa(id),
+		"filter": map[string]any{"type": "timebased", "variant": "timebased", // in VISS 2 and 3
+			"parameter": map[string]any{"period": period}}}
+	if b.token != "" {
+		request["authorization"] = b.token
+	}
+	return wsjson.Write(ctx, b.Conn, request)
 }
 
 func (b vissBroker) receive(ctx context.Context, out chan<- message) error {
@@ -64,11 +71,19 @@ func (b vissBroker) receive(ctx context.Context, out chan<- message) error {
 		}
 		var answer struct {
 			Action string `json:"action"`
+			ID     any    `json:"requestId"`
 			Error  any    `json:"error"`
 		}
 		if json.Unmarshal(body, &answer) == nil && answer.Action == "subscribe" {
-			if answer.Error != nil {
+			if answer.Error == nil {
+				continue
+			}
+			id, err := strconv.Atoi(fmt.Sprint(answer.ID))
+			if err != nil || id < 0 || id >= len(b.paths) {
 				return errors.New("the VISS server refuses a subscription: check --topic, and CARSTATE_BROKER_PASSWORD")
+			}
+			if err := b.subscribe(ctx, id+len(b.paths)); err != nil {
+				return err
 			}
 			continue
 		}
