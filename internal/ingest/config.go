@@ -77,6 +77,8 @@ type Config struct {
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 
+	NoDocs bool // HTTP serves only telemetry
+
 	// TLS is the TLS configuration of [HTTP] and [MQTT.ServeTLS]. If nil, [HTTP] serves plain HTTP,
 	// and [MQTT.ServeTLS] cannot be used.
 	TLS *tls.Config
