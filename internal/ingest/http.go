@@ -99,8 +99,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		}
 		return fail(w, http.StatusMethodNotAllowed, errMethod.text)
 	case ready != nil && errors.Is(err, access.ErrNotKnown), errors.Is(err, access.ErrUnread):
-		// The table of sources may not be loaded yet, or a newer version may have written the
-		// record of the source. A sender that got 401 would give up.
+		// The sources may not be loaded yet, or of a newer version. With 401, a sender would give up.
 		return h.failNotReady(w)
 	case err != nil:
 		h.in.refuseKey(source, err)
@@ -125,10 +124,8 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if over := h.takeRate(w, source, 0); over != nil {
 		return h.refuse(w, http.StatusTooManyRequests, source, over, 1)
 	}
-	// From Hold until Release, the connection cannot be evicted, so that its sender receives the
-	// acknowledgement of stored samples. During this time, the connection counts towards the
-	// source's share of connections. Hold is called only after the key was checked, so a client
-	// without a key cannot prevent an eviction by not reading its responses.
+	// From Hold until Release, the connection cannot be evicted, and counts towards the source's share.
+	// A client without a key cannot prevent an eviction by not reading its responses.
 	slot := func() (free func()) {
 		if !h.slots.tryAcquire(source.Name, 1) {
 			return nil
@@ -172,7 +169,6 @@ func (h *HTTP) failNoRoom(w http.ResponseWriter, source *access.Grant) outcome {
 // body of white space costs processor time, too.
 const chargedBytes = 4 << 10
 
-// notYet is the text of the error (503) of a node that is starting or cannot store at present.
 const notYet = "the service is not ready for telemetry: send the same again later"
 
 // readOnly is the text of the error (503) while an operator has switched telemetry off.

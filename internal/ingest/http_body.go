@@ -140,8 +140,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin
 	}
 	b.length = max(b.length, MaxBody-text.left)
 	if err == nil {
-		// While the samples are stored, the server continues to read, in order to notice a
-		// disconnect. The deadline of the body must not apply to that read.
+		// The server continues to read, in order to notice a disconnect.
 		err = paced.of.SetReadDeadline(time.Time{})
 	}
 	return b, err

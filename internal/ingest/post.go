@@ -35,8 +35,7 @@ type Client struct {
 	http.Client
 }
 
-// NewClient returns a Client that accepts the certificates in trust. If nil, those that the system
-// trusts are accepted.
+// NewClient returns a Client that trusts as trust says. If nil, it trusts as the system does.
 func NewClient(base, key string, trust *tls.Config) *Client {
 	return &Client{strings.TrimSuffix(base, "/"), key, http.Client{
 		Timeout:   30 * time.Second,

@@ -38,13 +38,11 @@ const (
 var errMQTTVersion = errors.New("the broker speaks another version of MQTT than 3.1.1 and 5, or no MQTT at this port")
 
 func openMQTT(ctx context.Context, p *puller) (broker, error) {
-	for _, version := range []byte{5, 4} {
-		b, err := connectMQTT(ctx, p, version)
-		if !errors.Is(err, errMQTTVersion) {
-			return b, err
-		}
+	b, err := connectMQTT(ctx, p, 5)
+	if errors.Is(err, errMQTTVersion) {
+		return connectMQTT(ctx, p, 4)
 	}
-	return nil, errMQTTVersion
+	return b, err
 }
 
 type idleReader struct {
