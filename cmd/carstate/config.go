@@ -60,7 +60,7 @@ type nodeFlags struct {
 
 	Roles []string `default:"query,ingest,derive,admin" enum:"query,ingest,derive,admin" help:"Roles of this node (${default})."`
 
-	NoDocs bool `help:"Serve no documentation on the query listener, only the two operations."`
+	NoDocs bool `help:"Serve no documentation on the listeners of queries and telemetry."`
 
 	TLSCert     string `name:"tls-cert" placeholder:"FILE" help:"Certificate chain (PEM). ${more_tls_cert}"`
 	TLSKey      string `name:"tls-key" placeholder:"FILE" help:"Key of the certificate (PEM)."`

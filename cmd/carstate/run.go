@@ -27,6 +27,7 @@ type commands struct {
 	Format   formatCommand   `cmd:"" help:"List, show and try the formats of senders that a source or a log can have."`
 	Operator operatorCommand `cmd:"" help:"Add, list and remove the people who run the service; rotate the admin key."`
 	Replay   replayCommand   `cmd:"" help:"Send recorded drives, or a whole fleet, to a running service."`
+	Pull     pullCommand     `cmd:"" help:"Take telemetry from MQTT, Kafka, NATS or VISS, and send it to a running service."`
 	Simulate simulateCommand `cmd:"" help:"Send a simulated fleet in traffic to a running service, and compare its verdicts with the truth."`
 	Evaluate evaluateCommand `cmd:"" help:"Run the rules over recorded drives, or a whole fleet, and print how they did."`
 	Query    queryCommand    `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`

@@ -180,20 +180,29 @@ func (t *Sources) WrongSpeeds(unit string) (n int) {
 	return n
 }
 
-// Claim reports whether a source's own name of a vehicle is the first that became this vid since the
-// node started.
+// Claims has the name of a sender that became each vid, both as hashes.
+type Claims map[Hash]Hash
+
+const maxClaims = 1 << 20
+
+// Claim reports whether name is the first that became this vid. After maxClaims vids, it begins again.
+func (c *Claims) Claim(id vehicle.ID, name string) bool {
+	if *c == nil || len(*c) >= maxClaims {
+		*c = make(Claims)
+	}
+	vid, h := HashOf(string(id)), HashOf(name)
+	if first, ok := (*c)[vid]; ok {
+		return first == h
+	}
+	(*c)[vid] = h
+	return true
+}
+
+// Claim is [Claims.Claim], since the node started.
 func (u *usage) Claim(id vehicle.ID, name string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.claimed == nil {
-		u.claimed = make(map[Hash]Hash)
-	}
-	vid, h := HashOf(string(id)), HashOf(name)
-	if first, ok := u.claimed[vid]; ok {
-		return first == h
-	}
-	u.claimed[vid] = h
-	return true
+	return u.claimed.Claim(id, name)
 }
 
 // CountRefused counts n samples of the source, or n uses of its key, refused for the reason r.

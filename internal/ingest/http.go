@@ -21,30 +21,8 @@ import (
 // telemetryPath is the only path that [HTTP] serves, besides documents.
 const telemetryPath = "/v1/telemetry"
 
-// HTTP receives telemetry by POST /v1/telemetry. The statuses of its responses are
-//
-//	200  as 202, with the text that the format of the source replies
-//	202  at least one sample was accepted, and all accepted samples are on disk
-//	400  no sample was accepted, or the body cannot be read
-//	401  the request has no valid key
-//	403  no sample was accepted, because the source may not write for the vehicle, the vehicle was
-//	     forgotten, or the limit on the number of vehicles is reached
-//	404, 405, 408, 413, 415  as in RFC 9110; nothing was stored
-//	429  the source is over its rate: send again after Retry-After; nothing was stored
-//	503  the service is not ready, is overloaded, has no memory, or could not store the samples:
-//	     send again after Retry-After; nothing was acknowledged
-//
-// The body of a response that reports on single lines is
-//
-//	{"accepted":2,"rejected":[{"line":3,"reason":"…"}],
-//	 "ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"},
-//	 "unused":[{"signal":"Vehicle.Speed","reason":"must be a number","count":1}],"late":1}
-//
-// without line breaks. "rejected" lists at most 1,000 refused lines; if there are more,
-// "rejected_total" is the number of all refused lines. "unused" has the values of known signals
-// that are not used, and "late" the number of samples that change nothing. The members after
-// "rejected" are present only if they are not empty. The body of every other response is
-// {"error":"…"}.
+// HTTP receives telemetry by POST /v1/telemetry, and serves the documents, of which docs/openapi.json
+// describes all answers.
 type HTTP struct {
 	*netguard.Server
 	in     *intake
@@ -100,7 +78,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if h.in.Excess(c) {
 		w.Header().Set("Connection", "close")
 	}
-	if d, ok := documents[r.URL.EscapedPath()]; ok && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+	if d, ok := documents[r.URL.EscapedPath()]; ok && !h.in.NoDocs && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		return d.send(w)
 	}
 	if r.URL.EscapedPath() != telemetryPath {
@@ -118,8 +96,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		}
 		return fail(w, http.StatusMethodNotAllowed, errMethod.text)
 	case ready != nil && errors.Is(err, access.ErrNotKnown), errors.Is(err, access.ErrUnread):
-		// The table of sources may not be loaded yet, or a newer version may have written the
-		// record of the source. A sender that got 401 would give up.
+		// The sources may not be loaded yet, or of a newer version. With 401, a sender would give up.
 		return h.failNotReady(w)
 	case err != nil:
 		h.in.refuseKey(source, err)
@@ -144,10 +121,8 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if over := h.takeRate(w, source, 0); over != nil {
 		return h.refuse(w, http.StatusTooManyRequests, source, over, 1)
 	}
-	// From Hold until Release, the connection cannot be evicted, so that its sender receives the
-	// acknowledgement of stored samples. During this time, the connection counts towards the
-	// source's share of connections. Hold is called only after the key was checked, so a client
-	// without a key cannot prevent an eviction by not reading its responses.
+	// From Hold until Release, the connection cannot be evicted, and counts towards the source's share.
+	// A client without a key cannot prevent an eviction by not reading its responses.
 	slot := func() (free func()) {
 		if !h.slots.tryAcquire(source.Name, 1) {
 			return nil
@@ -187,12 +162,10 @@ func (h *HTTP) failNoRoom(w http.ResponseWriter, source *access.Grant) outcome {
 	return failUnavailable(w, errOverQuota.text, noRoom)
 }
 
-// chargedBytes is a number of bytes of a body, after decompression. For the rate limit of its
-// source, a body counts as at least one sample for each chargedBytes bytes. Without this minimum, a
-// body of white space would cost processor time but use up nothing of the rate limit.
+// chargedBytes is the number of unpacked bytes of a body that count as at least one sample, because a
+// body of white space costs processor time, too.
 const chargedBytes = 4 << 10
 
-// notYet is the text of the error (503) of a node that is starting or cannot store at present.
 const notYet = "the service is not ready for telemetry: send the same again later"
 
 // readOnly is the text of the error (503) while an operator has switched telemetry off.
@@ -205,15 +178,12 @@ func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 	return failUnavailable(w, notYet, unavailable)
 }
 
-// challenge is the value of WWW-Authenticate in a response to a request without a key, because RFC
-// 6750 has no error code for such a request. If the request has a key that is invalid or does not
-// permit the request, a parameter named error is appended to the value.
+// challenge is the value of WWW-Authenticate for a request without a key, for which RFC 6750 has no
+// error code.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate returns the source of the request's key, even if the key is no longer valid. The text
-// of the error is for the sender. The error is one of keyOf, or wraps one of
-// [access.Sources.Verify]. A source with a format may also send its name and key as user name and
-// password.
+// authenticate returns the source of the request's key, even if the key is no longer valid. The error is
+// one of keyOf, or wraps one of [access.Sources.Verify].
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	if name, password, ok := r.BasicAuth(); ok { // as OwnTracks sends them
 		s, err := h.in.Sources.VerifyNamed(name, []byte(password), h.in.Now())
@@ -260,13 +230,15 @@ func keyOf(r *http.Request) (_ []byte, inAddress bool, _ error) {
 	return []byte(key), false, nil
 }
 
-// storeAndRespond stores the batch, responds with 202, 400, 403 or 503 (see HTTP), and returns how
-// the request ended.
+// storeAndRespond stores the batch, responds, and returns how the request ended.
 func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch) outcome {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	if err := h.in.store(ctx, b); err != nil {
 		return failUnavailable(w, errNotStored.text, unavailable)
+	}
+	if b.source.Format != nil {
+		w.Header().Set(formatHeader, "mapped")
 	}
 	total := b.rejectedTotal()
 	if b.accepted == 0 && total == 0 {

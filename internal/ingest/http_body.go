@@ -72,14 +72,10 @@ var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
 // read decodes the body of r, which has the encoding f, into a batch. The limits MaxBody, MaxSamples
 // and MaxSample apply to the decompressed body; in addition, the compressed body may not be longer
-// than MaxBody.
+// than MaxBody. The errors are those of lineBatch. If the body arrives too slowly, the error wraps
+// [os.ErrDeadlineExceeded]. After an error, the batch holds the lines decoded so far, or is nil.
 //
-// The errors are those of lineBatch; a body that is longer than MaxBody is refused as a whole. If
-// the body arrives too slowly, the error wraps [os.ErrDeadlineExceeded]. After an error, the batch
-// holds the lines decoded so far, or is nil if decoding had not begun.
-//
-// read takes a large buffer from a pool only when the whole body or its first 4 KiB (headBytes)
-// have arrived, so that slow senders do not occupy these buffers.
+// A large buffer is taken from a pool only for a body of which 4 KiB have arrived.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin) (*batch, error) {
 	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(w)}
 	if err := paced.begin(time.Now(), h.in.grace); err != nil {
@@ -144,8 +140,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin
 	}
 	b.length = max(b.length, MaxBody-text.left)
 	if err == nil {
-		// While the samples are stored, the server continues to read, in order to notice a
-		// disconnect. The deadline of the body must not apply to that read.
+		// The server continues to read, in order to notice a disconnect.
 		err = paced.of.SetReadDeadline(time.Time{})
 	}
 	return b, err
@@ -201,13 +196,8 @@ func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, w
 	return fail(w, status, why.text)
 }
 
-// takeRate subtracts the given number of samples from the source's budget, the number of samples
-// that the source's rate limit still allows. If the budget is positive, takeRate returns nil, even
-// if the subtraction makes the budget negative; the source cannot send again until the budget is
-// positive. If the budget is not positive, takeRate subtracts nothing and returns the refusal. With
-// samples = 0, takeRate only checks the budget.
-//
-// takeRate also sets the headers of the rate.
+// takeRate subtracts samples from the source's budget, which may become negative, and sets the headers
+// of the rate. If the budget is not positive, takeRate subtracts nothing and returns the refusal.
 func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) *refusal {
 	r := source.Rate
 	if !r.Limited() {
@@ -230,8 +220,8 @@ func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int
 	return over
 }
 
-// retryAfter is the value of Retry-After with status 503, in seconds. It is short because both
-// usual causes end soon: an overload, and a NATS cluster that elects a leader within a few seconds.
+// retryAfter is short because both usual causes of status 503 end soon: an overload, and a NATS cluster
+// that elects a leader.
 const retryAfter = 1
 
 func failUnavailable(w http.ResponseWriter, text string, o outcome) outcome {

@@ -45,9 +45,7 @@ const (
 	documented   outcome = ""          // a page was sent; not observed
 )
 
-// Names of metrics that other packages read. The metrics count, in this order: accepted samples,
-// refused samples, refused keys, and refused MQTT connections. The last three have the label
-// reason.
+// Names of metrics that other packages read. All but the first have the label reason.
 const (
 	MetricAccepted           = "carstate_samples_accepted_total"
 	MetricRefused            = "carstate_samples_refused_total"

@@ -14,6 +14,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -29,12 +30,13 @@ func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body str
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.URL.Path != telemetryPath || r.Method != http.MethodPost {
+	operation := doc.Paths.Value(telemetryPath).GetOperation(r.Method)
+	if r.URL.Path != telemetryPath || operation == nil {
 		return
 	}
 	err = openapi3filter.ValidateResponse(t.Context(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{
-			Request: r, Route: &routers.Route{Spec: doc, Operation: doc.Paths.Value(telemetryPath).Post},
+			Request: r, Route: &routers.Route{Spec: doc, Operation: operation},
 		},
 		Status: answer.StatusCode, Header: answer.Header, Body: io.NopCloser(strings.NewReader(body)),
 		Options: &openapi3filter.Options{IncludeResponseStatus: true},
@@ -56,7 +58,7 @@ func TestOpenAPIIsOfTheListener(t *testing.T) {
 		t.Error(err)
 	}
 	paths := doc.Paths.InMatchingOrder()
-	if !slices.Equal(paths, []string{telemetryPath}) || len(doc.Paths.Value(telemetryPath).Operations()) != 1 {
+	if !slices.Equal(paths, []string{telemetryPath}) || len(doc.Paths.Value(telemetryPath).Operations()) != 2 {
 		t.Errorf("its paths are %q", paths)
 	}
 	signals := doc.Components.Schemas["Sample"].Value.Properties["signals"].Value.Properties
@@ -112,4 +114,23 @@ func TestDocumentation(t *testing.T) {
 		}
 	}
 	request{path: "/", status: http.StatusNotFound}.send(t, base, "")
+}
+
+// TestAsyncAPIIsOfTheListener publishes the example of the document to its topic.
+func TestAsyncAPIIsOfTheListener(t *testing.T) {
+	text, err := docFiles.ReadFile("docs/asyncapi.json")
+	testkit.NoError(t, err)
+	var doc struct {
+		Channels   map[string]struct{ Address string }
+		Components struct {
+			Messages map[string]struct {
+				Examples []struct{ Payload json.RawMessage }
+			}
+		}
+	}
+	testkit.NoError(t, json.Unmarshal(text, &doc))
+	_, client := startMQTTClient(t, newFixture(t), 5)
+	client.publish(2, 1, strings.Replace(doc.Channels["telemetry"].Address, "{vid}", "V1", 1),
+		string(doc.Components.Messages["sample"].Examples[0].Payload))
+	client.wantPuback(1, 0)
 }

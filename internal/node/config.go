@@ -44,7 +44,7 @@ type Config struct {
 	// Start lowers these numbers if the process may not open enough files.
 	QueryConnections, IngestConnections, MQTTConnections, AdminConnections int
 
-	NoDocs         bool           // serve no documentation beside the queries
+	NoDocs         bool           // serve no documentation beside the queries and the telemetry
 	AdminHosts     []string       // host names that the admin listener accepts, besides localhost
 	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted
 

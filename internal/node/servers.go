@@ -48,7 +48,7 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 		Store: n.engine, Sources: &n.tables.Sources, Ready: n.health.canStore, ReadOnly: n.health.readOnly.Load,
 		Forgotten: n.engine.Forgotten().Has, Admit: n.fleet.Admit, Verdicts: n.answers.Get,
 		MaxHTTPConnections: n.config.IngestConnections, MaxConnections: n.config.MQTTConnections,
-		TLS: tlsFor(IngestAddr), Log: n.config.Log, Registry: n.registry,
+		TLS: tlsFor(IngestAddr), NoDocs: n.config.NoDocs, Log: n.config.Log, Registry: n.registry,
 	}
 	if port := n.ports[IngestAddr]; port != nil {
 		l := n.shedding("ingest", port, overload.Telemetry)

@@ -28,7 +28,7 @@ func TestSourceThatSpreads(t *testing.T) {
 			return
 		}
 		w.WriteHeader(http.StatusAccepted)
-		fmt.Fprint(w, `{"accepted":1}`)
+		fmt.Fprint(w, `{"accepted":1,"rejected":[]}`)
 	}))
 	defer door.Close()
 	broker := refusingBroker(t, &asked)
