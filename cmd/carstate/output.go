@@ -123,11 +123,11 @@ func ago(now time.Time, t *time.Time) string {
 }
 
 // figure formats the number v in the given unit. If v is nil, it returns "-".
-func figure(format string, v *float64, unit float64) string {
+func figure(unit string, v *float64, size float64) string {
 	if v == nil {
 		return "-"
 	}
-	return fmt.Sprintf(format, *v/unit)
+	return inwords.Measure(*v/size, unit)
 }
 
 // count returns a number of vehicles as text, or "all" if c means all vehicles.
@@ -135,7 +135,7 @@ func count(c ops.VehicleCount) string {
 	if c.All {
 		return "all"
 	}
-	return fmt.Sprint(c.N)
+	return inwords.Count(c.N)
 }
 
 // someVehicles returns a set of vehicles as text: its vehicle ids, separated by ", ". Of more than
