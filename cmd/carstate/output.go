@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -88,6 +89,7 @@ var outputFuncs = template.FuncMap{
 	"latest":     func(times []time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) },
 	"manText":    manText,
 	"outcome":    func(name string) string { return strings.ReplaceAll(name, "_", " ") },
+	"program":    func() string { return os.Args[0] },
 	"rate":       inwords.RateLimit,
 	"roff":       roff,
 	"second":     func(t any) string { return inUTC(t, "2006-01-02 15:04:05Z") },
