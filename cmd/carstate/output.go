@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -86,6 +87,7 @@ var outputFuncs = template.FuncMap{
 	"last":       func(ids []vehicle.ID) vehicle.ID { return ids[len(ids)-1] },
 	"latest":     func(times []time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) },
 	"outcome":    func(name string) string { return strings.ReplaceAll(name, "_", " ") },
+	"program":    func() string { return os.Args[0] },
 	"rate":       inwords.RateLimit,
 	"second":     func(t any) string { return inUTC(t, "2006-01-02 15:04:05Z") },
 	"someOf":     someVehicles,
@@ -119,11 +121,11 @@ func ago(now time.Time, t *time.Time) string {
 }
 
 // figure formats the number v in the given unit. If v is nil, it returns "-".
-func figure(format string, v *float64, unit float64) string {
+func figure(unit string, v *float64, size float64) string {
 	if v == nil {
 		return "-"
 	}
-	return fmt.Sprintf(format, *v/unit)
+	return inwords.Measure(*v/size, unit)
 }
 
 // count returns a number of vehicles as text, or "all" if c means all vehicles.
@@ -131,7 +133,7 @@ func count(c ops.VehicleCount) string {
 	if c.All {
 		return "all"
 	}
-	return fmt.Sprint(c.N)
+	return inwords.Count(c.N)
 }
 
 // someVehicles returns a set of vehicles as text: its vehicle ids, separated by ", ". Of more than

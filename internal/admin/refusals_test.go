@@ -175,6 +175,8 @@ func TestPathsAndMethods(t *testing.T) {
 		{"GET", "/V1/tokens", 404, ""},
 		{"GET", "/v1/tokens/a/b", 404, ""},
 		{"GET", "/debug/pprof/", 404, ""},
+		{"GET", "/s/x//", 404, ""},
+		{"GET", "/s//evil.example/", 404, ""},
 		{"PUT", "/v1/tokens", 405, "GET, POST, HEAD"},
 		{"GET", "/v1/tokens/x/revoke", 405, "POST"},
 		{"POST", "/v1/sources/x", 405, "DELETE, GET, PATCH, HEAD"},
@@ -182,9 +184,11 @@ func TestPathsAndMethods(t *testing.T) {
 		{"POST", "/healthz", 405, "GET, HEAD"},
 		{"HEAD", "/v1/tokens", 200, ""},
 		{"HEAD", "/healthz", 200, ""},
+		{"GET", "/s/x/tokens/?a=b", 303, ""},
 	} {
 		got := s.do(t, tt.method, tt.path, "")
-		if got.status != tt.status || got.header.Get("Allow") != tt.allow || got.header.Get("Location") != "" {
+		to := map[bool]string{true: "/s/x/tokens?a=b"}[tt.status == 303]
+		if got.status != tt.status || got.header.Get("Allow") != tt.allow || got.header.Get("Location") != to {
 			t.Errorf("%s %s: %d %v", tt.method, tt.path, got.status, got.header)
 		}
 		for name := range got.header {

@@ -82,6 +82,10 @@ func Measure(f float64, unit string) string {
 		return Seconds(f)
 	case "percent":
 		unit = "%"
+	case "codes", "degrees":
+		if f == 1 {
+			unit = unit[:len(unit)-1]
+		}
 	}
 	return strings.TrimSpace(Number(f) + " " + unit)
 }
