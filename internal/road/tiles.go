@@ -2,7 +2,6 @@ package road
 
 import (
 	"encoding/binary"
-	"maps"
 	"math"
 
 	"github.com/golang/geo/s2"
@@ -44,7 +43,7 @@ func ParseTile(token string) (Tile, error) {
 const profileBytes = 8 + 4 + 2 + 2*(8+1)
 
 // Changed returns all profiles of those tiles in which a profile changed since the last call,
-// packed for [Map.Load]. Tiles that want refuses are left out. Later calls do not return these
+// packed for [Map.Load]. A tile without profiles was forgotten. Tiles that want refuses are left out. Later calls do not return these
 // tiles either, unless a profile in them changes again.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
@@ -80,7 +79,6 @@ func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 			packed[t] = m.appendProfile(packed[t], &some[k])
 		}
 	}
-	maps.DeleteFunc(packed, func(_ Tile, b []byte) bool { return len(b) == 0 })
 	return packed
 }
 
@@ -139,7 +137,7 @@ func (m *Map) load(b []byte) {
 		if name := vehicle.Stretch(binary.LittleEndian.Uint64(next)); name != 0 {
 			sh := m.shardOf(name)
 			sh.mu.Lock()
-			_, p.next[i] = sh.getAt(name)
+			_, p.next[i] = sh.getAt(name, 0)
 			sh.mu.Unlock()
 			if p.next[i] != 0 {
 				p.nextWeight[i] = next[8]
@@ -149,7 +147,7 @@ func (m *Map) load(b []byte) {
 	sh := m.shardOf(p.name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	s, _ := sh.getAt(p.name)
+	s, _ := sh.getAt(p.name, 0)
 	if s == nil {
 		m.refused.Add(1)
 		return
