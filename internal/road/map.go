@@ -113,10 +113,10 @@ func begin(s *vehicle.State, f fix, metres float64) {
 	}
 }
 
-// voiceOf returns by whom the car of a sample is counted on a stretch: by its source, if the sender
-// could invent cars, or by itself, and then source is 0. The voice is a number from 0 to 31, which is
-// the same on all nodes: the low bits of the source's number, or 5 bits of FNV-1a of the car's id. A
-// sample without a source comes from a version that stored none.
+// voiceOf returns the voice by which a sample's car is counted on a stretch: that of its source if
+// the sender could invent cars, or its own, and then source is 0. The voice is a number from 0 to
+// 31, the same on all nodes: the low bits of the source's number, or 5 bits of FNV-1a of the car's
+// id. A sample without a source comes from a version that stored none.
 func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
 	if x.Source != 0 && !x.Crowd {
 		return x.Source, uint8(x.Source % 32)

@@ -3,6 +3,7 @@ package road
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/golang/geo/s2"
 
@@ -122,6 +123,21 @@ func (m *Map) Load(t Tile, packed []byte) error {
 		m.load(b)
 	}
 	return nil
+}
+
+// Outside returns packed profiles without those of stretches whose middle lies in a box. If packed is
+// malformed, it returns packed.
+func Outside(packed []byte, b Box) (kept []byte) {
+	box := b.rect()
+	if len(packed)%profileBytes != 0 {
+		return packed
+	}
+	for p := range slices.Chunk(packed, profileBytes) {
+		if !box.ContainsLatLng(cellOf(vehicle.Stretch(binary.LittleEndian.Uint64(p))).LatLng()) {
+			kept = append(kept, p...)
+		}
+	}
+	return kept
 }
 
 // freeOf returns the free flow of a packed profile.
