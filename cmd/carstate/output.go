@@ -15,7 +15,6 @@ import (
 	"text/template"
 	"time"
 
-
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/cmdline"
 	"example.org/carstate/internal/inwords"

@@ -58,6 +58,7 @@ no calls in the last 30 days
 vehicles         none
 rate             5/s
 unknown signals  ignored
+on roads         all its cars count as one
 added            2026-11-20 11:00Z
 expires          never
 removed          2026-11-20 12:00Z

@@ -36,6 +36,7 @@ type commands struct {
 	Relearn  relearnCommand  `cmd:"" help:"Learn the throttle of a vehicle again, after a repair."`
 	Audit    auditCommand    `cmd:"" help:"Show who did what: by operator, action, time or vehicle."`
 	Forget   forgetCommand   `cmd:"" help:"Erase a vehicle everywhere, with a receipt."`
+	Roads    roadsCommand    `cmd:"" help:"Forget what is known of roads."`
 	Backup   backupCommand   `cmd:"" help:"Write tokens, sources, states and tombstones of a running service to a file."`
 	Restore  restoreCommand  `cmd:"" help:"Merge a backup into a running service."`
 	Salvage  salvageCommand  `cmd:"" help:"Copy the intact records of a damaged data directory into a new one."`

@@ -34,6 +34,8 @@ type Credential struct {
 	Strict   bool           // sources only: a sample with an unknown signal is refused
 	OnChange OnChange       // sources only
 	Format   *format.Format // sources only; if nil, the service's own format
+	// TrustedCrowd is set for sources only. If nil, the source is trusted if it covers all vehicles.
+	TrustedCrowd *bool
 	// Number stands for the name of a source in the telemetry log. The store gives it to a name, for
 	// good: a removed source keeps it, and so does a later source of the same name.
 	Number uint32
@@ -101,6 +103,8 @@ type Request struct {
 	OnChange   OnChange  // sources only
 	ReadOnly   bool      // operators only
 	Format     *format.Format
+
+	TrustedCrowd *bool // sources only; if nil, as the vehicles say
 }
 
 // tokenID is the prefix of every token ID.
@@ -111,7 +115,7 @@ func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
 		Kind: r.Kind, Name: r.Name, Vehicles: r.Vehicles, Expires: r.Expires,
 		Developer: r.Developer, Operations: r.Operations, Rate: r.Rate, Strict: r.Strict, OnChange: r.OnChange,
-		ReadOnly: r.ReadOnly, Format: r.Format,
+		ReadOnly: r.ReadOnly, Format: r.Format, TrustedCrowd: r.TrustedCrowd,
 	}
 	switch {
 	case r.Kind == SandboxKind:
@@ -145,6 +149,8 @@ type Change struct {
 	Strict   *bool      // sources only
 	OnChange *OnChange  // sources only
 	Format   **format.Format
+
+	TrustedCrowd *bool // sources only
 }
 
 // Change applies a change at time now. A later expiry makes an expired credential valid again. A
@@ -181,7 +187,19 @@ func (c *Credential) Change(to Change, now time.Time) error {
 	if to.Format != nil {
 		c.Format = *to.Format
 	}
+	if to.TrustedCrowd != nil {
+		c.TrustedCrowd = to.TrustedCrowd
+	}
 	return c.Check()
+}
+
+// Crowd reports whether each car of this source is a voice on roads, because its holder invents none.
+// Otherwise, all its cars are one voice.
+func (c *Credential) Crowd() bool {
+	if c.TrustedCrowd != nil {
+		return *c.TrustedCrowd
+	}
+	return c.Vehicles.All()
 }
 
 // Check returns an error if a field has a value that this service never stores. It accepts any
@@ -200,8 +218,8 @@ func (c *Credential) Check() error {
 	} else if c.Developer != "" || c.Operations != 0 {
 		return errors.New("only a token has a developer and operations")
 	}
-	if (c.Strict || c.OnChange.given || c.Format != nil) && c.Kind != SourceKind {
-		return errors.New("only a source can be strict, send on change or have a format")
+	if (c.Strict || c.OnChange.given || c.Format != nil || c.TrustedCrowd != nil) && c.Kind != SourceKind {
+		return errors.New("only a source can be strict, send on change or have a format or a trusted crowd")
 	}
 	if c.ReadOnly && c.Kind != OperatorKind {
 		return errors.New("only an operator can be read-only")

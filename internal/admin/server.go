@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"log"
 	"log/slog"
@@ -27,6 +28,8 @@ type Config struct {
 
 	// Roads is this node's map of the roads. If nil, roads are not served.
 	Roads *road.Map
+	// ForgetRoads stores that the roads in a box are forgotten. It is required with Roads.
+	ForgetRoads func(context.Context, road.Box) error
 
 	// Node is the node whose settings operators can change.
 	Node Node

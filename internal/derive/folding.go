@@ -23,6 +23,7 @@ type folding struct {
 	seq              uint64                        // sequence of the last folded sample; 0 if a commit includes it
 	dirty            map[vehicle.ID]*vehicle.State // states of storing that differ from the stored state
 	unanswered       []*touched                    // vehicles whose state was not published as an answer yet
+	sample           vehicle.Sample                // being folded, because the engine may share those that it returns
 }
 
 // touched is a vehicle with its state after the last folded sample.
@@ -107,7 +108,9 @@ func (f *folding) apply(seq uint64, stored time.Time, samples []vehicle.Sample) 
 	f.seq = seq
 	earliest, latest := vehicle.At(stored.Add(-vehicle.MaxAhead)), vehicle.At(stored.Add(vehicle.MaxAhead))
 	for i := range samples {
-		x := &samples[i]
+		f.sample = samples[i]
+		x := &f.sample
+		x.Stored = vehicle.At(stored)
 		t := f.touched[x.Vehicle]
 		if seq <= t.folded {
 			continue

@@ -269,7 +269,7 @@ func (rd *reader) accept(b *batch, n int, x *vehicle.Sample, err error, o origin
 			_ = x.Set(vehicle.SpeedHolds, hold.Seconds()) // at most a day
 		}
 	}
-	x.Source = o.source.Number
+	x.Source, x.Crowd = o.source.Number, o.source.Crowd()
 	b.bytes += sampleBytes + codeBytes*len(x.Codes)
 	b.samples = append(b.samples, *x)
 }

@@ -69,16 +69,14 @@ var Actions = []string{
 	"source.rotate", "source.remove",
 	"operator.add", "operator.rotate", "operator.remove", "admin-key.rotate",
 	"vehicle.forget", "vehicle.allow", "vehicle.relearn", "backup.take", "backup-key.show", "backup.restore", "node.change",
+	"road.forget",
 }
 
-// Change changes a setting of this node, such as its log level, by calling do, once the change is
-// in the audit. The setting is not stored.
-func (p *Operations) Change(ctx context.Context, by access.Actor, action, detail string, do func()) error {
-	return p.audited(ctx, by, access.Event{Action: action, Object: "node", Detail: detail},
-		func(context.Context) error {
-			do()
-			return nil
-		})
+// Change changes the object of an event by calling do, once the event is in the audit. The object is
+// this node, whose settings are not stored, or the roads. Every error is a [Refusal].
+func (p *Operations) Change(ctx context.Context, by access.Actor, e access.Event,
+	do func(context.Context) error) error {
+	return p.audited(ctx, by, e, do)
 }
 
 // Refusal is an error that may be shown to the caller. It says what was wrong and what to do.

@@ -56,6 +56,9 @@ func (p *Operations) Create(
 	if c.Format != nil {
 		e.Detail += "; format " + c.Format.Name()
 	}
+	if c.TrustedCrowd != nil {
+		e.Detail += fmt.Sprintf("; trusted crowd %t", *c.TrustedCrowd)
+	}
 	if err := p.audited(ctx, by, e, func(ctx context.Context) error { return p.cfg.Store.Create(ctx, c) }); err != nil {
 		return access.Credential{}, "", err
 	}
@@ -172,6 +175,9 @@ func (p *Operations) ChangeCredential(
 	}
 	if to.Format != nil {
 		details = append(details, "format "+(*to.Format).Name())
+	}
+	if to.TrustedCrowd != nil {
+		details = append(details, fmt.Sprintf("trusted crowd %t", *to.TrustedCrowd))
 	}
 	if details == nil {
 		return access.Credential{},

@@ -16,7 +16,7 @@ import (
 )
 
 // Config holds the dependencies of [Operations]. All fields are required except Fleet, Filled,
-// Changes, KeyDir, Now and Log.
+// Changes, RoadsDoubted, KeyDir, Now and Log.
 type Config struct {
 	// Tables are this node's copies of all credentials. Operations only reads them; the Store keeps
 	// them up to date.
@@ -43,6 +43,10 @@ type Config struct {
 
 	// Changes has the changes of the vehicles in Fleet. If nil, this node has none.
 	Changes *Changes
+
+	// RoadsDoubted counts, by reason, what the source with this number showed of roads and was not
+	// believed. If nil, this node has no map of roads.
+	RoadsDoubted func(number uint32) NamedCounts
 
 	// AdminKey is the hash of the admin key, whose holder may carry out every operation.
 	AdminKey access.Hash

@@ -105,8 +105,9 @@ type SourceSummary struct {
 	OnChange     string         `json:"on_change"` // how long a speed holds that is sent only when it changes; empty: recognized
 	Format       string         `json:"format"`    // a preset or YAML; empty: the service's own
 	CreatedAt    time.Time      `json:"created_at"`
-	ExpiresAt    *time.Time     `json:"expires_at"` // null: never
-	RemovedAt    *time.Time     `json:"removed_at"` // null: not removed
+	ExpiresAt    *time.Time     `json:"expires_at"`    // null: never
+	RemovedAt    *time.Time     `json:"removed_at"`    // null: not removed
+	TrustedCrowd bool           `json:"trusted_crowd"` // each of its cars is a voice on roads; otherwise all are one
 	Seen         SourceActivity `json:"seen"`
 }
 
@@ -126,6 +127,7 @@ type SourceActivity struct {
 	IgnoredSignals    int64       `json:"ignored_signals"`
 	IgnoredByName     NamedCounts `json:"ignored_by_name"` // only the first names seen; IgnoredSignals has all
 	UnusedValues      int64       `json:"unused_values"`   // of known signals
+	RoadsDoubted      NamedCounts `json:"roads_doubted"`   // what it showed of roads and was not believed, by reason
 
 	SpeedFactor *SpeedFactor `json:"speed_factor"` // null: the speeds fit the positions, or were not compared
 }
@@ -171,10 +173,14 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 		Strict:       s.Strict,
 		OnChange:     s.OnChange.String(),
 		Format:       s.Format.String(),
+		TrustedCrowd: s.Crowd(),
 		CreatedAt:    s.Created,
 		ExpiresAt:    orNil(s.Expires),
 		RemovedAt:    orNil(s.Ended),
-		Seen:         SourceActivity{Refused: NamedCounts{}, RefusedKeys: NamedCounts{}},
+		Seen:         SourceActivity{Refused: NamedCounts{}, RefusedKeys: NamedCounts{}, RoadsDoubted: NamedCounts{}},
+	}
+	if p.cfg.RoadsDoubted != nil {
+		r.Seen.RoadsDoubted = p.cfg.RoadsDoubted(s.Number)
 	}
 	if g, ok := p.cfg.Tables.Sources.Get(s.Name); ok {
 		r.Seen.add(g.Seen())

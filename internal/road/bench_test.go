@@ -178,7 +178,7 @@ func BenchmarkLoad(b *testing.B) {
 	next := place(0)
 	cells(n, func(name vehicle.Stretch) {
 		sh := m.shardOf(name)
-		s, at := sh.getAt(name)
+		s, at := sh.getAt(name, 0)
 		s.free, s.quarters, s.lengthMetres = 12, 9, 70
 		s.next[0], s.nextWeight[0] = next, 9
 		next = at

@@ -32,6 +32,7 @@ type credentialRecord struct {
 	Number     uint32            `json:"number,omitzero"` // 0 in the first record of a source, see decodeCredential
 	ReadOnly   bool              `json:"read_only,omitzero"`
 	Format     string            `json:"format,omitzero"`
+	Crowd      *bool             `json:"trusted_crowd,omitzero"`
 }
 
 // earlierRecord is the stored form of a secret that a rotation replaced.
@@ -138,7 +139,7 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
 		Developer: c.Developer, Operations: c.Operations, Rate: c.Rate.String(), Strict: c.Strict,
 		OnChange: c.OnChange.String(), Number: c.Number, ReadOnly: c.ReadOnly,
-		Format: c.Format.String(),
+		Format: c.Format.String(), Crowd: c.TrustedCrowd,
 	})
 }
 
@@ -162,6 +163,7 @@ func decodeCredential(is Record) (c access.Credential, granted grantedRecord, er
 		Kind: r.Kind, Name: r.Name, Hash: access.Hash(r.Hash),
 		Created: r.Created, Rotated: r.Rotated, Expires: r.Expires, Ended: r.Ended,
 		Developer: r.Developer, Operations: r.Operations, Strict: r.Strict, Number: r.Number, ReadOnly: r.ReadOnly,
+		TrustedCrowd: r.Crowd,
 	}
 	if c.Kind == access.SourceKind && c.Number == 0 {
 		c.Number = uint32(is.Seq)

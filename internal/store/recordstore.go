@@ -35,8 +35,8 @@ type RecordStore struct {
 	// of the vehicle.
 	firstSeen map[access.Tombstone]time.Time
 
-	roadsRestored chan struct{}          // receives a value after a restore, which may have stored roads
-	roadsRefused  *prometheus.CounterVec // label reason
+	roadsChanged chan struct{}          // receives a value after a restore or a forget of roads
+	roadsRefused *prometheus.CounterVec // label reason
 }
 
 // unfit is the error for an undamaged record with content that no service can have written.

@@ -3,6 +3,8 @@ package store
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -56,6 +58,8 @@ type roadStore struct {
 	*RecordStore
 	m    *road.Map
 	next uint64 // sequence of ROADS from which to read on
+	// forgotten is the sequence of the record of forgotten boxes that was last read.
+	forgotten uint64
 	// owned holds the partitions that this node owned when the node last checked.
 	owned map[int]bool
 	// unsaved holds changed tiles (squares of the map), packed, that are not stored yet.
@@ -133,8 +137,10 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 			if k.load(ctx) && folds {
 				k.store(ctx)
 			}
-		case <-k.roadsRestored:
-			k.load(ctx)
+		case <-k.roadsChanged:
+			if k.load(ctx) && folds {
+				k.store(ctx)
+			}
 		}
 	}
 }
@@ -142,6 +148,17 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 // load adds to the map the profiles that were stored in ROADS since the last call, and reports
 // whether ROADS could be read. A damaged profile is logged and skipped.
 func (k *roadStore) load(ctx context.Context) bool {
+	seq, boxes, err := k.forgottenBoxes(ctx)
+	for _, f := range boxes {
+		if seq > k.forgotten && f.After >= k.forgotten {
+			k.m.Forget(f.Box)
+		}
+	}
+	if err != nil {
+		k.failing.Log(k.log, "cannot read which roads were forgotten; will retry", "error", err)
+		return false
+	}
+	k.forgotten = max(k.forgotten, seq)
 	next, damaged, err := k.readRoads(ctx, k.next, func(tile road.Tile, r Record) error {
 		if r.Newer {
 			k.unread[tile] = true
@@ -164,10 +181,22 @@ func (k *roadStore) load(ctx context.Context) bool {
 func (k *RecordStore) readRoads(
 	ctx context.Context, from uint64, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {
+	_, boxes, err := k.forgottenBoxes(ctx)
+	if err != nil {
+		return from, 0, err
+	}
 	next, damaged, err = k.engine.ScanFrom(ctx, codec.Roads, from, func(r Record) error {
+		if r.Subject == forgottenSubject {
+			return nil
+		}
 		tile, err := road.ParseTile(strings.TrimPrefix(r.Subject, codec.RoadPrefix))
 		if err != nil {
 			return err
+		}
+		for _, f := range boxes {
+			if kept := road.Outside(r.Body, f.Box); r.Seq <= f.After && len(kept) < len(r.Body) {
+				r.Body, r.Sealed = kept, codec.Seal(r.Subject, append([]byte{0}, kept...))
+			}
 		}
 		return do(tile, r)
 	})
@@ -210,6 +239,58 @@ func (k *roadStore) store(ctx context.Context) {
 		}
 	}
 	flush()
+}
+
+// forgottenSubject is the subject of the record of boxes whose roads were forgotten. It is no tile.
+const forgottenSubject = codec.RoadPrefix + "forgotten"
+
+// forgottenBox is a box whose profiles are not used if their sequence is at most After. Only the
+// newest mostForgotten are kept; the owners of the tiles have long stored them without these profiles.
+type forgottenBox struct {
+	Box   road.Box `json:"box"`
+	After uint64   `json:"after"`
+}
+
+const mostForgotten = 1000
+
+// ForgetRoads stores that the roads in a box are forgotten. This node forgets them at once, and the
+// others when they next read ROADS, at the latest after Patience.Roads.
+func (k *RecordStore) ForgetRoads(ctx context.Context, b road.Box) error {
+	end, err := k.engine.End(ctx, codec.Roads)
+	if err != nil {
+		return err
+	}
+	_, err = Change(ctx, k.engine, k.config.Patience.Store, codec.Roads, forgottenSubject, func(is Record) ([]Write, error) {
+		boxes := decodeForgotten(is)
+		boxes = append(boxes[max(0, len(boxes)-mostForgotten+1):], forgottenBox{b, end.Last})
+		return appendJSON(nil, forgottenSubject, boxes)
+	})
+	k.readRoadsSoon()
+	return err
+}
+
+func (k *RecordStore) readRoadsSoon() {
+	select {
+	case k.roadsChanged <- struct{}{}:
+	default:
+	}
+}
+
+// forgottenBoxes returns the boxes whose roads were forgotten, and the sequence of their record. A
+// damaged record has none.
+func (k *RecordStore) forgottenBoxes(ctx context.Context) (seq uint64, boxes []forgottenBox, err error) {
+	is, err := k.engine.Last(ctx, codec.Roads, forgottenSubject)
+	if errors.Is(err, codec.ErrDamaged) || errors.Is(err, codec.ErrNewer) {
+		return 0, nil, nil
+	}
+	return is.Seq, decodeForgotten(is), err
+}
+
+func decodeForgotten(is Record) (boxes []forgottenBox) {
+	if json.Unmarshal(is.Body, &boxes) != nil {
+		return nil
+	}
+	return boxes
 }
 
 // backUpRoads adds the stored profiles of roads to a backup. It skips records that are damaged or
