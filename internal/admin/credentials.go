@@ -132,7 +132,7 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 		Expires: in.ExpiresAt.Or(time.Time{}), Strict: in.Strict, OnChange: *set.OnChange, Format: *set.Format,
 	})
 	vehicles := ops.VehicleList{Vehicles: c.Vehicles}
-	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.Rate.String(), Strict: c.Strict,
+	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.RateText(), Strict: c.Strict,
 		OnChange: c.OnChange.String(), Format: c.Format.String()}, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/periodic"
 )
 
 // telemetryPath is the only path that [HTTP] serves.
@@ -30,7 +32,8 @@ const telemetryPath = "/v1/telemetry"
 //	403  no sample was accepted, because the source may not write for the vehicle, the vehicle was
 //	     forgotten, or the limit on the number of vehicles is reached
 //	404, 405, 408, 413, 415  as in RFC 9110; nothing was stored
-//	429  the source is over its rate: send again after Retry-After; nothing was stored
+//	429  the source is over its rate, or too much of it is not folded yet: send again after
+//	     Retry-After; nothing was stored
 //	503  the service is not ready, is overloaded, has no memory, or could not store the samples:
 //	     send again after Retry-After; nothing was acknowledged
 //
@@ -49,6 +52,7 @@ type HTTP struct {
 	*netguard.Server
 	in     *intake
 	memory *quota // memory of the requests in progress, in bytes
+	turns  turns
 	slots  *quota // connections with requests in progress, which are never evicted
 }
 
@@ -141,6 +145,9 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if over := h.takeRate(w, source, 0); over != nil {
 		return h.refuse(w, http.StatusTooManyRequests, source, over, 1)
 	}
+	if wait, ok := h.in.Unfolded.Reserve(source.Number, 0); !ok {
+		return h.failBehind(w, source, wait, 1)
+	}
 	// From Hold until Release, the connection cannot be evicted, so that its sender receives the
 	// acknowledgement of stored samples. During this time, the connection counts towards the
 	// source's share of connections. Hold is called only after the key was checked, so a client
@@ -166,6 +173,12 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if b != nil {
 		samples = max(b.size(), 1, b.length/chargedBytes)
 	}
+	if err == nil {
+		if wait, ok := h.reserve(r.Context(), source, len(b.samples)); !ok {
+			return h.failBehind(w, source, wait, samples)
+		}
+		defer h.in.Unfolded.Release(source.Number, len(b.samples))
+	}
 	if over := h.takeRate(w, source, samples); over != nil {
 		return h.refuse(w, http.StatusTooManyRequests, source, over, samples)
 	}
@@ -176,6 +189,28 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		return h.failUnreadable(w, source, err)
 	}
 	return h.storeAndRespond(w, r, b)
+}
+
+// behindFor is how long a decoded body waits while its source has too many unfolded samples. A sender
+// that waits for each answer is so not refused, and decoding was not in vain.
+const behindFor = time.Second
+
+// reserve counts n samples as unfolded, or returns how long the source must wait.
+func (h *HTTP) reserve(ctx context.Context, source *access.Grant, n int) (wait time.Duration, ok bool) {
+	for began := time.Now(); ; {
+		wait, ok = h.in.Unfolded.Reserve(source.Number, n)
+		if ok || time.Since(began) > behindFor || periodic.Pause(ctx, min(wait, behindFor)) != nil {
+			return wait, ok
+		}
+	}
+}
+
+// failBehind refuses n samples of a source with too many unfolded samples.
+func (h *HTTP) failBehind(w http.ResponseWriter, source *access.Grant, wait time.Duration, n int) outcome {
+	w.Header().Set("Retry-After", strconv.FormatInt(access.WaitSeconds(wait), 10))
+	why := behind(wait)
+	why.text += "; nothing of this request was accepted"
+	return h.refuse(w, http.StatusTooManyRequests, source, why, n)
 }
 
 // failNoRoom responds to a request for which a quota, or the source's share of it, is used up.

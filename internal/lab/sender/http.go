@@ -22,6 +22,10 @@ import (
 // busy.
 const sendTries = 8
 
+// errOverRate means that the source must wait, because of its rate or because too many of its samples
+// are not processed yet.
+var errOverRate = errors.New("the source is over its rate")
+
 // httpSender sends samples as NDJSON by HTTP.
 type httpSender struct {
 	url    string
@@ -59,6 +63,7 @@ func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 		switch {
 		case s.as.spreads(err):
 			wait = askAgain // not counted as a try
+		case errors.Is(err, errOverRate): // nor is this: the service says when to go on
 		case err == nil || wait == 0 || try == sendTries:
 			return err
 		default:
@@ -109,10 +114,12 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 		return 0, Refusal{len(answer.Rejected), answer.Rejected[0].Reason}
 	case resp.StatusCode == http.StatusAccepted:
 		return 0, nil
-	case resp.StatusCode == http.StatusServiceUnavailable:
+	case resp.StatusCode == http.StatusServiceUnavailable, resp.StatusCode == http.StatusTooManyRequests:
 		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return time.Duration(max(1, min(seconds, 30))) * time.Second,
-			fmt.Errorf("the service does not take telemetry now: %s", answer.Error)
+		if wait = time.Duration(max(1, seconds)) * time.Second; resp.StatusCode == http.StatusTooManyRequests {
+			return wait, errOverRate
+		}
+		return min(wait, 30*time.Second), fmt.Errorf("the service does not take telemetry now: %s", answer.Error)
 	}
 	err = fmt.Errorf("the service refused the telemetry: %s", answer.Error)
 	if resp.StatusCode == http.StatusUnauthorized {

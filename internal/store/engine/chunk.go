@@ -32,6 +32,7 @@ var ErrTooLarge = fmt.Errorf("a sample is larger than %d bytes", MaxSampleBytes)
 // [store.Engine.Append].
 type Chunk struct {
 	Partition int
+	Source    uint32
 	Count     int              // number of samples
 	Samples   []vehicle.Sample // nil if the engine needs only Packed
 	Packed    []byte
@@ -42,16 +43,15 @@ type Chunk struct {
 // partition. If keep is true, the chunks contain the unpacked samples too, and may share the memory
 // of samples.
 func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, err error) {
-	open := make([]int, partitions)      // by partition: index of its last chunk, plus one
-	source := make([]uint32, partitions) // of the last sample in that chunk
+	open := make([]int, partitions) // by partition: index of its last chunk, plus one
 	for i := range samples {
 		p := codec.PartitionOf(samples[i].Vehicle, partitions)
 		if n := open[p]; n == 0 || chunks[n-1].Count >= ChunkSamples || len(chunks[n-1].Packed) >= ChunkBytes ||
-			samples[i].Source != source[p] {
+			samples[i].Source != chunks[n-1].Source {
 			room := min(len(samples)-i, ChunkSamples)*UsualSampleBytes/partitions + 2*UsualSampleBytes
 			packed := codec.AppendSource(make([]byte, 0, room), samples[i].Source)
-			chunks = append(chunks, Chunk{Partition: p, Packed: packed})
-			open[p], source[p] = len(chunks), samples[i].Source
+			chunks = append(chunks, Chunk{Partition: p, Source: samples[i].Source, Packed: packed})
+			open[p] = len(chunks)
 			if keep && partitions == 1 { // the chunk's samples are a prefix of samples[i:], so no copy is needed
 				chunks[len(chunks)-1].Samples = samples[i:i]
 			}

@@ -65,6 +65,12 @@ func (e *Engine) storeChunks(ctx context.Context, chunks []engine.Chunk) error {
 	}
 	for _, g := range groups {
 		g.traced = trace.SpanContextFromContext(ctx)
+		for first, i := 0, 1; i <= len(g.samples); i++ {
+			if source := g.samples[first].Source; i == len(g.samples) || g.samples[i].Source != source {
+				e.unfolded.Store(g.partition, g.seq, source, i-first)
+				first = i
+			}
+		}
 		e.partitions[g.partition].deliver(g)
 	}
 	return nil
