@@ -42,6 +42,7 @@ const (
 	NoRoom        // the memory quota of the node or of the source is exhausted
 	TooSlow       // the body or packet came too slowly
 	OverRate      // the source's rate limit is exceeded
+	Backlog       // too many samples of the source are not folded yet
 	ContentType   // HTTP: a wrong Content-Type or Content-Encoding
 	Method        // HTTP: not POST
 	Unreadable    // HTTP: a body that is incomplete or cannot be decompressed
@@ -63,7 +64,7 @@ func (r Refusal) String() string {
 	return [...]string{
 		"malformed", "truncated", "duplicate", "wrong_type", "vid", "vid_differs", "time", "time_ahead",
 		"no_signals", "impossible", "not_available", "not_allowed", "over_limit", "forgotten", "topic", "qos", "vehicle_limit",
-		"unknown_signal", "not_stored", "no_room", "too_slow", "rate", "content_type", "method", "unreadable",
+		"unknown_signal", "not_stored", "no_room", "too_slow", "rate", "backlog", "content_type", "method", "unreadable",
 		"empty", "expired", "revoked", "replaced", "wrong_key",
 	}[r]
 }

@@ -25,7 +25,7 @@ type Credential struct {
 	Expires  time.Time // zero: never
 	Ended    time.Time // when it was revoked or removed; zero: not
 
-	Rate Rate // limit on a token's calls or a source's samples
+	Rate Rate // limit on a token's calls or a source's samples, see Limit
 
 	// Only tokens have a Developer and Operations.
 	Developer  string
@@ -41,6 +41,27 @@ type Credential struct {
 	Number uint32
 
 	ReadOnly bool // operators only: the operator can change nothing
+}
+
+// Limit returns the limit on a token's calls or a source's samples. If a source has named vehicles and
+// the zero Rate, it is the default rate: 10/s for each vehicle, and bursts of 36,000 samples.
+func (c *Credential) Limit() Rate {
+	if c.hasDefaultRate() {
+		return Rate{defaultBurst, max(defaultBurst*defaultEach/time.Duration(max(1, c.Vehicles.Len())), defaultBurst)}
+	}
+	return c.Rate
+}
+
+func (c *Credential) hasDefaultRate() bool {
+	return c.Kind == SourceKind && c.Rate == Rate{} && !c.Vehicles.All()
+}
+
+// RateText returns the limit as text that [ParseRate] accepts.
+func (c *Credential) RateText() string {
+	if c.hasDefaultRate() {
+		return defaultInText
+	}
+	return c.Rate.String()
 }
 
 // Earlier is a secret that was replaced. It stays valid until the time Until, so that its holder
@@ -114,7 +135,7 @@ const tokenID = "cstid"
 func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
 		Kind: r.Kind, Name: r.Name, Vehicles: r.Vehicles, Expires: r.Expires,
-		Developer: r.Developer, Operations: r.Operations, Rate: r.Rate, Strict: r.Strict, OnChange: r.OnChange,
+		Developer: r.Developer, Operations: r.Operations, Strict: r.Strict, OnChange: r.OnChange,
 		ReadOnly: r.ReadOnly, Format: r.Format, TrustedCrowd: r.TrustedCrowd,
 	}
 	switch {
@@ -125,6 +146,7 @@ func New(r Request, now time.Time) (Credential, string, error) {
 	case r.Kind == SourceKind && r.Vehicles.none():
 		return Credential{}, "", errSourceWithoutVehicles
 	}
+	c.setRate(r.Rate)
 	if !c.Expires.IsZero() && !c.Expires.After(now) {
 		p := c.Kind.Policy()
 		return Credential{}, "", fmt.Errorf("a %s cannot expire before it is %sed", p.Noun,
@@ -169,7 +191,7 @@ func (c *Credential) Change(to Change, now time.Time) error {
 		c.Vehicles = *to.Vehicles
 	}
 	if to.Rate != nil {
-		c.Rate = *to.Rate
+		c.setRate(*to.Rate)
 	}
 	if to.Expires != nil {
 		if !to.Expires.IsZero() && !to.Expires.After(now) {
@@ -200,6 +222,13 @@ func (c *Credential) Crowd() bool {
 		return *c.TrustedCrowd
 	}
 	return c.Vehicles.All()
+}
+
+// setRate sets the rate. Only a source has a default rate, which NoRate takes away.
+func (c *Credential) setRate(r Rate) {
+	if c.Rate = r; r == NoRate && c.Kind != SourceKind {
+		c.Rate = Rate{}
+	}
 }
 
 // Check returns an error if a field has a value that this service never stores. It accepts any

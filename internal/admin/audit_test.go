@@ -269,7 +269,7 @@ func TestAuditQuotesNames(t *testing.T) {
 	}
 	events := newest(t, s.Client, 2)
 	if got, want := events[0].Detail, "vehicles "+s.store.Forgotten.Hash("A").Short()+"; expires "+
-		"2027-02-18T12:00:00Z; rate no limit"; got != want {
+		"2027-02-18T12:00:00Z; rate 10/s a vehicle, 36000 at once"; got != want {
 		t.Errorf("a source: %s, want %s", got, want)
 	}
 	const want = `developer "Ada\"; operations throttle_system; vehicles 3a8f666f10ffcec5 --"; operations ` +

@@ -133,7 +133,7 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 		TrustedCrowd: in.TrustedCrowd,
 	})
 	vehicles := ops.VehicleList{Vehicles: c.Vehicles}
-	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.Rate.String(), Strict: c.Strict,
+	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.RateText(), Strict: c.Strict,
 		OnChange: c.OnChange.String(), Format: c.Format.String(), TrustedCrowd: c.Crowd()}, err
 }
 

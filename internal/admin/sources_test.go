@@ -15,7 +15,7 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 	s := start(t)
 	for _, tt := range []struct{ body, want string }{
 		{`{"name":"car-7","vehicles":["A"]}`,
-			`{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":"","strict":false,"on_change":"","format":"","trusted_crowd":false}`},
+			`{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":"10/s a vehicle, 36000 at once","strict":false,"on_change":"","format":"","trusted_crowd":false}`},
 		{`{"name":"gateway","vehicles":"all","rate":"1000/s","strict":true,"expires_at":"2026-11-20T13:00:00Z"}`,
 			`{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s","strict":true,"on_change":"","format":"","trusted_crowd":true}`},
 	} {

@@ -131,14 +131,14 @@ func (b *batch) end() {
 }
 
 // lineBatch reads NDJSON from r into a new batch. It skips empty lines, so the batch may be empty.
-// If a line is longer than MaxSample or r has more than MaxSamples lines, the batch is refused as a
+// If a line is longer than MaxSample or r has more than MaxSamples lines, empty ones included, the batch is refused as a
 // whole, and the error is a *refusal. If the quota has too little memory, it is errNoMemory. Any
 // other error is one of reading r. After an error, the batch holds the lines decoded so far.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
 	b := newBatch(o.source)
 	defer b.end()
-	for n, count := 1, 0; ; n++ {
+	for n := 1; ; n++ {
 		line, err := rd.lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
 			return b, errSampleTooLarge
@@ -151,11 +151,15 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 		if len(bytes.TrimRight(line, "\r\n")) > MaxSample {
 			return b, errSampleTooLarge
 		}
+		if n > MaxSamples && len(line) > 0 {
+			return b, errTooManySamples
+		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
-			if count++; count > MaxSamples {
-				return b, errTooManySamples
-			}
 			rd.add(b, n, line, o)
+			if b.accepted == 0 && len(b.rejected) == maxRejections-1 {
+				b.reject(n+1, errUnread)
+				return b, nil
+			}
 			if o.memory != nil && !o.memory.reserve(o.base+b.bytes) {
 				return b, errNoMemory
 			}

@@ -73,7 +73,8 @@ func TestBatchLimits(t *testing.T) {
 		"largest object":                {padded(MaxSample), true, nil, 1},
 		"too large an object":           {padded(MaxSample + 1), true, errSampleTooLarge, 0},
 		"an object that spans lines":    {strings.ReplaceAll(padded(300), ",", ",\n  "), true, nil, 1},
-		"empty lines are not samples":   {strings.Repeat("\n", 3*MaxSamples) + padded(100), false, nil, 1},
+		"empty lines are not samples":   {strings.Repeat("\n", MaxSamples-1) + padded(100), false, nil, 1},
+		"empty lines are lines":         {strings.Repeat("\n", MaxSamples) + padded(100), false, errTooManySamples, 0},
 		"nothing":                       {"", false, nil, 0},
 		"nothing, where one is awaited": {" \n", true, nil, 0},
 	} {

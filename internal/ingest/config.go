@@ -21,6 +21,15 @@ type Store interface {
 	Append(ctx context.Context, samples []vehicle.Sample) error
 }
 
+// Unfolded counts the samples of each source, given by its number, that are not folded yet.
+type Unfolded interface {
+	// Reserve counts n samples that are about to be stored if the source has room for them. If not,
+	// wait is the estimated time until it has. Release returns the reservation once Append has
+	// returned.
+	Reserve(source uint32, n int) (wait time.Duration, ok bool)
+	Release(source uint32, n int)
+}
+
 // Limits of telemetry. A request or message that exceeds MaxBody, MaxSamples or MaxSample is
 // refused as a whole.
 const (
@@ -52,6 +61,9 @@ type Config struct {
 
 	// Verdicts returns the newest known verdicts of a vehicle, which are zero if nothing is known.
 	Verdicts func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
+
+	// Unfolded bounds the samples of each source that are not folded yet. If nil, nothing is bounded.
+	Unfolded Unfolded
 
 	// Ready returns nil if the node can accept telemetry now, and otherwise the reason.
 	Ready func() error

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/periodic"
 )
 
 // telemetryPath is the only path that [HTTP] serves, besides documents.
@@ -27,6 +29,7 @@ type HTTP struct {
 	*netguard.Server
 	in     *intake
 	memory *quota // memory of the requests in progress, in bytes
+	turns  turns
 	slots  *quota // connections with requests in progress, which are never evicted
 }
 
@@ -121,6 +124,9 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if over := h.takeRate(w, source, 0); over != nil {
 		return h.refuse(w, http.StatusTooManyRequests, source, over, 1)
 	}
+	if wait, ok := h.in.Unfolded.Reserve(source.Number, 0); !ok {
+		return h.failBehind(w, source, wait, 1)
+	}
 	// From Hold until Release, the connection cannot be evicted, and counts towards the source's share.
 	// A client without a key cannot prevent an eviction by not reading its responses.
 	slot := func() (free func()) {
@@ -144,6 +150,12 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if b != nil {
 		samples = max(b.size(), 1, b.length/chargedBytes)
 	}
+	if err == nil {
+		if wait, ok := h.reserve(r.Context(), source, len(b.samples)); !ok {
+			return h.failBehind(w, source, wait, samples)
+		}
+		defer h.in.Unfolded.Release(source.Number, len(b.samples))
+	}
 	if over := h.takeRate(w, source, samples); over != nil {
 		return h.refuse(w, http.StatusTooManyRequests, source, over, samples)
 	}
@@ -154,6 +166,28 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		return h.failUnreadable(w, source, err)
 	}
 	return h.storeAndRespond(w, r, b)
+}
+
+// behindFor is how long a decoded body waits while its source has too many unfolded samples. A sender
+// that waits for each answer is so not refused, and decoding was not in vain.
+const behindFor = time.Second
+
+// reserve counts n samples as unfolded, or returns how long the source must wait.
+func (h *HTTP) reserve(ctx context.Context, source *access.Grant, n int) (wait time.Duration, ok bool) {
+	for began := time.Now(); ; {
+		wait, ok = h.in.Unfolded.Reserve(source.Number, n)
+		if ok || time.Since(began) > behindFor || periodic.Pause(ctx, min(wait, behindFor)) != nil {
+			return wait, ok
+		}
+	}
+}
+
+// failBehind refuses n samples of a source with too many unfolded samples.
+func (h *HTTP) failBehind(w http.ResponseWriter, source *access.Grant, wait time.Duration, n int) outcome {
+	w.Header().Set("Retry-After", strconv.FormatInt(access.WaitSeconds(wait), 10))
+	why := behind(wait)
+	why.text += "; nothing of this request was accepted"
+	return h.refuse(w, http.StatusTooManyRequests, source, why, n)
 }
 
 // failNoRoom responds to a request for which a quota, or the source's share of it, is used up.

@@ -101,6 +101,8 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin
 		if !o.memory.reserve(o.base) {
 			return nil, errNoMemory
 		}
+		paced.turn = h.turns.take(r.Context(), o.source.Name)
+		defer func() { paced.turn.leave() }()
 	}
 	body := head
 	if f.gzip {
@@ -109,7 +111,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin
 		if err := z.Reset(body); err != nil {
 			return nil, err
 		}
-		text = &limited{z, MaxBody}
+		text = &limited{&dense{z, text, 0}, MaxBody}
 		body = bufio.NewReaderSize(text, headBytes)
 	}
 	rd := readers.Get().(*reader)
@@ -153,10 +155,13 @@ var heads = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, headByte
 type pacedBody struct {
 	io.Reader
 	pace
+	turn turn
 }
 
 func (b *pacedBody) Read(p []byte) (int, error) {
+	b.turn.leave()
 	n, err := b.Reader.Read(p)
+	b.turn.take()
 	if err == nil {
 		err = b.add(n)
 	}
@@ -175,6 +180,67 @@ func (l *limited) Read(p []byte) (int, error) {
 		return 0, errBodyTooLarge
 	}
 	return n, err
+}
+
+// Decompression yields at most maxDensity bytes for each compressed one, and freeBytes more, because
+// it costs a hundred times what sending costs. Samples are compressed to a tenth, a thirtieth at best.
+const (
+	maxDensity = 100
+	freeBytes  = 128 << 10
+)
+
+// dense reads decompressed bytes. It fails with errExpands if there are too many for the compressed
+// ones, which from has read.
+type dense struct {
+	io.Reader
+	from  *limited
+	total int
+}
+
+func (d *dense) Read(p []byte) (int, error) {
+	n, err := d.Reader.Read(p)
+	if d.total += n; d.total > freeBytes+maxDensity*(MaxBody-d.from.left) {
+		return 0, errExpands
+	}
+	return n, err
+}
+
+// decoders is how many bodies of one source are decoded at a time.
+const decoders = 2
+
+// turns admits decoders of each source, by its name. While a decoder waits for bytes of its body, it
+// gives its turn to another.
+type turns struct{ of sync.Map }
+
+// turn is the right of one body to be decoded.
+type turn struct {
+	free chan struct{} // of the source; nil: the body needs no turn
+	ctx  context.Context
+}
+
+func (t *turns) take(ctx context.Context, source string) turn {
+	free, _ := t.of.LoadOrStore(source, make(chan struct{}, decoders))
+	of := turn{free.(chan struct{}), ctx}
+	of.take()
+	return of
+}
+
+// take waits for a turn. If ctx ends first, it takes none, and leave must not be called.
+func (t *turn) take() {
+	if t.free == nil {
+		return
+	}
+	select {
+	case t.free <- struct{}{}:
+	case <-t.ctx.Done(): // the body cannot be read any more
+		t.free = nil
+	}
+}
+
+func (t *turn) leave() {
+	if t.free != nil {
+		<-t.free
+	}
 }
 
 // failUnreadable responds to a request whose body was refused as a whole or could not be read.
@@ -199,7 +265,7 @@ func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, w
 // takeRate subtracts samples from the source's budget, which may become negative, and sets the headers
 // of the rate. If the budget is not positive, takeRate subtracts nothing and returns the refusal.
 func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) *refusal {
-	r := source.Rate
+	r := source.Limit()
 	if !r.Limited() {
 		return nil
 	}

@@ -65,6 +65,9 @@ func newIntake(c Config, protocol string) *intake {
 	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<20)
 	c.Registry = prometheus.WrapRegistererWith(prometheus.Labels{"protocol": protocol}, c.Registry)
 	auto := promauto.With(c.Registry)
+	if c.Unfolded == nil {
+		c.Unfolded = unbounded{}
+	}
 	in := &intake{
 		Config: c,
 		accepted: auto.NewCounter(prometheus.CounterOpts{
@@ -115,6 +118,12 @@ func newIntake(c Config, protocol string) *intake {
 	}
 	return in
 }
+
+// unbounded is an [Unfolded] that bounds nothing.
+type unbounded struct{}
+
+func (unbounded) Reserve(uint32, int) (time.Duration, bool) { return 0, true }
+func (unbounded) Release(uint32, int)                       {}
 
 // gauge registers a metric of the memory, in bytes, that unanswered telemetry uses.
 func (in *intake) gauge(inUse func() int) {

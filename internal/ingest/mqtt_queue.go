@@ -16,6 +16,8 @@ type pending struct {
 	id      uint16
 	since   time.Time   // when the message arrived
 	memory  reservation // of the quota processing
+	source  uint32
+	samples int // unfolded samples of source that are reserved
 }
 
 // queue holds the messages of one connection from arrival to acknowledgement. While some messages
@@ -86,6 +88,7 @@ func (m *MQTT) drainQueue(c *conn) {
 		for _, p := range messages {
 			q.bytes -= p.memory.bytes
 			p.memory.release()
+			m.in.Unfolded.Release(p.source, p.samples)
 		}
 		if clear(messages); q.waiting == nil && cap(messages) == 1 { // as for a car, which waits for each PUBACK
 			q.waiting = messages[:0]

@@ -47,7 +47,7 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 	}
 	c := ingest.Config{
 		Store: n.engine, Sources: &n.tables.Sources, Ready: n.health.canStore, ReadOnly: n.health.readOnly.Load,
-		Forgotten: n.engine.Forgotten().Has, Admit: n.fleet.Admit, Verdicts: n.answers.Get,
+		Forgotten: n.engine.Forgotten().Has, Admit: n.fleet.Admit, Verdicts: n.answers.Get, Unfolded: n.engine.Unfolded(),
 		MaxHTTPConnections: n.config.IngestConnections, MaxConnections: n.config.MQTTConnections,
 		TLS: tlsFor(IngestAddr), NoDocs: n.config.NoDocs, Log: n.config.Log, Registry: n.registry,
 	}

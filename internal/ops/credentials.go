@@ -42,7 +42,7 @@ func (p *Operations) Create(
 			vehicles = "of the sandbox"
 		}
 		e.Detail += fmt.Sprintf("vehicles %s; expires %s; rate %s", vehicles, expiryInWords(c.Expires),
-			inwords.RateLimit(c.Rate.String()))
+			inwords.RateLimit(c.RateText()))
 	}
 	if c.Strict {
 		e.Detail += "; strict"

@@ -100,7 +100,7 @@ func (p *Operations) TokenRecord(t access.Credential) TokenRecord {
 type SourceSummary struct {
 	Name         string         `json:"name"`
 	VehicleCount VehicleCount   `json:"vehicle_count"`
-	Rate         string         `json:"rate"`      // limit on samples; empty: no limit
+	Rate         string         `json:"rate"`      // limit on samples; empty or none: no limit
 	Strict       bool           `json:"strict"`    // a sample with an unknown signal or an unused value is refused
 	OnChange     string         `json:"on_change"` // how long a speed holds that is sent only when it changes; empty: recognized
 	Format       string         `json:"format"`    // a preset or YAML; empty: the service's own
@@ -169,7 +169,7 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 	r := SourceSummary{
 		Name:         s.Name,
 		VehicleCount: countOf(s.Vehicles),
-		Rate:         s.Rate.String(),
+		Rate:         s.RateText(),
 		Strict:       s.Strict,
 		OnChange:     s.OnChange.String(),
 		Format:       s.Format.String(),

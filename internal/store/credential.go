@@ -27,6 +27,7 @@ type credentialRecord struct {
 	Developer  string            `json:"developer,omitzero"`
 	Operations access.Operations `json:"operations,omitzero"`
 	Rate       string            `json:"rate,omitzero"`
+	NoRate     bool              `json:"no_rate,omitzero"` // beside an empty rate, which was no limit in earlier versions
 	Strict     bool              `json:"strict,omitzero"`
 	OnChange   string            `json:"on_change,omitzero"`
 	Number     uint32            `json:"number,omitzero"` // 0 in the first record of a source, see decodeCredential
@@ -134,10 +135,14 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	for _, e := range c.Earlier {
 		earlier = append(earlier, earlierRecord{e.Hash[:], e.Until})
 	}
+	rate, none := c.Rate.String(), c.Rate == access.NoRate
+	if none {
+		rate = ""
+	}
 	return appendJSON(sets, subjectOf(c.Kind, c.Name), credentialRecord{
 		Kind: c.Kind, Name: c.Name, Hash: c.Hash[:], Earlier: earlier, Vehicles: granted,
 		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
-		Developer: c.Developer, Operations: c.Operations, Rate: c.Rate.String(), Strict: c.Strict,
+		Developer: c.Developer, Operations: c.Operations, Rate: rate, NoRate: none, Strict: c.Strict,
 		OnChange: c.OnChange.String(), Number: c.Number, ReadOnly: c.ReadOnly,
 		Format: c.Format.String(), Crowd: c.TrustedCrowd,
 	})
@@ -172,7 +177,9 @@ func decodeCredential(is Record) (c access.Credential, granted grantedRecord, er
 		c.Earlier = append(c.Earlier, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})
 	}
 	var rate, onChange, mapping error
-	c.Rate, rate = access.ParseRate(r.Rate)
+	if c.Rate, rate = access.ParseRate(r.Rate); r.NoRate {
+		c.Rate = access.NoRate
+	}
 	c.OnChange, onChange = access.ParseOnChange(r.OnChange)
 	c.Format, mapping = format.Parse(r.Format)
 	if err := cmp.Or(rate, onChange, mapping, c.Check(), r.Vehicles.check(r.Kind)); err != nil {

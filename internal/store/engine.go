@@ -166,6 +166,8 @@ type Engine interface {
 	// from the stored one, ok is false and s is the zero state.
 	Unstored(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool)
 
+	// Unfolded returns the samples that this process has stored and that are not folded yet.
+	Unfolded() *Unfolded
 	// Forgotten returns this process's copy of the tombstones, which a [RecordStore] maintains.
 	Forgotten() *access.Forgotten
 	// Erased removes the bytes of deleted and replaced records, and of trimmed telemetry, from the

@@ -34,7 +34,7 @@ type AddedSource struct {
 	Name     string          `json:"name"`
 	Key      string          `json:"key"`
 	Vehicles ops.VehicleList `json:"vehicles"`
-	Rate     string          `json:"rate"`      // limit on samples; empty: no limit
+	Rate     string          `json:"rate"`      // limit on samples; empty or none: no limit
 	Strict   bool            `json:"strict"`    // a sample with an unknown signal or an unused value is refused
 	OnChange string          `json:"on_change"` // how long a speed holds that is sent only when it changes; empty: recognized
 	Format   string          `json:"format"`    // a preset or YAML; empty: the service's own
@@ -93,7 +93,7 @@ type (
 	SourceChange struct {
 		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // replaces the source's grant
 		ExpiresAt Expiry           `json:"expires_at,omitzero"`
-		Rate      *string          `json:"rate,omitzero"` // limit on samples; empty: no limit
+		Rate      *string          `json:"rate,omitzero"` // limit on samples; empty: the default; none: no limit
 		Strict    *bool            `json:"strict,omitzero"`
 		OnChange  *string          `json:"on_change,omitzero"` // as in a source request; empty: recognized
 		Format    *string          `json:"format,omitzero"`
@@ -110,7 +110,7 @@ type (
 		Name      string           `json:"name"`
 		Vehicles  *ops.VehicleList `json:"vehicles"`
 		ExpiresAt Expiry           `json:"expires_at,omitzero"` // if left out: never
-		Rate      string           `json:"rate,omitzero"`       // limit on samples
+		Rate      string           `json:"rate,omitzero"`       // limit on samples, as in a change
 		Strict    bool             `json:"strict,omitzero"`     // a sample with an unknown signal or an unused value is refused
 		OnChange  string           `json:"on_change,omitzero"`  // how long a speed holds that is sent only when it changes, such as 15m
 		Format    string           `json:"format,omitzero"`     // a preset, such as traccar, or the YAML of a mapping

@@ -3,6 +3,7 @@ package sender
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -16,6 +17,10 @@ import (
 // sendTries is the maximum number of times that a batch of samples is sent while the service is
 // busy.
 const sendTries = 8
+
+// errOverRate means that the source must wait, because of its rate or because too many of its samples
+// are not processed yet.
+var errOverRate = errors.New("the source is over its rate")
 
 // httpSender sends samples as NDJSON by HTTP.
 type httpSender struct {
@@ -44,6 +49,7 @@ func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 		switch {
 		case s.as.spreads(err):
 			wait = askAgain // not counted as a try
+		case errors.Is(err, errOverRate): // nor is this: the service says when to go on
 		case err == nil || wait == 0 || try == sendTries:
 			return err
 		default:
@@ -77,9 +83,11 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 		return 0, Refusal{len(a.Rejected), a.Rejected[0].Reason}
 	case a.Status == http.StatusAccepted:
 		return 0, nil
-	case a.Status == http.StatusServiceUnavailable:
-		return max(time.Second, min(a.RetryAfter, 30*time.Second)),
-			fmt.Errorf("the service does not take telemetry now: %s", a.Error)
+	case a.Status == http.StatusServiceUnavailable, a.Status == http.StatusTooManyRequests:
+		if wait = max(time.Second, a.RetryAfter); a.Status == http.StatusTooManyRequests {
+			return wait, errOverRate
+		}
+		return min(wait, 30*time.Second), fmt.Errorf("the service does not take telemetry now: %s", a.Error)
 	}
 	err = fmt.Errorf("the service refused the telemetry: %s", a.Error)
 	if a.Status == http.StatusUnauthorized {

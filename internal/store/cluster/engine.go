@@ -29,6 +29,7 @@ type Engine struct {
 
 	queues     []*engine.Queue // by partition
 	backlog    backlog
+	unfolded   *store.Unfolded
 	failing    atomic.Bool  // whether the last write of TELEMETRY failed
 	committing atomic.Int32 // number of commits of samples in flight
 	metrics    *metrics
@@ -105,6 +106,7 @@ func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.beats = make(map[string]*heartbeat)
+	e.unfolded = store.NewUnfolded(e.partitions, nil)
 	e.taken = make([]atomic.Pointer[Partition], e.partitions)
 	e.backlog.next, e.backlog.seen = make([]atomic.Uint64, e.partitions), make([]firstUnfolded, e.partitions)
 	for _, name := range fedStreams {

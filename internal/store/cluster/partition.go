@@ -380,6 +380,9 @@ func (t *Partition) Load(
 // Forgotten implements [store.Engine].
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
+// Unfolded implements [store.Engine].
+func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
+
 // Fence implements [store.Engine]: it writes the sequence seq of a tombstone into the cursor of
 // partition p. This also changes the cursor's revision, so a commit in progress fails.
 func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
@@ -435,8 +438,8 @@ func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	return e.awaitTombstone(ctx, math.MaxUint64, 0)
 }
 
-// recall handles r, a record that the feed of STATES has delivered. If r is the cursor of a partition
-// that this process has taken, and shows that Fence was called since, or that a newer version wrote
+// recall handles r, a record that the feed of STATES has delivered. If r is a cursor, its partition is
+// folded up to there. If r is the cursor of a partition that this process has taken, and shows that Fence was called since, or that a newer version wrote
 // it, Next returns store.ErrRecalled from now on.
 func (e *Engine) recall(r store.Record) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
@@ -444,8 +447,11 @@ func (e *Engine) recall(r store.Record) {
 		return
 	}
 	var c cursor
-	if t := e.taken[p].Load(); t != nil &&
-		(r.Newer || json.Unmarshal(r.Body, &c) == nil && c.Fences != t.cursor.Fences) {
+	known := !r.Newer && json.Unmarshal(r.Body, &c) == nil
+	if known && c.Next > 0 {
+		e.unfolded.Fold(p, c.Next-1)
+	}
+	if t := e.taken[p].Load(); t != nil && (r.Newer || known && c.Fences != t.cursor.Fences) {
 		t.recall()
 	}
 }

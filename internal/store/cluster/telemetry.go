@@ -61,17 +61,23 @@ func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 		for i := range chunks {
 			record = append(record, chunks[i].Packed...)
 		}
-		return e.publish(ctx, p, record)
+		seq, err := e.publish(ctx, p, record)
+		for i := range chunks {
+			if err == nil {
+				e.unfolded.Store(p, seq, chunks[i].Source, chunks[i].Count)
+			}
+		}
+		return err
 	})
 }
 
 // publish sends one commit of samples, which it seals, until NATS confirms that the commit is on
-// disk, for Patience.Store at most, and then returns the error of the last try. An error by which
+// disk, and returns its sequence. After Patience.Store, it returns the error of the last try. An error by which
 // NATS refuses the commit is returned at once. After a time-out, it is unknown whether the commit
 // was stored. So the same bytes are sent again with the same message id, by which NATS recognizes a
 // duplicate. If the stream is full, the error is [store.ErrBacklog]. If the context is canceled
 // first, the error is [engine.ErrClosed].
-func (e *Engine) publish(ctx context.Context, p int, record []byte) error {
+func (e *Engine) publish(ctx context.Context, p int, record []byte) (seq uint64, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Store)
 	defer cancel()
 	e.committing.Add(1)
@@ -80,30 +86,30 @@ func (e *Engine) publish(ctx context.Context, p int, record []byte) error {
 	m := &nats.Msg{Subject: subject, Data: codec.Seal(subject, record)}
 	for {
 		try, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
-		_, err := e.js.PublishMsg(try, m, jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
+		ack, err := e.js.PublishMsg(try, m, jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
 		cancel()
 		_, answered := asAPIError(err)
 		switch {
 		case err == nil:
 			e.failing.Store(false)
-			return nil // stored by this try or an earlier one
+			return ack.Sequence, nil // stored by this try or an earlier one
 		case full(err):
 			e.failing.Store(false) // NATS stores again once there is room
-			return store.ErrBacklog
+			return 0, store.ErrBacklog
 		case errors.Is(ctx.Err(), context.Canceled):
-			return engine.ErrClosed
+			return 0, engine.ErrClosed
 		case errors.Is(err, nats.ErrMaxPayload):
-			return err
+			return 0, err
 		case answered && !hasCode(err, duplicateInProcess): // NATS itself refuses the commit
-			return err
+			return 0, err
 		}
 		e.failing.Store(true)
 		if ctx.Err() != nil {
-			return err
+			return 0, err
 		}
 		e.warned.commit.Log(e.log, "cannot store a commit of samples yet; will retry", "subject", subject, "error", err)
 		if periodic.Pause(ctx, 100*time.Millisecond) != nil {
-			return err
+			return 0, err
 		}
 	}
 }
@@ -114,7 +120,7 @@ func (e *Engine) publish(ctx context.Context, p int, record []byte) error {
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
 		if e.failing.Load() && e.committing.Load() == 0 { // a commit in progress shows by itself whether writes work
-			_ = e.publish(ctx, 0, []byte{0}) // sets failing
+			_, _ = e.publish(ctx, 0, []byte{0}) // sets failing
 		}
 	}
 }

@@ -29,6 +29,7 @@ var ErrTooLarge = fmt.Errorf("a sample is larger than %d bytes", MaxSampleBytes)
 // [store.Engine.Append].
 type Chunk struct {
 	Partition int
+	Source    uint32
 	Count     int              // number of samples
 	Samples   []vehicle.Sample // nil if the engine needs only Packed
 	Packed    []byte
@@ -47,7 +48,7 @@ func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, 
 			samples[i].Source != last[p].Source || samples[i].Crowd != last[p].Crowd {
 			room := min(len(samples)-i, ChunkSamples)*UsualSampleBytes/partitions + 2*UsualSampleBytes
 			packed := codec.AppendSource(make([]byte, 0, room), &samples[i])
-			chunks = append(chunks, Chunk{Partition: p, Packed: packed})
+			chunks = append(chunks, Chunk{Partition: p, Source: samples[i].Source, Packed: packed})
 			open[p], last[p] = len(chunks), &samples[i]
 			if keep && partitions == 1 { // the chunk's samples are a prefix of samples[i:], so no copy is needed
 				chunks[len(chunks)-1].Samples = samples[i:i]

@@ -80,6 +80,7 @@ type Engine struct {
 	partitions []*partitionState
 	putMu      sync.RWMutex // held for writing to change put, and by FollowStates while it reads the states
 	put        func(vehicle.ID, *vehicle.State)
+	unfolded   *store.Unfolded
 	following  chan struct{} // closed once FollowStates has begun; Take waits for it if Answers is set
 	followOnce sync.Once
 	over       atomic.Bool  // the backlog is over its limit
@@ -511,6 +512,9 @@ func (e *Engine) Partitions() int { return e.dir.Partitions }
 
 // Forgotten implements [store.Engine]: it returns this process's copy of the tombstones.
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
+
+// Unfolded implements [store.Engine].
+func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
 
 // NodeID implements [store.Engine].
 func (e *Engine) NodeID() string { return e.node.ID }

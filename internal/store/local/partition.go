@@ -55,6 +55,7 @@ type partitionState struct {
 
 // loadPartitions reads the last sequence of each partition's telemetry, and its cursor.
 func (e *Engine) loadPartitions() error {
+	e.unfolded = store.NewUnfolded(e.dir.Partitions, nil)
 	for n := range e.dir.Partitions {
 		p := &partitionState{
 			e: e, number: n, arrived: make(chan struct{}), settle: make(chan struct{}, 1),
@@ -295,6 +296,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		}
 		s.mu.Lock()
 		s.answered = max(s.answered, t.next-1) // the caller has folded what Next returned before
+		answered := s.answered
 		asked, arrived, ended := s.asked, (<-chan struct{})(s.arrived), ctx.Done()
 		if t.next <= s.answered {
 			asked = nil // no request while answered samples are folded again
@@ -303,6 +305,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 			arrived, ended = closed, nil
 		}
 		s.mu.Unlock()
+		s.e.unfolded.Fold(s.number, answered)
 		select { // at random if samples wait, so that a backlog and a flood of requests both advance
 		case <-arrived:
 		case r := <-asked:

@@ -62,6 +62,12 @@ func (e *Engine) storeChunks(_ context.Context, chunks []engine.Chunk) error {
 		return err
 	}
 	for _, g := range groups {
+		for first, i := 0, 1; i <= len(g.samples); i++ {
+			if source := g.samples[first].Source; i == len(g.samples) || g.samples[i].Source != source {
+				e.unfolded.Store(g.partition, g.seq, source, i-first)
+				first = i
+			}
+		}
 		e.partitions[g.partition].deliver(g)
 	}
 	return nil
