@@ -14,8 +14,6 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/alecthomas/kong"
-
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/cmdline"
 	"example.org/carstate/internal/inwords"
@@ -86,17 +84,14 @@ var outputFuncs = template.FuncMap{
 	"join":       strings.Join,
 	"last":       func(ids []vehicle.ID) vehicle.ID { return ids[len(ids)-1] },
 	"latest":     func(times []time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) },
-	"manText":    manText,
 	"outcome":    func(name string) string { return strings.ReplaceAll(name, "_", " ") },
 	"rate":       inwords.RateLimit,
-	"roff":       roff,
 	"second":     func(t any) string { return inUTC(t, "2006-01-02 15:04:05Z") },
 	"someOf":     someVehicles,
 	"verdicts": func(v ops.VehicleRecord) map[string]ops.VerdictRecord {
 		return map[string]ops.VerdictRecord{"driving": v.Driving, "throttle": v.Throttle}
 	},
-	"valueHelp": kong.DefaultHelpValueFormatter,
-	"version":   func() string { return version },
+	"version": func() string { return version },
 }
 
 // day returns a time as text in UTC, to the minute, such as "2026-11-20 12:00Z" (see inUTC).

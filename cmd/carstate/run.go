@@ -45,7 +45,6 @@ type commands struct {
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 
 	Completion completionCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`
-	Man        manCommand        `cmd:"" help:"Print the manual page carstate(1)."`
 	Complete   completeCommand   `cmd:"" name:"__complete" hidden:"" help:"Print the possible next words, for a shell."`
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
