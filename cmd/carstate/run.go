@@ -109,7 +109,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		}
 		return exitUsage
 	}
-	if c := parsed.Command(); c != "serve" && c != "demo" { // serve and demo reload their settings on SIGHUP
+	if c := parsed.Command(); c != "serve" && c != "demo" { // they read files again on SIGHUP
 		var stop func()
 		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
 		defer stop()

@@ -270,7 +270,7 @@ func TestLogOfStrangers(t *testing.T) {
 	wrong := header("Authorization", "Bearer wrong")
 	lines := func() int { return strings.Count(s.log.String(), `"level":"WARN"`) }
 	for range 50 {
-		s.clock.Advance(100 * time.Millisecond) // slow enough for the limit on wrong keys
+		s.clock.Advance(100 * time.Millisecond)
 		s.want(t, "GET", "/v1/tokens", "", http.StatusUnauthorized, "", wrong)
 	}
 	if n := lines(); n != 10 {

@@ -108,13 +108,7 @@ func TestWrongKeys(t *testing.T) {
 			t.Errorf("%v", got.header)
 		}
 	}
-	// The ten wrong keys above have used up the limit, because the clock does not advance.
-	if got := s.want(t, "GET", "/v1/tokens", "", 429, "", key("Bearer "+another)); got.header.Get("Retry-After") != "1" {
-		t.Errorf("the eleventh: %v", got.header)
-	}
 	s.want(t, "GET", "/v1/tokens", "", 200, "", key("bearer "+s.Key))
-	s.clock.Advance(100 * time.Millisecond)
-	s.want(t, "GET", "/v1/tokens", "", 401, "", key("Bearer "+another))
 	if did := s.store.Did(); len(did) != 0 {
 		t.Errorf("a wrong key reached the keeper: %v", did)
 	}

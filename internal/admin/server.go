@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/lograte"
 	"example.org/carstate/internal/netguard"
@@ -111,7 +110,6 @@ type Server struct {
 	cfg     Config
 	ops     *ops.Operations
 	metrics *metrics
-	wrong   access.Budget   // remaining wrong keys, for all callers together
 	quiet   lograte.Warning // for all log lines that callers without a key cause
 }
 

@@ -136,7 +136,8 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	// The next three steps write log lines. The last step that can fail is before them, because a
 	// failed start must log only its reason.
 	if n.unclean {
-		logUnclean(c.Log, os.DirFS("/"))
+		c.Log.Warn("the last process did not end in order: it was killed (by hand, for lack of memory, by the watchdog), " +
+			"it failed, it did not end in time, or the machine lost power; its last lines and dmesg say more")
 	}
 	n.config.fitToFiles()
 	n.logVehicleBound()

@@ -1,10 +1,8 @@
 package node
 
 import (
-	"fmt"
 	"io/fs"
 	"iter"
-	"log/slog"
 	"os"
 	"path"
 	"runtime/debug"
@@ -116,36 +114,4 @@ func controlGroups(root fs.FS) iter.Seq[controlGroup] {
 			}
 		}
 	}
-}
-
-// logUnclean logs that the last process ended without closing the engine, with the possible causes.
-// It names the control group if the kernel has killed a process of it, or of an ancestor, for lack
-// of memory. In an ancestor, that may be another service; and a group that a supervisor has created
-// again has no count of the kill.
-func logUnclean(log *slog.Logger, root fs.FS) {
-	var kills []any
-	own, isOwn := "", false
-	for g := range controlGroups(root) {
-		if g.version != 2 {
-			continue
-		}
-		if own == "" {
-			own = g.name
-		}
-		text, _ := fs.ReadFile(root, path.Join(g.dir, g.name, "memory.events"))
-		_, rest, _ := strings.Cut("\n"+string(text), "\noom_kill ")
-		n, _, _ := strings.Cut(rest, "\n")
-		if count, err := strconv.Atoi(n); err == nil && count > 0 {
-			kills = []any{"oom_kill", count, "group", g.name, "memory_limit", fmt.Sprintf("%d MiB", memory(root)>>20)}
-			isOwn = g.name == own
-			break
-		}
-	}
-	if !isOwn {
-		log.Warn("the last process did not end in order: it was killed (by hand, for lack of memory, by the watchdog), "+
-			"it failed, it did not end in time, or the machine lost power; its last lines and dmesg say more", kills...)
-		return
-	}
-	log.Warn("the last process did not end in order, and the kernel has ended processes of its control group for lack "+
-		"of memory: allow it more, or lower --max-vehicles or --store-memory-mib", kills...)
 }

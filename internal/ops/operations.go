@@ -105,7 +105,6 @@ type Store interface {
 // Explain turns any error into a [Refusal]. Methods are safe for concurrent use.
 type Operations struct {
 	cfg      Config
-	cursors  cursors
 	walks    chan struct{}               // one element for each list in progress; limits them to maxWalks
 	adminKey atomic.Pointer[access.Hash] // RotateAdminKey replaces it
 	rotating sync.Mutex                  // serializes replacements of the key's file
@@ -120,7 +119,7 @@ func New(cfg Config) *Operations {
 		cfg.Now = time.Now
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	p := &Operations{cfg: cfg, cursors: newCursors(), walks: make(chan struct{}, maxWalks)}
+	p := &Operations{cfg: cfg, walks: make(chan struct{}, maxWalks)}
 	p.adminKey.Store(&cfg.AdminKey)
 	p.closing, p.close = context.WithCancel(context.Background())
 	return p

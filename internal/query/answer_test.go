@@ -17,7 +17,7 @@ import (
 )
 
 func (f *fixture) answerer() *answerer {
-	return &answerer{Config: f.Config, refused: newRefusals(), docs: newDocuments(f.MaxAge)}
+	return &answerer{Config: f.Config, docs: newDocuments(f.MaxAge)}
 }
 
 func get(target string) *request {
@@ -293,5 +293,36 @@ func TestNothingIsEchoed(t *testing.T) {
 		if bytes.Contains([]byte(w.text()), []byte(mark)) || strings.Contains(w.header("X-Request-Id"), mark) {
 			t.Errorf("%s: the answer repeats a part of the request: %s", target, w.text())
 		}
+	}
+}
+
+// TestRefusalsCostNoBudget checks that neither the refused calls of one token nor refused tokens
+// use up the budget of another token.
+func TestRefusalsCostNoBudget(t *testing.T) {
+	f := newFixture(t)
+	f.issue(t, "OTHER", access.Request{Vehicles: access.AllVehicles(),
+		Rate: access.Rate{Calls: 2, Window: time.Minute}})
+	c := start(t, f.Config).dial(t)
+	for range 10 {
+		c.ask(f.queryAs("TWO_A_MINUTE"))
+		c.ask(f.queryAs("UNKNOWN"))
+	}
+	for range 2 {
+		c.ask(f.queryAs("OTHER")).wants(t, "200 OK")
+	}
+}
+
+// TestUnreadToken_IsUnavailable checks that an unknown token gets 503, not 401, while this node
+// cannot read some tokens because a newer version wrote them.
+func TestUnreadToken_IsUnavailable(t *testing.T) {
+	f := newFixture(t)
+	lost := f.issue(t, "LOST", access.Request{Vehicles: access.AllVehicles()})
+	f.Tokens.Lose(lost.Name)
+	c := start(t, f.Config).dial(t)
+	for token, want := range map[string]string{
+		"LOST": "503 Service Unavailable", "UNKNOWN": "503 Service Unavailable", "TOKEN": "200 OK",
+		"REVOKED": "401 Unauthorized",
+	} {
+		c.ask(f.queryAs(token)).wants(t, want)
 	}
 }

@@ -73,11 +73,6 @@ func TestEveryFailureIsDocumented(t *testing.T) {
 	if string(w.body) != failRateLimited.body {
 		t.Errorf("over the rate: got %s, documented is %s", w.body, failRateLimited.body)
 	}
-	w = response{}
-	w.failOverRefusals(12 * time.Second)
-	if string(w.body) != failRefusals.body {
-		t.Errorf("too many refusals: got %s, documented is %s", w.body, failRefusals.body)
-	}
 }
 
 // TestSlowReadersHoldUpNoQuery checks that queries are answered while many clients request large

@@ -301,7 +301,7 @@ func TestVehiclesPageRefuses(t *testing.T) {
 		"/vehicles?is=fast":                     "reason must be one of stale",
 		"/vehicles?prefix=a%20b":                "prefix must be the beginning of a vid",
 		"/vehicles?list=jam":                    "a list of vehicles takes driving",
-		"/vehicles?driving=jam&cursor=nonsense": "the cursor belongs to another list",
+		"/vehicles?driving=jam&cursor=nonsense": "cursor must be the next of the page before",
 	} {
 		f.want(f.get(path), http.StatusBadRequest, says, "carA")
 	}

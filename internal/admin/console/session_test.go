@@ -261,42 +261,6 @@ func TestSessionsAreBounded(t *testing.T) {
 	f.want(f.get("/tokens"), http.StatusOK) // used last
 }
 
-// TestWrongKeysAreLimited checks that wrong keys are limited for each network and in total, and
-// that a right key is always accepted.
-func TestWrongKeysAreLimited(t *testing.T) {
-	f := newFixture(t)
-	for i := range wrongFromOne.Calls {
-		if a := f.post("/login", "key", "x"); a.status != http.StatusForbidden {
-			t.Fatalf("wrong key %d: %d", i+1, a.status)
-		}
-	}
-	a := f.post("/login", "key", "x")
-	f.want(a, http.StatusTooManyRequests, "too many wrong keys: wait 6 s")
-	if a.header.Get("Retry-After") != "6" {
-		t.Errorf("Retry-After: %s", a.header.Get("Retry-After"))
-	}
-	f.logIn(f.key)
-	f.clock.Advance(6 * time.Second)
-	f.browser = f.anotherBrowser()
-	f.want(f.post("/login", "key", "x"), http.StatusForbidden)
-
-	var all attempts
-	refused := 0
-	for i := range 2 * int(wrongInAll.Calls) {
-		r := &http.Request{RemoteAddr: "[2001:db8:" + twoDigits(i) + "::1]:5"}
-		if all.wait(r, noon) > 0 {
-			refused++
-		}
-	}
-	if refused < int(wrongInAll.Calls) {
-		t.Errorf("%d of %d wrong keys from as many addresses were refused", refused, 2*wrongInAll.Calls)
-	}
-}
-
-func twoDigits(i int) string {
-	return string("0123456789abcdef"[i/16%16]) + string("0123456789abcdef"[i%16])
-}
-
 // TestForm_IsTakenOnce checks that a form that creates a secret creates only one, even if it is
 // submitted several times.
 func TestForm_IsTakenOnce(t *testing.T) {
