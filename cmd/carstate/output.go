@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -88,6 +89,7 @@ var outputFuncs = template.FuncMap{
 	"last":       func(ids []vehicle.ID) vehicle.ID { return ids[len(ids)-1] },
 	"latest":     func(times []time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) },
 	"manText":    manText,
+	"number":     func(n any) string { return inwords.Count(reflect.ValueOf(n).Int()) },
 	"outcome":    func(name string) string { return strings.ReplaceAll(name, "_", " ") },
 	"program":    func() string { return os.Args[0] },
 	"rate":       inwords.RateLimit,
