@@ -89,13 +89,13 @@ var outputFuncs = template.FuncMap{
 	"last":       func(ids []vehicle.ID) vehicle.ID { return ids[len(ids)-1] },
 	"latest":     func(times []time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) },
 	"manText":    manText,
-	"number":     func(n any) string { return inwords.Count(reflect.ValueOf(n).Int()) },
 	"outcome":    func(name string) string { return strings.ReplaceAll(name, "_", " ") },
 	"program":    func() string { return os.Args[0] },
 	"rate":       inwords.RateLimit,
 	"roff":       roff,
 	"second":     func(t any) string { return inUTC(t, "2006-01-02 15:04:05Z") },
 	"someOf":     someVehicles,
+	"thousands":  func(n any) string { return inwords.Count(reflect.ValueOf(n).Int()) },
 	"verdicts": func(v ops.VehicleRecord) map[string]ops.VerdictRecord {
 		return map[string]ops.VerdictRecord{"driving": v.Driving, "throttle": v.Throttle}
 	},
