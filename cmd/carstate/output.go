@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -90,6 +91,7 @@ var outputFuncs = template.FuncMap{
 	"rate":       inwords.RateLimit,
 	"second":     func(t any) string { return inUTC(t, "2006-01-02 15:04:05Z") },
 	"someOf":     someVehicles,
+	"thousands":  func(n any) string { return inwords.Count(reflect.ValueOf(n).Int()) },
 	"verdicts": func(v ops.VehicleRecord) map[string]ops.VerdictRecord {
 		return map[string]ops.VerdictRecord{"driving": v.Driving, "throttle": v.Throttle}
 	},

@@ -66,9 +66,9 @@ removed          2026-11-20 12:00Z
 On this node since it started:
 last seen        -
 last refused     -
-accepted         8 samples
-too late         7 samples of these
-refused          3 samples
+accepted samples 8
+too late         7 of these
+refused samples  3
   invalid        1
   too_old        2
 refused keys     3
