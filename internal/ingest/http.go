@@ -23,8 +23,8 @@ import (
 // telemetryPath is the only path that [HTTP] serves, besides documents.
 const telemetryPath = "/v1/telemetry"
 
-// HTTP receives telemetry by POST /v1/telemetry, and serves the documents, of which docs/openapi.json
-// describes all answers.
+// HTTP receives telemetry by POST /v1/telemetry, and serves the documents. One of them,
+// docs/openapi.json, describes all answers.
 type HTTP struct {
 	*netguard.Server
 	in     *intake

@@ -75,7 +75,7 @@ var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 // than MaxBody. The errors are those of lineBatch. If the body arrives too slowly, the error wraps
 // [os.ErrDeadlineExceeded]. After an error, the batch holds the lines decoded so far, or is nil.
 //
-// A large buffer is taken from a pool only for a body of which 4 KiB have arrived.
+// A large buffer is taken from a pool only after 4 KiB or the whole body have arrived.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin) (*batch, error) {
 	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(w)}
 	if err := paced.begin(time.Now(), h.in.grace); err != nil {

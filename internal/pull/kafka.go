@@ -54,7 +54,7 @@ func openKafka(ctx context.Context, p *puller) (broker, error) {
 	defer cancel()
 	if err := cl.Ping(ctx); err != nil {
 		cl.Close()
-		return nil, fmt.Errorf("Kafka does not answer: check the URL, --tls, --sasl and the login: %w", err)
+		return nil, fmt.Errorf("no answer from Kafka: check the URL, --tls, --sasl and the login: %w", err)
 	}
 	return kafkaBroker{cl}, nil
 }

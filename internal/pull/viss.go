@@ -95,4 +95,4 @@ func (b vissBroker) receive(ctx context.Context, out chan<- message) error {
 
 func (b vissBroker) flush() error { return nil }
 
-func (b vissBroker) close() { b.CloseNow() }
+func (b vissBroker) close() { _ = b.CloseNow() } // the server may be gone already
