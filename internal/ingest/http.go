@@ -149,9 +149,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		return h.failBehind(w, source, wait, 1)
 	}
 	// From Hold until Release, the connection cannot be evicted, so that its sender receives the
-	// acknowledgement of stored samples. During this time, the connection counts towards the
-	// source's share of connections. Hold is called only after the key was checked, so a client
-	// without a key cannot prevent an eviction by not reading its responses.
+	// acknowledgement, and it counts towards the source's share. A client without a key gets no Hold.
 	slot := func() (free func()) {
 		if !h.slots.tryAcquire(source.Name, 1) {
 			return nil
@@ -219,9 +217,8 @@ func (h *HTTP) failNoRoom(w http.ResponseWriter, source *access.Grant) outcome {
 	return failUnavailable(w, errOverQuota.text, noRoom)
 }
 
-// chargedBytes is a number of bytes of a body, after decompression. For the rate limit of its
-// source, a body counts as at least one sample for each chargedBytes bytes. Without this minimum, a
-// body of white space would cost processor time but use up nothing of the rate limit.
+// chargedBytes is the number of bytes, after decompression, for which a body counts as at least one
+// sample of its source's rate, because white space costs time, too.
 const chargedBytes = 4 << 10
 
 // notYet is the text of the error (503) of a node that is starting or cannot store at present.

@@ -267,13 +267,8 @@ func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, w
 	return fail(w, status, why.text)
 }
 
-// takeRate subtracts the given number of samples from the source's budget, the number of samples
-// that the source's rate limit still allows. If the budget is positive, takeRate returns nil, even
-// if the subtraction makes the budget negative; the source cannot send again until the budget is
-// positive. If the budget is not positive, takeRate subtracts nothing and returns the refusal. With
-// samples = 0, takeRate only checks the budget.
-//
-// takeRate also sets the headers of the rate.
+// takeRate uses samples of the source's budget, as [access.Budget.TakeBatch] does, and sets the headers
+// of the rate. If the budget allows none, it returns the refusal.
 func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) *refusal {
 	r := source.Limit()
 	if !r.Limited() {
@@ -296,8 +291,7 @@ func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int
 	return over
 }
 
-// retryAfter is the value of Retry-After with status 503, in seconds. It is short because both
-// usual causes end soon: an overload, and a NATS cluster that elects a leader within a few seconds.
+// retryAfter is the value of Retry-After with status 503, in seconds. The usual causes end soon.
 const retryAfter = 1
 
 func failUnavailable(w http.ResponseWriter, text string, o outcome) outcome {

@@ -44,9 +44,7 @@ const (
 	noRoom       outcome = "no_room"   // of the source's share, or of all connections or memory
 )
 
-// Names of metrics that other packages read. The metrics count, in this order: accepted samples,
-// refused samples, refused keys, and refused MQTT connections. The last three have the label
-// reason.
+// Names of metrics that other packages read.
 const (
 	MetricAccepted           = "carstate_samples_accepted_total"
 	MetricRefused            = "carstate_samples_refused_total"
@@ -54,8 +52,7 @@ const (
 	MetricConnectionsRefused = "carstate_mqtt_connections_refused_total"
 )
 
-// newIntake returns an intake and registers its metrics. They have the label protocol, so that the
-// intakes of HTTP and MQTT can use the same registry.
+// newIntake returns an intake, whose metrics have the label protocol.
 func newIntake(c Config, protocol string) *intake {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -109,8 +106,7 @@ func newIntake(c Config, protocol string) *intake {
 	for _, why := range unusedKinds {
 		in.unused[why] = unused.WithLabelValues(why.String())
 	}
-	// All counters exist from the start, with the value 0. If a counter appeared only with its
-	// first event, a rate computed from it would not include this event.
+	// A counter that appeared with its first event would lack this event in its rate.
 	for _, o := range []outcome{stored, rejected, unauthorised, unavailable, readOnlyNow, noRoom} {
 		in.duration[o] = duration.WithLabelValues(string(o))
 	}
@@ -159,8 +155,7 @@ var (
 	errNotBearer = errors.New("invalid Authorization header: it must be Bearer KEY")
 )
 
-// keyReasons maps each error with which a key is refused to the reason that the metric of refused
-// keys shows. An error that is not listed has the reason of the first entry, "malformed".
+// keyReasons has the metric's reason for each error of a key; others have that of the first entry.
 var keyReasons = []struct {
 	err    error
 	reason string

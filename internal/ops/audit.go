@@ -11,9 +11,7 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// storeTimeout is the timeout of each call of a [Store] method, except Backup, Restore and Bury,
-// which have none. An operation makes up to three calls, each with its own timeout: the audit event
-// before the operation, the operation itself, and the audit event of a failure.
+// storeTimeout is the timeout of each call of a [Store] method, except Backup, Restore and Bury.
 const storeTimeout = 30 * time.Second
 
 // within calls f with a timeout of storeTimeout and returns its error. f is not canceled if the
