@@ -23,11 +23,12 @@ type serveFlags struct {
 
 // storeFlags select where data is stored.
 type storeFlags struct {
-	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"Directory of all stored data (${default})."`
-	Nats      string `placeholder:"URL,…" help:"Use an external NATS cluster instead of the store on this machine."`
-	NatsFresh bool   `help:"With --nats: start on the cluster although the data directory holds the records of one machine, which stay there unused."`
-	NatsCreds string `placeholder:"FILE" help:"Credentials file for --nats."`
-	Replicas  int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and not fewer than there are. ${more_replicas}"`
+	DataDir      string `default:"./carstate-data" placeholder:"DIR" help:"Directory of all stored data (${default})."`
+	Nats         string `placeholder:"URL,…" help:"Use an external NATS cluster instead of the store on this machine."`
+	NatsFresh    bool   `help:"With --nats: start on the cluster although the data directory holds the records of one machine, which stay there unused."`
+	NatsInsecure bool   `help:"Permit --nats to send a login without TLS to another machine, in a network that nobody else is in."`
+	NatsCreds    string `placeholder:"FILE" help:"Credentials file for --nats."`
+	Replicas     int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and not fewer than there are. ${more_replicas}"`
 }
 
 // nodeFlags select what a node does and where it listens.
@@ -128,6 +129,9 @@ func (f *serveFlags) validate() error {
 			"servers' configuration")
 	case !alone && !cluster.ValidURLs(f.Nats):
 		return usageError("--nats must be a list of addresses such as tls://host:4222, separated by commas")
+	case !f.NatsInsecure && (&cluster.Config{URLs: f.Nats, CredsFile: f.NatsCreds}).LoginInClear():
+		return usageError("--nats would send the login without TLS: write tls://, or give --nats-insecure if nobody " +
+			"else is in that network")
 	}
 	for _, l := range f.listeners() {
 		if err := l.Check(f.BehindProxy); err != nil {

@@ -45,9 +45,6 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	// This line is logged only after the start. If the start fails, the log has only the line
 	// with the reason.
 	log.Info("started", "version", version, "commit", commit)
-	if config.Cluster.LoginInClear() {
-		log.Warn("--nats sends the login without TLS: use tls:// unless nobody else is in that network")
-	}
 	for _, l := range config.Listeners {
 		log.Info("listening", "for", l.Name, "address", n.Addr(l.Name).String(), "tls", l.TLS)
 	}

@@ -215,7 +215,7 @@ func TestAuditNamesVehicles(t *testing.T) {
 			want        string
 		}{
 			{[]vehicle.ID{"D", "C"}, nil, "add " + named("D", "C") + "; remove none"},
-			{[]vehicle.ID{"E"}, []vehicle.ID{"C"}, "add " + named("E") + "; remove " + named("C")},
+			{[]vehicle.ID{"E", cars(1)[0]}, []vehicle.ID{"C"}, "add " + named("E", cars(1)[0]) + "; remove " + named("C")},
 			{nil, cars(22), "add none; remove " + twenty + ", and 2 more"},
 		} {
 			if _, err := s.GrantToken(t.Context(), tok.ID, g.add, g.remove); err != nil {

@@ -217,3 +217,40 @@ func TestRotateAdminKey(t *testing.T) {
 		t.Errorf("got event %+v, want a failed admin-key.rotate", e)
 	}
 }
+
+// TestOperatorIsLimited checks that an operator cannot fill the audit: neither by many changes, nor by
+// changes that change nothing. Other operators and the admin key are not affected.
+func TestOperatorIsLimited(t *testing.T) {
+	s := start(t)
+	hers, his := s.addOperator(t, "ada"), s.addOperator(t, "bob")
+	if _, err := s.AddSource(t.Context(), access.Request{Name: "car", Vehicles: access.AllVehicles()}); err != nil {
+		t.Fatal(err)
+	}
+	rate := access.Rate{Calls: 1, Window: time.Second}
+	change := func(c *client.Client) error {
+		_, err := c.ChangeSource(t.Context(), "car", access.Change{Rate: &rate})
+		return err
+	}
+	before := len(newest(t, s.Client, 3))
+	for range 3 {
+		if err := change(his); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e := newest(t, s.Client, before+1); e[0].Actor != "bob" || e[1].Actor != "admin" {
+		t.Errorf("got events %+v, want one by bob for three equal changes", e)
+	}
+	for i := range 600 {
+		rate.Calls = int64(i + 2)
+		if err := change(hers); err != nil {
+			t.Fatalf("change %d: %v", i, err)
+		}
+	}
+	rate.Calls = 1000
+	refused(t, "too many changes", change(hers), http.StatusTooManyRequests, "wait 1 s")
+	for who, c := range map[string]*client.Client{"another": his, "the admin key": s.Client} {
+		if rate.Calls++; change(c) != nil {
+			t.Errorf("%s may not change anything either", who)
+		}
+	}
+}

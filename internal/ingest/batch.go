@@ -157,7 +157,7 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			rd.add(b, n, line, o)
 			if b.accepted == 0 && len(b.rejected) == maxRejections-1 {
-				b.reject(n+1, errUnread)
+				b.reject(n+1, refuse(b.first.kind, "all lines before this one were refused, so no more are read"))
 				return b, nil
 			}
 			if o.memory != nil && !o.memory.reserve(o.base+b.bytes) {

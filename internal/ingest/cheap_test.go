@@ -25,7 +25,7 @@ func cheapBodies() map[string]request {
 		"blanks in array":   {header: object, body: zip("[" + strings.Repeat(" ", size) + "]"), status: 413},
 		"bad lines":         {header: gz, body: zip(strings.Repeat("x\n", MaxSamples)), status: 400},
 		"bad objects":       {header: gz, body: zip(strings.Repeat(`{"a":[1]}`+"\n", MaxSamples)), status: 400},
-		"bad vids":          {header: gz, body: zip(strings.Repeat(sampleLine("V9", 1, 1)+"\n", MaxSamples/2)), status: 413},
+		"bad vids":          {header: gz, body: zip(strings.Repeat(sampleLine("V9", 1, 1)+"\n", MaxSamples/2)), status: 403},
 		"many line ends":    {body: strings.Repeat("\r\n", MaxSamples+1), status: 413},
 		"unknown and cheap": {header: gz, body: zip(strings.Repeat(`{"vid":"V1","time":1,"signals":{"a":1}}`+"\n", 3000)), status: 400},
 	}

@@ -262,8 +262,8 @@ func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, w
 	return fail(w, status, why.text)
 }
 
-// takeRate subtracts samples from the source's budget, which may become negative, and sets the headers
-// of the rate. If the budget is not positive, takeRate subtracts nothing and returns the refusal.
+// takeRate uses samples of the source's budget, as [access.Budget.TakeBatch] does, and sets the headers
+// of the rate. If the budget allows none, it returns the refusal.
 func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) *refusal {
 	r := source.Limit()
 	if !r.Limited() {
@@ -286,8 +286,7 @@ func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int
 	return over
 }
 
-// retryAfter is short because both usual causes of status 503 end soon: an overload, and a NATS cluster
-// that elects a leader.
+// retryAfter is the value of Retry-After with status 503, in seconds. The usual causes end soon.
 const retryAfter = 1
 
 func failUnavailable(w http.ResponseWriter, text string, o outcome) outcome {

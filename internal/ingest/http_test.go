@@ -243,11 +243,13 @@ func TestHTTPSaysWhenTheListWasCut(t *testing.T) {
 	for n := range maxRejections {
 		lines = append(lines, strings.Replace(one, "1", strconv.Itoa(n+1), 1))
 	}
-	list := `"rejected":[` + strings.Join(lines, ",") + `]`
-	request{body: strings.Repeat("{}\n", maxRejections), status: 400,
-		answer: `{"accepted":0,` + list + `}`}.send(t, url, f.key)
+	last := len(lines) - 1
+	lines[last] = strings.Replace(lines[last], "vid is missing", "all lines before this one were refused, so no more are read", 1)
 	request{body: strings.Repeat("{}\n", maxRejections+1), status: 400,
-		answer: `{"accepted":0,` + list + `,"rejected_total":1001}`}.send(t, url, f.key)
+		answer: `{"accepted":0,"rejected":[` + strings.Join(lines, ",") + `]}`}.send(t, url, f.key)
+	request{body: sampleLine("V1", 1, 1) + "\n" + strings.Repeat("{}\n", maxRejections+1), status: 202,
+		wants: "Content-Type: application/json"}.send(t, url, f.key)
+	f.wantMetric(t, 2*maxRejections+1, "carstate_samples_refused_total", "protocol", "http")
 }
 
 func TestHTTPNeverAcknowledgesWhatIsNotStored(t *testing.T) {

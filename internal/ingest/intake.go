@@ -53,8 +53,7 @@ const (
 	MetricConnectionsRefused = "carstate_mqtt_connections_refused_total"
 )
 
-// newIntake returns an intake and registers its metrics. They have the label protocol, so that the
-// intakes of HTTP and MQTT can use the same registry.
+// newIntake returns an intake, whose metrics have the label protocol.
 func newIntake(c Config, protocol string) *intake {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -108,8 +107,7 @@ func newIntake(c Config, protocol string) *intake {
 	for _, why := range unusedKinds {
 		in.unused[why] = unused.WithLabelValues(why.String())
 	}
-	// All counters exist from the start, with the value 0. If a counter appeared only with its
-	// first event, a rate computed from it would not include this event.
+	// A counter that appeared with its first event would lack this event in its rate.
 	for _, o := range []outcome{stored, rejected, unauthorised, unavailable, readOnlyNow, noRoom} {
 		in.duration[o] = duration.WithLabelValues(string(o))
 	}
@@ -158,8 +156,7 @@ var (
 	errNotBearer = errors.New("invalid Authorization header: it must be Bearer KEY")
 )
 
-// keyReasons maps each error with which a key is refused to the reason that the metric of refused
-// keys shows. An error that is not listed has the reason of the first entry, "malformed".
+// keyReasons has the metric's reason for each error of a key; others have that of the first entry.
 var keyReasons = []struct {
 	err    error
 	reason string

@@ -203,10 +203,9 @@ func (m *MQTT) publish(c *conn, first byte, body []byte) error {
 	return m.receive(c, &p, nil)
 }
 
-// receive checks and decodes a message. It then queues the message to be stored and acknowledged,
-// or returns the reason to end the connection. If a message can never be accepted, it is
-// acknowledged all the same, in MQTT 5 with the reason: the client would send it again and again,
-// and nothing else. why is the reason if the message is refused already, or else nil.
+// receive checks, decodes and queues a message, or returns the reason to end the connection. A message
+// that can never be accepted is acknowledged all the same, in MQTT 5 with the reason: otherwise the
+// client would send it for ever. why is the reason if it is refused already, or else nil.
 func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now(), source: c.grant.Number}
 	if m.in.ReadOnly() {

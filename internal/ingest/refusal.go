@@ -51,7 +51,6 @@ var (
 		"its samples are refused until the operator allows it again")
 	errFull = refuse(access.VehicleLimit, "a new vehicle beyond the limit of vehicles: "+
 		"the operator can raise --max-vehicles")
-	errUnread     = refuse(access.OverLimit, "all lines before this one were refused, so no more are read")
 	errNotAllowed = refuse(access.NotAllowed, "the source may not send data of this vehicle")
 )
 

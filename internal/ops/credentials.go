@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -204,9 +205,15 @@ func (p *Operations) update(
 	if err := mayChange(by, kind); err != nil {
 		return access.Credential{}, err
 	}
+	known, _ := p.cfg.Tables.Of(kind).Get(name)
 	if _, ok := p.Holder(kind, name); !ok {
 		// A name without a record may be any text from a path, so it must not reach the audit.
 		return access.Credential{}, noRecord(kind.Policy().Noun)
+	}
+	// A rotation always changes something, and would change the table's record here.
+	if after := known.Credential; verb != "rotate" && !by.ReadOnly && change(&after) == nil &&
+		reflect.DeepEqual(after, known.Credential) {
+		return after, nil // and no event
 	}
 	e := access.Event{Action: kind.Policy().Noun + "." + verb, Object: name, Detail: detail}
 	err = p.audited(ctx, by, e, func(ctx context.Context) (err error) {

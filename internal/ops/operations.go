@@ -108,6 +108,7 @@ type Operations struct {
 	walks    chan struct{}               // one element for each list in progress; limits them to maxWalks
 	adminKey atomic.Pointer[access.Hash] // RotateAdminKey replaces it
 	rotating sync.Mutex                  // serializes replacements of the key's file
+	budgets  sync.Map                    // by name of the operator: the [*access.Budget] of its operations
 
 	closing context.Context // ended by close
 	close   context.CancelFunc

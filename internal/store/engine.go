@@ -190,6 +190,8 @@ type Engine interface {
 	Alive() error
 	// Writable returns an error if nothing can be stored at present, else nil.
 	Writable() error
+	// Scarce reports whether so little room is left that it is reserved for taking rights away.
+	Scarce() bool
 	// Failed returns a channel that receives one error when the engine has failed and only a
 	// restart can help. The channel is never closed.
 	Failed() <-chan error

@@ -92,6 +92,9 @@ func (u *Unfolded) Reserve(source uint32, n int) (wait time.Duration, ok bool) {
 
 // Release ends a reservation of n samples.
 func (u *Unfolded) Release(source uint32, n int) {
+	if n == 0 {
+		return
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.add(source, -n)

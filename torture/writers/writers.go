@@ -246,7 +246,7 @@ func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicl
 	switch {
 	case err != nil:
 		return 0, false, err
-	case status == http.StatusServiceUnavailable:
+	case status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests:
 		return 0, true, fmt.Errorf("refused: %s", text)
 	}
 	var answer struct{ Accepted int }

@@ -160,6 +160,9 @@ func TestSessionNeedsRootAndCookie(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			// A page on another port has set cookies of both names.
+			req.AddCookie(&http.Cookie{Name: "__Host-carstate-session", Value: "other"})
+			req.AddCookie(&http.Cookie{Name: "carstate-session", Value: "other"})
 			req.AddCookie(&http.Cookie{Name: cookie.Name, Value: cookie.Value})
 			if a := f.read(f.anotherBrowser().Do(req)); a.status != status {
 				t.Errorf("secure %v, %s: %d, not %d", secure, path, a.status, status)

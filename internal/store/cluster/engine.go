@@ -30,6 +30,7 @@ type Engine struct {
 	queues     []*engine.Queue // by partition
 	backlog    backlog
 	unfolded   *store.Unfolded
+	scarce     atomic.Bool  // see watchLimits
 	failing    atomic.Bool  // whether the last write of TELEMETRY failed
 	committing atomic.Int32 // number of commits of samples in flight
 	metrics    *metrics
@@ -164,6 +165,9 @@ func (e *Engine) Writable() error {
 	}
 	return nil
 }
+
+// Scarce implements [store.Engine].
+func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
 // Fed implements [store.Engine] with the oldest time of the streams that this node follows
 // (fedStreams).

@@ -84,6 +84,7 @@ type Engine struct {
 	following  chan struct{} // closed once FollowStates has begun; Take waits for it if Answers is set
 	followOnce sync.Once
 	over       atomic.Bool  // the backlog is over its limit
+	scarce     atomic.Bool  // the disk has less free space than reservedBytes
 	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
 
 	writesFailed context.Context // ends at the first fatal error of Pebble
@@ -107,7 +108,7 @@ type Engine struct {
 // directory that belongs to another user, program or version of carstate stays unchanged.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.Config = c.Config.WithDefaults()
-	c.FS = privateFS{cmp.Or[vfs.FS](c.FS, vfs.Default)}
+	c.FS = cmp.Or[vfs.FS](c.FS, vfs.Default)
 	c.MemoryBytes = cmp.Or(c.MemoryBytes, DefaultMemoryBytes)
 	e := &Engine{
 		config: c, log: c.Log, now: c.Now,
@@ -518,6 +519,9 @@ func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
 
 // NodeID implements [store.Engine].
 func (e *Engine) NodeID() string { return e.node.ID }
+
+// Scarce implements [store.Engine].
+func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
 // Writable implements [store.Engine]: it returns an error if nothing can be stored at present.
 func (e *Engine) Writable() error {

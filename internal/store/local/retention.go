@@ -28,9 +28,22 @@ func (e *Engine) measure(ctx context.Context) {
 			return
 		}
 		e.measureBacklog()
+		e.measureDisk()
 		if n++; n%bytesEvery == 1 {
 			e.measureBytes()
 		}
+	}
+}
+
+// reservedBytes is the free space on the disk that is kept for taking rights away: with less,
+// neither telemetry nor an operator's other changes are stored. On a small disk it is a 32nd of it.
+const reservedBytes = 64 << 20
+
+func (e *Engine) measureDisk() {
+	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
+	scarce := err == nil && disk.AvailBytes < min(reservedBytes, disk.TotalBytes/32)
+	if e.scarce.Swap(scarce) != scarce {
+		e.log.Warn("room on the disk", "refusing_samples", scarce, "free_bytes", disk.AvailBytes)
 	}
 }
 
