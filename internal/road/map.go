@@ -91,10 +91,15 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	metres := math.Hypot(offset(float64(s.Way.Latitude), float64(s.Way.Longitude), f.latitude, f.longitude))
 	var room [16]part
 	driven := follow(&s.Way, f, room[:0])
+	source, voice := voiceOf(x)
 	if begin(s, f, metres); s.Way.OnRoad {
-		m.show(driven, x, gap)
+		m.show(driven, x, source, voice, gap)
 	}
-	s.Road = m.around(&s.Way, x, gap, s.Traffic.Cruise)
+	var asker uint32
+	if source != 0 {
+		asker = 1 << voice
+	}
+	s.Road = m.around(&s.Way, f.time, gap, s.Traffic.Cruise, asker)
 	return true
 }
 
@@ -142,8 +147,7 @@ const (
 // show adds how far and how long a car drove on each stretch to the map, and queues this evidence
 // for other nodes. The gap is the time between the two positions, in seconds. Evidence that a full
 // map refuses is not queued.
-func (m *Map) show(driven parts, x *vehicle.Sample, gap uint8) {
-	source, voice := voiceOf(x)
+func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap uint8) {
 	age, holds := time.Duration(0), crowdHolds
 	if x.Stored != 0 {
 		age = x.Stored.Sub(x.Time)
@@ -265,18 +269,16 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 }
 
 // around returns what is known of the road behind and ahead of a car that cruises at the given
-// speed between jams. Its last position is that of x, gap seconds after the one before. If the free flow of too little of the road is known (knownShare), all fields but Time are zero.
-func (m *Map) around(w *vehicle.Way, x *vehicle.Sample, gap uint8, cruiseKmh float32) vehicle.RoadAround {
-	road := vehicle.RoadAround{Time: x.Time}
+// speed between jams. Its last position was taken at the time at, gap seconds after the one before.
+// If the free flow of too little of the road is known (knownShare), all fields but Time are zero.
+func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh float32,
+	asker uint32) vehicle.RoadAround {
+	road := vehicle.RoadAround{Time: at}
 	if w.Count == 0 {
 		return road
 	}
-	unix := unixOf(x.Time)
-	var behind, ahead wayTally
-	if source, voice := voiceOf(x); source != 0 {
-		behind.asker = 1 << voice
-		ahead.asker = behind.asker
-	}
+	unix := unixOf(at)
+	behind, ahead := wayTally{asker: asker}, wayTally{asker: asker}
 	here := m.find(w.Steps[0].Stretch)
 	road.PassedFreely = vehicle.UnixMilli(here.passedFreely) * 1000
 	behind.own(&here, &w.Steps[0], unix)

@@ -119,6 +119,9 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Proces
 		f.compare(ctx, a, t, p)
 		must.Do(ctx.Err())
 	}
+	if !t.tls {
+		t.tellLies(ctx, a)
+	}
 	a.Offered(p.sent)
 	a.Acknowledged(p.sent - p.failed)
 	a.None("samples of the other source that failed, "+t.name, p.failed)
