@@ -166,7 +166,7 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 		t.Helper()
 		for _, padding := range []int{0, 10_000, maxPacket - 1000} {
 			second++
-			spaces := strings.Repeat(" ", padding%60_000) + strings.Repeat(strings.Repeat(" ", 59_999)+"\n", padding/60_000)
+			spaces := strings.Repeat(strings.Repeat(" ", 59_999)+"\n", padding/60_000) + strings.Repeat(" ", padding%60_000)
 			other.publish(2, uint16(second), topicV1, spaces+sampleLine("V1", second, 1))
 			other.wantPuback(uint16(second), 0)
 		}
