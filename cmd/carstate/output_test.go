@@ -52,7 +52,7 @@ no calls in the last 30 days
 		{"source show", ops.SourceRecord{Name: "gateway", Rate: "5/s", CreatedAt: at,
 			RemovedAt: &later, Seen: ops.SourceActivity{
 				Refused: ops.NamedCounts{"too_old": 2, "invalid": 1}, RefusedKeys: ops.NamedCounts{"expired": 3},
-				IgnoredSignals: 9, IgnoredByName: ops.NamedCounts{"Foo": 4}, UnusedValues: 6, Accepted: 8, Late: 7,
+				IgnoredSignals: 9, UnusedValues: 6, Accepted: 8, Late: 7,
 				SpeedFactor: &ops.SpeedFactor{Factor: 3.6, Unit: "m/s", Vehicles: 5, Compared: 16},
 			}}, `source           gateway
 vehicles         none
@@ -74,8 +74,6 @@ refused samples  3
 refused keys     3
   expired        3
 ignored signals  9
-  Foo  4
-  others  5
 unused values    6
 wrong speeds     positions show 3.6 times the speed (5 of 16 compared vehicles): is it in m/s?
 `},

@@ -2,7 +2,6 @@ package access
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -81,10 +80,6 @@ type SourceActivity struct {
 	SampleCounts
 	Refused [Refusals]int64 // samples and, from KeyExpired on, uses of keys
 
-	// IgnoredByName counts ignored signals by name, for at most MaxIgnoredNames names. The signals
-	// of all other names are counted in Ignored only.
-	IgnoredByName map[string]int64
-
 	// Speeds compares the source's speeds with its positions.
 	Speeds speedcheck.Check
 
@@ -110,11 +105,6 @@ type SampleCounts struct {
 	Unused   int64 // values of other signals that are not used, in accepted samples
 }
 
-// MaxIgnoredNames is the maximum number of names for which a node counts a source's ignored signals
-// separately: the names that it receives first. A name has at most 80 bytes, so these counters take
-// less than 2 KB for each source that sends such signals.
-const MaxIgnoredNames = 8
-
 // MaxRefusalText is the maximum size, in bytes, of the text that says why a source's key or sample
 // was refused. A longer text is cut.
 const MaxRefusalText = 200
@@ -137,22 +127,6 @@ func (u *usage) CountSamples(c SampleCounts) {
 		a.Late += c.Late
 		a.Ignored += c.Ignored
 		a.Unused += c.Unused
-	})
-}
-
-// CountIgnored adds n to the number of ignored signals with this name. It does nothing if
-// [MaxIgnoredNames] other names are already counted. The caller must also pass these signals to
-// [usage.CountSamples], must limit the length of the name, and must ensure that the name is safe to
-// show.
-func (u *usage) CountIgnored(name string, n int) {
-	u.update(func(a *SourceActivity) {
-		if _, known := a.IgnoredByName[name]; !known && len(a.IgnoredByName) >= MaxIgnoredNames {
-			return
-		}
-		if a.IgnoredByName == nil {
-			a.IgnoredByName = make(map[string]int64)
-		}
-		a.IgnoredByName[name] += int64(n)
 	})
 }
 
@@ -290,7 +264,7 @@ func (u *usage) Seen() (s SourceActivity) {
 	defer u.mu.Unlock()
 	if u.activity != nil {
 		s = *u.activity
-		s.IgnoredByName, s.Noted = maps.Clone(s.IgnoredByName), slices.Clone(s.Noted)
+		s.Noted = slices.Clone(s.Noted)
 	}
 	s.LastSeen = u.latestUse()
 	return s

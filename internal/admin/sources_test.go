@@ -41,11 +41,10 @@ func TestSourceSeen(t *testing.T) {
 	})
 	s.add(t, "car-7")
 	const before = `"seen":{"last_seen_at":null,"last_refused_at":null,"last_refused_reason":"",` +
-		`"last_refused_text":"","accepted":0,"late":0,"refused":{},"refused_keys":{},"ignored_signals":0,"ignored_by_name":{},"unused_values":0,"roads_doubted":{"old":3},"speed_factor":null}`
+		`"last_refused_text":"","accepted":0,"late":0,"refused":{},"refused_keys":{},"ignored_signals":0,"unused_values":0,"roads_doubted":{"old":3},"speed_factor":null}`
 	s.want(t, "GET", "/v1/sources", "", http.StatusOK, before)
 	g, _ := s.store.Sources.Get("car-7")
 	g.CountSamples(access.SampleCounts{Accepted: 12, Late: 4, Ignored: 3, Unused: 5})
-	g.CountIgnored("Vehicle.Sped", 2)
 	g.CountRefused(access.Impossible, 2)
 	g.CountRefused(access.OverRate, 1)
 	g.CountRefused(access.WrongKey, 1)
@@ -54,7 +53,7 @@ func TestSourceSeen(t *testing.T) {
 		s.want(t, "GET", path, "", http.StatusOK,
 			`"last_refused_at":"2026-11-20T12:00:00Z","last_refused_reason":"rate",`+
 				`"last_refused_text":"too many: wait 3 s","accepted":12,"late":4,"refused":{"impossible":2,"rate":1},`+
-				`"refused_keys":{"wrong_key":1},"ignored_signals":3,"ignored_by_name":{"Vehicle.Sped":2},"unused_values":5,"roads_doubted":{"old":3},"speed_factor":null}`)
+				`"refused_keys":{"wrong_key":1},"ignored_signals":3,"unused_values":5,"roads_doubted":{"old":3},"speed_factor":null}`)
 	}
 	show, err := s.Source(t.Context(), "car-7")
 	if err != nil || show.Seen.Accepted != 12 || show.Seen.Refused.Total() != 3 ||

@@ -126,7 +126,7 @@ type origin struct {
 var errNoMemory = errors.New("not enough memory for this batch")
 
 func (b *batch) end() {
-	slices.SortFunc(b.ignored.names, func(x, y ignoredName) int { return cmp.Compare(x.name, y.name) })
+	slices.Sort(b.ignored.names)
 	b.bytes += (len(b.ignored.names) + len(b.unused.listed)) * ignoredBytes
 }
 

@@ -245,7 +245,6 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 			Accepted: int64(accepted), Ignored: int64(b.ignored.count),
 			Unused: int64(b.unused.total()), Late: int64(b.late),
 		})
-		b.ignored.countFor(b.source)
 	}
 	return err
 }

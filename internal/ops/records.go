@@ -125,9 +125,8 @@ type SourceActivity struct {
 	Refused           NamedCounts `json:"refused"`             // number of samples, by reason
 	RefusedKeys       NamedCounts `json:"refused_keys"`        // number of uses of keys, by reason
 	IgnoredSignals    int64       `json:"ignored_signals"`
-	IgnoredByName     NamedCounts `json:"ignored_by_name"` // only the first names seen; IgnoredSignals has all
-	UnusedValues      int64       `json:"unused_values"`   // of known signals
-	RoadsDoubted      NamedCounts `json:"roads_doubted"`   // what it showed of roads and was not believed, by reason
+	UnusedValues      int64       `json:"unused_values"` // of known signals
+	RoadsDoubted      NamedCounts `json:"roads_doubted"` // what it showed of roads and was not believed, by reason
 
 	SpeedFactor *SpeedFactor `json:"speed_factor"` // null: the speeds fit the positions, or were not compared
 }
@@ -199,18 +198,13 @@ func (p *Operations) SourceRecord(s access.Credential) SourceRecord {
 	return r
 }
 
-// IgnoredOthers returns the number of ignored signals that are not counted in IgnoredByName.
-func (s SourceActivity) IgnoredOthers() int64 {
-	return max(0, s.IgnoredSignals-s.IgnoredByName.Total())
-}
-
 func (s *SourceActivity) add(seen access.SourceActivity) {
 	s.LastSeenAt, s.LastRefusedAt = orNil(seen.LastSeen), orNil(seen.LastRefused)
 	if s.LastRefusedAt != nil {
 		s.LastRefusedReason, s.LastRefusedText = seen.Reason.String(), seen.Text
 	}
 	s.Accepted, s.Late, s.UnusedValues = seen.Accepted, seen.Late, seen.Unused
-	s.IgnoredSignals, s.IgnoredByName = seen.Ignored, seen.IgnoredByName
+	s.IgnoredSignals = seen.Ignored
 	if seen.Speeds.Found.Factor != 0 {
 		s.SpeedFactor = new(SpeedFactor(seen.Speeds.Found))
 	}

@@ -288,7 +288,7 @@ func newMatrix(t *testing.T) *matrix {
 	var err error
 	if m.node, err = nodeprocess.StartReady(t.Context(), nodeprocess.Options{
 		Binary: binary, Dir: filepath.Join(t.TempDir(), "data"),
-		Flags: []string{"--max-age", matrixMaxAge.String(), "--trusted-proxies", "127.0.0.1"},
+		Flags: []string{"--max-age", matrixMaxAge.String()},
 	}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
