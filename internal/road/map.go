@@ -95,9 +95,9 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	if begin(s, f, metres); s.Way.OnRoad {
 		m.show(driven, x, source, voice, gap)
 	}
-	var asker uint32
-	if source != 0 {
-		asker = 1 << voice
+	asker := uint32(1) << voice
+	if source == 0 {
+		asker = 0
 	}
 	s.Road = m.around(&s.Way, f.time, gap, s.Traffic.Cruise, asker)
 	return true

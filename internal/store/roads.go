@@ -194,7 +194,10 @@ func (k *RecordStore) readRoads(
 			return err
 		}
 		for _, f := range boxes {
-			if kept := road.Outside(r.Body, f.Box); r.Seq <= f.After && len(kept) < len(r.Body) {
+			if r.Seq > f.After {
+				continue
+			}
+			if kept := road.Outside(r.Body, f.Box); len(kept) < len(r.Body) {
 				r.Body, r.Sealed = kept, codec.Seal(r.Subject, append([]byte{0}, kept...))
 			}
 		}
