@@ -244,7 +244,7 @@ func TestHTTPSaysWhenTheListWasCut(t *testing.T) {
 		lines = append(lines, strings.Replace(one, "1", strconv.Itoa(n+1), 1))
 	}
 	last := len(lines) - 1
-	lines[last] = strings.Replace(lines[last], "vid is missing", "all lines before this one were refused, so no more are read", 1)
+	lines[last] = strings.Replace(lines[last], errNoVID.text, "all lines before this one were refused, so no more are read", 1)
 	request{body: strings.Repeat("{}\n", maxRejections+1), status: 400,
 		answer: `{"accepted":0,"rejected":[` + strings.Join(lines, ",") + `]}`}.send(t, url, f.key)
 	request{body: sampleLine("V1", 1, 1) + "\n" + strings.Repeat("{}\n", maxRejections+1), status: 202,
