@@ -77,17 +77,17 @@ func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 		return 0, unreachable("ingest listener", host, "--ingest-addr or --ingest-url", err)
 	case err != nil:
 		return time.Second, fmt.Errorf("the response of the ingest listener ended early: %w", err)
+	case a.Status == http.StatusTooManyRequests:
+		return max(time.Second, a.RetryAfter), errOverRate
 	case a.Rejected == nil && a.Error == "":
 		return 0, fmt.Errorf("%s is not carstate's ingest listener (--ingest-addr, --ingest-url)", host)
 	case len(a.Rejected) > 0:
 		return 0, Refusal{len(a.Rejected), a.Rejected[0].Reason}
 	case a.Status == http.StatusAccepted:
 		return 0, nil
-	case a.Status == http.StatusServiceUnavailable, a.Status == http.StatusTooManyRequests:
-		if wait = max(time.Second, a.RetryAfter); a.Status == http.StatusTooManyRequests {
-			return wait, errOverRate
-		}
-		return min(wait, 30*time.Second), fmt.Errorf("the service does not take telemetry now: %s", a.Error)
+	case a.Status == http.StatusServiceUnavailable:
+		return max(time.Second, min(a.RetryAfter, 30*time.Second)),
+			fmt.Errorf("the service does not take telemetry now: %s", a.Error)
 	}
 	err = fmt.Errorf("the service refused the telemetry: %s", a.Error)
 	if a.Status == http.StatusUnauthorized {

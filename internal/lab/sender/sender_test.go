@@ -72,7 +72,7 @@ func TestSourceOverItsRate(t *testing.T) {
 			return
 		}
 		w.WriteHeader(http.StatusAccepted)
-		fmt.Fprint(w, `{"accepted":1}`)
+		fmt.Fprint(w, `{"accepted":1,"rejected":[]}`)
 	}))
 	defer door.Close()
 	asked.Store(1) // so that the login is accepted
