@@ -294,38 +294,6 @@ func TestSources_VerifyAndList(t *testing.T) {
 	}
 }
 
-func BenchmarkTokensVerify(b *testing.B) {
-	var table access.Tokens
-	var secret string
-	for range 10_000 {
-		var tok access.Credential
-		tok, secret = issue(b, "d", noon)
-		table.Put(tok)
-	}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		s := []byte(secret)
-		for pb.Next() {
-			if _, err := table.Verify(s, noon); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
-func BenchmarkTokensPut(b *testing.B) {
-	var table access.Tokens
-	for range 100_000 {
-		tok, _ := issue(b, "d", noon)
-		table.Put(tok)
-	}
-	tok, _ := issue(b, "d", noon)
-	b.ReportAllocs()
-	for b.Loop() {
-		table.Put(tok)
-	}
-}
-
 // TestUnreadCredential checks a node that cannot read one credential because a newer version wrote
 // the record. The node must refuse the secret of that credential, and any unknown secret, with
 // ErrUnread. Other credentials stay valid.
