@@ -132,12 +132,6 @@ func TestFailureThatCannotBeAudited(t *testing.T) {
 	}
 }
 
-func TestAuditUnreadable(t *testing.T) {
-	s := start(t)
-	s.store.Fail("AuditPage", errDisk)
-	s.want(t, "GET", "/v1/audit", "", 503, "").lacks(t, "disk")
-}
-
 // TestAudit_Damaged checks the answer of a call that fails because a part of the store is damaged.
 // The answer must say that. The call must log nothing, because the store logs the damage once.
 func TestAudit_Damaged(t *testing.T) {
