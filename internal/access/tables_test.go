@@ -8,15 +8,14 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 )
 
 // created returns a new credential and its secret.
 func created(t testing.TB, r access.Request, at time.Time) (access.Credential, string) {
 	t.Helper()
 	c, secret, err := access.New(r, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return c, secret
 }
 
@@ -86,9 +85,7 @@ func TestTokensPutReplaces(t *testing.T) {
 	tok, secret := issue(t, "d", noon)
 	table.Put(tok)
 	g, err := table.Verify([]byte(secret), noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	limit := access.Rate{Calls: 1, Window: time.Hour}
 	g.Budget.Take(limit, noon)
 	g.Count(access.CarDrivingState, access.Answered, noon)
