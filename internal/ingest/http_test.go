@@ -65,9 +65,7 @@ func (r request) send(t *testing.T, url, key string) {
 		url = strings.TrimSuffix(url, telemetryPath) + r.path
 	}
 	req, err := http.NewRequest(r.method, url, strings.NewReader(r.body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer "+key)
 	req.Header.Set("Content-Type", "application/x-ndjson")
 	for name, value := range headerLines(r.header) {
@@ -76,14 +74,10 @@ func (r request) send(t *testing.T, url, key string) {
 		}
 	}
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	isDocumented(t, req, resp, string(body))
 	if got := strings.TrimSuffix(string(body), "\n"); resp.StatusCode != r.status || r.answer != "" && got != r.answer {
 		t.Errorf("%s %s %.200q:\n got   %d %s\n wants %d %s", r.method, r.header, r.body, resp.StatusCode, got, r.status,
@@ -160,9 +154,7 @@ func TestHTTPRefuses(t *testing.T) {
 	f.remove(removed)
 	_, token, err := access.New(access.Request{Kind: access.TokenKind, Developer: "d",
 		Operations: access.AllOperations}, testNow)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_, url := startHTTP(t, f)
 	g, _ := f.Sources.Get("car")
 	good := sampleLine("V1", 1, 1)

@@ -420,6 +420,18 @@ func TestHTTPConnectionsOfOneSource(t *testing.T) {
 	}
 }
 
+// slowStore is a store that takes a fixed time, like a disk.
+type slowStore time.Duration
+
+func (s slowStore) Append(ctx context.Context, _ []vehicle.Sample) error {
+	select {
+	case <-time.After(time.Duration(s)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // TestHTTPStoreOutlastsThePace checks that the deadline of a body does not apply to storing it,
 // which takes four times as long here.
 func TestHTTPStoreOutlastsThePace(t *testing.T) {

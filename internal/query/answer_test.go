@@ -189,18 +189,6 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-func TestAnswer_RecordsLastUse(t *testing.T) {
-	f := newFixture(t)
-	a := f.answerer()
-	a.about(drivingPath, "CarJam", f.secrets["TOKEN"], noon)
-	a.about(drivingPath, "CarJam", f.secrets["EXPIRED"], noon)
-	for _, g := range f.Tokens.List() {
-		if used := !g.LastUsed(noon).IsZero(); used != (g.Developer == "TOKEN") {
-			t.Errorf("%s: used is %t", g.Developer, used)
-		}
-	}
-}
-
 // TestFraming checks that the answerer refuses wrong framing by itself, without the code that reads
 // requests from a connection.
 func TestFraming(t *testing.T) {
@@ -231,44 +219,6 @@ func TestFraming(t *testing.T) {
 		if c.want != nil && (string(w.body) != c.want.body || !w.closes) {
 			t.Errorf("%s %q: got %s (closes: %t), want %s (closes)",
 				c.version, c.headers, w.body, w.closes, c.want.body)
-		}
-	}
-}
-
-func TestScanHead_FactsAndFaults(t *testing.T) {
-	for _, c := range []struct {
-		raw  string
-		want head
-	}{
-		{"", head{}},
-		{"\r\n", head{}},
-		{"Host: a\r\n\r\n", head{hosts: 1}},
-		{"HOST:a\r\nhost: \t b \r\n\r\n", head{hosts: 2}},
-		{"authorization: x\r\n\r\n", head{authorization: true}},
-		{"Connection: a,\tClose ,b\r\n\r\n", head{closes: true}},
-		{"Connection: closed\r\n\r\n", head{}},
-		{"Content-Length: 0\r\n\r\n", head{length: true}},
-		{"Content-Length:\t0 \r\n\r\n", head{length: true}},
-		{"Content-Length:\r\n\r\n", head{length: true, fault: failMalformed}},
-		{"Content-Length: 1\r\n\r\n", head{length: true, fault: failBody}},
-		{"Content-Length: 0\r\nContent-Length: 0\r\n\r\n", head{length: true, fault: failMalformed}},
-		{"Host:\r\n\r\n", head{hosts: 1, fault: failHost}},
-		{"Connection: Keep-Alive\r\n\r\n", head{keepAlive: true}},
-		{"a: b\x00c\r\n\r\n", head{fault: failMalformed}},
-		{"transfer-encoding:\r\n\r\n", head{fault: failBody}},
-		{"EXPECT: x\r\n\r\n", head{fault: failExpect}},
-		{" a: b\r\n\r\n", head{fault: failFolded}},
-		{"a: b\n\r\n", head{fault: failBareLine}},
-		{"a: b\rc\r\n\r\n", head{fault: failBareLine}},
-		{"a: b", head{fault: failBareLine}},
-		{"\n", head{fault: failBareLine}},
-		{"ab\r\n\r\n", head{fault: failHeaderName}},
-		{"a : b\r\n\r\n", head{fault: failHeaderName}},
-		{": b\r\n\r\n", head{fault: failHeaderName}},
-		{"a\x00: b\r\n\r\n", head{fault: failHeaderName}},
-	} {
-		if got := scanHead([]byte(c.raw)); got != c.want {
-			t.Errorf("%q: got %+v, want %+v", c.raw, got, c.want)
 		}
 	}
 }

@@ -192,35 +192,6 @@ func TestFleetChart(t *testing.T) {
 	}
 }
 
-func BenchmarkSurveyMillion(b *testing.B) {
-	table, now := fleet.New(), vehicle.At(noon)
-	for i := range 1_000_000 {
-		table.Put(vehicle.ID(fmt.Sprintf("car%d", i)), fleet.Answer{
-			Driving: vehicle.DrivingVerdict{State: vehicle.DrivingState(1 + i%3),
-				Time: now.Add(-time.Duration(i%1000) * time.Second)},
-			Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: now},
-		})
-	}
-	for b.Loop() {
-		countFleet(table, noon, 5*time.Minute)
-	}
-}
-
-func BenchmarkWatchlistPut(b *testing.B) {
-	w, s := newWatchlist(), jammed(time.Minute)
-	for i := range maxWatched {
-		putState(w, vehicle.ID(fmt.Sprintf("car%d", i)), s)
-	}
-	driving := vehicle.Observe(vehicle.State{}, func() vehicle.Sample {
-		x := vehicle.Sample{Time: vehicle.At(noon)}
-		_ = x.Set(vehicle.Speed, 50)
-		return x
-	}())
-	for b.Loop() {
-		putState(w, "another", driving)
-	}
-}
-
 // TestEngine_HidesWhatIsNotMeasured checks that the fleet page has no row for a metric that the
 // engine does not have, and none for a stream whose size is not known.
 func TestEngine_HidesWhatIsNotMeasured(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestLogin_IsAllWithoutASession checks that, without a session, only the login is shown. The login
@@ -90,18 +91,14 @@ func TestCookieBehindAProxy(t *testing.T) {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, f.server.URL+path,
 			strings.NewReader(url.Values{"key": {f.key}}.Encode()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		req.Header.Set("Origin", "https://carstate.example")
 		if cookie != "" {
 			req.Header.Set("Cookie", cookie)
 		}
 		resp, err := f.browser.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		resp.Body.Close()
 		return resp
 	}
@@ -133,9 +130,7 @@ func TestSessionNeedsRootAndCookie(t *testing.T) {
 		begin := func() (root string, cookie *http.Cookie) {
 			t.Helper()
 			resp, err := f.anotherBrowser().PostForm(f.server.URL+"/login", url.Values{"key": {f.key}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			resp.Body.Close()
 			cookies := resp.Cookies()
 			if len(cookies) != 1 {
@@ -157,9 +152,7 @@ func TestSessionNeedsRootAndCookie(t *testing.T) {
 			root + "/tokens": 200, root: 200,
 		} {
 			req, err := http.NewRequestWithContext(t.Context(), "GET", f.server.URL+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			// A page on another port has set cookies of both names.
 			req.AddCookie(&http.Cookie{Name: "__Host-carstate-session", Value: "other"})
 			req.AddCookie(&http.Cookie{Name: "carstate-session", Value: "other"})
@@ -209,9 +202,7 @@ func TestSessionEnds(t *testing.T) {
 	f.want(f.get("/tokens"), http.StatusUnauthorized)
 
 	ada, key, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f.store.Operators.Put(ada)
 	f.logIn(key)
 	f.want(f.get("/tokens"), http.StatusOK, "<span>ada</span>")
@@ -233,9 +224,7 @@ func TestSessionEnds(t *testing.T) {
 func TestSessionsAreBounded(t *testing.T) {
 	f := newFixture(t)
 	ada, key, err := access.New(access.Request{Kind: access.OperatorKind, Name: "ada"}, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f.store.Operators.Put(ada)
 	f.logIn(f.key)
 	admin := f.browser
