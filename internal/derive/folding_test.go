@@ -16,7 +16,6 @@ import (
 
 	"example.org/carstate/internal/road/roadtest"
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/local"
 	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/vehicle"
 )
@@ -218,29 +217,6 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 	})
 }
 
-// TestFits_CountsVehicles checks that fits, which limits how much a folding holds in memory, counts
-// vehicles and not samples.
-func TestFits_CountsVehicles(t *testing.T) {
-	f := newFolding((*vehicle.State).Fold, 3, 3)
-	fold(t, f, new(script), 1, sampleOf("carA", 1), sampleOf("carB", 1))
-	for _, c := range []struct {
-		ids  []vehicle.ID
-		want bool
-	}{
-		{[]vehicle.ID{"carC"}, true},
-		{[]vehicle.ID{"carA", "carA", "carB", "carC", "carC"}, true},
-		{[]vehicle.ID{"carC", "carD"}, false},
-	} {
-		var samples []vehicle.Sample
-		for _, id := range c.ids {
-			samples = append(samples, sampleOf(id, 2))
-		}
-		if got := f.fits(samples); got != c.want {
-			t.Errorf("%v: fits is %v, want %v", c.ids, got, c.want)
-		}
-	}
-}
-
 // began is the time at which the fake clock of synctest starts.
 var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -274,18 +250,6 @@ func TestCommit_AnnouncedSamplesLate(t *testing.T) {
 		run(t, part, 0, time.Second)
 		if len(part.commits) != 1 || part.commits[0] != (commit{minLinger, 1, 1}) {
 			t.Fatalf("got commits %+v, want one after %v", part.commits, minLinger)
-		}
-	})
-}
-
-// TestCheckpoint_CommitsAtShutdown checks that states that wait for their checkpoint are stored
-// when the context ends.
-func TestCheckpoint_CommitsAtShutdown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		part := &script{next: cars(1, silence)}
-		run(t, part, time.Minute, time.Second)
-		if len(part.commits) != 1 || part.commits[0] != (commit{time.Second, 1, 1}) || part.stored["car1"].Time != 1 {
-			t.Fatalf("got commits %+v, want one at the end", part.commits)
 		}
 	})
 }
@@ -480,37 +444,6 @@ func TestCommit_VehicleNeverSilent(t *testing.T) {
 			}
 		})
 	}
-}
-
-// BenchmarkLoad reads the states of the vehicles of one commit. No state is in memory.
-func BenchmarkLoad(b *testing.B) {
-	e, err := local.Open(b.Context(), local.Config{DataDir: b.TempDir()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer e.Close()
-	part, err := e.Take(b.Context(), 0, "test", store.Anyone)
-	if err != nil {
-		b.Fatal(err)
-	}
-	const vehicles = 999
-	states := make(map[vehicle.ID]*vehicle.State)
-	var samples []vehicle.Sample
-	for v := range vehicles {
-		x := sampleOf(vehicle.ID(fmt.Sprintf("car%d", v)), 1)
-		samples = append(samples, x)
-		states[x.Vehicle] = new(vehicle.Observe(vehicle.State{}, x))
-	}
-	if err := part.Commit(b.Context(), 1, states, false); err != nil {
-		b.Fatal(err)
-	}
-	for b.Loop() {
-		f := newFolding((*vehicle.State).Fold, vehicles, 1)
-		if n, err := f.load(b.Context(), part, samples); n != vehicles || err != nil {
-			b.Fatal(n, err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/vehicles, "µs/state")
 }
 
 // BenchmarkPackedStates fills a memory with full states and reports what a vehicle takes.

@@ -152,20 +152,6 @@ func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
 	}
 }
 
-// TestStateWithoutPositions checks that the state of a car that sends no positions takes almost no
-// bytes for the car's way and road: the packed state must be at least 100 bytes shorter than the
-// same state with a way and a road.
-func TestStateWithoutPositions(t *testing.T) {
-	s := roadtest.State(t)
-	all := len(AppendState(nil, &s))
-	s.Way, s.Road = vehicle.Way{}, vehicle.RoadAround{}
-	none := len(AppendState(nil, &s))
-	if none > all-100 {
-		t.Errorf("state of %d bytes with a way, %d bytes without: want nearly all of the way saved", all, none)
-	}
-	t.Logf("%d bytes with a way, %d without one", all, none)
-}
-
 func TestSealCatches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		subject := subjects.Draw(t, "subject")

@@ -50,15 +50,6 @@ func BenchmarkAppendState(b *testing.B) {
 	b.ReportMetric(float64(len(packed)), "bytes")
 }
 
-// BenchmarkSealState measures how long derive takes to prepare one state for storing.
-func BenchmarkSealState(b *testing.B) {
-	s := roadtest.State(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		Seal("state.0.NHeN4UqVsohGS55I7LBdh", AppendState([]byte{0}, &s))
-	}
-}
-
 func BenchmarkDecodeState(b *testing.B) {
 	s := roadtest.State(b)
 	packed := AppendState(nil, &s)
@@ -67,15 +58,5 @@ func BenchmarkDecodeState(b *testing.B) {
 		if _, err := DecodeState(packed); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-// BenchmarkVerdicts measures the time that a feed needs for one state after decoding it.
-func BenchmarkVerdicts(b *testing.B) {
-	s := roadtest.State(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Driving()
-		s.Throttle()
 	}
 }
