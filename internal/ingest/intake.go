@@ -188,7 +188,8 @@ func (in *intake) refuseKey(source *access.Grant, err error) {
 // note records why as the last refusal of source, and logs it.
 func (in *intake) note(source *access.Grant, why *refusal) {
 	source.NoteRefused(why.kind, cmp.Or(why.shown, why.text), in.Now())
-	if why.kind != access.NotStored { // an outage of the store has one line for all sources
+	// An outage of the store has one line for all sources, and a backlog passes in a second.
+	if why.kind != access.NotStored && why.kind != access.Backlog {
 		in.warn(source)
 	}
 }
