@@ -27,7 +27,8 @@ func openKafka(ctx context.Context, p *puller) (broker, error) {
 		kgo.ClientID("carstate"), kgo.SeedBrokers(p.Hosts...), kgo.ConsumerGroup(p.Group), kgo.ConsumeTopics(p.Topics...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.AutoCommitMarks(), // only records whose samples were acknowledged are marked
-		kgo.SessionTimeout(10 * time.Second), kgo.RetryTimeout(10 * time.Second), kgo.WithLogger(kafkaLog{p}),
+		kgo.SessionTimeout(10 * time.Second), kgo.RebalanceTimeout(10 * time.Second),
+		kgo.RetryTimeout(10 * time.Second), kgo.WithLogger(kafkaLog{p}),
 		kgo.MaxConcurrentFetches(1), kgo.FetchMaxBytes(maxBatch), kgo.FetchMaxPartitionBytes(maxBatch / 4),
 		kgo.BrokerMaxReadBytes(8 * maxBatch), kgo.MaxDecompressBatchBytes(8 * maxBatch),
 	}
