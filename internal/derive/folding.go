@@ -74,7 +74,7 @@ func (f *folding) load(ctx context.Context, part store.Partition, samples []vehi
 		}
 		t := &touched{id: id}
 		if s, ok := f.storing[id]; ok {
-			t.state = s.state
+			t.state, t.folded = s.state, s.folded
 		} else if !f.packed.get(id, &t.state) {
 			ids, misses = append(ids, id), append(misses, t)
 		}
@@ -178,7 +178,9 @@ func (f *folding) pack(n int) {
 		if n--; n < 0 {
 			return
 		}
-		f.packed.put(id, &t.state)
+		if t.dirty || t.folded == 0 { // otherwise it may be ahead of the log, which packed does not say
+			f.packed.put(id, &t.state)
+		}
 		delete(f.storing, id)
 	}
 	f.stored = false
