@@ -184,28 +184,29 @@ func TestMQTTReason_FitsMaximumPacketSize(t *testing.T) {
 
 func TestResemblingNames(t *testing.T) {
 	for name, wants := range map[string]string{
-		"Vehicle.Sped":                                   "Vehicle.Speed",
-		"Vehicle.Seped":                                  "Vehicle.Speed",
-		"vehicle.speed":                                  "Vehicle.Speed",
-		"Vehicle.OBD.ThrotlePosition":                    "Vehicle.OBD.ThrottlePosition",
-		"Vehicle.OBDSpeed":                               "Vehicle.OBD.Speed",
-		"Vehicle.CurrentLocation.Longtitude":             "Vehicle.CurrentLocation.Longitude",
-		"Vehicle.CurrentLocation.Altitude":               "",
-		"Vehicle.OBD.ThrottlePositionC":                  "",
-		"Speed":                                          "Vehicle.Speed",
-		"TPS":                                            "Vehicle.Powertrain.CombustionEngine.TPS",
-		"Vehicle.Diagnostic.DTCList":                     "Vehicle.Diagnostics.DTCList",
-		"Vehicle.Chassis.Brake.PedalPosition":            "",
+		"Vehicle.Sped":                        "Vehicle.Speed",
+		"Vehicle.Seped":                       "Vehicle.Speed",
+		"vehicle.speed":                       "Vehicle.Speed",
+		"Vehicle.OBD.ThrotlePosition":         "Vehicle.OBD.ThrottlePosition",
+		"Vehicle.OBDSpeed":                    "Vehicle.OBD.Speed",
+		"Vehicle.CurrentLocation.Longtitude":  "Vehicle.CurrentLocation.Longitude",
+		"Vehicle.CurrentLocation.Altitude":    "",
+		"Vehicle.OBD.ThrottlePositionC":       "",
+		"Speed":                               "Vehicle.Speed",
+		"TPS":                                 "Vehicle.Powertrain.CombustionEngine.TPS",
+		"Vehicle.Diagnostic.DTCList":          "Vehicle.Diagnostics.DTCList",
+		"Vehicle.Chassis.Brake.PedalPosition": "",
+		"peed":                                "",
+		".Speed":                              "",
+		"D":                                   "",
+		"Vehicle.AverageSpeed":                "",
+		"Vehicle":                             "Vehicle.Speed", // nested objects
+		"Vehicle.OBD.Throttle":                "Vehicle.OBD.ThrottlePosition",
+		"throttle":                            "Vehicle.OBD.ThrottlePosition",
+		"RPM":                                 "Vehicle.OBD.EngineSpeed",
+		"x-":                                  "",
+
 		"Vehicle.Powertrain.CombustionEngine.Engine.TPS": "Vehicle.Powertrain.CombustionEngine.TPS",
-		"peed":                 "",
-		".Speed":               "",
-		"D":                    "",
-		"Vehicle.AverageSpeed": "",
-		"Vehicle":              "Vehicle.Speed", // nested objects
-		"Vehicle.OBD.Throttle": "Vehicle.OBD.ThrottlePosition",
-		"throttle":             "Vehicle.OBD.ThrottlePosition",
-		"RPM":                  "Vehicle.OBD.EngineSpeed",
-		"x-":                   "",
 	} {
 		if got, ok := similarSignal(name); ok != (wants != "") || got != wants {
 			t.Errorf("%s resembles %s (%t), want %q", name, got, ok, wants)
