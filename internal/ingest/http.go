@@ -81,10 +81,10 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if h.in.Excess(c) {
 		w.Header().Set("Connection", "close")
 	}
-	if d, ok := documents[r.URL.EscapedPath()]; ok && !h.in.NoDocs && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-		return d.send(w)
-	}
-	if r.URL.EscapedPath() != telemetryPath {
+	if path := r.URL.EscapedPath(); path != telemetryPath {
+		if d, ok := documents[path]; ok && !h.in.NoDocs && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			return d.send(w)
+		}
 		return fail(w, http.StatusNotFound, "not found: send telemetry to POST "+telemetryPath+
 			"; queries go to the query listener")
 	}
