@@ -102,7 +102,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin
 			return nil, errNoMemory
 		}
 		paced.turn = h.turns.take(r.Context(), o.source.Name)
-		defer func() { paced.turn.leave() }()
+		defer paced.turn.leave()
 	}
 	body := head
 	if f.gzip {
@@ -225,7 +225,7 @@ func (t *turns) take(ctx context.Context, source string) turn {
 	return of
 }
 
-// take waits for a turn. If ctx ends first, it takes none, and leave must not be called.
+// take waits for a turn. If ctx ends first, it takes none, and leave does nothing.
 func (t *turn) take() {
 	if t.free == nil {
 		return
