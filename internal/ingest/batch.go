@@ -131,9 +131,10 @@ func (b *batch) end() {
 }
 
 // lineBatch reads NDJSON from r into a new batch. It skips empty lines, so the batch may be empty.
-// If a line is longer than MaxSample or r has more than MaxSamples lines, empty ones included, the batch is refused as a
-// whole, and the error is a *refusal. If the quota has too little memory, it is errNoMemory. Any
-// other error is one of reading r. After an error, the batch holds the lines decoded so far.
+// If a line is longer than MaxSample or r has more than MaxSamples lines, empty ones included, the
+// batch is refused as a whole, and the error is a *refusal. If the quota has too little memory, it is
+// errNoMemory. Any other error is one of reading r. After an error, the batch holds the lines decoded
+// so far.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
 	b := newBatch(o.source)

@@ -72,7 +72,7 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 
 func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	// The order of the checks is: load, path, method, key, format, readiness, size, rate,
-	// connections, memory. The body is read only after all of them.
+	// unfolded samples, connections, memory. The body is read only after all of them.
 	c := netguard.ConnOf(r.Context())
 	if c.Overloaded() {
 		w.Header().Set("Connection", "close")
@@ -81,10 +81,10 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if h.in.Excess(c) {
 		w.Header().Set("Connection", "close")
 	}
-	if d, ok := documents[r.URL.EscapedPath()]; ok && !h.in.NoDocs && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-		return d.send(w)
-	}
-	if r.URL.EscapedPath() != telemetryPath {
+	if path := r.URL.EscapedPath(); path != telemetryPath {
+		if d, ok := documents[path]; ok && !h.in.NoDocs && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			return d.send(w)
+		}
 		return fail(w, http.StatusNotFound, "not found: send telemetry to POST "+telemetryPath+
 			"; queries go to the query listener")
 	}
@@ -121,11 +121,11 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if r.ContentLength > MaxBody {
 		return h.refuse(w, http.StatusRequestEntityTooLarge, source, errBodyTooLarge, 1)
 	}
-	if over := h.takeRate(w, source, 0); over != nil {
-		return h.refuse(w, http.StatusTooManyRequests, source, over, 1)
+	if over, wait := h.takeRate(w, source, 0); over != nil {
+		return h.refuseForNow(w, source, over, wait, 1)
 	}
 	if wait, ok := h.in.Unfolded.Reserve(source.Number, 0); !ok {
-		return h.failBehind(w, source, wait, 1)
+		return h.refuseForNow(w, source, behind(wait), wait, 1)
 	}
 	// From Hold until Release, the connection cannot be evicted, and counts towards the source's share.
 	// A client without a key cannot prevent an eviction by not reading its responses.
@@ -152,12 +152,12 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	}
 	if err == nil {
 		if wait, ok := h.reserve(r.Context(), source, len(b.samples)); !ok {
-			return h.failBehind(w, source, wait, samples)
+			return h.refuseForNow(w, source, behind(wait), wait, samples)
 		}
 		defer h.in.Unfolded.Release(source.Number, len(b.samples))
 	}
-	if over := h.takeRate(w, source, samples); over != nil {
-		return h.refuse(w, http.StatusTooManyRequests, source, over, samples)
+	if over, wait := h.takeRate(w, source, samples); over != nil {
+		return h.refuseForNow(w, source, over, wait, samples)
 	}
 	switch {
 	case errors.Is(err, errNoMemory):
@@ -182,10 +182,9 @@ func (h *HTTP) reserve(ctx context.Context, source *access.Grant, n int) (wait t
 	}
 }
 
-// failBehind refuses n samples of a source with too many unfolded samples.
-func (h *HTTP) failBehind(w http.ResponseWriter, source *access.Grant, wait time.Duration, n int) outcome {
+// refuseForNow refuses n samples, which the source may send again after wait.
+func (h *HTTP) refuseForNow(w http.ResponseWriter, source *access.Grant, why *refusal, wait time.Duration, n int) outcome {
 	w.Header().Set("Retry-After", strconv.FormatInt(access.WaitSeconds(wait), 10))
-	why := behind(wait)
 	why.text += "; nothing of this request was accepted"
 	return h.refuse(w, http.StatusTooManyRequests, source, why, n)
 }

@@ -102,7 +102,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin
 			return nil, errNoMemory
 		}
 		paced.turn = h.turns.take(r.Context(), o.source.Name)
-		defer func() { paced.turn.leave() }()
+		defer paced.turn.leave()
 	}
 	body := head
 	if f.gzip {
@@ -225,7 +225,7 @@ func (t *turns) take(ctx context.Context, source string) turn {
 	return of
 }
 
-// take waits for a turn. If ctx ends first, it takes none, and leave must not be called.
+// take waits for a turn. If ctx ends first, it takes none, and leave does nothing.
 func (t *turn) take() {
 	if t.free == nil {
 		return
@@ -263,11 +263,11 @@ func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, w
 }
 
 // takeRate uses samples of the source's budget, as [access.Budget.TakeBatch] does, and sets the headers
-// of the rate. If the budget allows none, it returns the refusal.
-func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) *refusal {
+// of the rate. If the budget allows none, it returns the refusal, and the time until it allows one.
+func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) (*refusal, time.Duration) {
 	r := source.Limit()
 	if !r.Limited() {
-		return nil
+		return nil, 0
 	}
 	remaining, next, ok := source.Budget.TakeBatch(r, samples, h.in.Now())
 	refilled := next
@@ -278,12 +278,9 @@ func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int
 	header.Set("RateLimit-Policy", fmt.Sprintf(`"source";q=%d;w=%d`, r.Calls, int64(r.Window/time.Second)))
 	header.Set("RateLimit", fmt.Sprintf(`"source";r=%d;t=%d`, remaining, access.WaitSeconds(refilled)))
 	if ok {
-		return nil
+		return nil, 0
 	}
-	header.Set("Retry-After", strconv.FormatInt(access.WaitSeconds(next), 10))
-	over := overRate(r, next)
-	over.text += "; nothing of this request was accepted"
-	return over
+	return overRate(r, next), next
 }
 
 // retryAfter is the value of Retry-After with status 503, in seconds. The usual causes end soon.

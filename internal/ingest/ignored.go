@@ -72,10 +72,10 @@ type report struct {
 
 func (b *batch) report() report {
 	r := report{
-		Unnamed: b.ignored.unnamed, DidYouMean: make(map[string]string), Unused: b.unused.listed, Late: b.late,
+		Ignored: b.ignored.names, DidYouMean: make(map[string]string), Unnamed: b.ignored.unnamed,
+		Unused: b.unused.listed, Late: b.late,
 	}
 	for _, n := range b.ignored.names {
-		r.Ignored = append(r.Ignored, n)
 		if s, ok := similarSignal(n); ok {
 			r.DidYouMean[n] = s
 		}
@@ -99,7 +99,7 @@ func (g *ignored) inWords() string {
 	}
 	var list []string
 	for _, n := range g.names {
-		list = append(list, withSuggestion(n))
+		list = append(list, n+suggestion(n))
 	}
 	if g.unnamed > 0 && len(list) > 0 {
 		list = append(list, fmt.Sprintf("and %d more", g.unnamed))
@@ -109,9 +109,7 @@ func (g *ignored) inWords() string {
 	return "unknown signals: " + strings.Join(list, ", ")
 }
 
-// withSuggestion returns an unknown name, followed by the known name that it resembles, if any.
-func withSuggestion(name string) string { return name + suggestion(name) }
-
+// suggestion names the known name that an unknown one resembles. If there is none, it returns "".
 func suggestion(name string) string {
 	if s, ok := similarSignal(name); ok {
 		return " (did you mean " + s + "?)"
@@ -127,8 +125,9 @@ func refuseUnknown(name []byte) *refusal {
 	if !isShown(name) {
 		return refuse(access.UnknownSignal, "a signal"+unknown)
 	}
-	r := refuse(access.UnknownSignal, withSuggestion(string(name))+unknown)
-	r.shown = "a signal" + suggestion(string(name)) + unknown
+	meant := suggestion(string(name)) + unknown
+	r := refuse(access.UnknownSignal, string(name)+meant)
+	r.shown = "a signal" + meant
 	return r
 }
 

@@ -61,26 +61,30 @@ func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	}
 }
 
+// host is the listener's, as errors name it.
+func (s *httpSender) host() string {
+	if u, err := url.Parse(s.Base); err == nil {
+		return u.Host
+	}
+	return s.Base
+}
+
 // post sends the buffered samples once. The error is nil if all of them were stored, and a
 // [Refusal] if some were refused. If wait is above 0, err says that the service is busy or that its
 // response ended early, and the caller should call post again after the time wait.
 func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
-	host := s.Base
-	if u, err := url.Parse(s.Base); err == nil {
-		host = u.Host
-	}
 	a, err := s.Post(ctx, s.body)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return 0, ctx.Err()
 	case err != nil && a.Status == 0:
-		return 0, unreachable("ingest listener", host, "--ingest-addr or --ingest-url", err)
+		return 0, unreachable("ingest listener", s.host(), "--ingest-addr or --ingest-url", err)
 	case err != nil:
 		return time.Second, fmt.Errorf("the response of the ingest listener ended early: %w", err)
 	case a.Status == http.StatusTooManyRequests:
 		return max(time.Second, a.RetryAfter), errOverRate
 	case a.Rejected == nil && a.Error == "":
-		return 0, fmt.Errorf("%s is not carstate's ingest listener (--ingest-addr, --ingest-url)", host)
+		return 0, fmt.Errorf("%s is not carstate's ingest listener (--ingest-addr, --ingest-url)", s.host())
 	case len(a.Rejected) > 0:
 		return 0, Refusal{len(a.Rejected), a.Rejected[0].Reason}
 	case a.Status == http.StatusAccepted:
