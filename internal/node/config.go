@@ -20,12 +20,12 @@ type Config struct {
 	Roles     []string   // roles from the constants below; without a cluster, all of them
 	Listeners []Listener // the listeners that these roles need
 
-	// Store configures the storage. Its data directory also holds the admin key. Start sets the
-	// fields Log, Registry and Newer of Store.
+	// Store configures the storage. Its data directory also holds the admin key. Start sets its
+	// Log, Registry and Newer.
 	Store store.Config
 	// Cluster configures the storage engine that several nodes share. If Cluster has no URLs, Local
-	// configures the storage engine of one machine instead. Start sets the field Config of Cluster
-	// or Local, and Local.Answers.
+	// configures the storage engine of one machine instead. Start sets Cluster.Config or
+	// Local.Config, and Local.Answers.
 	Cluster cluster.Config
 	Local   local.Config
 

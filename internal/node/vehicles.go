@@ -2,7 +2,6 @@ package node
 
 import (
 	"io/fs"
-	"iter"
 	"os"
 	"path"
 	"runtime/debug"
@@ -74,44 +73,22 @@ func memory(root fs.FS) uint64 {
 		kib, _, _ := strings.Cut(rest, "kB")
 		note(kib, 1024)
 	}
-	for g := range controlGroups(root) {
-		file := "memory.max"
-		if g.version == 1 {
-			file = "memory.limit_in_bytes"
+	// The process's control group and all its ancestors can limit the memory. In a container, the
+	// ancestors may be invisible; the container's own group then appears as the root group.
+	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
+	for line := range strings.Lines(string(groups)) {
+		_, line, _ = strings.Cut(strings.TrimSpace(line), ":")
+		controllers, group, ok := strings.Cut(line, ":")
+		dir, file := "sys/fs/cgroup", "memory.max"
+		if controllers != "" { // version 1
+			dir, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+			ok = ok && controllers == "memory"
 		}
-		limit, _ := fs.ReadFile(root, path.Join(g.dir, g.name, file))
-		note(string(limit), 1)
+		for group = path.Clean("/" + group); ok; group = path.Dir(group) {
+			limit, _ := fs.ReadFile(root, path.Join(dir, group, file))
+			note(string(limit), 1)
+			ok = group != "/"
+		}
 	}
 	return least
-}
-
-// controlGroup is a control group of Linux. Its files, such as the memory limit, are in the
-// directory dir/name.
-type controlGroup struct {
-	dir, name string
-	version   int
-}
-
-// controlGroups yields the process's control group and then all its ancestors, because each of them
-// can limit the memory. In a container, the ancestors may be invisible; the container's own group
-// then appears as the root group.
-func controlGroups(root fs.FS) iter.Seq[controlGroup] {
-	return func(yield func(controlGroup) bool) {
-		groups, _ := fs.ReadFile(root, "proc/self/cgroup")
-		for line := range strings.Lines(string(groups)) {
-			_, line, _ = strings.Cut(strings.TrimSpace(line), ":")
-			controllers, own, ok := strings.Cut(line, ":")
-			g := controlGroup{"sys/fs/cgroup", path.Clean("/" + own), 2}
-			if controllers != "" {
-				g.dir, g.version = "sys/fs/cgroup/memory", 1
-				ok = ok && controllers == "memory"
-			}
-			for ; ok; g.name = path.Dir(g.name) {
-				if !yield(g) {
-					return
-				}
-				ok = g.name != "/"
-			}
-		}
-	}
 }

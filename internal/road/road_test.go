@@ -207,7 +207,7 @@ func queue(f flow, from vehicle.UnixMilli) (all []flow) {
 		all = append(all, flow{
 			name: fmt.Sprintf("%sq%03dx", f.name, i), cars: 1, from: from, degrees: f.degrees, kmh: 12, metres: 400,
 			east:  f.east + behind*math.Sin(f.degrees*math.Pi/180),
-			north: f.north + behind*math.Cos(f.degrees*math.Pi/180),
+			north: f.north + behind*math.Cos(f.degrees*math.Pi/180), source: f.source, crowd: f.crowd,
 		})
 	}
 	return all

@@ -43,11 +43,7 @@ func stillJudged(t *testing.T, m *Map, about string) {
 	}
 	f = street
 	f.source, f.crowd, f.east, f.metres = gateway, true, -1200, 1200
-	flows := queue(f, start.Add(2*time.Hour))
-	for i := range flows {
-		flows[i].source, flows[i].crowd = gateway, true
-	}
-	run(t, m, flows...)[0].is(t, vehicle.TrafficJam)
+	run(t, m, queue(f, start.Add(2*time.Hour))...)[0].is(t, vehicle.TrafficJam)
 }
 
 // TestOneSource_FreeFlow checks that one source teaches no false free flow, whatever it claims.

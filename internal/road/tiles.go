@@ -44,8 +44,8 @@ func ParseTile(token string) (Tile, error) {
 const profileBytes = 8 + 4 + 2 + 2*(8+1)
 
 // Changed returns all profiles of those tiles in which a profile changed since the last call,
-// packed for [Map.Load]. A tile without profiles was forgotten. Tiles that want refuses are left out. Later calls do not return these
-// tiles either, unless a profile in them changes again.
+// packed for [Map.Load]. A tile without profiles was forgotten. Tiles that want refuses are left
+// out. Later calls do not return these tiles either, unless a profile in them changes again.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {
@@ -125,15 +125,15 @@ func (m *Map) Load(t Tile, packed []byte) error {
 	return nil
 }
 
-// Outside returns packed profiles without those of stretches whose middle lies in a box. If packed is
-// malformed, it returns packed.
-func Outside(packed []byte, b Box) (kept []byte) {
-	box := b.rect()
-	if len(packed)%profileBytes != 0 {
+// Outside returns packed profiles without those of stretches whose middle lies in one of the
+// boxes. If there is none, or packed is malformed, it returns packed.
+func Outside(packed []byte, boxes []Box) (kept []byte) {
+	if len(boxes) == 0 || len(packed)%profileBytes != 0 {
 		return packed
 	}
 	for p := range slices.Chunk(packed, profileBytes) {
-		if !box.ContainsLatLng(cellOf(vehicle.Stretch(binary.LittleEndian.Uint64(p))).LatLng()) {
+		middle := cellOf(vehicle.Stretch(binary.LittleEndian.Uint64(p))).LatLng()
+		if !slices.ContainsFunc(boxes, func(b Box) bool { return b.rect().ContainsLatLng(middle) }) {
 			kept = append(kept, p...)
 		}
 	}

@@ -115,9 +115,7 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 				defer cancel()
 				maps.Copy(k.owned, k.engine.Folding()) // derive may have released its partitions already
-				if k.load(last) {
-					k.store(last)
-				}
+				k.update(last, folds)
 			}
 			return
 		case <-share.C:
@@ -133,15 +131,18 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 				}
 			}
 		case <-store.C:
-			// Records of other nodes are read first, so that the stored tile includes them.
-			if k.load(ctx) && folds {
-				k.store(ctx)
-			}
+			k.update(ctx, folds)
 		case <-k.roadsChanged:
-			if k.load(ctx) && folds {
-				k.store(ctx)
-			}
+			k.update(ctx, folds)
 		}
+	}
+}
+
+// update reads ROADS, and then stores what has changed, so that the stored tiles include the records
+// of other nodes.
+func (k *roadStore) update(ctx context.Context, folds bool) {
+	if k.load(ctx) && folds {
+		k.store(ctx)
 	}
 }
 
@@ -159,7 +160,7 @@ func (k *roadStore) load(ctx context.Context) bool {
 		return false
 	}
 	k.forgotten = max(k.forgotten, seq)
-	next, damaged, err := k.readRoads(ctx, k.next, func(tile road.Tile, r Record) error {
+	next, damaged, err := k.readRoads(ctx, k.next, boxes, func(tile road.Tile, r Record) error {
 		if r.Newer {
 			k.unread[tile] = true
 			return nil
@@ -177,14 +178,11 @@ func (k *roadStore) load(ctx context.Context) bool {
 	return err == nil
 }
 
-// readRoads calls do with each stored tile as [Records.ScanFrom] does with each record.
+// readRoads calls do with each stored tile, without the profiles of forgotten boxes, as
+// [Records.ScanFrom] does with each record.
 func (k *RecordStore) readRoads(
-	ctx context.Context, from uint64, do func(road.Tile, Record) error,
+	ctx context.Context, from uint64, boxes []forgottenBox, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {
-	_, boxes, err := k.forgottenBoxes(ctx)
-	if err != nil {
-		return from, 0, err
-	}
 	next, damaged, err = k.engine.ScanFrom(ctx, codec.Roads, from, func(r Record) error {
 		if r.Subject == forgottenSubject {
 			return nil
@@ -193,13 +191,14 @@ func (k *RecordStore) readRoads(
 		if err != nil {
 			return err
 		}
+		var forgotten []road.Box
 		for _, f := range boxes {
-			if r.Seq > f.After {
-				continue
+			if r.Seq <= f.After {
+				forgotten = append(forgotten, f.Box)
 			}
-			if kept := road.Outside(r.Body, f.Box); len(kept) < len(r.Body) {
-				r.Body, r.Sealed = kept, codec.Seal(r.Subject, append([]byte{0}, kept...))
-			}
+		}
+		if kept := road.Outside(r.Body, forgotten); len(kept) < len(r.Body) {
+			r.Body, r.Sealed = kept, codec.Seal(r.Subject, append([]byte{0}, kept...))
 		}
 		return do(tile, r)
 	})
@@ -299,8 +298,12 @@ func decodeForgotten(is Record) (boxes []forgottenBox) {
 // backUpRoads adds the stored profiles of roads to a backup. It skips records that are damaged or
 // were written by a newer version of carstate.
 func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) error {
+	_, boxes, err := k.forgottenBoxes(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot back up %s: %w", codec.Roads, err)
+	}
 	var failed error // error of writing the file
-	_, _, err := k.readRoads(ctx, 1, func(tile road.Tile, r Record) error {
+	_, _, err = k.readRoads(ctx, 1, boxes, func(tile road.Tile, r Record) error {
 		if r.Newer {
 			return nil
 		}

@@ -438,9 +438,9 @@ func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	return e.awaitTombstone(ctx, math.MaxUint64, 0)
 }
 
-// recall handles r, a record that the feed of STATES has delivered. If r is a cursor, its partition is
-// folded up to there. If r is the cursor of a partition that this process has taken, and shows that Fence was called since, or that a newer version wrote
-// it, Next returns store.ErrRecalled from now on.
+// recall handles r, a record that the feed of STATES has delivered. If r is a cursor, its partition
+// is folded up to there. If this process has taken that partition, and r shows that Fence was
+// called since, or that a newer version wrote it, Next returns store.ErrRecalled from now on.
 func (e *Engine) recall(r store.Record) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
 	if !ok || p >= e.partitions {

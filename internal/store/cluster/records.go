@@ -41,8 +41,8 @@ const (
 	// pageBytes the maximum number of bytes.
 	pageRecords = 1000
 	pageBytes   = 8 << 20
-	// replicaPause is the pause before the method Before requests a record again, after a replica
-	// that does not have the record yet has answered.
+	// replicaPause is the pause before conn.Before requests a record again, after a replica that
+	// does not have the record yet has answered.
 	replicaPause = 20 * time.Millisecond
 )
 

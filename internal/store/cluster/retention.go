@@ -250,8 +250,8 @@ const (
 
 // watchLimits exports the fill level of each stream as a metric, and logs an error for each stream
 // that is nearly full. It logs no error for TELEMETRY, which fills and is trimmed all the time; if
-// trimming is not enough, Append returns store.ErrBacklog. The map alarmed holds the streams for
-// which the error was logged, so that the error is not logged again at each call.
+// trimming is not enough, Append returns store.ErrBacklog. alarmed has the streams for which the
+// error was logged, so that it is not logged again at each call.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
 	scarce := false
 	for _, name := range codec.Streams {

@@ -356,10 +356,9 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		question("$JS.API.DIRECT.GET."+name, noRecord)
 	}
 	question("$JS.API.STREAM.MSG.DELETE."+codec.States, noRecord)
-	for _, name := range append([]string{codec.Telemetry, codec.Roads}, fedStreams...) {
-		question("$JS.API.STREAM.MSG.GET."+name, noRecord)
-	}
+	question("$JS.API.STREAM.MSG.GET."+codec.Roads, noRecord)
 	for _, name := range append([]string{codec.Telemetry}, fedStreams...) {
+		question("$JS.API.STREAM.MSG.GET."+name, noRecord)
 		question("$JS.API.CONSUMER.CREATE."+name+".probe", "{}") // not a valid consumer
 		question("$JS.API.CONSUMER.DELETE."+name+".probe", "{}")
 	}

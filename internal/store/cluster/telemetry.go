@@ -62,21 +62,22 @@ func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 			record = append(record, chunks[i].Packed...)
 		}
 		seq, err := e.publish(ctx, p, record)
-		for i := range chunks {
-			if err == nil {
-				e.unfolded.Store(p, seq, chunks[i].Source, chunks[i].Count)
-			}
+		if err != nil {
+			return err
 		}
-		return err
+		for i := range chunks {
+			e.unfolded.Store(p, seq, chunks[i].Source, chunks[i].Count)
+		}
+		return nil
 	})
 }
 
 // publish sends one commit of samples, which it seals, until NATS confirms that the commit is on
-// disk, and returns its sequence. After Patience.Store, it returns the error of the last try. An error by which
-// NATS refuses the commit is returned at once. After a time-out, it is unknown whether the commit
-// was stored. So the same bytes are sent again with the same message id, by which NATS recognizes a
-// duplicate. If the stream is full, the error is [store.ErrBacklog]. If the context is canceled
-// first, the error is [engine.ErrClosed].
+// disk, and returns its sequence. After Patience.Store, it returns the error of the last try. An
+// error by which NATS refuses the commit is returned at once. After a time-out, it is unknown
+// whether the commit was stored. So the same bytes are sent again with the same message id, by
+// which NATS recognizes a duplicate. If the stream is full, the error is [store.ErrBacklog]. If the
+// context is canceled first, the error is [engine.ErrClosed].
 func (e *Engine) publish(ctx context.Context, p int, record []byte) (seq uint64, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Store)
 	defer cancel()

@@ -165,8 +165,7 @@ func (s *partitionState) lose(cause error) {
 	}
 }
 
-// resetQueue empties the queue. The parameter on determines whether deliver adds later groups to
-// the queue.
+// resetQueue empties the queue. If on is set, deliver adds later groups to it.
 func (s *partitionState) resetQueue(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
