@@ -40,7 +40,7 @@ func (c *pullCommand) Run(ctx context.Context, w streams) error {
 	if config.Address, err = pull.ParseAddress(c.URL); err != nil {
 		return usageError("%v", err)
 	}
-	if c.Format == "" && c.FormatFile == "" && config.Scheme == "viss" {
+	if !c.given() && config.Scheme == "viss" {
 		c.Format = "viss"
 	}
 	if config.Format, err = c.parse(); err != nil {

@@ -205,8 +205,8 @@ func (p *Operations) update(
 	if err := mayChange(by, kind); err != nil {
 		return access.Credential{}, err
 	}
-	known, _ := p.cfg.Tables.Of(kind).Get(name)
-	if _, ok := p.Holder(kind, name); !ok {
+	known, found := p.cfg.Tables.Of(kind).Get(name)
+	if _, ok := p.Holder(kind, name); !ok || !found {
 		// A name without a record may be any text from a path, so it must not reach the audit.
 		return access.Credential{}, noRecord(kind.Policy().Noun)
 	}
