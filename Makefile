@@ -10,7 +10,6 @@ VERSION   := $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/nul
 COMMIT    := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 BINARY    := bin/carstate
 SBOM      := bin/carstate.cdx.json
-MANPAGE   := bin/carstate.1
 DIST      := dist
 ARCHES    := amd64 arm64
 FUZZTIME  ?= 30s
@@ -49,10 +48,6 @@ build: ## build the static binary bin/carstate
 .PHONY: sbom
 sbom: build ## build, then write the modules in the binary to a file, as CycloneDX JSON
 	GOWORK=off go -C deploy/sbom run . $(abspath $(BINARY)) $(VERSION) $(COMMIT) > $(SBOM)
-
-.PHONY: man
-man: build ## build, then write the manual page bin/carstate.1 from the help of the commands
-	$(BINARY) man > $(MANPAGE)
 
 .PHONY: reproduce
 reproduce: ## rebuild the commit of the binary in another folder, and compare (BINARY=/usr/local/bin/carstate)
@@ -149,7 +144,7 @@ lint: ## gofmt, go vet, go fix, staticcheck, errcheck, deadcode, govulncheck
 		dead=$$($(call TOOL,lint,deadcode) -test ./... && $(call TOOL,lint,deadcode) ./... | sed -E '/^[^:]*(test|testkit|process)\//d'); \
 		if [ -n "$$dead" ]; then echo "nothing calls, or only tests do:" >&2; echo "$$dead" >&2; exit 1; fi; \
 	done
-	@./scripts/vuln.sh $(MODULES)
+	@VULN=$${VULN:-optional} ./scripts/vuln.sh $(MODULES)
 
 .PHONY: vuln
 vuln: ## govulncheck: known vulnerabilities in the code that we call

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Makes a release of a commit in a folder: for each architecture the program and the list of its
-# modules; the Go modules as files of a module proxy, and the clients for pip and npm; the manual
-# page, the completions, the licence, the notices and the changes; and the checksums of all files.
-# The build uses an archive of the commit, without git. So it contains no file that is not
-# committed, and `make reproduce` gives the same bytes.
+# modules; the Go modules as files of a module proxy, and the clients for pip and npm; the
+# completions, the licence, the notices and the changes; and the checksums of all files. The build
+# uses an archive of the commit, without git. So it contains no file that is not committed, and
+# `make reproduce` gives the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$1 commit=$2 dist=$3
@@ -46,7 +46,6 @@ for arch; do
 	GOWORK=off go -C "$tree/deploy/sbom" run . "$program" "$version" "$commit" > "$program.cdx.json"
 done
 make -s -C "$tree" build VERSION="$version" COMMIT="$commit" BINARY="$tmp/carstate" # of this machine, to ask it
-"$tmp/carstate" man > "$out/carstate.1"
 for shell in bash zsh fish; do
 	"$tmp/carstate" completion "$shell" > "$out/carstate.$shell"
 done

@@ -32,8 +32,7 @@ func newTestField(t *testing.T) *field {
 }
 
 // TestTableAnswers checks that the query server alone gives the answer that every peer must give, and
-// that the generator accepts this answer. This test needs no other program; the bench checks the
-// other peers before it measures them.
+// that the generator accepts it. The bench checks the other peers before it measures them.
 func TestTableAnswers(t *testing.T) {
 	f := newTestField(t)
 	ctx := context.Background()

@@ -34,7 +34,8 @@ func newSender(addr, key string, connections int) *sender {
 	}
 }
 
-// post sends a body and returns once it is acknowledged. Any other answer ends the measurement.
+// post sends a body and returns once it is acknowledged. While the source has too much unfolded, it
+// sends the body again. Any other answer ends the measurement.
 func (s *sender) post(body []byte) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
@@ -45,6 +46,9 @@ func (s *sender) post(body []byte) {
 	req.Header.Set("Authorization", s.auth)
 	req.SetBodyRaw(body)
 	must.Do(s.client.Do(req, resp))
+	for ; resp.StatusCode() == http.StatusTooManyRequests; must.Do(s.client.Do(req, resp)) {
+		time.Sleep(10 * time.Millisecond)
+	}
 	if resp.StatusCode() != http.StatusAccepted {
 		must.Fail("telemetry was answered with %d", resp.StatusCode())
 	}

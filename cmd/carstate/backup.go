@@ -77,7 +77,7 @@ func (c *backupCommand) show(w streams, info access.BackupInfo) error {
 
 // describeBackup returns the content of a backup as one line of text.
 func describeBackup(b access.BackupInfo) string {
-	return fmt.Sprintf("%d records (%d states, %d tokens, %d sources, %d tombstones) of %s, written by carstate %s",
+	return fmt.Sprintf("%d records (states: %d, tokens: %d, sources: %d, tombstones: %d) of %s, written by carstate %s",
 		b.Records, b.Kinds["state"], b.Kinds["token"], b.Kinds["source"], b.Kinds["tombstone"], day(b.Began), b.Version)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"example.org/carstate/internal/cmdline"
 	"example.org/carstate/internal/node"
 )
 
@@ -24,7 +25,7 @@ func (c *serveCommand) check(w streams, given *kong.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.settings.WriteTable(w.out, given); err != nil {
+	if err := cmdline.WriteSettings(w.out, given, "help", "check"); err != nil {
 		return err
 	}
 	fmt.Fprintln(w.out)

@@ -23,11 +23,12 @@ type serveFlags struct {
 
 // storeFlags select where data is stored.
 type storeFlags struct {
-	DataDir   string `default:"./carstate-data" placeholder:"DIR" help:"Directory of all stored data (${default})."`
-	Nats      string `placeholder:"URL,…" help:"Use an external NATS cluster instead of the store on this machine."`
-	NatsFresh bool   `help:"With --nats: start on the cluster although the data directory holds the records of one machine, which stay there unused."`
-	NatsCreds string `placeholder:"FILE" help:"Credentials file for --nats."`
-	Replicas  int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and not fewer than there are. ${more_replicas}"`
+	DataDir      string `default:"./carstate-data" placeholder:"DIR" help:"Directory of all stored data (${default})."`
+	Nats         string `placeholder:"URL,…" help:"Use an external NATS cluster instead of the store on this machine."`
+	NatsFresh    bool   `help:"With --nats: start on the cluster although the data directory holds the records of one machine, which stay there unused."`
+	NatsInsecure bool   `help:"Permit --nats to send a login without TLS to another machine, in a network that nobody else is in."`
+	NatsCreds    string `placeholder:"FILE" help:"Credentials file for --nats."`
+	Replicas     int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and not fewer than there are. ${more_replicas}"`
 }
 
 // nodeFlags select what a node does and where it listens.
@@ -60,7 +61,7 @@ type nodeFlags struct {
 
 	Roles []string `default:"query,ingest,derive,admin" enum:"query,ingest,derive,admin" help:"Roles of this node (${default})."`
 
-	NoDocs bool `help:"Serve no documentation on the query listener, only the two operations."`
+	NoDocs bool `help:"Serve no documentation on the listeners of queries and telemetry."`
 
 	TLSCert     string `name:"tls-cert" placeholder:"FILE" help:"Certificate chain (PEM). ${more_tls_cert}"`
 	TLSKey      string `name:"tls-key" placeholder:"FILE" help:"Key of the certificate (PEM)."`
@@ -68,9 +69,7 @@ type nodeFlags struct {
 
 	TrustedProxies []string `placeholder:"CIDR,…" help:"Networks of the proxies in front. ${more_trusted_proxies}"`
 
-	OtlpEndpoint string  `env:"CARSTATE_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL" help:"Send traces of telemetry, ${more_otlp_endpoint}"`
-	TraceSample  float64 `default:"0.01" placeholder:"PART" help:"Fraction of the requests that is traced, 0 to 1 (${default})."`
-	AccessLog    string  `placeholder:"FILE|-" help:"Write one line for each query to this file, or to standard output (-). ${more_access_log}"`
+	AccessLog string `placeholder:"FILE|-" help:"Write one line for each query to this file, or to standard output (-). ${more_access_log}"`
 
 	LogLevel  string `default:"${log_level}" enum:"debug,info,warn,error" help:"debug, info, warn or error (${default})."`
 	LogFormat string `default:"text" enum:"text,json" help:"text or json (${default})."`
@@ -86,7 +85,6 @@ func (f *serveFlags) validate() error {
 		}
 	}
 	_, networks := netaddr.ParseNetworks(f.TrustedProxies)
-	_, traces := node.TracesURL(f.OtlpEndpoint)
 	switch alone := f.Nats == ""; {
 	case f.DataDir == "":
 		return usageError("--data-dir must name a directory")
@@ -114,11 +112,6 @@ func (f *serveFlags) validate() error {
 		return usageError("--trusted-proxies must be a list of networks such as 10.0.0.0/8,fd00::/8, or addresses")
 	case strings.ContainsAny(strings.Join(f.AdminHosts, ","), ":/ *"):
 		return usageError("--admin-hosts must be host names such as cars.example.org, without ports or patterns")
-	case !traces:
-		return usageError("--otlp-endpoint must be a URL such as http://127.0.0.1:4318; put a key into " +
-			"OTEL_EXPORTER_OTLP_HEADERS")
-	case !(f.TraceSample >= 0 && f.TraceSample <= 1):
-		return usageError("--trace-sample must be between 0 and 1, such as 0.01")
 	case f.AccessLog != "" && !f.has("query"):
 		return usageError("--access-log is for a node that answers queries: add query to --roles")
 	case len(f.Roles) == 0:
@@ -136,6 +129,9 @@ func (f *serveFlags) validate() error {
 			"servers' configuration")
 	case !alone && !cluster.ValidURLs(f.Nats):
 		return usageError("--nats must be a list of addresses such as tls://host:4222, separated by commas")
+	case !f.NatsInsecure && (&cluster.Config{URLs: f.Nats, CredsFile: f.NatsCreds}).LoginInClear():
+		return usageError("--nats would send the login without TLS: write tls://, or give --nats-insecure if nobody " +
+			"else is in that network")
 	}
 	for _, l := range f.listeners() {
 		if err := l.Check(f.BehindProxy); err != nil {
@@ -196,7 +192,6 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	// validate has already parsed these values, so they cause no error here.
 	interval, _ := f.syncInterval()
 	proxies, _ := netaddr.ParseNetworks(f.TrustedProxies)
-	endpoint, _ := node.TracesURL(f.OtlpEndpoint)
 	return node.Config{
 		Roles:        f.Roles,
 		Listeners:    f.listeners(),
@@ -220,8 +215,6 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 		TLSKey:         f.TLSKey,
 		AccessLog:      f.AccessLog,
 		LogJSON:        f.LogFormat == "json",
-		OTLPEndpoint:   endpoint,
-		TraceSample:    f.TraceSample,
 		Version:        version,
 		Log:            log,
 		LogLevel:       level,

@@ -69,7 +69,7 @@ func (c *demoCommand) Run(ctx context.Context, w streams, given *kong.Context) (
 	defer func() { err = errors.Join(err, n.Close()) }()
 	go func() {
 		for range hangups {
-			n.Reload(config)
+			n.Reload()
 		}
 	}()
 	service, err := demoService(n, f.DataDir, f.TLSCert)

@@ -90,26 +90,24 @@ func TestSystemdUnit(t *testing.T) {
 // TestConfigExample checks that the example configuration works unchanged, and that it works with
 // all its commented settings enabled.
 func TestConfigExample(t *testing.T) {
-	name := deployDir + "/carstate.conf"
 	cert, key, _ := testkit.Certificate(t)
-	text := readFile(t, name)
-	all := regexp.MustCompile(`(?m)^#([a-z-]+ = )`).ReplaceAllString(text, "$1")
-	for _, plain := range []string{"query-addr = 127", "ingest-addr = 127"} {
+	text := readFile(t, deployDir+"/carstate.env")
+	all := regexp.MustCompile(`(?m)^#(CARSTATE_[A-Z_]+=)`).ReplaceAllString(text, "$1")
+	for _, plain := range []string{"CARSTATE_QUERY_ADDR=127", "CARSTATE_INGEST_ADDR=127"} {
 		all = strings.Replace(all, plain, "#"+plain, 1)
 	}
 	all = strings.NewReplacer("/etc/carstate/cert.pem", cert, "/etc/carstate/key.pem", key).Replace(all)
-	if strings.Count(all, "\n") != strings.Count(text, "\n") || !strings.Contains(all, "\ntls-cert = "+cert) ||
-		!strings.Contains(all, "\nbehind-proxy = true") {
+	if strings.Count(all, "\n") != strings.Count(text, "\n") || !strings.Contains(all, "\nCARSTATE_TLS_CERT="+cert) ||
+		!strings.Contains(all, "\nCARSTATE_BEHIND_PROXY=true") {
 		t.Fatalf("the settings were not switched on:\n%s", all)
 	}
-	full := filepath.Join(t.TempDir(), "full.conf")
-	if err := os.WriteFile(full, []byte(all), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range []string{name, full} {
+	for _, settings := range []string{text, all} {
+		for _, m := range regexp.MustCompile(`(?m)^(CARSTATE_\w+)=(.*)$`).FindAllStringSubmatch(settings, -1) {
+			t.Setenv(m[1], m[2])
+		}
 		var stdout, stderr bytes.Buffer
-		if code := run(t.Context(), []string{"serve", "--check", "--config", file}, &stdout, &stderr); code != exitOK {
-			t.Errorf("%s: exit %d: %s", file, code, &stderr)
+		if code := run(t.Context(), []string{"serve", "--check"}, &stdout, &stderr); code != exitOK || stderr.Len() > 0 {
+			t.Errorf("exit %d, want %d: %s; the settings are\n%s", code, exitOK, &stderr, settings)
 		}
 	}
 }

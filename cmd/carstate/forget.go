@@ -69,3 +69,22 @@ func (c *forgetCommand) forget(
 	}
 	return r, err
 }
+
+type roadsCommand struct {
+	Forget roadsForget `cmd:"" help:"Discard what is known of the roads in a box, for example after a source has lied."`
+}
+
+type roadsForget struct {
+	adminFlags
+	Box string `arg:"" help:"west,south,east,north in degrees. If it begins with a minus, write -- before it."`
+	sureFlag
+	jsonFlag
+}
+
+// Run forgets the roads in a box. At a terminal, the user must confirm this first.
+func (c *roadsForget) Run(ctx context.Context, w streams) error {
+	if err := c.sure(ctx, w, "The speeds of all roads in this box will be learned again, which takes days. Forget them?"); err != nil {
+		return err
+	}
+	return c.ask(w, func(a *client.Client) (any, error) { return a.ForgetRoads(ctx, c.Box) })
+}

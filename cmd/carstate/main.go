@@ -10,6 +10,9 @@ import (
 )
 
 func main() {
+	// Files are private whatever the umask is, and a core dump would hold secrets.
+	syscall.Umask(0o077)
+	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, new(syscall.Rlimit))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// SIGHUP must not end a service, even before the service starts to listen for it. Other
 	// commands listen for SIGHUP in run, and exit when it arrives.

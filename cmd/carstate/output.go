@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"text/template"
 	"time"
-
-	"github.com/alecthomas/kong"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/cmdline"
@@ -86,17 +86,16 @@ var outputFuncs = template.FuncMap{
 	"join":       strings.Join,
 	"last":       func(ids []vehicle.ID) vehicle.ID { return ids[len(ids)-1] },
 	"latest":     func(times []time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) },
-	"manText":    manText,
 	"outcome":    func(name string) string { return strings.ReplaceAll(name, "_", " ") },
+	"program":    func() string { return os.Args[0] },
 	"rate":       inwords.RateLimit,
-	"roff":       roff,
 	"second":     func(t any) string { return inUTC(t, "2006-01-02 15:04:05Z") },
 	"someOf":     someVehicles,
+	"thousands":  func(n any) string { return inwords.Count(reflect.ValueOf(n).Int()) },
 	"verdicts": func(v ops.VehicleRecord) map[string]ops.VerdictRecord {
 		return map[string]ops.VerdictRecord{"driving": v.Driving, "throttle": v.Throttle}
 	},
-	"valueHelp": kong.DefaultHelpValueFormatter,
-	"version":   func() string { return version },
+	"version": func() string { return version },
 }
 
 // day returns a time as text in UTC, to the minute, such as "2026-11-20 12:00Z" (see inUTC).
@@ -123,11 +122,11 @@ func ago(now time.Time, t *time.Time) string {
 }
 
 // figure formats the number v in the given unit. If v is nil, it returns "-".
-func figure(format string, v *float64, unit float64) string {
+func figure(unit string, v *float64, size float64) string {
 	if v == nil {
 		return "-"
 	}
-	return fmt.Sprintf(format, *v/unit)
+	return inwords.Measure(*v/size, unit)
 }
 
 // count returns a number of vehicles as text, or "all" if c means all vehicles.
@@ -135,7 +134,7 @@ func count(c ops.VehicleCount) string {
 	if c.All {
 		return "all"
 	}
-	return fmt.Sprint(c.N)
+	return inwords.Count(c.N)
 }
 
 // someVehicles returns a set of vehicles as text: its vehicle ids, separated by ", ". Of more than

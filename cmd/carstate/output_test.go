@@ -52,12 +52,13 @@ no calls in the last 30 days
 		{"source show", ops.SourceRecord{Name: "gateway", Rate: "5/s", CreatedAt: at,
 			RemovedAt: &later, Seen: ops.SourceActivity{
 				Refused: ops.NamedCounts{"too_old": 2, "invalid": 1}, RefusedKeys: ops.NamedCounts{"expired": 3},
-				IgnoredSignals: 9, IgnoredByName: ops.NamedCounts{"Foo": 4}, UnusedValues: 6, Accepted: 8, Late: 7,
+				IgnoredSignals: 9, UnusedValues: 6, Accepted: 8, Late: 7,
 				SpeedFactor: &ops.SpeedFactor{Factor: 3.6, Unit: "m/s", Vehicles: 5, Compared: 16},
 			}}, `source           gateway
 vehicles         none
 rate             5/s
 unknown signals  ignored
+on roads         all its cars count as one
 added            2026-11-20 11:00Z
 expires          never
 removed          2026-11-20 12:00Z
@@ -65,16 +66,14 @@ removed          2026-11-20 12:00Z
 On this node since it started:
 last seen        -
 last refused     -
-accepted         8 samples
-too late         7 samples of these
-refused          3 samples
+accepted samples 8
+too late         7 of these
+refused samples  3
   invalid        1
   too_old        2
 refused keys     3
   expired        3
 ignored signals  9
-  Foo  4
-  others  5
 unused values    6
 wrong speeds     positions show 3.6 times the speed (5 of 16 compared vehicles): is it in m/s?
 `},

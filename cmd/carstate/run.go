@@ -27,6 +27,7 @@ type commands struct {
 	Format   formatCommand   `cmd:"" help:"List, show and try the formats of senders that a source or a log can have."`
 	Operator operatorCommand `cmd:"" help:"Add, list and remove the people who run the service; rotate the admin key."`
 	Replay   replayCommand   `cmd:"" help:"Send recorded drives, or a whole fleet, to a running service."`
+	Pull     pullCommand     `cmd:"" help:"Take telemetry from MQTT, Kafka, NATS or VISS, and send it to a running service."`
 	Simulate simulateCommand `cmd:"" help:"Send a simulated fleet in traffic to a running service, and compare its verdicts with the truth."`
 	Evaluate evaluateCommand `cmd:"" help:"Run the rules over recorded drives, or a whole fleet, and print how they did."`
 	Query    queryCommand    `cmd:"" help:"Ask a running service about a vehicle, as a developer does."`
@@ -35,6 +36,7 @@ type commands struct {
 	Relearn  relearnCommand  `cmd:"" help:"Learn the throttle of a vehicle again, after a repair."`
 	Audit    auditCommand    `cmd:"" help:"Show who did what: by operator, action, time or vehicle."`
 	Forget   forgetCommand   `cmd:"" help:"Erase a vehicle everywhere, with a receipt."`
+	Roads    roadsCommand    `cmd:"" help:"Forget what is known of roads."`
 	Backup   backupCommand   `cmd:"" help:"Write tokens, sources, states and tombstones of a running service to a file."`
 	Restore  restoreCommand  `cmd:"" help:"Merge a backup into a running service."`
 	Salvage  salvageCommand  `cmd:"" help:"Copy the intact records of a damaged data directory into a new one."`
@@ -45,7 +47,6 @@ type commands struct {
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 
 	Completion completionCommand `cmd:"" help:"Print a script that completes commands and flags in a shell."`
-	Man        manCommand        `cmd:"" help:"Print the manual page carstate(1)."`
 	Complete   completeCommand   `cmd:"" name:"__complete" hidden:"" help:"Print the possible next words, for a shell."`
 	Help       helpCommand       `cmd:"" help:"Print the help of a command."`
 }
@@ -108,7 +109,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (code int
 		}
 		return exitUsage
 	}
-	if c := parsed.Command(); c != "serve" && c != "demo" { // serve and demo reload their settings on SIGHUP
+	if c := parsed.Command(); c != "serve" && c != "demo" { // they read files again on SIGHUP
 		var stop func()
 		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal was closed
 		defer stop()

@@ -19,18 +19,7 @@ import (
 
 type serveCommand struct {
 	serveFlags
-	Config string `placeholder:"FILE" help:"File of settings: one name = value on each line, with the names of these flags. ${more_config}"`
-	Check  bool   `help:"Check the configuration, print each value and its source, and exit."`
-
-	settings cmdline.Settings
-}
-
-// BeforeResolve is called by the parser before it looks for values of the flags that are not on the
-// command line. BeforeResolve reads the configuration file (--config), so that the parser finds
-// values there.
-func (c *serveCommand) BeforeResolve(given *kong.Context) (err error) {
-	c.settings, err = cmdline.LoadSettings(given, "config", []string{"help", "config", "check"})
-	return err
+	Check bool `help:"Check the configuration, print each value and its source, and exit."`
 }
 
 // Run runs a node until a signal ends it; then the error is nil, unless the node cannot end in
@@ -56,19 +45,15 @@ func (c *serveCommand) Run(ctx context.Context, w streams, given *kong.Context) 
 	// This line is logged only after the start. If the start fails, the log has only the line
 	// with the reason.
 	log.Info("started", "version", version, "commit", commit)
-	if config.Cluster.LoginInClear() {
-		log.Warn("--nats sends the login without TLS: use tls:// unless nobody else is in that network")
-	}
 	for _, l := range config.Listeners {
 		log.Info("listening", "for", l.Name, "address", n.Addr(l.Name).String(), "tls", l.TLS)
 	}
 	if c.has(node.Admin) {
 		log.Info("the console is open", "url", n.URL(node.AdminAddr)+"/", "key", ops.KeyFile(c.DataDir))
 	}
-	settings := reloader{node: n, log: log, args: given.Args, running: c.settings.Values(given)}
 	go func() {
 		for range hangups {
-			settings.reload()
+			n.Reload()
 		}
 	}()
 	err = n.Wait(ctx)

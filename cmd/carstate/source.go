@@ -23,11 +23,12 @@ type sourceAdd struct {
 	adminFlags
 	Name     string `arg:"" help:"The source's name, also its MQTT user name: letters, digits, '-' and '_'."`
 	Vehicles string `required:"" placeholder:"all|VID,…|@FILE" help:"Vehicles that it sends telemetry for; a file has one vid on each line."`
-	Rate     string `placeholder:"N/s" help:"Maximum rate of samples, as N/s, N/min or N/h; no limit by default."`
+	Rate     string `placeholder:"N/s|none" help:"Maximum rate of samples, as N/s, N/min or N/h, or none. By default, a source for all vehicles has none, and another one 10/s for each of its vehicles after bursts of 36,000."`
 	Expires  string `default:"never" placeholder:"90d|never" help:"How long its key is valid (${default})."`
 	Strict   bool   `help:"Refuse a sample that has a signal of unknown name or a value that cannot be used. By default only these are ignored."`
 	formatFlags
-	OnChange string `placeholder:"auto|15m|0" help:"How long a speed holds that is sent only when it changes, while other readings of the car arrive; 0: never. By default such a source is recognized, and a speed holds for 30 min."`
+	TrustedCrowd *bool  `env:"-" negatable:"" help:"Each of its cars counts on roads; --no-trusted-crowd: all of them count as one, because the holder of its key could invent cars. By default a source for all vehicles is trusted."`
+	OnChange     string `placeholder:"auto|15m|0" help:"How long a speed holds that is sent only when it changes, while other readings of the car arrive; 0: never. By default such a source is recognized, and a speed holds for 30 min."`
 	jsonFlag
 }
 
@@ -59,7 +60,7 @@ func (c *sourceAdd) Run(ctx context.Context, w streams) error {
 	}
 	return c.ask(w, func(a *client.Client) (any, error) {
 		added, err := a.AddSource(ctx, access.Request{Name: c.Name, Vehicles: v, Rate: rate, Expires: expires,
-			Strict: c.Strict, OnChange: onChange, Format: mapping})
+			Strict: c.Strict, OnChange: onChange, Format: mapping, TrustedCrowd: c.TrustedCrowd})
 		return struct {
 			wire.AddedSource
 			Expires time.Time `json:"-"` // for the text alone
@@ -88,8 +89,9 @@ type sourceChange struct {
 	adminFlags
 	Name string `arg:"" help:"The source's name."`
 	changeFlags
-	Strict   *bool  `env:"-" negatable:"" help:"Refuse a sample that has a signal of unknown name or a value that cannot be used; --no-strict: ignore only these."`
-	OnChange string `env:"-" placeholder:"auto|15m|0" help:"How long a speed holds that is sent only when it changes."`
+	Strict       *bool  `env:"-" negatable:"" help:"Refuse a sample that has a signal of unknown name or a value that cannot be used; --no-strict: ignore only these."`
+	TrustedCrowd *bool  `env:"-" negatable:"" help:"Each of its cars counts on roads; --no-trusted-crowd: all of them count as one."`
+	OnChange     string `env:"-" placeholder:"auto|15m|0" help:"How long a speed holds that is sent only when it changes."`
 	formatFlags
 	sureFlag
 	jsonFlag
@@ -102,7 +104,7 @@ func (c *sourceChange) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	to.Strict = c.Strict
+	to.Strict, to.TrustedCrowd = c.Strict, c.TrustedCrowd
 	if c.OnChange != "" {
 		onChange, err := access.ParseOnChange(c.OnChange)
 		if err != nil {
@@ -118,7 +120,7 @@ func (c *sourceChange) Run(ctx context.Context, w streams) error {
 		to.Format = &mapping
 	}
 	if to == (access.Change{}) {
-		return usageError("say what to change: --vehicles, --rate, --expires, --strict, --no-strict, --on-change or --format")
+		return usageError("say what to change: --vehicles, --rate, --expires, --strict, --trusted-crowd, --on-change or --format")
 	}
 	if to.Vehicles != nil && to.Vehicles.All() {
 		if err := c.sure(ctx, w, "Source %s may send for every vehicle from now on, and its list is not kept. Change it?",

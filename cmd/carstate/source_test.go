@@ -68,3 +68,62 @@ func TestSourceThatSendsOnChange(t *testing.T) {
 		t.Errorf("got\n%s", shown)
 	}
 }
+
+// TestLiesAboutRoads checks that the key of one source teaches a street no false free flow: traffic
+// there stays normal, and a jam is a jam. The operator sees what was not believed, and can forget.
+func TestLiesAboutRoads(t *testing.T) {
+	t.Parallel()
+	p := start(t, t.TempDir(), "--max-age", "1h")
+	token, gateway, now := p.issue(t), p.addSource(t, "gateway"), time.Now()
+	liar := strings.TrimSpace(p.carstate(t, "source", "add", "liar", "--vehicles", "L0,L1,L2"))
+	send := func(key, name string, cars int, kmh, metres float64, last time.Time, gap time.Duration) {
+		t.Helper()
+		var lines strings.Builder
+		for k := range cars {
+			lines.WriteString(driveOn(fmt.Sprint(name, k), last.Add(time.Duration(k-cars+1)*gap), metres, kmh))
+		}
+		if _, err := postLines(p, key, lines.String()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func(name string, cars int, last time.Time, gap time.Duration, want string) (n int) {
+		t.Helper()
+		for k := range cars {
+			vid := fmt.Sprint(name, k)
+			end := last.Add(time.Duration(k-cars+1) * gap)
+			if err := until(testkit.Patience, func() error { return p.folded(token, vid, end) }); err != nil {
+				t.Fatal(err)
+			}
+			if a, err := p.ask(drivingPath, token, vid); err == nil && a.Driving == want {
+				n++
+			}
+		}
+		return n
+	}
+	for q := range 6 {
+		send(gateway, fmt.Sprintf("free%dcar", q), 6, 45, 1500, now.Add(time.Duration(q-8)*15*time.Minute), 20*time.Second)
+	}
+	for _, ago := range []time.Duration{48 * time.Hour, 20 * time.Hour} {
+		for q := range 6 {
+			send(liar, "L", 3, 290, 1500, now.Add(-ago+time.Duration(q)*15*time.Minute), 0)
+		}
+	}
+	send(gateway, "flows", 12, 45, 1500, now.Add(-6*time.Minute), 10*time.Second)
+	if n := count("flows", 12, now.Add(-6*time.Minute), 10*time.Second, "1"); n != 12 {
+		t.Errorf("%d of 12 cars that flow are normal", n)
+	}
+	send(gateway, "creeps", 20, 9, 400, now, 5*time.Second)
+	if n := count("creeps", 20, now, 5*time.Second, "3"); n < 15 {
+		t.Errorf("%d of 20 cars that creep are in a jam", n)
+	}
+	if shown := p.carstate(t, "source", "show", "liar"); !strings.Contains(shown, "\nroads doubted    ") ||
+		!strings.Contains(shown, "\non roads         all its cars count as one\n") {
+		t.Errorf("got\n%s", shown)
+	}
+	if shown := p.carstate(t, "roads", "forget", "11.3,44.4,11.4,44.6", "--yes"); !strings.Contains(shown, " are forgotten") {
+		t.Errorf("got %s", shown)
+	}
+	if n, err := sumOf(p, "carstate_road_stretches_by_state"); n != 0 || err != nil {
+		t.Errorf("%g stretches are known, error %v", n, err)
+	}
+}

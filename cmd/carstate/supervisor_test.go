@@ -88,9 +88,8 @@ func TestExitCodesAndTheUnit(t *testing.T) {
 			t.Errorf("%s: exit %d, and systemd starts it again: %v", what, e.Code, got)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "wrong.conf")
-	damaged := t.TempDir()
-	for name, text := range map[string]string{file: "max-age = yesterday\n",
+	foreign, damaged := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{filepath.Join(foreign, "notes.txt"): "Dear diary\n",
 		filepath.Join(damaged, "carstate.json"): "{}"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -106,9 +105,8 @@ func TestExitCodesAndTheUnit(t *testing.T) {
 	}
 	holds("a flag that there is not", fails(t.TempDir(), "--no-such-flag"), exitConfig, false)
 	holds("a value that makes no sense", fails(t.TempDir(), "--max-age", "0s"), exitConfig, false)
-	holds("a wrong file of settings", fails(t.TempDir(), "--config", file), exitConfig, false)
 	holds("the store of one machine under --nats", fails(damaged, "--nats", "nats://127.0.0.1:1"), exitConfig, false)
-	holds("the directory of another program", fails(filepath.Dir(file)), exitConfig, false)
+	holds("the directory of another program", fails(foreign), exitConfig, false)
 	holds("a damaged store", fails(damaged), exitError, true)
 	for _, s := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGABRT} {
 		p := start(t, t.TempDir())

@@ -158,12 +158,11 @@ func (f changeFlags) change(now time.Time) (to access.Change, err error) {
 		to.Vehicles = &v
 	}
 	if f.Rate != "" {
-		to.Rate = new(access.Rate)
-		if f.Rate != "none" {
-			if *to.Rate, err = access.ParseRate(f.Rate); err != nil {
-				return to, usageError("--rate: %v, or none", err)
-			}
+		rate, err := access.ParseRate(f.Rate)
+		if err != nil {
+			return to, usageError("--rate: %v, or none", err)
 		}
+		to.Rate = &rate
 	}
 	if f.Expires != "" {
 		expires, err := lifetime(f.Expires, now)

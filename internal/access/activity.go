@@ -2,7 +2,6 @@ package access
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -42,6 +41,7 @@ const (
 	NoRoom        // the memory quota of the node or of the source is exhausted
 	TooSlow       // the body or packet came too slowly
 	OverRate      // the source's rate limit is exceeded
+	Backlog       // too many samples of the source are not folded yet
 	ContentType   // HTTP: a wrong Content-Type or Content-Encoding
 	Method        // HTTP: not POST
 	Unreadable    // HTTP: a body that is incomplete or cannot be decompressed
@@ -63,7 +63,7 @@ func (r Refusal) String() string {
 	return [...]string{
 		"malformed", "truncated", "duplicate", "wrong_type", "vid", "vid_differs", "time", "time_ahead",
 		"no_signals", "impossible", "not_available", "not_allowed", "over_limit", "forgotten", "topic", "qos", "vehicle_limit",
-		"unknown_signal", "not_stored", "no_room", "too_slow", "rate", "content_type", "method", "unreadable",
+		"unknown_signal", "not_stored", "no_room", "too_slow", "rate", "backlog", "content_type", "method", "unreadable",
 		"empty", "expired", "revoked", "replaced", "wrong_key",
 	}[r]
 }
@@ -79,10 +79,6 @@ type SourceActivity struct {
 
 	SampleCounts
 	Refused [Refusals]int64 // samples and, from KeyExpired on, uses of keys
-
-	// IgnoredByName counts ignored signals by name, for at most MaxIgnoredNames names. The signals
-	// of all other names are counted in Ignored only.
-	IgnoredByName map[string]int64
 
 	// Speeds compares the source's speeds with its positions.
 	Speeds speedcheck.Check
@@ -109,11 +105,6 @@ type SampleCounts struct {
 	Unused   int64 // values of other signals that are not used, in accepted samples
 }
 
-// MaxIgnoredNames is the maximum number of names for which a node counts a source's ignored signals
-// separately: the names that it receives first. A name has at most 80 bytes, so these counters take
-// less than 2 KB for each source that sends such signals.
-const MaxIgnoredNames = 8
-
 // MaxRefusalText is the maximum size, in bytes, of the text that says why a source's key or sample
 // was refused. A longer text is cut.
 const MaxRefusalText = 200
@@ -136,22 +127,6 @@ func (u *usage) CountSamples(c SampleCounts) {
 		a.Late += c.Late
 		a.Ignored += c.Ignored
 		a.Unused += c.Unused
-	})
-}
-
-// CountIgnored adds n to the number of ignored signals with this name. It does nothing if
-// [MaxIgnoredNames] other names are already counted. The caller must also pass these signals to
-// [usage.CountSamples], must limit the length of the name, and must ensure that the name is safe to
-// show.
-func (u *usage) CountIgnored(name string, n int) {
-	u.update(func(a *SourceActivity) {
-		if _, known := a.IgnoredByName[name]; !known && len(a.IgnoredByName) >= MaxIgnoredNames {
-			return
-		}
-		if a.IgnoredByName == nil {
-			a.IgnoredByName = make(map[string]int64)
-		}
-		a.IgnoredByName[name] += int64(n)
 	})
 }
 
@@ -180,20 +155,29 @@ func (t *Sources) WrongSpeeds(unit string) (n int) {
 	return n
 }
 
-// Claim reports whether a source's own name of a vehicle is the first that became this vid since the
-// node started.
+// Claims has the name of a sender that became each vid, both as hashes.
+type Claims map[Hash]Hash
+
+const maxClaims = 1 << 20
+
+// Claim reports whether name is the first that became this vid. After maxClaims vids, it begins again.
+func (c *Claims) Claim(id vehicle.ID, name string) bool {
+	if *c == nil || len(*c) >= maxClaims {
+		*c = make(Claims)
+	}
+	vid, h := HashOf(string(id)), HashOf(name)
+	if first, ok := (*c)[vid]; ok {
+		return first == h
+	}
+	(*c)[vid] = h
+	return true
+}
+
+// Claim is [Claims.Claim], since the node started.
 func (u *usage) Claim(id vehicle.ID, name string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.claimed == nil {
-		u.claimed = make(map[Hash]Hash)
-	}
-	vid, h := HashOf(string(id)), HashOf(name)
-	if first, ok := u.claimed[vid]; ok {
-		return first == h
-	}
-	u.claimed[vid] = h
-	return true
+	return u.claimed.Claim(id, name)
 }
 
 // CountRefused counts n samples of the source, or n uses of its key, refused for the reason r.
@@ -280,7 +264,7 @@ func (u *usage) Seen() (s SourceActivity) {
 	defer u.mu.Unlock()
 	if u.activity != nil {
 		s = *u.activity
-		s.IgnoredByName, s.Noted = maps.Clone(s.IgnoredByName), slices.Clone(s.Noted)
+		s.Noted = slices.Clone(s.Noted)
 	}
 	s.LastSeen = u.latestUse()
 	return s

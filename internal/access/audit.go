@@ -26,3 +26,13 @@ type Event struct {
 	Detail  string    `json:"detail,omitempty"` // a description as text, such as the old and the new rate
 	Outcome string    `json:"outcome"`          // "intended"; then "failed" if the operation failed
 }
+
+// Reserved reports whether the event may use the room that is kept for taking rights away, when there
+// is no other room left.
+func (e *Event) Reserved() bool {
+	switch e.Action {
+	case "token.revoke", "source.remove", "operator.remove", "vehicle.forget":
+		return true
+	}
+	return e.Admin
+}

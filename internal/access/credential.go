@@ -25,7 +25,7 @@ type Credential struct {
 	Expires  time.Time // zero: never
 	Ended    time.Time // when it was revoked or removed; zero: not
 
-	Rate Rate // limit on a token's calls or a source's samples
+	Rate Rate // limit on a token's calls or a source's samples, see Limit
 
 	// Only tokens have a Developer and Operations.
 	Developer  string
@@ -34,11 +34,34 @@ type Credential struct {
 	Strict   bool           // sources only: a sample with an unknown signal is refused
 	OnChange OnChange       // sources only
 	Format   *format.Format // sources only; if nil, the service's own format
+	// TrustedCrowd is set for sources only. If nil, the source is trusted if it covers all vehicles.
+	TrustedCrowd *bool
 	// Number stands for the name of a source in the telemetry log. The store gives it to a name, for
 	// good: a removed source keeps it, and so does a later source of the same name.
 	Number uint32
 
 	ReadOnly bool // operators only: the operator can change nothing
+}
+
+// Limit returns the limit on a token's calls or a source's samples. If a source has named vehicles and
+// the zero Rate, it is the default rate: 10/s for each vehicle, and bursts of 36,000 samples.
+func (c *Credential) Limit() Rate {
+	if c.hasDefaultRate() {
+		return Rate{defaultBurst, max(defaultBurst*defaultEach/time.Duration(max(1, c.Vehicles.Len())), defaultBurst)}
+	}
+	return c.Rate
+}
+
+func (c *Credential) hasDefaultRate() bool {
+	return c.Kind == SourceKind && c.Rate == Rate{} && !c.Vehicles.All()
+}
+
+// RateText returns the limit as text that [ParseRate] accepts.
+func (c *Credential) RateText() string {
+	if c.hasDefaultRate() {
+		return defaultInText
+	}
+	return c.Rate.String()
 }
 
 // Earlier is a secret that was replaced. It stays valid until the time Until, so that its holder
@@ -101,6 +124,8 @@ type Request struct {
 	OnChange   OnChange  // sources only
 	ReadOnly   bool      // operators only
 	Format     *format.Format
+
+	TrustedCrowd *bool // sources only; if nil, as the vehicles say
 }
 
 // tokenID is the prefix of every token ID.
@@ -110,8 +135,8 @@ const tokenID = "cstid"
 func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
 		Kind: r.Kind, Name: r.Name, Vehicles: r.Vehicles, Expires: r.Expires,
-		Developer: r.Developer, Operations: r.Operations, Rate: r.Rate, Strict: r.Strict, OnChange: r.OnChange,
-		ReadOnly: r.ReadOnly, Format: r.Format,
+		Developer: r.Developer, Operations: r.Operations, Strict: r.Strict, OnChange: r.OnChange,
+		ReadOnly: r.ReadOnly, Format: r.Format, TrustedCrowd: r.TrustedCrowd,
 	}
 	switch {
 	case r.Kind == SandboxKind:
@@ -121,6 +146,7 @@ func New(r Request, now time.Time) (Credential, string, error) {
 	case r.Kind == SourceKind && r.Vehicles.none():
 		return Credential{}, "", errSourceWithoutVehicles
 	}
+	c.setRate(r.Rate)
 	if !c.Expires.IsZero() && !c.Expires.After(now) {
 		p := c.Kind.Policy()
 		return Credential{}, "", fmt.Errorf("a %s cannot expire before it is %sed", p.Noun,
@@ -145,6 +171,8 @@ type Change struct {
 	Strict   *bool      // sources only
 	OnChange *OnChange  // sources only
 	Format   **format.Format
+
+	TrustedCrowd *bool // sources only
 }
 
 // Change applies a change at time now. A later expiry makes an expired credential valid again. A
@@ -163,7 +191,7 @@ func (c *Credential) Change(to Change, now time.Time) error {
 		c.Vehicles = *to.Vehicles
 	}
 	if to.Rate != nil {
-		c.Rate = *to.Rate
+		c.setRate(*to.Rate)
 	}
 	if to.Expires != nil {
 		if !to.Expires.IsZero() && !to.Expires.After(now) {
@@ -181,7 +209,26 @@ func (c *Credential) Change(to Change, now time.Time) error {
 	if to.Format != nil {
 		c.Format = *to.Format
 	}
+	if to.TrustedCrowd != nil {
+		c.TrustedCrowd = to.TrustedCrowd
+	}
 	return c.Check()
+}
+
+// Crowd reports whether each car of this source is a voice on roads, because its holder invents none.
+// Otherwise, all its cars are one voice.
+func (c *Credential) Crowd() bool {
+	if c.TrustedCrowd != nil {
+		return *c.TrustedCrowd
+	}
+	return c.Vehicles.All()
+}
+
+// setRate sets the rate. Only a source has a default rate, which NoRate takes away.
+func (c *Credential) setRate(r Rate) {
+	if c.Rate = r; r == NoRate && c.Kind != SourceKind {
+		c.Rate = Rate{}
+	}
 }
 
 // Check returns an error if a field has a value that this service never stores. It accepts any
@@ -200,8 +247,8 @@ func (c *Credential) Check() error {
 	} else if c.Developer != "" || c.Operations != 0 {
 		return errors.New("only a token has a developer and operations")
 	}
-	if (c.Strict || c.OnChange.given || c.Format != nil) && c.Kind != SourceKind {
-		return errors.New("only a source can be strict, send on change or have a format")
+	if (c.Strict || c.OnChange.given || c.Format != nil || c.TrustedCrowd != nil) && c.Kind != SourceKind {
+		return errors.New("only a source can be strict, send on change or have a format or a trusted crowd")
 	}
 	if c.ReadOnly && c.Kind != OperatorKind {
 		return errors.New("only an operator can be read-only")

@@ -96,23 +96,3 @@ func TestForgottenConcurrently(t *testing.T) {
 		t.Errorf("%d are forgotten", f.Len())
 	}
 }
-
-// BenchmarkForgottenHas measures the cost of the lookup for each sample. It is almost zero until a
-// vehicle is forgotten, and one hash from then on.
-func BenchmarkForgottenHas(b *testing.B) {
-	for _, n := range []int{0, 1, 100_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			var f Forgotten
-			f.SetKeys(vidKeyOf(1))
-			for i := range n {
-				f.Put(Tombstone{Vehicle: f.Hash(vehicle.ID(fmt.Sprint(i)))})
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				if f.Has("NHeN4UqVsohGS55I7LBdh") {
-					b.Fatal("found")
-				}
-			}
-		})
-	}
-}

@@ -54,15 +54,10 @@ func TestSourceSighting(t *testing.T) {
 	}
 	g, _ := table.Get("gateway")
 	g.CountSamples(access.SampleCounts{Accepted: 7, Late: 3, Ignored: 2, Unused: 5})
-	for i := range 2 * access.MaxIgnoredNames {
-		g.CountIgnored(string(rune('a'+i)), 1)
-	}
-	g.CountIgnored("a", 4)
 	g.CountRefused(access.Impossible, 3)
 	g.NoteRefused(access.Impossible, "too fast", noon.Add(4*time.Hour))
 	table.Put(src)
 	if seen := seen(); seen.Accepted != 7 || seen.Ignored != 2 || seen.Late != 3 || seen.Unused != 5 || seen.Refused[access.Impossible] != 3 ||
-		len(seen.IgnoredByName) != access.MaxIgnoredNames || seen.IgnoredByName["a"] != 5 ||
 		seen.Reason != access.Impossible || seen.Text != "too fast" ||
 		!seen.LastRefused.Equal(noon.Add(4*time.Hour)) {
 		t.Errorf("after telemetry: %+v", seen)

@@ -20,13 +20,27 @@ type Rate struct {
 // calls is at least 1 µs even in the shortest window, one second.
 const maxCalls = 1_000_000
 
+// NoRate is no limit, for a source whose zero Rate is the default rate (see [Credential.Limit]).
+var NoRate = Rate{Window: -1}
+
+// The default rate of a source with named vehicles, and its text.
+const (
+	defaultBurst  = 36_000
+	defaultEach   = 100 * time.Millisecond // between two samples of one vehicle
+	defaultInText = "10/s a vehicle, 36000 at once"
+)
+
 var rateUnits = map[string]time.Duration{"s": time.Second, "min": time.Minute, "h": time.Hour}
 
-// ParseRate parses N/s, N/min or N/h, where N is a whole number from 1 to maxCalls. The empty
-// string is no limit. Any other text is an error.
+// ParseRate parses N/s, N/min or N/h, where N is a whole number from 1 to maxCalls, and "none", which is
+// [NoRate]. The empty string and the text of the default rate are the zero Rate. Any other text is an
+// error.
 func ParseRate(s string) (Rate, error) {
-	if s == "" {
+	switch s {
+	case "", defaultInText:
 		return Rate{}, nil
+	case "none":
+		return NoRate, nil
 	}
 	count, unit, _ := strings.Cut(s, "/")
 	n, err := strconv.ParseInt(count, 10, 64)
@@ -40,11 +54,14 @@ func ParseRate(s string) (Rate, error) {
 // Limited reports whether there is a limit.
 func (r Rate) Limited() bool { return r.Calls > 0 }
 
-// String returns the rate in the format of [ParseRate], such as 10/s, or "" for no limit. If the
+// String returns the rate in the format of [ParseRate], such as 10/s, or "" for the zero Rate. If the
 // rate is not valid, String returns a text that ParseRate rejects.
 func (r Rate) String() string {
-	if r == (Rate{}) {
+	switch r {
+	case Rate{}:
 		return ""
+	case NoRate:
+		return "none"
 	}
 	for unit, window := range rateUnits {
 		if r.Window == window {

@@ -169,17 +169,6 @@ func TestBudgetConcurrent(t *testing.T) {
 	}
 }
 
-func BenchmarkBudgetTake(b *testing.B) {
-	r := access.Rate{Calls: 1_000_000, Window: time.Second}
-	var budget access.Budget
-	now := noon
-	b.ReportAllocs()
-	for b.Loop() {
-		now = now.Add(time.Microsecond)
-		budget.Take(r, now)
-	}
-}
-
 // TestBudget_PeekUsesNothing checks that Peek uses no call, and that its results agree with those
 // of a following Take.
 func TestBudget_PeekUsesNothing(t *testing.T) {

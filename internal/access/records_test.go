@@ -2,45 +2,12 @@ package access_test
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"example.org/carstate/internal/access"
 )
-
-func TestParseOperations(t *testing.T) {
-	for _, tt := range []struct {
-		names []string
-		want  access.Operations
-	}{
-		{[]string{"car_driving_state"}, access.CarDrivingState},
-		{[]string{"throttle_system"}, access.ThrottleSystem},
-		{[]string{"throttle_system", "car_driving_state", "throttle_system"}, access.AllOperations},
-	} {
-		got, err := access.ParseOperations(tt.names)
-		if err != nil || got != tt.want {
-			t.Errorf("%v: %v, %v", tt.names, got, err)
-		}
-	}
-	if got := access.AllOperations.Names(); !slices.Equal(got, []string{"car_driving_state", "throttle_system"}) {
-		t.Errorf("names: %v", got)
-	}
-	if access.CarDrivingState.Has(access.AllOperations) || !access.AllOperations.Has(access.ThrottleSystem) {
-		t.Error("Has is wrong about all operations")
-	}
-	for _, names := range [][]string{nil, {}, {""}, {"Throttle_System"}, {"car_driving_state", "nosuchthing"}} {
-		_, err := access.ParseOperations(names)
-		if err == nil {
-			t.Errorf("%q are taken for operations", names)
-			continue
-		}
-		if strings.Contains(err.Error(), "nosuchthing") || !strings.Contains(err.Error(), "throttle_system") {
-			t.Errorf("the error repeats the input, or does not help: %v", err)
-		}
-	}
-}
 
 func TestIssue_MakesTheRequestedToken(t *testing.T) {
 	at := noon.Add(123456789 * time.Nanosecond).In(time.FixedZone("", 3600))

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 )
 
 func TestRotate_OverlapsAndEnds(t *testing.T) {
@@ -18,9 +19,7 @@ func TestRotate_OverlapsAndEnds(t *testing.T) {
 	rotate := func(overlap time.Duration, at time.Time) string {
 		t.Helper()
 		secret, hash := access.NewSecret(tok.Kind)
-		if err := tok.Rotate(hash, overlap, at); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, tok.Rotate(hash, overlap, at))
 		table.Put(tok)
 		return secret
 	}
@@ -76,17 +75,13 @@ func TestRotateRemembersTheLast(t *testing.T) {
 	secrets := []string{secret}
 	for i := range 20 {
 		next, hash := access.NewSecret(tok.Kind)
-		if err := tok.Rotate(hash, time.Duration(i%2)*time.Hour, noon.Add(time.Duration(i)*time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, tok.Rotate(hash, time.Duration(i%2)*time.Hour, noon.Add(time.Duration(i)*time.Minute)))
 		table.Put(tok)
 		secrets = append(secrets, next)
 	}
 	later := noon.Add(2 * time.Hour)
 	_, hash := access.NewSecret(tok.Kind)
-	if err := tok.Rotate(hash, time.Hour, later); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tok.Rotate(hash, time.Hour, later))
 	table.Put(tok)
 	for i, secret := range secrets {
 		want := access.ErrNotKnown
@@ -194,9 +189,7 @@ func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	var table access.Operators
 	o, old := addOperator(t, "ada")
 	_, hash := access.NewSecret(o.Kind)
-	if err := o.Rotate(hash, time.Hour, noon); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, o.Rotate(hash, time.Hour, noon))
 	table.Put(o)
 	for _, now := range []time.Time{noon.Add(-48 * time.Hour), noon, noon.Add(time.Hour)} {
 		if _, err := table.Verify([]byte(old), now); !errors.Is(err, access.ErrReplaced) {
@@ -210,9 +203,7 @@ func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 func TestCheck_LongestOverlap(t *testing.T) {
 	tok, _ := issue(t, "d", noon)
 	_, hash := access.NewSecret(access.TokenKind)
-	if err := tok.Rotate(hash, access.MaxOverlap, noon.Add(time.Millisecond-1)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tok.Rotate(hash, access.MaxOverlap, noon.Add(time.Millisecond-1)))
 	if err := tok.Check(); err != nil {
 		t.Error(err)
 	}

@@ -8,15 +8,14 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 )
 
 // created returns a new credential and its secret.
 func created(t testing.TB, r access.Request, at time.Time) (access.Credential, string) {
 	t.Helper()
 	c, secret, err := access.New(r, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return c, secret
 }
 
@@ -86,9 +85,7 @@ func TestTokensPutReplaces(t *testing.T) {
 	tok, secret := issue(t, "d", noon)
 	table.Put(tok)
 	g, err := table.Verify([]byte(secret), noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	limit := access.Rate{Calls: 1, Window: time.Hour}
 	g.Budget.Take(limit, noon)
 	g.Count(access.CarDrivingState, access.Answered, noon)
@@ -291,38 +288,6 @@ func TestSources_VerifyAndList(t *testing.T) {
 	verify("a", keyA, noon, access.ErrNotKnown)
 	if list := table.List(); len(list) != 2 || list[0].Name != "a" || list[1].Name != "b" {
 		t.Error("the list is not by name")
-	}
-}
-
-func BenchmarkTokensVerify(b *testing.B) {
-	var table access.Tokens
-	var secret string
-	for range 10_000 {
-		var tok access.Credential
-		tok, secret = issue(b, "d", noon)
-		table.Put(tok)
-	}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		s := []byte(secret)
-		for pb.Next() {
-			if _, err := table.Verify(s, noon); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
-func BenchmarkTokensPut(b *testing.B) {
-	var table access.Tokens
-	for range 100_000 {
-		tok, _ := issue(b, "d", noon)
-		table.Put(tok)
-	}
-	tok, _ := issue(b, "d", noon)
-	b.ReportAllocs()
-	for b.Loop() {
-		table.Put(tok)
 	}
 }
 

@@ -156,7 +156,7 @@ type usage struct {
 	mu       sync.Mutex      // guards activity and days
 	days     []*dayCounter   // this process's counters, oldest day first, each day at most once
 	activity *SourceActivity // of a source, without LastSeen; nil until something is counted
-	claimed  map[Hash]Hash   // no names, because a vehicle may be forgotten
+	claimed  Claims          // no names, because a vehicle may be forgotten
 
 	// stored is the usage that each node has stored, by the node's name. It does not contain the
 	// counts of this process. Credentials.mu guards it.

@@ -264,12 +264,3 @@ func TestOutcomeNames(t *testing.T) {
 		t.Error("an outcome has no name here")
 	}
 }
-
-func BenchmarkCount(b *testing.B) {
-	_, g := counting(b)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			g.Count(access.CarDrivingState, access.Answered, noon)
-		}
-	})
-}

@@ -1,7 +1,6 @@
 package access_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -92,21 +91,6 @@ func TestIncludeAllocatesNothing(t *testing.T) {
 	} {
 		if n := testing.AllocsPerRun(100, func() { v.IncludeBytes(vid) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
-		}
-	}
-}
-
-func BenchmarkIncludeBytes(b *testing.B) {
-	ids := make([]vehicle.ID, 1_000_000)
-	for i := range ids {
-		ids[i] = vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i))
-	}
-	v := access.VehicleSet(ids...)
-	vid := []byte(ids[4711])
-	b.ReportAllocs()
-	for b.Loop() {
-		if !v.IncludeBytes(vid) {
-			b.Fatal("it is not included")
 		}
 	}
 }

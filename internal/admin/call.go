@@ -82,7 +82,7 @@ func readBody[In any](w http.ResponseWriter, r *http.Request) (in In, err error)
 }
 
 func writeError(w http.ResponseWriter, r *ops.Refusal) int {
-	if r.Status == http.StatusServiceUnavailable {
+	if r.Status == http.StatusServiceUnavailable || r.Status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "1")
 	}
 	writeJSON(w, r.Status, wire.Failure{Error: r.Error()})

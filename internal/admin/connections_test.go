@@ -49,13 +49,9 @@ type conn struct {
 func (s *service) dial(t *testing.T, text string) conn {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	_, _ = io.WriteString(c, text)
 	return conn{c, bufio.NewReader(c)}
 }
@@ -246,9 +242,7 @@ func TestHTTP2WithoutAPreface(t *testing.T) {
 	})
 	_, address, _ := strings.Cut(s.URL, "://")
 	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer c.Close()
 	if protocol := c.ConnectionState().NegotiatedProtocol; protocol != "h2" {
 		t.Fatalf("the protocol is %q", protocol)
@@ -270,7 +264,7 @@ func TestLogOfStrangers(t *testing.T) {
 	wrong := header("Authorization", "Bearer wrong")
 	lines := func() int { return strings.Count(s.log.String(), `"level":"WARN"`) }
 	for range 50 {
-		s.clock.Advance(100 * time.Millisecond) // slow enough for the limit on wrong keys
+		s.clock.Advance(100 * time.Millisecond)
 		s.want(t, "GET", "/v1/tokens", "", http.StatusUnauthorized, "", wrong)
 	}
 	if n := lines(); n != 10 {

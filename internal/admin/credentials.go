@@ -88,7 +88,7 @@ func (s *Server) change(r *http.Request, kind access.Kind, in wire.SourceChange)
 
 // parseChange parses the texts in a change. An error is a refusal.
 func parseChange(in wire.SourceChange) (access.Change, error) {
-	to := access.Change{Strict: in.Strict}
+	to := access.Change{Strict: in.Strict, TrustedCrowd: in.TrustedCrowd}
 	if in.Vehicles != nil {
 		to.Vehicles = &in.Vehicles.Vehicles
 	}
@@ -130,10 +130,11 @@ func (s *Server) addSource(r *http.Request, in wire.SourceRequest) (wire.AddedSo
 	c, key, err := s.ops.Create(r.Context(), caller(r), access.Request{
 		Kind: access.SourceKind, Name: in.Name, Vehicles: in.Vehicles.Vehicles, Rate: *set.Rate,
 		Expires: in.ExpiresAt.Or(time.Time{}), Strict: in.Strict, OnChange: *set.OnChange, Format: *set.Format,
+		TrustedCrowd: in.TrustedCrowd,
 	})
 	vehicles := ops.VehicleList{Vehicles: c.Vehicles}
-	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.Rate.String(), Strict: c.Strict,
-		OnChange: c.OnChange.String(), Format: c.Format.String()}, err
+	return wire.AddedSource{Name: c.Name, Key: key, Vehicles: vehicles, Rate: c.RateText(), Strict: c.Strict,
+		OnChange: c.OnChange.String(), Format: c.Format.String(), TrustedCrowd: c.Crowd()}, err
 }
 
 func (s *Server) addOperator(r *http.Request, in wire.OperatorRequest) (wire.OperatorKey, error) {

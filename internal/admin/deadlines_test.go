@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestDeadlines checks that the server closes a connection on which the client sends nothing, stops
@@ -25,9 +26,7 @@ func TestDeadlines(t *testing.T) {
 		*d /= 100
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -49,13 +48,9 @@ func TestDeadlines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, err := net.Dial("tcp", l.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			defer c.Close()
-			if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 			for err == nil && name == "deaf" {
 				_, err = io.WriteString(c, said)
 			}

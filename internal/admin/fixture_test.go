@@ -86,9 +86,7 @@ func startOps(t *testing.T, change func(*ops.Config), changes ...func(*admin.Con
 		change(&cfg)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	transport := &http.Transport{}
 	s.Client = &client.Client{URL: "http://" + l.Addr().String(), Key: key, HTTP: &http.Client{
 		Transport:     recorder{transport, s.passed},
@@ -163,9 +161,7 @@ type answer struct {
 func (s *service) do(t *testing.T, method, path, body string, change ...func(*http.Request)) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer "+s.Key)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -174,14 +170,10 @@ func (s *service) do(t *testing.T, method, path, body string, change ...func(*ht
 		c(req)
 	}
 	resp, err := s.HTTP.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return answer{resp.StatusCode, resp.Header, string(text)}
 }
 
@@ -260,9 +252,7 @@ func (s *service) issueAs(t *testing.T, r access.Request) wire.IssuedToken {
 	t.Helper()
 	r.Developer, r.Operations = cmp.Or(r.Developer, "Ada"), cmp.Or(r.Operations, access.AllOperations)
 	tok, err := s.IssueToken(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return tok
 }
 
@@ -270,9 +260,7 @@ func (s *service) issueAs(t *testing.T, r access.Request) wire.IssuedToken {
 func (s *service) add(t *testing.T, name string) wire.AddedSource {
 	t.Helper()
 	src, err := s.AddSource(t.Context(), access.Request{Name: name, Vehicles: access.VehicleSet("A")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return src
 }
 
@@ -280,8 +268,6 @@ func (s *service) add(t *testing.T, name string) wire.AddedSource {
 func (s *service) addOperator(t *testing.T, name string) *client.Client {
 	t.Helper()
 	o, err := s.AddOperator(t.Context(), name, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return &client.Client{URL: s.URL, Key: o.Key, HTTP: s.HTTP}
 }

@@ -15,7 +15,7 @@ import (
 // guard returns a handler that passes requests on to next. It refuses three kinds of requests:
 //
 //   - requests that a browser may have been tricked into sending;
-//   - requests with a path that is not clean;
+//   - requests with a path that is not clean (a page's path with a slash at its end is redirected);
 //   - API and console calls that arrive before the node's tables are filled.
 //
 // A browser can be tricked because the listener usually listens on the loopback address, and any
@@ -45,6 +45,14 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		}
 		if !isProbe(p) && loadedElsewhere(r) {
 			otherOrigin(w, r)
+			return
+		}
+		page := strings.TrimSuffix(p, "/")
+		if strings.HasPrefix(p, "/s/") && page == path.Clean(p) && page != p && r.Method == http.MethodGet {
+			if r.URL.RawQuery != "" {
+				page += "?" + r.URL.RawQuery
+			}
+			http.Redirect(w, r, page, http.StatusSeeOther)
 			return
 		}
 		if !strings.HasPrefix(p, "/") || p != path.Clean(p) {

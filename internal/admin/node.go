@@ -1,10 +1,12 @@
 package admin
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/ops"
 )
@@ -34,8 +36,14 @@ func (s *Server) changeNode(r *http.Request, in wire.NodeSettings) (wire.NodeSet
 	if in.Version != "" || len(words) == 0 {
 		return in, ops.Refuse(http.StatusBadRequest, "give log_level, read_only, or both")
 	}
-	err := s.ops.Change(r.Context(), caller(r), "node.change", strings.Join(words, "; "), func() {
+	if is := s.cfg.Node.Settings(); (in.LogLevel == "" || in.LogLevel == is.LogLevel) && !caller(r).ReadOnly &&
+		(in.ReadOnly == nil || is.ReadOnly != nil && *in.ReadOnly == *is.ReadOnly) {
+		return is, nil // nothing changes, so there is no event
+	}
+	e := access.Event{Action: "node.change", Object: "node", Detail: strings.Join(words, "; ")}
+	err := s.ops.Change(r.Context(), caller(r), e, func(context.Context) error {
 		s.cfg.Node.Change(in)
+		return nil
 	})
 	return s.cfg.Node.Settings(), err
 }

@@ -61,7 +61,9 @@ var operationTexts = map[string]string{
 	"vehicle.bury":     "Forget the vehicles of kept receipts.",
 	"change.list": "Follow the changes of vehicles' states as server-sent events. Each event change has a " +
 		"ChangedVehicle as its data. An event gap says that changes are missing since Last-Event-ID.",
-	"road.list":       "Show the traffic on the stretches of road in a box, the worst first, as GeoJSON.",
+	"road.list": "Show the traffic on the stretches of road in a box, the worst first, as GeoJSON.",
+	"road.forget": "Forget what is known of the roads in a box: west, south, east and north in degrees. Other " +
+		"nodes follow within five minutes.",
 	"backup.take":     "Take a backup. An incomplete backup lacks its trailer.",
 	"backup-key.show": "Show the key with which this service authenticates its backups; needs the admin key.",
 	"backup.restore": "Merge a backup into this service; needs the admin key. The response has one JSON " +

@@ -117,15 +117,16 @@ func title(of, value string) string {
 
 // rate returns the schema of a limit on calls or samples.
 func rate() object {
-	return object{"type": "string", "pattern": "^([1-9][0-9]{0,6}/(s|min|h))?$", "examples": []string{"10/s"},
-		"description": "Maximum number per second, minute or hour. Empty: no limit."}
+	return object{"type": "string", "pattern": "^([1-9][0-9]{0,6}/(s|min|h)|none|10/s a vehicle, 36000 at once)?$",
+		"examples": []string{"10/s"}, "description": "Maximum number per second, minute or hour. Empty: the default, which " +
+			"is no limit but for a source with named vehicles. none: no limit."}
 }
 
 // TestOpenAPI_RatePattern checks that the document's pattern of a rate accepts the rates that the
 // service accepts.
 func TestOpenAPI_RatePattern(t *testing.T) {
 	pattern := regexp.MustCompile(rate()["pattern"].(string))
-	for _, text := range []string{"", "10/s", "1000000/min", "0/s", "5", "-1/h"} {
+	for _, text := range []string{"", "10/s", "none", "10/s a vehicle, 36000 at once", "1000000/min", "0/s", "5", "-1/h"} {
 		_, err := access.ParseRate(text)
 		if got, want := pattern.MatchString(text), err == nil; got != want {
 			t.Errorf("is %q a rate: got %t, want %t", text, got, want)

@@ -17,6 +17,7 @@ import (
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/ops/opstest"
 	"example.org/carstate/internal/road"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -49,9 +50,7 @@ func TestOperators(t *testing.T) {
 	}
 
 	again, err := s.RotateOperator(t.Context(), "ada")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := hers.Tokens(t.Context()); err == nil {
 		t.Error("the replaced key still opens the API")
 	}
@@ -127,9 +126,7 @@ func TestReadOnlyOperator(t *testing.T) {
 	}, func(c *admin.Config) { c.Roads = new(road.Map) })
 	full := s.addOperator(t, "ada")
 	reader, err := s.AddOperator(t.Context(), "grafana", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if e := newest(t, s.Client, 1)[0]; e.Action != "operator.add" || e.Detail != "read-only" {
 		t.Errorf("got event %+v, want operator.add of a read-only operator", e)
 	}
@@ -179,9 +176,7 @@ func TestOperatorNeedsAudit(t *testing.T) {
 func TestRotateAdminKey(t *testing.T) {
 	dir := t.TempDir()
 	key, err := ops.LoadOrCreateKey(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	s := startOps(t, func(c *ops.Config) { c.AdminKey, c.KeyDir = access.HashOf(key), dir })
 	s.Key = key
 	rotated, err := s.RotateAdminKey(t.Context())
@@ -204,9 +199,7 @@ func TestRotateAdminKey(t *testing.T) {
 	}
 
 	// The directory is moved away, so that the file cannot be replaced.
-	if err := os.Rename(dir, dir+".away"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Rename(dir, dir+".away"))
 	if _, err := s.RotateAdminKey(t.Context()); err == nil {
 		t.Error("rotated without a directory")
 	}
@@ -215,5 +208,40 @@ func TestRotateAdminKey(t *testing.T) {
 	}
 	if e := newest(t, s.Client, 2)[0]; e.Outcome != "failed" || e.Action != "admin-key.rotate" {
 		t.Errorf("got event %+v, want a failed admin-key.rotate", e)
+	}
+}
+
+// TestOperatorIsLimited checks that an operator cannot fill the audit: neither by many changes, nor by
+// changes that change nothing. Other operators and the admin key are not affected.
+func TestOperatorIsLimited(t *testing.T) {
+	s := start(t)
+	hers, his := s.addOperator(t, "ada"), s.addOperator(t, "bob")
+	if _, err := s.AddSource(t.Context(), access.Request{Name: "car", Vehicles: access.AllVehicles()}); err != nil {
+		t.Fatal(err)
+	}
+	rate := access.Rate{Calls: 1, Window: time.Second}
+	change := func(c *client.Client) error {
+		_, err := c.ChangeSource(t.Context(), "car", access.Change{Rate: &rate})
+		return err
+	}
+	before := len(newest(t, s.Client, 3))
+	for range 3 {
+		testkit.NoError(t, change(his))
+	}
+	if e := newest(t, s.Client, before+1); e[0].Actor != "bob" || e[1].Actor != "admin" {
+		t.Errorf("got events %+v, want one by bob for three equal changes", e)
+	}
+	for i := range 600 {
+		rate.Calls = int64(i + 2)
+		if err := change(hers); err != nil {
+			t.Fatalf("change %d: %v", i, err)
+		}
+	}
+	rate.Calls = 1000
+	refused(t, "too many changes", change(hers), http.StatusTooManyRequests, "wait 1 s")
+	for who, c := range map[string]*client.Client{"another": his, "the admin key": s.Client} {
+		if rate.Calls++; change(c) != nil {
+			t.Errorf("%s may not change anything either", who)
+		}
 	}
 }

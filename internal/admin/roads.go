@@ -1,9 +1,13 @@
 package admin
 
 import (
+	"context"
 	"net/http"
+	"net/url"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/roadmap"
+	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/road"
 )
@@ -19,4 +23,18 @@ func (s *Server) listRoads(roads *road.Map) func(http.ResponseWriter, *http.Requ
 		roadmap.Serve(w, r, reader.Within(box, s.cfg.Now()), limit, nil)
 		return nil
 	}
+}
+
+// forgetRoads discards what this node and, at their next reading, the others know of the roads in a
+// box. The box is in the audit, and in no log.
+func (s *Server) forgetRoads(r *http.Request, in wire.ForgetRoadsRequest) (out wire.ForgottenRoads, err error) {
+	box, _, err := roadmap.Asked(url.Values{"bbox": {in.BBox}})
+	if err != nil {
+		return out, ops.Refuse(http.StatusBadRequest, "%v", err)
+	}
+	e := access.Event{Action: "road.forget", Object: "roads", Detail: "bbox " + in.BBox}
+	return out, s.ops.Change(r.Context(), caller(r), e, func(ctx context.Context) error {
+		out.Stretches = s.cfg.Roads.Forget(box)
+		return s.cfg.ForgetRoads(ctx, box)
+	})
 }

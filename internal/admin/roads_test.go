@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"context"
 	"encoding/json/v2"
 	"fmt"
 	"net/http"
@@ -13,6 +14,33 @@ import (
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/road/roadtest"
 )
+
+// TestForgetRoads checks that the roads in a box are forgotten, stored as such, and audited.
+func TestForgetRoads(t *testing.T) {
+	roads, stored := new(road.Map), 0
+	s := start(t, func(c *admin.Config) {
+		c.Roads = roads
+		c.ForgetRoads = func(_ context.Context, b road.Box) error {
+			if b == (road.Box{West: 11.3, South: 44.4, East: 11.4, North: 44.6}) {
+				stored++
+			}
+			return nil
+		}
+	})
+	street := roadtest.Street{Latitude: 44.5, Longitude: 11.34, Heading: 90, Metres: 1500}
+	roadtest.Feed(roads, street.Learn(50, noon))
+	for _, box := range []string{`{}`, `{"bbox":"1,2,3"}`, `{"bbox":"0,10,1,9"}`, `{"bbox":""}`} {
+		s.want(t, "POST", "/v1/roads/forget", box, http.StatusBadRequest, "bbox is west,south,east,north")
+	}
+	s.want(t, "POST", "/v1/roads/forget", `{"bbox":"11.3,44.4,11.4,44.6"}`, http.StatusUnauthorized, "", withoutKey)
+	if n, err := s.ForgetRoads(t.Context(), "11.3,44.4,11.4,44.6"); err != nil || n.Stretches != roads.Len() || stored != 1 {
+		t.Errorf("got %+v, error %v; want %d, stored once, got %d", n, err, roads.Len(), stored)
+	}
+	s.want(t, "GET", "/v1/roads", "", http.StatusOK, `"known":0`)
+	if e := newest(t, s.Client, 1)[0]; e.Action != "road.forget" || e.Detail != "bbox 11.3,44.4,11.4,44.6" {
+		t.Errorf("audited %+v", e)
+	}
+}
 
 // TestRoads_NeedsAKeyAndAValidBox checks that the roads in a box are shown only to callers with a
 // key, and that an invalid box is refused in one line that repeats nothing of the box.

@@ -81,6 +81,7 @@ func (s *Server) calls() map[string]http.Handler {
 	}
 	if s.cfg.Roads != nil {
 		calls["GET /v1/roads"] = s.handle("road.list", ok, s.listRoads(s.cfg.Roads))
+		calls["POST /v1/roads/forget"] = call(s, "road.forget", ok, s.forgetRoads)
 	}
 	return calls
 }

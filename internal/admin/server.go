@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"log"
 	"log/slog"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/wire"
 	"example.org/carstate/internal/lograte"
 	"example.org/carstate/internal/netguard"
@@ -27,6 +27,8 @@ type Config struct {
 
 	// Roads is this node's map of the roads. If nil, roads are not served.
 	Roads *road.Map
+	// ForgetRoads stores that the roads in a box are forgotten. It is required with Roads.
+	ForgetRoads func(context.Context, road.Box) error
 
 	// Node is the node whose settings operators can change.
 	Node Node
@@ -108,7 +110,6 @@ type Server struct {
 	cfg     Config
 	ops     *ops.Operations
 	metrics *metrics
-	wrong   access.Budget   // remaining wrong keys, for all callers together
 	quiet   lograte.Warning // for all log lines that callers without a key cause
 }
 

@@ -15,9 +15,9 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 	s := start(t)
 	for _, tt := range []struct{ body, want string }{
 		{`{"name":"car-7","vehicles":["A"]}`,
-			`{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":"","strict":false,"on_change":"","format":""}`},
+			`{"name":"car-7","key":"(css_[0-9A-Za-z]{36})","vehicles":\["A"\],"rate":"10/s a vehicle, 36000 at once","strict":false,"on_change":"","format":"","trusted_crowd":false}`},
 		{`{"name":"gateway","vehicles":"all","rate":"1000/s","strict":true,"expires_at":"2026-11-20T13:00:00Z"}`,
-			`{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s","strict":true,"on_change":"","format":""}`},
+			`{"name":"gateway","key":"(css_[0-9A-Za-z]{36})","vehicles":"all","rate":"1000/s","strict":true,"on_change":"","format":"","trusted_crowd":true}`},
 	} {
 		s.wantSecret(t, s.store.Sources.Verify, "/v1/sources", tt.body, http.StatusCreated, tt.want)
 	}
@@ -36,14 +36,15 @@ func TestAddSourceAnswersExactly(t *testing.T) {
 // TestSourceSeen checks that the API shows what the node has counted of a source's samples, also in
 // the list of sources.
 func TestSourceSeen(t *testing.T) {
-	s := start(t)
+	s := startOps(t, func(c *ops.Config) {
+		c.RoadsDoubted = func(uint32) ops.NamedCounts { return ops.NamedCounts{"old": 3} }
+	})
 	s.add(t, "car-7")
 	const before = `"seen":{"last_seen_at":null,"last_refused_at":null,"last_refused_reason":"",` +
-		`"last_refused_text":"","accepted":0,"late":0,"refused":{},"refused_keys":{},"ignored_signals":0,"ignored_by_name":{},"unused_values":0,"speed_factor":null}`
+		`"last_refused_text":"","accepted":0,"late":0,"refused":{},"refused_keys":{},"ignored_signals":0,"unused_values":0,"roads_doubted":{"old":3},"speed_factor":null}`
 	s.want(t, "GET", "/v1/sources", "", http.StatusOK, before)
 	g, _ := s.store.Sources.Get("car-7")
 	g.CountSamples(access.SampleCounts{Accepted: 12, Late: 4, Ignored: 3, Unused: 5})
-	g.CountIgnored("Vehicle.Sped", 2)
 	g.CountRefused(access.Impossible, 2)
 	g.CountRefused(access.OverRate, 1)
 	g.CountRefused(access.WrongKey, 1)
@@ -52,7 +53,7 @@ func TestSourceSeen(t *testing.T) {
 		s.want(t, "GET", path, "", http.StatusOK,
 			`"last_refused_at":"2026-11-20T12:00:00Z","last_refused_reason":"rate",`+
 				`"last_refused_text":"too many: wait 3 s","accepted":12,"late":4,"refused":{"impossible":2,"rate":1},`+
-				`"refused_keys":{"wrong_key":1},"ignored_signals":3,"ignored_by_name":{"Vehicle.Sped":2},"unused_values":5,"speed_factor":null}`)
+				`"refused_keys":{"wrong_key":1},"ignored_signals":3,"unused_values":5,"roads_doubted":{"old":3},"speed_factor":null}`)
 	}
 	show, err := s.Source(t.Context(), "car-7")
 	if err != nil || show.Seen.Accepted != 12 || show.Seen.Refused.Total() != 3 ||

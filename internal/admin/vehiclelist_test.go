@@ -116,8 +116,8 @@ func TestVehiclesAreFiltered(t *testing.T) {
 			`"time":"2026-11-20T11:00:00Z"}}],"next":""}`)
 }
 
-// TestVehiclesArePaged checks that a list is divided into pages, and that a page's cursor is
-// refused for another list and by another process. A forgotten vehicle must not be listed.
+// TestVehiclesArePaged checks that a list is divided into pages, and that any text but a cursor is
+// refused. A forgotten vehicle must not be listed.
 func TestVehiclesArePaged(t *testing.T) {
 	s, table := listing(t)
 	q, seen := ops.VehicleQuery{Driving: "jam", Limit: 7}, []string{}
@@ -135,14 +135,9 @@ func TestVehiclesArePaged(t *testing.T) {
 	if len(seen) != 20 || seen[0] != "Jam00" || seen[19] != "Jam19" || !slices.IsSorted(seen) {
 		t.Errorf("%q", seen)
 	}
-	other, _ := listing(t)
-	for what, err := range map[string]error{
-		"another list":       second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "slow", Cursor: q.Cursor})),
-		"of another process": second(other.Vehicles(t.Context(), q)),
-		"no cursor at all":   second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam", Cursor: "AAAA"})),
-		"no base64":          second(s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam", Cursor: "*"})),
-	} {
-		refused(t, "a cursor "+what, err, http.StatusBadRequest, "begin with the first page")
+	for _, cursor := range []string{"AAAA", "*", q.Cursor + "A", q.Cursor[1:]} {
+		_, err := s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam", Cursor: cursor})
+		refused(t, fmt.Sprintf("the cursor %q", cursor), err, http.StatusBadRequest, "begin with the first page")
 	}
 	table.Delete("Jam00")
 	if page, err := s.Vehicles(t.Context(), ops.VehicleQuery{Driving: "jam"}); err != nil || page.Matched != 19 ||

@@ -8,6 +8,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -17,9 +18,7 @@ func TestVehicle_KnownStaleAndUnknown(t *testing.T) {
 	x := vehicle.Sample{Vehicle: "carA", Time: vehicle.At(noon.Add(-time.Minute))}
 	for _, err := range []error{x.Set(vehicle.Speed, 50), x.Set(vehicle.ThrottlePosition, 20),
 		x.Set(vehicle.CurrentLatitude, 44.5)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 	}
 	state := vehicle.Observe(vehicle.State{}, x)
 	s := startOps(t, func(c *ops.Config) {
@@ -35,9 +34,7 @@ func TestVehicle_KnownStaleAndUnknown(t *testing.T) {
 		}
 	})
 	v, err := s.Vehicle(t.Context(), "carA")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if v.VID != "carA" || v.MaxAgeSeconds != 300 || len(v.Readings) != 3 || v.Readings[0].Signal != "Vehicle.Speed" ||
 		*v.Readings[0].Value != 50 {
 		t.Errorf("got %+v, want carA with 3 readings", v)

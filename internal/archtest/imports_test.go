@@ -50,7 +50,7 @@ var standardOnly = []string{"internal/vehicle", "client"}
 // admin API, and the road map, which learns from recorded fleets.
 var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/store/local",
 	"internal/store/storetest", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess",
-	"internal/testkit", "internal/road", "internal/ops/opstest", "internal/admin/client"}
+	"internal/testkit", "internal/natsprocess", "internal/road", "internal/ops/opstest", "internal/admin/client"}
 
 const needsReason = `ARCHITECTURE.md must say under "## Dependencies" why it and not another`
 

@@ -60,7 +60,7 @@ func Open(t *testing.T, base string) *Browser {
 		options = append(options, chromedp.NoSandbox) // the sandbox refuses to run as root
 	}
 	// t.Context ends before the cleanup functions run, so it cannot be used here.
-	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*patience)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(cancel)

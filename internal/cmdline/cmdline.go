@@ -1,6 +1,6 @@
 // Package cmdline has the parts of a command line that are the same for all its commands: long help
-// texts, completion in shells, settings and their file, and the texts of errors. It works on the
-// parser's model of the commands. It must not know any single command.
+// texts, completion in shells, settings and where they come from, and the texts of errors. It works
+// on the parser's model of the commands. It must not know any single command.
 package cmdline
 
 import (

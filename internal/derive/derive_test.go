@@ -237,7 +237,7 @@ func equal(t *testing.T, got, want map[vehicle.ID]vehicle.State) {
 const last = 1 << 40
 
 // traffic stores random batches of samples, some of them late or repeated, and at the end one
-// sample of each vehicle with the time of the constant last. It returns the number of vehicles.
+// sample of each vehicle with the time last. It returns the number of vehicles.
 func traffic(t *testing.T, e *local.Engine, writers, vehicles, batches int) int {
 	var running sync.WaitGroup
 	for w := range writers {

@@ -19,7 +19,8 @@ type folding struct {
 	// ahead holds, for each loaded state that is ahead of the cursor, up to which sequence samples
 	// are folded into it.
 	ahead   map[vehicle.ID]uint64
-	aheadTo uint64 // greatest sequence in ahead
+	aheadTo uint64         // greatest sequence in ahead
+	sample  vehicle.Sample // being folded, because the engine may share those that it returns
 }
 
 func newFolding(fold func(*vehicle.State, *vehicle.Sample) bool) *folding {
@@ -56,7 +57,9 @@ func (f *folding) apply(seq uint64, part store.Partition, samples []vehicle.Samp
 	var s vehicle.State // of the vehicle of the present sample
 	changed := false
 	for i := range samples {
-		x := &samples[i]
+		f.sample = samples[i]
+		x := &f.sample
+		x.Stored = vehicle.At(stored)
 		if i == 0 || x.Vehicle != samples[i-1].Vehicle {
 			if s, err = f.states.get(x.Vehicle); err != nil {
 				return fmt.Errorf("cannot read a state: %w", err)

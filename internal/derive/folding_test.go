@@ -261,18 +261,6 @@ func TestCommit_AnnouncedSamplesLate(t *testing.T) {
 	})
 }
 
-// TestCheckpoint_CommitsAtShutdown checks that states that wait for their checkpoint are stored
-// when the context ends.
-func TestCheckpoint_CommitsAtShutdown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		part := &script{next: cars(1, silence)}
-		run(t, part, time.Minute, time.Second)
-		if len(part.commits) != 1 || part.commits[0] != (commit{time.Second, 1, 1}) || part.stored["car1"].Time != 1 {
-			t.Fatalf("got commits %+v, want one at the end", part.commits)
-		}
-	})
-}
-
 // TestCheckpoint_CommitsAllAtShutdown checks that the states of two checkpoints, one of them in
 // progress, are stored when the context ends, even if storing them takes more than a second.
 func TestCheckpoint_CommitsAllAtShutdown(t *testing.T) {

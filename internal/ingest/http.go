@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,39 +17,19 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/periodic"
 )
 
 // telemetryPath is the only path that [HTTP] serves, besides documents.
 const telemetryPath = "/v1/telemetry"
 
-// HTTP receives telemetry by POST /v1/telemetry. The statuses of its responses are
-//
-//	200  as 202, with the text that the format of the source replies
-//	202  at least one sample was accepted, and all accepted samples are on disk
-//	400  no sample was accepted, or the body cannot be read
-//	401  the request has no valid key
-//	403  no sample was accepted, because the source may not write for the vehicle, the vehicle was
-//	     forgotten, or the limit on the number of vehicles is reached
-//	404, 405, 408, 413, 415  as in RFC 9110; nothing was stored
-//	429  the source is over its rate: send again after Retry-After; nothing was stored
-//	503  the service is not ready, is overloaded, has no memory, or could not store the samples:
-//	     send again after Retry-After; nothing was acknowledged
-//
-// The body of a response that reports on single lines is
-//
-//	{"accepted":2,"rejected":[{"line":3,"reason":"…"}],
-//	 "ignored":["Vehicle.Sped"],"did_you_mean":{"Vehicle.Sped":"Vehicle.Speed"},
-//	 "unused":[{"signal":"Vehicle.Speed","reason":"must be a number","count":1}],"late":1}
-//
-// without line breaks. "rejected" lists at most 1,000 refused lines; if there are more,
-// "rejected_total" is the number of all refused lines. "unused" has the values of known signals
-// that are not used, and "late" the number of samples that change nothing. The members after
-// "rejected" are present only if they are not empty. The body of every other response is
-// {"error":"…"}.
+// HTTP receives telemetry by POST /v1/telemetry, and serves the documents. One of them,
+// docs/openapi.json, describes all answers.
 type HTTP struct {
 	*netguard.Server
 	in     *intake
 	memory *quota // memory of the requests in progress, in bytes
+	turns  turns
 	slots  *quota // connections with requests in progress, which are never evicted
 }
 
@@ -84,17 +65,14 @@ const sendBuffer = 32 << 10
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
 	w.Header().Set("Cache-Control", "no-store")
-	ctx, span := h.in.span(r.Context(), "POST "+telemetryPath, start)
-	o := h.respond(w, inSpan(ctx, r, span))
-	if o != documented {
+	if o := h.respond(w, r); o != documented {
 		h.in.observe(start, o)
 	}
-	endSpan(span, o)
 }
 
 func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	// The order of the checks is: load, path, method, key, format, readiness, size, rate,
-	// connections, memory. The body is read only after all of them.
+	// unfolded samples, connections, memory. The body is read only after all of them.
 	c := netguard.ConnOf(r.Context())
 	if c.Overloaded() {
 		w.Header().Set("Connection", "close")
@@ -103,10 +81,10 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if h.in.Excess(c) {
 		w.Header().Set("Connection", "close")
 	}
-	if d, ok := documents[r.URL.EscapedPath()]; ok && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-		return d.send(w)
-	}
-	if r.URL.EscapedPath() != telemetryPath {
+	if path := r.URL.EscapedPath(); path != telemetryPath {
+		if d, ok := documents[path]; ok && !h.in.NoDocs && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+			return d.send(w)
+		}
 		return fail(w, http.StatusNotFound, "not found: send telemetry to POST "+telemetryPath+
 			"; queries go to the query listener")
 	}
@@ -121,8 +99,7 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 		}
 		return fail(w, http.StatusMethodNotAllowed, errMethod.text)
 	case ready != nil && errors.Is(err, access.ErrNotKnown), errors.Is(err, access.ErrUnread):
-		// The table of sources may not be loaded yet, or a newer version may have written the
-		// record of the source. A sender that got 401 would give up.
+		// The sources may not be loaded yet, or of a newer version. With 401, a sender would give up.
 		return h.failNotReady(w)
 	case err != nil:
 		h.in.refuseKey(source, err)
@@ -144,13 +121,14 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if r.ContentLength > MaxBody {
 		return h.refuse(w, http.StatusRequestEntityTooLarge, source, errBodyTooLarge, 1)
 	}
-	if over := h.takeRate(w, source, 0); over != nil {
-		return h.refuse(w, http.StatusTooManyRequests, source, over, 1)
+	if over, wait := h.takeRate(w, source, 0); over != nil {
+		return h.refuseForNow(w, source, over, wait, 1)
 	}
-	// From Hold until Release, the connection cannot be evicted, so that its sender receives the
-	// acknowledgement of stored samples. During this time, the connection counts towards the
-	// source's share of connections. Hold is called only after the key was checked, so a client
-	// without a key cannot prevent an eviction by not reading its responses.
+	if wait, ok := h.in.Unfolded.Reserve(source.Number, 0); !ok {
+		return h.refuseForNow(w, source, behind(wait), wait, 1)
+	}
+	// From Hold until Release, the connection cannot be evicted, and counts towards the source's share.
+	// A client without a key cannot prevent an eviction by not reading its responses.
 	slot := func() (free func()) {
 		if !h.slots.tryAcquire(source.Name, 1) {
 			return nil
@@ -172,8 +150,14 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if b != nil {
 		samples = max(b.size(), 1, b.length/chargedBytes)
 	}
-	if over := h.takeRate(w, source, samples); over != nil {
-		return h.refuse(w, http.StatusTooManyRequests, source, over, samples)
+	if err == nil {
+		if wait, ok := h.reserve(r.Context(), source, len(b.samples)); !ok {
+			return h.refuseForNow(w, source, behind(wait), wait, samples)
+		}
+		defer h.in.Unfolded.Release(source.Number, len(b.samples))
+	}
+	if over, wait := h.takeRate(w, source, samples); over != nil {
+		return h.refuseForNow(w, source, over, wait, samples)
 	}
 	switch {
 	case errors.Is(err, errNoMemory):
@@ -184,18 +168,37 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	return h.storeAndRespond(w, r, b)
 }
 
+// behindFor is how long a decoded body waits while its source has too many unfolded samples. A sender
+// that waits for each answer is so not refused, and decoding was not in vain.
+const behindFor = time.Second
+
+// reserve counts n samples as unfolded, or returns how long the source must wait.
+func (h *HTTP) reserve(ctx context.Context, source *access.Grant, n int) (wait time.Duration, ok bool) {
+	for began := time.Now(); ; {
+		wait, ok = h.in.Unfolded.Reserve(source.Number, n)
+		if ok || time.Since(began) > behindFor || periodic.Pause(ctx, min(wait, behindFor)) != nil {
+			return wait, ok
+		}
+	}
+}
+
+// refuseForNow refuses n samples, which the source may send again after wait.
+func (h *HTTP) refuseForNow(w http.ResponseWriter, source *access.Grant, why *refusal, wait time.Duration, n int) outcome {
+	w.Header().Set("Retry-After", strconv.FormatInt(access.WaitSeconds(wait), 10))
+	why.text += "; nothing of this request was accepted"
+	return h.refuse(w, http.StatusTooManyRequests, source, why, n)
+}
+
 // failNoRoom responds to a request for which a quota, or the source's share of it, is used up.
 func (h *HTTP) failNoRoom(w http.ResponseWriter, source *access.Grant) outcome {
 	h.in.refuse(source, errOverQuota, 1)
 	return failUnavailable(w, errOverQuota.text, noRoom)
 }
 
-// chargedBytes is a number of bytes of a body, after decompression. For the rate limit of its
-// source, a body counts as at least one sample for each chargedBytes bytes. Without this minimum, a
-// body of white space would cost processor time but use up nothing of the rate limit.
+// chargedBytes is the number of unpacked bytes of a body that count as at least one sample, because a
+// body of white space costs processor time, too.
 const chargedBytes = 4 << 10
 
-// notYet is the text of the error (503) of a node that is starting or cannot store at present.
 const notYet = "the service is not ready for telemetry: send the same again later"
 
 // readOnly is the text of the error (503) while an operator has switched telemetry off.
@@ -208,15 +211,12 @@ func (h *HTTP) failNotReady(w http.ResponseWriter) outcome {
 	return failUnavailable(w, notYet, unavailable)
 }
 
-// challenge is the value of WWW-Authenticate in a response to a request without a key, because RFC
-// 6750 has no error code for such a request. If the request has a key that is invalid or does not
-// permit the request, a parameter named error is appended to the value.
+// challenge is the value of WWW-Authenticate for a request without a key, for which RFC 6750 has no
+// error code.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate returns the source of the request's key, even if the key is no longer valid. The text
-// of the error is for the sender. The error is one of keyOf, or wraps one of
-// [access.Sources.Verify]. A source with a format may also send its name and key as user name and
-// password.
+// authenticate returns the source of the request's key, even if the key is no longer valid. The error is
+// one of keyOf, or wraps one of [access.Sources.Verify].
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	if name, password, ok := r.BasicAuth(); ok { // as OwnTracks sends them
 		s, err := h.in.Sources.VerifyNamed(name, []byte(password), h.in.Now())
@@ -263,13 +263,15 @@ func keyOf(r *http.Request) (_ []byte, inAddress bool, _ error) {
 	return []byte(key), false, nil
 }
 
-// storeAndRespond stores the batch, responds with 202, 400, 403 or 503 (see HTTP), and returns how
-// the request ended.
+// storeAndRespond stores the batch, responds, and returns how the request ended.
 func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch) outcome {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	if err := h.in.store(ctx, b); err != nil {
 		return failUnavailable(w, errNotStored.text, unavailable)
+	}
+	if b.source.Format != nil {
+		w.Header().Set(formatHeader, "mapped")
 	}
 	total := b.rejectedTotal()
 	if b.accepted == 0 && total == 0 {

@@ -72,14 +72,10 @@ var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
 // read decodes the body of r, which has the encoding f, into a batch. The limits MaxBody, MaxSamples
 // and MaxSample apply to the decompressed body; in addition, the compressed body may not be longer
-// than MaxBody.
+// than MaxBody. The errors are those of lineBatch. If the body arrives too slowly, the error wraps
+// [os.ErrDeadlineExceeded]. After an error, the batch holds the lines decoded so far, or is nil.
 //
-// The errors are those of lineBatch; a body that is longer than MaxBody is refused as a whole. If
-// the body arrives too slowly, the error wraps [os.ErrDeadlineExceeded]. After an error, the batch
-// holds the lines decoded so far, or is nil if decoding had not begun.
-//
-// read takes a large buffer from a pool only when the whole body or its first 4 KiB (headBytes)
-// have arrived, so that slow senders do not occupy these buffers.
+// A large buffer is taken from a pool only after 4 KiB or the whole body have arrived.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin) (*batch, error) {
 	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(w)}
 	if err := paced.begin(time.Now(), h.in.grace); err != nil {
@@ -105,6 +101,8 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin
 		if !o.memory.reserve(o.base) {
 			return nil, errNoMemory
 		}
+		paced.turn = h.turns.take(r.Context(), o.source.Name)
+		defer paced.turn.leave()
 	}
 	body := head
 	if f.gzip {
@@ -113,7 +111,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin
 		if err := z.Reset(body); err != nil {
 			return nil, err
 		}
-		text = &limited{z, MaxBody}
+		text = &limited{&dense{z, text, 0}, MaxBody}
 		body = bufio.NewReaderSize(text, headBytes)
 	}
 	rd := readers.Get().(*reader)
@@ -144,8 +142,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin
 	}
 	b.length = max(b.length, MaxBody-text.left)
 	if err == nil {
-		// While the samples are stored, the server continues to read, in order to notice a
-		// disconnect. The deadline of the body must not apply to that read.
+		// The server continues to read, in order to notice a disconnect.
 		err = paced.of.SetReadDeadline(time.Time{})
 	}
 	return b, err
@@ -158,10 +155,13 @@ var heads = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, headByte
 type pacedBody struct {
 	io.Reader
 	pace
+	turn turn
 }
 
 func (b *pacedBody) Read(p []byte) (int, error) {
+	b.turn.leave()
 	n, err := b.Reader.Read(p)
+	b.turn.take()
 	if err == nil {
 		err = b.add(n)
 	}
@@ -180,6 +180,67 @@ func (l *limited) Read(p []byte) (int, error) {
 		return 0, errBodyTooLarge
 	}
 	return n, err
+}
+
+// Decompression yields at most maxDensity bytes for each compressed one, and freeBytes more, because
+// it costs a hundred times what sending costs. Samples are compressed to a tenth, a thirtieth at best.
+const (
+	maxDensity = 100
+	freeBytes  = 128 << 10
+)
+
+// dense reads decompressed bytes. It fails with errExpands if there are too many for the compressed
+// ones, which from has read.
+type dense struct {
+	io.Reader
+	from  *limited
+	total int
+}
+
+func (d *dense) Read(p []byte) (int, error) {
+	n, err := d.Reader.Read(p)
+	if d.total += n; d.total > freeBytes+maxDensity*(MaxBody-d.from.left) {
+		return 0, errExpands
+	}
+	return n, err
+}
+
+// decoders is how many bodies of one source are decoded at a time.
+const decoders = 2
+
+// turns admits decoders of each source, by its name. While a decoder waits for bytes of its body, it
+// gives its turn to another.
+type turns struct{ of sync.Map }
+
+// turn is the right of one body to be decoded.
+type turn struct {
+	free chan struct{} // of the source; nil: the body needs no turn
+	ctx  context.Context
+}
+
+func (t *turns) take(ctx context.Context, source string) turn {
+	free, _ := t.of.LoadOrStore(source, make(chan struct{}, decoders))
+	of := turn{free.(chan struct{}), ctx}
+	of.take()
+	return of
+}
+
+// take waits for a turn. If ctx ends first, it takes none, and leave does nothing.
+func (t *turn) take() {
+	if t.free == nil {
+		return
+	}
+	select {
+	case t.free <- struct{}{}:
+	case <-t.ctx.Done(): // the body cannot be read any more
+		t.free = nil
+	}
+}
+
+func (t *turn) leave() {
+	if t.free != nil {
+		<-t.free
+	}
 }
 
 // failUnreadable responds to a request whose body was refused as a whole or could not be read.
@@ -201,17 +262,12 @@ func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, w
 	return fail(w, status, why.text)
 }
 
-// takeRate subtracts the given number of samples from the source's budget, the number of samples
-// that the source's rate limit still allows. If the budget is positive, takeRate returns nil, even
-// if the subtraction makes the budget negative; the source cannot send again until the budget is
-// positive. If the budget is not positive, takeRate subtracts nothing and returns the refusal. With
-// samples = 0, takeRate only checks the budget.
-//
-// takeRate also sets the headers of the rate.
-func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) *refusal {
-	r := source.Rate
+// takeRate uses samples of the source's budget, as [access.Budget.TakeBatch] does, and sets the headers
+// of the rate. If the budget allows none, it returns the refusal, and the time until it allows one.
+func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) (*refusal, time.Duration) {
+	r := source.Limit()
 	if !r.Limited() {
-		return nil
+		return nil, 0
 	}
 	remaining, next, ok := source.Budget.TakeBatch(r, samples, h.in.Now())
 	refilled := next
@@ -222,16 +278,12 @@ func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int
 	header.Set("RateLimit-Policy", fmt.Sprintf(`"source";q=%d;w=%d`, r.Calls, int64(r.Window/time.Second)))
 	header.Set("RateLimit", fmt.Sprintf(`"source";r=%d;t=%d`, remaining, access.WaitSeconds(refilled)))
 	if ok {
-		return nil
+		return nil, 0
 	}
-	header.Set("Retry-After", strconv.FormatInt(access.WaitSeconds(next), 10))
-	over := overRate(r, next)
-	over.text += "; nothing of this request was accepted"
-	return over
+	return overRate(r, next), next
 }
 
-// retryAfter is the value of Retry-After with status 503, in seconds. It is short because both
-// usual causes end soon: an overload, and a NATS cluster that elects a leader within a few seconds.
+// retryAfter is the value of Retry-After with status 503, in seconds. The usual causes end soon.
 const retryAfter = 1
 
 func failUnavailable(w http.ResponseWriter, text string, o outcome) outcome {

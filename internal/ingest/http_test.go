@@ -65,9 +65,7 @@ func (r request) send(t *testing.T, url, key string) {
 		url = strings.TrimSuffix(url, telemetryPath) + r.path
 	}
 	req, err := http.NewRequest(r.method, url, strings.NewReader(r.body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer "+key)
 	req.Header.Set("Content-Type", "application/x-ndjson")
 	for name, value := range headerLines(r.header) {
@@ -76,14 +74,10 @@ func (r request) send(t *testing.T, url, key string) {
 		}
 	}
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	isDocumented(t, req, resp, string(body))
 	if got := strings.TrimSuffix(string(body), "\n"); resp.StatusCode != r.status || r.answer != "" && got != r.answer {
 		t.Errorf("%s %s %.200q:\n got   %d %s\n wants %d %s", r.method, r.header, r.body, resp.StatusCode, got, r.status,
@@ -160,9 +154,7 @@ func TestHTTPRefuses(t *testing.T) {
 	f.remove(removed)
 	_, token, err := access.New(access.Request{Kind: access.TokenKind, Developer: "d",
 		Operations: access.AllOperations}, testNow)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_, url := startHTTP(t, f)
 	g, _ := f.Sources.Get("car")
 	good := sampleLine("V1", 1, 1)
@@ -243,11 +235,13 @@ func TestHTTPSaysWhenTheListWasCut(t *testing.T) {
 	for n := range maxRejections {
 		lines = append(lines, strings.Replace(one, "1", strconv.Itoa(n+1), 1))
 	}
-	list := `"rejected":[` + strings.Join(lines, ",") + `]`
-	request{body: strings.Repeat("{}\n", maxRejections), status: 400,
-		answer: `{"accepted":0,` + list + `}`}.send(t, url, f.key)
+	last := len(lines) - 1
+	lines[last] = strings.Replace(lines[last], errNoVID.text, "all lines before this one were refused, so no more are read", 1)
 	request{body: strings.Repeat("{}\n", maxRejections+1), status: 400,
-		answer: `{"accepted":0,` + list + `,"rejected_total":1001}`}.send(t, url, f.key)
+		answer: `{"accepted":0,"rejected":[` + strings.Join(lines, ",") + `]}`}.send(t, url, f.key)
+	request{body: sampleLine("V1", 1, 1) + "\n" + strings.Repeat("{}\n", maxRejections+1), status: 202,
+		wants: "Content-Type: application/json"}.send(t, url, f.key)
+	f.wantMetric(t, 2*maxRejections+1, "carstate_samples_refused_total", "protocol", "http")
 }
 
 func TestHTTPNeverAcknowledgesWhatIsNotStored(t *testing.T) {

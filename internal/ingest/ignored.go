@@ -18,26 +18,18 @@ const (
 
 // ignored holds the counts and the names of the unknown signals of a batch.
 type ignored struct {
-	count   int           // signals
-	unnamed int           // signals whose names are not in names
-	names   []ignoredName // distinct, at most maxIgnored
-}
-
-// ignoredName is the name of an unknown signal, and how often a batch has it.
-type ignoredName struct {
-	name  string
-	times int
+	count   int      // signals
+	unnamed int      // signals whose names are not in names
+	names   []string // distinct, at most maxIgnored
 }
 
 // note counts one unknown signal. It allocates memory only if the name is new.
 func (g *ignored) note(name []byte) {
 	g.count++
-	at := slices.IndexFunc(g.names, func(n ignoredName) bool { return n.name == string(name) })
 	switch {
-	case at >= 0:
-		g.names[at].times++
+	case slices.ContainsFunc(g.names, func(n string) bool { return n == string(name) }):
 	case len(g.names) < maxIgnored && isShown(name):
-		g.names = append(g.names, ignoredName{string(name), 1})
+		g.names = append(g.names, string(name))
 	default:
 		g.unnamed++
 	}
@@ -63,47 +55,10 @@ func (g *ignored) join(other *ignored) {
 	g.count += other.count
 	g.unnamed += other.unnamed
 	for _, n := range other.names {
-		at := slices.IndexFunc(g.names, func(o ignoredName) bool { return o.name == n.name })
-		if at >= 0 {
-			g.names[at].times += n.times
-		} else if len(g.names) < maxIgnored {
+		if !slices.Contains(g.names, n) && len(g.names) < maxIgnored {
 			g.names = append(g.names, n)
 		}
 	}
-}
-
-// countFor adds to the counters of source how often the batch has each name that isKept permits.
-func (g *ignored) countFor(source *access.Grant) {
-	for _, n := range g.names {
-		if isKept(n.name) {
-			source.CountIgnored(n.name, n.times)
-		}
-	}
-}
-
-// maxDigits is the maximum number of digits in the name of an unknown signal that is stored. VSS
-// names have at most two. The limit keeps out positions and times, which have more than four.
-const maxDigits = 4
-
-// isKept reports whether the name of an unknown signal, which the response may repeat to its
-// sender, may also be stored and shown to operators. Such a name begins with "Vehicle.", like those
-// of VSS, or resembles a known name, and it has at most maxDigits digits. Any other name may really
-// be a value, such as a vehicle identifier, that the sender put in place of a name.
-func isKept(name string) bool {
-	digits := 0
-	for _, c := range []byte(name) {
-		if c-'0' <= 9 {
-			digits++
-		}
-	}
-	if digits > maxDigits {
-		return false
-	}
-	if strings.HasPrefix(name, "Vehicle.") {
-		return true
-	}
-	_, similar := similarSignal(name)
-	return similar
 }
 
 // report is the part of an HTTP response that lists what is not used of the accepted samples of a batch.
@@ -117,12 +72,12 @@ type report struct {
 
 func (b *batch) report() report {
 	r := report{
-		Unnamed: b.ignored.unnamed, DidYouMean: make(map[string]string), Unused: b.unused.listed, Late: b.late,
+		Ignored: b.ignored.names, DidYouMean: make(map[string]string), Unnamed: b.ignored.unnamed,
+		Unused: b.unused.listed, Late: b.late,
 	}
 	for _, n := range b.ignored.names {
-		r.Ignored = append(r.Ignored, n.name)
-		if s, ok := similarSignal(n.name); ok {
-			r.DidYouMean[n.name] = s
+		if s, ok := similarSignal(n); ok {
+			r.DidYouMean[n] = s
 		}
 	}
 	return r
@@ -144,7 +99,7 @@ func (g *ignored) inWords() string {
 	}
 	var list []string
 	for _, n := range g.names {
-		list = append(list, withSuggestion(n.name))
+		list = append(list, n+suggestion(n))
 	}
 	if g.unnamed > 0 && len(list) > 0 {
 		list = append(list, fmt.Sprintf("and %d more", g.unnamed))
@@ -154,26 +109,25 @@ func (g *ignored) inWords() string {
 	return "unknown signals: " + strings.Join(list, ", ")
 }
 
-// withSuggestion returns an unknown name, followed by the known name that it resembles, if any.
-func withSuggestion(name string) string {
+// suggestion names the known name that an unknown one resembles. If there is none, it returns "".
+func suggestion(name string) string {
 	if s, ok := similarSignal(name); ok {
-		return name + " (did you mean " + s + "?)"
+		return " (did you mean " + s + "?)"
 	}
-	return name
+	return ""
 }
 
 // refuseUnknown returns the refusal of a sample with an unknown signal from a strict source. The
-// text for the sender has the name if isShown permits it, and the text for operators if isKept
-// does.
+// text for the sender has the name if isShown permits it. The text for operators, which is kept,
+// never has it, because the name may really be a value, such as a vehicle identifier.
 func refuseUnknown(name []byte) *refusal {
 	const unknown = " is unknown, and this source is strict: it may send only known signals"
 	if !isShown(name) {
 		return refuse(access.UnknownSignal, "a signal"+unknown)
 	}
-	r := refuse(access.UnknownSignal, withSuggestion(string(name))+unknown)
-	if !isKept(string(name)) {
-		r.shown = "a signal" + unknown
-	}
+	meant := suggestion(string(name)) + unknown
+	r := refuse(access.UnknownSignal, string(name)+meant)
+	r.shown = "a signal" + meant
 	return r
 }
 

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 
@@ -69,28 +68,6 @@ func TestHTTPNamesTheSignalsThatItIgnores(t *testing.T) {
 	}
 }
 
-// TestIgnoredSignalsAreCountedByNameForTheirSource checks that a source's ignored signals are
-// counted by name, up to access.MaxIgnoredNames names. A signal whose name may be an identifier, a
-// position or a secret must be counted without its name.
-func TestIgnoredSignalsAreCountedByNameForTheirSource(t *testing.T) {
-	f := newFixture(t)
-	_, url := startHTTP(t, f)
-	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles})
-	send := func(body string) { request{body: body, status: 202}.send(t, url, key) }
-	send(signalsLine("Vehicle.Sped", "Vehicle.Horn") + "\n" + signalsLine("Vehicle.Sped"))
-	send(strings.Replace(signalsLine("Vehicle.Sped"), "}}", `},"n":{}}`, 1)) // it is read twice
-	send(signalsLine("Speed"))
-	send(signalsLine("Vehicle.52.5200.13.4050", "NHeN4UqVsohGS55I7LBdh", "u33dc0cppjs7", "ä", "17", key))
-	want := map[string]int64{"Vehicle.Sped": 3, "Vehicle.Horn": 1, "Speed": 1}
-	if s := f.seen(t); !maps.Equal(s.IgnoredByName, want) || s.Ignored != 11 {
-		t.Errorf("got %v of %d, want %v of 11", s.IgnoredByName, s.Ignored, want)
-	}
-	send(strings.ReplaceAll(signalsLine(unknownNames(9)...), "x.", "Vehicle.X"))
-	if s := f.seen(t); len(s.IgnoredByName) != access.MaxIgnoredNames || s.Ignored != 20 {
-		t.Errorf("got %v of %d, want %d names of 20", s.IgnoredByName, s.Ignored, access.MaxIgnoredNames)
-	}
-}
-
 // strictText is the end of the refusal of a sample with an unknown signal.
 const strictText = " is unknown, and this source is strict: it may send only known signals"
 
@@ -113,8 +90,9 @@ func TestStrictSourceRefusesUnknownSignals(t *testing.T) {
 	}
 	f.store.wants(t, "V1 12", "V1 12", "V1 12")
 	f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "http", "reason", "unknown_signal")
-	if s := f.seen(t); s.Refused[access.UnknownSignal] != 2 || s.Reason != access.UnknownSignal {
-		t.Errorf("got activity %+v, want 2 refusals of unknown signals", s)
+	const shown = "a signal (did you mean Vehicle.Speed?)" + strictText
+	if s := f.seen(t); s.Refused[access.UnknownSignal] != 2 || s.Noted[len(s.Noted)-1].Text != shown {
+		t.Errorf("got activity %+v, want 2 refusals of unknown signals, the first %q", s, shown)
 	}
 }
 
@@ -206,36 +184,29 @@ func TestMQTTReason_FitsMaximumPacketSize(t *testing.T) {
 
 func TestResemblingNames(t *testing.T) {
 	for name, wants := range map[string]string{
-		"Vehicle.Sped":                                   "Vehicle.Speed",
-		"Vehicle.Seped":                                  "Vehicle.Speed",
-		"vehicle.speed":                                  "Vehicle.Speed",
-		"VEHICLE.OBD.ENGINESPEED":                        "Vehicle.OBD.EngineSpeed",
-		"Vehicle.OBD.ThrotlePosition":                    "Vehicle.OBD.ThrottlePosition",
-		"Vehicle.OBD.ThrotlePositionB":                   "Vehicle.OBD.ThrottlePositionB",
-		"Vehicle.OBDSpeed":                               "Vehicle.OBD.Speed",
-		"Vehicle.OBD.DTClist":                            "Vehicle.OBD.DTCList",
-		"x-carstate.FreeflowSpeeds":                      "x-carstate.FreeFlowSpeed",
-		"Vehicle.CurrentLocation.Longtitude":             "Vehicle.CurrentLocation.Longitude",
-		"Vehicle.CurrentLocation.Altitude":               "",
-		"Vehicle.OBD.ThrottlePositionC":                  "",
-		"Vehicle.OBD.AcceleratorPositionF":               "",
-		"Speed":                                          "Vehicle.Speed",
-		"obd.speed":                                      "Vehicle.OBD.Speed",
-		"Latitude":                                       "Vehicle.CurrentLocation.Latitude",
-		"freeflowspeed":                                  "x-carstate.FreeFlowSpeed",
-		"TPS":                                            "Vehicle.Powertrain.CombustionEngine.TPS",
-		"Vehicle.Diagnostic.DTCList":                     "Vehicle.Diagnostics.DTCList",
-		"Vehicle.Chassis.Brake.PedalPosition":            "",
+		"Vehicle.Sped":                        "Vehicle.Speed",
+		"Vehicle.Seped":                       "Vehicle.Speed",
+		"vehicle.speed":                       "Vehicle.Speed",
+		"Vehicle.OBD.ThrotlePosition":         "Vehicle.OBD.ThrottlePosition",
+		"Vehicle.OBDSpeed":                    "Vehicle.OBD.Speed",
+		"Vehicle.CurrentLocation.Longtitude":  "Vehicle.CurrentLocation.Longitude",
+		"Vehicle.CurrentLocation.Altitude":    "",
+		"Vehicle.OBD.ThrottlePositionC":       "",
+		"Speed":                               "Vehicle.Speed",
+		"TPS":                                 "Vehicle.Powertrain.CombustionEngine.TPS",
+		"Vehicle.Diagnostic.DTCList":          "Vehicle.Diagnostics.DTCList",
+		"Vehicle.Chassis.Brake.PedalPosition": "",
+		"peed":                                "",
+		".Speed":                              "",
+		"D":                                   "",
+		"Vehicle.AverageSpeed":                "",
+		"Vehicle":                             "Vehicle.Speed", // nested objects
+		"Vehicle.OBD.Throttle":                "Vehicle.OBD.ThrottlePosition",
+		"throttle":                            "Vehicle.OBD.ThrottlePosition",
+		"RPM":                                 "Vehicle.OBD.EngineSpeed",
+		"x-":                                  "",
+
 		"Vehicle.Powertrain.CombustionEngine.Engine.TPS": "Vehicle.Powertrain.CombustionEngine.TPS",
-		"peed":                 "",
-		".Speed":               "",
-		"D":                    "",
-		"Vehicle.AverageSpeed": "",
-		"Vehicle":              "Vehicle.Speed", // nested objects
-		"Vehicle.OBD.Throttle": "Vehicle.OBD.ThrottlePosition",
-		"throttle":             "Vehicle.OBD.ThrottlePosition",
-		"RPM":                  "Vehicle.OBD.EngineSpeed",
-		"x-":                   "",
 	} {
 		if got, ok := similarSignal(name); ok != (wants != "") || got != wants {
 			t.Errorf("%s resembles %s (%t), want %q", name, got, ok, wants)

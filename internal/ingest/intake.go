@@ -45,9 +45,7 @@ const (
 	documented   outcome = ""          // a page was sent; not observed
 )
 
-// Names of metrics that other packages read. The metrics count, in this order: accepted samples,
-// refused samples, refused keys, and refused MQTT connections. The last three have the label
-// reason.
+// Names of metrics that other packages read. All but the first have the label reason.
 const (
 	MetricAccepted           = "carstate_samples_accepted_total"
 	MetricRefused            = "carstate_samples_refused_total"
@@ -55,8 +53,7 @@ const (
 	MetricConnectionsRefused = "carstate_mqtt_connections_refused_total"
 )
 
-// newIntake returns an intake and registers its metrics. They have the label protocol, so that the
-// intakes of HTTP and MQTT can use the same registry.
+// newIntake returns an intake, whose metrics have the label protocol.
 func newIntake(c Config, protocol string) *intake {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -67,6 +64,9 @@ func newIntake(c Config, protocol string) *intake {
 	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<20)
 	c.Registry = prometheus.WrapRegistererWith(prometheus.Labels{"protocol": protocol}, c.Registry)
 	auto := promauto.With(c.Registry)
+	if c.Unfolded == nil {
+		c.Unfolded = unbounded{}
+	}
 	in := &intake{
 		Config: c,
 		accepted: auto.NewCounter(prometheus.CounterOpts{
@@ -107,8 +107,7 @@ func newIntake(c Config, protocol string) *intake {
 	for _, why := range unusedKinds {
 		in.unused[why] = unused.WithLabelValues(why.String())
 	}
-	// All counters exist from the start, with the value 0. If a counter appeared only with its
-	// first event, a rate computed from it would not include this event.
+	// A counter that appeared with its first event would lack this event in its rate.
 	for _, o := range []outcome{stored, rejected, unauthorised, unavailable, readOnlyNow, noRoom} {
 		in.duration[o] = duration.WithLabelValues(string(o))
 	}
@@ -117,6 +116,12 @@ func newIntake(c Config, protocol string) *intake {
 	}
 	return in
 }
+
+// unbounded is an [Unfolded] that bounds nothing.
+type unbounded struct{}
+
+func (unbounded) Reserve(uint32, int) (time.Duration, bool) { return 0, true }
+func (unbounded) Release(uint32, int)                       {}
 
 // gauge registers a metric of the memory, in bytes, that unanswered telemetry uses.
 func (in *intake) gauge(inUse func() int) {
@@ -151,8 +156,7 @@ var (
 	errNotBearer = errors.New("invalid Authorization header: it must be Bearer KEY")
 )
 
-// keyReasons maps each error with which a key is refused to the reason that the metric of refused
-// keys shows. An error that is not listed has the reason of the first entry, "malformed".
+// keyReasons has the metric's reason for each error of a key; others have that of the first entry.
 var keyReasons = []struct {
 	err    error
 	reason string
@@ -184,7 +188,8 @@ func (in *intake) refuseKey(source *access.Grant, err error) {
 // note records why as the last refusal of source, and logs it.
 func (in *intake) note(source *access.Grant, why *refusal) {
 	source.NoteRefused(why.kind, cmp.Or(why.shown, why.text), in.Now())
-	if why.kind != access.NotStored { // an outage of the store has one line for all sources
+	// An outage of the store has one line for all sources, and a backlog passes in a second.
+	if why.kind != access.NotStored && why.kind != access.Backlog {
 		in.warn(source)
 	}
 }
@@ -223,7 +228,6 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 	for _, why := range unusedKinds {
 		in.unused[why].Add(float64(b.unused.counts[why]))
 	}
-	in.noteBatch(ctx, b)
 	if b.source != nil {
 		if f, first := b.source.CompareSpeeds(b.samples); first {
 			in.Log.Warn("the speeds of a source differ from its positions by a factor: have it send km/h",
@@ -242,7 +246,6 @@ func (in *intake) store(ctx context.Context, b *batch) error {
 			Accepted: int64(accepted), Ignored: int64(b.ignored.count),
 			Unused: int64(b.unused.total()), Late: int64(b.late),
 		})
-		b.ignored.countFor(b.source)
 	}
 	return err
 }

@@ -135,6 +135,9 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 			q = &client.queue
 		}
 		m.mu.Unlock()
+		if q == nil {
+			return false
+		}
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if q.bytes > maxQueued {
@@ -163,7 +166,7 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 		t.Helper()
 		for _, padding := range []int{0, 10_000, maxPacket - 1000} {
 			second++
-			spaces := strings.Repeat(" ", padding%60_000) + strings.Repeat(" \n", padding/60_000*30_000)
+			spaces := strings.Repeat(strings.Repeat(" ", 59_999)+"\n", padding/60_000) + strings.Repeat(" ", padding%60_000)
 			other.publish(2, uint16(second), topicV1, spaces+sampleLine("V1", second, 1))
 			other.wantPuback(uint16(second), 0)
 		}
@@ -414,6 +417,18 @@ func TestHTTPConnectionsOfOneSource(t *testing.T) {
 		c := dialHTTP(t, url, posting(key, sampleLine("V1", 2, 1)))
 		wantStatus(t, c, http.StatusAccepted)
 		_ = c.Close()
+	}
+}
+
+// slowStore is a store that takes a fixed time, like a disk.
+type slowStore time.Duration
+
+func (s slowStore) Append(ctx context.Context, _ []vehicle.Sample) error {
+	select {
+	case <-time.After(time.Duration(s)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -16,6 +16,8 @@ type pending struct {
 	id      uint16
 	since   time.Time   // when the message arrived
 	memory  reservation // of the quota processing
+	source  uint32
+	samples int // unfolded samples of source that are reserved
 }
 
 // queue holds the messages of one connection from arrival to acknowledgement. While some messages
@@ -86,6 +88,7 @@ func (m *MQTT) drainQueue(c *conn) {
 		for _, p := range messages {
 			q.bytes -= p.memory.bytes
 			p.memory.release()
+			m.in.Unfolded.Release(p.source, p.samples)
 		}
 		if clear(messages); q.waiting == nil && cap(messages) == 1 { // as for a car, which waits for each PUBACK
 			q.waiting = messages[:0]
@@ -111,16 +114,13 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		all.sort()
 	}
 	defer all.free()
-	ctx, span := m.in.span(m.storeContext(), "MQTT PUBLISH", messages[0].since)
-	if err := m.in.store(ctx, all); err != nil {
-		endSpan(span, unavailable)
+	if err := m.in.store(m.storeContext(), all); err != nil {
 		for _, p := range messages {
 			m.in.observe(p.since, unavailable)
 		}
 		c.part(&closing{serverBusy, errNotStored.text})
 		return false
 	}
-	endSpan(span, stored)
 	// If sending fails because the client has gone, the client will send the messages again.
 	acks := c.acks[:0]
 	for _, p := range messages {

@@ -203,12 +203,11 @@ func (m *MQTT) publish(c *conn, first byte, body []byte) error {
 	return m.receive(c, &p, nil)
 }
 
-// receive checks and decodes a message. It then queues the message to be stored and acknowledged,
-// or returns the reason to end the connection. If a message can never be accepted, it is
-// acknowledged all the same, in MQTT 5 with the reason: the client would send it again and again,
-// and nothing else. why is the reason if the message is refused already, or else nil.
+// receive checks, decodes and queues a message, or returns the reason to end the connection. A message
+// that can never be accepted is acknowledged all the same, in MQTT 5 with the reason: otherwise the
+// client would send it for ever. why is the reason if it is refused already, or else nil.
 func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
-	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now()}
+	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now(), source: c.grant.Number}
 	if m.in.ReadOnly() {
 		m.in.observe(p.since, readOnlyNow)
 		return &closing{serverUnavailable, readOnly}
@@ -224,7 +223,7 @@ func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 		return &closing{notAuthorized, access.KeyRefused + err.Error()}
 	}
 	c.grant = source
-	if ok, err := m.withinRate(c, &p, 0); !ok {
+	if ok, err := m.withinLimits(c, &p, 0); !ok {
 		return err
 	}
 	samples := 1
@@ -244,7 +243,8 @@ func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 	default:
 		b, err := m.read(source, id, pk)
 		if err == nil && b.accepted > 0 {
-			if ok, err := m.withinRate(c, &p, b.size()); !ok {
+			p.samples = len(b.samples)
+			if ok, err := m.withinLimits(c, &p, b.size()); !ok {
 				return err
 			}
 			// The refused lines are counted. MQTT has no place to list them.
@@ -258,8 +258,8 @@ func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 		samples = max(b.size(), 1)
 		p.reject(m.refuseBatch(source, b, err))
 	}
-	if p.batch == nil && source.Rate.Limited() {
-		source.Budget.TakeBatch(source.Rate, samples, m.in.Now())
+	if rate := source.Limit(); p.batch == nil && rate.Limited() {
+		source.Budget.TakeBatch(rate, samples, m.in.Now())
 	}
 	if p.batch == nil && p.qos == 0 {
 		m.in.observe(p.since, p.outcome)
@@ -281,32 +281,43 @@ func (p *pending) reject(why *closing) {
 // source is over its rate. During that time, nothing is read from the message's connection.
 const maxPause = 60 * time.Second
 
-// withinRate subtracts the given number of samples from the source's budget, as [HTTP.takeRate]
-// does. If the budget is not positive, an MQTT 5 message with QoS 1 is refused, and ok is false.
-// Other messages cannot be refused for now: withinRate waits until the budget is positive, and
-// nothing is read from the connection during that time. If the message would wait longer than
-// maxPause, or the connection ends, the error ends the connection.
-func (m *MQTT) withinRate(c *conn, p *pending, samples int) (ok bool, _ error) {
-	for rate := c.grant.Rate; rate.Limited(); {
-		_, next, ok := c.grant.Budget.TakeBatch(rate, samples, m.in.Now())
+// withinLimits reserves p.samples as unfolded, and subtracts the given number of samples from the
+// source's budget, as [HTTP.takeRate] does. If the source has no room or its budget is not positive,
+// an MQTT 5 message with QoS 1 is refused, and ok is false. Other messages cannot be refused for now:
+// withinLimits waits, and nothing is read from the connection during that time. If the message would
+// wait for the rate longer than maxPause, or the connection ends, the error ends the connection.
+func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error) {
+	for {
+		next, ok := m.in.Unfolded.Reserve(p.source, p.samples)
+		var why *refusal
+		rate := c.grant.Limit()
+		switch {
+		case !ok:
+			why = behind(next)
+		case rate.Limited():
+			if _, next, ok = c.grant.Budget.TakeBatch(rate, samples, m.in.Now()); !ok {
+				m.in.Unfolded.Release(p.source, p.samples)
+				why = overRate(rate, next)
+			}
+		}
 		if ok {
-			break
+			return true, nil
 		}
 		canRefuse := p.qos > 0 && c.version == 5
-		if !canRefuse && m.in.Now().Add(next).Sub(p.since) <= maxPause && c.pause(next) {
+		waits := why.kind == access.Backlog || m.in.Now().Add(next).Sub(p.since) <= maxPause
+		if !canRefuse && waits && c.pause(next) {
 			continue
 		}
-		over := overRate(rate, next)
-		m.in.refuse(c.grant, over, max(samples, 1))
-		why := &closing{quotaExceeded, over.text}
-		if p.reject(why); canRefuse {
+		m.in.refuse(c.grant, why, max(samples, 1))
+		end := &closing{quotaExceeded, why.text}
+		p.samples = 0
+		if p.reject(end); canRefuse {
 			m.enqueue(c, *p)
 			return false, nil
 		}
 		m.in.observe(p.since, p.outcome)
-		return false, why
+		return false, end
 	}
-	return true, nil
 }
 
 // read decodes the payload of a message from the source s. id is the vehicle that the topic names, if

@@ -201,7 +201,7 @@ func TestMQTTRefuses(t *testing.T) {
 		"another vid":             {topicV1, sampleLine("V2", 1, 1), 0x99, "vid_differs"},
 		"nothing":                 {topicV1, "", 0x99, "empty"},
 		"too large a sample":      {topicV1, strings.Repeat("x", MaxSample+1), 0x99, "over_limit"},
-		"too many samples":        {topicV1, strings.Repeat("{}\n", MaxSamples+1), 0x99, "over_limit"},
+		"too many samples":        {topicV1, strings.Repeat("\n", MaxSamples+1), 0x99, "over_limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bothVersions(t, func(t *testing.T, version byte) {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3filter"
 	"github.com/getkin/kin-openapi/routers"
 
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -29,12 +29,13 @@ func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body str
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.URL.Path != telemetryPath || r.Method != http.MethodPost {
+	operation := doc.Paths.Value(telemetryPath).GetOperation(r.Method)
+	if r.URL.Path != telemetryPath || operation == nil {
 		return
 	}
 	err = openapi3filter.ValidateResponse(t.Context(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{
-			Request: r, Route: &routers.Route{Spec: doc, Operation: doc.Paths.Value(telemetryPath).Post},
+			Request: r, Route: &routers.Route{Spec: doc, Operation: operation},
 		},
 		Status: answer.StatusCode, Header: answer.Header, Body: io.NopCloser(strings.NewReader(body)),
 		Options: &openapi3filter.Options{IncludeResponseStatus: true},
@@ -56,7 +57,7 @@ func TestOpenAPIIsOfTheListener(t *testing.T) {
 		t.Error(err)
 	}
 	paths := doc.Paths.InMatchingOrder()
-	if !slices.Equal(paths, []string{telemetryPath}) || len(doc.Paths.Value(telemetryPath).Operations()) != 1 {
+	if !slices.Equal(paths, []string{telemetryPath}) || len(doc.Paths.Value(telemetryPath).Operations()) != 2 {
 		t.Errorf("its paths are %q", paths)
 	}
 	signals := doc.Components.Schemas["Sample"].Value.Properties["signals"].Value.Properties
@@ -85,8 +86,8 @@ func TestOpenAPIIsOfTheListener(t *testing.T) {
 	}
 }
 
-// TestDocumentation checks that the listener serves its documentation without a key, and that the
-// AsyncAPI document refers to schemas of the OpenAPI document that exist.
+// TestDocumentation checks that the listener serves its documentation without a key. A test of
+// internal/query runs linters on it.
 func TestDocumentation(t *testing.T) {
 	_, url := startHTTP(t, newFixture(t))
 	base := strings.TrimSuffix(url, telemetryPath)
@@ -101,15 +102,25 @@ func TestDocumentation(t *testing.T) {
 			response.Header.Get("Content-Type") != d.contentType {
 			t.Errorf("GET %s: got %s, %v, %d bytes, want 200 and %s", path, response.Status, err, len(body), d.contentType)
 		}
-		if strings.HasSuffix(path, ".json") && !json.Valid(body) {
-			t.Errorf("GET %s: the body is not JSON", path)
-		}
-		for _, ref := range regexp.MustCompile(`openapi\.json#/components/schemas/(\w+)/properties/(\w+)"`).FindAllSubmatch(body, -1) {
-			doc, err := openAPI()
-			if err != nil || doc.Components.Schemas[string(ref[1])].Value.Properties[string(ref[2])] == nil {
-				t.Errorf("GET %s: %s does not exist (%v)", path, ref[0], err)
+	}
+	request{path: "/", status: http.StatusNotFound}.send(t, base, "")
+}
+
+// TestAsyncAPIIsOfTheListener publishes the example of the document to its topic.
+func TestAsyncAPIIsOfTheListener(t *testing.T) {
+	text, err := docFiles.ReadFile("docs/asyncapi.json")
+	testkit.NoError(t, err)
+	var doc struct {
+		Channels   map[string]struct{ Address string }
+		Components struct {
+			Messages map[string]struct {
+				Examples []struct{ Payload json.RawMessage }
 			}
 		}
 	}
-	request{path: "/", status: http.StatusNotFound}.send(t, base, "")
+	testkit.NoError(t, json.Unmarshal(text, &doc))
+	_, client := startMQTTClient(t, newFixture(t), 5)
+	client.publish(2, 1, strings.Replace(doc.Channels["telemetry"].Address, "{vid}", "V1", 1),
+		string(doc.Components.Messages["sample"].Examples[0].Payload))
+	client.wantPuback(1, 0)
 }

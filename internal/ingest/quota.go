@@ -37,9 +37,8 @@ func (q *quota) withinShare(source string, n int) bool {
 	return held == 0 || held+n <= max(q.size/8, q.size-q.used-n)
 }
 
-// tryAcquire takes n bytes or connections for a source, without waiting, and reports whether it
-// did. It takes nothing if fewer than n are free, if the source's share does not allow n more, or
-// if an earlier call of acquire still waits for free bytes.
+// tryAcquire takes n bytes or connections for a source, without waiting. It takes nothing if fewer
+// are free or within the source's share, or if an earlier call of acquire still waits for free bytes.
 func (q *quota) tryAcquire(source string, n int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -55,10 +54,8 @@ func (q *quota) tryAcquireLocked(source string, n int) bool {
 	return true
 }
 
-// acquire waits until n bytes are free and within the source's share, and takes them. If n exceeds
-// the size of the whole quota, acquire waits for the whole quota and takes it. got is how many
-// bytes acquire took. acquire looks at stop only while it waits. If stop is closed during that
-// time, got is 0 and ok is false.
+// acquire waits until n bytes, at most the whole quota, are free and within the source's share, and
+// takes them. If stop is closed while it waits, got is 0 and ok is false.
 //
 // Sources with waiting calls are served in turn, so the calls of one source cannot starve those of
 // another. While a call within its source's share waits for free bytes, no other call is served, so
@@ -121,9 +118,8 @@ func (q *quota) removeClaim(source string, i int) {
 	}
 }
 
-// grantWaiting serves waiting calls of acquire: the oldest call of one source, then the oldest call
-// of the next source. It skips a source whose share is used up. When too little is free for a call,
-// grantWaiting stops, so that smaller calls do not overtake this call. The caller holds mu.
+// grantWaiting serves the oldest waiting call of each source in turn. It skips a source whose share is
+// used up, and stops at a call that does not fit, so that no smaller one overtakes. The caller holds mu.
 func (q *quota) grantWaiting() {
 	q.short = false
 	for i := 0; i < len(q.turn); {

@@ -55,7 +55,13 @@ func TestHTTPSourceOverItsRate(t *testing.T) {
 		forward(r.after)
 		r.send(t, url, key)
 	}
-	request{body: two, status: 202, wants: "RateLimit-Policy: "}.send(t, url, f.key) // a source without a rate
+	const byDefault = `RateLimit-Policy: "source";q=36000;w=1800` // 10/s for each of two vehicles
+	request{body: two, status: 202, wants: byDefault}.send(t, url, f.key)
+	_, unlimited := f.addSource(t, access.Request{Name: "unlimited", Vehicles: f.source.Vehicles, Rate: access.NoRate})
+	_, all := f.add(t, "all", access.AllVehicles())
+	for _, key := range []string{unlimited, all} {
+		request{body: two, status: 202, wants: "RateLimit-Policy: "}.send(t, url, key)
+	}
 	f.wantMetric(t, 2, "carstate_samples_refused_total", "protocol", "http", "reason", "rate")
 	s := f.seen(t)
 	if s.Accepted != 7 || s.Refused[access.Malformed] != 1 || s.Refused[access.OverRate] != 2 ||
@@ -96,7 +102,7 @@ func TestHTTPRateCountsWhiteSpace(t *testing.T) {
 	} {
 		f, key, _ := rated(t)
 		_, url := startHTTP(t, f)
-		body := strings.Repeat("\n", 4*chargedBytes) + sampleLine("V1", 1, 1)
+		body := strings.Repeat(strings.Repeat(" ", chargedBytes-1)+"\n", 4) + sampleLine("V1", 1, 1)
 		request{header: header, body: encode(body), status: 202}.send(t, url, key)
 		request{body: sampleLine("V1", 2, 1), status: 429}.send(t, url, key)
 	}
@@ -185,4 +191,66 @@ func TestSourceCounters(t *testing.T) {
 		s.Reason != access.NotStored || s.Text != errNotStored.text || !s.LastRefused.Equal(testNow.Truncate(time.Second)) {
 		t.Errorf("unexpected activity: got %+v", s)
 	}
+}
+
+// full is an Unfolded without room for the source of the given number, until the time until.
+type full struct {
+	source uint32
+	until  atomic.Int64 // Unix milliseconds
+	held   atomic.Int64
+}
+
+func (f *full) Reserve(source uint32, n int) (time.Duration, bool) {
+	if left := time.Until(time.UnixMilli(f.until.Load())); source == f.source && left > 0 {
+		return left, false
+	}
+	f.held.Add(int64(n))
+	return 0, true
+}
+
+func (f *full) Release(_ uint32, n int) { f.held.Add(-int64(n)) }
+
+// TestSourceBehind checks that a source with too many unfolded samples has to wait: it is refused by HTTP
+// and MQTT 5, and by MQTT 3.1.1 its PUBACK is withheld. Another source does not notice.
+func TestSourceBehind(t *testing.T) {
+	f := newFixture(t)
+	slow, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles})
+	slow.Number = 7
+	f.Sources.Put(slow)
+	u := &full{source: 7}
+	u.until.Store(time.Now().Add(time.Hour).UnixMilli())
+	f.Unfolded = u
+	_, url := startHTTP(t, f)
+	_, addr := startMQTT(t, f.Config)
+	request{body: sampleLine("V1", 1, 1), status: 429, wants: "Retry-After: 3600",
+		answer: `{"error":"earlier samples of this source are still being processed: wait 3600 s; ` +
+			`nothing of this request was accepted"}`}.send(t, url, key)
+	c := dialRaw(t, addr, 5).logIn("slow", key)
+	c.publish(2, 1, topicV1, sampleLine("V1", 2, 1))
+	c.wantPuback(1, 0x97)
+	old := dialRaw(t, addr, 4).logIn("slow", key)
+	old.publish(2, 1, topicV1, sampleLine("V1", 3, 1))
+	request{body: sampleLine("V2", 1, 1), status: 202}.send(t, url, f.key)
+	f.store.wants(t, "V2 1")
+	if s := f.seen(t); s.Refused[access.Backlog] != 2 || s.Reason != access.Backlog {
+		t.Errorf("unexpected activity: got %+v", s)
+	}
+	u.until.Store(0) // the withheld message waits for an estimated hour, a new one does not
+	request{body: sampleLine("V1", 5, 1), status: 202}.send(t, url, key)
+	testkit.Await(t, "all reservations are returned", func() bool { return u.held.Load() == 0 })
+}
+
+// TestSourceBehindForAShortTime checks that samples which have room soon are not refused.
+func TestSourceBehindForAShortTime(t *testing.T) {
+	f := newFixture(t)
+	u := &full{source: f.source.Number}
+	f.Unfolded = u
+	_, addr := startMQTT(t, f.Config)
+	for _, version := range []byte{4, 5} {
+		c := dialRaw(t, addr, version).logIn("car", f.key)
+		u.until.Store(time.Now().Add(50 * time.Millisecond).UnixMilli())
+		c.publish(0, 0, topicV1, sampleLine("V1", int(version), 1))
+		testkit.Await(t, "it is stored", func() bool { return len(f.store.describe()) == int(version)-3 })
+	}
+	f.wantMetric(t, 0, "carstate_samples_refused_total")
 }

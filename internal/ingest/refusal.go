@@ -111,8 +111,10 @@ func whyUnused(s vehicle.Signal, err error) *refusal {
 var (
 	errBodyTooLarge   = refuse(access.OverLimit, "the body is larger than 8 MiB after decompression")
 	errSampleTooLarge = refuse(access.OverLimit, "a sample is larger than 64 KiB")
-	errTooManySamples = refuse(access.OverLimit, "there are more than 10,000 samples: send them in several batches")
-	errUnreadable     = refuse(access.Unreadable,
+	errTooManySamples = refuse(access.OverLimit, "there are more than 10,000 lines: send them in several batches")
+	errExpands        = refuse(access.OverLimit, "the body is more than 100 times as large after decompression: "+
+		"send no white space, and no sample twice")
+	errUnreadable = refuse(access.Unreadable,
 		"the body cannot be read: it is incomplete, or does not match its Content-Encoding")
 	errSlowBody   = refuse(access.TooSlow, "the body"+tooSlow)
 	errSlowPacket = refuse(access.TooSlow, "the packet"+tooSlow)
@@ -134,6 +136,12 @@ var (
 )
 
 const tooSlow = " arrived too slowly: the minimum is 1 KB/s, and at most 60 s in total"
+
+// behind returns the refusal of data of a source with too many samples that are not folded yet.
+func behind(wait time.Duration) *refusal {
+	return refuse(access.Backlog, fmt.Sprintf("earlier samples of this source are still being processed: wait %d s",
+		access.WaitSeconds(wait)))
+}
 
 // overRate returns the refusal of data over the rate r, which may be sent again after wait.
 func overRate(r access.Rate, wait time.Duration) *refusal {

@@ -26,7 +26,7 @@ func TestLastRefusal_ByHTTP(t *testing.T) {
 		{sampleLine("V1", 1, 501) + "\nx", 400, access.Impossible, tooFast},
 		{sampleLine("V1", 1, 1) + "\n{", 202, access.Truncated, "the JSON ends early"},
 		{sampleLine("NHeN4UqVsohGS55I7LBdh", 1, 1), 403, access.NotAllowed, errNotAllowed.text},
-		{signalsLine("Vehicle.Sped"), 400, access.UnknownSignal, "Vehicle.Sped (did you mean Vehicle.Speed?)" + strictText},
+		{signalsLine("Vehicle.Sped"), 400, access.UnknownSignal, "a signal (did you mean Vehicle.Speed?)" + strictText},
 		{signalsLine("NHeN4UqVsohGS55I7LBdh"), 400, access.UnknownSignal, "a signal" + strictText},
 		{signalsLine("Vehicle.52.5200.13.4050"), 400, access.UnknownSignal, "a signal" + strictText},
 	} {

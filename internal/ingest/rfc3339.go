@@ -34,7 +34,7 @@ func parseRFC3339(b []byte) (vehicle.UnixMilli, bool) {
 // if the text is nearly a time.
 func refuseTime(b []byte) *refusal {
 	text := strings.Replace(strings.ToUpper(string(b[:min(len(b), 40)])), " ", "T", 1)
-	if _, err := strconv.ParseFloat(text, 64); err == nil {
+	if _, err := strconv.ParseFloat(text, 64); err == nil && isDigit(text[0]) {
 		return refuse(access.BadTime, errTime.text+": the number must not be in quotes")
 	}
 	for _, zone := range []string{"", "Z07", "Z0700", "Z07:00"} {

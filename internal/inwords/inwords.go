@@ -82,6 +82,10 @@ func Measure(f float64, unit string) string {
 		return Seconds(f)
 	case "percent":
 		unit = "%"
+	case "codes", "degrees":
+		if f == 1 {
+			unit = unit[:len(unit)-1]
+		}
 	}
 	return strings.TrimSpace(Number(f) + " " + unit)
 }
@@ -114,9 +118,9 @@ func Rate(f float64) string {
 	return Count(int64(f + .5))
 }
 
-// RateLimit formats a maximum rate, such as "10/s". The empty string becomes "no limit".
+// RateLimit formats a maximum rate, such as "10/s". The empty string and "none" become "no limit".
 func RateLimit(rate string) string {
-	if rate == "" {
+	if rate == "" || rate == "none" {
 		return "no limit"
 	}
 	return rate

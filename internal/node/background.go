@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"os"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -42,11 +41,7 @@ func (n *Node) startBackground() {
 		if !n.config.needsStates() {
 			return n.cluster.FollowCursors(ctx, n.health.caughtUp)
 		}
-		return n.engine.FollowStates(ctx, n.answers.PutState, func() {
-			// Filling the tables leaves garbage: a fifth of the memory with a million vehicles.
-			debug.FreeOSMemory()
-			n.health.caughtUp()
-		})
+		return n.engine.FollowStates(ctx, n.answers.PutState, n.health.caughtUp)
 	})
 	// Vehicles that are silent for 30 days leave the fleet table; their states stay in the store.
 	// After a crash, these vehicles are in the table again until the first expiry, an hour after
@@ -58,9 +53,6 @@ func (n *Node) startBackground() {
 	// The probe measures the queueing delay, from which overloaded listeners set their limit of
 	// connections.
 	n.background(func() error { return n.probe.Run(ctx) })
-	// tuneCollector sets the percentage (GOGC) of the garbage collector, so that a large heap holds
-	// little garbage.
-	run(tuneCollector)
 	// notifySupervisor tells systemd that the node is ready, that it is alive, and what it lacks.
 	// If the process hangs, these messages stop and systemd restarts it.
 	run(n.notifySupervisor)

@@ -20,12 +20,12 @@ type Config struct {
 	Roles     []string   // roles from the constants below; without a cluster, all of them
 	Listeners []Listener // the listeners that these roles need
 
-	// Store configures the storage. Its data directory also holds the admin key. Start sets the
-	// fields Log, Registry, Tracer and Newer of Store.
+	// Store configures the storage. Its data directory also holds the admin key. Start sets its
+	// Log, Registry and Newer.
 	Store store.Config
 	// Cluster configures the storage engine that several nodes share. If Cluster has no URLs, Local
-	// configures the storage engine of one machine instead. Start sets the field Config of Cluster
-	// or Local, and Local.Answers.
+	// configures the storage engine of one machine instead. Start sets Cluster.Config or
+	// Local.Config, and Local.Answers.
 	Cluster cluster.Config
 	Local   local.Config
 
@@ -44,7 +44,7 @@ type Config struct {
 	// Start lowers these numbers if the process may not open enough files.
 	QueryConnections, IngestConnections, MQTTConnections, AdminConnections int
 
-	NoDocs         bool           // serve no documentation beside the queries
+	NoDocs         bool           // serve no documentation beside the queries and the telemetry
 	AdminHosts     []string       // host names that the admin listener accepts, besides localhost
 	TrustedProxies []netip.Prefix // proxies whose X-Forwarded-For is trusted
 
@@ -52,9 +52,6 @@ type Config struct {
 
 	AccessLog string // file; "-" is standard output, "" disables the log
 	LogJSON   bool   // write the access log as JSON
-
-	OTLPEndpoint string  // URL that traces are sent to, with its path; "" disables traces
-	TraceSample  float64 // fraction of requests that is traced, 0 to 1
 
 	Version string // version of the program
 	Log     *slog.Logger

@@ -17,7 +17,7 @@ type health struct {
 	writable   func() error             // as [store.Engine.Writable]
 	newer      *store.Newer             // records of a newer version that this node has met
 	progress   func() local.Progress    // of the start; nil on a cluster
-	maxFeedAge atomic.Int64             // ns
+	maxFeedAge time.Duration            // how long queries are answered while the engine cannot be reached
 	ingests    bool                     // whether the node has the ingest role
 	feeds      atomic.Int32             // how many feeds have not caught up yet
 	records    atomic.Int32             // how many of them are the feeds of tokens and sources
@@ -43,8 +43,9 @@ const (
 func newHealth(
 	fed func() (time.Time, bool), writable func() error, newer *store.Newer, maxFeedAge time.Duration, ingests bool,
 ) *health {
-	h := &health{fed: fed, writable: writable, newer: newer, ingests: ingests, started: make(chan struct{})}
-	h.bound(maxFeedAge)
+	h := &health{
+		fed: fed, writable: writable, newer: newer, maxFeedAge: maxFeedAge, ingests: ingests, started: make(chan struct{}),
+	}
 	h.feeds.Store(feedCount)
 	h.records.Store(recordFeeds)
 	return h
@@ -61,10 +62,6 @@ func (h *health) end() {
 	h.drain()
 	h.ending.Store(true)
 }
-
-// bound sets the maximum age of the node's tables: how long queries are answered while the storage
-// engine cannot be reached.
-func (h *health) bound(maxFeedAge time.Duration) { h.maxFeedAge.Store(int64(maxFeedAge)) }
 
 // recordsCaughtUp is called by the feed of tokens and by that of sources when all stored records
 // are delivered. After the second call, callers can be authenticated.
@@ -90,7 +87,7 @@ func (h *health) inTouch(now time.Time) error {
 	switch {
 	case h.feeds.Load() > 0 || !ok:
 		return errStarting
-	case now.Sub(fed) > time.Duration(h.maxFeedAge.Load()):
+	case now.Sub(fed) > h.maxFeedAge:
 		return errTooOld
 	}
 	return nil

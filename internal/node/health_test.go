@@ -130,17 +130,3 @@ func TestReady_WithoutALeader(t *testing.T) {
 		t.Error("the admin key is in the log")
 	}
 }
-
-// BenchmarkCanAnswer measures the cost of canAnswer, which each query calls.
-func BenchmarkCanAnswer(b *testing.B) {
-	now := time.Now()
-	h := newHealth(func() (time.Time, bool) { return now, true }, func() error { return nil },
-		store.NewNewer(slog.New(slog.DiscardHandler)), time.Hour, true)
-	h.feeds.Store(0)
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := h.canAnswer(now); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

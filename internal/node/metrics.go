@@ -133,6 +133,11 @@ func (n *Node) registerMetrics() {
 		n.counter("carstate_road_stretches_refused_total",
 			"How often evidence of an unknown stretch of road was refused because the limit was reached.",
 			nil, n.roads.Refused)
+		for why := range road.NumDoubts {
+			n.counter("carstate_road_evidence_doubted_total",
+				"Evidence of roads that is not believed, by reason. `carstate source show` has the numbers of a source.",
+				prometheus.Labels{"reason": why.String()}, func() uint64 { return n.roads.Doubted(why) })
+		}
 	}
 	if n.config.has(Derive) {
 		for why := range road.NumDropped {

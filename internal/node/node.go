@@ -34,8 +34,7 @@ type Node struct {
 	config   Config
 	registry *prometheus.Registry
 	scraped  *prometheus.Registry // metrics that take long to collect
-	traces   traces
-	cert     *keyPair // nil if no listener speaks TLS
+	cert     *keyPair             // nil if no listener speaks TLS
 	ports    ports
 
 	accessLog *query.AccessLog // nil if there is no access log
@@ -87,9 +86,6 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	if n.cert, err = openFiles(&c); err != nil {
 		return nil, err
 	}
-	if n.traces, err = newTraces(ctx, &c); err != nil {
-		return nil, err
-	}
 	if n.ports, err = listen(c.Listeners); err != nil {
 		return nil, err
 	}
@@ -116,7 +112,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 		n.answers.monitor, n.answers.changes = n.monitor, ops.NewChanges(n.fleet, c.MaxAge, nil)
 		n.fleet.KeepNames(int64(memory(os.DirFS("/")) / vidsShare))
 	}
-	c.Store.Log, c.Store.Registry, c.Store.Tracer = c.Log, n.registry, n.traces.tracer()
+	c.Store.Log, c.Store.Registry = c.Log, n.registry
 	c.Store.Newer = store.NewNewer(c.Log)
 	if err = n.openEngine(ctx, &c); err != nil {
 		return nil, err
@@ -143,7 +139,8 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	// The next three steps write log lines. The last step that can fail is before them, because a
 	// failed start must log only its reason.
 	if n.unclean {
-		logUnclean(c.Log, os.DirFS("/"))
+		c.Log.Warn("the last process did not end in order: it was killed (by hand, for lack of memory, by the watchdog), " +
+			"it failed, it did not end in time, or the machine lost power; its last lines and dmesg say more")
 	}
 	n.config.fitToFiles()
 	n.logVehicleBound()
@@ -314,12 +311,6 @@ func (n *Node) Close() error {
 			n.config.Log.Warn("background work did not end in time")
 		}
 	}
-	// The last trace spans are sent when no work is left that creates spans. A crash loses them.
-	within(deadline, cutWithin, func() {
-		if err := n.traces.close(deadline); err != nil {
-			n.config.Log.Warn("the last traces cannot be sent", "error", access.OneLine(err))
-		}
-	})
 	// The storage engine closes last, because all parts above may use it until they end. After a
 	// crash during this step, the next start recovers the data directory, which takes longer than
 	// to open a directory that was closed.

@@ -6,25 +6,16 @@ import (
 	"example.org/carstate/internal/admin/wire"
 )
 
-// Reloadable lists the settings that Reload changes, by the names of their flags.
-var Reloadable = []string{"log-level", "max-feed-age", "max-stretches", "max-vehicles"}
-
-// Reload changes the running node. It reopens the access log by its name, as a rotation of logs
-// requires, reads the certificate again, and applies the settings of c that [Reloadable] lists.
-func (n *Node) Reload(c Config) {
+// Reload reopens the access log by its name, as a rotation of logs requires, and reads the
+// certificate again.
+func (n *Node) Reload() {
 	if n.accessLog != nil && n.config.AccessLog != "-" {
 		n.accessLog.Reopen()
 	}
 	if n.cert != nil {
 		n.cert.check(true)
 	}
-	n.config.LogLevel.Set(c.LogLevel.Level())
-	n.health.bound(c.MaxFeedAge)
-	n.roads.Bound(c.MaxStretches)
-	if own := n.config; own.needsStates() { // without the states, the node cannot tell which vehicles are known
-		own.MaxVehicles = c.MaxVehicles
-		n.fleet.Bound(own.vehicleBound())
-	}
+	n.config.Log.Info("reloaded the access log and the certificate")
 }
 
 // Settings returns the settings that operators can see and change while the node runs.

@@ -13,6 +13,7 @@ import (
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/overload"
 	"example.org/carstate/internal/query"
+	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/vehicle"
 )
@@ -46,9 +47,9 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 	}
 	c := ingest.Config{
 		Store: n.engine, Sources: &n.tables.Sources, Ready: n.health.canStore, ReadOnly: n.health.readOnly.Load,
-		Forgotten: n.engine.Forgotten().Has, Admit: n.fleet.Admit, Verdicts: n.answers.Get,
+		Forgotten: n.engine.Forgotten().Has, Admit: n.fleet.Admit, Verdicts: n.answers.Get, Unfolded: n.engine.Unfolded(),
 		MaxHTTPConnections: n.config.IngestConnections, MaxConnections: n.config.MQTTConnections,
-		TLS: tlsFor(IngestAddr), Log: n.config.Log, Registry: n.registry, Tracer: n.traces.tracer(),
+		TLS: tlsFor(IngestAddr), NoDocs: n.config.NoDocs, Log: n.config.Log, Registry: n.registry,
 	}
 	if port := n.ports[IngestAddr]; port != nil {
 		l := n.shedding("ingest", port, overload.Telemetry)
@@ -94,12 +95,23 @@ func (n *Node) adminConfig(key access.Hash, t *tls.Config) admin.Config {
 		State: func(ctx context.Context, id vehicle.ID) (vehicle.State, bool, error) {
 			return store.State(ctx, n.engine, id)
 		},
-		Append: n.engine.Append,
-		Fleet:  n.fleet, Filled: n.health.answersNow, Changes: n.answers.changes,
+		Append: n.engine.Append, RoadsDoubted: n.roadsDoubted,
+		Fleet: n.fleet, Filled: n.health.answersNow, Changes: n.answers.changes,
 		MaxAge: n.config.MaxAge, AdminKey: key, KeyDir: n.config.Store.DataDir, Log: n.config.Log,
 	})
 	c.Console, c.Roads, c.Started, c.Node = n.console(c.Ops), n.roads, n.health.started, n
+	c.ForgetRoads = n.records.ForgetRoads
 	return c
+}
+
+func (n *Node) roadsDoubted(source uint32) ops.NamedCounts {
+	counts := ops.NamedCounts{}
+	for why, count := range n.roads.Doubts(source) {
+		if count > 0 {
+			counts[road.Doubt(why).String()] = int64(count)
+		}
+	}
+	return counts
 }
 
 // shedding wraps a listener so that it sheds load when the node is overloaded.

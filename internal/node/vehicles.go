@@ -3,8 +3,6 @@ package node
 import (
 	"fmt"
 	"io/fs"
-	"iter"
-	"log/slog"
 	"os"
 	"path"
 	"runtime/debug"
@@ -78,76 +76,22 @@ func memory(root fs.FS) uint64 {
 		kib, _, _ := strings.Cut(rest, "kB")
 		note(kib, 1024)
 	}
-	for g := range controlGroups(root) {
-		file := "memory.max"
-		if g.version == 1 {
-			file = "memory.limit_in_bytes"
+	// The process's control group and all its ancestors can limit the memory. In a container, the
+	// ancestors may be invisible; the container's own group then appears as the root group.
+	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
+	for line := range strings.Lines(string(groups)) {
+		_, line, _ = strings.Cut(strings.TrimSpace(line), ":")
+		controllers, group, ok := strings.Cut(line, ":")
+		dir, file := "sys/fs/cgroup", "memory.max"
+		if controllers != "" { // version 1
+			dir, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+			ok = ok && controllers == "memory"
 		}
-		limit, _ := fs.ReadFile(root, path.Join(g.dir, g.name, file))
-		note(string(limit), 1)
+		for group = path.Clean("/" + group); ok; group = path.Dir(group) {
+			limit, _ := fs.ReadFile(root, path.Join(dir, group, file))
+			note(string(limit), 1)
+			ok = group != "/"
+		}
 	}
 	return least
-}
-
-// controlGroup is a control group of Linux. Its files, such as the memory limit, are in the
-// directory dir/name.
-type controlGroup struct {
-	dir, name string
-	version   int
-}
-
-// controlGroups yields the process's control group and then all its ancestors, because each of them
-// can limit the memory. In a container, the ancestors may be invisible; the container's own group
-// then appears as the root group.
-func controlGroups(root fs.FS) iter.Seq[controlGroup] {
-	return func(yield func(controlGroup) bool) {
-		groups, _ := fs.ReadFile(root, "proc/self/cgroup")
-		for line := range strings.Lines(string(groups)) {
-			_, line, _ = strings.Cut(strings.TrimSpace(line), ":")
-			controllers, own, ok := strings.Cut(line, ":")
-			g := controlGroup{"sys/fs/cgroup", path.Clean("/" + own), 2}
-			if controllers != "" {
-				g.dir, g.version = "sys/fs/cgroup/memory", 1
-				ok = ok && controllers == "memory"
-			}
-			for ; ok; g.name = path.Dir(g.name) {
-				if !yield(g) {
-					return
-				}
-				ok = g.name != "/"
-			}
-		}
-	}
-}
-
-// logUnclean logs that the last process ended without closing the engine, with the possible causes.
-// It names the control group if the kernel has killed a process of it, or of an ancestor, for lack
-// of memory. In an ancestor, that may be another service; and a group that a supervisor has created
-// again has no count of the kill.
-func logUnclean(log *slog.Logger, root fs.FS) {
-	var kills []any
-	own, isOwn := "", false
-	for g := range controlGroups(root) {
-		if g.version != 2 {
-			continue
-		}
-		if own == "" {
-			own = g.name
-		}
-		text, _ := fs.ReadFile(root, path.Join(g.dir, g.name, "memory.events"))
-		_, rest, _ := strings.Cut("\n"+string(text), "\noom_kill ")
-		n, _, _ := strings.Cut(rest, "\n")
-		if count, err := strconv.Atoi(n); err == nil && count > 0 {
-			kills = []any{"oom_kill", count, "group", g.name, "memory_limit", fmt.Sprintf("%d MiB", memory(root)>>20)}
-			isOwn = g.name == own
-			break
-		}
-	}
-	if !isOwn {
-		log.Warn("the last process did not end in order: it was killed (by hand, for lack of memory, by the watchdog), "+
-			"it failed, it did not end in time, or the machine lost power; its last lines and dmesg say more", kills...)
-		return
-	}
-	log.Warn("the last process did not end in order, and the kernel has ended processes of its control group for lack "+
-		"of memory: allow it more, or lower --max-vehicles or --store-memory-mib", kills...)
 }

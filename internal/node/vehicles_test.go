@@ -2,7 +2,6 @@ package node
 
 import (
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -39,43 +38,6 @@ func TestMemoryIsTheLeastLimit(t *testing.T) {
 	} {
 		if got := memory(c.root); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
-	}
-}
-
-// TestLogUnclean_NamesKills checks the warning after a process that did not close the engine. The
-// warning must name the nearest control group in which the kernel has ended processes for lack of
-// memory. If there is none, or the machine has control groups of version 1 only, it must name no
-// group.
-func TestLogUnclean_NamesKills(t *testing.T) {
-	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
-	own := file("0::/system.slice/carstate.service\n")
-	const group = "sys/fs/cgroup/system.slice/"
-	for name, c := range map[string]struct {
-		root   fstest.MapFS
-		want   string
-		killed bool
-	}{
-		"its own group": {fstest.MapFS{"proc/self/cgroup": own,
-			group + "carstate.service/memory.max":    file("125829120\n"),
-			group + "carstate.service/memory.events": file("low 0\nmax 4\noom 2\noom_kill 2\noom_group_kill 0\n"),
-			group + "memory.events":                  file("oom_kill 7\n")},
-			`oom_kill=2 group=/system.slice/carstate.service memory_limit="120 MiB"`, true},
-		"a group above": {fstest.MapFS{"proc/self/cgroup": own,
-			group + "carstate.service/memory.events": file("oom_kill 0\n"),
-			group + "memory.events":                  file("oom_kill 7\n")},
-			`oom_kill=7 group=/system.slice memory_limit=`, true},
-		"no kill":        {fstest.MapFS{"proc/self/cgroup": own, group + "memory.events": file("oom_kill 0\n")}, "", false},
-		"no such file":   {fstest.MapFS{"proc/self/cgroup": own}, "", false},
-		"version 1":      {fstest.MapFS{"proc/self/cgroup": file("4:memory:/a\n")}, "", false},
-		"nonsense in it": {fstest.MapFS{"proc/self/cgroup": own, group + "memory.events": file("oom_kill x\n")}, "", false},
-	} {
-		log := new(testkit.Buffer)
-		logUnclean(slog.New(slog.NewTextHandler(log, nil)), c.root)
-		got := log.String()
-		if strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, c.want) ||
-			strings.Contains(got, "oom_kill=") != c.killed {
-			t.Errorf("%s: got %q, want one warning with %q", name, got, c.want)
 		}
 	}
 }

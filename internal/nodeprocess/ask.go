@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -172,17 +171,11 @@ type Answer struct {
 // the service refuses the query, the refusal is in the Answer. Ask returns an error only if it
 // received no valid answer.
 func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err error) {
-	return n.AskWith(ctx, path, token, vid, nil)
-}
-
-// AskWith is like Ask, but sends the given header fields with the query.
-func (n *Node) AskWith(ctx context.Context, path, token, vid string, header http.Header) (a Answer, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		n.URL(Query)+path+"?"+url.Values{"access_token": {token}, "vid": {vid}}.Encode(), nil)
 	if err != nil {
 		return a, err
 	}
-	maps.Copy(req.Header, header)
 	resp, err := send(req)
 	if err != nil {
 		return a, err

@@ -11,9 +11,7 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// storeTimeout is the timeout of each call of a [Store] method, except Backup, Restore and Bury,
-// which have none. An operation makes up to three calls, each with its own timeout: the audit event
-// before the operation, the operation itself, and the audit event of a failure.
+// storeTimeout is the timeout of each call of a [Store] method, except Backup, Restore and Bury.
 const storeTimeout = 30 * time.Second
 
 // within calls f with a timeout of storeTimeout and returns its error. f is not canceled if the
@@ -23,6 +21,10 @@ func within(ctx context.Context, f func(context.Context) error) error {
 	defer cancel()
 	return f(ctx)
 }
+
+// operatorRate limits the audited operations of each operator, so that none can fill the audit. The
+// holder of the admin key has no limit.
+var operatorRate = access.Rate{Calls: 600, Window: 10 * time.Minute}
 
 // audited carries out an operation and writes it to the audit, like auditedAtLength, but the
 // context of do ends after storeTimeout.
@@ -40,6 +42,12 @@ func (p *Operations) auditedAtLength(
 ) error {
 	if by.ReadOnly {
 		return ErrReadOnly
+	}
+	if !by.Admin {
+		budget, _ := p.budgets.LoadOrStore(by.Name, new(access.Budget))
+		if _, next, ok := budget.(*access.Budget).Take(operatorRate, p.cfg.Now()); !ok {
+			return Refuse(http.StatusTooManyRequests, "too many changes by this operator: wait %d s", access.WaitSeconds(next))
+		}
 	}
 	write := func(outcome string) error {
 		e.Time, e.Actor, e.Admin, e.Outcome = wireTime(p.cfg.Now()), by.Name, by.Admin, outcome
@@ -69,16 +77,14 @@ var Actions = []string{
 	"source.rotate", "source.remove",
 	"operator.add", "operator.rotate", "operator.remove", "admin-key.rotate",
 	"vehicle.forget", "vehicle.allow", "vehicle.relearn", "backup.take", "backup-key.show", "backup.restore", "node.change",
+	"road.forget",
 }
 
-// Change changes a setting of this node, such as its log level, by calling do, once the change is
-// in the audit. The setting is not stored.
-func (p *Operations) Change(ctx context.Context, by access.Actor, action, detail string, do func()) error {
-	return p.audited(ctx, by, access.Event{Action: action, Object: "node", Detail: detail},
-		func(context.Context) error {
-			do()
-			return nil
-		})
+// Change changes the object of an event by calling do, once the event is in the audit. The object is
+// this node, whose settings are not stored, or the roads. Every error is a [Refusal].
+func (p *Operations) Change(ctx context.Context, by access.Actor, e access.Event,
+	do func(context.Context) error) error {
+	return p.audited(ctx, by, e, do)
 }
 
 // Refusal is an error that may be shown to the caller. It says what was wrong and what to do.

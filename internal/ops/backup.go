@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"example.org/carstate/internal/access"
@@ -41,7 +42,12 @@ func (p *Operations) Backup(
 		return records, err
 	}
 	// This time so survives restarts. If it cannot be stored, the backup does not fail.
-	if err := os.WriteFile(backupFile(p.cfg.KeyDir), []byte(e.Action+"\n"), 0o600); err != nil {
+	f, err := os.OpenFile(backupFile(p.cfg.KeyDir), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
+	if err == nil {
+		_, err = f.WriteString(e.Action + "\n")
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
 		p.cfg.Log.Warn("cannot store the time of this backup", "error", access.OneLine(err))
 	}
 	return records, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +43,7 @@ func (p *Operations) Create(
 			vehicles = "of the sandbox"
 		}
 		e.Detail += fmt.Sprintf("vehicles %s; expires %s; rate %s", vehicles, expiryInWords(c.Expires),
-			inwords.RateLimit(c.Rate.String()))
+			inwords.RateLimit(c.RateText()))
 	}
 	if c.Strict {
 		e.Detail += "; strict"
@@ -55,6 +56,9 @@ func (p *Operations) Create(
 	}
 	if c.Format != nil {
 		e.Detail += "; format " + c.Format.Name()
+	}
+	if c.TrustedCrowd != nil {
+		e.Detail += fmt.Sprintf("; trusted crowd %t", *c.TrustedCrowd)
 	}
 	if err := p.audited(ctx, by, e, func(ctx context.Context) error { return p.cfg.Store.Create(ctx, c) }); err != nil {
 		return access.Credential{}, "", err
@@ -173,6 +177,9 @@ func (p *Operations) ChangeCredential(
 	if to.Format != nil {
 		details = append(details, "format "+(*to.Format).Name())
 	}
+	if to.TrustedCrowd != nil {
+		details = append(details, fmt.Sprintf("trusted crowd %t", *to.TrustedCrowd))
+	}
 	if details == nil {
 		return access.Credential{},
 			Refuse(http.StatusBadRequest, "nothing to change: give what to change, such as the rate")
@@ -198,9 +205,15 @@ func (p *Operations) update(
 	if err := mayChange(by, kind); err != nil {
 		return access.Credential{}, err
 	}
-	if _, ok := p.Holder(kind, name); !ok {
+	known, found := p.cfg.Tables.Of(kind).Get(name)
+	if _, ok := p.Holder(kind, name); !ok || !found {
 		// A name without a record may be any text from a path, so it must not reach the audit.
 		return access.Credential{}, noRecord(kind.Policy().Noun)
+	}
+	// A rotation always changes something, and would change the table's record here.
+	if after := known.Credential; verb != "rotate" && !by.ReadOnly && change(&after) == nil &&
+		reflect.DeepEqual(after, known.Credential) {
+		return after, nil // and no event
 	}
 	e := access.Event{Action: kind.Policy().Noun + "." + verb, Object: name, Detail: detail}
 	err = p.audited(ctx, by, e, func(ctx context.Context) (err error) {

@@ -16,7 +16,7 @@ import (
 )
 
 // Config holds the dependencies of [Operations]. All fields are required except Fleet, Filled,
-// Changes, KeyDir, Now and Log.
+// Changes, RoadsDoubted, KeyDir, Now and Log.
 type Config struct {
 	// Tables are this node's copies of all credentials. Operations only reads them; the Store keeps
 	// them up to date.
@@ -43,6 +43,10 @@ type Config struct {
 
 	// Changes has the changes of the vehicles in Fleet. If nil, this node has none.
 	Changes *Changes
+
+	// RoadsDoubted counts, by reason, what the source with this number showed of roads and was not
+	// believed. If nil, this node has no map of roads.
+	RoadsDoubted func(number uint32) NamedCounts
 
 	// AdminKey is the hash of the admin key, whose holder may carry out every operation.
 	AdminKey access.Hash
@@ -101,10 +105,10 @@ type Store interface {
 // Explain turns any error into a [Refusal]. Methods are safe for concurrent use.
 type Operations struct {
 	cfg      Config
-	cursors  cursors
 	walks    chan struct{}               // one element for each list in progress; limits them to maxWalks
 	adminKey atomic.Pointer[access.Hash] // RotateAdminKey replaces it
 	rotating sync.Mutex                  // serializes replacements of the key's file
+	budgets  sync.Map                    // by name of the operator: the [*access.Budget] of its operations
 
 	closing context.Context // ended by close
 	close   context.CancelFunc
@@ -116,7 +120,7 @@ func New(cfg Config) *Operations {
 		cfg.Now = time.Now
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	p := &Operations{cfg: cfg, cursors: newCursors(), walks: make(chan struct{}, maxWalks)}
+	p := &Operations{cfg: cfg, walks: make(chan struct{}, maxWalks)}
 	p.adminKey.Store(&cfg.AdminKey)
 	p.closing, p.close = context.WithCancel(context.Background())
 	return p

@@ -100,13 +100,14 @@ func (p *Operations) TokenRecord(t access.Credential) TokenRecord {
 type SourceSummary struct {
 	Name         string         `json:"name"`
 	VehicleCount VehicleCount   `json:"vehicle_count"`
-	Rate         string         `json:"rate"`      // limit on samples; empty: no limit
+	Rate         string         `json:"rate"`      // limit on samples; empty or none: no limit
 	Strict       bool           `json:"strict"`    // a sample with an unknown signal or an unused value is refused
 	OnChange     string         `json:"on_change"` // how long a speed holds that is sent only when it changes; empty: recognized
 	Format       string         `json:"format"`    // a preset or YAML; empty: the service's own
 	CreatedAt    time.Time      `json:"created_at"`
-	ExpiresAt    *time.Time     `json:"expires_at"` // null: never
-	RemovedAt    *time.Time     `json:"removed_at"` // null: not removed
+	ExpiresAt    *time.Time     `json:"expires_at"`    // null: never
+	RemovedAt    *time.Time     `json:"removed_at"`    // null: not removed
+	TrustedCrowd bool           `json:"trusted_crowd"` // each of its cars is a voice on roads; otherwise all are one
 	Seen         SourceActivity `json:"seen"`
 }
 
@@ -124,8 +125,8 @@ type SourceActivity struct {
 	Refused           NamedCounts `json:"refused"`             // number of samples, by reason
 	RefusedKeys       NamedCounts `json:"refused_keys"`        // number of uses of keys, by reason
 	IgnoredSignals    int64       `json:"ignored_signals"`
-	IgnoredByName     NamedCounts `json:"ignored_by_name"` // only the first names seen; IgnoredSignals has all
-	UnusedValues      int64       `json:"unused_values"`   // of known signals
+	UnusedValues      int64       `json:"unused_values"` // of known signals
+	RoadsDoubted      NamedCounts `json:"roads_doubted"` // what it showed of roads and was not believed, by reason
 
 	SpeedFactor *SpeedFactor `json:"speed_factor"` // null: the speeds fit the positions, or were not compared
 }
@@ -167,14 +168,18 @@ func (p *Operations) SourceSummary(s access.Credential) SourceSummary {
 	r := SourceSummary{
 		Name:         s.Name,
 		VehicleCount: countOf(s.Vehicles),
-		Rate:         s.Rate.String(),
+		Rate:         s.RateText(),
 		Strict:       s.Strict,
 		OnChange:     s.OnChange.String(),
 		Format:       s.Format.String(),
+		TrustedCrowd: s.Crowd(),
 		CreatedAt:    s.Created,
 		ExpiresAt:    orNil(s.Expires),
 		RemovedAt:    orNil(s.Ended),
-		Seen:         SourceActivity{Refused: NamedCounts{}, RefusedKeys: NamedCounts{}},
+		Seen:         SourceActivity{Refused: NamedCounts{}, RefusedKeys: NamedCounts{}, RoadsDoubted: NamedCounts{}},
+	}
+	if p.cfg.RoadsDoubted != nil {
+		r.Seen.RoadsDoubted = p.cfg.RoadsDoubted(s.Number)
 	}
 	if g, ok := p.cfg.Tables.Sources.Get(s.Name); ok {
 		r.Seen.add(g.Seen())
@@ -193,18 +198,13 @@ func (p *Operations) SourceRecord(s access.Credential) SourceRecord {
 	return r
 }
 
-// IgnoredOthers returns the number of ignored signals that are not counted in IgnoredByName.
-func (s SourceActivity) IgnoredOthers() int64 {
-	return max(0, s.IgnoredSignals-s.IgnoredByName.Total())
-}
-
 func (s *SourceActivity) add(seen access.SourceActivity) {
 	s.LastSeenAt, s.LastRefusedAt = orNil(seen.LastSeen), orNil(seen.LastRefused)
 	if s.LastRefusedAt != nil {
 		s.LastRefusedReason, s.LastRefusedText = seen.Reason.String(), seen.Text
 	}
 	s.Accepted, s.Late, s.UnusedValues = seen.Accepted, seen.Late, seen.Unused
-	s.IgnoredSignals, s.IgnoredByName = seen.Ignored, seen.IgnoredByName
+	s.IgnoredSignals = seen.Ignored
 	if seen.Speeds.Found.Factor != 0 {
 		s.SpeedFactor = new(SpeedFactor(seen.Speeds.Found))
 	}

@@ -148,8 +148,8 @@ func (c *CallCounts) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// NamedCounts holds numbers of refused samples by the reason, of refused uses of a source's keys by
-// the reason, or of ignored signals by their names. Entries with the count zero are left out.
+// NamedCounts holds numbers of refused samples, or of refused uses of a source's keys, by the reason.
+// Entries with the count zero are left out.
 type NamedCounts map[string]int64
 
 // Total returns the sum of the counts.

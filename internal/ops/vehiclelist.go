@@ -3,9 +3,6 @@ package ops
 import (
 	"bytes"
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
 	"net/http"
@@ -229,7 +226,7 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 	if q.Limit == 0 {
 		q.Limit = DefaultVehicles
 	}
-	after, err := p.cursors.open(q)
+	after, err := parseCursor(q.Cursor)
 	if err != nil {
 		return VehiclePage{}, err
 	}
@@ -254,7 +251,7 @@ func (p *Operations) Vehicles(ctx context.Context, q VehicleQuery) (VehiclePage,
 		page.Vehicles = append(page.Vehicles, p.listedVehicle(l, at))
 	}
 	if next != nil {
-		page.Next = p.cursors.seal(q, *next)
+		page.Next = cursorOf(*next)
 	}
 	return page, nil
 }
@@ -329,46 +326,22 @@ func listedVerdict(o vehicle.Outcome, at vehicle.UnixMilli) ListedVerdict {
 	return v
 }
 
-// cursors makes page cursors: positions in a list, encrypted with a key of this process, because
-// they contain the hash of a vehicle. A cursor of another process or list cannot be decrypted.
-type cursors struct{ cipher.AEAD }
-
-func newCursors() cursors {
-	var key [16]byte
-	rand.Read(key[:])
-	block, _ := aes.NewCipher(key[:])              // the key has the right length, so there is no error
-	aead, _ := cipher.NewGCMWithRandomNonce(block) // the block is AES, so there is no error
-	return cursors{aead}
-}
-
-// listOf returns the filters and the order of a query as text. A page cursor is valid only for
-// queries with the text for which it was made.
-func listOf(q VehicleQuery) []byte {
-	return []byte(strings.Join([]string{q.Driving, q.Throttle, q.Reason, q.Prefix, q.Source, q.Sort}, ","))
-}
-
-func (c cursors) seal(q VehicleQuery, p fleet.Place) string {
+// cursorOf returns the page cursor of a position in a list.
+func cursorOf(p fleet.Place) string {
 	b, _ := binary.Append(nil, binary.BigEndian, p) // a Place has a fixed size, so there is no error
-	return base64.RawURLEncoding.EncodeToString(c.Seal(nil, nil, b, listOf(q)))
+	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// open decrypts the page cursor in a query. It returns the position after which the page begins, or
-// nil for the first page. If the cursor cannot be decrypted, the error is a [Refusal].
-func (c cursors) open(q VehicleQuery) (*fleet.Place, error) {
-	if q.Cursor == "" {
+// parseCursor returns the position after which the page begins, or nil for the first page.
+func parseCursor(cursor string) (*fleet.Place, error) {
+	if cursor == "" {
 		return nil, nil
 	}
 	place := new(fleet.Place)
-	sealed, err := base64.RawURLEncoding.DecodeString(q.Cursor)
-	if err == nil {
-		sealed, err = c.Open(nil, nil, sealed, listOf(q))
+	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || len(b) != binary.Size(place) {
+		return nil, Refuse(http.StatusBadRequest, "cursor must be the next of the page before: begin with the first page")
 	}
-	if err == nil {
-		_, err = binary.Decode(sealed, binary.BigEndian, place)
-	}
-	if err != nil {
-		return nil, Refuse(http.StatusBadRequest,
-			"the cursor belongs to another list or another run of the service: begin with the first page")
-	}
-	return place, nil
+	_, err = binary.Decode(b, binary.BigEndian, place)
+	return place, err
 }

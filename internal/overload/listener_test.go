@@ -289,28 +289,6 @@ func TestListener_IdleTimeExcludesPauses(t *testing.T) {
 	wants(0, "after workTime")
 }
 
-// TestListener_ExtendsDeadlineOnRead checks that a connection on which something has arrived keeps
-// its place for longer than a silent one.
-func TestListener_ExtendsDeadlineOnRead(t *testing.T) {
-	l := NewListener(testkit.Listen(t), new(Probe), Queries)
-	client, server := connect(t, l)
-	holds := func() time.Duration {
-		return time.Duration(server.(*trackedConn).deadline.Load() - l.clock.Load())
-	}
-	if d := holds(); d != idleTime {
-		t.Errorf("a new connection keeps its place for %s, want %s", d, idleTime)
-	}
-	if _, err := io.WriteString(client, "x"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := server.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	if d := holds(); d != workTime {
-		t.Errorf("after a read, a connection keeps its place for %s, want %s", d, workTime)
-	}
-}
-
 // TestListener_CloseEndsPause checks that closing the listener ends a pause of Accept.
 func TestListener_CloseEndsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

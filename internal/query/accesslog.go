@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -98,9 +99,14 @@ func newAccessLog(c AccessLogConfig, to io.Writer) *AccessLog {
 	return a
 }
 
-// openLog opens or creates the named file. Its error does not contain the name.
+// openLog opens or creates the named file, unless it is a link to a file. Its error does not contain
+// the name.
 func openLog(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	flags := os.O_WRONLY | os.O_APPEND | os.O_CREATE
+	if info, err := os.Stat(name); err != nil || info.Mode().IsRegular() { // not /dev/stdout
+		flags |= syscall.O_NOFOLLOW
+	}
+	f, err := os.OpenFile(name, flags, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the access log for writing: %w", access.WithoutPath(err))
 	}

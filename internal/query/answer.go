@@ -19,8 +19,7 @@ const (
 // answerer turns requests into responses. It is safe for concurrent use.
 type answerer struct {
 	Config
-	refused *refusals
-	docs    documents // if nil, no documentation is served
+	docs documents // if nil, no documentation is served
 }
 
 // answer checks a request at the time now and writes the response to w. The package comment gives
@@ -56,10 +55,10 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 		f = failNotReady
 	}
 	if f != nil {
-		a.refuseRequest(r, &p, f, now, w)
+		a.refuseRequest(&p, f, now, w)
 		return
 	}
-	a.authorize(r, &p, &h, now, w)
+	a.authorize(&p, &h, now, w)
 }
 
 // refuseHead answers with the failure f. It reads nothing of the request, so it also serves a
@@ -122,7 +121,7 @@ func afterAuthority(target []byte) []byte {
 // authorize answers the request: with a failure if the token is missing or invalid, and otherwise
 // according to the token's grant (see applyGrant). A call with a known token is counted for that
 // token, even if it is expired or revoked.
-func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *response) {
+func (a *answerer) authorize(p *params, h *head, now time.Time, w *response) {
 	if !p.hasToken {
 		if h.authorization {
 			w.fail(failWrongPlace)
@@ -133,9 +132,9 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 	}
 	g, err := a.Tokens.Verify(p.token, now)
 	if err == nil {
-		a.applyGrant(r, p.vid, g, now, w)
+		a.applyGrant(p.vid, g, now, w)
 	} else {
-		a.refuseToken(err, p.token, r, now, w)
+		w.fail(tokenFailure(err, p.token))
 	}
 	if g != nil {
 		w.token = g.Name
@@ -143,21 +142,12 @@ func (a *answerer) authorize(r *request, p *params, h *head, now time.Time, w *r
 	}
 }
 
-// refuseRequest answers a request with the failure f, whether its token is valid or not. If the
-// token is valid, the call is counted for the token, and the answer has the token's rate-limit
-// headers, but the call uses up none of the token's budget. If the token is invalid, the answer has
-// no rate-limit headers.
-//
-// The headers show whether a token is valid, so a client could use them to guess tokens. Therefore
-// an invalid token, unless it is empty, is recorded as refused for the client's address (see
-// refusals). An address from which too many tokens were refused gets no rate-limit headers, even
-// for a valid token. Before the tables of tokens are loaded, no token is valid.
-func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Time, w *response) {
+// refuseRequest answers a request with the failure f. If its token is valid, the call is counted for
+// the token, and the answer has the token's rate-limit headers, but the call uses up none of the
+// token's budget.
+func (a *answerer) refuseRequest(p *params, f *failure, now time.Time, w *response) {
 	g, err := a.Tokens.Verify(p.token, now)
-	switch {
-	case err != nil && len(p.token) > 0:
-		a.refused.noteRefusal(a.client(r), now)
-	case err == nil && g.Rate.Limited() && a.refused.waitOf(a.client(r), now) == 0:
+	if err == nil {
 		w.setRateHeaders(g, now)
 	}
 	w.fail(f)
@@ -165,16 +155,6 @@ func (a *answerer) refuseRequest(r *request, p *params, f *failure, now time.Tim
 		w.token = g.Name
 		g.Count(grantOf[w.operation], usageOf(w.outcome, nil), now)
 	}
-}
-
-// refuseToken answers a request whose token is invalid because of err, from [access.Tokens.Verify]:
-// with 429 after too many refused tokens from the client's address, else with tokenFailure.
-func (a *answerer) refuseToken(err error, token []byte, r *request, now time.Time, w *response) {
-	if wait := a.refused.noteRefusal(a.client(r), now); wait > 0 {
-		w.failOverRefusals(wait)
-		return
-	}
-	w.fail(tokenFailure(err, token))
 }
 
 func (a *answerer) client(r *request) netip.Addr {
@@ -188,7 +168,7 @@ var grantOf = [noOperation]access.Operations{
 }
 
 // applyGrant checks the operation and the rate of the grant g, and then answers for the vehicle.
-func (a *answerer) applyGrant(r *request, vid []byte, g *access.Grant, now time.Time, w *response) {
+func (a *answerer) applyGrant(vid []byte, g *access.Grant, now time.Time, w *response) {
 	w.sandbox = g.Sandbox()
 	if !g.Operations.Has(grantOf[w.operation]) {
 		w.setRateHeaders(g, now)
@@ -201,16 +181,7 @@ func (a *answerer) applyGrant(r *request, vid []byte, g *access.Grant, now time.
 	}
 	if g.Rate.Limited() {
 		remaining, next, ok := g.Budget.Take(g.Rate, now)
-		if !ok {
-			// From an address with too many refusals, a valid token that is over its rate must get
-			// the same answer as an invalid token.
-			if wait := a.refused.waitOf(a.client(r), now); wait > 0 {
-				w.failOverRefusals(wait)
-				return
-			}
-		}
-		w.setPolicy(tokenPolicy, g.Rate)
-		w.setRemaining(tokenPolicy, g.Rate, remaining, next)
+		w.setRate(g.Rate, remaining, next)
 		if !ok {
 			w.failOverRate(g.Rate, next)
 			return

@@ -17,7 +17,7 @@ import (
 )
 
 func (f *fixture) answerer() *answerer {
-	return &answerer{Config: f.Config, refused: newRefusals(), docs: newDocuments(f.MaxAge)}
+	return &answerer{Config: f.Config, docs: newDocuments(f.MaxAge)}
 }
 
 func get(target string) *request {
@@ -189,18 +189,6 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-func TestAnswer_RecordsLastUse(t *testing.T) {
-	f := newFixture(t)
-	a := f.answerer()
-	a.about(drivingPath, "CarJam", f.secrets["TOKEN"], noon)
-	a.about(drivingPath, "CarJam", f.secrets["EXPIRED"], noon)
-	for _, g := range f.Tokens.List() {
-		if used := !g.LastUsed(noon).IsZero(); used != (g.Developer == "TOKEN") {
-			t.Errorf("%s: used is %t", g.Developer, used)
-		}
-	}
-}
-
 // TestFraming checks that the answerer refuses wrong framing by itself, without the code that reads
 // requests from a connection.
 func TestFraming(t *testing.T) {
@@ -235,44 +223,6 @@ func TestFraming(t *testing.T) {
 	}
 }
 
-func TestScanHead_FactsAndFaults(t *testing.T) {
-	for _, c := range []struct {
-		raw  string
-		want head
-	}{
-		{"", head{}},
-		{"\r\n", head{}},
-		{"Host: a\r\n\r\n", head{hosts: 1}},
-		{"HOST:a\r\nhost: \t b \r\n\r\n", head{hosts: 2}},
-		{"authorization: x\r\n\r\n", head{authorization: true}},
-		{"Connection: a,\tClose ,b\r\n\r\n", head{closes: true}},
-		{"Connection: closed\r\n\r\n", head{}},
-		{"Content-Length: 0\r\n\r\n", head{length: true}},
-		{"Content-Length:\t0 \r\n\r\n", head{length: true}},
-		{"Content-Length:\r\n\r\n", head{length: true, fault: failMalformed}},
-		{"Content-Length: 1\r\n\r\n", head{length: true, fault: failBody}},
-		{"Content-Length: 0\r\nContent-Length: 0\r\n\r\n", head{length: true, fault: failMalformed}},
-		{"Host:\r\n\r\n", head{hosts: 1, fault: failHost}},
-		{"Connection: Keep-Alive\r\n\r\n", head{keepAlive: true}},
-		{"a: b\x00c\r\n\r\n", head{fault: failMalformed}},
-		{"transfer-encoding:\r\n\r\n", head{fault: failBody}},
-		{"EXPECT: x\r\n\r\n", head{fault: failExpect}},
-		{" a: b\r\n\r\n", head{fault: failFolded}},
-		{"a: b\n\r\n", head{fault: failBareLine}},
-		{"a: b\rc\r\n\r\n", head{fault: failBareLine}},
-		{"a: b", head{fault: failBareLine}},
-		{"\n", head{fault: failBareLine}},
-		{"ab\r\n\r\n", head{fault: failHeaderName}},
-		{"a : b\r\n\r\n", head{fault: failHeaderName}},
-		{": b\r\n\r\n", head{fault: failHeaderName}},
-		{"a\x00: b\r\n\r\n", head{fault: failHeaderName}},
-	} {
-		if got := scanHead([]byte(c.raw)); got != c.want {
-			t.Errorf("%q: got %+v, want %+v", c.raw, got, c.want)
-		}
-	}
-}
-
 // TestNothingIsEchoed checks that an answer contains no part of its request except the vid.
 func TestNothingIsEchoed(t *testing.T) {
 	f := newFixture(t)
@@ -293,5 +243,36 @@ func TestNothingIsEchoed(t *testing.T) {
 		if bytes.Contains([]byte(w.text()), []byte(mark)) || strings.Contains(w.header("X-Request-Id"), mark) {
 			t.Errorf("%s: the answer repeats a part of the request: %s", target, w.text())
 		}
+	}
+}
+
+// TestRefusalsCostNoBudget checks that neither the refused calls of one token nor refused tokens
+// use up the budget of another token.
+func TestRefusalsCostNoBudget(t *testing.T) {
+	f := newFixture(t)
+	f.issue(t, "OTHER", access.Request{Vehicles: access.AllVehicles(),
+		Rate: access.Rate{Calls: 2, Window: time.Minute}})
+	c := start(t, f.Config).dial(t)
+	for range 10 {
+		c.ask(f.queryAs("TWO_A_MINUTE"))
+		c.ask(f.queryAs("UNKNOWN"))
+	}
+	for range 2 {
+		c.ask(f.queryAs("OTHER")).wants(t, "200 OK")
+	}
+}
+
+// TestUnreadToken_IsUnavailable checks that an unknown token gets 503, not 401, while this node
+// cannot read some tokens because a newer version wrote them.
+func TestUnreadToken_IsUnavailable(t *testing.T) {
+	f := newFixture(t)
+	lost := f.issue(t, "LOST", access.Request{Vehicles: access.AllVehicles()})
+	f.Tokens.Lose(lost.Name)
+	c := start(t, f.Config).dial(t)
+	for token, want := range map[string]string{
+		"LOST": "503 Service Unavailable", "UNKNOWN": "503 Service Unavailable", "TOKEN": "200 OK",
+		"REVOKED": "401 Unauthorized",
+	} {
+		c.ask(f.queryAs(token)).wants(t, want)
 	}
 }

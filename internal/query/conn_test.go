@@ -145,7 +145,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 				if !useTLS {
 					use = netguard.Sending
 					io.WriteString(c,
-						strings.Repeat("GET /reference/swagger-ui-bundle.js HTTP/1.1\r\nHost: h\r\n\r\n", 40))
+						strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: h\r\n\r\n", 1000))
 				}
 			}
 			testkit.Await(t, "the strangers are there", func() bool { return r.opened(use) == strangers })

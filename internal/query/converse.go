@@ -326,7 +326,7 @@ func (v *conversation) refuse(f *failure, head []byte, start time.Time, e *excha
 // sendDocument sends e.out and then a document, and reports whether it wrote all of them.
 func (v *conversation) sendDocument(e *exchange) bool {
 	now := time.Now()
-	v.sendBy(now.Add(max(documentTimeout, v.s.config.WriteTimeout)))
+	v.sendBy(now.Add(v.s.config.WriteTimeout))
 	defer func() { e.out = e.out[:0] }()
 	if !v.c.Send(now) {
 		return false

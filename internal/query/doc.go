@@ -22,10 +22,8 @@
 // HTTP version and sizes), path, method, query syntax (including that of vid), readiness, token,
 // operation, rate, vehicle. DESIGN.md gives the reasons for this order.
 //
-// An invalid token is refused with 401, or with 429 if too many tokens from the client's address
-// were refused before (refusals.go, client.go). A request with a sandbox token is answered by
-// sandbox.go and not from the fleet table. The outcome of a call with a known token is counted for
-// that token.
+// A request with a sandbox token is answered by sandbox.go and not from the fleet table. The
+// outcome of a call with a known token is counted for that token.
 //
 // This package must never do I/O while answering. It must never write a request, or any part of one
 // except the vid, into a response, a log or a metric, because the access token is part of the

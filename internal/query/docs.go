@@ -11,11 +11,8 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	text "text/template"
 	"time"
-
-	swagger "github.com/swaggest/swgui/v5/static"
 )
 
 // docFiles holds the source files of the documentation: templates (*.tmpl), the texts about
@@ -24,16 +21,10 @@ import (
 //go:embed docs
 var docFiles embed.FS
 
-// pagePolicy is the Content-Security-Policy of our own pages. It permits a page to load files from
+// pagePolicy is the Content-Security-Policy of every document. It permits a page to load files from
 // this service and to call it, and nothing else.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-// referencePolicy is the Content-Security-Policy of the page with Swagger UI. In addition to
-// pagePolicy, it permits the inline styles and data: images that Swagger UI needs.
-const referencePolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; " +
-	"img-src 'self' data:; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // Values of Cache-Control. A browser must revalidate a page at each use, so that it does not show
 // an old page after the service was updated. It may cache the files that a page loads for an hour.
@@ -48,18 +39,11 @@ const (
 // cause.
 func newDocuments(maxAge time.Duration) documents {
 	return documents{
-		"/":                     ownDocument("page.html.tmpl", renderPage(maxAge), cachePage, pagePolicy),
-		"/openapi.json":         ownDocument("openapi.json.tmpl", renderOpenAPI(), cachePage, pagePolicy),
-		"/assets/page.css":      asset("page.css"),
-		"/assets/page.js":       asset("page.js"),
-		"/assets/icon.svg":      asset("icon.svg"),
-		"/assets/reference.css": asset("reference.css"),
-		"/assets/reference.js":  asset("reference.js"),
-
-		"/reference/": ownDocument("reference.html", readDocFile("reference.html"),
-			cachePage, referencePolicy),
-		"/reference/swagger-ui.css":       swaggerDocument("swagger-ui.css"),
-		"/reference/swagger-ui-bundle.js": swaggerDocument("swagger-ui-bundle.js"),
+		"/":                newDocument("page.html.tmpl", renderPage(maxAge), cachePage),
+		"/openapi.json":    newDocument("openapi.json.tmpl", renderOpenAPI(), cachePage),
+		"/assets/page.css": asset("page.css"),
+		"/assets/page.js":  asset("page.js"),
+		"/assets/icon.svg": asset("icon.svg"),
 	}
 }
 
@@ -171,33 +155,17 @@ func readDocFile(name string) []byte {
 }
 
 func asset(name string) *document {
-	return ownDocument(name, readDocFile(name), cacheAsset, pagePolicy)
+	return newDocument(name, readDocFile(name), cacheAsset)
 }
 
-// ownDocument returns a document that this project wrote. Its content type follows from the
-// extension of name, without .tmpl. cache and policy are Cache-Control and Content-Security-Policy.
-func ownDocument(name string, content []byte, cache, policy string) *document {
+// newDocument returns a document whose content type follows from the extension of name, without
+// .tmpl. cache is its Cache-Control.
+func newDocument(name string, content []byte, cache string) *document {
 	return &document{
 		contentType: contentTypes[path.Ext(strings.TrimSuffix(name, ".tmpl"))],
 		cache:       cache,
-		policy:      policy,
 		gzipped:     compress(content),
-		plain:       func() []byte { return content },
-	}
-}
-
-// swaggerDocument returns a file of Swagger UI. The file is embedded in compressed form. It is
-// decompressed only when a client that does not accept gzip asks for it, which is rare.
-func swaggerDocument(name string) *document {
-	gzipped := must(swagger.FS.ReadFile(name + ".gz"))
-	return &document{
-		contentType: contentTypes[path.Ext(name)],
-		cache:       cacheAsset,
-		policy:      referencePolicy,
-		gzipped:     gzipped,
-		plain: sync.OnceValue(func() []byte {
-			return must(io.ReadAll(must(gzip.NewReader(bytes.NewReader(gzipped)))))
-		}),
+		plain:       content,
 	}
 }
 

@@ -1,24 +1,17 @@
 package query
 
-import (
-	"time"
-)
+import "time"
 
 // document is one file of the public documentation. It never changes, so answers may share it.
 type document struct {
 	contentType string
-	cache       string        // the value of Cache-Control
-	policy      string        // the value of Content-Security-Policy
-	gzipped     []byte        // the content in gzip; nil if compression saves too little
-	plain       func() []byte // returns the uncompressed content
+	cache       string // the value of Cache-Control
+	gzipped     []byte // the content in gzip; nil if compression saves too little
+	plain       []byte // the uncompressed content
 }
 
 // documents maps the paths of the public documentation to their documents.
 type documents map[string]*document
-
-// documentTimeout is the maximum time for sending a document, unless Config.WriteTimeout is longer.
-// The largest document has 400 KB, and a reader may have a slow connection.
-const documentTimeout = 30 * time.Second
 
 // writeDocument writes the answer with d. If d is nil, the answer is 404; if the method is not GET
 // or HEAD, 405. writeDocument ignores the query of the request.
@@ -33,11 +26,11 @@ func (w *response) writeDocument(r *request, d *document, h *head, now time.Time
 	}
 	w.status, w.outcome = 200, documentation
 	w.begin(now, d.contentType, d.cache)
-	w.set("Content-Security-Policy", d.policy)
+	w.set("Content-Security-Policy", pagePolicy)
 	w.set("Referrer-Policy", "no-referrer")
 	w.set("X-Content-Type-Options", "nosniff")
 	if d.gzipped == nil {
-		w.shared = d.plain()
+		w.shared = d.plain
 		return
 	}
 	w.set("Vary", "Accept-Encoding")
@@ -45,6 +38,6 @@ func (w *response) writeDocument(r *request, d *document, h *head, now time.Time
 		w.set("Content-Encoding", "gzip")
 		w.shared = d.gzipped
 	} else {
-		w.shared = d.plain()
+		w.shared = d.plain
 	}
 }

@@ -137,7 +137,7 @@ var (
 )
 
 // Failures of a token that is missing, is invalid, does not permit the operation, or is over its
-// rate, and of an address from which too many invalid tokens were sent.
+// rate.
 var (
 	failNoToken     = withoutToken("token_missing")
 	failWrongPlace  = withoutToken("token_in_header")
@@ -156,8 +156,7 @@ var (
 	failReplaced    = failures["token_replaced"]
 	failNoDriving   = failures["no_car_driving_state"]
 	failNoThrottle  = failures["no_throttle_system"]
-	failRefusals    = failures["too_many_refused"] // response.failOverRefusals writes the body
-	failRateLimited = failures["rate_limited"]     // response.failOverRate writes the body
+	failRateLimited = failures["rate_limited"] // response.failOverRate writes the body
 )
 
 // failScope maps each operation to the failure of a token that does not permit it.

@@ -137,56 +137,31 @@ var outcomeOf = [...]outcome{
 	vehicle.NotDriving: notDriving,
 }
 
-// The names of the two rate limits in the RateLimit and RateLimit-Policy headers.
-const (
-	tokenPolicy    = `"token"`    // the calls of a token
-	refusalsPolicy = `"refusals"` // the refused tokens of an address
-)
-
-// setPolicy adds the header RateLimit-Policy, which describes the rate limit r with the given name,
-// in the syntax of draft-ietf-httpapi-ratelimit-headers-11: for 60 calls in a minute, it is
-// "token";q=60;w=60.
-func (w *response) setPolicy(name string, r access.Rate) {
-	w.name("RateLimit-Policy")
-	b := append(append(w.headers, name...), ";q="...)
-	b = append(strconv.AppendInt(b, r.Calls, 10), ";w="...)
-	w.headers = append(strconv.AppendInt(b, int64(r.Window/time.Second), 10), "\r\n"...)
-}
-
-// setRemaining adds the header RateLimit for the rate limit r, such as "token";r=3;t=12: how many
-// calls are left (r), and in how many seconds one more becomes available (t). If none is left, t is
+// setRate adds the headers RateLimit-Policy and RateLimit for the rate r of a token, in the syntax of
+// draft-ietf-httpapi-ratelimit-headers-11: "token";q=60;w=60 for 60 calls in a minute, and
+// "token";r=3;t=1 if 3 are left and one more becomes available in a second. If none is left, t is
 // next, from [access.Budget.Take]. Otherwise next is ignored.
-func (w *response) setRemaining(name string, r access.Rate, remaining int64, next time.Duration) {
+func (w *response) setRate(r access.Rate, remaining int64, next time.Duration) {
 	if remaining > 0 {
 		// The budget refills evenly, so there is one more call after one interval at the latest.
 		next = r.Window / time.Duration(r.Calls)
 	}
+	w.name("RateLimit-Policy")
+	b := strconv.AppendInt(append(w.headers, `"token";q=`...), r.Calls, 10)
+	b = strconv.AppendInt(append(b, ";w="...), int64(r.Window/time.Second), 10)
+	w.headers = append(b, "\r\n"...)
 	w.name("RateLimit")
-	b := append(append(w.headers, name...), ";r="...)
-	b = append(strconv.AppendInt(b, remaining, 10), ";t="...)
-	w.headers = append(strconv.AppendInt(b, access.WaitSeconds(next), 10), "\r\n"...)
+	b = strconv.AppendInt(append(w.headers, `"token";r=`...), remaining, 10)
+	b = strconv.AppendInt(append(b, ";t="...), access.WaitSeconds(next), 10)
+	w.headers = append(b, "\r\n"...)
 }
 
 // setRateHeaders adds the headers of a token's rate limit, if any. It uses up none of the budget.
 func (w *response) setRateHeaders(g *access.Grant, now time.Time) {
 	if g.Rate.Limited() {
 		remaining, next := g.Budget.Peek(g.Rate, now)
-		w.setPolicy(tokenPolicy, g.Rate)
-		w.setRemaining(tokenPolicy, g.Rate, remaining, next)
+		w.setRate(g.Rate, remaining, next)
 	}
-}
-
-// failOverRefusals answers 429 to an address that must wait after too many refused tokens.
-func (w *response) failOverRefusals(wait time.Duration) {
-	limit := access.Rate{Calls: refusedTokens, Window: refusedWindow}
-	w.setPolicy(refusalsPolicy, limit)
-	w.setRemaining(refusalsPolicy, limit, 0, wait)
-	w.status, w.outcome = failRefusals.status, failRefusals.outcome
-	w.setNumber("Retry-After", access.WaitSeconds(wait))
-	w.body = append(w.body, `{"code":429,"msg":"rate_limited: 100 tokens of this address were refused within 60 s: `+
-		`correct the token, and wait `...)
-	w.body = strconv.AppendInt(w.body, access.WaitSeconds(wait), 10)
-	w.body = append(w.body, ` s","data":null}`...)
 }
 
 // failOverRate answers 429 for a token over its rate r. Its next call is allowed after next.

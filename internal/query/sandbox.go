@@ -52,8 +52,7 @@ func (w *response) pretendRate(rate access.Rate) {
 	if !rate.Limited() {
 		rate = sandboxRate
 	}
-	w.setPolicy(tokenPolicy, rate)
 	next := rate.Window / time.Duration(rate.Calls)
-	w.setRemaining(tokenPolicy, rate, 0, next)
+	w.setRate(rate, 0, next)
 	w.failOverRate(rate, next)
 }

@@ -47,7 +47,7 @@ func TestScripts(t *testing.T) {
 func (s *script) start(t *testing.T, f *fixture) *running {
 	t.Helper()
 	switch s.server {
-	case "", "100 tokens":
+	case "":
 	case "no docs":
 		f.NoDocs = true
 	case "not ready":
@@ -57,12 +57,6 @@ func (s *script) start(t *testing.T, f *fixture) *running {
 	}
 	r := start(t, f.Config)
 	f.docs = r.answerer.docs
-	if s.server == "100 tokens" {
-		c := r.dial(t)
-		for range 100 {
-			c.ask(f.queryAs("UNKNOWN")).wants(t, "401 Unauthorized")
-		}
-	}
 	return r
 }
 
@@ -147,7 +141,7 @@ func (f *fixture) fill(t *testing.T, s string) string {
 			return secret
 		}
 		if path, ok := strings.CutPrefix(name, "document "); ok && f.docs[path] != nil {
-			return string(f.docs[path].plain())
+			return string(f.docs[path].plain)
 		}
 		if path, ok := strings.CutPrefix(name, "gzipped "); ok && f.docs[path] != nil {
 			return string(f.docs[path].gzipped)

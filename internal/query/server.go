@@ -104,7 +104,7 @@ func (c Config) withDefaults() Config {
 // New returns a server. It opens no listener and starts no goroutine.
 func New(c Config) *Server {
 	s := &Server{config: c.withDefaults(), otherTime: c.Now != nil, metrics: newMetrics(c.Registry)}
-	s.answerer = answerer{Config: s.config, refused: newRefusals()}
+	s.answerer = answerer{Config: s.config}
 	if !c.NoDocs {
 		s.answerer.docs = newDocuments(c.MaxAge)
 	}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -25,34 +24,6 @@ import (
 
 // TestMain also checks that no goroutine outlives the servers.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestOverARealClient(t *testing.T) {
-	f := newFixture(t)
-	r := start(t, f.Config)
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
-	for range 3 {
-		resp, err := client.Get("http://" + r.addr + throttlePath + "?vid=CarFaulty&access_token=" + f.secrets["TOKEN"])
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		const want = `{"code":200,"msg":"success","data":{"vid":"CarFaulty","status":1,"throttle_system":"0"}}`
-		if string(body) != want {
-			t.Errorf("got %s", body)
-		}
-	}
-	// The answer that refuses a large body must reach a client that is still sending the body.
-	resp, err := client.Post("http://"+r.addr+drivingPath, "text/plain", bytes.NewReader(make([]byte, 200<<10)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != 400 {
-		t.Errorf("status %d", resp.StatusCode)
-	}
-}
 
 func TestServer_TLS(t *testing.T) {
 	f := newFixture(t)

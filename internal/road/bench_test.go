@@ -169,31 +169,3 @@ func BenchmarkStretches(b *testing.B) {
 		runtime.KeepAlive(m)
 	}
 }
-
-// BenchmarkLoad loads the stored profiles of a million stretches.
-func BenchmarkLoad(b *testing.B) {
-	const n = 1_000_000
-	m := new(Map)
-	packed := make(map[Tile][]byte)
-	next := place(0)
-	cells(n, func(name vehicle.Stretch) {
-		sh := m.shardOf(name)
-		s, at := sh.getAt(name)
-		s.free, s.quarters, s.lengthMetres = 12, 9, 70
-		s.next[0], s.nextWeight[0] = next, 9
-		next = at
-		packed[tileOf(name)] = m.appendProfile(packed[tileOf(name)], s)
-	})
-	for b.Loop() {
-		var loaded Map
-		for tile, p := range packed {
-			if err := loaded.Load(tile, p); err != nil {
-				b.Fatal(err)
-			}
-		}
-		if loaded.Len() != n {
-			b.Fatalf("%d stretches", loaded.Len())
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed())/float64(time.Second)/float64(b.N), "s/million")
-}

@@ -20,7 +20,7 @@ func TestConditionsIn(t *testing.T) {
 		s := stretchAt(latitude, longitude, uint8(random.IntN(Octants)))
 		sh := m.shardOf(s)
 		if _, ok := sh.find(s); !ok {
-			sh.getAt(s)
+			sh.getAt(s, 0)
 			all = append(all, s)
 		}
 	}

@@ -22,6 +22,8 @@ type evidence struct {
 	FromMetres, FromSeconds float32
 	Voice                   uint8 // the number by which the car is counted
 	Gap                     uint8 // time between the two positions, in seconds; at most 255
+	// Source is the number of the source, whose cars are one voice. It is 0 if each car is a voice.
+	Source uint32
 }
 
 // outbox holds this node's evidence until it is sent to the other nodes. mu guards waiting.
@@ -50,7 +52,7 @@ func (o *outbox) add(e evidence) {
 }
 
 // evidenceBytes is the length of a packed piece of evidence, in bytes.
-const evidenceBytes = 8 + 8 + 4 + 4*4 + 2
+const evidenceBytes = 8 + 8 + 4 + 4*4 + 2 + 4
 
 // Drain returns the evidence since the last call: how far and how long this node's cars drove on
 // which stretches. It is packed in messages for [Map.Absorb] on other nodes. A message has at most

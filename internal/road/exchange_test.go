@@ -125,9 +125,10 @@ func TestOutboxIsBounded(t *testing.T) {
 // versions exchange evidence during a rolling upgrade.
 func TestEvidenceFormat(t *testing.T) {
 	e := evidence{Stretch: 0x0807060504030201, From: 0x1817161514131211, Unix: 0x24232221, Metres: 1, Seconds: 2,
-		FromMetres: -1, FromSeconds: 0.5, Voice: 31, Gap: 32}
+		FromMetres: -1, FromSeconds: 0.5, Voice: 31, Gap: 32,
+		Source: 0x36353433}
 	const want = "0102030405060708" + "1112131415161718" + "21222324" + "0000803f" + "00000040" + "000080bf" + "0000003f" +
-		"1f" + "20"
+		"1f" + "20" + "33343536"
 	if got := fmt.Sprintf("%x", pack(e)); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

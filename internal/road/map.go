@@ -27,14 +27,16 @@ type Map struct {
 	dropped [NumDropped]atomic.Uint64
 	judged  [vehicle.NumFreeFlowSources]atomic.Uint64
 	refused atomic.Uint64
+	doubts  doubts
 	out     outbox
 }
 
 func (m *Map) shardOf(name vehicle.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
 
 // Bound sets the greatest number of stretches in the map: most, rounded down to a multiple of 64,
-// but at least 64. Until Bound is called, there is no limit. A full map drops no stretch; it
-// ignores evidence of unknown stretches, and counts it in [Map.Refused].
+// but at least 64. Until Bound is called, there is no limit. A full map replaces stretches that one
+// source alone has driven. If there are none, it ignores evidence of unknown stretches, and counts
+// it in [Map.Refused].
 func (m *Map) Bound(most int) {
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -89,10 +91,15 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	metres := math.Hypot(offset(float64(s.Way.Latitude), float64(s.Way.Longitude), f.latitude, f.longitude))
 	var room [16]part
 	driven := follow(&s.Way, f, room[:0])
+	source, voice := voiceOf(x)
 	if begin(s, f, metres); s.Way.OnRoad {
-		m.show(driven, voiceOf(x.Vehicle), f.time, gap)
+		m.show(driven, x, source, voice, gap)
 	}
-	s.Road = m.around(&s.Way, f.time, gap, s.Traffic.Cruise)
+	asker := uint32(1) << voice
+	if source == 0 {
+		asker = 0
+	}
+	s.Road = m.around(&s.Way, f.time, gap, s.Traffic.Cruise, asker)
 	return true
 }
 
@@ -111,27 +118,53 @@ func begin(s *vehicle.State, f fix, metres float64) {
 	}
 }
 
-// voiceOf returns a vehicle's voice: the number, 0 to 31, by which it is counted on a stretch. The
-// number is the same on all nodes, because it consists of 5 bits of FNV-1a of the id.
-func voiceOf(id vehicle.ID) uint8 {
+// voiceOf returns the voice by which a sample's car is counted on a stretch: that of its source if
+// the sender could invent cars, or its own, and then source is 0. The voice is a number from 0 to
+// 31, the same on all nodes: the low bits of the source's number, or 5 bits of FNV-1a of the car's
+// id. A sample without a source comes from a version that stored none.
+func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
+	if x.Source != 0 && !x.Crowd {
+		return x.Source, uint8(x.Source % 32)
+	}
+	id := x.Vehicle
 	h := uint32(2166136261)
 	for i := range len(id) {
 		h = (h ^ uint32(id[i])) * 16777619
 	}
-	return uint8((h ^ h>>15) % 32)
+	return 0, uint8((h ^ h>>15) % 32)
 }
 
 // unixOf returns an event time in seconds since 1970, limited to the years 1970 to 2106.
 func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
+// Readings that were older when they were stored teach nothing. nextHolds is the limit for what a
+// source shows of the way ahead: with older readings, it could pass many times at once.
+const (
+	crowdHolds, sourceHolds = 28 * 24 * time.Hour, 24 * time.Hour
+	nextHolds               = quarterSeconds * time.Second
+)
+
 // show adds how far and how long a car drove on each stretch to the map, and queues this evidence
 // for other nodes. The gap is the time between the two positions, in seconds. Evidence that a full
 // map refuses is not queued.
-func (m *Map) show(driven parts, voice uint8, at vehicle.UnixMilli, gap uint8) {
+func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap uint8) {
+	age, holds := time.Duration(0), crowdHolds
+	if x.Stored != 0 {
+		age = x.Stored.Sub(x.Time)
+	}
+	if source != 0 {
+		holds = sourceHolds
+	}
+	if len(driven) > 0 && age > holds {
+		m.doubts.add(x.Source, Old)
+		return
+	}
 	for i := range driven {
 		p := &driven[i]
-		e := evidence{Stretch: p.stretch, Voice: voice, Gap: gap, Unix: unixOf(at),
-			From: p.from.Stretch, FromMetres: p.from.Metres, FromSeconds: p.from.Seconds}
+		e := evidence{Stretch: p.stretch, Source: source, Voice: voice, Gap: gap, Unix: unixOf(x.Time)}
+		if source == 0 || age <= nextHolds {
+			e.From, e.FromMetres, e.FromSeconds = p.from.Stretch, p.from.Metres, p.from.Seconds
+		}
 		if m.apply(&e, func(st *stretch) {
 			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
 			metres, seconds := st.capped(p.before.Metres+p.metres, p.before.Seconds+p.seconds)
@@ -151,28 +184,39 @@ func (m *Map) show(driven parts, voice uint8, at vehicle.UnixMilli, gap uint8) {
 func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	sh := m.shardOf(e.Stretch)
 	sh.mu.Lock()
-	st, at := sh.getAt(e.Stretch)
+	st, at := sh.getAt(e.Stretch, e.Source)
 	if st == nil {
+		shared := sh.hasShare(e.Source)
 		sh.mu.Unlock()
-		m.refused.Add(1)
+		if shared {
+			m.doubts.add(e.Source, Share)
+		} else {
+			m.refused.Add(1)
+		}
 		return false
 	}
 	if bound != nil {
 		bound(st)
 	}
-	if e.Unix+lateSeconds < st.newest {
-		sh.addLate(at.number(), e)
+	var doubted uint32
+	late := e.Unix+lateSeconds < st.newest
+	if late {
+		doubted = sh.addLate(at.number(), e)
 	} else {
-		st.add(e)
+		doubted = st.add(e)
 	}
+	next := !st.alone && (e.Source == 0 || !late)
 	sh.mu.Unlock()
-	if e.From == 0 {
+	if doubted != 0 {
+		m.doubts.add(doubted, Fast)
+	}
+	if e.From == 0 || !next {
 		return true
 	}
 	sh = m.shardOf(e.From)
 	sh.mu.Lock()
-	if from, _ := sh.getAt(e.From); from != nil {
-		from.passed(e.Unix, e.FromMetres, e.FromSeconds, at)
+	if from, _ := sh.getAt(e.From, e.Source); from != nil {
+		from.passed(e, at)
 	}
 	sh.mu.Unlock()
 	return true
@@ -185,6 +229,7 @@ type wayTally struct {
 	free              float32 // s: travel time in light traffic, where it is known
 	shown, present    float32 // s: travel time in light traffic and now, where cars drive now
 	voices            uint32
+	asker             uint32  // bit of the source whose car asks; 0 if each of its cars is a voice
 	seconds, apart    float32 // the car's own time; metres on which it was clearly faster than the others
 }
 
@@ -192,7 +237,7 @@ type wayTally struct {
 func (t *wayTally) own(s *stretch, step *vehicle.WayStep, unix uint32) {
 	t.add(s, step.Metres, unix)
 	t.seconds += step.Seconds
-	pace, _, ok := s.present(unix)
+	pace, _, ok := s.present(unix, t.asker)
 	if ok && step.Metres > apartFactor*step.Seconds/pace && step.Metres > leavesKmh/3.6*step.Seconds {
 		t.apart += step.Metres
 	}
@@ -216,7 +261,7 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 	if young {
 		t.young += metres
 	}
-	if pace, voices, ok := s.present(unix); ok {
+	if pace, voices, ok := s.present(unix, t.asker); ok {
 		t.shown += metres / free
 		t.present += metres * pace
 		t.voices |= voices
@@ -226,13 +271,14 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 // around returns what is known of the road behind and ahead of a car that cruises at the given
 // speed between jams. Its last position was taken at the time at, gap seconds after the one before.
 // If the free flow of too little of the road is known (knownShare), all fields but Time are zero.
-func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh float32) vehicle.RoadAround {
+func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh float32,
+	asker uint32) vehicle.RoadAround {
 	road := vehicle.RoadAround{Time: at}
 	if w.Count == 0 {
 		return road
 	}
 	unix := unixOf(at)
-	var behind, ahead wayTally
+	behind, ahead := wayTally{asker: asker}, wayTally{asker: asker}
 	here := m.find(w.Steps[0].Stretch)
 	road.PassedFreely = vehicle.UnixMilli(here.passedFreely) * 1000
 	behind.own(&here, &w.Steps[0], unix)
@@ -418,7 +464,7 @@ func (s *stretch) condition(unix uint32) Condition {
 	c := Condition{Stretch: s.name}
 	free, young := s.freeFlow()
 	c.FreeKmh, c.Young = 3.6*float64(free), young
-	if pace, voices, ok := s.present(unix); ok {
+	if pace, voices, ok := s.present(unix, 0); ok {
 		c.SpeedKmh, c.Cars = 3.6/float64(pace), int(carsOf(voices))
 		if c.State = s.stateAt(unix); c.State == s.state {
 			c.Since = vehicle.UnixMilli(s.since) * 1000

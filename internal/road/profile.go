@@ -21,6 +21,9 @@ const (
 	// fewestCars is the least number of cars that must drive on a stretch to show how traffic
 	// moves there.
 	fewestCars = 3
+	// One source cannot raise the free flow above othersFactor times the fastest that others show in
+	// the same quarter hour. At this factor, traffic that flows is still normal.
+	othersFactor = 1.3
 	// lateSeconds is the limit for late readings, in seconds. If a reading is more than lateSeconds
 	// older than the newest reading of its stretch, it is not used for the present traffic.
 	lateSeconds = 60
@@ -64,7 +67,7 @@ const (
 )
 
 // stretch is what is known of one stretch of road. It has no pointers, so that the garbage
-// collector need not scan it. It has only 72 bytes, because there are many stretches.
+// collector need not scan it. It has only 88 bytes, because there are many stretches.
 type stretch struct {
 	name vehicle.Stretch
 
@@ -77,6 +80,12 @@ type stretch struct {
 	// contains newest, and before has those seen in the preceding period. Each car sets one bit of
 	// 32, by a hash of its id.
 	voices, before uint32
+	// crowd has those bits of voices and before that were set by cars which are a voice each.
+	crowd uint32
+	// If alone is set, only the source lead has driven here. Otherwise lead is the source that has
+	// most of the seconds that sources added, and leadSeconds is at least the lead over all others.
+	lead        uint32
+	leadSeconds float32
 	// since is the time of the last change of state, and passedFreely that of the newest passage that
 	// was not slow, in seconds since 1970.
 	since, passedFreely uint32
@@ -86,6 +95,7 @@ type stretch struct {
 	// when cars enter others (see passed).
 	next       [2]place
 	nextWeight [2]uint8
+	voted      uint16 // voices of sources that passed in this quarter hour (see passed)
 
 	// free is the free flow, in m/s: a running quantile of quarter hours (see freeQuantile). It is
 	// zero if there were none.
@@ -94,8 +104,10 @@ type stretch struct {
 	quarter      uint8 // number of the quarter hour in progress since 1970, modulo 256
 	quarters     uint8 // number of quarter hours added to the profile, at most 255
 	lengthMetres uint8 // the usual length of a passage; 0: unknown
+	freely       uint8 // 1 + the voice of the source that passed freely in this quarter hour
 	state        vehicle.DrivingState
 	changed      bool // since the profile was stored
+	alone        bool
 }
 
 // place says where a stretch is stored. Its high bits are the number of the shard. Its low
@@ -107,21 +119,27 @@ const placeBits = 26
 // number returns the stretch's number in its shard.
 func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 
-// add adds what a car drove to the present traffic and to the quarter hour in progress.
-func (s *stretch) add(e *evidence) {
+// add adds what a car drove to the present traffic and to the quarter hour in progress. It returns
+// the source whose speeds of the quarter hour before were not believed, or 0.
+func (s *stretch) add(e *evidence) (doubted uint32) {
 	// A reading that is slightly older than the newest reading is counted in the quarter hour in
 	// progress, even if it belongs to the quarter hour before. Otherwise, at the end of a quarter
 	// hour, each pair of readings that arrived in the wrong order would end the quarter hour once
 	// more.
 	if quarter := uint8(e.Unix / quarterSeconds); quarter != s.quarter && e.Unix >= s.newest {
-		s.endQuarter(&s.now)
-		s.quarter = quarter
+		doubted = s.endQuarter(&s.now)
+		s.quarter, s.voted, s.freely = quarter, 0, 0
 	}
-	s.now.add(e)
+	decay := float32(1)
+	if e.Unix > s.newest {
+		decay = float32(math.Exp(-float64(e.Unix-s.newest) / s.decay().Seconds()))
+	}
+	s.leadSeconds *= decay
+	metres, seconds := s.limited(e, decay)
+	s.now.add(e, metres, seconds)
 
 	if e.Unix > s.newest {
 		s.seconds = s.relaxed(e.Unix)
-		decay := float32(math.Exp(-float64(e.Unix-s.newest) / s.decay().Seconds()))
 		s.metres *= decay
 		s.seconds *= decay
 		switch now, was := e.Unix/voicesSeconds, s.newest/voicesSeconds; {
@@ -131,45 +149,101 @@ func (s *stretch) add(e *evidence) {
 			s.before, s.voices = 0, 0
 		}
 		s.newest = e.Unix
+		s.crowd &= s.voices | s.before
 	}
-	s.metres = max(0, s.metres+e.Metres)
-	s.seconds += e.Seconds
+	s.metres = max(0, s.metres+metres)
+	s.seconds += seconds
 	s.voices |= 1 << e.Voice
+	if e.Source == 0 {
+		s.crowd |= 1 << e.Voice
+	}
 	if state := s.stateAt(e.Unix); state != s.state {
 		s.state, s.since = state, e.Unix
 	}
+	return doubted
+}
+
+// limited returns the metres and seconds of a piece of evidence that are used. All cars of a source
+// together add at most what one passage may add (see capPassages). Which source has most seconds is
+// found by a majority vote (R. S. Boyer and J. S. Moore, 1981) with seconds as weights.
+func (s *stretch) limited(e *evidence, decay float32) (metres, seconds float32) {
+	metres, seconds = e.Metres, e.Seconds
+	switch {
+	case e.Source == 0:
+	case e.Source == s.lead:
+		if left := max(0, s.mostSeconds(s.seconds*decay)-s.leadSeconds); seconds > left {
+			metres, seconds = metres*left/seconds, left
+		}
+		s.leadSeconds += seconds
+	default:
+		if s.leadSeconds -= seconds; s.leadSeconds < 0 {
+			s.lead, s.leadSeconds = e.Source, -s.leadSeconds
+		}
+	}
+	return metres, seconds
 }
 
 // capped returns the part of a car's passage, in metres and seconds, that is used for the present
 // traffic. If the seconds exceed the limit (see capPassages), both are reduced by the same factor.
 func (s *stretch) capped(metres, seconds float32) (float32, float32) {
-	most := float32(capSeconds)
-	if free, _ := s.freeFlow(); free > 0 {
-		most = capPassages * s.length() / free
-	}
-	most = max(most, capShare*s.seconds)
+	most := s.mostSeconds(s.seconds)
 	if seconds <= most {
 		return metres, seconds
 	}
 	return metres * most / seconds, most
 }
 
+// mostSeconds returns the limit for a passage (see capPassages), if all cars have added all seconds.
+func (s *stretch) mostSeconds(all float32) float32 {
+	most := float32(capSeconds)
+	if free, _ := s.freeFlow(); free > 0 {
+		most = capPassages * s.length() / free
+	}
+	return max(most, capShare*all)
+}
+
 // tally has sums of how far and how long cars drove on a stretch in a quarter hour.
 type tally struct {
 	metres, seconds float32
-	voices          uint16 // each car sets one bit, by a hash of its id
+	// top is the source that drove fastest, and fastest its highest speed, if others were slower.
+	// others is the highest speed of all others. Speeds are in units of 1/speedUnits m/s.
+	top             uint32
+	voices          uint16 // each voice sets one bit
+	fastest, others uint8
 }
+
+const speedUnits = 3
 
 // trustedGap is the time between two positions, in seconds, up to which the line between them is
 // taken for the way of the car. A longer line has less weight in the free flow, because it cuts
 // corners. So where some cars report often, they decide.
 const trustedGap = 10
 
-func (t *tally) add(e *evidence) {
+// add adds the metres and seconds that are used of e.
+func (t *tally) add(e *evidence, metres, seconds float32) {
 	weight := float32(min(1, trustedGap/max(1, float32(e.Gap))))
-	t.metres += weight * e.Metres
-	t.seconds += weight * e.Seconds
+	t.metres += weight * metres
+	t.seconds += weight * seconds
 	t.voices |= 1 << (e.Voice % 16)
+	speed := uint8(min(speedUnits*e.Metres/max(e.Seconds, 0.01), math.MaxUint8))
+	switch {
+	case e.Source != 0 && e.Source == t.top:
+		t.fastest = max(t.fastest, speed)
+	case e.Source != 0 && speed > t.fastest:
+		t.top, t.fastest, t.others = e.Source, speed, max(t.others, t.fastest)
+	default:
+		t.others = max(t.others, speed)
+	}
+}
+
+// speed returns the mean speed that is believed, in m/s, and the source that was faster (see
+// othersFactor), or 0.
+func (t *tally) speed() (metresPerSecond float32, doubted uint32) {
+	mean := min(t.metres/t.seconds, fastestMetresPerSecond)
+	if most := othersFactor / speedUnits * float32(t.others); t.fastest > t.others && mean > most {
+		return most, t.top
+	}
+	return mean, 0
 }
 
 // enough reports whether enough cars drove to show how fast the road is.
@@ -177,15 +251,18 @@ func (t *tally) enough() bool { return t.seconds > 0 && bits.OnesCount16(t.voice
 
 // endQuarter adds the mean speed of a quarter hour to the stretch's profile, and clears t. If too
 // few cars drove, it does nothing, so that the next quarter hour continues the sums: jams have more
-// readings than free traffic, and must not be the only quarter hours with enough of them.
-func (s *stretch) endQuarter(t *tally) {
+// readings than free traffic, and must not be the only quarter hours with enough of them. It returns
+// the source whose speeds were not believed, or 0.
+func (s *stretch) endQuarter(t *tally) (doubted uint32) {
 	if !t.enough() {
-		return
+		return 0
 	}
+	mean, doubted := t.speed()
 	s.quarters = max(s.quarters, s.quarters+1) // saturates at 255
-	s.free = quantile(s.free, min(t.metres/t.seconds, fastestMetresPerSecond), s.quarters)
+	s.free = quantile(s.free, mean, s.quarters)
 	s.changed = true
 	*t = tally{}
+	return doubted
 }
 
 // quantile returns the running quantile f after the n-th value x (see freeQuantile).
@@ -213,7 +290,7 @@ func (s *stretch) decay() time.Duration {
 func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	known := s.free
 	if known == 0 && s.now.enough() {
-		known = min(s.now.metres/s.now.seconds, fastestMetresPerSecond)
+		known, _ = s.now.speed()
 	}
 	if known == 0 {
 		return 0, true
@@ -227,14 +304,19 @@ func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 // present returns the pace, in seconds per metre, at which cars drive on the stretch at a time, in
 // seconds since 1970, and the bits that these cars set in voices. If there are fewer than
 // fewestCars cars, ok is false and the pace is 0.
-func (s *stretch) present(unix uint32) (pace float32, voices uint32, ok bool) {
+//
+// If the source with the bit asker asks, it must not learn of a single car. So ok is also false
+// unless the voices beside its own are two sources, or at least fewestCars cars.
+func (s *stretch) present(unix, asker uint32) (pace float32, voices uint32, ok bool) {
 	switch now, was := unix/voicesSeconds, s.newest/voicesSeconds; {
 	case now <= was:
 		voices = s.voices | s.before
 	case now == was+1:
 		voices = s.voices
 	}
-	if bits.OnesCount32(voices) < fewestCars || s.seconds <= 0 {
+	others := voices &^ asker
+	if bits.OnesCount32(voices) < fewestCars || s.seconds <= 0 ||
+		bits.OnesCount32(others) < fewestCars && bits.OnesCount32(others&s.crowd) > 1 {
 		return 0, voices, false
 	}
 	return 1 / min(max(s.metres/s.relaxed(unix), slowestMetresPerSecond), fastestMetresPerSecond), voices, true
@@ -264,7 +346,7 @@ const slowestMetresPerSecond = 0.2
 // few cars show it, or if the speed in light traffic is unknown.
 func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	free, _ := s.freeFlow()
-	pace, _, ok := s.present(unix)
+	pace, _, ok := s.present(unix, 0)
 	if !ok || free == 0 {
 		return 0
 	}
@@ -276,10 +358,24 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 // next stretches are stored, each with a weight, as in the Misra-Gries algorithm for heavy hitters:
 // a passage to a third stretch halves the lower of the two weights. When that weight becomes zero,
 // the third stretch replaces the one with that weight.
-func (s *stretch) passed(unix uint32, metres, seconds float32, next place) {
-	if metres >= passageMetres && seconds > 0 {
-		if free, _ := s.freeFlow(); free > 0 && metres > vehicle.SlowShare*free*seconds {
-			s.passedFreely = max(s.passedFreely, unix)
+//
+// Of a source, a late passage is ignored, and so are all but the first in a quarter hour. That a car
+// passes freely is believed of a source once another one says so, too.
+func (s *stretch) passed(e *evidence, next place) {
+	if e.Source != 0 {
+		voice := uint16(1) << (e.Voice % 16)
+		if e.Unix+lateSeconds < s.newest || s.voted&voice != 0 {
+			return
+		}
+		s.voted |= voice
+	}
+	if metres, seconds := e.FromMetres, e.FromSeconds; metres >= passageMetres && seconds > 0 {
+		free, _ := s.freeFlow()
+		switch freely := free > 0 && metres > vehicle.SlowShare*free*seconds; {
+		case freely && (e.Source == 0 || s.freely != 0 && s.freely != e.Voice+1):
+			s.passedFreely = max(s.passedFreely, e.Unix)
+		case freely:
+			s.freely = e.Voice + 1
 		}
 		if length := float32(s.lengthMetres); length == 0 {
 			s.lengthMetres = uint8(min(metres, 255))

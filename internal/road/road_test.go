@@ -27,6 +27,9 @@ type car struct {
 	latitude, longitude float64
 	at                  vehicle.UnixMilli
 	silent              bool // sends no position
+	source              uint32
+	crowd               bool
+	stored              vehicle.UnixMilli // when the log stores what it sends; 0: at once
 	// claims is the speed that the car reports instead of its true speed: nil for the truth, NaN for
 	// none. worst is the worst driving state that the car's verdicts had so far.
 	claims *float64
@@ -86,7 +89,7 @@ func (c *car) drive(t testing.TB, kmh, degrees float64, lasts time.Duration) {
 // sample returns a report with a speed, unless it is NaN, and no position.
 func (c *car) sample(t testing.TB, kmh float64) vehicle.Sample {
 	t.Helper()
-	x := vehicle.Sample{Vehicle: c.id, Time: c.at}
+	x := vehicle.Sample{Vehicle: c.id, Time: c.at, Source: c.source, Crowd: c.crowd, Stored: c.stored}
 	if !math.IsNaN(kmh) {
 		set(t, &x, vehicle.Speed, kmh)
 	}
@@ -141,6 +144,10 @@ type flow struct {
 	kmh, metres float64
 	claims      *float64
 	compass     *float64
+	source      uint32 // of all cars; 0: none
+	phones      bool   // the k-th car is of the source with the k-th number from there
+	crowd       bool
+	stored      vehicle.UnixMilli
 	reports     []time.Duration // the cars' intervals in turn; each step if there are none
 }
 
@@ -161,6 +168,10 @@ func run(t testing.TB, m *Map, flows ...flow) (all []*car) {
 			begins := f.from.Add(time.Duration(k) * f.every)
 			c := newCar(m, fmt.Sprintf("%s%03d", f.name, k), f.east, f.north, begins)
 			c.claims, c.compass = f.claims, f.compass
+			c.source, c.crowd, c.stored = f.source, f.crowd, f.stored
+			if f.phones {
+				c.source += uint32(k)
+			}
 			if n := len(f.reports); n > 0 {
 				c.every = f.reports[k%n]
 				c.due = begins.Add(time.Duration(17*k) * time.Second % c.every)
@@ -196,7 +207,7 @@ func queue(f flow, from vehicle.UnixMilli) (all []flow) {
 		all = append(all, flow{
 			name: fmt.Sprintf("%sq%03dx", f.name, i), cars: 1, from: from, degrees: f.degrees, kmh: 12, metres: 400,
 			east:  f.east + behind*math.Sin(f.degrees*math.Pi/180),
-			north: f.north + behind*math.Cos(f.degrees*math.Pi/180),
+			north: f.north + behind*math.Cos(f.degrees*math.Pi/180), source: f.source, crowd: f.crowd,
 		})
 	}
 	return all

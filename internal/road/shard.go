@@ -9,11 +9,13 @@ import (
 
 // Stretches are distributed among shards by a hash of their names. Within a shard they are stored
 // in pages. A page never moves, so the map grows without copying stretches, and the place of a
-// stretch stays valid. An index with open addressing finds stretches by name. A stretch is never
-// removed.
+// stretch stays valid. An index with open addressing finds stretches by name. Only a stretch that
+// one source alone has driven is ever removed; no other stretch has it as its next.
 const (
 	shards   = 64
-	pageSize = 128 // together 9,216 bytes
+	pageSize = 128 // together 11,264 bytes
+	// sourceShare is the share of a shard that stretches of one source alone may take: an eighth.
+	sourceShare = 8
 )
 
 type shard struct {
@@ -23,6 +25,10 @@ type shard struct {
 	most  uint32   // limit of count; zero means mostInShard
 	index []uint32 // numbers plus one; length is a power of two; zero is free
 	late  map[uint32]lateQuarter
+	// alone counts the stretches that only one source has driven, by source. queue has these
+	// stretches, the oldest first, and some that others have driven since.
+	alone map[uint32]uint32
+	queue []uint32
 }
 
 // mostInShard is the maximum number of stretches in a shard. It is the largest number that fits
@@ -68,14 +74,15 @@ type lateQuarter struct {
 }
 
 // addLate adds what a car drove on the stretch with the number i, according to a late reading. Such
-// a reading is too old for the present traffic, so it is used only for the speed in light traffic.
-func (sh *shard) addLate(i uint32, e *evidence) {
+// a reading is too old for the present traffic, so it is used only for the speed in light traffic. It
+// returns the source whose speeds were not believed, or 0.
+func (sh *shard) addLate(i uint32, e *evidence) (doubted uint32) {
 	q := sh.late[i]
 	if quarter := e.Unix / quarterSeconds; q.quarter != quarter {
-		sh.at(i).endQuarter(&q.tally)
+		doubted = sh.at(i).endQuarter(&q.tally)
 		q.quarter = quarter
 	}
-	q.add(e)
+	q.add(e, e.Metres, e.Seconds)
 	if sh.late == nil || len(sh.late) == mostLate {
 		delete(sh.late, i) // this quarter hour is not finished
 		for k, ended := range sh.late {
@@ -84,22 +91,64 @@ func (sh *shard) addLate(i uint32, e *evidence) {
 		sh.late = make(map[uint32]lateQuarter)
 	}
 	sh.late[i] = q
+	return doubted
 }
 
-// getAt returns the stretch with the given name and its place. It adds an unknown stretch. If the
-// stretch is unknown and the shard is full, getAt returns nil and the place 0.
-func (sh *shard) getAt(name vehicle.Stretch) (*stretch, place) {
+// getAt returns the stretch with the given name and its place, for a source that drove there, or for
+// the source 0. It adds an unknown stretch. If the stretch is unknown and the shard is full, or the
+// source has its share of it, getAt returns nil and the place 0.
+func (sh *shard) getAt(name vehicle.Stretch, source uint32) (*stretch, place) {
 	i, ok := sh.find(name)
 	if !ok {
-		if sh.count >= cmp.Or(sh.most, mostInShard) {
+		if sh.hasShare(source) {
 			return nil, 0
 		}
-		i = sh.insert(name)
+		if i, ok = sh.insert(name); !ok {
+			return nil, 0
+		}
+		if source != 0 {
+			if sh.alone == nil {
+				sh.alone = make(map[uint32]uint32)
+			}
+			sh.alone[source]++
+			sh.queue = append(sh.queue, i)
+			sh.at(i).lead, sh.at(i).alone = source, true
+		}
 	}
-	return sh.at(i), place(hashOf(name)%shards<<placeBits | uint64(i+1))
+	s := sh.at(i)
+	if s.alone && s.lead != source {
+		s.alone = false
+		sh.alone[s.lead]--
+	}
+	return s, place(hashOf(name)%shards<<placeBits | uint64(i+1))
 }
 
-func (sh *shard) insert(name vehicle.Stretch) uint32 {
+// hasShare reports whether a source has driven its share of stretches alone.
+func (sh *shard) hasShare(source uint32) bool {
+	return source != 0 && sh.alone[source] >= max(1, cmp.Or(sh.most, mostInShard)/sourceShare)
+}
+
+// insert adds a stretch. If the shard is full, it replaces the oldest that one source alone has
+// driven; if there is none, ok is false.
+func (sh *shard) insert(name vehicle.Stretch) (i uint32, ok bool) {
+	for sh.count >= cmp.Or(sh.most, mostInShard) {
+		if len(sh.queue) == 0 {
+			return 0, false
+		}
+		i, sh.queue = sh.queue[0], sh.queue[1:]
+		if s := sh.at(i); s.alone {
+			sh.alone[s.lead]--
+			sh.removeFromIndex(i)
+			delete(sh.late, i)
+			*s = stretch{name: name}
+			sh.addToIndex(i)
+			return i, true
+		}
+	}
+	return sh.grow(name), true
+}
+
+func (sh *shard) grow(name vehicle.Stretch) uint32 {
 	if int(sh.count) == len(sh.pages)*pageSize {
 		sh.pages = append(sh.pages, new([pageSize]stretch))
 	}
@@ -124,4 +173,20 @@ func (sh *shard) addToIndex(i uint32) {
 		h++
 	}
 	sh.index[h&mask] = i + 1
+}
+
+// removeFromIndex removes a stretch from the index, and moves back those that its place displaced.
+func (sh *shard) removeFromIndex(i uint32) {
+	mask := uint64(len(sh.index) - 1)
+	home := func(i uint32) uint64 { return hashOf(sh.at(i).name) / shards & mask }
+	free := home(i)
+	for sh.index[free] != i+1 {
+		free = (free + 1) & mask
+	}
+	for h := (free + 1) & mask; sh.index[h] != 0; h = (h + 1) & mask {
+		if (h-home(sh.index[h]-1))&mask >= (h-free)&mask {
+			sh.index[free], free = sh.index[h], h
+		}
+	}
+	sh.index[free] = 0
 }

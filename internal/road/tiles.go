@@ -2,8 +2,8 @@ package road
 
 import (
 	"encoding/binary"
-	"maps"
 	"math"
+	"slices"
 
 	"github.com/golang/geo/s2"
 
@@ -44,8 +44,8 @@ func ParseTile(token string) (Tile, error) {
 const profileBytes = 8 + 4 + 2 + 2*(8+1)
 
 // Changed returns all profiles of those tiles in which a profile changed since the last call,
-// packed for [Map.Load]. Tiles that want refuses are left out. Later calls do not return these
-// tiles either, unless a profile in them changes again.
+// packed for [Map.Load]. A tile without profiles was forgotten. Tiles that want refuses are left
+// out. Later calls do not return these tiles either, unless a profile in them changes again.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {
@@ -80,7 +80,6 @@ func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 			packed[t] = m.appendProfile(packed[t], &some[k])
 		}
 	}
-	maps.DeleteFunc(packed, func(_ Tile, b []byte) bool { return len(b) == 0 })
 	return packed
 }
 
@@ -126,6 +125,21 @@ func (m *Map) Load(t Tile, packed []byte) error {
 	return nil
 }
 
+// Outside returns packed profiles without those of stretches whose middle lies in one of the
+// boxes. If there is none, or packed is malformed, it returns packed.
+func Outside(packed []byte, boxes []Box) (kept []byte) {
+	if len(boxes) == 0 || len(packed)%profileBytes != 0 {
+		return packed
+	}
+	for p := range slices.Chunk(packed, profileBytes) {
+		middle := cellOf(vehicle.Stretch(binary.LittleEndian.Uint64(p))).LatLng()
+		if !slices.ContainsFunc(boxes, func(b Box) bool { return b.rect().ContainsLatLng(middle) }) {
+			kept = append(kept, p...)
+		}
+	}
+	return kept
+}
+
 // freeOf returns the free flow of a packed profile.
 func freeOf(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b[8:])) }
 
@@ -139,7 +153,7 @@ func (m *Map) load(b []byte) {
 		if name := vehicle.Stretch(binary.LittleEndian.Uint64(next)); name != 0 {
 			sh := m.shardOf(name)
 			sh.mu.Lock()
-			_, p.next[i] = sh.getAt(name)
+			_, p.next[i] = sh.getAt(name, 0)
 			sh.mu.Unlock()
 			if p.next[i] != 0 {
 				p.nextWeight[i] = next[8]
@@ -149,7 +163,7 @@ func (m *Map) load(b []byte) {
 	sh := m.shardOf(p.name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	s, _ := sh.getAt(p.name)
+	s, _ := sh.getAt(p.name, 0)
 	if s == nil {
 		m.refused.Add(1)
 		return

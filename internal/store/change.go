@@ -22,16 +22,16 @@ const changePause = 5 * time.Millisecond
 // record, or 0 if there is none.
 //
 // The same retry policy applies to every record:
-//   - After [ErrConflict], from the storage engine or from the function change, Change reads the
-//     record again and calls the function again.
+//   - After [ErrConflict], from the storage engine or from change, Change reads the record again
+//     and calls change again.
 //   - If no response of the storage engine to the writes arrives, Change reads the record to find
 //     out whether they were stored. If they were not, Change sends the same writes again.
 //   - Change retries conflicts and missing responses until the time patience has passed; callers
 //     pass [Patience.Store]. After this time, Change returns [ErrConflict] for a conflict. For a
 //     missing response, it returns the engine's error, and it is unknown whether the writes were
 //     stored.
-//   - Change returns any other error at once, including an error of the function change. If ctx
-//     ends, Change also returns an error at once, although the writes may be stored.
+//   - Change returns any other error at once, including an error of change. If ctx ends, Change
+//     also returns an error at once, although the writes may be stored.
 func Change(
 	ctx context.Context, r Records, patience time.Duration, stream, subject string,
 	change func(is Record) ([]Write, error),

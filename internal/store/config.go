@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/trace"
 )
 
 // Config configures a storage engine and the [RecordStore]. A zero field means the default. A
@@ -32,7 +31,6 @@ type Config struct {
 	Now      func() time.Time      // if nil, time.Now
 	Log      *slog.Logger          // if nil, nothing is logged
 	Registry prometheus.Registerer // if nil, metrics are not exported
-	Tracer   trace.Tracer          // if nil, nothing is traced
 }
 
 // Patience configures how long the store waits. A zero field means the default. Tests use

@@ -27,11 +27,13 @@ type credentialRecord struct {
 	Developer  string            `json:"developer,omitzero"`
 	Operations access.Operations `json:"operations,omitzero"`
 	Rate       string            `json:"rate,omitzero"`
+	NoRate     bool              `json:"no_rate,omitzero"` // beside an empty rate, which was no limit in earlier versions
 	Strict     bool              `json:"strict,omitzero"`
 	OnChange   string            `json:"on_change,omitzero"`
 	Number     uint32            `json:"number,omitzero"` // 0 in the first record of a source, see decodeCredential
 	ReadOnly   bool              `json:"read_only,omitzero"`
 	Format     string            `json:"format,omitzero"`
+	Crowd      *bool             `json:"trusted_crowd,omitzero"`
 }
 
 // earlierRecord is the stored form of a secret that a rotation replaced.
@@ -133,12 +135,16 @@ func packCredential(c access.Credential, before grantedRecord) ([]Write, error) 
 	for _, e := range c.Earlier {
 		earlier = append(earlier, earlierRecord{e.Hash[:], e.Until})
 	}
+	rate, none := c.Rate.String(), c.Rate == access.NoRate
+	if none {
+		rate = ""
+	}
 	return appendJSON(sets, subjectOf(c.Kind, c.Name), credentialRecord{
 		Kind: c.Kind, Name: c.Name, Hash: c.Hash[:], Earlier: earlier, Vehicles: granted,
 		Created: c.Created, Rotated: c.Rotated, Expires: c.Expires, Ended: c.Ended,
-		Developer: c.Developer, Operations: c.Operations, Rate: c.Rate.String(), Strict: c.Strict,
+		Developer: c.Developer, Operations: c.Operations, Rate: rate, NoRate: none, Strict: c.Strict,
 		OnChange: c.OnChange.String(), Number: c.Number, ReadOnly: c.ReadOnly,
-		Format: c.Format.String(),
+		Format: c.Format.String(), Crowd: c.TrustedCrowd,
 	})
 }
 
@@ -162,6 +168,7 @@ func decodeCredential(is Record) (c access.Credential, granted grantedRecord, er
 		Kind: r.Kind, Name: r.Name, Hash: access.Hash(r.Hash),
 		Created: r.Created, Rotated: r.Rotated, Expires: r.Expires, Ended: r.Ended,
 		Developer: r.Developer, Operations: r.Operations, Strict: r.Strict, Number: r.Number, ReadOnly: r.ReadOnly,
+		TrustedCrowd: r.Crowd,
 	}
 	if c.Kind == access.SourceKind && c.Number == 0 {
 		c.Number = uint32(is.Seq)
@@ -170,7 +177,9 @@ func decodeCredential(is Record) (c access.Credential, granted grantedRecord, er
 		c.Earlier = append(c.Earlier, access.Earlier{Hash: access.Hash(e.Hash), Until: e.Until})
 	}
 	var rate, onChange, mapping error
-	c.Rate, rate = access.ParseRate(r.Rate)
+	if c.Rate, rate = access.ParseRate(r.Rate); r.NoRate {
+		c.Rate = access.NoRate
+	}
 	c.OnChange, onChange = access.ParseOnChange(r.OnChange)
 	c.Format, mapping = format.Parse(r.Format)
 	if err := cmp.Or(rate, onChange, mapping, c.Check(), r.Vehicles.check(r.Kind)); err != nil {

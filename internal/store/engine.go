@@ -168,6 +168,8 @@ type Engine interface {
 	// from the stored one, ok is false and s is the zero state.
 	Unstored(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool)
 
+	// Unfolded returns the samples that this process has stored and that are not folded yet.
+	Unfolded() *Unfolded
 	// Forgotten returns this process's copy of the tombstones, which a [RecordStore] maintains.
 	Forgotten() *access.Forgotten
 	// Erased removes the bytes of deleted and replaced records, and of trimmed telemetry, from the
@@ -190,6 +192,8 @@ type Engine interface {
 	Alive() error
 	// Writable returns an error if nothing can be stored at present, else nil.
 	Writable() error
+	// Scarce reports whether so little room is left that it is reserved for taking rights away.
+	Scarce() bool
 	// Failed returns a channel that receives one error when the engine has failed and only a
 	// restart can help. The channel is never closed.
 	Failed() <-chan error

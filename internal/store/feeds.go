@@ -17,7 +17,7 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 	c = c.WithDefaults()
 	k := &RecordStore{
 		engine: e, config: c, log: c.Log, now: c.Now, forgotten: e.Forgotten(), tables: tables,
-		roadsRestored: make(chan struct{}, 1),
+		roadsChanged: make(chan struct{}, 1),
 	}
 	k.usage.loaded, k.usage.written = make(chan struct{}), make(map[string]int64)
 	tokenSets, sourceSets := sets{}, sets{}

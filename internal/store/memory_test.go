@@ -43,6 +43,8 @@ func newMemory(t testing.TB) *memory {
 func (m *memory) Alive() error                                              { return m.dead }
 func (m *memory) Partitions() int                                           { return 1 }
 func (m *memory) NodeID() string                                            { return "NODE" }
+func (m *memory) Scarce() bool                                              { return false }
+func (m *memory) Unfolded() *Unfolded                                       { return nil }
 func (m *memory) Forgotten() *access.Forgotten                              { return &m.forgotten }
 func (m *memory) AwaitState(context.Context, uint64) error                  { return nil }
 func (m *memory) Erased(context.Context) error                              { return nil }

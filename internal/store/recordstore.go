@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -35,8 +36,8 @@ type RecordStore struct {
 	// of the vehicle.
 	firstSeen map[access.Tombstone]time.Time
 
-	roadsRestored chan struct{}          // receives a value after a restore, which may have stored roads
-	roadsRefused  *prometheus.CounterVec // label reason
+	roadsChanged chan struct{}          // receives a value after a restore or a forget of roads
+	roadsRefused *prometheus.CounterVec // label reason
 }
 
 // unfit is the error for an undamaged record with content that no service can have written.
@@ -81,8 +82,14 @@ func appendJSON(writes []Write, subject string, v any) ([]Write, error) {
 	return append(writes, Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}), err
 }
 
+var errScarce = errors.New("the room for stored data is nearly used up: " +
+	"operators can only revoke, remove and forget, and the admin key is not limited")
+
 // Audit stores one event. When it returns nil the event is on disk.
 func (k *RecordStore) Audit(ctx context.Context, ev access.Event) error {
+	if !ev.Reserved() && k.engine.Scarce() {
+		return errScarce
+	}
 	writes, err := appendJSON(nil, codec.AuditSubject, ev)
 	if err == nil {
 		_, err = k.engine.Store(ctx, codec.Audit, writes)

@@ -209,10 +209,7 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 	if err == nil {
 		err = context.Cause(ctx)
 	}
-	select {
-	case r.k.roadsRestored <- struct{}{}: // other nodes load the roads after at most Patience.Roads
-	default:
-	}
+	r.k.readRoadsSoon() // other nodes load the roads after at most Patience.Roads
 	// The owners of the partitions must read the states that were restored, even if the restore has
 	// failed.
 	fencing, cancel := context.WithTimeout(context.WithoutCancel(ctx), fenceWithin)

@@ -3,6 +3,8 @@ package store
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -56,6 +58,8 @@ type roadStore struct {
 	*RecordStore
 	m    *road.Map
 	next uint64 // sequence of ROADS from which to read on
+	// forgotten is the sequence of the record of forgotten boxes that was last read.
+	forgotten uint64
 	// owned holds the partitions that this node owned when the node last checked.
 	owned map[int]bool
 	// unsaved holds changed tiles (squares of the map), packed, that are not stored yet.
@@ -111,9 +115,7 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 				defer cancel()
 				maps.Copy(k.owned, k.engine.Folding()) // derive may have released its partitions already
-				if k.load(last) {
-					k.store(last)
-				}
+				k.update(last, folds)
 			}
 			return
 		case <-share.C:
@@ -129,20 +131,36 @@ func (k *roadStore) run(ctx context.Context, folds bool, loaded func()) {
 				}
 			}
 		case <-store.C:
-			// Records of other nodes are read first, so that the stored tile includes them.
-			if k.load(ctx) && folds {
-				k.store(ctx)
-			}
-		case <-k.roadsRestored:
-			k.load(ctx)
+			k.update(ctx, folds)
+		case <-k.roadsChanged:
+			k.update(ctx, folds)
 		}
+	}
+}
+
+// update reads ROADS, and then stores what has changed, so that the stored tiles include the records
+// of other nodes.
+func (k *roadStore) update(ctx context.Context, folds bool) {
+	if k.load(ctx) && folds {
+		k.store(ctx)
 	}
 }
 
 // load adds to the map the profiles that were stored in ROADS since the last call, and reports
 // whether ROADS could be read. A damaged profile is logged and skipped.
 func (k *roadStore) load(ctx context.Context) bool {
-	next, damaged, err := k.readRoads(ctx, k.next, func(tile road.Tile, r Record) error {
+	seq, boxes, err := k.forgottenBoxes(ctx)
+	for _, f := range boxes {
+		if seq > k.forgotten && f.After >= k.forgotten {
+			k.m.Forget(f.Box)
+		}
+	}
+	if err != nil {
+		k.failing.Log(k.log, "cannot read which roads were forgotten; will retry", "error", err)
+		return false
+	}
+	k.forgotten = max(k.forgotten, seq)
+	next, damaged, err := k.readRoads(ctx, k.next, boxes, func(tile road.Tile, r Record) error {
 		if r.Newer {
 			k.unread[tile] = true
 			return nil
@@ -160,14 +178,27 @@ func (k *roadStore) load(ctx context.Context) bool {
 	return err == nil
 }
 
-// readRoads calls do with each stored tile as [Records.ScanFrom] does with each record.
+// readRoads calls do with each stored tile, without the profiles of forgotten boxes, as
+// [Records.ScanFrom] does with each record.
 func (k *RecordStore) readRoads(
-	ctx context.Context, from uint64, do func(road.Tile, Record) error,
+	ctx context.Context, from uint64, boxes []forgottenBox, do func(road.Tile, Record) error,
 ) (next uint64, damaged int, err error) {
 	next, damaged, err = k.engine.ScanFrom(ctx, codec.Roads, from, func(r Record) error {
+		if r.Subject == forgottenSubject {
+			return nil
+		}
 		tile, err := road.ParseTile(strings.TrimPrefix(r.Subject, codec.RoadPrefix))
 		if err != nil {
 			return err
+		}
+		var forgotten []road.Box
+		for _, f := range boxes {
+			if r.Seq <= f.After {
+				forgotten = append(forgotten, f.Box)
+			}
+		}
+		if kept := road.Outside(r.Body, forgotten); len(kept) < len(r.Body) {
+			r.Body, r.Sealed = kept, codec.Seal(r.Subject, append([]byte{0}, kept...))
 		}
 		return do(tile, r)
 	})
@@ -212,11 +243,67 @@ func (k *roadStore) store(ctx context.Context) {
 	flush()
 }
 
+// forgottenSubject is the subject of the record of boxes whose roads were forgotten. It is no tile.
+const forgottenSubject = codec.RoadPrefix + "forgotten"
+
+// forgottenBox is a box whose profiles are not used if their sequence is at most After. Only the
+// newest mostForgotten are kept; the owners of the tiles have long stored them without these profiles.
+type forgottenBox struct {
+	Box   road.Box `json:"box"`
+	After uint64   `json:"after"`
+}
+
+const mostForgotten = 1000
+
+// ForgetRoads stores that the roads in a box are forgotten. This node forgets them at once, and the
+// others when they next read ROADS, at the latest after Patience.Roads.
+func (k *RecordStore) ForgetRoads(ctx context.Context, b road.Box) error {
+	end, err := k.engine.End(ctx, codec.Roads)
+	if err != nil {
+		return err
+	}
+	_, err = Change(ctx, k.engine, k.config.Patience.Store, codec.Roads, forgottenSubject, func(is Record) ([]Write, error) {
+		boxes := decodeForgotten(is)
+		boxes = append(boxes[max(0, len(boxes)-mostForgotten+1):], forgottenBox{b, end.Last})
+		return appendJSON(nil, forgottenSubject, boxes)
+	})
+	k.readRoadsSoon()
+	return err
+}
+
+func (k *RecordStore) readRoadsSoon() {
+	select {
+	case k.roadsChanged <- struct{}{}:
+	default:
+	}
+}
+
+// forgottenBoxes returns the boxes whose roads were forgotten, and the sequence of their record. A
+// damaged record has none.
+func (k *RecordStore) forgottenBoxes(ctx context.Context) (seq uint64, boxes []forgottenBox, err error) {
+	is, err := k.engine.Last(ctx, codec.Roads, forgottenSubject)
+	if errors.Is(err, codec.ErrDamaged) || errors.Is(err, codec.ErrNewer) {
+		return 0, nil, nil
+	}
+	return is.Seq, decodeForgotten(is), err
+}
+
+func decodeForgotten(is Record) (boxes []forgottenBox) {
+	if json.Unmarshal(is.Body, &boxes) != nil {
+		return nil
+	}
+	return boxes
+}
+
 // backUpRoads adds the stored profiles of roads to a backup. It skips records that are damaged or
 // were written by a newer version of carstate.
 func (k *RecordStore) backUpRoads(ctx context.Context, b *backupfile.Writer) error {
+	_, boxes, err := k.forgottenBoxes(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot back up %s: %w", codec.Roads, err)
+	}
 	var failed error // error of writing the file
-	_, _, err := k.readRoads(ctx, 1, func(tile road.Tile, r Record) error {
+	_, _, err = k.readRoads(ctx, 1, boxes, func(tile road.Tile, r Record) error {
 		if r.Newer {
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -55,29 +56,43 @@ func Post(ingest, key string, vids []string) (int, error) {
 }
 
 // PostLines sends samples as NDJSON to the ingest listener at the URL ingest, and returns how many
-// were accepted. The parameter key is the key of the sending source.
+// were accepted. The parameter key is the key of the sending source. While the service asks the source
+// to slow down, because folding is behind on a busy machine, PostLines waits as Retry-After says and
+// sends again, at most until Patience has passed.
 func PostLines(ingest, key, lines string) (int, error) {
+	for end := time.Now().Add(Patience); ; {
+		status, wait, text, err := post(ingest, key, lines)
+		if err != nil {
+			return 0, err
+		}
+		if status == http.StatusTooManyRequests && time.Now().Add(wait).Before(end) {
+			time.Sleep(wait)
+			continue
+		}
+		if status != http.StatusAccepted {
+			return 0, fmt.Errorf("%w: HTTP %d: %s", ErrRefused, status, text)
+		}
+		var answer struct {
+			Accepted int `json:"accepted"`
+		}
+		err = json.Unmarshal(text, &answer)
+		return answer.Accepted, err
+	}
+}
+
+func post(ingest, key, lines string) (status int, retryAfter time.Duration, text []byte, err error) {
 	req, err := http.NewRequest(http.MethodPost, ingest+"/v1/telemetry", strings.NewReader(lines))
 	if err != nil {
-		return 0, err
+		return 0, 0, nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+key)
 	req.Header.Set("Content-Type", "application/x-ndjson")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0, err
+		return 0, 0, nil, err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, err
-	}
-	if resp.StatusCode != http.StatusAccepted {
-		return 0, fmt.Errorf("%w: HTTP %d: %s", ErrRefused, resp.StatusCode, text)
-	}
-	var answer struct {
-		Accepted int `json:"accepted"`
-	}
-	err = json.Unmarshal(text, &answer)
-	return answer.Accepted, err
+	text, err = io.ReadAll(resp.Body)
+	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+	return resp.StatusCode, time.Duration(seconds) * time.Second, text, err
 }

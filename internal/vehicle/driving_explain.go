@@ -54,8 +54,8 @@ func (s *State) ExplainDriving() Explanation {
 	return e
 }
 
-// trafficFacts returns the readings and measures that decided between normal, slow and jam. The
-// parameter t is the time of the newest speed.
+// trafficFacts returns the readings and measures that decided between normal, slow and jam. t is
+// the time of the newest speed.
 func (s *State) trafficFacts(t UnixMilli) []Fact {
 	m := &s.Traffic
 	facts := []Fact{

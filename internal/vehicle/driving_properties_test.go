@@ -177,34 +177,6 @@ func TestSamplingRate(t *testing.T) {
 	})
 }
 
-// TestExactSampling checks that while a speed changes linearly, the number of steps in which the
-// change is reported, 1 to 100, changes the mean speed by at most 0.5 km/h. Cars that stop or set
-// off more slowly than rampKmhPerSecond are excluded, because the rules take such a car to have
-// been stationary for a part of the time.
-func TestExactSampling(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		from := rapid.Float64Range(0, 130).Draw(t, "from")
-		to := rapid.Float64Range(0, 130).Draw(t, "to")
-		seconds := rapid.Float64Range(1, 60).Draw(t, "seconds")
-		if (from < float64(crawl)) != (to < float64(crawl)) {
-			seconds = min(seconds, math.Abs(to-from)/rampKmhPerSecond)
-		}
-		pieces := rapid.IntRange(1, 100).Draw(t, "pieces")
-		start := State{MeanSpeed: 20, Traffic: TrafficMemory{MeanSeconds: 40, Moved: true}}
-		one, many := start, start
-		one.collect(float32(from), float32(to), float32(seconds))
-		v := func(i int) float32 { return float32(from + (to-from)*float64(i)/float64(pieces)) }
-		for i := range pieces {
-			many.collect(v(i), v(i+1), float32(seconds)/float32(pieces))
-		}
-		// A change below walking pace is added with its mean speed, because the mean includes stops
-		// only in part. So the results may differ slightly.
-		if d := one.MeanSpeed - many.MeanSpeed; d > 0.5 || d < -0.5 {
-			t.Fatalf("%v km/h at once, %v in %d pieces", one.MeanSpeed, many.MeanSpeed, pieces)
-		}
-	})
-}
-
 // TestRedLightAtAnyInterval checks that a red light of 90 s after a fluent drive is no jam, at
 // whatever interval and moments the car reports. If the car reports every 20 s, it must not be
 // slow driving either.

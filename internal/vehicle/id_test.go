@@ -15,10 +15,8 @@ func TestParseID(t *testing.T) {
 	}{
 		{"NHeN4UqVsohGS55I7LBdh", nil},
 		{"0", nil},
-		{"azAZ09", nil},
 		{strings.Repeat("a", 100_000), nil},
 		{"", vehicle.ErrIDEmpty},
-		{"ab\n", vehicle.ErrIDCharacter},
 		{"\xc0\xb0", vehicle.ErrIDCharacter}, // overlong "0"
 		{"４", vehicle.ErrIDCharacter},        // a full-width digit
 	} {

@@ -84,14 +84,3 @@ func BenchmarkFold(b *testing.B) {
 		})
 	}
 }
-
-func BenchmarkVerdicts(b *testing.B) {
-	x := fullSample(b)
-	s := vehicle.Observe(vehicle.State{}, x)
-	b.ReportAllocs()
-	for b.Loop() {
-		if s.Driving().Time != s.Throttle().Time {
-			b.Fatal("verdicts of different times")
-		}
-	}
-}

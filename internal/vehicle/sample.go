@@ -23,7 +23,9 @@ func (m UnixMilli) Add(d time.Duration) UnixMilli { return m + UnixMilli(d.Milli
 type Sample struct {
 	Vehicle ID
 	Time    UnixMilli
-	Source  uint32 // number of the source that has sent the sample; 0 if none has
+	Source  uint32    // number of the source that has sent the sample; 0 if none has
+	Crowd   bool      // each car of the source is believed to be one, so each is a voice on roads
+	Stored  UnixMilli // when the telemetry log stored it; 0 if it is in no log
 	Readings
 }
 

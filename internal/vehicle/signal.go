@@ -78,7 +78,7 @@ func (s Signal) String() string {
 func (s Signal) Unit() string { return signalTable[s].unit }
 
 // IsPosition reports whether the signal is the vehicle's latitude or longitude. Positions are
-// private: their values must never appear in a log, a metric, a trace or an answer.
+// private: their values must never appear in a log, a metric or an answer.
 func (s Signal) IsPosition() bool { return s == CurrentLatitude || s == CurrentLongitude }
 
 // SignalByName returns the signal with a VSS name, if there is one. It allocates nothing.

@@ -86,7 +86,7 @@ func (t *trial) start(ctx context.Context) {
 	t.clock, t.wall, t.mono = shifted{}, 0, 0
 	t.node = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{
 		Binary: t.a.Binary, Dir: t.a.Dir + "/data", Begin: t.clock.start,
-		Flags: []string{"--trusted-proxies", "127.0.0.1", "--max-age", maxAge.String()},
+		Flags: []string{"--max-age", maxAge.String()},
 	}, time.Minute))
 }
 
@@ -143,7 +143,7 @@ func (t *trial) sequence(ctx context.Context, n int) {
 		if i > 0 {
 			t.jump(ctx, t.next(), 0)
 		}
-		for _, part := range []func(context.Context){s.ends, s.report, s.limited, s.guess} {
+		for _, part := range []func(context.Context){s.ends, s.report, s.limited} {
 			part(ctx)
 			must.Do(ctx.Err())
 		}
@@ -193,7 +193,7 @@ func (t *trial) awaitWorking(ctx context.Context, vid string) {
 
 // known returns an error if the node does not answer a query about a car.
 func (t *trial) known(ctx context.Context, vid string) error {
-	a, err := t.ask(ctx, vid, t.steady, "")
+	a, err := t.ask(ctx, vid, t.steady)
 	if err == nil && (a.HTTP != http.StatusOK || a.Reason != "") {
 		err = fmt.Errorf("a query is answered %d, %q", a.HTTP, a.Reason)
 	}
@@ -231,12 +231,11 @@ func (t *trial) counted(ctx context.Context) {
 
 // Constants of the contract that concern time.
 const (
-	maxAge  = 10 * time.Minute
-	ahead   = 30 * time.Second // how far in the future a sample may be
-	window  = time.Minute      // of a token's rate, and of the refusals of an address
-	burst   = 6                // calls per window
-	guesses = 100              // refusals per window
-	slack   = time.Minute      // how far in the future a verdict may be before it is stale
+	maxAge = 10 * time.Minute
+	ahead  = 30 * time.Second // how far in the future a sample may be
+	window = time.Minute      // of a token's rate
+	burst  = 6                // calls per window
+	slack  = time.Minute      // how far in the future a verdict may be before it is stale
 )
 
 // scene holds the tokens and the car of one sequence of clock jumps. Its methods check the node at
@@ -247,8 +246,6 @@ type scene struct {
 	limitedBy string // a token with a rate limit
 	vid       string
 	heard     time.Time // time of the newest accepted sample of the car
-	home      string    // the address from which secrets that expire are used
-	caller    string    // an address that guesses tokens; "": none
 }
 
 // expiring is a secret that expires.
@@ -258,11 +255,7 @@ type expiring struct {
 }
 
 func (t *trial) newScene(ctx context.Context, n int) *scene {
-	s := &scene{trial: t, vid: fmt.Sprintf("CAR%dx%d", t.a.Seed%1e6, n+10),
-		home: fmt.Sprintf("10.8.%d.%d", (n+10)>>8&255, (n+10)&255)}
-	if n%10 == 0 {
-		s.caller = fmt.Sprintf("10.9.%d.%d", n/10>>8&255, n/10&255)
-	}
+	s := &scene{trial: t, vid: fmt.Sprintf("CAR%dx%d", t.a.Seed%1e6, n+10)}
 	c := must.Get(t.node.AdminClient())
 	request := access.Request{Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles()}
 	old := must.Get(c.IssueToken(ctx, request))
@@ -291,16 +284,11 @@ type answered struct {
 	before, after time.Time
 }
 
-// ask queries a car. caller is the address from which the query seems to come (X-Forwarded-For); ""
-// sends no such header.
-func (t *trial) ask(ctx context.Context, vid, token, caller string) (a answered, err error) {
-	header := make(http.Header)
-	if caller != "" {
-		header.Set("X-Forwarded-For", caller)
-	}
+// ask queries a car.
+func (t *trial) ask(ctx context.Context, vid, token string) (a answered, err error) {
 	// The header has whole seconds, and the node's time is known only to a second.
 	a.before = t.now().Add(-time.Second)
-	a.Answer, err = t.node.AskWith(ctx, nodeprocess.DrivingPath, token, vid, header)
+	a.Answer, err = t.node.Ask(ctx, nodeprocess.DrivingPath, token, vid)
 	a.after = t.now().Add(time.Second)
 	for d := day(a.before); d <= day(a.after) && token == t.steady; d++ {
 		b := t.calls[d]
@@ -338,9 +326,7 @@ func (t *trial) post(ctx context.Context, vid string, at time.Time) (taken bool,
 // with 401 from then on.
 func (s *scene) ends(ctx context.Context) {
 	for _, x := range s.expiring {
-		// The node limits the refusals of each client address, so each scene uses an
-		// address of its own.
-		a := must.Get(s.ask(ctx, s.vid, x.token, s.home))
+		a := must.Get(s.ask(ctx, s.vid, x.token))
 		if a.HTTP == http.StatusServiceUnavailable && s.mono > 0 {
 			continue // the node has lost contact with its store
 		}
@@ -359,7 +345,7 @@ func (s *scene) ends(ctx context.Context) {
 // report queries the car, lets it report, and queries again. A sample too far in the future must be
 // refused, one of now accepted, and the answer must include the accepted sample within 30 seconds.
 func (s *scene) report(ctx context.Context) {
-	a := must.Get(s.ask(ctx, s.vid, s.steady, ""))
+	a := must.Get(s.ask(ctx, s.vid, s.steady))
 	if why := s.honest(a); why != "" {
 		s.wrong("%s", why)
 	}
@@ -386,7 +372,7 @@ func (s *scene) report(ctx context.Context) {
 	}
 	// The new sample must be used, whatever the car reported while its clock was wrong.
 	err := nodeprocess.Until(ctx, 30*time.Second, func(ctx context.Context) error {
-		a, err := s.ask(ctx, s.vid, s.steady, "")
+		a, err := s.ask(ctx, s.vid, s.steady)
 		want := s.heard.Truncate(time.Second)
 		if want.After(a.date) {
 			want = a.date // Last-Modified is never later than Date
@@ -433,62 +419,38 @@ func (s *scene) honest(a answered) string {
 	return ""
 }
 
-// exhaust sends up to tries queries, until one is not answered with the given status. A last answer
-// of 429 must ask the caller to wait, for a window at most; after that wait, the caller must
-// receive the status again. what describes the caller. n is the number of queries that received the
-// status, last the last answer, and waited says that the status was received again.
-func (s *scene) exhaust(ctx context.Context, what, token, caller string, status, tries int) (n int, last answered,
-	waited bool) {
-	for ; n < tries; n++ {
-		last = must.Get(s.ask(ctx, s.vid, token, caller))
-		if last.HTTP != status {
+// limited uses up the rate of a token. An answer 429 must ask the caller to wait, for a window at
+// most. After that wait, one call must be answered, and after a further window as many as the rate
+// permits.
+func (s *scene) limited(ctx context.Context) {
+	served := 0
+	var last answered
+	for ; served <= burst; served++ {
+		if last = must.Get(s.ask(ctx, s.vid, s.limitedBy)); last.HTTP != http.StatusOK {
 			break
 		}
 	}
-	if last.HTTP != http.StatusTooManyRequests {
-		return n, last, false
-	}
-	if last.retry <= 0 || last.retry > window {
-		s.wrong("%s must wait %s", what, last.retry)
-		return n, last, false
-	}
-	s.jump(ctx, s.wall+last.retry+time.Second, s.mono)
-	a := must.Get(s.ask(ctx, s.vid, token, caller))
-	if a.HTTP != status {
-		s.wrong("%s that waited as long as required is answered %d", strings.TrimSuffix(what, " over its rate"), a.HTTP)
-	}
-	return n, last, a.HTTP == status
-}
-
-// limited uses up the rate of a token. After the wait that the node asks for, one call must be
-// answered, and after a further window as many as the rate permits.
-func (s *scene) limited(ctx context.Context) {
-	served, last, waited := s.exhaust(ctx, "a token over its rate", s.limitedBy, "", http.StatusOK, burst+1)
 	// The rate permits one more call for each window/burst that has passed.
 	if served > burst && last.after.Sub(last.before) < window/burst {
 		s.wrong("%d calls were served at once, of %d", served, burst)
 	}
-	if !waited {
+	switch {
+	case last.HTTP != http.StatusTooManyRequests:
+		return
+	case last.retry <= 0 || last.retry > window:
+		s.wrong("a token over its rate must wait %s", last.retry)
+		return
+	}
+	s.jump(ctx, s.wall+last.retry+time.Second, s.mono)
+	if a := must.Get(s.ask(ctx, s.vid, s.limitedBy)); a.HTTP != http.StatusOK {
+		s.wrong("a token that waited as long as required is answered %d", a.HTTP)
 		return
 	}
 	s.jump(ctx, s.wall+window+time.Second, s.mono)
 	for i := range burst {
-		if a := must.Get(s.ask(ctx, s.vid, s.limitedBy, "")); a.HTTP != http.StatusOK {
+		if a := must.Get(s.ask(ctx, s.vid, s.limitedBy)); a.HTTP != http.StatusOK {
 			s.wrong("after a whole window, call %d of %d is answered %d", i+1, burst, a.HTTP)
 			return
 		}
-	}
-}
-
-// guess sends wrong tokens from one address until the node asks the caller to wait, and waits. It
-// is a finding if the node does not ask for that within one more guess than the constant guesses.
-func (s *scene) guess(ctx context.Context) {
-	if s.caller == "" {
-		return
-	}
-	never, _ := access.NewSecret(access.TokenKind)
-	refused, last, _ := s.exhaust(ctx, "an address", never, s.caller, http.StatusUnauthorized, guesses+1)
-	if last.HTTP != http.StatusTooManyRequests {
-		s.wrong("guess %d of an address is answered %d", refused+1, last.HTTP)
 	}
 }

@@ -53,9 +53,8 @@ const (
 	drivingPath  = nodeprocess.DrivingPath
 	throttlePath = nodeprocess.ThrottlePath
 
-	maxLine    = 8 << 10
-	maxHead    = 16 << 10
-	maxRefused = 100 // refused tokens of an address within a minute
+	maxLine = 8 << 10
+	maxHead = 16 << 10
 )
 
 // outcome is one allowed answer.
@@ -69,8 +68,6 @@ type outcome struct {
 	read       time.Time // time of the verdict; zero: none
 	challenge  string    // WWW-Authenticate
 	document   document
-	refused    bool // a refused token is counted for the caller's address
-	unsure     bool // it is uncertain whether the refused token is counted
 }
 
 // expected describes the allowed answers to one request.
@@ -81,17 +78,6 @@ type expected struct {
 	anyBody  bool // the request is too broken to tell whether it is HEAD
 	size     int  // bytes of the stream that belong to the request
 }
-
-// caller is an address and the number of its refused tokens. Only one goroutine at a time sends
-// from an address, so the number is exact until forget is called.
-type caller struct {
-	address string
-	refused int
-	since   time.Time // time of the first refusal
-}
-
-// forget makes the number uncertain: from then on, 401 and 429 are both allowed.
-func (c *caller) forget() { c.refused, c.since = maxRefused, time.Time{} }
 
 var (
 	// A head ends with an empty line. A line that ends in LF without CR is an error, but an
@@ -110,8 +96,8 @@ var (
 // exception: the contract allows targets and hosts that net/http refuses. If only these are wrong,
 // next replaces them by valid ones and parses the request again. Any other request may be answered.
 // sound says that the request is as the generator wrote it; one that was changed afterwards may
-// also be refused. by is the client.
-func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
+// also be refused.
+func (c *contract) next(stream []byte, sound bool) *expected {
 	head, whole := stream, false
 	if at := headEnd.FindIndex(stream); at != nil {
 		head, whole = stream[:at[1]], true
@@ -143,7 +129,7 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 		r.Header["Expect"] != nil ||
 		r.ProtoMajor != 1 || r.ProtoMinor > 1 || r.ProtoMinor == 1 && r.Host == ""
 	if len(e.outcomes) == 0 && !faulty && target != nil {
-		c.answer(r, string(head[target[4]:target[5]]), sound, by, e)
+		c.answer(r, string(head[target[4]:target[5]]), e)
 	}
 	if !sound {
 		refuse(400)
@@ -151,9 +137,8 @@ func (c *contract) next(stream []byte, sound bool, by *caller) *expected {
 	return e
 }
 
-// answer determines the answer to a request with correct framing. If certain is false, the service
-// may also find the framing wrong and refuse the request without these checks.
-func (c *contract) answer(r *http.Request, path string, certain bool, by *caller, e *expected) {
+// answer determines the answer to a request with correct framing.
+func (c *contract) answer(r *http.Request, path string, e *expected) {
 	give := func(o outcome) {
 		if o.closes = r.Close; r.Close {
 			o.connection = "close"
@@ -184,27 +169,15 @@ func (c *contract) answer(r *http.Request, path string, certain bool, by *caller
 	given, err := url.ParseQuery(strings.ReplaceAll(query, ";", "%3B")) // ParseQuery refuses semicolons
 	vids, tokens := given["vid"], given["access_token"]
 	sound := err == nil && len(vids) == 1 && len(tokens) <= 1 && vehicleID.MatchString(vids[0])
-	secret := strings.Join(tokens, "")
-	if !sound {
-		secret = onlyToken(query)
-	}
-	t := c.tokens[secret]
+	t := c.tokens[strings.Join(tokens, "")]
 	const challenge = `Bearer realm="carstate"`
 	switch {
 	case !sound:
-		// If the framing was refused instead, the service has not checked the token.
-		wrong := secret != "" && (t == nil || t.dead)
-		give(outcome{status: 400, kind: "invalid_request", refused: wrong, unsure: wrong && !certain})
+		give(outcome{status: 400, kind: "invalid_request"})
 	case len(tokens) == 0:
 		give(outcome{status: 401, kind: "invalid_token", challenge: challenge})
 	case t == nil || t.dead:
-		old := by.refused > 0 && time.Since(by.since) > 50*time.Second // the service may count some no more
-		if by.refused < maxRefused || old {
-			give(outcome{status: 401, kind: "invalid_token", refused: true, challenge: challenge + `, error="invalid_token"`})
-		}
-		if by.refused >= maxRefused {
-			give(outcome{status: 429, kind: "rate_limited", refused: true})
-		}
+		give(outcome{status: 401, kind: "invalid_token", challenge: challenge + `, error="invalid_token"`})
 	case operation == "vehicle_runing_state" && !t.driving || operation == "throttle_system" && !t.throttle:
 		give(outcome{status: 403, kind: "insufficient_scope", challenge: challenge + `, error="insufficient_scope"`})
 	default:
@@ -236,24 +209,6 @@ func (c *contract) record(t *token, operation, vid string) outcome {
 }
 
 var vehicleID = regexp.MustCompile(`^[0-9A-Za-z]+$`)
-
-// onlyToken returns the token of a query with exactly one token. If there is another number, or if
-// the token is malformed, it returns "".
-func onlyToken(query string) (secret string) {
-	tokens := 0
-	for pair := range strings.SplitSeq(query, "&") {
-		name, value, _ := strings.Cut(pair, "=")
-		if name, err := url.QueryUnescape(name); err != nil || name != "access_token" {
-			continue
-		}
-		tokens++
-		secret, _ = url.QueryUnescape(value) // "" if it is malformed
-	}
-	if tokens != 1 {
-		return ""
-	}
-	return secret
-}
 
 type answer struct {
 	status int
@@ -316,12 +271,6 @@ func (o *outcome) mismatch(a *answer, noBody bool) string {
 		if !o.read.IsZero() {
 			want["Last-Modified"] = o.read.UTC().Format(http.TimeFormat)
 		}
-		if wait, err := strconv.Atoi(a.header.Get("Retry-After")); o.status == http.StatusTooManyRequests && err == nil &&
-			wait > 0 {
-			want["Retry-After"] = strconv.Itoa(wait)
-			want["Ratelimit-Policy"], want["Ratelimit"] = fmt.Sprintf(`"refusals";q=%d;w=60`, maxRefused),
-				fmt.Sprintf(`"refusals";r=0;t=%d`, wait)
-		}
 		for name := range a.header {
 			if _, ok := want[name]; !ok && name != "Date" && name != "X-Request-Id" && name != "Content-Length" {
 				return "has a header that is not in the contract: " + name
@@ -358,11 +307,10 @@ func (o *outcome) mismatch(a *answer, noBody bool) string {
 	return ""
 }
 
-// compare compares the answers in a conversation with those that the contract allows to the client
-// by. seen returns what else is wrong with an answer, or "". wrong describes the first wrong
-// answer, or is ""; answered is the number of requests answered.
-func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*answer) string) (wrong string,
-	answered int) {
+// compare compares the answers in a conversation with those that the contract allows. seen returns
+// what else is wrong with an answer, or "". wrong describes the first wrong answer, or is "";
+// answered is the number of requests answered.
+func (c *contract) compare(v *conversation, x exchange, seen func(*answer) string) (wrong string, answered int) {
 	got := x.got
 	for at := 0; ; {
 		for bytes.HasPrefix(v.stream[at:], []byte("\r\n")) { // RFC 9112, 2.2
@@ -374,7 +322,7 @@ func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*a
 		} else if len(stream) == 0 {
 			return "", answered
 		}
-		e := c.next(stream, v.sound[at], by)
+		e := c.next(stream, v.sound[at])
 		switch {
 		case len(got) == 0 && (e.silence || x.reset && x.late):
 			return "", answered
@@ -396,14 +344,6 @@ func (c *contract) compare(v *conversation, x exchange, by *caller, seen func(*a
 		}
 		if why := seen(a); why != "" {
 			return why + ": " + shown(got), answered
-		}
-		if o.refused {
-			if by.refused++; by.refused == 1 {
-				by.since = time.Now()
-			}
-		}
-		if o.unsure {
-			by.forget()
 		}
 		answered++
 		if got = a.rest; o.closes {

@@ -71,7 +71,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	w.admin = must.Get(w.AdminClient())
 	w.issueTokens(ctx)
 	w.driveCars(ctx)
-	for _, path := range []string{"/", "/openapi.json", "/reference/"} {
+	for _, path := range []string{"/", "/openapi.json"} {
 		w.documents[path] = readDocument(w.URL(nodeprocess.Query) + path)
 	}
 	for _, part := range []func(context.Context, *world){requests, dawdle, behindNginx, behindHAProxy, telemetry, slow} {

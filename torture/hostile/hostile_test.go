@@ -68,7 +68,7 @@ func TestCompare_DetectsWrongAnswers(t *testing.T) {
 		{"breaks off", good, jam[:100], "cut off"},
 		{"the end of the connection unsaid", hides, strings.Replace(refused, "Connection: close\r\n", "", 1), "Connection"},
 	} {
-		wrong, _ := agreed().compare(&conversation{stream: []byte(test.sent)}, exchange{got: []byte(test.got)}, new(caller),
+		wrong, _ := agreed().compare(&conversation{stream: []byte(test.sent)}, exchange{got: []byte(test.got)},
 			func(*answer) string { return "" })
 		if (wrong == "") != (test.says == "") || !strings.Contains(wrong, test.says) {
 			t.Errorf("%s: %q, want %q", test.title, wrong, test.says)
@@ -106,7 +106,7 @@ func TestNext_SingleRequests(t *testing.T) {
 	} {
 		for _, sound := range []bool{true, false} {
 			var got []int
-			for _, o := range agreed().next([]byte(stream), sound, new(caller)).outcomes {
+			for _, o := range agreed().next([]byte(stream), sound).outcomes {
 				got = append(got, o.status)
 			}
 			if wanted := append(slices.Clone(want), map[bool][]int{false: {400}}[sound]...); !slices.Equal(got, wanted) {

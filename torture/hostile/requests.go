@@ -114,22 +114,17 @@ func requests(ctx context.Context, w *world) {
 	for worker := range talkers {
 		workers.Go(func() {
 			rng := a.Rand(worker)
-			h, by := w.writer(worker, rng), new(caller)
+			h := w.writer(worker, rng)
 			for n := 0; ctx.Err() == nil && left.Load() > 0; n++ {
-				// The service limits refusals per address. Do not wait, but use a
-				// new one.
-				if n == 0 || by.refused > maxRefused+8 || by.refused > 0 && time.Since(by.since) > 40*time.Second {
-					by.address, by.refused = addressOf(worker, n), 0
-				}
 				v := h.conversation()
-				x := talk(ctx, by.address, address, v.stream, rng)
+				x := talk(ctx, addressOf(worker, n), address, v.stream, rng)
 				if ctx.Err() != nil {
 					return
 				}
 				a.Offered(v.requests)
 				wrong, answered := "", 0
 				if x.err == nil {
-					wrong, answered = w.compare(v, x, by, func(a *answer) string { return note(all, a) })
+					wrong, answered = w.compare(v, x, func(a *answer) string { return note(all, a) })
 				} else {
 					wrong = x.err.Error()
 				}
@@ -138,9 +133,8 @@ func requests(ctx context.Context, w *world) {
 				if wrong != "" {
 					a.Wrong("conversation %d of talker %d: %s", n, worker, wrong)
 				}
-				if x.reset { // the number of refusals counted for the address is uncertain
+				if x.reset {
 					resets.Add(1)
-					by.forget()
 				}
 			}
 		})
@@ -150,7 +144,7 @@ func requests(ctx context.Context, w *world) {
 	a.Figure("hostile requests", float64(total)/time.Since(began).Seconds(), "1/s")
 	a.Figure("connections that were cut off", float64(resets.Load()), "")
 	a.Figure(messages, float64(all.Of(messages)), "")
-	for _, status := range []int{200, 400, 401, 403, 404, 405, 414, 429, 431} {
+	for _, status := range []int{200, 400, 401, 403, 404, 405, 414, 431} {
 		name := fmt.Sprintf("answers %d", status)
 		a.Figure(name, float64(all.Of(name)), "")
 		if total >= 10_000 && all.Of(name) == 0 {

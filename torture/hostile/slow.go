@@ -70,7 +70,7 @@ func slow(ctx context.Context, w *world) {
 		{"heads sent slowly", true, []string{"-H", "-i", "1", "-x", "24", "-t", "GET", "-u", query}},
 		{"bodies sent slowly", false, []string{"-B", "-i", "1", "-x", "10", "-s", "8192", "-t", "POST", "-u", query}},
 		{"answers read slowly", true, []string{"-X", "-w", "512", "-y", "1024", "-n", "1", "-z", "32", "-k", "3", "-u", url +
-			"/reference/swagger-ui-bundle.js"}},
+			"/openapi.json"}},
 	} {
 		// A round with too few connections counts only if no round had enough.
 		var with, after time.Duration

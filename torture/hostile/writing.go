@@ -95,7 +95,7 @@ func (w *writer) sound() string {
 	if w.chance(20) {
 		target = pick(w, "http://localhost", "HTTPS://cars.example:444") + target
 	} else if w.chance(60) {
-		target = pick(w, "/", "/openapi.json", "/reference/")
+		target = pick(w, "/", "/openapi.json")
 	}
 	head := pick(w, "GET", "GET", "GET", "GET", "GET", "HEAD") + " " + target +
 		pick(w, " HTTP/1.1", " HTTP/1.1", " HTTP/1.1", " HTTP/1.1", " HTTP/1.0")

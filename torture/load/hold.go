@@ -221,7 +221,7 @@ const (
 	newestCars  = 1500
 	anyCars     = 500
 	someRecords = 10
-	someSecrets = 40 // of each kind; callers with more than 100 refused tokens a minute are slowed down
+	someSecrets = 40 // of each kind
 )
 
 // CheckSome compares the node with a part of the journal, mostly its newest entries. All must be

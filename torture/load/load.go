@@ -213,7 +213,7 @@ func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 }
 
 // postOne sends samples and reports whether they were acknowledged. It returns an error only if the
-// node gave an answer that is never allowed. No answer and status 503 are allowed.
+// node gave an answer that is never allowed. No answer and the statuses 503 and 429 are allowed.
 func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
 	l.journal.offer(samples)
 	l.a.Offered(len(samples))
@@ -234,7 +234,7 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 		l.a.Acknowledged(len(samples))
 		l.posted.Add(1)
 		return true, nil
-	case http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		return false, nil
 	}
 	return false, fmt.Errorf("a POST is answered with %d: %s", status, bytes.TrimSpace(text))

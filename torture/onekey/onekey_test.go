@@ -3,7 +3,6 @@ package onekey
 import (
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"testing"
 	"time"
@@ -28,22 +27,6 @@ func TestFlood_CountsRequestsInProgress(t *testing.T) {
 	}
 	if n := stop(); n > 36 || f.held.Load() != 0 {
 		t.Errorf("got a median of %d in progress, and %d after the end, want at most 36 and 0", n, f.held.Load())
-	}
-}
-
-// TestStalling_OneByteThenNothing checks that the body returns one byte, and then nothing
-// until it is closed.
-func TestStalling_OneByteThenNothing(t *testing.T) {
-	read, write := io.Pipe()
-	begun := 0
-	body := &stalling{PipeReader: read, begun: func() { begun++ }}
-	p := make([]byte, 10)
-	if n, err := body.Read(p); n != 1 || err != nil || begun != 1 {
-		t.Errorf("first read: got %d bytes, %v, begun %d times, want 1 byte, begun once", n, err, begun)
-	}
-	_ = write.CloseWithError(context.Canceled)
-	if n, err := body.Read(p); n != 0 || !errors.Is(err, context.Canceled) || begun != 1 {
-		t.Errorf("second read: got %d bytes, %v, begun %d times, want 0 bytes, canceled", n, err, begun)
 	}
 }
 

@@ -63,7 +63,7 @@ type result struct {
 	dropped   int // requests of newcomers that the kernel did not let connect
 	connected int // sent over a new connection
 	good      int // answered within patience
-	refused   int // 503 with Retry-After
+	refused   int // 503 or 429 with Retry-After
 	failed    int // not connected, not answered, or too late
 	wrong     error
 	all       []outcome
@@ -331,7 +331,7 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	switch {
 	case err != nil || resp.ContentLength < 0:
 		return 0, false, errors.Join(errors.New("an answer has no length, or is cut off"), err)
-	case status == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "":
+	case (status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests) && resp.Header.Get("Retry-After") != "":
 		return status, again, nil
 	case !u.group.good(status, body): // or Retry-After is missing
 		return -status, again, nil

@@ -337,10 +337,6 @@ func writeFiles(dir, secret string) {
 		"drive.csv":         string(must.Get(files.ReadFile("drive.csv"))),
 		"foreign/" + secret: secret,
 		"badkey/admin.key":  secret + secret + "\n",
-		"config1":           "log-level = " + secret + "\n",
-		"config2":           secret + " = " + secret + "\n",
-		"config3":           "nats = nats://a:" + secret + "@127.0.0.1:1\n",
-		"config4":           "no-docs = " + secret + "\nmax-age = " + secret + "\n" + secret + "\n",
 	} {
 		file := filepath.Join(dir, name)
 		must.Do(os.MkdirAll(filepath.Dir(file), 0o700))

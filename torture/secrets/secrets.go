@@ -10,10 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -64,7 +61,7 @@ func run(ctx context.Context, a *row.Attempt) {
 	all := &searched{places: make(map[string]bool)}
 	for n := range a.Count {
 		r := &round{a: a, rng: a.Rand(n), dir: filepath.Join(a.Dir, fmt.Sprint(n)), secrets: newCanaries(),
-			names: newCanaries(), searched: all, traced: make(map[string]bool)}
+			names: newCanaries(), searched: all}
 		r.run(ctx)
 		must.Do(ctx.Err())
 	}
@@ -77,7 +74,6 @@ func (r *round) run(ctx context.Context) {
 	must.Do(os.MkdirAll(r.dir, 0o700))
 	defer os.RemoveAll(r.dir)
 	defer func() {
-		r.collector.Close()
 		if r.node != nil {
 			r.node.Kill()
 		}
@@ -102,8 +98,6 @@ type round struct {
 	node  *nodeprocess.Node
 	admin *client.Client
 
-	collector *httptest.Server // receives traces
-
 	secrets *canaries // keys and tokens
 	names   *canaries // vids, and hashes that anybody could calculate
 	cards   []card    // all secrets, to be sent to places where they do not belong
@@ -111,9 +105,7 @@ type round struct {
 
 	mu sync.Mutex // guards the fields below
 	*searched
-	traces [][]byte
-	traced map[string]bool // the Authorization headers that the collector received
-	done   []string        // what succeeded: commands, and the paths of console forms
+	done []string // what succeeded: commands, and the paths of console forms
 }
 
 // searched counts the texts that were searched in all rounds.
@@ -128,8 +120,6 @@ type card struct{ what, text string }
 
 // given is the number of secrets that are sent to places where no secret belongs.
 const given = 20
-
-const collectorKey = "collectorCanary7f3Kq9ZpW2xLm8"
 
 // newSecret registers a secret that was issued or invented, and returns it.
 func (r *round) newSecret(what, text string) string {
@@ -155,22 +145,12 @@ func (r *round) look(place string, text []byte, sets ...*canaries) {
 	}
 }
 
-// start starts a node with log level debug, an access log, and traces of all requests.
+// start starts a node with log level debug and an access log.
 func (r *round) start(ctx context.Context) {
-	r.collector = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		body, _ := io.ReadAll(req.Body)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.traces = append(r.traces, body)
-		r.traced[req.Header.Get("Authorization")] = true
-		w.Header().Set("Content-Type", "application/x-protobuf")
-	}))
 	out := filepath.Join(r.dir, "stdout")
-	flags := []string{"--log-level", "debug", "--access-log", filepath.Join(r.dir, "access.log"), "--otlp-endpoint",
-		r.collector.URL, "--trace-sample", "1"}
+	flags := []string{"--log-level", "debug", "--access-log", filepath.Join(r.dir, "access.log")}
 	r.node = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{
 		Binary: r.a.Binary, Dir: filepath.Join(r.dir, "data"), Flags: flags,
-		Env:  append(os.Environ(), "OTEL_EXPORTER_OTLP_HEADERS=Authorization=Bearer%20"+collectorKey+",broken"),
 		Wrap: []string{"sh", "-c", `exec "$0" "$@" >` + out},
 	}, time.Minute))
 	r.admin = must.Get(r.node.AdminClient())
@@ -182,8 +162,6 @@ func (r *round) issue(ctx context.Context) {
 	r.vid = "VEHICLECANARY" + fmt.Sprint(100000+r.rng.IntN(900000)) + "ZxQ"
 	r.names.add("a vid", r.vid, 0)
 	r.names.addHash("a vid", r.vid)
-	r.newSecret("the key of the collector", collectorKey)
-	r.cards = nil // it is not sent anywhere: it does not have the form of a secret
 	r.newSecret("the admin key", r.admin.Key)
 	all, one := access.AllVehicles(), access.VehicleSet(vehicle.ID(r.vid))
 	done := func(_ any, err error) { must.Do(err) }
@@ -261,13 +239,6 @@ func (r *round) settle(ctx context.Context) {
 		}
 		r.look(name, text, both...)
 	}
-	r.mu.Lock()
-	traces, key := slices.Concat(r.traces...), r.traced["Bearer "+collectorKey]
-	r.mu.Unlock()
-	if !key || len(traces) == 0 {
-		must.Fail("the collector received no traces, or not with its key")
-	}
-	r.look("the traces", traces, both...)
 	// Files of the data directory may contain vids. Only admin.key holds a secret.
 	data := filepath.Join(r.dir, "data")
 	n := must.Get(r.secrets.searchTree(data, []string{"admin.key"}, func(file string, f form) {

@@ -12,7 +12,6 @@ func TestReport_Trend(t *testing.T) {
 		goroutines func(minute int) float64
 		passes     bool
 	}{
-		"flat":     {func(int) float64 { return 80 }, true},
 		"sawtooth": {func(m int) float64 { return 80 + float64(m%17) }, true},
 		"leak":     {func(m int) float64 { return 80 + float64(m) }, false},
 	} {

@@ -234,7 +234,7 @@ func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 }
 
 // post sends a batch to a node by HTTP. n is the number of samples acknowledged, which is 0 or all.
-// refused reports whether the node answered with 503. Any other answer but 202 for all is a
+// refused reports whether the node answered with 503 or 429. Any other answer but 202 for all is a
 // finding.
 func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool,
 	err error) {
@@ -246,7 +246,7 @@ func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicl
 	switch {
 	case err != nil:
 		return 0, false, err
-	case status == http.StatusServiceUnavailable:
+	case status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests:
 		return 0, true, fmt.Errorf("refused: %s", text)
 	}
 	var answer struct{ Accepted int }

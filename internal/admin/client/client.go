@@ -88,7 +88,7 @@ func (c *Client) ChangeSource(ctx context.Context, name string, to access.Change
 }
 
 func changeBody(to access.Change) wire.SourceChange {
-	body := wire.SourceChange{Strict: to.Strict}
+	body := wire.SourceChange{Strict: to.Strict, TrustedCrowd: to.TrustedCrowd}
 	if to.Vehicles != nil {
 		body.Vehicles = &ops.VehicleList{Vehicles: *to.Vehicles}
 	}
@@ -120,8 +120,13 @@ func (c *Client) AddSource(ctx context.Context, r access.Request) (wire.AddedSou
 	return send[wire.AddedSource](ctx, c, http.MethodPost, "/v1/sources", wire.SourceRequest{
 		Name: r.Name, Vehicles: &ops.VehicleList{Vehicles: r.Vehicles},
 		ExpiresAt: wire.At(r.Expires), Rate: r.Rate.String(), Strict: r.Strict,
-		OnChange: r.OnChange.String(), Format: r.Format.String(),
+		OnChange: r.OnChange.String(), Format: r.Format.String(), TrustedCrowd: r.TrustedCrowd,
 	})
+}
+
+// ForgetRoads discards what is known of the roads in a box: west,south,east,north in degrees.
+func (c *Client) ForgetRoads(ctx context.Context, box string) (wire.ForgottenRoads, error) {
+	return send[wire.ForgottenRoads](ctx, c, http.MethodPost, "/v1/roads/forget", wire.ForgetRoadsRequest{BBox: box})
 }
 
 // Sources returns the sources that were not removed, sorted by name.

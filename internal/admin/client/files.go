@@ -15,7 +15,12 @@ import (
 
 // ReadKey returns the operator's key or the admin key in a file. Any other content is an error.
 func ReadKey(file string) (string, error) {
-	text, err := os.ReadFile(file)
+	f, err := openKey(file)
+	if err != nil {
+		return "", fmt.Errorf("the key cannot be read: %w (--key-file)", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 4<<10))
 	if err != nil {
 		return "", fmt.Errorf("the key cannot be read: %w (--key-file)", err)
 	}
@@ -27,12 +32,28 @@ func ReadKey(file string) (string, error) {
 	return string(text), nil
 }
 
+// openKey opens a file with a key, unless others may read or change the file.
+func openKey(file string) (*os.File, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
+		err = fmt.Errorf("%s can be read or changed by others: run chmod 600 %[1]s", file)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 // ReadBackupKey reads from a file, or from standard input if file is "-", the key that
 // authenticates the backups of a service. Any other content is an error.
 func ReadBackupKey(file string) (key string, err error) {
 	in := os.Stdin
 	if file != "-" {
-		if in, err = os.Open(file); err != nil {
+		if in, err = openKey(file); err != nil {
 			return "", fmt.Errorf("the key of the backup cannot be read: %w (--backup-key-file)", err)
 		}
 		defer in.Close()

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/admin/roadmap"
+	"example.org/carstate/internal/lograte"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/vehicle"
@@ -50,10 +51,10 @@ type Console struct {
 	pages    pages
 	roads    *roadmap.Reader // nil if Roads is nil
 	sessions sessions
-	attempts attempts
 	scans    chan struct{} // one element for each curve that is being read
 	strips   chan struct{} // one element for each strip that is being made
 	wrong    prometheus.Counter
+	wrongLog lograte.Warning // anybody can cause its lines
 	mux      *http.ServeMux
 
 	closing context.Context // ended by close

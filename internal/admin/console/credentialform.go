@@ -23,6 +23,7 @@ func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Request
 		return r, nil
 	case access.SourceKind:
 		r.Strict = form.Get("strict") != ""
+		r.TrustedCrowd = crowdOf(form)
 	default:
 		r.Developer = strings.TrimSpace(form.Get("developer"))
 		if r.Operations, err = access.ParseOperations(form["operation"]); err != nil {
@@ -71,10 +72,19 @@ func (c *Console) changeOf(form url.Values) (to access.Change, err error) {
 	if strict := form.Get("strict"); strict != form.Get("strict-was") {
 		to.Strict = new(strict != "")
 	}
+	to.TrustedCrowd = crowdOf(form)
 	if to == (access.Change{}) {
 		return to, errors.New("nothing to change: the form is the same as before")
 	}
 	return to, nil
+}
+
+// crowdOf returns what the form says of the source's cars; nil: nothing.
+func crowdOf(form url.Values) *bool {
+	if text := form.Get("crowd"); text != "" {
+		return new(text == "yes")
+	}
+	return nil
 }
 
 // expiryOf returns the expiry in the form: 1 to 3,650 days from now, or the zero time for "never".

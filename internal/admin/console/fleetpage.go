@@ -112,7 +112,7 @@ func (c *Console) listView(ctx context.Context, root, name string, s FleetCounts
 	if name == "anomaly" {
 		watched, counted = m.anomalies, s.Anomaly
 	}
-	rows, total := m.newest(watched, fewListed, m.now(), m.maxAge)
+	rows, total := m.longest(watched, fewListed, m.now(), m.maxAge)
 	if l.Total = total; total == maxWatched { // the list is full, so the number is taken from the fleet's counts
 		l.Total = max(total, counted)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -36,9 +37,7 @@ func next(t *testing.T, lines *bufio.Scanner, part string) string {
 			continue
 		}
 		var event map[string]string
-		if err := json.Unmarshal([]byte(data), &event); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal([]byte(data), &event))
 		if html, ok := event[part]; ok {
 			return html
 		}
@@ -184,18 +183,14 @@ func TestLive_HeadHoldsNoStream(t *testing.T) {
 	f := loggedIn(t)
 	for range maxOwnStreams + 1 {
 		resp, err := f.browser.Head(f.at("/live/fleet"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
 			t.Fatalf("%d %v", resp.StatusCode, resp.Header)
 		}
 	}
 	resp, err := f.browser.Head(f.at("/live/vehicles/carA"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	resp.Body.Close()
 	if n := f.console.sessions.countStreams(); n != 0 {
 		t.Errorf("%g streams are open", n)

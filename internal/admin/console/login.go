@@ -3,10 +3,7 @@ package console
 import (
 	"net/http"
 	"regexp"
-	"strconv"
 	"strings"
-
-	"example.org/carstate/internal/access"
 )
 
 // showLogin answers with the login page in place of the requested one. problem says why a login
@@ -30,13 +27,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	who, hash, ok := c.Ops.Identify(strings.TrimSpace(r.PostForm.Get("key")))
 	if !ok {
 		c.wrong.Inc()
-		if wait := c.attempts.wait(r, c.Now()); wait > 0 {
-			seconds := strconv.FormatInt(access.WaitSeconds(wait), 10)
-			w.Header().Set("Retry-After", seconds)
-			c.showLogin(w, r, http.StatusTooManyRequests, "too many wrong keys: wait "+seconds+" s, then try again")
-			return
-		}
-		c.Log.Warn("a wrong key was refused at the console", "remote", r.RemoteAddr)
+		c.wrongLog.Log(c.Log, "a wrong key was refused at the console", "remote", r.RemoteAddr)
 		c.showLogin(w, r, http.StatusForbidden, "this is not a key of this service: use the admin key in "+
 			"admin.key of the data directory, or your operator's key")
 		return

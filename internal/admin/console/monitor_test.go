@@ -64,12 +64,12 @@ func TestWatchlistIsBounded(t *testing.T) {
 	if _, ok := w.jams["car0"]; ok || len(w.jams) != maxWatched {
 		t.Errorf("%d are listed, one that has left: %t", len(w.jams), ok)
 	}
-	all, total := w.newest(w.jams, maxWatched, noon, 5*time.Minute)
+	all, total := w.longest(w.jams, maxWatched, noon, 5*time.Minute)
 	if total != maxWatched || len(all) != maxWatched ||
-		all[maxWatched-1].id != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
-		t.Errorf("%d are listed, and the last one is %+v", len(all), all[len(all)-1])
+		all[0].id != vehicle.ID(fmt.Sprintf("car%d", maxWatched+1)) {
+		t.Errorf("%d are listed, and the first one is %+v", len(all), all[0])
 	}
-	if few, total := w.newest(w.jams, 3, noon, 5*time.Minute); total != maxWatched || !slices.Equal(few, all[:3]) {
+	if few, total := w.longest(w.jams, 3, noon, 5*time.Minute); total != maxWatched || !slices.Equal(few, all[:3]) {
 		t.Errorf("got %+v of %d, want the first 3 of %d", few, total, maxWatched)
 	}
 	w.dropStale(noon.Add(time.Hour), 5*time.Minute)
@@ -95,7 +95,7 @@ func TestAnomalySince(t *testing.T) {
 		s = vehicle.Observe(s, x)
 		putState(w, "carA", s)
 	}
-	page, _ := w.newest(w.anomalies, maxWatched, noon.Add(2*time.Minute), 5*time.Minute)
+	page, _ := w.longest(w.anomalies, maxWatched, noon.Add(2*time.Minute), 5*time.Minute)
 	if len(page) != 1 || page[0].since != vehicle.At(noon) ||
 		page[0].read != vehicle.At(noon.Add(2*time.Minute)) {
 		t.Errorf("got %+v, want one anomaly since %v", page, noon)
@@ -189,35 +189,6 @@ func TestFleetChart(t *testing.T) {
 	if !strings.HasPrefix(c.Read.Texts, "11:00 UTC: 10 normal, 0 slow, 0 in a jam|") ||
 		!strings.HasSuffix(c.Read.Texts, "|12:00 UTC: 1,234 normal, 0 slow, 0 in a jam") {
 		t.Errorf("under the pointer: %s", c.Read.Texts)
-	}
-}
-
-func BenchmarkSurveyMillion(b *testing.B) {
-	table, now := fleet.New(), vehicle.At(noon)
-	for i := range 1_000_000 {
-		table.Put(vehicle.ID(fmt.Sprintf("car%d", i)), fleet.Answer{
-			Driving: vehicle.DrivingVerdict{State: vehicle.DrivingState(1 + i%3),
-				Time: now.Add(-time.Duration(i%1000) * time.Second)},
-			Throttle: vehicle.ThrottleVerdict{System: vehicle.ThrottleNormal, Time: now},
-		})
-	}
-	for b.Loop() {
-		countFleet(table, noon, 5*time.Minute)
-	}
-}
-
-func BenchmarkWatchlistPut(b *testing.B) {
-	w, s := newWatchlist(), jammed(time.Minute)
-	for i := range maxWatched {
-		putState(w, vehicle.ID(fmt.Sprintf("car%d", i)), s)
-	}
-	driving := vehicle.Observe(vehicle.State{}, func() vehicle.Sample {
-		x := vehicle.Sample{Time: vehicle.At(noon)}
-		_ = x.Set(vehicle.Speed, 50)
-		return x
-	}())
-	for b.Loop() {
-		putState(w, "another", driving)
 	}
 }
 

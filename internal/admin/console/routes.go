@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"hash/maphash"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -26,7 +25,7 @@ func New(cfg Config) *Console {
 	c := &Console{Config: cfg, scans: make(chan struct{}, maxScans), strips: make(chan struct{}, maxStrips)}
 	c.closing, c.close = context.WithCancel(context.Background())
 	c.sessions = sessions{ops: cfg.Ops, known: cfg.Known, now: cfg.Now, secure: cfg.Secure}
-	c.attempts.seed = maphash.MakeSeed()
+	c.wrongLog.Limit, c.wrongLog.Now = 10, c.Now
 	c.pages = c.parsePages()
 	if cfg.Roads != nil {
 		c.roads = roadmap.NewReader(cfg.Roads)

@@ -54,8 +54,8 @@ type sessions struct {
 }
 
 // The cookie and the paths of a session. For the reasons, see "Root of a session" in ../DESIGN.md.
-// With TLS, the cookie has the prefix __Host-, so that no other host and no plain HTTP response can
-// set it. With this prefix, the cookie's path must be /; without TLS, it is the session's root.
+// With TLS, the cookie has the prefix __Host-, so that no other host and no remote plain HTTP response
+// can set it. With this prefix, the cookie's path must be /; without TLS, it is the session's root.
 const (
 	plainCookie  = "carstate-session"
 	secureCookie = "__Host-" + plainCookie
@@ -133,29 +133,25 @@ func (s *sessions) makeRoom(limit int, match func(*session) bool) {
 // of returns the session of a request, or nil. A request that a script made (made is false) does
 // not extend the session.
 func (s *sessions) of(r *http.Request, made bool) *session {
-	c, err := r.Cookie(secureCookie)
-	if err != nil && !s.secure {
-		c, err = r.Cookie(plainCookie)
-	}
-	if err != nil {
-		return nil
-	}
-	id, now := access.HashOf(rootOf(r)+c.Value), s.now()
+	root, now := rootOf(r), s.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.all[id]
-	if n == nil {
-		return nil
+	// Pages on other ports of the host can set cookies of the same names. So each of them is tried.
+	for _, c := range r.Cookies() {
+		n := s.all[access.HashOf(root+c.Value)]
+		switch {
+		case n == nil || c.Name != n.cookie("", 0).Name:
+			continue
+		case !s.isValid(n, now):
+			delete(s.all, n.id)
+			return nil
+		case made:
+			n.seen = now
+		}
+		s.known(r.Context())
+		return n
 	}
-	if !s.isValid(n, now) {
-		delete(s.all, id)
-		return nil
-	}
-	if made {
-		n.seen = now
-	}
-	s.known(r.Context())
-	return n
+	return nil
 }
 
 // isValid reports whether a session is valid. The caller holds mu.

@@ -24,7 +24,7 @@ type vehicleRow struct {
 	ops.ListedVehicle
 	Driving, Throttle string // see classOf
 	Read              *time.Time
-	Why               string // the reason of a jam, slow driving or an anomaly; empty: none
+	Why               []string // the reasons of an anomaly, and of a jam or slow driving
 }
 
 // rowsListed is the maximum number of vehicles on a page.
@@ -96,7 +96,7 @@ func (c *Console) showVehicles(
 	c.showForm(w, s, problem, "vehicles", page{Title: "Vehicles", Section: "vehicles", Data: v})
 }
 
-// vehicleRow is like listRow, for a row of the list of vehicles. It has a reason only for a jam,
+// vehicleRow is like listRow, for a row of the list of vehicles. It has reasons only for a jam,
 // for slow driving and for an anomaly.
 func (c *Console) vehicleRow(ctx context.Context, v ops.ListedVehicle) (row vehicleRow, ok bool) {
 	row = vehicleRow{ListedVehicle: v, Driving: "none", Throttle: "none", Read: v.Driving.Time}
@@ -115,13 +115,16 @@ func (c *Console) vehicleRow(ctx context.Context, v ops.ListedVehicle) (row vehi
 	s, ok, err := c.Ops.State(ctx, vehicle.ID(v.VID))
 	switch {
 	case err != nil:
-		row.Why = "its state cannot be read at present"
+		row.Why = []string{"its state cannot be read at present"}
+		return row, true
 	case !ok:
 		return row, false
-	case row.Throttle == "anomaly":
-		row.Why = s.ExplainThrottle().Text
-	case row.Driving == "jam" || row.Driving == "slow":
-		row.Why = s.ExplainDriving().Text
+	}
+	if row.Throttle == "anomaly" {
+		row.Why = append(row.Why, s.ExplainThrottle().Text)
+	}
+	if row.Driving == "jam" || row.Driving == "slow" {
+		row.Why = append(row.Why, s.ExplainDriving().Text)
 	}
 	return row, true
 }

@@ -70,9 +70,9 @@ func (w *watchlist) note(list map[vehicle.ID]watched, listed bool, x watched) {
 	}
 }
 
-// newest returns the vehicles of a list whose verdict began last, at most most of them, without
+// longest returns the vehicles of a list whose verdict began first, at most most of them, without
 // those whose verdict is stale (see dropStale). total counts all that are not stale.
-func (w *watchlist) newest(
+func (w *watchlist) longest(
 	list map[vehicle.ID]watched, most int, now time.Time, maxAge time.Duration,
 ) (first []watched, total int) {
 	oldest := vehicle.UnixMilli(0)
@@ -87,7 +87,7 @@ func (w *watchlist) newest(
 		}
 		total++
 		i, _ := slices.BinarySearchFunc(first, x, func(a, b watched) int {
-			return cmp.Or(cmp.Compare(b.since, a.since), cmp.Compare(a.id, b.id))
+			return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.id, b.id))
 		})
 		first = slices.Insert(first, i, x)
 		first = first[:min(len(first), most)]

@@ -26,13 +26,9 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 func served(t *testing.T, r *Reader, query string, way []string) Collection {
 	t.Helper()
 	q, err := url.ParseQuery(query)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	box, limit, err := Asked(q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w := httptest.NewRecorder()
 	Serve(w, httptest.NewRequest("GET", "/", nil), r.Within(box, noon), limit, way)
 	if kind := w.Header().Get("Content-Type"); kind != "application/geo+json" {
@@ -245,9 +241,7 @@ func TestServe_Compresses(t *testing.T) {
 	req.Header.Set("Accept-Encoding", "gzip, deflate")
 	Serve(packed, req, r.All(noon), MaxStretches, nil)
 	z, err := gzip.NewReader(packed.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if text, err := io.ReadAll(z); err != nil || !bytes.Equal(text, plain.Body.Bytes()) ||
 		packed.Header().Get("Content-Encoding") != "gzip" {
 		t.Errorf("unpacked: %v, %s", err, text)

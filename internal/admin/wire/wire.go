@@ -34,10 +34,12 @@ type AddedSource struct {
 	Name     string          `json:"name"`
 	Key      string          `json:"key"`
 	Vehicles ops.VehicleList `json:"vehicles"`
-	Rate     string          `json:"rate"`      // limit on samples; empty: no limit
+	Rate     string          `json:"rate"`      // limit on samples; empty or none: no limit
 	Strict   bool            `json:"strict"`    // a sample with an unknown signal or an unused value is refused
 	OnChange string          `json:"on_change"` // how long a speed holds that is sent only when it changes; empty: recognized
 	Format   string          `json:"format"`    // a preset or YAML; empty: the service's own
+
+	TrustedCrowd bool `json:"trusted_crowd"` // each of its cars is a voice on roads; otherwise all are one
 }
 
 // RotatedSource is a source with its new key, which is shown only here.
@@ -91,10 +93,12 @@ type (
 	SourceChange struct {
 		Vehicles  *ops.VehicleList `json:"vehicles,omitzero"` // replaces the source's grant
 		ExpiresAt Expiry           `json:"expires_at,omitzero"`
-		Rate      *string          `json:"rate,omitzero"` // limit on samples; empty: no limit
+		Rate      *string          `json:"rate,omitzero"` // limit on samples; empty: the default; none: no limit
 		Strict    *bool            `json:"strict,omitzero"`
 		OnChange  *string          `json:"on_change,omitzero"` // as in a source request; empty: recognized
 		Format    *string          `json:"format,omitzero"`
+
+		TrustedCrowd *bool `json:"trusted_crowd,omitzero"` // each of its cars is a voice on roads
 	}
 	// OperatorRequest is the body of a request to add an operator.
 	OperatorRequest struct {
@@ -106,10 +110,16 @@ type (
 		Name      string           `json:"name"`
 		Vehicles  *ops.VehicleList `json:"vehicles"`
 		ExpiresAt Expiry           `json:"expires_at,omitzero"` // if left out: never
-		Rate      string           `json:"rate,omitzero"`       // limit on samples
+		Rate      string           `json:"rate,omitzero"`       // limit on samples, as in a change
 		Strict    bool             `json:"strict,omitzero"`     // a sample with an unknown signal or an unused value is refused
 		OnChange  string           `json:"on_change,omitzero"`  // how long a speed holds that is sent only when it changes, such as 15m
 		Format    string           `json:"format,omitzero"`     // a preset, such as traccar, or the YAML of a mapping
+
+		TrustedCrowd *bool `json:"trusted_crowd,omitzero"` // each of its cars is a voice on roads; if left out: if vehicles is all
+	}
+	// ForgetRoadsRequest is the body of a request to forget what is known of roads.
+	ForgetRoadsRequest struct {
+		BBox string `json:"bbox"` // west,south,east,north in degrees
 	}
 )
 
@@ -126,6 +136,10 @@ type (
 	// OperatorList is a list of operators.
 	OperatorList struct {
 		Operators []ops.OperatorSummary `json:"operators"`
+	}
+	// ForgottenRoads is the response to a ForgetRoadsRequest.
+	ForgottenRoads struct {
+		Stretches int `json:"stretches"` // that this node knew in the box
 	}
 	// Failure is the response body of an error. It says what was wrong and what to do.
 	Failure struct {

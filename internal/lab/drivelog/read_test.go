@@ -268,17 +268,3 @@ func TestRunTime_SpreadsRows(t *testing.T) {
 		t.Errorf("%d rows, %v", len(d.Rows), d.Notes())
 	}
 }
-
-func BenchmarkRead(b *testing.B) {
-	file, err := os.ReadFile(demoDrive)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	b.SetBytes(int64(len(file)))
-	for b.Loop() {
-		if _, err := Read(bytes.NewReader(file), "demo", nil); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -156,17 +158,11 @@ func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) 
 		for i := range batch {
 			body = ingest.AppendJSON(body, &batch[i])
 		}
-		resp, err := s.client.Publish(ctx, &paho.Publish{
-			QoS: 1, Topic: "vehicles/" + string(samples[0].Vehicle) + "/telemetry", Payload: body,
-		})
+		resp, err := s.publish(ctx, samples[0].Vehicle, body)
 		switch {
 		case resp != nil && resp.ReasonCode >= 0x80:
 			refused.Samples += len(batch)
-			reason := fmt.Sprintf("MQTT reason 0x%02x", resp.ReasonCode)
-			if resp.Properties != nil && resp.Properties.ReasonString != "" {
-				reason = resp.Properties.ReasonString
-			}
-			refused.Reason = cmp.Or(refused.Reason, reason)
+			refused.Reason = cmp.Or(refused.Reason, reasonOf(resp), fmt.Sprintf("MQTT reason 0x%02x", resp.ReasonCode))
 		case err != nil:
 			select {
 			case why := <-s.broken:
@@ -177,6 +173,34 @@ func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) 
 		}
 	}
 	return refused.orNil()
+}
+
+// publish sends one message. While the source must wait, it repeats the message.
+func (s *mqttSender) publish(ctx context.Context, of vehicle.ID, body []byte) (*paho.PublishResponse, error) {
+	for {
+		resp, err := s.client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + string(of) + "/telemetry", Payload: body})
+		if resp == nil || resp.ReasonCode != packets.PubackQuotaExceeded {
+			return resp, err
+		}
+		wait := waitInWords.FindStringSubmatch(reasonOf(resp))
+		if wait == nil { // not the rate
+			return resp, err
+		}
+		seconds, _ := strconv.Atoi(wait[1])
+		if err := periodic.Pause(ctx, time.Duration(seconds)*time.Second); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// waitInWords matches how long to wait in the reason of a refusal; MQTT has no other place for it.
+var waitInWords = regexp.MustCompile(`wait ([0-9]+) s$`)
+
+func reasonOf(resp *paho.PublishResponse) string {
+	if resp.Properties == nil {
+		return ""
+	}
+	return resp.Properties.ReasonString
 }
 
 // orNil returns r as an error, or nil if no sample was refused.

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/url"
 	"syscall"
 	"time"
 
@@ -68,9 +67,6 @@ func (l Login) spreads(err error) bool {
 func unreachable(what, host, flags string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("no %s answers at %s: is `carstate serve` running? (%s)", what, host, flags)
-	}
-	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return fmt.Errorf("the %s at %s shows a certificate that this system does not trust: name it with --ca FILE",

@@ -2,7 +2,6 @@ package sender
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -28,7 +27,7 @@ func TestSourceThatSpreads(t *testing.T) {
 			return
 		}
 		w.WriteHeader(http.StatusAccepted)
-		fmt.Fprint(w, `{"accepted":1}`)
+		fmt.Fprint(w, `{"accepted":1,"rejected":[]}`)
 	}))
 	defer door.Close()
 	broker := refusingBroker(t, &asked)
@@ -62,8 +61,39 @@ func TestSourceThatSpreads(t *testing.T) {
 	}
 }
 
-// refusingBroker starts an MQTT listener that counts the logins in asked, and refuses the first and
-// every second one after it. It returns the listener's URL.
+// TestSourceOverItsRate checks that a sender waits as long as the service says, and then goes on.
+func TestSourceOverItsRate(t *testing.T) {
+	var asked atomic.Int64
+	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 1 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+			fmt.Fprint(w, `{"error":"too fast"}`)
+			return
+		}
+		w.WriteHeader(http.StatusAccepted)
+		fmt.Fprint(w, `{"accepted":1,"rejected":[]}`)
+	}))
+	defer door.Close()
+	asked.Store(1) // so that the login is accepted
+	byMQTT, err := MQTT(t.Context(), refusingBroker(t, &asked), Login{Name: "gateway", Key: "key"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer byMQTT.Close()
+	byHTTP := HTTP(door.URL, Login{Name: "gateway", Key: "key"}, nil)
+	defer byHTTP.Close()
+	sample := vehicle.Sample{Vehicle: "car", Time: 1000}
+	for name, s := range map[string]Sender{"HTTP": byHTTP, "MQTT": byMQTT} {
+		asked.Store(0)
+		if err := s.Send(t.Context(), []vehicle.Sample{sample}); err != nil || asked.Load() != 2 {
+			t.Errorf("%s: %v after %d tries, want none after 2", name, err, asked.Load())
+		}
+	}
+}
+
+// refusingBroker starts an MQTT listener that counts the logins and messages in asked, and refuses the
+// first and every second one after it. It returns the listener's URL.
 func refusingBroker(t *testing.T, asked *atomic.Int64) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -85,8 +115,22 @@ func refusingBroker(t *testing.T, asked *atomic.Int64) (url string) {
 				_, _ = ack.WriteTo(c)
 			}
 			go func() {
-				_, _ = io.Copy(io.Discard, c)
-				c.Close()
+				defer c.Close()
+				for {
+					p, err := packets.ReadPacket(c)
+					if err != nil {
+						return
+					}
+					m, ok := p.Content.(*packets.Publish)
+					if !ok {
+						continue
+					}
+					ack := &packets.Puback{PacketID: m.PacketID, Properties: &packets.Properties{ReasonString: "too fast: wait 1 s"}}
+					if asked.Add(1)%2 == 1 {
+						ack.ReasonCode = packets.PubackQuotaExceeded
+					}
+					_, _ = ack.WriteTo(c)
+				}
 			}()
 		}
 	}()

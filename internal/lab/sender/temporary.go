@@ -30,7 +30,8 @@ const (
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
-	s, err := client.AddSource(ctx, access.Request{Name: name, Vehicles: of, Expires: time.Now().Add(life)})
+	s, err := client.AddSource(ctx, access.Request{Name: name, Vehicles: of, Rate: access.NoRate,
+		TrustedCrowd: new(true), Expires: time.Now().Add(life)})
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func New(c Config) *Fleet {
 	return f
 }
 
-// build adds roads to the fleet. The parameter mean is the number of cars that each road has,
+// build adds roads to the fleet. mean is the number of cars that each road has,
 // averaged over time; the length of the road is chosen accordingly.
 func (f *Fleet) build(roads int, mean float64) {
 	type class struct {

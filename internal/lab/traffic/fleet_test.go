@@ -196,15 +196,3 @@ func TestHealthyCars(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkStep measures how long it takes to simulate one second of 10,000 cars, with one reading
-// of each car.
-func BenchmarkStep(b *testing.B) {
-	f := New(Config{Vehicles: 10_000, PerSecond: 1, Seed: 1})
-	f.Settle(time.Minute)
-	for b.Loop() {
-		for range time.Second / Step {
-			f.Step(func(int, time.Duration, vehicle.Readings) {})
-		}
-	}
-}

@@ -31,8 +31,8 @@ const (
 )
 
 // stray changes the error p of a position as time passes. The error is an Ornstein-Uhlenbeck
-// process whose standard deviation, in metres, is the parameter meter. The parameter keep is the
-// correlation of the new error with the previous one.
+// process whose standard deviation, in metres, is meter. keep is the correlation
+// of the new error with the previous one.
 func (p *point) stray(random *rand.Rand, meter, keep float64) {
 	fresh := meter * math.Sqrt(1-keep*keep)
 	p.eastMeter = keep*p.eastMeter + fresh*random.NormFloat64()

@@ -185,7 +185,7 @@ func TestAppend_RefusedWhenQueueIsFull(t *testing.T) {
 	for i := range fits {
 		// To keep the order, each chunk is queued before the next one.
 		k := pack(t, big(int64(i+1)))
-		w := engine.NewWaiter(t.Context(), nil, k)
+		w := engine.NewWaiter(k)
 		testkit.NoError(t, e.queues[0].Add(k...))
 		go func() { <-w.Done(); results <- nil }()
 	}
@@ -237,16 +237,16 @@ func TestNoYoungerWithoutOlder(t *testing.T) {
 	e := open(t, Config{})
 	q, start := stalled(t, e)
 	k := pack(t, sample("car", 2))
-	young := engine.NewWaiter(t.Context(), nil, k)
+	young := engine.NewWaiter(k)
 	testkit.NoError(t, q.Add(k...))
 	both := make([]engine.Chunk, 2) // the chunks of one Append
-	w := engine.NewWaiter(t.Context(), nil, both)
+	w := engine.NewWaiter(both)
 	w.Finish(errors.New("the first part was not stored"))
 	k[0].Waiter = w
 	testkit.NoError(t, q.Add(k...))
 
 	// Now a chunk of an Append that fails while the chunk waits.
-	late := engine.NewWaiter(t.Context(), nil, both)
+	late := engine.NewWaiter(both)
 	k[0].Waiter = late
 	testkit.NoError(t, q.Add(k...))
 	late.Finish(errors.New("another partition failed"))

@@ -18,8 +18,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-func BenchmarkBackup(b *testing.B) { storetest.Backups(b, servers()) }
-
 // TestConformance_OneServer runs the suite of storetest on one NATS server, with an account for
 // each store.
 func TestConformance_OneServer(t *testing.T) {

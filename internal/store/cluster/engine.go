@@ -29,6 +29,8 @@ type Engine struct {
 
 	queues     []*engine.Queue // by partition
 	backlog    backlog
+	unfolded   *store.Unfolded
+	scarce     atomic.Bool  // see watchLimits
 	failing    atomic.Bool  // whether the last write of TELEMETRY failed
 	committing atomic.Int32 // number of commits of samples in flight
 	metrics    *metrics
@@ -105,6 +107,7 @@ func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.beats = make(map[string]*heartbeat)
+	e.unfolded = store.NewUnfolded(e.partitions, nil)
 	e.taken = make([]atomic.Pointer[Partition], e.partitions)
 	e.backlog.next, e.backlog.seen = make([]atomic.Uint64, e.partitions), make([]firstUnfolded, e.partitions)
 	for _, name := range fedStreams {
@@ -160,6 +163,9 @@ func (e *Engine) Writable() error {
 	}
 	return nil
 }
+
+// Scarce implements [store.Engine].
+func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
 // Fed implements [store.Engine] with the oldest time of the streams that this node follows
 // (fedStreams).

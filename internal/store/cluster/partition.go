@@ -11,8 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/periodic"
@@ -40,8 +38,6 @@ type Partition struct {
 
 	recalled context.Context // ends when the partition must be taken again
 	recall   context.CancelFunc
-
-	spans engine.FoldSpans
 }
 
 // Take implements [store.Engine]. It retries conflicts and lost responses as [store.Change] does.
@@ -138,10 +134,6 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	}
 	if err != nil {
 		return 0, nil, t.e.undecodable(codec.Telemetry, seq, err)
-	}
-	if t.e.config.Tracer != nil && len(m.Header) > 0 {
-		traced := traceHeader.Extract(context.Background(), propagation.HeaderCarrier(m.Header))
-		t.spans.Note(seq, trace.SpanContextFromContext(traced))
 	}
 	t.next = seq + 1
 	return seq, samples, nil
@@ -265,7 +257,6 @@ func (t *Partition) Commit(
 		return err
 	}
 	t.e.metrics.Fold(len(states), time.Since(start))
-	t.spans.Folded(ctx, t.e.config.Tracer, t.number, seq, len(states))
 	return nil
 }
 
@@ -348,6 +339,9 @@ func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed [
 
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
+// Unfolded implements [store.Engine].
+func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
+
 // Fence implements [store.Engine]: it writes the sequence seq of a tombstone into the cursor of
 // partition p. This also changes the cursor's revision, so a commit in progress fails, and the
 // owner takes the partition again.
@@ -403,17 +397,20 @@ func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	return e.awaitTombstone(ctx, math.MaxUint64, 0)
 }
 
-// recall handles r, a record that the feed of STATES has delivered. If r is the cursor of a
-// partition that this process has taken, and shows that Fence was called since, or that a newer
-// version wrote it, Next returns store.ErrRecalled from now on.
+// recall handles r, a record that the feed of STATES has delivered. If r is a cursor, its partition
+// is folded up to there. If this process has taken that partition, and r shows that Fence was
+// called since, or that a newer version wrote it, Next returns store.ErrRecalled from now on.
 func (e *Engine) recall(r store.Record) {
 	p, ok := codec.PartitionOfCursor(r.Subject)
 	if !ok || p >= e.partitions {
 		return
 	}
 	var c cursor
-	if t := e.taken[p].Load(); t != nil &&
-		(r.Newer || json.Unmarshal(r.Body, &c) == nil && c.Fences != t.cursor.Fences) {
+	known := !r.Newer && json.Unmarshal(r.Body, &c) == nil
+	if known && c.Next > 0 {
+		e.unfolded.Fold(p, c.Next-1)
+	}
+	if t := e.taken[p].Load(); t != nil && (r.Newer || known && c.Fences != t.cursor.Fences) {
 		t.recall()
 	}
 }

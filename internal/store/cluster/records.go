@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
@@ -41,8 +41,8 @@ const (
 	// pageBytes the maximum number of bytes.
 	pageRecords = 1000
 	pageBytes   = 8 << 20
-	// replicaPause is the pause before the method Before requests a record again, after a replica
-	// that does not have the record yet has answered.
+	// replicaPause is the pause before conn.Before requests a record again, after a replica that
+	// does not have the record yet has answered.
 	replicaPause = 20 * time.Millisecond
 )
 
@@ -223,7 +223,7 @@ func (c *conn) storeOnce(ctx context.Context, stream string, writes []store.Writ
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.Timeouts.Try)
 	defer cancel()
-	id := nuid.Next()
+	id := rand.Text()
 	for i, w := range writes {
 		m := &nats.Msg{Subject: w.Subject, Data: w.Record, Header: make(nats.Header, 4)}
 		if w.Expected {

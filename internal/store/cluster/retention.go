@@ -242,14 +242,18 @@ func copiesMissing(info *jetstream.StreamInfo) int {
 // logged. The alarm is logged again only after the level has fallen below fullOver.
 const (
 	fullAlarm = 80
-	fullOver  = 75
+	// reservedFrom is the fill level of TOKENS, SOURCES or AUDIT from which only rights are taken
+	// away; 64 MiB are left then.
+	reservedFrom = 94
+	fullOver     = 75
 )
 
 // watchLimits exports the fill level of each stream as a metric, and logs an error for each stream
 // that is nearly full. It logs no error for TELEMETRY, which fills and is trimmed all the time; if
-// trimming is not enough, Append returns store.ErrBacklog. The map alarmed holds the streams for
-// which the error was logged, so that the error is not logged again at each call.
+// trimming is not enough, Append returns store.ErrBacklog. alarmed has the streams for which the
+// error was logged, so that it is not logged again at each call.
 func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error {
+	scarce := false
 	for _, name := range codec.Streams {
 		s, err := e.js.Stream(ctx, name)
 		if err != nil {
@@ -260,6 +264,8 @@ func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error
 		e.metrics.records.WithLabelValues(name).Set(float64(info.State.Msgs))
 		e.metrics.missing.WithLabelValues(name).Set(float64(copiesMissing(info)))
 		percent := info.State.Bytes * 100 / uint64(info.Config.MaxBytes)
+		refuses := name == codec.Audit || name == codec.Tokens || name == codec.Sources
+		scarce = scarce || refuses && percent >= reservedFrom
 		switch {
 		case name == codec.Telemetry:
 		case percent >= fullAlarm && !alarmed[name]:
@@ -270,5 +276,6 @@ func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error
 			delete(alarmed, name)
 		}
 	}
+	e.scarce.Store(scarce)
 	return nil
 }

@@ -354,8 +354,8 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 		"lacks a right: Publish to $JS.API.STREAM.UPDATE.STATES")
 }
 
-// TestGreatestServer checks that the constant greatestServer is the version in go.mod, which is the
-// version that the tests use.
+// TestGreatestServer checks that greatestServer is the version in go.mod, which is the version
+// that the tests use.
 func TestGreatestServer(t *testing.T) {
 	if greatestServer != server.VERSION {
 		t.Errorf("the tests run against nats-server %s, but greatestServer is %s: run make torture before changing it",

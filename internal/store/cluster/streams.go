@@ -356,6 +356,7 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		question("$JS.API.DIRECT.GET."+name, noRecord)
 	}
 	question("$JS.API.STREAM.MSG.DELETE."+codec.States, noRecord)
+	question("$JS.API.STREAM.MSG.GET."+codec.Roads, noRecord)
 	for _, name := range append([]string{codec.Telemetry}, fedStreams...) {
 		question("$JS.API.STREAM.MSG.GET."+name, noRecord)
 		question("$JS.API.CONSUMER.CREATE."+name+".probe", "{}") // not a valid consumer

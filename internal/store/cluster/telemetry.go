@@ -2,15 +2,12 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
 
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
@@ -32,7 +29,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if err != nil {
 		return err
 	}
-	w := engine.NewWaiter(ctx, e.config.Tracer, chunks)
+	w := engine.NewWaiter(chunks)
 	for _, k := range chunks {
 		if err := e.queues[k.Partition].Add(k); err != nil {
 			w.Finish(err) // so that the queues drop the chunks that they already have
@@ -59,61 +56,61 @@ func newQueue() *engine.Queue {
 
 // runQueue stores what is in the queue of partition p until ctx ends, one message at a time.
 func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
-	q.Run(ctx, e.config.Tracer, e.metrics.Metrics, func(ctx context.Context, chunks []engine.Chunk) error {
+	q.Run(ctx, e.metrics.Metrics, func(ctx context.Context, chunks []engine.Chunk) error {
 		record := []byte{0}
 		for i := range chunks {
 			record = append(record, chunks[i].Packed...)
 		}
-		header := make(nats.Header)
-		trace.SpanFromContext(ctx).SetAttributes(attribute.Int("carstate.partition", p))
-		traceHeader.Inject(ctx, propagation.HeaderCarrier(header))
-		return e.publish(ctx, p, record, header)
+		seq, err := e.publish(ctx, p, record)
+		if err != nil {
+			return err
+		}
+		for i := range chunks {
+			e.unfolded.Store(p, seq, chunks[i].Source, chunks[i].Count)
+		}
+		return nil
 	})
 }
 
-// traceHeader writes the trace context of a commit into the header of its NATS message, and reads
-// it from there.
-var traceHeader propagation.TraceContext
-
 // publish sends one commit of samples, which it seals, until NATS confirms that the commit is on
-// disk, for Patience.Store at most, and then returns the error of the last try. An error by which
-// NATS refuses the commit is returned at once. After a time-out, it is unknown whether the commit
-// was stored. So the same bytes are sent again with the same message id, by which NATS recognizes a
-// duplicate. If the stream is full, the error is [store.ErrBacklog]. If the context is canceled
-// first, the error is [engine.ErrClosed].
-func (e *Engine) publish(ctx context.Context, p int, record []byte, header nats.Header) error {
+// disk, and returns its sequence. After Patience.Store, it returns the error of the last try. An
+// error by which NATS refuses the commit is returned at once. After a time-out, it is unknown
+// whether the commit was stored. So the same bytes are sent again with the same message id, by
+// which NATS recognizes a duplicate. If the stream is full, the error is [store.ErrBacklog]. If the
+// context is canceled first, the error is [engine.ErrClosed].
+func (e *Engine) publish(ctx context.Context, p int, record []byte) (seq uint64, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Store)
 	defer cancel()
 	e.committing.Add(1)
 	defer e.committing.Add(-1)
-	id, subject := nuid.Next(), codec.TelemetrySubject(p)
-	m := &nats.Msg{Subject: subject, Data: codec.Seal(subject, record), Header: header}
+	id, subject := rand.Text(), codec.TelemetrySubject(p)
+	m := &nats.Msg{Subject: subject, Data: codec.Seal(subject, record)}
 	for {
 		try, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
-		_, err := e.js.PublishMsg(try, m, jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
+		ack, err := e.js.PublishMsg(try, m, jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
 		cancel()
 		_, answered := asAPIError(err)
 		switch {
 		case err == nil:
 			e.failing.Store(false)
-			return nil // stored by this try or an earlier one
+			return ack.Sequence, nil // stored by this try or an earlier one
 		case full(err):
 			e.failing.Store(false) // NATS stores again once there is room
-			return store.ErrBacklog
+			return 0, store.ErrBacklog
 		case errors.Is(ctx.Err(), context.Canceled):
-			return engine.ErrClosed
+			return 0, engine.ErrClosed
 		case errors.Is(err, nats.ErrMaxPayload):
-			return err
+			return 0, err
 		case answered && !hasCode(err, duplicateInProcess): // NATS itself refuses the commit
-			return err
+			return 0, err
 		}
 		e.failing.Store(true)
 		if ctx.Err() != nil {
-			return err
+			return 0, err
 		}
 		e.warned.commit.Log(e.log, "cannot store a commit of samples yet; will retry", "subject", subject, "error", err)
 		if periodic.Pause(ctx, 100*time.Millisecond) != nil {
-			return err
+			return 0, err
 		}
 	}
 }
@@ -124,7 +121,7 @@ func (e *Engine) publish(ctx context.Context, p int, record []byte, header nats.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
 		if e.failing.Load() && e.committing.Load() == 0 { // a commit in progress shows by itself whether writes work
-			_ = e.publish(ctx, 0, []byte{0}, nil) // sets failing
+			_, _ = e.publish(ctx, 0, []byte{0}) // sets failing
 		}
 	}
 }

@@ -35,7 +35,7 @@ func code(t *rapid.T) vehicle.TroubleCode {
 func anySample(t *rapid.T) vehicle.Sample {
 	x := vehicle.Sample{
 		Vehicle: vehicle.ID(ids.Draw(t, "vid")), Time: vehicle.UnixMilli(times.Draw(t, "time")),
-		Source: rapid.Uint32().Draw(t, "source"),
+		Source: rapid.Uint32().Draw(t, "source"), Crowd: rapid.Bool().Draw(t, "crowd"),
 	}
 	for s := range vehicle.Signal(vehicle.NumSignals) {
 		if !rapid.Bool().Draw(t, "has") {
@@ -72,7 +72,7 @@ func TestSamplesRoundTrip(t *testing.T) {
 		want := rapid.SliceOfN(rapid.Custom(anySample), 0, 20).Draw(t, "samples")
 		var body []byte
 		for i := range want {
-			body = AppendSample(AppendSource(body, want[i].Source), &want[i])
+			body = AppendSample(AppendSource(body, &want[i]), &want[i])
 		}
 		var got []vehicle.Sample
 		if err := DecodeSamples(body, func(x vehicle.Sample) { got = append(got, x) }); err != nil {
@@ -152,20 +152,6 @@ func anyWay(t *rapid.T) (w vehicle.Way, r vehicle.RoadAround) {
 	}
 }
 
-// TestStateWithoutPositions checks that the state of a car that sends no positions takes almost no
-// bytes for the car's way and road: the packed state must be at least 100 bytes shorter than the
-// same state with a way and a road.
-func TestStateWithoutPositions(t *testing.T) {
-	s := roadtest.State(t)
-	all := len(AppendState(nil, &s))
-	s.Way, s.Road = vehicle.Way{}, vehicle.RoadAround{}
-	none := len(AppendState(nil, &s))
-	if none > all-100 {
-		t.Errorf("state of %d bytes with a way, %d bytes without: want nearly all of the way saved", all, none)
-	}
-	t.Logf("%d bytes with a way, %d without one", all, none)
-}
-
 func TestSealCatches(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		subject := subjects.Draw(t, "subject")
@@ -212,7 +198,7 @@ func TestUnseal_NewerVersion(t *testing.T) {
 			return DecodeSamples(binary.AppendUvarint([]byte{1, 'a', 2}, 1<<vehicle.NumSignals), func(vehicle.Sample) {})
 		}},
 		{"a source with a number that is too large", ErrDamaged, func() error {
-			return DecodeSamples(binary.AppendUvarint([]byte{0}, 1<<32), func(vehicle.Sample) {})
+			return DecodeSamples(binary.AppendUvarint([]byte{0}, 1<<33), func(vehicle.Sample) {})
 		}},
 		{"a way of too many stretches", ErrDamaged, func() error {
 			_, err := DecodeState(AppendState(nil, &vehicle.State{Way: vehicle.Way{Count: vehicle.WaySteps + 1}}))
@@ -249,7 +235,8 @@ func TestStoredFormat(t *testing.T) {
 		want string
 	}{
 		{"a sample", AppendSample(nil, &x), "0463617241d00f8108000048410000803f015030313230"},
-		{"a source", AppendSource(nil, 300), "00ac02"},
+		{"a source", AppendSource(nil, &vehicle.Sample{Source: 300}), "00ac02"},
+		{"a crowd", AppendSource(nil, &vehicle.Sample{Source: 300, Crowd: true}), "00ac82808010"},
 		{"a state", AppendState(nil, &state), "d00f01010300004841010105033000004841000000803f0001011f503031323001" +
 			"0337260000484100000000803f00000442000048410000000400000004c0000100"},
 		{"a seal", Seal("state.0.carA", []byte{0, 'x'}), "067880131d0b"},

@@ -16,7 +16,8 @@ import (
 //	uvarint number of codes and 5 bytes each, if DTCList is present
 //
 // A byte 0 and a uvarint in front of a sample are the number of the source of this sample and of
-// those that follow. Packed samples can be joined, because each series begins with such a number.
+// those that follow. Bit 32 is set if each car of the source is a voice on roads. Packed samples can
+// be joined, because each series begins with such a number.
 //
 // The record of a commit is the packed samples one after the other, sealed.
 
@@ -46,9 +47,15 @@ func AppendSample(b []byte, x *vehicle.Sample) []byte {
 	return b
 }
 
-// AppendSource appends to b the number of the source of the samples that follow.
-func AppendSource(b []byte, source uint32) []byte {
-	return binary.AppendUvarint(append(b, 0), uint64(source))
+const crowdBit = 1 << 32
+
+// AppendSource appends to b the source of x and of the samples that follow.
+func AppendSource(b []byte, x *vehicle.Sample) []byte {
+	n := uint64(x.Source)
+	if x.Crowd {
+		n |= crowdBit
+	}
+	return binary.AppendUvarint(append(b, 0), n)
 }
 
 // DecodeSamples calls yield for each sample in body, which consists of packed samples one after the
@@ -58,17 +65,16 @@ func AppendSource(b []byte, source uint32) []byte {
 func DecodeSamples(body []byte, yield func(vehicle.Sample)) error {
 	r := reader{b: body}
 	var last vehicle.ID // shared, because most samples are followed by one of the same vehicle
-	var source uint32
+	var source uint64
 	for len(r.b) > 0 {
 		if r.b[0] == 0 {
 			r.bytes(1)
-			n := r.uvarint()
-			if source = uint32(n); r.short || n > math.MaxUint32 {
+			if source = r.uvarint(); r.short || source >= 2*crowdBit {
 				return ErrDamaged
 			}
 			continue
 		}
-		x := vehicle.Sample{Source: source}
+		x := vehicle.Sample{Source: uint32(source), Crowd: source&crowdBit != 0}
 		if id := r.bytes(int(r.uvarint())); string(id) != string(last) {
 			last = vehicle.ID(id)
 			if vehicle.CheckID(string(last)) != nil {

@@ -1,11 +1,8 @@
 package engine
 
 import (
-	"context"
 	"fmt"
 	"sync/atomic"
-
-	"go.opentelemetry.io/otel/trace"
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -32,6 +29,7 @@ var ErrTooLarge = fmt.Errorf("a sample is larger than %d bytes", MaxSampleBytes)
 // [store.Engine.Append].
 type Chunk struct {
 	Partition int
+	Source    uint32
 	Count     int              // number of samples
 	Samples   []vehicle.Sample // nil if the engine needs only Packed
 	Packed    []byte
@@ -42,16 +40,16 @@ type Chunk struct {
 // partition. If keep is true, the chunks contain the unpacked samples too, and may share the memory
 // of samples.
 func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, err error) {
-	open := make([]int, partitions)      // by partition: index of its last chunk, plus one
-	source := make([]uint32, partitions) // of the last sample in that chunk
+	open := make([]int, partitions)             // by partition: index of its last chunk, plus one
+	last := make([]*vehicle.Sample, partitions) // in that chunk
 	for i := range samples {
 		p := codec.PartitionOf(samples[i].Vehicle, partitions)
 		if n := open[p]; n == 0 || chunks[n-1].Count >= ChunkSamples || len(chunks[n-1].Packed) >= ChunkBytes ||
-			samples[i].Source != source[p] {
+			samples[i].Source != last[p].Source || samples[i].Crowd != last[p].Crowd {
 			room := min(len(samples)-i, ChunkSamples)*UsualSampleBytes/partitions + 2*UsualSampleBytes
-			packed := codec.AppendSource(make([]byte, 0, room), samples[i].Source)
-			chunks = append(chunks, Chunk{Partition: p, Packed: packed})
-			open[p], source[p] = len(chunks), samples[i].Source
+			packed := codec.AppendSource(make([]byte, 0, room), &samples[i])
+			chunks = append(chunks, Chunk{Partition: p, Source: samples[i].Source, Packed: packed})
+			open[p], last[p] = len(chunks), &samples[i]
 			if keep && partitions == 1 { // the chunk's samples are a prefix of samples[i:], so no copy is needed
 				chunks[len(chunks)-1].Samples = samples[i:i]
 			}
@@ -75,18 +73,14 @@ func Pack(samples []vehicle.Sample, partitions int, keep bool) (chunks []Chunk, 
 
 // Waiter waits until all chunks of one [store.Engine.Append] are stored or have failed.
 type Waiter struct {
-	left   atomic.Int32
-	err    atomic.Pointer[error]
-	done   chan struct{}
-	Traced trace.SpanContext // span of the Append; zero if it is not traced
+	left atomic.Int32
+	err  atomic.Pointer[error]
+	done chan struct{}
 }
 
 // NewWaiter returns a Waiter for chunks, and sets Waiter of each.
-func NewWaiter(ctx context.Context, t trace.Tracer, chunks []Chunk) *Waiter {
+func NewWaiter(chunks []Chunk) *Waiter {
 	w := &Waiter{done: make(chan struct{})}
-	if t != nil {
-		w.Traced = trace.SpanContextFromContext(ctx)
-	}
 	w.left.Store(int32(len(chunks)))
 	for i := range chunks {
 		chunks[i].Waiter = w

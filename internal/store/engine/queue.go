@@ -6,9 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
-
 	"example.org/carstate/internal/store"
 )
 
@@ -94,9 +91,7 @@ func (q *Queue) take() (chunks []Chunk, samples int) {
 
 // Run stores the queued chunks, with one call of store for each commit, until ctx ends. Then it
 // rejects the waiting chunks and all chunks that are queued later.
-func (q *Queue) Run(
-	ctx context.Context, t trace.Tracer, m *Metrics, store func(ctx context.Context, chunks []Chunk) error,
-) {
+func (q *Queue) Run(ctx context.Context, m *Metrics, store func(ctx context.Context, chunks []Chunk) error) {
 	defer q.close()
 	for {
 		select {
@@ -110,13 +105,8 @@ func (q *Queue) Run(
 				break
 			}
 			start := time.Now()
-			committing, span := commitSpan(ctx, t, chunks, samples)
-			err := store(committing, chunks)
+			err := store(ctx, chunks)
 			m.commit(samples, time.Since(start), err)
-			if err != nil {
-				span.SetStatus(codes.Error, "not stored")
-			}
-			span.End()
 			for i := range chunks {
 				chunks[i].Waiter.Finish(err)
 			}

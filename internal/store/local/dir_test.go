@@ -312,24 +312,6 @@ func child(t *testing.T, dir string) *exec.Cmd {
 	return c
 }
 
-// TestFilesArePrivate checks that the mode of every stored file that is not empty gives no rights
-// to the group and to other users.
-func TestFilesArePrivate(t *testing.T) {
-	t.Parallel()
-	dir := filled(t)
-	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		info, err := entry.Info()
-		if err == nil && info.Mode().Perm()&0o077 != 0 && info.Size() > 0 {
-			t.Errorf("%s has mode %s", name, info.Mode())
-		}
-		return err
-	})
-	testkit.NoError(t, err)
-}
-
 // TestTrim_KeepsUnfoldedAndYoung checks that Trim removes the telemetry that is both folded and
 // old, and no other telemetry.
 func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {

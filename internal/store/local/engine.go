@@ -80,9 +80,11 @@ type Engine struct {
 	partitions []*partitionState
 	putMu      sync.RWMutex // held for writing to change put, and by FollowStates while it reads the states
 	put        func(vehicle.ID, *vehicle.State)
+	unfolded   *store.Unfolded
 	following  chan struct{} // closed once FollowStates has begun; Take waits for it if Answers is set
 	followOnce sync.Once
 	over       atomic.Bool  // the backlog is over its limit
+	scarce     atomic.Bool  // the disk has less free space than reservedBytes
 	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
 	statesRead atomic.Int64 // by owners of partitions
 
@@ -107,7 +109,7 @@ type Engine struct {
 // directory that belongs to another user, program or version of carstate stays unchanged.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	c.Config = c.Config.WithDefaults()
-	c.FS = privateFS{cmp.Or[vfs.FS](c.FS, vfs.Default)}
+	c.FS = cmp.Or[vfs.FS](c.FS, vfs.Default)
 	c.MemoryBytes = cmp.Or(c.MemoryBytes, DefaultMemoryBytes)
 	e := &Engine{
 		config: c, log: c.Log, now: c.Now,
@@ -180,7 +182,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		dir = "" // the file with the node's name is written to the machine's file system only
 	}
 	e.node = engine.OpenNodeName(dir, c.Log)
-	e.running.Go(func() { e.queue.Run(background, c.Tracer, e.metrics, e.storeChunks) })
+	e.running.Go(func() { e.queue.Run(background, e.metrics, e.storeChunks) })
 	e.running.Go(func() { e.watch(background) })
 	e.running.Go(func() { e.measure(background) })
 	if c.SyncInterval > 0 {
@@ -505,7 +507,11 @@ func (e *Engine) Partitions() int { return e.dir.Partitions }
 
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
+func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
+
 func (e *Engine) NodeID() string { return e.node.ID }
+
+func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local/durable"
@@ -497,4 +498,46 @@ func TestRoadsDamage(t *testing.T) {
 	if again, damaged := scan(); again != found-1 || damaged != 0 {
 		t.Errorf("after a start %d tiles were read, %d parts damaged", again, damaged)
 	}
+}
+
+// smallDisk is a file system with little free space.
+type smallDisk struct {
+	vfs.FS
+	free atomic.Uint64
+}
+
+func (d *smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: d.free.Load(), TotalBytes: 1 << 40}, nil
+}
+
+// TestLastRoomIsReserved checks that a nearly full disk takes neither telemetry nor the changes of
+// operators, except those that take rights away.
+func TestLastRoomIsReserved(t *testing.T) {
+	disk := &smallDisk{FS: vfs.NewMem()}
+	disk.free.Store(reservedBytes)
+	e := open(t, Config{FS: disk})
+	k := store.NewRecordStore(e, store.Config{}, new(access.Tables))
+	sample := []vehicle.Sample{{Vehicle: "V1", Time: 1}}
+	testkit.NoError(t, e.Append(t.Context(), slices.Clone(sample)))
+	disk.free.Store(reservedBytes - 1)
+	testkit.Await(t, "telemetry is refused", func() bool {
+		return errors.Is(e.Append(t.Context(), slices.Clone(sample)), store.ErrBacklog)
+	})
+	for _, tt := range []struct {
+		event access.Event
+		ok    bool
+	}{
+		{access.Event{Actor: "ada", Action: "token.issue"}, false},
+		{access.Event{Actor: "ada", Action: "node.change"}, false},
+		{access.Event{Actor: "ada", Action: "token.revoke"}, true},
+		{access.Event{Actor: "ada", Action: "source.remove"}, true},
+		{access.Event{Actor: "ada", Action: "vehicle.forget"}, true},
+		{access.Event{Actor: "admin", Admin: true, Action: "token.issue"}, true},
+	} {
+		if err := k.Audit(t.Context(), tt.event); (err == nil) != tt.ok {
+			t.Errorf("%s of %s: got error %v, want success %v", tt.event.Action, tt.event.Actor, err, tt.ok)
+		}
+	}
+	disk.free.Store(reservedBytes)
+	testkit.Await(t, "telemetry is accepted", func() bool { return e.Append(t.Context(), slices.Clone(sample)) == nil })
 }

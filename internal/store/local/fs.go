@@ -16,24 +16,6 @@ import (
 	"example.org/carstate/internal/store/local/wal"
 )
 
-// privateFS creates files that other users cannot read.
-type privateFS struct{ vfs.FS }
-
-// Create implements [vfs.FS]: it creates a file that other users cannot read.
-func (fs privateFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := fs.FS.Create(name, category)
-	if err == nil && onDisk(fs) {
-		if err = os.Chmod(name, 0o600); err != nil {
-			f.Close()
-			return nil, err
-		}
-	}
-	return f, err
-}
-
-// Unwrap implements [vfs.FS]: it returns the wrapped file system.
-func (fs privateFS) Unwrap() vfs.FS { return fs.FS }
-
 // onDisk reports whether fs is the machine's file system. The other file systems, which only tests
 // use, have no permissions.
 func onDisk(fs vfs.FS) bool { return vfs.Root(fs) == vfs.Root(vfs.Default) }

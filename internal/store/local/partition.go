@@ -15,7 +15,6 @@ import (
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/engine"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -58,6 +57,7 @@ type partitionState struct {
 
 // loadPartitions reads the last sequence of each partition's telemetry, and its cursor.
 func (e *Engine) loadPartitions() error {
+	e.unfolded = store.NewUnfolded(e.dir.Partitions, nil)
 	for n := range e.dir.Partitions {
 		p := &partitionState{
 			e: e, number: n, arrived: make(chan struct{}), settle: make(chan struct{}, 1),
@@ -110,7 +110,6 @@ type Partition struct {
 	s      *partitionState
 	next   uint64 // sequence of the first group that Next has not returned
 	stored time.Time
-	spans  engine.FoldSpans
 
 	closed atomic.Bool
 
@@ -168,7 +167,7 @@ func (s *partitionState) lose(cause error) {
 	}
 }
 
-// resetQueue empties the queue, to which deliver adds later groups if on is set.
+// resetQueue empties the queue. If on is set, deliver adds later groups to it.
 func (s *partitionState) resetQueue(on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,6 +269,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		}
 		s.mu.Lock()
 		s.answered = max(s.answered, t.next-1) // the caller has folded what Next returned before
+		answered := s.answered
 		asked, arrived, ended := s.asked, (<-chan struct{})(s.arrived), ctx.Done()
 		if t.next <= s.answered {
 			asked = nil // no request while answered samples are folded again
@@ -278,6 +278,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 			arrived, ended = closed, nil
 		}
 		s.mu.Unlock()
+		s.e.unfolded.Fold(s.number, answered)
 		select { // at random if samples wait, so that a backlog and a flood of requests both advance
 		case <-arrived:
 		case r := <-asked:
@@ -306,7 +307,6 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 		}
 	}
 	t.next, t.stored = g.seq+1, g.stored
-	t.spans.Note(g.seq, g.traced)
 	return g.seq, s.e.withoutForgotten(g), nil
 }
 
@@ -421,9 +421,6 @@ func (t *Partition) Commit(
 		return err
 	}
 	e.metrics.Fold(len(states), time.Since(start))
-	if moves {
-		t.spans.Folded(ctx, e.config.Tracer, t.s.number, seq, len(states))
-	}
 	return nil
 }
 

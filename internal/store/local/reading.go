@@ -19,10 +19,10 @@ import (
 )
 
 // reader reads the database, and explains errors according to the purpose of the read (see viewed).
-// It embeds the Engine and replaces the method Scan, so it also implements [store.Records].
+// It embeds the Engine and replaces Scan, so it also implements [store.Records].
 type reader struct {
 	*Engine
-	// viewed is set in a reader of the method view, and not set in one of own.
+	// viewed is set in a reader of Engine.view, and not set in one of Engine.own.
 	viewed bool
 }
 
@@ -67,7 +67,7 @@ func (r reader) iterator(from, to []byte) (it iterator, err error) {
 	return iterator{inner, r}, nil
 }
 
-// open is like the method iterator, but has the type of a [damage.NewIterator].
+// open is like reader.iterator, but has the type of a [damage.NewIterator].
 func (r reader) open(from, to []byte) (damage.Iterator, error) { return r.iterator(from, to) }
 
 func (r reader) iterate(ctx context.Context, from, to []byte, do func(value []byte) error) error {

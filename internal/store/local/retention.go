@@ -28,6 +28,7 @@ func (e *Engine) measure(ctx context.Context) {
 			return
 		}
 		e.measureBacklog()
+		e.measureDisk()
 		if n++; n%bytesEvery == 1 {
 			e.measureBytes()
 		}
@@ -36,6 +37,21 @@ func (e *Engine) measure(ctx context.Context) {
 
 // measureBytes updates the metrics of sizes. A scrape does not ask the database, which does not
 // respond after a fatal error. If the size of a stream cannot be read, its last value is kept.
+// reservedBytes is the free space on the disk that is kept for taking rights away: with less,
+// neither telemetry nor an operator's other changes are stored. On a small disk it is a 32nd of it.
+const reservedBytes = 64 << 20
+
+func (e *Engine) measureDisk() {
+	disk, err := e.config.FS.GetDiskUsage(e.dir.path)
+	scarce := err == nil && disk.AvailBytes < min(reservedBytes, disk.TotalBytes/32)
+	if e.scarce.Swap(scarce) != scarce {
+		e.log.Warn("room on the disk", "refusing_samples", scarce, "free_bytes", disk.AvailBytes)
+	}
+}
+
+// measureBytes updates the metrics of the sizes of each stream and of the store. A scrape returns
+// the values of the last measurement and does not ask the database, which does not respond after a
+// fatal error. If the size of a stream cannot be read, its last value is kept.
 func (e *Engine) measureBytes() {
 	fills := func(name string, letter byte, limit uint64) {
 		if bytes, err := e.diskUsage(span(letter)); err == nil {

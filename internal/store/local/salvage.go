@@ -61,7 +61,7 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 				"into a new --data-dir", e.path, e.what)
 		}
 	}()
-	fsys = privateFS{cmp.Or[vfs.FS](fsys, vfs.Default)}
+	fsys = cmp.Or[vfs.FS](fsys, vfs.Default)
 	if _, err := fsys.Stat(to); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s exists already: choose a directory that does not exist", to)
 	}

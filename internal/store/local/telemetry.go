@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/engine"
@@ -28,7 +26,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
 	}
-	if e.over.Load() {
+	if e.over.Load() || e.scarce.Load() {
 		return store.ErrBacklog
 	}
 	if e.writesFailed.Err() != nil {
@@ -38,7 +36,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if err != nil {
 		return err
 	}
-	w := engine.NewWaiter(ctx, e.config.Tracer, chunks)
+	w := engine.NewWaiter(chunks)
 	if err := e.queue.Add(chunks...); err != nil {
 		return err
 	}
@@ -53,7 +51,7 @@ func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 }
 
 // storeChunks stores the chunks of one commit, and delivers them to their partitions.
-func (e *Engine) storeChunks(ctx context.Context, chunks []engine.Chunk) error {
+func (e *Engine) storeChunks(_ context.Context, chunks []engine.Chunk) error {
 	var groups []group
 	err := e.safely(func() (err error) {
 		groups, err = e.storeGroups(chunks, e.now())
@@ -63,7 +61,12 @@ func (e *Engine) storeChunks(ctx context.Context, chunks []engine.Chunk) error {
 		return err
 	}
 	for _, g := range groups {
-		g.traced = trace.SpanContextFromContext(ctx)
+		for first, i := 0, 1; i <= len(g.samples); i++ {
+			if source := g.samples[first].Source; i == len(g.samples) || g.samples[i].Source != source {
+				e.unfolded.Store(g.partition, g.seq, source, i-first)
+				first = i
+			}
+		}
 		e.partitions[g.partition].deliver(g)
 	}
 	return nil
@@ -77,7 +80,6 @@ type group struct {
 	stored    time.Time
 	samples   []vehicle.Sample
 	packed    []byte // the packed samples; nil once the group is stored
-	traced    trace.SpanContext
 }
 
 // storeGroups stores chunks in one commit, and returns them as groups. It combines small chunks of

@@ -49,7 +49,7 @@ func samplesInOrder(t *testing.T, e store.Engine) {
 				var batch []vehicle.Sample
 				for range 1 + i%7 {
 					x := sample(vid, int64(1000+i), float64(i%200))
-					x.Source = uint32(i % 3) // also within an Append
+					x.Source, x.Crowd = uint32(i%3), i%2 == 0 // also within an Append
 					batch = append(batch, x)
 					i++
 				}
@@ -78,8 +78,9 @@ func samplesInOrder(t *testing.T, e store.Engine) {
 			}
 			got[x.Vehicle] = int64(x.Time)
 			i := int64(x.Time) - 1000
-			if v, _ := x.Value(vehicle.Speed); v != float32(i%200) || x.Source != uint32(i%3) {
-				t.Fatalf("%s at %d: got the wrong speed %v or source %d", x.Vehicle, x.Time, v, x.Source)
+			if v, _ := x.Value(vehicle.Speed); v != float32(i%200) || x.Source != uint32(i%3) || x.Crowd != (i%2 == 0) {
+				t.Fatalf("%s at %d: got the wrong speed %v or source %d %t", x.Vehicle, x.Time, v, x.Source,
+					x.Crowd)
 			}
 		}
 	}

@@ -1,9 +1,11 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"sync"
 	"testing"
@@ -143,6 +145,42 @@ func roadsKept(t *testing.T, e store.Engine) {
 	}
 	if faster < len(again)/2 {
 		t.Errorf("%d of %d stretches are known to allow more than 70 km/h, want at least half", faster, len(again))
+	}
+}
+
+// roadsForgotten checks that the roads in a box are forgotten by a node that starts before their tiles
+// are stored again, by a running node, and in a backup, and that they are learned again.
+func roadsForgotten(t *testing.T, e store.Engine) {
+	takeAll(t, e)
+	m := LearnedMap(t)
+	want := Learned(m)
+	k := idle(e)
+	KeepRoads(t, k, m, true)()
+	south := road.Box{West: 11, South: 44, East: 12, North: roadLatitude + roadMetres/2/111_195.}
+	testkit.NoError(t, k.ForgetRoads(t.Context(), south))
+	maps.DeleteFunc(want, func(s vehicle.Stretch, _ float64) bool {
+		latitude, _ := road.Centre(s)
+		return latitude <= south.North
+	})
+	if n := len(Learned(m)); len(want) == 0 || len(want) > n*2/3 {
+		t.Fatalf("%d of %d stretches are left", len(want), n)
+	}
+	SameRoads(t, StoredRoads(t, e), want)
+	for range 2 { // a map that knows them, and the tiles that it then stores
+		KeepRoads(t, idle(e), m, true)()
+		SameRoads(t, Learned(m), want)
+		SameRoads(t, StoredRoads(t, e), want)
+	}
+	end := KeepRoads(t, k, m, true)
+	testkit.NoError(t, k.ForgetRoads(t.Context(), road.Box{West: -180, South: -90, East: 180, North: 90}))
+	testkit.Await(t, "the running node has forgotten", func() bool { return len(Learned(m)) == 0 })
+	for q := range 6 {
+		testkit.NoError(t, Learn(m, 6, q, 60))
+	}
+	end()
+	SameRoads(t, StoredRoads(t, e), Learned(m))
+	if info, err := store.CheckBackup(bytes.NewReader(backupOf(t, k))); err != nil || info.Kinds["road"] != len(Tiles(t)) {
+		t.Errorf("CheckBackup: got %+v, error %v, want %d tiles", info, err, len(Tiles(t)))
 	}
 }
 

@@ -73,6 +73,7 @@ var ofEngine = map[string]func(*testing.T, store.Engine){
 	"recent samples end in time":          recentEndsInTime,
 	"recent samples are forgotten":        recentForgets,
 	"roads are kept, and known to others": roadsKept,
+	"roads are forgotten":                 roadsForgotten,
 }
 
 // ofStores contains the tests that open engines themselves.

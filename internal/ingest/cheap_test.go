@@ -1,0 +1,98 @@
+package ingest
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
+)
+
+// cheapBodies are bodies that cost their sender little and the service as much as possible.
+func cheapBodies() map[string]request {
+	const size = 1 << 20
+	const gz = "Content-Encoding: gzip"
+	object := gz + "\nContent-Type: application/json"
+	return map[string]request{
+		"line ends":         {header: gz, body: zip(strings.Repeat("\n", size)), status: 413},
+		"blanks in lines":   {header: gz, body: zip(strings.Repeat(strings.Repeat(" ", MaxSample-1)+"\n", size/MaxSample)), status: 413},
+		"commas":            {header: object, body: zip("[" + strings.Repeat(",", size) + "]"), status: 413},
+		"blanks in array":   {header: object, body: zip("[" + strings.Repeat(" ", size) + "]"), status: 413},
+		"bad lines":         {header: gz, body: zip(strings.Repeat("x\n", MaxSamples)), status: 400},
+		"bad objects":       {header: gz, body: zip(strings.Repeat(`{"a":[1]}`+"\n", MaxSamples)), status: 400},
+		"bad vids":          {header: gz, body: zip(strings.Repeat(sampleLine("V9", 1, 1)+"\n", MaxSamples/2)), status: 403},
+		"many line ends":    {body: strings.Repeat("\r\n", MaxSamples+1), status: 413},
+		"unknown and cheap": {header: gz, body: zip(strings.Repeat(`{"vid":"V1","time":1,"signals":{"a":1}}`+"\n", 3000)), status: 400},
+	}
+}
+
+func TestHTTPCheapBytes(t *testing.T) {
+	f := newFixture(t)
+	_, url := startHTTP(t, f)
+	_, key := f.addSource(t, access.Request{Name: "unlimited", Vehicles: f.source.Vehicles, Rate: access.NoRate})
+	for _, r := range cheapBodies() {
+		r.send(t, url, key)
+	}
+	// Honest samples are compressed less, even if only the time differs.
+	lines := ""
+	for i := range MaxSamples {
+		lines += fmt.Sprintf(`{"vid":"V1","time":%d,"signals":{"Vehicle.Speed":1}}`+"\n", 1795147200000-i*1000)
+	}
+	request{header: "Content-Encoding: gzip", body: zip(lines), status: 202}.send(t, url, key)
+	request{body: strings.Repeat("\n", MaxSamples-1) + sampleLine("V1", 1, 1), status: 202}.send(t, url, key)
+}
+
+// TestHTTPDecodersOfASource checks that at most two bodies of a source are decoded at a time, and that
+// bodies which arrive slowly do not count.
+func TestHTTPDecodersOfASource(t *testing.T) {
+	f := newFixture(t)
+	var inside, most atomic.Int64
+	release := make(chan struct{})
+	f.Admit = func(vehicle.ID) bool {
+		defer inside.Add(-1)
+		n := inside.Add(1)
+		for {
+			before := most.Load()
+			if n <= before || most.CompareAndSwap(before, n) {
+				break
+			}
+		}
+		<-release
+		return true
+	}
+	h, url := startHTTP(t, f)
+	const bodies = 6
+	body := strings.Repeat(" ", headBytes) + sampleLine("V1", 1, 1)
+	for range bodies {
+		conn := dialSlow(t, url, f.key, body)
+		defer conn.Close()
+	}
+	var sending sync.WaitGroup
+	for range bodies {
+		sending.Go(func() { request{body: body, status: 202}.send(t, url, f.key) })
+	}
+	testkit.Await(t, "all bodies have memory, and two are decoded", func() bool {
+		return h.memory.inUse() >= bodies*(requestBytes+readerBytes) && inside.Load() == decoders
+	})
+	close(release)
+	sending.Wait()
+	if got := most.Load(); got != decoders {
+		t.Errorf("%d bodies were decoded at a time, want %d", got, decoders)
+	}
+}
+
+// dialSlow begins a request with all of the body but its end.
+func dialSlow(t *testing.T, url, key, body string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath))
+	testkit.NoError(t, err)
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+
+		"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", telemetryPath, key, len(body)+100, body)
+	testkit.NoError(t, err)
+	return conn
+}

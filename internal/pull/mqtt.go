@@ -1,0 +1,274 @@
+package pull
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/periodic"
+)
+
+// mqttBroker subscribes with QoS 1 and a lasting session. It is written here because libraries allocate
+// whatever length a packet announces, and each speaks one version.
+type mqttBroker struct {
+	conn    net.Conn
+	in      *bufio.Reader
+	version byte       // the protocol level: 5, or 4 for 3.1.1
+	writing sync.Mutex // held while a packet is written
+	acks    []byte     // PUBACKs that flush sends
+}
+
+const (
+	mqttKeepAlive = 30 * time.Second
+	// mqttPacket is the part of a packet that is kept; the message of a longer one is refused.
+	mqttPacket  = ingest.MaxMapped + 128<<10
+	mqttMaximum = 1<<28 - 1
+	mqttWindow  = 1000 // messages without acknowledgement, in MQTT 5
+)
+
+var errMQTTVersion = errors.New("the broker speaks another version of MQTT than 3.1.1 and 5, or no MQTT at this port")
+
+func openMQTT(ctx context.Context, p *puller) (broker, error) {
+	b, err := connectMQTT(ctx, p, 5)
+	if errors.Is(err, errMQTTVersion) {
+		return connectMQTT(ctx, p, 4)
+	}
+	return b, err
+}
+
+type idleReader struct {
+	net.Conn
+	ctx context.Context
+}
+
+func (r idleReader) Read(b []byte) (int, error) {
+	_ = r.SetReadDeadline(time.Now().Add(2 * mqttKeepAlive)) // a failure shows in Read
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Conn.Read(b)
+}
+
+func connectMQTT(ctx context.Context, p *puller, version byte) (_ broker, err error) {
+	var conn net.Conn
+	d := &net.Dialer{Timeout: 10 * time.Second}
+	if p.Config.TLS != nil {
+		conn, err = (&tls.Dialer{NetDialer: d, Config: p.Config.TLS}).DialContext(ctx, "tcp", p.Hosts[0])
+	} else {
+		conn, err = d.DialContext(ctx, "tcp", p.Hosts[0])
+	}
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })
+	b := &mqttBroker{conn: conn, version: version, in: bufio.NewReader(idleReader{conn, ctx})}
+	if err := b.login(p); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// login leaves the answer to SUBSCRIBE to receive, because messages may come before it.
+func (b *mqttBroker) login(p *puller) error {
+	flags, properties := byte(0), []byte(nil)
+	if b.version == 5 {
+		properties = append([]byte{8, 0x11, 0xff, 0xff, 0xff, 0xff, 0x21}, mqttWindow>>8, mqttWindow&0xff)
+	}
+	login := appendText(nil, p.Group)
+	if p.User != "" {
+		flags, login = flags|0x80, appendText(login, p.User)
+		if p.Password != "" {
+			flags, login = flags|0x40, appendText(login, p.Password)
+		}
+	}
+	connect := append(appendText(nil, "MQTT"), b.version, flags, 0, byte(mqttKeepAlive/time.Second))
+	if err := b.write(0x10, append(append(connect, properties...), login...)); err != nil {
+		return err
+	}
+	first, ack, err := b.packet()
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), err == nil && (first != 0x20 || len(ack) < 2):
+		return errMQTTVersion
+	case err != nil:
+		return err
+	}
+	switch code := ack[1]; code {
+	case 0:
+	case 1, 0x84:
+		return errMQTTVersion
+	case 4, 5, 0x86, 0x87:
+		return loginRefused("the broker")
+	default:
+		return fmt.Errorf("the broker refuses the connection (MQTT code 0x%02x)", code)
+	}
+	subscribe, options := []byte{0, 1}, byte(1) // packet 1, QoS 1
+	if b.version == 5 {
+		subscribe, options = append(subscribe, 0), options|1<<4 // retained messages only the first time
+	}
+	for _, t := range p.Topics {
+		subscribe = append(appendText(subscribe, t), options)
+	}
+	return b.write(0x82, subscribe)
+}
+
+func appendText(p []byte, s string) []byte {
+	return append(binary.BigEndian.AppendUint16(p, uint16(len(s))), s...)
+}
+
+func (b *mqttBroker) write(first byte, body []byte) error {
+	return b.writeAll(append(binary.AppendUvarint([]byte{first}, uint64(len(body))), body...))
+}
+
+func (b *mqttBroker) writeAll(packets []byte) error {
+	b.writing.Lock()
+	defer b.writing.Unlock()
+	if err := b.conn.SetWriteDeadline(time.Now().Add(mqttKeepAlive)); err != nil {
+		return err
+	}
+	_, err := b.conn.Write(packets)
+	return err
+}
+
+// packet reads a packet. Memory is allocated as bytes arrive.
+func (b *mqttBroker) packet() (first byte, body []byte, err error) {
+	if first, err = b.in.ReadByte(); err != nil {
+		return 0, nil, err
+	}
+	n, err := binary.ReadUvarint(b.in)
+	if err == nil && n > mqttMaximum {
+		err = errMQTT
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	body, err = io.ReadAll(io.LimitReader(b.in, int64(min(n, mqttPacket))))
+	if err == nil && n > mqttPacket {
+		_, err = io.CopyN(io.Discard, b.in, int64(n)-mqttPacket)
+	} else if err == nil && uint64(len(body)) < n {
+		err = io.ErrUnexpectedEOF
+	}
+	return first, body, err
+}
+
+var errMQTT = errors.New("the broker violates the MQTT protocol")
+
+func (b *mqttBroker) receive(ctx context.Context, out chan<- message) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		for range periodic.Every(ctx, mqttKeepAlive/3) {
+			if b.write(0xc0, nil) != nil {
+				return // the reader gets no answer, and ends
+			}
+		}
+	}()
+	for {
+		first, body, err := b.packet()
+		if err != nil {
+			return err
+		}
+		switch first >> 4 {
+		case 3:
+			m, err := b.publish(first, body)
+			if err == nil {
+				err = put(ctx, out, m)
+			}
+			if err != nil {
+				return err
+			}
+		case 9: // SUBACK
+			f := fields{rest: body}
+			f.take(2)
+			f.properties(b.version)
+			for _, code := range f.rest {
+				if code >= 0x80 {
+					return fmt.Errorf("the broker refuses a topic of --topic (MQTT code 0x%02x)", code)
+				}
+			}
+		case 13: // PINGRESP
+		case 14:
+			return errors.New("the broker ended the connection: another client may have the same --group")
+		default:
+			return errMQTT
+		}
+	}
+}
+
+func (b *mqttBroker) publish(first byte, body []byte) (message, error) {
+	f := fields{rest: body}
+	m := message{topic: string(f.take(f.size())), at: time.Now(), ack: noAck}
+	if first&6 == 2 { // QoS 1
+		id := f.take(2)
+		m.ack = func() error {
+			b.acks = append(append(b.acks, 0x40, 2), id...)
+			return nil
+		}
+	}
+	if len(body) < mqttPacket { // of a longer packet, the end of the properties may be missing
+		f.properties(b.version)
+	}
+	if first&1 != 0 {
+		m.at = time.Time{} // retained: the time of its arrival is not known
+	}
+	if m.body = f.rest; f.bad || first&4 != 0 {
+		return message{}, errMQTT
+	}
+	return m, nil
+}
+
+// fields reads a packet. After a failure, all fields are empty.
+type fields struct {
+	rest []byte
+	bad  bool
+}
+
+func (f *fields) take(n int) (p []byte) {
+	if n > len(f.rest) {
+		f.rest, f.bad = nil, true
+		return nil
+	}
+	p, f.rest = f.rest[:n:n], f.rest[n:]
+	return p
+}
+
+func (f *fields) size() int {
+	if p := f.take(2); p != nil {
+		return int(binary.BigEndian.Uint16(p))
+	}
+	return 0
+}
+
+func (f *fields) properties(version byte) {
+	if version != 5 {
+		return
+	}
+	n, size := binary.Uvarint(f.rest)
+	if size <= 0 || n > mqttMaximum {
+		n, size = mqttMaximum, 0
+	}
+	f.take(size + int(n))
+}
+
+func (b *mqttBroker) flush() error {
+	acks := b.acks
+	b.acks = b.acks[:0]
+	if len(acks) == 0 {
+		return nil
+	}
+	return b.writeAll(acks)
+}
+
+func (b *mqttBroker) close() {
+	_ = b.write(0xe0, nil) // the broker may be gone already
+	b.conn.Close()
+}

@@ -1,0 +1,286 @@
+// Package pull takes telemetry from an MQTT broker, Kafka, NATS or a VISS server, and posts it to the
+// ingest listener as any sender does. It must keep nothing on disk: the broker keeps its place, which
+// moves only after the acknowledgement. So a kill repeats samples, and loses none.
+package pull
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/format"
+	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/lograte"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/vehicle"
+)
+
+// Config says what is pulled and where it goes.
+type Config struct {
+	Address
+	Topics         []string
+	Group          string // the name under which the broker keeps the place
+	User, Password string // for the broker; VISS takes the password as its access token
+	NATSCreds      string // file
+	SASL           string // of Kafka: plain, scram-sha-256 or scram-sha-512
+	TLS            *tls.Config
+	Format         *format.Format // nil: the service's own
+	Vehicle        vehicle.ID     // of messages that name none
+	IngestURL, Key string
+	Trust          *tls.Config // of the ingest listener
+	Log            *slog.Logger
+}
+
+// Address is the parsed URL of a broker.
+type Address struct {
+	Scheme string   // mqtt, kafka, nats or viss
+	Hosts  []string // with ports, except those of VISS
+	Path   string   // of VISS
+	TLS    bool     // mqtts
+}
+
+var errLogin = errors.New("the URL must have no user and no password, because other users of this machine see it: " +
+	"set CARSTATE_BROKER_USER and CARSTATE_BROKER_PASSWORD instead")
+
+// ParseAddress parses a URL such as kafka://a:9092,b:9092. Its errors do not repeat the URL.
+func ParseAddress(text string) (a Address, _ error) {
+	a.Scheme, text, _ = strings.Cut(text, "://")
+	if a.Scheme == "mqtts" {
+		a.Scheme, a.TLS = "mqtt", true
+	}
+	if strings.Contains(text, "@") {
+		return Address{}, errLogin
+	}
+	text, path, _ := strings.Cut(text, "/")
+	a.Path = "/" + path
+	port, known := map[string]string{"mqtt": "1883", "kafka": "9092", "nats": "4222", "viss": ""}[a.Scheme]
+	if a.TLS {
+		port = "8883"
+	}
+	a.Hosts = strings.Split(text, ",")
+	for i, h := range a.Hosts {
+		u, err := url.Parse("//" + h)
+		if !known || err != nil || u.Host != h || u.Hostname() == "" || path != "" && a.Scheme != "viss" ||
+			i > 0 && a.Scheme != "kafka" && a.Scheme != "nats" {
+			return Address{}, errors.New("the URL must be mqtt://HOST, mqtts://HOST, kafka://HOST,…, nats://HOST,… " +
+				"or viss://HOST/PATH")
+		}
+		if u.Port() == "" && port != "" {
+			a.Hosts[i] = net.JoinHostPort(u.Hostname(), port)
+		}
+	}
+	return a, nil
+}
+
+// message is one of a broker. ack notes that it is done; flush of the broker sends that.
+type message struct {
+	topic string // with slashes
+	body  []byte
+	at    time.Time // zero: not known
+	ack   func() error
+}
+
+// broker is a connection. receive runs beside the other methods.
+type broker interface {
+	receive(ctx context.Context, out chan<- message) error
+	flush() error
+	close()
+}
+
+const (
+	// A batch ends after linger, or gap after its newest message: a broker that permits few
+	// unacknowledged messages sends no more until it gets acknowledgements.
+	linger      = time.Second
+	gap         = 10 * time.Millisecond
+	maxBatch    = 4 << 20 // bytes of messages, before the last
+	maxMessages = 2000
+	maxPost     = 512 << 10 // bytes of samples; proxies often permit no more than 1 MB
+	maxWait     = 30 * time.Second
+)
+
+type puller struct {
+	Config
+	client  *ingest.Client
+	decoder *format.Decoder
+	body    []byte // samples to post
+	lines   int
+	claimed access.Claims
+
+	messages, accepted, refused   int
+	connected                     time.Time // when that was logged
+	broken, delayed, lost, unused lograte.Warning
+}
+
+// own reads the service's own format. The topic of MQTT may name the vehicle.
+const own = `{topics: [vehicles/+/telemetry], vid: {path: vid, topic: [2]}, time: {path: time}, under: $.signals}
+---
+{vid: {path: vid}, time: {path: time}, under: $.signals}`
+
+// Run pulls until ctx ends, and delivers what it has received by then.
+func Run(ctx context.Context, c Config) error {
+	if c.Format == nil {
+		var err error
+		if c.Format, err = format.Parse(own); err != nil {
+			return err
+		}
+	}
+	p := &puller{Config: c, decoder: format.NewDecoder(), client: ingest.NewClient(c.IngestURL, c.Key, c.Trust)}
+	for wait := time.Second; ; wait = min(2*wait, maxWait) {
+		before := p.messages
+		err := p.session(ctx)
+		if ctx.Err() == nil {
+			p.broken.Log(c.Log, "no connection to the broker; will connect again", "error", err)
+		}
+		if p.messages > before {
+			wait = time.Second
+		}
+		if periodic.Pause(ctx, wait) != nil {
+			c.Log.Info("stopped", "messages", p.messages, "accepted", p.accepted, "refused", p.refused)
+			return nil
+		}
+	}
+}
+
+func (p *puller) session(ctx context.Context) (err error) {
+	receiving, stop := context.WithCancel(ctx)
+	defer stop()
+	open := map[string]func(context.Context, *puller) (broker, error){
+		"mqtt": openMQTT, "kafka": openKafka, "nats": openNATS, "viss": openVISS}[p.Scheme]
+	b, err := open(receiving, p)
+	if err != nil {
+		return err
+	}
+	in, ended := make(chan message), error(nil) // ended is set before in is closed
+	go func() {
+		defer close(in)
+		ended = b.receive(receiving, in)
+	}()
+	defer func() {
+		stop()
+		for range in { // until receive has returned
+		}
+		b.close()
+	}()
+	if time.Since(p.connected) > lograte.Every {
+		p.connected = time.Now()
+		p.Log.Info("connected to the broker", "topics", p.Topics)
+	}
+	for more := true; more; {
+		var batch []message
+		batch, more = collect(ctx, in)
+		if err := p.deliver(ctx, batch); err != nil {
+			return err
+		}
+		for _, m := range batch {
+			if err := m.ack(); err != nil {
+				return err
+			}
+		}
+		if err := b.flush(); err != nil {
+			return err
+		}
+		p.messages += len(batch)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return ended
+}
+
+// collect waits for a message, and returns those that follow closely.
+func collect(ctx context.Context, in <-chan message) (batch []message, more bool) {
+	var last <-chan time.Time
+	quiet := time.NewTimer(linger)
+	quiet.Stop()
+	for size := 0; size < maxBatch && len(batch) < maxMessages; {
+		select {
+		case m, ok := <-in:
+			if !ok {
+				return batch, false
+			}
+			if batch = append(batch, m); len(batch) == 1 {
+				last = time.After(linger)
+			}
+			size += len(m.body)
+			quiet.Reset(gap)
+		case <-quiet.C:
+			return batch, true
+		case <-last:
+			return batch, true
+		case <-ctx.Done():
+			return batch, false
+		}
+	}
+	return batch, true
+}
+
+// deliver returns nil once each sample is stored or was refused for good.
+func (p *puller) deliver(ctx context.Context, batch []message) (err error) {
+	p.body, p.lines = p.body[:0], 0
+	for _, m := range batch {
+		if len(m.body) > ingest.MaxMapped {
+			p.refuse(1, "a message is larger than 1 MiB")
+			continue
+		}
+		if !p.Format.Matches(m.topic) {
+			m.topic = ""
+		}
+		in, n := format.Message{Body: m.body, Topic: m.topic, Vehicle: p.Vehicle}, 0
+		if !m.at.IsZero() {
+			in.Now = vehicle.At(m.at)
+		}
+		p.decoder.Decode(p.Format, in, func(s *format.Sample) bool {
+			for _, u := range s.Unused {
+				p.unused.Log(p.Log, "a value was not used", "signal", u.Signal.String(), "reason", u.Err)
+			}
+			switch n++; {
+			case n > ingest.MaxSamples:
+				p.refuse(1, "a message has more than 10,000 samples")
+				return false
+			case s.Err != nil:
+				p.refuse(1, s.Err.Error())
+			case s.Skipped, s.Empty():
+			case s.External != "" && !p.claimed.Claim(s.Vehicle, s.External):
+				p.refuse(1, "another vehicle already has this vid without its other characters: "+
+					"give the mapping a table, or clean: hash")
+			default:
+				p.body = ingest.AppendJSON(p.body, &s.Sample)
+				if p.lines++; len(p.body) >= maxPost || p.lines == ingest.MaxSamples {
+					err = p.post(ctx)
+				}
+			}
+			return err == nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return p.post(ctx)
+}
+
+func (p *puller) refuse(n int, why string) {
+	p.refused += n
+	p.lost.Log(p.Log, "telemetry was refused for good", "reason", why, "refused_since_start", p.refused)
+}
+
+func put(ctx context.Context, out chan<- message, m message) error {
+	select {
+	case out <- m:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func noAck() error { return nil }
+
+func loginRefused(what string) error {
+	return fmt.Errorf("%s refuses the login: check CARSTATE_BROKER_USER and CARSTATE_BROKER_PASSWORD", what)
+}

@@ -1,0 +1,186 @@
+package store
+
+import (
+	"sync"
+	"time"
+
+	"example.org/carstate/internal/access"
+)
+
+const (
+	// foldShare bounds what one source may have unfolded: to the samples that are folded in that time.
+	foldShare = 200 * time.Millisecond
+	// firstSpeed is the speed of folding, in samples a second, until it has been measured.
+	firstSpeed = 50_000
+	// backlogged is the number of unfolded samples from which folding does not wait for samples, so
+	// that its speed can be measured.
+	backlogged = 1_000
+	// speedWindow is the shortest time over which the speed is measured.
+	speedWindow = 50 * time.Millisecond
+	// stalledAfter is the time without progress after which a partition is stalled, because no node
+	// folds it. The sources are not to blame, so its samples are not counted then.
+	stalledAfter = 2 * time.Second
+	// maxLatency is the maximum latency without a backlog that is granted on top of foldShare.
+	maxLatency = time.Second
+	// maxUnfolded is the maximum number of entries of all partitions. Beyond it, entries are dropped.
+	maxUnfolded = 1 << 17
+)
+
+// Unfolded counts, by source, the samples that this process has stored or is storing and that are
+// not folded yet, and bounds them (Reserve). The log is folded in its order, so an unbounded source
+// would delay the answers of all others. It is safe for concurrent use.
+type Unfolded struct {
+	now func() time.Time
+
+	mu       sync.Mutex // guards the fields below
+	parts    []unfoldedPart
+	held     map[uint32]int // samples by source, reserved ones included
+	stored   int            // samples in all parts
+	entries  int            // in all parts
+	speed    float64        // samples folded in a second
+	latency  time.Duration  // from storing to folding, while there is no backlog
+	since    time.Time      // start of the present measurement of speed; zero: none
+	measured int            // samples folded since then
+}
+
+// unfoldedPart has the unfolded samples of one partition, oldest first.
+type unfoldedPart struct {
+	entries  []unfoldedEntry
+	folded   uint64    // the partition is folded up to this sequence
+	advanced time.Time // when folded last changed
+	stalled  bool      // until folded changes, samples are not counted
+}
+
+// unfoldedEntry is a number of samples of one source that were stored with the same sequence.
+type unfoldedEntry struct {
+	seq     uint64
+	at      time.Time
+	source  uint32
+	samples int
+	quiet   bool // there was no backlog when they were stored
+}
+
+// NewUnfolded returns an Unfolded for a number of partitions. If now is nil, time.Now is used.
+func NewUnfolded(partitions int, now func() time.Time) *Unfolded {
+	if now == nil {
+		now = time.Now
+	}
+	return &Unfolded{now: now, parts: make([]unfoldedPart, partitions), held: make(map[uint32]int), speed: firstSpeed}
+}
+
+// Reserve counts n samples of a source that are about to be stored, and reports true, if the source
+// has room. If it has none, nothing is counted, and wait estimates when it has some. The caller
+// returns the reservation with Release once the samples are stored, because the engine counts them
+// from then on. With n = 0, Reserve only reports.
+//
+// Room is the number of samples that are folded within foldShare, without one batch of the maximum
+// size, because a source with room may send any batch.
+func (u *Unfolded) Reserve(source uint32, n int) (wait time.Duration, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	bound := u.speed * (foldShare + u.latency).Seconds()
+	room := int(max(bound-access.MaxBatch, bound/4, 1))
+	if u.held[source] >= room {
+		u.dropStalled()
+	}
+	if over := u.held[source] - room; over >= 0 {
+		return max(time.Millisecond, time.Duration(float64(over+1)/u.speed*float64(time.Second))), false
+	}
+	u.add(source, n)
+	return 0, true
+}
+
+// Release ends a reservation of n samples.
+func (u *Unfolded) Release(source uint32, n int) {
+	if n == 0 {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.add(source, -n)
+}
+
+// add changes the number of samples of a source. The caller holds mu.
+func (u *Unfolded) add(source uint32, n int) {
+	if u.held[source] += n; u.held[source] == 0 {
+		delete(u.held, source)
+	}
+}
+
+// Store counts n samples of a source that this process has stored in partition p with the sequence
+// seq. Sequences of a partition must not decrease.
+func (u *Unfolded) Store(p int, seq uint64, source uint32, n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	part := &u.parts[p]
+	if seq <= part.folded || part.stalled {
+		return
+	}
+	for len(part.entries) > 0 && u.entries >= maxUnfolded {
+		u.pop(part)
+	}
+	now := u.now()
+	part.entries = append(part.entries, unfoldedEntry{seq, now, source, n, u.stored < backlogged})
+	u.entries++
+	u.stored += n
+	u.add(source, n)
+	if u.since.IsZero() && u.stored >= backlogged {
+		u.since, u.measured = now, 0
+	}
+}
+
+// Fold records that partition p is folded up to the sequence seq.
+func (u *Unfolded) Fold(p int, seq uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	part := &u.parts[p]
+	if seq == part.folded {
+		return
+	}
+	now := u.now()
+	part.folded, part.advanced, part.stalled = seq, now, false
+	for len(part.entries) > 0 && part.entries[0].seq <= seq {
+		e := u.pop(part)
+		u.measured += e.samples
+		if e.quiet {
+			u.latency = min(maxLatency, u.latency+(now.Sub(e.at)-u.latency)/8)
+		}
+	}
+	if u.since.IsZero() {
+		return
+	}
+	if took := now.Sub(u.since); took >= speedWindow && u.measured > 0 {
+		u.speed += (float64(u.measured)/took.Seconds() - u.speed) / 4
+		u.since, u.measured = now, 0
+	}
+	if u.stored < backlogged {
+		u.since = time.Time{}
+	}
+}
+
+// pop removes the oldest entry of a partition. The caller holds mu.
+func (u *Unfolded) pop(part *unfoldedPart) unfoldedEntry {
+	e := part.entries[0]
+	if part.entries = part.entries[1:]; len(part.entries) == 0 {
+		part.entries = nil // frees the array
+	}
+	u.entries--
+	u.stored -= e.samples
+	u.add(e.source, -e.samples)
+	return e
+}
+
+// dropStalled drops the entries of stalled partitions. The caller holds mu.
+func (u *Unfolded) dropStalled() {
+	now := u.now()
+	for i := range u.parts {
+		part := &u.parts[i]
+		if len(part.entries) == 0 || now.Sub(part.advanced) < stalledAfter || now.Sub(part.entries[0].at) < stalledAfter {
+			continue
+		}
+		for len(part.entries) > 0 {
+			u.pop(part)
+		}
+		part.stalled, u.since = true, time.Time{}
+	}
+}

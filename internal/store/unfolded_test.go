@@ -1,0 +1,60 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"example.org/carstate/internal/store"
+)
+
+// TestUnfolded checks how much a source may have unfolded while a partition is folded at some speed.
+func TestUnfolded(t *testing.T) {
+	const batch, flood, other = 10_000, 1, 2
+	for _, tt := range []struct {
+		name  string
+		speed int // samples folded in a second; 0: nothing is folded
+		most  int // of the flood's samples that are unfolded at once
+		least int // of the flood's samples that are accepted in 10 s
+	}{
+		{"fast", 200_000, 40_000, 1_800_000},
+		{"usual", 100_000, 20_000, 900_000},
+		{"slow", 20_000, 12_000, 180_000},
+		{"stalled", 0, 1 << 30, 1_000_000}, // the source is not to blame
+	} {
+		now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+		u := store.NewUnfolded(1, func() time.Time { return now })
+		var stored, folded, most, accepted int
+		var seqs []int // samples stored up to each sequence, from 1
+		for step := range 10_000 {
+			now = now.Add(time.Millisecond)
+			for range 4 {
+				if _, ok := u.Reserve(flood, batch); !ok {
+					break
+				}
+				stored += batch
+				seqs = append(seqs, stored)
+				u.Store(0, uint64(len(seqs)), flood, batch)
+				u.Release(flood, batch)
+				accepted += batch
+			}
+			folded = min(stored, folded+tt.speed/1000)
+			done := 0
+			for done < len(seqs) && seqs[done] <= folded {
+				done++
+			}
+			if done > 0 {
+				u.Fold(0, uint64(done))
+			}
+			if step > 3000 {
+				most = max(most, stored-folded)
+			}
+			if _, ok := u.Reserve(other, 0); !ok {
+				t.Fatalf("%s: another source has no room after %d ms", tt.name, step)
+			}
+		}
+		if most > tt.most || accepted < tt.least {
+			t.Errorf("%s: %d samples unfolded at once, %d accepted; want at most %d, at least %d", tt.name, most, accepted,
+				tt.most, tt.least)
+		}
+	}
+}
