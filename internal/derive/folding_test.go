@@ -242,7 +242,7 @@ func TestCheckpoint_AfterABacklog(t *testing.T) {
 			part.waiting = false
 			return next(ctx)
 		}
-		run(t, part, time.Hour, time.Minute)
+		run(t, part, time.Hour, renewAfter-time.Second)
 		if len(part.commits) != 1 || part.commits[0] != (commit{seq: 1, states: 1}) {
 			t.Fatalf("got commits %+v, want one at once", part.commits)
 		}
