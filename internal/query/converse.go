@@ -13,7 +13,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 )
 
 // exchange is the memory that a connection needs only while it has a request in progress. Exchanges
@@ -38,7 +38,7 @@ const (
 // connection uses it.
 type conversation struct {
 	s    *Server
-	c    *netguard.Conn
+	c    *listen.Conn
 	wire net.Conn // c, or TLS over it
 	peer netip.Addr
 
@@ -55,7 +55,7 @@ type conversation struct {
 }
 
 // serveConn answers the requests of a connection until either side ends it, and then closes it.
-func (s *Server) serveConn(c *netguard.Conn) {
+func (s *Server) serveConn(c *listen.Conn) {
 	v := &conversation{s: s, c: c, wire: c, peer: c.Peer()}
 	defer func() {
 		if p := recover(); p != nil {
@@ -176,9 +176,9 @@ func (v *conversation) readHead() ([]byte, *failure) {
 			v.readBy(v.now.Add(v.s.config.IdleTimeout))
 		}
 	}
-	use := netguard.Idle
+	use := listen.Idle
 	if !v.answered {
-		use = netguard.Silent
+		use = listen.Silent
 	}
 	if !v.c.Become(use) || v.s.guard.Ending() {
 		return nil, nil
@@ -190,7 +190,7 @@ func (v *conversation) readHead() ([]byte, *failure) {
 		n, err := v.wire.Read(v.buf[v.end:])
 		v.end += n
 		if head := v.buffered(); head != nil {
-			if !v.c.Become(netguard.Held) {
+			if !v.c.Become(listen.Held) {
 				return nil, nil
 			}
 			return head, nil
@@ -207,7 +207,7 @@ func (v *conversation) readHead() ([]byte, *failure) {
 
 // failureUnlessEvicted returns f, or nil if the connection was evicted: its request was not wrong.
 func (v *conversation) failureUnlessEvicted(f *failure) *failure {
-	if !v.c.Become(netguard.Held) {
+	if !v.c.Become(listen.Held) {
 		return nil
 	}
 	return f
@@ -291,7 +291,7 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	isHTTP10 := string(e.request.version) == "HTTP/1.0"
 	connection := ""
 	switch {
-	case w.closes || s.config.Excess(v.c) || isHTTP10 && !w.keepAlive:
+	case w.closes || v.c.Excess() || isHTTP10 && !w.keepAlive:
 		v.lingers = true // the client may have sent more, even if it did not ask for keep-alive
 		connection = "close"
 	case s.guard.Ending():

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 )
 
 func TestHeadEnd_AnyArrival(t *testing.T) {
@@ -113,7 +113,7 @@ func TestQueryAllocatesNothing(t *testing.T) {
 	f.AccessLog = openLogFor(t, AccessLogConfig{Out: io.Discard})
 	defer f.AccessLog.Close()
 	s := New(f.Config)
-	v := &conversation{s: s, c: new(netguard.Conn)}
+	v := &conversation{s: s, c: new(listen.Conn)}
 	e := new(exchange)
 	head := []byte(f.queryAs("HUNDRED_A_SECOND"))
 	ask := func() {

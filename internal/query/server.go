@@ -12,7 +12,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -25,17 +25,7 @@ type Config struct {
 	// Ready returns nil if the node can answer queries at the time now, and otherwise the reason
 	// why it cannot. It is called for every query, after the query has arrived, and must not block
 	// or allocate. Its error is not shown to clients.
-	Ready func(now time.Time) error
-	// Overloaded reports whether requests arrive faster than the node can answer them. It is called
-	// when a connection is accepted. If it returns true, it is called again at the connection's
-	// first request. If it still returns true, that request gets 503 and the connection is closed.
-	// Connections that were accepted before the overload are not affected. Overloaded must return
-	// at once.
-	Overloaded func() bool
-	// Excess reports whether a connection must be closed after the answer to reduce the load. It is
-	// called for every request and must take no lock. The method NetConn of its argument returns
-	// the connection that the listener accepted.
-	Excess   func(net.Conn) bool
+	Ready    func(now time.Time) error
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 
@@ -49,8 +39,11 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	// AccessLog gets one line per request. If nil, no access log is written.
 	AccessLog *AccessLog
+	// Limit sheds load. A connection that is accepted during an overload that lasts until its first
+	// request gets 503 and is closed. If nil, no load is shed.
+	Limit *listen.Limit
 	// MaxConnections limits the open connections. At the limit, a connection that waits for a
-	// request or does not read its answers is closed to admit a newer one (see netguard). If no
+	// request or does not read its answers is closed to admit a newer one (see package listen). If no
 	// connection can be closed, the newer one gets 503 to its first request and is then closed. At
 	// most SpareConnections connections beyond the limit get that answer; further connections are
 	// closed without an answer. A connection takes about 10 KiB of memory. If zero, the limit is
@@ -79,7 +72,7 @@ type Server struct {
 	answerer  answerer
 	metrics   *metrics
 	exchanges sync.Pool // of *exchange
-	guard     *netguard.Guard
+	guard     *listen.Guard
 }
 
 // sendBuffer is the maximum number of bytes of unread answers that the kernel buffers for one
@@ -108,9 +101,9 @@ func New(c Config) *Server {
 	if !c.NoDocs {
 		s.answerer.docs = newDocuments(c.MaxAge)
 	}
-	s.guard = netguard.New(netguard.Config{
+	s.guard = listen.New(listen.Config{
 		Max: s.config.MaxConnections, Spare: SpareConnections, SendBuffer: sendBuffer,
-		Full: s.config.Overloaded, Dropped: s.metrics.dropped.Inc, Log: s.config.Log,
+		Limit: c.Limit, Dropped: s.metrics.dropped.Inc, Log: s.config.Log,
 	})
 	s.exchanges.New = func() any { return new(exchange) }
 	return s
@@ -120,7 +113,7 @@ func New(c Config) *Server {
 // returns an error that wraps [net.ErrClosed]. If accepting a connection fails before that, Serve
 // closes ln and returns the error.
 func (s *Server) Serve(ln net.Listener) error {
-	return s.guard.Serve(s.guard.Listener(ln), func(c net.Conn) { s.serveConn(c.(*netguard.Conn)) })
+	return s.guard.Serve(s.guard.Listener(ln), func(c net.Conn) { s.serveConn(c.(*listen.Conn)) })
 }
 
 // Shutdown stops accepting connections, lets requests in progress finish, and closes each

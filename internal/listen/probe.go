@@ -1,4 +1,4 @@
-package overload
+package listen
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,9 +17,13 @@ import (
 // goroutines. The number of requests in progress would not show the delay: a query takes
 // microseconds, so two queries are rarely in progress at the same time, however many wait.
 //
-// The zero value is ready to run. [Listener] and [Probe.Mean] read the measurements.
+// The zero value is ready to run. [Limit] and [Probe.Mean] read the measurements.
 type Probe struct {
-	// mu guards all fields below.
+	// ran is approximately how long this process has run, in nanoseconds. A paused process cannot
+	// read from its connections, so a pause of any length adds at most longestStep.
+	ran atomic.Int64
+
+	// mu guards the fields below.
 	mu        sync.Mutex
 	sent      time.Time // when the byte in flight was due; zero if none is in flight
 	wrote     time.Time // when that byte was written
@@ -41,27 +46,12 @@ type passage struct {
 // min is long only if input waits at every moment.
 type delays struct{ mean, min time.Duration }
 
-// Bounds are the queueing delays beyond which a listener limits its connections.
-type Bounds struct {
-	MaxMean time.Duration // a longer mean indicates that more requests arrive than are served
-	Target  time.Duration // the minimum delay to which the limit of an overloaded listener leads
-}
-
 // maxMean is the mean delay above which a listener for small requests is overloaded, if the minimum
 // delay is long, too. A process that uses up its CPU quota is paused until the quota is renewed,
 // usually ten times per second. Its mean delay stays below maxMean, so these pauses alone do not
 // make it overloaded. The mean is taken over about 250 ms (the constant memory), because a single
 // byte may arrive fast while others wait.
 const maxMean = 125 * time.Millisecond
-
-var (
-	// Queries are the bounds of a listener for small requests.
-	Queries = Bounds{MaxMean: maxMean, Target: 5 * time.Millisecond}
-	// Telemetry are the bounds of a listener whose requests wait three times for the process: for
-	// the body, for the group commit, and for the answer. So its maximum mean delay is a third of
-	// that for small requests.
-	Telemetry = Bounds{MaxMean: maxMean / 3, Target: 15 * time.Millisecond}
-)
 
 const (
 	// longestByte limits the effect of a single byte on the mean: a longer delay is counted as
@@ -70,6 +60,7 @@ const (
 	longestByte   = 4 * maxMean
 	memory        = 250 * time.Millisecond
 	probeInterval = 20 * time.Millisecond
+	longestStep   = time.Second // see Probe.ran
 )
 
 // follow registers f, which is called with each new measurement. The calls do not overlap.
@@ -140,6 +131,7 @@ func (p *Probe) send(due, now time.Time) bool {
 // arrived records that the byte in flight was read, and calls the functions of follow.
 func (p *Probe) arrived(now time.Time) {
 	p.mu.Lock()
+	p.ran.Add(int64(min(max(0, now.Sub(p.recent[p.last].at)), longestStep)))
 	if !p.sent.IsZero() {
 		p.last = (p.last + 1) % len(p.recent)
 		p.recent[p.last] = passage{now, now.Sub(p.wrote)}
