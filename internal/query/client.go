@@ -23,7 +23,7 @@ func clientOf(peer netip.Addr, headers []byte, trusted []netip.Prefix) netip.Add
 	}
 	var list []byte // several headers X-Forwarded-For form one list
 	for line := range bytes.Lines(headers) {
-		if name, value, ok := bytes.Cut(line, []byte(":")); ok && equalFold(name, "x-forwarded-for") {
+		if name, value, ok := bytes.Cut(line, []byte(":")); ok && bytes.EqualFold(name, []byte("x-forwarded-for")) {
 			list = append(append(list, ','), value...)
 		}
 	}

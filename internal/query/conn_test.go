@@ -50,7 +50,7 @@ func cutAll(r *running) {
 
 // opened returns the number of open connections that have one of the uses. If no use is given, it
 // counts all open connections.
-func (r *running) opened(uses ...listen.Use) int { return r.guard.Count(uses...) }
+func (r *running) opened(uses ...listen.Use) int { return r.Count(uses...) }
 
 // waiting returns the number of connections that wait for a request.
 func (r *running) waiting() int { return r.opened(listen.Silent, listen.Idle) }
@@ -232,4 +232,25 @@ func TestServer_ExcessEndsConnection(t *testing.T) {
 		}
 	}
 	goes.wantsEnd()
+}
+
+// TestQueryAllocatesNothing checks that a query makes no allocation from its arrival to its answer,
+// with access log and rate limit.
+func TestQueryAllocatesNothing(t *testing.T) {
+	f := newFixture(t)
+	f.AccessLog = openLogFor(t, AccessLogConfig{Out: io.Discard})
+	c := start(t, f.Config).dial(t)
+	t.Cleanup(func() { f.AccessLog.Close() })
+	query := []byte(f.queryAs("HUNDRED_A_SECOND"))
+	answer := make([]byte, len(c.ask(string(query)).raw))
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := c.Write(query); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Read(answer); err != nil || n == 0 {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("got %v allocations a query, want none", n)
+	}
 }
