@@ -36,9 +36,8 @@ func NewServer(s *http.Server, c Config) *Server {
 	return &Server{s, New(c)}
 }
 
-// Serve serves the connections of l until [Server.Shutdown] is called, with TLS if the server has a
-// TLS configuration. It closes l, and always returns an error: after Shutdown,
-// [http.ErrServerClosed].
+// Serve serves the connections of l, with TLS if it is configured, until [Server.Shutdown]. Then it
+// closes l, and returns [http.ErrServerClosed].
 func (s *Server) Serve(l net.Listener) error {
 	l = s.Guard.Listener(l)
 	if s.HTTP.TLSConfig != nil {

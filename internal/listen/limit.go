@@ -29,19 +29,15 @@ var (
 	Telemetry = Bounds{MaxMean: maxMean / 3, Target: 15 * time.Millisecond, Least: 128, Idle: 20 * time.Second}
 )
 
-// Limit is an adaptive limit on the number of open connections of one [Guard]. It depends on two
-// queueing delays that a [Probe] measures: the mean delay, and the minimum of the recent delays.
+// Limit is an adaptive limit on the number of open connections of one [Guard]. It becomes active when
+// the mean queueing delay exceeds MaxMean and the minimum exceeds Target. Then it decreases while the
+// minimum exceeds Target, and otherwise increases, until it is twice Least and twice the number of
+// open connections, and is removed.
 //
-// The limit becomes active when the mean exceeds MaxMean and the minimum exceeds Target. While the
-// limit is active, it decreases if the minimum exceeds Target, and increases if the minimum is
-// below Target. The limit is removed when two conditions hold: the minimum is at most Target, and
-// the limit is at least twice the number of open connections and at least twice Least.
-//
-// So an overloaded node finds the number of connections that it can serve. The simpler method, to
-// refuse all new connections while the delay is long, would admit all of them at once when the
-// delay is short again. A node serves the most requests if it has just enough connections to be
-// always busy. Then the next request of a connection arrives before the connection's goroutine is
-// descheduled, while its data are still in the processor's cache.
+// So an overloaded node finds the number of connections that it can serve. To refuse all new ones
+// while the delay is long would admit all at once when it is short again. A node serves the most
+// requests with just enough connections to be always busy: the next request of a connection arrives
+// while its data are still in the processor's cache.
 type Limit struct {
 	Bounds
 	probe   *Probe
@@ -54,12 +50,8 @@ const unlimited = math.MaxInt64
 // adaptInterval is the shortest time between two changes of the limit.
 const adaptInterval = 100 * time.Millisecond
 
-// farStep and nearStep determine how much the limit on connections changes at a time. If the
-// minimum queueing delay is more than twice the target, the limit is multiplied by 1 − farStep. If
-// the delay is less than half the target, the limit is multiplied by 1 + farStep/2. Otherwise the
-// limit is multiplied by 1 + nearStep × (target/delay − 1). The steps are small for two reasons: a
-// change of the limit affects the delay only after some time, and each connection that is closed
-// and opened again costs as much as many answers.
+// The limit changes in small steps: a change affects the delay only after some time, and each
+// connection that is closed and opened again costs as much as many answers.
 const (
 	farStep  = 0.25
 	nearStep = 0.1
@@ -85,9 +77,8 @@ func (l *Limit) factor(delay time.Duration) float64 {
 	return 1 + (float64(l.Target)/float64(delay)-1)*nearStep
 }
 
-// adapt computes the limit again from the delays d and the number of open connections, and reports
-// whether it has set it. It does nothing in two cases: the last change was less than adaptInterval
-// ago, or the limit is not active and the delays do not make it active.
+// adapt computes the limit again, and reports whether it has set it. It does nothing if the last
+// change was less than adaptInterval ago, or if the limit is not active and stays so.
 func (l *Limit) adapt(now time.Time, d delays, open int) bool {
 	limit := l.max.Load()
 	if limit == unlimited && (d.mean <= l.MaxMean || d.min <= l.Target) || now.Sub(l.adapted) < adaptInterval {
@@ -97,8 +88,7 @@ func (l *Limit) adapt(now time.Time, d delays, open int) bool {
 	count, least := int64(open), int64(l.Least)
 	switch {
 	case d.min > l.Target:
-		// One change reduces the limit at most to three quarters of the number of open connections.
-		// So the limit decreases further only after some connections have ended.
+		// It decreases further only after some connections have ended.
 		limit = max(least, count-(count+3)/4, int64(l.factor(d.min)*float64(min(limit, count))))
 	case limit >= 2*max(count, least):
 		limit = unlimited
@@ -110,13 +100,9 @@ func (l *Limit) adapt(now time.Time, d delays, open int) bool {
 }
 
 // An overloaded listener pauses before each Accept, because the refusal of a connection costs as
-// much as many answers. The pause is the estimated time in which the server answers turnsBetween
-// requests, but at most longestPause.
-//
-// The listen backlog holds up to longBacklog connections. It is reduced to shortBacklog while the
-// number of connections is limited and at least Least are open, so that the kernel refuses most new
-// connections without work for the process. Clients get their refusal soon, and little CPU time is
-// spent on connections whose clients have already given up.
+// much as many answers: for the estimated time of turnsBetween answers, but at most longestPause. It
+// also has a short backlog, so that the kernel refuses most new connections without work for the
+// process, and few of those in it have clients that have already given up.
 const (
 	turnsBetween = 512
 	longestPause = 100 * time.Millisecond
@@ -124,8 +110,7 @@ const (
 	longBacklog  = 1 << 16 // the kernel reduces it to its own maximum
 )
 
-// adapt sets limit, marks and listen backlog from the delays d, measured at the time now. The
-// caller holds mu.
+// adapt sets limit, marks and listen backlog by delays of the time now. The caller holds mu.
 func (g *Guard) adapt(now time.Time, d delays) {
 	if g.c.Limit.adapt(now, d, g.open) && g.c.Limit.Active() {
 		g.markExcess()
@@ -157,10 +142,9 @@ func (g *Guard) isCrowded() bool {
 	return g.crowded()
 }
 
-// markExcess marks the connections that are to be closed, and unmarks all others. If n more
-// connections are open than the limit allows, it marks the newest n. But if n is at most an eighth
-// of the open connections, it marks none: closing them would be useless, because the next small
-// change of the limit would admit others in their place. The caller holds mu.
+// markExcess marks the newest connections beyond the limit, which are to be closed, and unmarks all
+// others. If these are at most an eighth of all, it marks none: the next small change of the limit
+// would admit others in their place. The caller holds mu.
 func (g *Guard) markExcess() {
 	excess := 0
 	if limit := int(g.c.Limit.max.Load()); g.open-g.open/8 > limit {
@@ -174,9 +158,8 @@ func (g *Guard) markExcess() {
 	}
 }
 
-// overloadPause returns how long Accept pauses: under overload n × D / C, the time in which the
-// server answers n = turnsBetween requests with the mean queueing delay D and C open connections.
-// This assumes that the server answers one request of each of them in D.
+// overloadPause returns how long Accept pauses. It assumes that the server answers one request of each
+// connection in the mean queueing delay.
 func (g *Guard) overloadPause() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -54,13 +54,9 @@ type Config struct {
 	// Limit sheds load. While more connections are open than it allows, new ones are accepted
 	// slowly and are [Conn.Overloaded], and the newest of the older ones are [Conn.Excess]. If nil,
 	// no load is shed.
-	Limit *Limit
-	// Dropped is called for each connection that is closed because there are too many. If nil,
-	// nothing is called.
-	Dropped func()
-	// Log gets a warning if Accept fails with a transient error, such as a lack of file
-	// descriptors. If nil, nothing is logged.
-	Log *slog.Logger
+	Limit   *Limit
+	Dropped func()       // called for each connection that is closed because there are too many
+	Log     *slog.Logger // gets a warning if Accept lacks file descriptors, for one; may be nil
 }
 
 // Guard guards the connections of one listener, or of several together.
@@ -108,9 +104,8 @@ func (g *Guard) Listener(l net.Listener) net.Listener {
 }
 
 // Serve calls serve for each connection of l, in a goroutine of its own, until [Guard.Shutdown],
-// which closes l. Serve then returns an error that wraps [net.ErrClosed]. If accepting a connection
-// fails before that, Serve closes l and returns the error. l is a listener from [Guard.Listener],
-// or wraps one, as TLS does. Serve may be called for several listeners.
+// which closes l, and then returns [net.ErrClosed]. If accepting fails before that, Serve closes l
+// and returns the error. l is from [Guard.Listener], or wraps such a listener, as TLS does.
 func (g *Guard) Serve(l net.Listener, serve func(net.Conn)) error {
 	g.mu.Lock()
 	if g.ending.Load() {
@@ -142,11 +137,10 @@ type listener struct {
 	warned time.Time // the time of the last warning; used by the goroutine in Accept only
 }
 
-// Accept returns the next connection for which there is room; it closes connections without room.
-// Under overload it first pauses, so that requests on the open connections are served. After a
-// transient error it tries again, after a pause that grows from 5 ms to 1 s. If the process has no
-// more file descriptors, it also evicts a connection. It returns any other error, and
-// [net.ErrClosed] if the listener was closed during a pause.
+// Accept returns the next connection for which there is room, and closes others. Under overload it
+// first pauses, so that requests on the open connections are served. After a transient error it
+// tries again, after a pause that grows from 5 ms to 1 s. If the process has no more file
+// descriptors, it also evicts a connection.
 func (l *listener) Accept() (net.Conn, error) {
 	var backoff time.Duration
 	for {
@@ -210,17 +204,13 @@ func (l *listener) Close() error {
 	return l.err
 }
 
-// isTransient reports whether an error of Accept is transient. On Linux, Accept also returns
-// network errors of the connection to be accepted, which are transient, too (see accept(2)).
+// isTransient also knows the errors of the connection to be accepted (see accept(2) of Linux).
 func isTransient(err error) bool {
-	var temporary interface{ Temporary() bool }
-	if errors.As(err, &temporary) && temporary.Temporary() {
-		return true
-	}
-	return slices.ContainsFunc([]syscall.Errno{
+	e, ok := errors.AsType[syscall.Errno](err)
+	return ok && (e.Temporary() || slices.Contains([]syscall.Errno{
 		syscall.ENOBUFS, syscall.ENOMEM, syscall.EPERM, syscall.EPROTO,
 		syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EHOSTUNREACH,
-	}, func(e syscall.Errno) bool { return errors.Is(err, e) })
+	}, e))
 }
 
 // admit adds an accepted connection to the list. If there are too many, it tries to evict another
@@ -267,10 +257,8 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 }
 
 // evict closes a connection to admit a newer one, and reports whether it found one that may be
-// closed. Without eviction, a client that opens Max connections would keep all others out. The
-// newer connection is admitted at once, so evict does not wait until the owner closes the older
-// one: the file descriptor must be free. During an overload, only connections that wait for longer
-// than Bounds.Idle are closed. The caller holds mu.
+// closed. It does not wait for the owner, because the newer one needs the file descriptor. During an
+// overload, only connections that wait for longer than Bounds.Idle are closed. The caller holds mu.
 func (g *Guard) evict(overload bool) bool {
 	now := time.Since(g.began)
 	if now < g.noneUntil {

@@ -12,12 +12,10 @@ import (
 )
 
 // Probe measures the queueing delay of this process: how long input waits until the process reads
-// it. For this, Probe sends a byte through a pipe up to 50 times per second. Like a request, the
-// byte waits in the kernel's list of ready descriptors, and its reader waits among the runnable
-// goroutines. The number of requests in progress would not show the delay: a query takes
-// microseconds, so two queries are rarely in progress at the same time, however many wait.
-//
-// The zero value is ready to run. [Limit] and [Probe.Mean] read the measurements.
+// it. A byte goes through a pipe up to 50 times per second. Like a request, it waits in the kernel's
+// list of ready descriptors, and its reader waits among the runnable goroutines. The number of
+// requests in progress would not show the delay, because a query takes microseconds. The zero value
+// is ready to run.
 type Probe struct {
 	// ran is approximately how long this process has run, in nanoseconds. A paused process cannot
 	// read from its connections, so a pause of any length adds at most longestStep.
@@ -33,32 +31,26 @@ type Probe struct {
 	followers []func(now time.Time, d delays)
 }
 
-// passage is the arrival time and the queueing delay of a byte that the probe has sent.
+// passage is when a byte arrived, and how long it took.
 type passage struct {
 	at   time.Time
 	took time.Duration
 }
 
 // delays are recent queueing delays. mean is the expected delay of a request that arrives at a
-// random time. It includes pauses of the process, such as those by a CPU quota. min is the smallest
-// delay, from writing to reading, of the bytes that arrived within the last 250 ms (the constant
-// memory). Bytes are written only while the process runs, so a pause alone does not make min long.
-// min is long only if input waits at every moment.
+// random time, with pauses of the process, such as those by a CPU quota. min is the smallest delay of
+// the bytes that arrived within memory. A pause alone does not make it long, because bytes are
+// written only while the process runs: it is long only if input waits at every moment.
 type delays struct{ mean, min time.Duration }
 
-// maxMean is the mean delay above which a listener for small requests is overloaded, if the minimum
-// delay is long, too. A process that uses up its CPU quota is paused until the quota is renewed,
-// usually ten times per second. Its mean delay stays below maxMean, so these pauses alone do not
-// make it overloaded. The mean is taken over about 250 ms (the constant memory), because a single
-// byte may arrive fast while others wait.
-const maxMean = 125 * time.Millisecond
-
 const (
-	// longestByte limits the effect of a single byte on the mean: a longer delay is counted as
-	// longestByte. So the mean returns to normal within half a second after a pause of the whole
-	// process.
+	// maxMean exceeds the mean delay of a process that is paused ten times per second because it uses
+	// up its CPU quota.
+	maxMean = 125 * time.Millisecond
+	// longestByte is how much a longer delay counts, so that the mean is normal again half a second
+	// after a pause of the whole process.
 	longestByte   = 4 * maxMean
-	memory        = 250 * time.Millisecond
+	memory        = 250 * time.Millisecond // a single byte may arrive fast while others wait
 	probeInterval = 20 * time.Millisecond
 	longestStep   = time.Second // see Probe.ran
 )
@@ -70,8 +62,7 @@ func (p *Probe) follow(f func(now time.Time, d delays)) {
 	p.followers = append(p.followers, f)
 }
 
-// Run measures the queueing delay until ctx ends, and then returns nil. If it cannot measure, it
-// returns an error.
+// Run measures until ctx ends, and then returns nil. If it cannot measure, it returns an error.
 func (p *Probe) Run(ctx context.Context) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -110,14 +101,13 @@ func (p *Probe) Run(ctx context.Context) error {
 	}
 }
 
-// Mean returns the expected queueing delay of a request that arrives at the present time.
+// Mean returns the expected queueing delay of a request that arrives now.
 func (p *Probe) Mean() time.Duration {
 	_, d := p.now()
 	return d.mean
 }
 
-// send reports whether no byte is in flight, so that Run may write one. If so, it records one as in
-// flight. due is the time at which it was due to be written.
+// send notes that a byte is written that was due earlier, unless one is in flight.
 func (p *Probe) send(due, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +118,6 @@ func (p *Probe) send(due, now time.Time) bool {
 	return true
 }
 
-// arrived records that the byte in flight was read, and calls the functions of follow.
 func (p *Probe) arrived(now time.Time) {
 	p.mu.Lock()
 	p.ran.Add(int64(min(max(0, now.Sub(p.recent[p.last].at)), longestStep)))
@@ -145,12 +134,9 @@ func (p *Probe) arrived(now time.Time) {
 	}
 }
 
-// meanAt returns the mean delay at the time now. It includes the byte in flight, if there is one,
-// with the delay until now. The result is mean + w × (delay − mean), where mean is the mean before
-// this byte, and w = 1 − e^(−(delay + probeInterval)/memory) is the weight of its delay. So a
-// longer delay has more weight, because a request that arrives at a random time meets a long delay
-// more often than a short one. A delay above longestByte counts as longestByte. If no byte is in
-// flight, the result is the mean so far. The caller holds mu.
+// meanAt returns the mean delay at the time now, with the byte in flight and its delay until now.
+// A longer delay has more weight, because a request that arrives at a random time meets it more
+// often. The caller holds mu.
 func (p *Probe) meanAt(now time.Time) time.Duration {
 	if p.sent.IsZero() {
 		return p.mean
@@ -160,11 +146,9 @@ func (p *Probe) meanAt(now time.Time) time.Duration {
 	return p.mean + time.Duration(weight*float64(took-p.mean))
 }
 
-// delaysAt returns the delays at the time now. The caller holds mu.
+// delaysAt is called with mu held.
 func (p *Probe) delaysAt(now time.Time) delays {
-	// The delay of the byte in flight is still increasing, so it is used only if it makes the mean
-	// longer.
-	d := delays{mean: max(p.mean, p.meanAt(now))}
+	d := delays{mean: max(p.mean, p.meanAt(now))} // the delay of the byte in flight still increases
 	d.min = p.recent[p.last].took
 	if !p.sent.IsZero() {
 		d.min = max(d.min, now.Sub(p.wrote))
