@@ -14,7 +14,7 @@ const (
 	// storedBytes is the memory that one vehicle takes on a single machine. It includes the
 	// vehicle's part of the store's memory, and of garbage that is not collected yet. knownBytes is
 	// the memory that one vehicle takes on a node of a cluster, which has only the table of the
-	// latest answers. docs/install.md has the measurement.
+	// latest answers. docs/operations.md has the measurement.
 	storedBytes = 256
 	knownBytes  = 64
 	// All vehicles together may take 1/vehiclesShare of the memory: a quarter.
