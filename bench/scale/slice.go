@@ -69,8 +69,6 @@ func (b *bench) sliced(ctx context.Context, r *rig, f *follower, cars int, rate 
 
 	reports := int(rate * b.plan.first.Seconds())
 	first, _ := b.load(ctx, r, f, cars, rate, reports)
-	b.Add("slice, first reports", "states read a sample", "", "no state was cached: each was read from the servers",
-		first["read"]/float64(reports))
 	b.Add("slice, first reports", "CPU of derive a sample", "µs", "",
 		micros(first["CPU of derive"], float64(reports)))
 	b.Add("slice, first reports", "CPU of the three servers a sample", "µs", "",

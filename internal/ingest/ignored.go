@@ -153,9 +153,9 @@ var (
 	lowerNames = strings.Fields(strings.ToLower(strings.Join(knownNames, " ")))
 )
 
-// similarSignal returns the known name that is most similar to an unknown name, ignoring case:
-// the first of which it is the last part, the one without a part too many, as in VSS 2, the one that
-// differs in the fewest letters, or the first that begins so.
+// similarSignal returns the known name that is most similar to an unknown name, ignoring case: one that
+// ends with it, the one without a part too many, as in VSS 2, the one that differs in the fewest
+// letters, or one that begins so.
 func similarSignal(name string) (known string, ok bool) {
 	name = strings.ToLower(name)
 	switch {
