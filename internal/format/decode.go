@@ -154,7 +154,7 @@ func (d *Decoder) value(f *Format) {
 		for _, slot := range f.root.slots {
 			d.values[slot] = value{body, true}
 		}
-	} else if d.capture(f.root, body) != nil {
+	} else if _, err := d.capture(f.root, body); err != nil {
 		d.fail(ErrSyntax)
 		return
 	}
@@ -193,7 +193,7 @@ func (d *Decoder) document(f *Format, v []byte) (more bool) {
 	if v[0] != '[' {
 		return d.next(f, v)
 	}
-	for _, message := range members(v) {
+	for message := range elements(v) {
 		if !d.next(f, message) {
 			return false
 		}
@@ -204,7 +204,7 @@ func (d *Decoder) document(f *Format, v []byte) (more bool) {
 // next reads one message.
 func (d *Decoder) next(f *Format, message []byte) (more bool) {
 	clear(d.values)
-	if d.capture(f.root, message) != nil {
+	if _, err := d.capture(f.root, message); err != nil {
 		return d.flush() && d.fail(ErrSyntax)
 	}
 	if !f.each || d.values[0].raw == nil {
@@ -215,9 +215,9 @@ func (d *Decoder) next(f *Format, message []byte) (more bool) {
 		list = slices.Concat([]byte{'['}, list, []byte{']'})
 	}
 	base := slices.Clone(d.values)
-	for _, item := range members(list) {
+	for item := range elements(list) {
 		copy(d.values, base)
-		if d.capture(f.element, item) != nil {
+		if _, err := d.capture(f.element, item); err != nil {
 			return d.flush() && d.fail(ErrSyntax)
 		}
 		if !d.element(f) {
