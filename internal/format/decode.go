@@ -227,8 +227,11 @@ func (d *Decoder) next(f *Format, message []byte) (more bool) {
 	return true
 }
 
-// itemWork is the work of an item of a list, in bytes of values.
-const itemWork = 64
+// The work of an item of a list, and of a hash, in bytes of values.
+const (
+	itemWork = 64
+	hashWork = 128
+)
 
 // spend reports whether n more bytes of values may be read. An item reads the values outside of its list
 // again; without a limit, a message of 1 MiB took minutes.
@@ -380,6 +383,7 @@ func (d *Decoder) vehicle(f *Format) (id vehicle.ID, external string, _ error) {
 			return "", "", ErrNoChars
 		}
 	case f.VID.Clean == "hash":
+		d.spend(hashWork)
 		sum := sha256.Sum256([]byte(text))
 		text = base32.StdEncoding.EncodeToString(sum[:])[:20]
 	case f.VID.Table != nil:
