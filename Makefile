@@ -164,7 +164,7 @@ bench: ## measure carstate and its peers, write docs/performance.md and docs/sca
 	GOWORK=off go -C bench run . $(BENCHFLAGS)
 
 .PHONY: torture
-torture: ## inject faults, write docs/reliability.md (TORTUREFLAGS='-rows kill -count kill=1000'); as root, 20 minutes
+torture: ## inject faults, write docs/reliability.json (TORTUREFLAGS='-rows kill -count kill=1000'); as root, 20 minutes
 	@./scripts/setup-tests.sh torture
 	GOWORK=off go -C torture build -trimpath -buildvcs=false -o ../bin/torture .
 	cd torture && exec ../bin/torture $(TORTUREFLAGS)

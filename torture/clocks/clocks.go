@@ -3,7 +3,6 @@ package clocks
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"maps"
 	"math"
@@ -21,13 +20,9 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-//go:embed row.md.tmpl
-var prose string
-
-// Row is row 9 of the torture: a node whose clocks jump.
+// Row: a node whose clocks jump.
 var Row = row.Row{
-	Number: 9, Name: "clocks", Title: "Clocks that jump", Text: prose,
-	Counts: "sequences of jumps", CI: 200, Long: 20_000,
+	Name: "clocks", Counts: "sequences of jumps", CI: 200, Long: 20_000,
 	Controls: defects.Controls("clocks", "stuck-limiter", "expiry-cached", "future-fresh"),
 	Needs:    needs,
 	Run:      run,

@@ -45,7 +45,6 @@ var patches embed.FS
 // Control is a deliberately broken build that a row must catch.
 type Control struct {
 	Defect string // its patch is torture/defects/Defect.patch
-	Says   string // what the broken build does wrong: "answers before the samples are stored"
 	// By are patterns of the findings that prove the defect. One match is enough. A pattern
 	// must match the whole text of a finding, which begins with the kind of the finding. The
 	// character * matches variable parts. Each pattern describes the effect of this defect and
@@ -73,8 +72,6 @@ func Controls(row string, defects ...string) (all []Control) {
 						c.Count, _ = strconv.Atoi(n) // TestRows_Complete checks the number
 					}
 				}
-			case "Does":
-				c.Says = value
 			case "By":
 				c.By = append(c.By, value)
 			}

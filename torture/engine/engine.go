@@ -7,7 +7,6 @@ package engine
 import (
 	"bufio"
 	"context"
-	_ "embed"
 	"errors"
 	"os/exec"
 	"regexp"
@@ -15,51 +14,31 @@ import (
 	"strings"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/bench/report"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 )
 
-var (
-	//go:embed power.md.tmpl
-	powerText string
-	//go:embed full.md.tmpl
-	fullText string
-	//go:embed damage.md.tmpl
-	damageText string
-)
+const tests = "./internal/store/local"
 
-const (
-	tests     = "./internal/store/local"
-	vehicles  = 12 // vehicles of the tests' workload
-	powerCI   = 20_000
-	powerLong = 200_000
-)
-
-// Power is row 2 of the torture: power cuts.
+// Power: power cuts.
 var Power = row.Row{
-	Number: 2, Name: "power", Title: "Power cut at a random moment", Text: powerText,
-	Fields: map[string]any{"Vehicles": vehicles, "CI": report.Thousands(strconv.Itoa(powerCI)),
-		"Long": report.Thousands(strconv.Itoa(powerLong))},
-	Counts: "cuts", CI: powerCI, Long: powerLong,
+	Name: "power", Counts: "cuts", CI: 20_000, Long: 200_000,
 	Controls: defects.Controls("power", "no-sync", "cursor-first", "directory-unsynced", "rename-unsynced"),
 	Tests:    tests,
 	Run:      running("TestPowerCuts", "powercuts"),
 }
 
-// Full is row 3 of the torture: full disks.
+// Full: full disks.
 var Full = row.Row{
-	Number: 3, Name: "full", Title: "A full disk", Text: fullText,
-	Counts: "times full", CI: 1000, Long: 2000,
+	Name: "full", Counts: "times full", CI: 1000, Long: 2000,
 	Controls: defects.Controls("full", "swallowed-errors", "untold-errors"),
 	Tests:    tests,
 	Run:      running("TestDiskFull", "fullwrites"),
 }
 
-// Damage is row 8 of the torture: damaged files.
+// Damage: damaged files.
 var Damage = row.Row{
-	Number: 8, Name: "damage", Title: "A damaged data directory", Text: damageText,
-	Counts: "damaged directories", CI: 5000, Long: 100_000,
+	Name: "damage", Counts: "damaged directories", CI: 5000, Long: 100_000,
 	Controls: defects.Controls("damage", "manifest-unchecked", "overlooked-damage"),
 	Tests:    tests,
 	Run:      running("TestDamage", "damages"),

@@ -5,7 +5,6 @@ package hostile
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -31,13 +30,9 @@ import (
 // For a smaller count, their number is proportionally smaller.
 const fullCount = 100_000
 
-//go:embed row.md.tmpl
-var prose string
-
-// Row is row 6 of the torture: hostile clients of the listeners for queries and for telemetry.
+// Row: hostile clients of the listeners for queries and for telemetry.
 var Row = row.Row{
-	Number: 6, Name: "hostile", Title: "Hostile clients", Text: prose,
-	Counts: "answers to hostile requests", CI: fullCount, Long: 10 * fullCount,
+	Name: "hostile", Counts: "answers to hostile requests", CI: fullCount, Long: 10 * fullCount,
 	Controls: defects.Controls("hostile", "overlooks-transfer-encoding", "echoes-input", "no-read-deadline",
 		"answers-subscribe"),
 	Needs: needs,

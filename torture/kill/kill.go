@@ -5,7 +5,6 @@ package kill
 
 import (
 	"context"
-	_ "embed"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
@@ -18,13 +17,9 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-//go:embed row.md.tmpl
-var prose string
-
-// Row is row 1 of the torture: kill -9 at a random moment.
+// Row: kill -9 at a random moment.
 var Row = row.Row{
-	Number: 1, Name: "kill", Title: "Killed at a random moment", Text: prose,
-	Counts: "kills under load", CI: 30, Long: 1000,
+	Name: "kill", Counts: "kills under load", CI: 30, Long: 1000,
 	Controls: defects.Controls("kill", "acknowledge-early", "cursor-first", "answers-unstored", "answers-unfolded"),
 	Run:      run,
 }

@@ -6,7 +6,6 @@ package matrix
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -36,14 +35,9 @@ const (
 	cars     = 128     // vehicles of each sort
 )
 
-//go:embed row.md.tmpl
-var prose string
-
-// Row is row 11 of the torture: the authorisation matrix.
+// Row: the authorisation matrix.
 var Row = row.Row{
-	Number: 11, Name: "matrix", Title: "Who is answered what", Text: prose,
-	Fields: map[string]any{"Batch": batch, "Rounds": rounds, "Aim": aim, "Detectable": detectable},
-	Counts: "triples", CI: inCI, Long: 3_000_000,
+	Name: "matrix", Counts: "triples", CI: inCI, Long: 3_000_000,
 	Controls: defects.Controls("matrix", "grants-unchecked", "revoked-counts", "forbidden-told", "slow-forbidden"),
 	Run:      run,
 }

@@ -5,7 +5,6 @@ package nodes
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,13 +28,9 @@ import (
 	"example.org/carstate/torture/writers"
 )
 
-//go:embed row.md.tmpl
-var prose string
-
-// Row is row 4 of the torture: the loss of a NATS server, or of a node, in a cluster.
+// Row: the loss of a NATS server, or of a node, in a cluster.
 var Row = row.Row{
-	Number: 4, Name: "nodes", Title: "A NATS server killed, stopped or cut off", Text: prose,
-	Counts: "disturbances", CI: 5, Long: 100,
+	Name: "nodes", Counts: "disturbances", CI: 5, Long: 100,
 	Controls: defects.Controls("nodes", "unfenced", "one-replica"),
 	Needs:    needs,
 	Run:      run,

@@ -5,7 +5,6 @@ package overload
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,13 +19,9 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-//go:embed row.md.tmpl
-var prose string
-
-// Row is row 5 of the torture: ten times as many requests as a node can handle.
+// Row: ten times as many requests as a node can handle.
 var Row = row.Row{
-	Number: 5, Name: "overload", Title: "Ten times as much as it can do", Text: prose,
-	Counts: "seconds at each rate", CI: 9, Long: 60,
+	Name: "overload", Counts: "seconds at each rate", CI: 9, Long: 60,
 	Controls: defects.Controls("overload", "acknowledge-early", "no-shedding"),
 	Needs:    needs,
 	Run:      run,

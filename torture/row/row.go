@@ -24,33 +24,19 @@ import (
 
 // Row is one row of the torture: one test, which breaks the service in one way.
 type Row struct {
-	Number int
-	Name   string // on the command line: "kill"
-	Title  string // in the document: "Killed at a random moment"
-	// Text is the row's section of the document, in Markdown as a text/template. It says what
-	// is promised, how the row tests and checks the promise, what the row cannot detect, then
-	// {{.Results}}, and then what the row has found so far. Fields are the other values that
-	// the text uses.
-	Text   string
-	Fields map[string]any
-
-	Counts string // the unit of [Attempt.Count]: "kills"
-	CI     int    // the Count in `make torture`
-	Long   int    // the Count with -long
-	// If FlagOnly is true, the row runs only if it is named, because it takes hours.
-	FlagOnly bool
-
+	Name     string // on the command line: "kill"
+	Counts   string // the unit of [Attempt.Count]: "kills"
+	CI       int    // the Count in `make torture`
+	Long     int    // the Count with -long
+	FlagOnly bool   // it takes hours, so it runs only if it is named
 	Controls []defects.Control
-	// Tests, if not empty, is the directory of the package whose tests the row runs. These
-	// tests are built instead of carstate. If such a row is run alone, its size is that of the
-	// flag -long.
+	// Tests is the directory of the package whose tests are built and run in place of carstate,
+	// or "". Such a row, run alone, has the size of -long.
 	Tests string
-	// Needs returns an error that says in one line what this machine lacks for the row, or nil.
-	// If Needs is nil, the row runs on every machine.
+	// Needs returns one line that says what this machine lacks for the row. May be nil.
 	Needs func() error
-	// Run runs the row and reports offers and findings to the attempt. If it ends with an error
-	// (package must), the row could not be completed, which does not mean that the service
-	// failed.
+	// Run may end with an error (package must): the row could not be completed, which does not
+	// mean that the service failed.
 	Run func(ctx context.Context, a *Attempt)
 }
 
