@@ -43,26 +43,12 @@ func (f *field) compareSizes(ctx context.Context) {
 			"-vehicles", fmt.Sprint(s.vehicles), "-tokens", fmt.Sprint(s.tokens))
 	}
 	all := f.rounds(ctx)
-
-	byVehicles := report.Line{Label: "by vehicles, 1 token"}
-	byTokens := report.Line{Label: "by tokens, 100 k vehicles"}
 	for i, s := range sizes {
-		value := f.Add(s.String(), "server CPU a request", "µs", "query server alone, table filled synthetically",
+		f.Add(s.String(), "server CPU a request", "µs", "query server alone, table filled synthetically",
 			pick(all[i], func(c cost) float64 { return c.cpu })...)
-		if s.tokens == 1 {
-			byVehicles.Add(float64(s.vehicles), value)
-		}
-		if s.vehicles == many {
-			byTokens.Add(float64(s.tokens), value)
-		}
 	}
 	last := len(vehicles) - 1
 	f.AtMost(aimGrowth, self, fmt.Sprintf("CPU with %s vehicles, over 1 k", report.Count(vehicles[last])), "×", "",
 		over(all[last], all[0])...)
 	f.AtMost(aimGrowth, self, "CPU with 100 k tokens, over 1", "×", "", over(all[len(sizes)-1], all[1])...)
-	f.Draw(report.Plot{
-		File: "query-size", Title: "What a query costs as the tables grow",
-		XAxis: "vehicles, tokens", YAxis: "server CPU a request, µs", LogX: true,
-		Lines: []report.Line{byVehicles, byTokens},
-	})
 }

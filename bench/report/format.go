@@ -7,25 +7,32 @@ import (
 	"strings"
 )
 
-// Text returns the figure with its unit.
-func (f *Figure) Text() string { return strings.TrimSpace(f.Number() + " " + f.Unit) }
-
-// Number returns the value of the figure, with the range of its rounds.
-func (f *Figure) Number() string {
+// Text returns the figure with the range of its rounds and its unit.
+func (f *Figure) Text() string {
 	if f.Low == 0 && f.High == 0 {
-		return number(f.Value)
+		return strings.TrimSpace(number(f.Value) + " " + f.Unit)
 	}
-	return fmt.Sprintf("%s (%s–%s)", number(f.Value), number(f.Low), number(f.High))
+	return strings.TrimSpace(fmt.Sprintf("%s (%s–%s) %s", number(f.Value), number(f.Low), number(f.High), f.Unit))
 }
 
-// number formats a value with three significant digits. If the value has more than three digits
-// before the point, it shows all of them, and no digits after it. An integer has no digits after
-// the point.
+// Verdict says whether the aim was met; it is "" without an aim.
+func (f *Figure) Verdict() string {
+	if f.Met == nil {
+		return ""
+	}
+	return map[bool]string{true: "yes", false: "no"}[*f.Met]
+}
+
+// number formats a value with three significant digits, or more if it has more before the point.
 func number(v float64) string {
 	a := math.Abs(v)
 	switch {
 	case a >= 1000:
-		return Thousands(strconv.FormatFloat(v, 'f', 0, 64))
+		s := strconv.FormatFloat(v, 'f', 0, 64)
+		for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+			s = s[:i] + "," + s[i:]
+		}
+		return s
 	case a >= 100 || v == math.Trunc(v):
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	case a >= 10:
@@ -36,58 +43,14 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// Thousands puts commas between the thousands of s, which must be an integer in decimal digits,
-// with or without a minus sign.
-func Thousands(s string) string {
-	sign := ""
-	if s[0] == '-' {
-		sign, s = "-", s[1:]
-	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return sign + s
-}
-
-// scaled divides a value by the largest of the prefixes k, M, G and T that fits, and returns this
-// prefix with a space before it; for values below 1,000 it is "".
-func scaled(v float64) (short float64, prefix string) {
-	for _, p := range []string{"", " k", " M", " G"} {
-		if math.Abs(v) < 1000 {
-			return v, p
+// Count formats a number of vehicles for people, such as "100 k" or "1 M".
+func Count(n int) string {
+	v := float64(n)
+	for _, prefix := range []string{"", " k"} {
+		if v < 1000 {
+			return number(v) + prefix
 		}
 		v /= 1000
 	}
-	return v, " T"
-}
-
-// Count formats a number of vehicles for people, such as "100 k" or "1 M".
-func Count[N int | float64](n N) string {
-	short, prefix := scaled(float64(n))
-	if prefix == "" {
-		return fmt.Sprintf("%.0f", short)
-	}
-	return number(short) + prefix
-}
-
-// quantity formats a value with its unit. Bytes have a prefix such as k or M, and times of 120 s or
-// more are in minutes. The unit "n" is a plain number: it is rounded up, and has no unit. Any other
-// value below 0.01 becomes "< 0.01". For infinity and NaN, quantity returns a dash.
-func quantity(v float64, unit string) string {
-	switch {
-	case math.IsInf(v, 0) || math.IsNaN(v):
-		return "–"
-	case strings.HasPrefix(unit, "B") && v >= 1000:
-		short, prefix := scaled(v)
-		return number(short) + prefix + unit
-	case unit == "n" && v >= 1e6: // a number without a unit
-		return number(v/1e6) + " M"
-	case unit == "n":
-		return number(math.Ceil(v))
-	case unit == "s" && v >= 120:
-		return number(v/60) + " min"
-	case v < 0.01:
-		return "< 0.01 " + unit
-	}
-	return number(v) + " " + unit
+	return number(v) + " M"
 }

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Machine describes this machine in one line: the processor, the cores, the kernel, the version of
-// Go, and the median time in which the disk that holds the directory dir syncs a write of 4 KiB.
+// Machine describes this machine in one line, with the time in which the disk of dir syncs 4 KiB.
 func Machine(dir string) (string, error) {
 	model := runtime.GOARCH
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -32,12 +31,11 @@ func Machine(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot measure the disk: %w", err)
 	}
-	return fmt.Sprintf("%s, %s, Linux %s, %s, fsync %s µs", model, plural(runtime.NumCPU(), "core"),
+	return fmt.Sprintf("%s, %d cores, Linux %s, %s, fsync %s µs", model, runtime.NumCPU(),
 		strings.TrimSpace(kernel), runtime.Version(), number(1e3*Median(syncs))), nil
 }
 
-// Fsyncs writes and syncs 4 KiB in dir as often as times says. It returns how long each write with
-// its sync took, in milliseconds.
+// Fsyncs returns how long each of a number of synced writes of 4 KiB took, in milliseconds.
 func Fsyncs(dir string, times int) (took []float64, err error) {
 	f, err := os.Create(filepath.Join(dir, "fsync"))
 	if err != nil {
@@ -59,8 +57,8 @@ func Fsyncs(dir string, times int) (took []float64, err error) {
 	return took, nil
 }
 
-// DirSize returns the size of all files of a directory, in bytes. A file that vanishes while
-// DirSize reads the directory is left out, and a directory that does not exist has the size 0.
+// DirSize returns the size of all files of a directory, in bytes. Files that vanish during
+// the walk are left out.
 func DirSize(dir string) (size int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

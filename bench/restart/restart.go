@@ -38,24 +38,12 @@ func planFor(p *report.Part) plan {
 
 // Run measures the part restart: starts of a node with stores of different sizes.
 func Run(ctx context.Context, p *report.Part) error {
-	m := &measurement{
-		Part: p, plan: planFor(p), dir: filepath.Join(p.Dir, "data"), clean: report.Line{Label: "ended in order"},
-		killed: report.Line{Label: "after kill -9"}, memory: report.Line{Label: "when ready"},
-		busyMemory: report.Line{Label: "under load"},
-	}
+	m := &measurement{Part: p, plan: planFor(p), dir: filepath.Join(p.Dir, "data")}
 	for _, n := range m.plan.sizes {
 		if err := errors.Join(must.Caught(func() { m.size(ctx, n) }), os.RemoveAll(m.dir)); err != nil {
 			return fmt.Errorf("%s vehicles: %w", report.Count(n), err)
 		}
 	}
-	p.Draw(report.Plot{
-		File: "restart-ready", Title: "Start of a node: time until it is ready",
-		XAxis: "vehicles", YAxis: "seconds", LogX: true, LogY: true, Lines: []report.Line{m.clean, m.killed},
-	})
-	p.Draw(report.Plot{
-		File: "restart-memory", Title: "Resident memory of a node",
-		XAxis: "vehicles", YAxis: "MB", LogX: true, LogY: true, Lines: []report.Line{m.memory, m.busyMemory},
-	})
 	return nil
 }
 
@@ -65,8 +53,6 @@ type measurement struct {
 	plan    plan
 	dir     string // of the store
 	sources int    // sources created so far
-
-	clean, killed, memory, busyMemory report.Line
 }
 
 func (m *measurement) size(ctx context.Context, n int) {
@@ -119,13 +105,13 @@ func (m *measurement) starts(ctx context.Context, n int) {
 	}
 	most := map[int]struct{ clean, killed, idle, busy float64 }{1_000_000: {1.5, 2, 250, 560},
 		10_000_000: {12, 15, 0, 0}}[n]
-	of, x := vehicles(n), float64(n)
-	m.clean.Add(x, m.AtMost(most.clean, of, "ready, ended in order", "s", "page cache warm", clean...))
-	m.killed.Add(x, m.AtMost(most.killed, of, "ready, after kill -9", "s",
-		"killed after half a million samples, most of which were not folded yet; page cache warm", killed...))
-	m.memory.Add(x, m.AtMost(most.idle, of, "resident memory when ready", "MB", "", idle...))
-	m.busyMemory.Add(x, m.AtMost(most.busy, of, "resident memory under load", "MB",
-		"after cars reported in turn, so that each state was read from the engine", busy...))
+	of := vehicles(n)
+	m.AtMost(most.clean, of, "ready, ended in order", "s", "page cache warm", clean...)
+	m.AtMost(most.killed, of, "ready, after kill -9", "s",
+		"killed after half a million samples, most of which were not folded yet; page cache warm", killed...)
+	m.AtMost(most.idle, of, "resident memory when ready", "MB", "", idle...)
+	m.AtMost(most.busy, of, "resident memory under load", "MB",
+		"after cars reported in turn, so that each state was read from the engine", busy...)
 	m.AtMost(most.killed, of, "ready, after kill -9 at a steady rate", "s",
 		fmt.Sprintf("killed after %d samples at %d/s, each of another car; page cache warm", m.plan.steady, steadyRate),
 		steady...)

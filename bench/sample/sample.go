@@ -94,8 +94,6 @@ func (b *run) flood(ctx context.Context, perCar int) {
 }
 
 func (b *run) lone(ctx context.Context, n *node) {
-	var size, ack report.Line
-	size.Label, ack.Label = "samples a commit", "ack p99 in ms"
 	for _, rate := range []float64{1000, 2000, 4000} {
 		var p50s, p99s, commits []float64
 		for range b.rounds {
@@ -105,20 +103,14 @@ func (b *run) lone(ctx context.Context, n *node) {
 		}
 		name := fmt.Sprintf("lone samples, %.0f/s", rate)
 		b.Add(name, "acknowledged, p50", "ms", "each in a request of its own, from when it was due", p50s...)
-		ack.Add(rate, b.AtMost(map[float64]float64{1000: 2.5}[rate], name, "acknowledged, p99", "ms",
-			"each in a request of its own, from when it was due", p99s...))
-		size.Add(rate, b.Add(name, "samples a commit", "", "commits grow by themselves", commits...))
+		b.AtMost(map[float64]float64{1000: 2.5}[rate], name, "acknowledged, p99", "ms",
+			"each in a request of its own, from when it was due", p99s...)
+		b.Add(name, "samples a commit", "", "commits grow by themselves", commits...)
 	}
-	b.Draw(report.Plot{
-		File: "sample-commits", Title: "Lone samples: commits grow with the load",
-		XAxis: "samples a second, each in a request of its own", YAxis: "see the legend", Lines: []report.Line{size, ack},
-	})
 }
 
 func (b *run) answered(ctx context.Context, n *node) {
 	hearOfAll(ctx, n)
-	half, most, disk := report.Line{Label: "answered, p50"}, report.Line{Label: "answered, p99"},
-		report.Line{Label: "the disk's fsync, p99"}
 	for _, rate := range []float64{1000, 10_000, 30_000} {
 		var p50s, p99s, syncs []float64
 		for range b.rounds {
@@ -130,14 +122,10 @@ func (b *run) answered(ctx context.Context, n *node) {
 		name := fmt.Sprintf("published to answered, %.0f/s", rate)
 		const remark = "from when a sample is due until a query's answer includes it; the other samples are sent ten cars " +
 			"a request, and every car has reported before"
-		half.Add(rate, b.AtMost(map[float64]float64{10_000: 3}[rate], name, "p50", "ms", remark, p50s...))
-		most.Add(rate, b.AtMost(map[float64]float64{10_000: 8, 30_000: 15}[rate], name, "p99", "ms", remark, p99s...))
-		disk.Add(rate, b.Add(name, "the disk's fsync, p99", "ms", "4 KiB, just before each round", syncs...))
+		b.AtMost(map[float64]float64{10_000: 3}[rate], name, "p50", "ms", remark, p50s...)
+		b.AtMost(map[float64]float64{10_000: 8, 30_000: 15}[rate], name, "p99", "ms", remark, p99s...)
+		b.Add(name, "the disk's fsync, p99", "ms", "4 KiB, just before each round", syncs...)
 	}
-	b.Draw(report.Plot{
-		File: "sample-answered", Title: "From a sample to the answer that includes it",
-		XAxis: "samples a second", YAxis: "ms", LogX: true, LogY: true, Lines: []report.Line{half, most, disk},
-	})
 }
 
 func (b *run) mqtt(ctx context.Context) {

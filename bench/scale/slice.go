@@ -143,17 +143,6 @@ func (b *bench) steady(ctx context.Context, r *rig, f *follower, cars int, rate 
 	info := b.stream(ctx, codec.Telemetry)
 	b.Add(subject, "bytes a sample, as its stream counts", "B", "three signals, as they were committed",
 		float64(info.State.Bytes)/float64(r.cars.Sent.Load()))
-	half, most := report.Line{Label: "p50"}, report.Line{Label: "p99"}
-	for i := range int(b.plan.steady / time.Second) {
-		from := time.Duration(i) * time.Second
-		ms := l.between(from, from+time.Second)
-		half.Add(float64(i+1), report.Quantile(ms, 0.5))
-		most.Add(float64(i+1), report.Quantile(ms, 0.99))
-	}
-	b.Draw(report.Plot{
-		File: "scale-lag", Title: "The slice: from a sample to its state in a fleet table",
-		XAxis: "seconds", YAxis: "ms", Lines: []report.Line{half, most},
-	})
 }
 
 // costs adds, as figures, what a sample cost each process, and how busy the machine was. If few
