@@ -1,5 +1,5 @@
 // Package query measures what one query costs, compared with the programs that an expert would use
-// instead. All programs send the same body, look up the same data, and serve the same generator.
+// instead. All send the same body, look up the same data, and serve the same generator.
 package query
 
 import (
@@ -20,9 +20,7 @@ import (
 	"example.org/carstate/internal/nodeprocess"
 )
 
-// The names of carstate and of the peers with which it is compared, and the limits of the aims. The
-// limits are ratios of CPU times per request: carstate's to that of the expert, and that with a
-// large table to that with a small one.
+// The names of carstate and its peers, and the aims: ratios of CPU times per request.
 const (
 	self      = "carstate"
 	expert    = "nginx + lua"
@@ -31,8 +29,7 @@ const (
 	aimGrowth = 1.15
 )
 
-// Run measures the queries. It first measures all peers side by side, and then carstate's table
-// with growing numbers of vehicles and tokens.
+// Run measures all peers side by side, and then the query server with growing tables.
 func Run(ctx context.Context, p *report.Part) error {
 	f := newField(p)
 	defer f.stopAll()
@@ -42,10 +39,8 @@ func Run(ctx context.Context, p *report.Part) error {
 	return nil
 }
 
-// vehiclesKnown is how many vehicles each peer knows when carstate and its peers are compared.
 const vehiclesKnown = 1000
 
-// newField chooses the cores, and writes the files from which all peers are filled.
 func newField(p *report.Part) *field {
 	f := &field{Part: p, self: must.Get(os.Executable()), tokens: filepath.Join(p.Dir, "tokens"),
 		vehicles: filepath.Join(p.Dir, "vehicles"), targets: filepath.Join(p.Dir, "targets")}
@@ -60,14 +55,12 @@ func newField(p *report.Part) *field {
 	return f
 }
 
-// cost is the result of one run against one server.
 type cost struct {
 	cpu    float64 // µs of the server's processor time per request
 	kernel float64 // µs of it in the kernel
 	rate   float64 // requests per second
 }
 
-// runLength returns the duration of a run of the generator.
 func (f *field) runLength() time.Duration {
 	if f.Quick {
 		return 2 * time.Second
@@ -75,7 +68,6 @@ func (f *field) runLength() time.Duration {
 	return 4 * time.Second
 }
 
-// measure runs the generator against a server once, in a closed loop.
 func (f *field) measure(ctx context.Context, p *peer) cost {
 	if p.before != nil {
 		p.before(ctx)
@@ -91,7 +83,7 @@ func (f *field) measure(ctx context.Context, p *peer) cost {
 }
 
 // rounds measures all peers in turn, in each round, so that other load on the machine affects all
-// of them equally. The result has the costs of each peer by round, in the order of f.started.
+// equally. The costs are by round, in the order of f.started.
 func (f *field) rounds(ctx context.Context) [][]cost {
 	all := make([][]cost, len(f.started))
 	for round := range f.Rounds {
@@ -104,7 +96,6 @@ func (f *field) rounds(ctx context.Context) [][]cost {
 	return all
 }
 
-// comparePeers measures all peers side by side.
 func (f *field) comparePeers(ctx context.Context) {
 	for _, s := range starters {
 		p := s.start(ctx, f, s.name)
@@ -121,8 +112,6 @@ func (f *field) comparePeers(ctx context.Context) {
 	f.latencies(ctx, all)
 }
 
-// ratios compares carstate's CPU time, round by round, with those of expert, for which there is an
-// aim, and of floor.
 func (f *field) ratios(all [][]cost) {
 	by := make(map[string][]cost)
 	for i, p := range f.started {
@@ -141,9 +130,8 @@ func over(one, other []cost) []float64 {
 	return q
 }
 
-// latencies measures the latencies of each peer at half of the rate that the peer can answer. The
-// requests are sent at even intervals. A peer other than carstate that fails three times gets no
-// figure.
+// latencies measures each peer at half of the rate that it can answer. A peer other than carstate
+// that fails three times gets no figure.
 func (f *field) latencies(ctx context.Context, all [][]cost) {
 	for i, p := range f.started {
 		capacity := report.Median(pick(all[i], func(c cost) float64 { return c.rate }))
@@ -172,8 +160,6 @@ func (f *field) latencies(ctx context.Context, all [][]cost) {
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// runGenerator runs the generator on its core, as a process that calls generate with the given rate
-// and duration.
 func (f *field) runGenerator(ctx context.Context, p *peer, rate float64, during time.Duration) (l generated) {
 	g := launch(ctx, "the generator", f.generator, f.Dir, f.self, "self", "generate",
 		"-addr", p.addr, "-targets", p.targets, "-rate", fmt.Sprint(rate), "-seconds", fmt.Sprint(during.Seconds()))
@@ -186,8 +172,7 @@ func (f *field) runGenerator(ctx context.Context, p *peer, rate float64, during 
 	return l
 }
 
-// check requests the first target of the peer, and returns an error if there is no answer, or if it
-// differs from the answer that all peers must give.
+// check requests the first target, whose answer must be that of all peers.
 func (p *peer) check(ctx context.Context) error {
 	target, _, _ := strings.Cut(string(must.Get(os.ReadFile(p.targets))), "\n")
 	req := must.Get(http.NewRequestWithContext(ctx, "GET", "http://"+p.addr+target, nil))
@@ -203,11 +188,53 @@ func (p *peer) check(ctx context.Context) error {
 	return nil
 }
 
-// pick returns the number that the function of takes from the costs of each round.
 func pick(costs []cost, of func(cost) float64) []float64 {
 	v := make([]float64, len(costs))
 	for i, c := range costs {
 		v[i] = of(c)
 	}
 	return v
+}
+
+type size struct{ vehicles, tokens int }
+
+func (s size) String() string {
+	tokens := "1 token"
+	if s.tokens > 1 {
+		tokens = report.Count(s.tokens) + " tokens"
+	}
+	return report.Count(s.vehicles) + " vehicles, " + tokens
+}
+
+// compareSizes measures only the query server, in a process for each size of its tables.
+func (f *field) compareSizes(ctx context.Context) {
+	vehicles := []int{1000, 100_000, 1_000_000, 10_000_000}
+	tokens := []int{1, 1000, 100_000}
+	if f.Quick {
+		vehicles = []int{1000, 100_000, 1_000_000}
+	}
+	var sizes []size
+	for _, n := range vehicles {
+		sizes = append(sizes, size{n, 1})
+	}
+	const many = 100_000 // vehicles in the tables with growing numbers of tokens
+	for _, n := range tokens[1:] {
+		sizes = append(sizes, size{many, n})
+	}
+
+	for i, s := range sizes {
+		f.Logf("filling a table: %s", s)
+		targets := filepath.Join(f.Dir, fmt.Sprintf("targets-%d", i))
+		f.startSelf(ctx, s.String(), targets, "table", "-targets", targets,
+			"-vehicles", fmt.Sprint(s.vehicles), "-tokens", fmt.Sprint(s.tokens))
+	}
+	all := f.rounds(ctx)
+	for i, s := range sizes {
+		f.Add(s.String(), "server CPU a request", "µs", "query server alone, table filled synthetically",
+			pick(all[i], func(c cost) float64 { return c.cpu })...)
+	}
+	last := len(vehicles) - 1
+	f.AtMost(aimGrowth, self, fmt.Sprintf("CPU with %s vehicles, over 1 k", report.Count(vehicles[last])), "×", "",
+		over(all[last], all[0])...)
+	f.AtMost(aimGrowth, self, "CPU with 100 k tokens, over 1", "×", "", over(all[len(sizes)-1], all[1])...)
 }

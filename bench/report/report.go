@@ -2,10 +2,17 @@
 package report
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Figure is one measured number.
@@ -71,6 +78,12 @@ func (p *Part) add(aim string, met func(float64) bool, subject, name, unit, rema
 	return f.Value
 }
 
+// Rounds collects values of several rounds by name.
+type Rounds map[string][]float64
+
+// Add adds the value of a round.
+func (r Rounds) Add(name string, v float64) { r[name] = append(r[name], v) }
+
 // Median returns the median of values, or 0 if there are none.
 func Median(values []float64) float64 {
 	s := slices.Sorted(slices.Values(values))
@@ -103,4 +116,116 @@ func Slope(x, y []float64) float64 {
 		}
 	}
 	return Median(all)
+}
+
+// Text returns the figure with the range of its rounds and its unit.
+func (f *Figure) Text() string {
+	if f.Low == 0 && f.High == 0 {
+		return strings.TrimSpace(number(f.Value) + " " + f.Unit)
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s (%s–%s) %s", number(f.Value), number(f.Low), number(f.High), f.Unit))
+}
+
+// Verdict says whether the aim was met; it is "" without an aim.
+func (f *Figure) Verdict() string {
+	if f.Met == nil {
+		return ""
+	}
+	return map[bool]string{true: "yes", false: "no"}[*f.Met]
+}
+
+// number formats a value with three significant digits, or more if it has more before the point.
+func number(v float64) string {
+	a := math.Abs(v)
+	switch {
+	case a >= 1000:
+		s := strconv.FormatFloat(v, 'f', 0, 64)
+		for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+			s = s[:i] + "," + s[i:]
+		}
+		return s
+	case a >= 100 || v == math.Trunc(v):
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case a >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case a >= 1:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// Count formats a number of vehicles for people, such as "100 k" or "1 M".
+func Count(n int) string {
+	v := float64(n)
+	for _, prefix := range []string{"", " k"} {
+		if v < 1000 {
+			return number(v) + prefix
+		}
+		v /= 1000
+	}
+	return number(v) + " M"
+}
+
+// Machine describes this machine in one line, with the time in which the disk of dir syncs 4 KiB.
+func Machine(dir string) (string, error) {
+	model := runtime.GOARCH
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return "", err
+	}
+	kernel, _, _ := strings.Cut(string(release), "-") // without the suffix of a distribution or a host
+	syncs, err := Fsyncs(dir, 101)
+	if err != nil {
+		return "", fmt.Errorf("cannot measure the disk: %w", err)
+	}
+	return fmt.Sprintf("%s, %d cores, Linux %s, %s, fsync %s µs", model, runtime.NumCPU(),
+		strings.TrimSpace(kernel), runtime.Version(), number(1e3*Median(syncs))), nil
+}
+
+// Fsyncs returns how long each of a number of synced writes of 4 KiB took, in milliseconds.
+func Fsyncs(dir string, times int) (took []float64, err error) {
+	f, err := os.Create(filepath.Join(dir, "fsync"))
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	page := make([]byte, 4<<10)
+	for range times {
+		begin := time.Now()
+		if _, err := f.Write(page); err != nil {
+			return nil, err
+		}
+		if err := f.Sync(); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(begin).Seconds()*1e3)
+	}
+	return took, nil
+}
+
+// DirSize returns the size of all files of a directory, in bytes. Files that vanish during
+// the walk are left out.
+func DirSize(dir string) (size int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			var info fs.FileInfo
+			if info, err = d.Info(); err == nil {
+				size += info.Size()
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return size, err
 }

@@ -5,29 +5,103 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
+	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local"
 	"example.org/carstate/internal/vehicle"
 )
 
-// VID returns the id of vehicle i. It has 21 characters, like the vid in the example of the query
-// interface (NHeN4UqVsohGS55I7LBdh).
+const (
+	atOnce      = 32
+	connections = 4
+)
+
+// Cars report to a node one after the other, one sample each, in repeated rounds.
+type Cars struct {
+	Node    *nodeprocess.Node
+	Key     string // of a source that may send samples of all cars
+	PerBody int
+	Sent    atomic.Int64
+	next    atomic.Int64 // the car that reports next
+}
+
+// Drive sends samples of the cars 0 to cars-1 in turn and returns when all are acknowledged. The
+// rate does not depend on the node's answers, as long as fewer than atOnce requests wait for one; a
+// sample has the time at which it was due. If perSecond is 0, a few connections send as fast as
+// they are answered.
+func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	body, workers := min(c.PerBody, max(1, int(perSecond/10))), atOnce
+	if perSecond == 0 {
+		body, workers = c.PerBody, connections
+	}
+	start := time.Now()
+	var begun atomic.Int64 // samples that a worker has taken for sending
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			var text []byte
+			for ctx.Err() == nil {
+				first := int(begun.Add(int64(body))) - body
+				n := min(body, samples-first)
+				if n <= 0 {
+					return
+				}
+				due := time.Now()
+				if perSecond > 0 {
+					due = start.Add(time.Duration(float64(first) / perSecond * float64(time.Second)))
+					select {
+					case <-ctx.Done():
+						return
+					case <-time.After(time.Until(due)):
+					}
+				}
+				text = text[:0]
+				car := int(c.next.Add(int64(n))) - n
+				for i := range n {
+					text = appendSample(text, (car+i)%cars, due)
+				}
+				status, said, err := c.Node.Post(ctx, c.Key, string(text))
+				if err == nil && status != http.StatusAccepted {
+					err = fmt.Errorf("telemetry was answered with %d: %s", status, said)
+				}
+				if err != nil {
+					cancel(err)
+					return
+				}
+				c.Sent.Add(int64(n))
+			}
+		})
+	}
+	running.Wait()
+	return context.Cause(ctx)
+}
+
+func appendSample(b []byte, i int, at time.Time) []byte {
+	return fmt.Appendf(b,
+		`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%.1f,`+
+			`"Vehicle.OBD.ThrottlePosition":%.1f,"Vehicle.OBD.EngineSpeed":%d}}`+"\n",
+		VID(i), at.UnixMilli(), 20+float64(i%600)/10, 15+float64(i%100)/10, 1500+i%400)
+}
+
+// VID returns an id that is as long as that in the query interface's example.
 func VID(i int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", i)) }
 
-// signals are the signals that the cars of this fleet report. An ordinary car provides them by OBD.
-// They include both throttle sensors and both pedal sensors.
+// signals are those that an ordinary car provides by OBD.
 var signals = []vehicle.Signal{
 	vehicle.Speed, vehicle.EngineSpeed, vehicle.EngineLoad, vehicle.ThrottlePosition, vehicle.ThrottlePositionB,
 	vehicle.ThrottleActuator, vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE, vehicle.MILOn,
 }
 
-// sampleAt returns the sample of car i for the time t. The car speeds up and slows down, and its
-// throttle follows its pedal.
 func sampleAt(i int, t vehicle.UnixMilli) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: VID(i), Time: t}
 	pedal := 50 + 40*math.Sin(float64(t)/7000+float64(i))
@@ -46,8 +120,7 @@ func sampleAt(i int, t vehicle.UnixMilli) vehicle.Sample {
 	return x
 }
 
-// templates returns the states of cars that have driven for ten minutes up to now, with everything
-// that the rules have learned about them. A store is filled with copies of these states.
+// templates returns the states of cars that have driven for ten minutes up to now.
 func templates(now time.Time) []vehicle.State {
 	states := make([]vehicle.State, 64)
 	for i := range states {
@@ -58,20 +131,18 @@ func templates(now time.Time) []vehicle.State {
 	return states
 }
 
-// filled is a store that this process fills. It stores states as derive does, in atomic batches.
+// filled is a store to which states are written as derive does, in atomic batches.
 type filled struct {
 	partitions []store.Partition
 	states     []vehicle.State
 	waiting    []map[vehicle.ID]*vehicle.State // the next batch of each partition
 }
 
-// openLocal opens or creates a store on this machine.
 func openLocal(ctx context.Context, dir string) store.Engine {
 	return must.Get(local.Open(ctx, local.Config{DataDir: dir}))
 }
 
-// fill takes the ownership of all partitions of an engine and calls put with a store to be filled.
-// Then it stores the states that still wait, and closes the engine.
+// fill owns all partitions of an engine while put fills them, and closes the engine.
 func fill(ctx context.Context, e store.Engine, put func(*filled)) {
 	defer func() { must.Do(e.Close()) }()
 	s := &filled{states: templates(time.Now())}
@@ -86,7 +157,6 @@ func fill(ctx context.Context, e store.Engine, put func(*filled)) {
 	}
 }
 
-// put adds the n-th state of vehicle i to a batch, which is stored as soon as it is full.
 func (s *filled) put(ctx context.Context, i, n int) {
 	p := codec.PartitionOf(VID(i), len(s.partitions))
 	s.waiting[p][VID(i)] = &s.states[(i+n)%len(s.states)]
@@ -109,15 +179,14 @@ func Fill(ctx context.Context, e store.Engine, n int) {
 	})
 }
 
-// overwrite makes a number of updates, each of which stores a new state of one of the n vehicles of
-// a store. Half of the updates concern only about √n vehicles. The result is the largest of about a
-// hundred measurements of the store's size on disk, in bytes, during the updates.
+// overwrite stores new states, half of them of only about √n of the n vehicles, and returns the
+// largest size of the store on disk during that.
 func overwrite(ctx context.Context, dir string, n, updates int) (most int64) {
 	random := rand.New(rand.NewPCG(1, 2))
 	fill(ctx, openLocal(ctx, dir), func(s *filled) {
 		for u := range updates {
-			// Choose a vehicle so that the logarithm of its number is uniformly
-			// distributed, like Zipf's law with exponent 1.
+			// The logarithm of the number is uniformly distributed, like Zipf's law
+			// with exponent 1.
 			s.put(ctx, int(math.Pow(float64(n), random.Float64()))-1, u)
 			if u%(updates/100+1) == 0 {
 				most = max(most, must.Get(report.DirSize(dir)))
