@@ -48,9 +48,6 @@ func TestRows_Complete(t *testing.T) {
 	}
 }
 
-// TestDefects_MatchControls compares the controls of the rows with the patches in torture/defects.
-// Each control must have a patch that names the row, and each row that a patch names
-// must have it as a control.
 func TestDefects_MatchControls(t *testing.T) {
 	controls, patched := make(map[string]string), make(map[string]string) // rows by defect
 	for _, r := range rows {
@@ -80,8 +77,6 @@ func TestDefects_MatchControls(t *testing.T) {
 	}
 }
 
-// TestAttempt_Outcome checks what an attempt prints when its row has a finding, fails, or
-// both.
 func TestAttempt_Outcome(t *testing.T) {
 	before := rows
 	t.Cleanup(func() { rows = before })
@@ -133,8 +128,6 @@ func TestAttempt_Outcome(t *testing.T) {
 	}
 }
 
-// TestDo_BadProcesses checks the outcome of attempts whose process fails, hangs or has no output,
-// and whether the control of such an attempt counts as caught.
 func TestDo_BadProcesses(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string

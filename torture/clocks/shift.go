@@ -17,10 +17,9 @@ import (
 	"example.org/carstate/bench/must"
 )
 
-// shifted is a process, of the released program, whose clocks this package sets. A program gets the
-// time from the kernel's vDSO, a page of code that is mapped into every process. In this copy,
-// before the first instruction, clock_gettime is replaced by a version that adds offsets in
-// seconds. They are stored behind the code, where this package writes them.
+// shifted is a process whose clocks this package sets. A program gets the time from the kernel's
+// vDSO, a page of code in every process. In its copy, before the first instruction, clock_gettime
+// is replaced by a version that adds offsets, which are behind the code.
 type shifted struct {
 	pid     int
 	offsets uint64 // address of two int64, in seconds: for CLOCK_REALTIME and CLOCK_MONOTONIC
@@ -42,8 +41,7 @@ var code = []byte{
 
 const wholeCode = 48 // including the offsets
 
-// start is Begin of [nodeprocess.Options]: it starts the program so that its clocks can be set. If
-// they cannot, it kills the program and returns an error.
+// start is Begin of [nodeprocess.Options].
 func (s *shifted) start(cmd *exec.Cmd) error {
 	runtime.LockOSThread() // ptrace is bound to a thread
 	defer runtime.UnlockOSThread()
@@ -87,8 +85,7 @@ func (s *shifted) patch() {
 	s.offsets = begin + at + uint64(len(code))
 }
 
-// clockGettime returns the offset of the function in an image of the vDSO. It fails (see package
-// must) if there is no such function, or if it has too few bytes to be replaced.
+// clockGettime returns the offset of the function in an image of the vDSO.
 func clockGettime(image []byte) uint64 {
 	f := must.Get(elf.NewFile(bytes.NewReader(image)))
 	symbols := must.Get(f.DynamicSymbols())
@@ -103,7 +100,6 @@ func clockGettime(image []byte) uint64 {
 	return s.Value
 }
 
-// set sets how far the process's clocks are ahead of the machine's, in whole seconds.
 func (s *shifted) set(wall, monotonic time.Duration) {
 	mem := must.Get(os.OpenFile(fmt.Sprintf("/proc/%d/mem", s.pid), os.O_WRONLY, 0))
 	defer mem.Close()
@@ -113,7 +109,6 @@ func (s *shifted) set(wall, monotonic time.Duration) {
 	}
 }
 
-// needs returns an error if this machine cannot set a process's clocks.
 func needs() error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return errors.New("the row clocks sets a process's clocks through the vDSO of Linux on amd64: run it there")

@@ -45,17 +45,14 @@ var patches embed.FS
 // Control is a deliberately broken build that a row must catch.
 type Control struct {
 	Defect string // its patch is torture/defects/Defect.patch
-	// By are patterns of the findings that prove the defect. One match is enough. A pattern
-	// must match the whole text of a finding, which begins with the kind of the finding. The
-	// character * matches variable parts. Each pattern describes the effect of this defect and
-	// of no other. Findings that match no pattern prove nothing, and the attempt continues
-	// after them.
+	// By are patterns of the findings that prove the defect; one match of a whole finding is
+	// enough. * matches variable parts. Each describes the effect of this defect and of no
+	// other.
 	By    []string
 	Count int // maximum size of the attempt; 0: as without a defect
 }
 
-// Controls returns one control of a row for each named defect, in the same order. It panics if
-// there is no patch for a defect.
+// Controls returns the controls of a row. It panics if there is no patch for a defect.
 func Controls(row string, defects ...string) (all []Control) {
 	for _, defect := range defects {
 		text, err := patches.ReadFile(defect + ".patch")
@@ -81,8 +78,6 @@ func Controls(row string, defects ...string) (all []Control) {
 	return all
 }
 
-// CaughtBy reports whether a finding proves that the control was caught: whether it matches one of
-// the patterns in By.
 func (c *Control) CaughtBy(finding string) bool {
 	return slices.ContainsFunc(c.By, func(wanted string) bool {
 		pattern := strings.ReplaceAll(regexp.QuoteMeta(wanted), `\*`, `.*`)
@@ -91,9 +86,7 @@ func (c *Control) CaughtBy(finding string) bool {
 }
 
 // Overlay writes patched copies of the files that a defect changes into the directory dir, and
-// returns the name of a file in dir for `go build -overlay`. root is the root of the repository.
-// root and dir are absolute paths. It is an error if the patch does not exist or does not fit the
-// files.
+// returns the name of a file for `go build -overlay`. root and dir are absolute paths.
 func Overlay(root, defect, dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "torture", "defects", defect+".patch"))
 	if err != nil {
@@ -128,13 +121,10 @@ func Overlay(root, defect, dir string) (string, error) {
 	return name, os.WriteFile(name, text, 0o600)
 }
 
-// overlay is the input of `go build -overlay`: the replacements of files.
 type overlay struct{ Replace map[string]string }
 
-// hunk is one change of a patch: lines of a file, and their replacement.
 type hunk struct{ file, before, after string }
 
-// hunks parses a unified diff. Text outside its hunks is ignored.
 func hunks(patch string) (all []hunk) {
 	var file string
 	inHunk := false

@@ -10,8 +10,6 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// TestRunning_ReadsTestOutput checks how the output of a test becomes findings and counts. Scripts
-// take the place of the engine's tests.
 func TestRunning_ReadsTestOutput(t *testing.T) {
 	const lost = "-seed 7: power cut 3: vehicle 1 has 2 samples of 3 that were acknowledged"
 	for name, c := range map[string]struct {

@@ -1,6 +1,5 @@
-// Package hostile is a row (one test) of the torture, with malicious clients. Some send requests
-// that parsers may misunderstand, some are slow on purpose, and some are cars that send what no
-// real car would send.
+// Package hostile is the row with malicious clients. Some send requests that parsers may
+// misunderstand, some are slow on purpose, and some are cars that send what no real car would.
 package hostile
 
 import (
@@ -26,11 +25,9 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// fullCount is the smallest count of the row at which all slow clients and hostile cars take part.
-// For a smaller count, their number is proportionally smaller.
+// fullCount is the smallest count at which all slow clients and hostile cars take part.
 const fullCount = 100_000
 
-// Row: hostile clients of the listeners for queries and for telemetry.
 var Row = row.Row{
 	Name: "hostile", Counts: "answers to hostile requests", CI: fullCount, Long: 10 * fullCount,
 	Controls: defects.Controls("hostile", "overlooks-transfer-encoding", "echoes-input", "no-read-deadline",
@@ -39,7 +36,7 @@ var Row = row.Row{
 	Run:   run,
 }
 
-// descriptors is the number of descriptors that this process needs. The node needs as many.
+// descriptors is what this process needs, and the node, too.
 const descriptors = 17_500
 
 func needs() error {
@@ -84,13 +81,11 @@ func run(ctx context.Context, a *row.Attempt) {
 	a.AtMost("log", float64(w.log.bytes)/(1<<20), "MiB", 1)
 }
 
-// share scales n in proportion to the size of this attempt: to n at a count of fullCount or more,
-// and to no less than least.
+// share scales n in proportion to the size of this attempt.
 func share(a *row.Attempt, n, least int) int {
 	return max(least, min(n, n*a.Count/fullCount))
 }
 
-// world is a running node and its data, with the contract about them.
 type world struct {
 	*nodeprocess.Node
 	*contract
@@ -101,8 +96,7 @@ type world struct {
 	strange []string // texts that are no tokens
 }
 
-// issueTokens issues tokens for both operations, for one of them, and for one vehicle, and tokens
-// that are revoked or expire. It also invents texts that are no tokens.
+// issueTokens issues tokens with different rights, some of which end, and texts that are no tokens.
 func (w *world) issueTokens(ctx context.Context) {
 	for _, x := range []struct {
 		operations    access.Operations
@@ -138,8 +132,8 @@ func (w *world) issueTokens(ctx context.Context) {
 	w.log.secrets(unknown, source, operator)
 }
 
-// driveCars sends samples that lead to every kind of answer, and waits for all answers, and until
-// the tokens that end are refused. If that takes longer than a minute, the row ends with an error.
+// driveCars sends samples that lead to every kind of answer, and waits for all of them, and until
+// the tokens that end are refused.
 func (w *world) driveCars(ctx context.Context) {
 	now := time.Now().Add(-5 * time.Second).Truncate(time.Millisecond)
 	var lines strings.Builder
@@ -184,7 +178,6 @@ func (w *world) writer(worker int, rng *rand.Rand) *writer {
 	}
 }
 
-// logWatch checks all lines of the node's log.
 type logWatch struct {
 	attempt      *row.Attempt
 	bytes, lines int64 // to be read after the node has ended
@@ -199,8 +192,7 @@ func (l *logWatch) secrets(s ...string) {
 	l.secret = append(l.secret, s...)
 }
 
-// hear checks one line of the log. A client must not be able to write a line of its own, and no
-// line may contain a secret.
+// hear checks one line of the log. A client must not be able to write a line of its own.
 func (l *logWatch) hear(line []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

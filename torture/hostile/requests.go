@@ -27,12 +27,10 @@ import (
 const (
 	talkers = 8    // concurrent connections
 	proxied = 4000 // conversations through each proxy
-	// patience is the time limit for everything that is sent and received over one connection.
-	// Only a hang or an overloaded machine exceeds it.
+	// patience for one connection is exceeded only by a hang or an overloaded machine.
 	patience = 40 * time.Second
 )
 
-// exchange is the result of sending a stream.
 type exchange struct {
 	got   []byte
 	reset bool // the connection was reset, so answers may be lost
@@ -41,20 +39,17 @@ type exchange struct {
 	err   error
 }
 
-// dialFrom connects to an address from an IP address of this machine, within patience.
 func dialFrom(ctx context.Context, from, to string) (net.Conn, error) {
 	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	return d.DialContext(ctx, "tcp", to)
 }
 
-// timedOut reports whether err means that a deadline has passed.
 func timedOut(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) && network.Timeout()
 }
 
-// talk sends the stream in pieces over a new connection, closes the sending side of the connection,
-// and reads until the server closes it. If the server does not within patience, x.err is set.
+// talk sends the stream in pieces over a new connection, and reads until the server closes it.
 func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (x exchange) {
 	c, err := dialFrom(ctx, from, to)
 	if err != nil {
@@ -102,8 +97,7 @@ func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	return nil
 }
 
-// requests sends hostile requests to a query listener until it has received as many right answers
-// as the attempt's count, and checks the answers against the contract.
+// requests sends hostile requests until it has as many right answers as the attempt's count.
 func requests(ctx context.Context, w *world) {
 	a, address, total := w.attempt, w.Address(nodeprocess.Query), w.attempt.Count
 	var left, resets atomic.Int64
@@ -153,13 +147,11 @@ func requests(ctx context.Context, w *world) {
 	}
 }
 
-// addressOf returns a loopback address for a talker, a different one for each n below 1.25 million.
+// addressOf returns a different loopback address for each n below 1.25 million.
 func addressOf(worker, n int) string {
 	return fmt.Sprintf("127.%d.%d.%d", 16+worker+talkers*(n/62500%20), n/250%250, 1+n%250)
 }
 
-// readDocument reads a page of the documentation, plain and compressed by gzip. It ends the row if
-// the page cannot be read.
 func readDocument(url string) document {
 	d := make(document)
 	for _, encoding := range []string{"", "gzip"} {
@@ -180,8 +172,8 @@ func behindNginx(ctx context.Context, w *world) {
 }
 func behindHAProxy(ctx context.Context, w *world) { w.behind(ctx, "haproxy", "-db -f DIR/config") }
 
-// behind sends smuggled requests through a proxy, which has its own HTTP parser, while other
-// clients send correct requests through the same proxy. Each of these must receive its own answer.
+// behind sends smuggled requests through a proxy, which has its own parser, while other clients of
+// the proxy send good ones: each must receive its own answer.
 func (w *world) behind(ctx context.Context, program, args string) {
 	a := w.attempt
 	address, stop := w.startProxy(ctx, program, args)
@@ -244,16 +236,15 @@ func (w *world) behind(ctx context.Context, program, args string) {
 	if through == invalid {
 		a.Wrong("behind %s the service had nothing to refuse: smuggling was not tried", program)
 	}
-	// The service must close a connection after ambiguous bytes. A request that a proxy is
-	// about to send over it is sent over another one, which may be closed as well. The proxy
-	// tries all that it keeps, and then answers 502. With four attackers, that is rare.
+	// The service closes a connection after ambiguous bytes. A request that the proxy is about
+	// to send over it is tried over others that it keeps, which may be closed, too; then it
+	// answers 502.
 	part := 100 * float64(refused.Load()) / float64(asked.Load())
 	a.AtMost("of them answered by "+program+" with 502 or 504", part, "%", 1)
 	must.Do(ctx.Err())
 }
 
-// refused returns how many queries the node has refused so far. It counts the metrics whose labels
-// contain reason; "" counts all.
+// refused returns how many queries the node has refused, for a reason or ("") for any.
 func (w *world) refused(ctx context.Context, reason string) (sum float64) {
 	for name, n := range must.Get(w.Metrics(ctx)) {
 		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, reason) &&
@@ -264,8 +255,7 @@ func (w *world) refused(ctx context.Context, reason string) (sum float64) {
 	return sum
 }
 
-// startProxy starts a proxy and waits, for ten seconds at most, until it listens. In its arguments,
-// DIR is its directory. stop ends the proxy.
+// startProxy starts a proxy and waits until it listens. DIR in its arguments is its directory.
 func (w *world) startProxy(ctx context.Context, program, args string) (address string, stop func()) {
 	dir := filepath.Join(w.attempt.Dir, program)
 	must.Do(os.Mkdir(dir, 0o755))

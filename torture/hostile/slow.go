@@ -23,30 +23,26 @@ const (
 	slowClients = 4000 // clients of slowhttptest
 	rounds      = 3    // of an attack, at most; the best counts, as other load can only lengthen delays
 	recoveries  = 6    // measurements after an attack, at most
-	// heldWithin is the time in which slowhttptest, which opens some hundreds of connections a
-	// second, must have connected half of its clients.
+	// slowhttptest opens some hundreds of connections a second.
 	heldWithin = 15 * time.Second
 )
 
-// attack is one kind of slow client.
 type attack struct {
 	name string
-	// holds says that the service keeps the connections open, for 5 s if they wait for a head.
-	// The median of the connected clients must be at least half of all. Otherwise, the clients
-	// are refused at once, so at least half of all must have been refused.
+	// holds says that the service keeps the connections open, for 5 s if they wait for a head,
+	// so half must be connected. The others are refused at once, so half must be refused.
 	holds bool
 	args  []string
 }
 
-// slow attacks the query listener with thousands of slow clients, and compares the delays of other
-// clients during and after each attack with their delays before the attack.
+// slow compares the delays of other clients during and after each attack of slow clients with those
+// before.
 func slow(ctx context.Context, w *world) {
 	a := w.attempt
 	connections, windows := share(a, slowClients, 100), share(a, 8, 1)
 	aimed := a.Count >= fullCount/5 // with fewer windows and connections, the aims would prove nothing
 	atRest := must.Get(w.Descriptors())
-	// The attackers get a processor: system calls that look at thousands of connections are not
-	// preempted.
+	// The attackers get a processor, because their system calls are not preempted.
 	parts := row.Split(w.PID())
 	processor := parts.Number
 	if processor >= 0 {
@@ -125,14 +121,14 @@ func slow(ctx context.Context, w *world) {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// under measures the delays of other clients while slowhttptest attacks, on a processor of its own
-// if there is one. held is the median of the node's open descriptors.
+// under measures the delays of other clients while slowhttptest attacks. held is the median of the
+// node's open descriptors.
 func (p *probe) under(ctx context.Context, windows, connections, processor int, x *attack) (
 	p99 time.Duration, held int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// slowhttptest reports no error if it reaches its limit of open files. It gets only idle
-	// processor time, because real attackers have their own machines.
+	// slowhttptest reports no error at its limit of open files. Real attackers have their own
+	// machines, so it gets only idle processor time.
 	own := ""
 	if processor >= 0 {
 		own = "taskset -c " + strconv.Itoa(processor)
@@ -174,8 +170,7 @@ func (p *probe) under(ctx context.Context, windows, connections, processor int, 
 	return p99, held
 }
 
-// settle waits until the node has closed the attackers' descriptors: until it has at most 40 more
-// open than atRest, which is their number before. More than a minute is a finding.
+// settle waits until the node has closed the attackers' descriptors.
 func (w *world) settle(ctx context.Context, atRest int) {
 	const slack = 40 // connections of honest clients
 	err := nodeprocess.Until(ctx, time.Minute, func(context.Context) error {
@@ -192,7 +187,7 @@ func (w *world) settle(ctx context.Context, atRest int) {
 }
 
 // dawdle opens connections that send a head byte by byte, in part, or not at all. Each must be
-// closed within 20 seconds (the service's limit is 5), with status 408 after more than two bytes.
+// closed, with status 408 after more than two bytes.
 func dawdle(ctx context.Context, w *world) {
 	const headTimeout, slack = 5 * time.Second, 15 * time.Second
 	a := w.attempt
@@ -238,21 +233,18 @@ func dawdle(ctx context.Context, w *world) {
 	must.Do(ctx.Err())
 }
 
-// Numbers of honest clients, and of requests that they send in a second.
 const (
 	probers   = 8
 	probeRate = 400
 )
 
-// probe sends good queries to a node and measures their delays.
 type probe struct {
 	*world
 	asked    int
 	failures []error
 }
 
-// measure sends for a number of windows of a second, each client over its own connection, and
-// returns the median of the windows' 99th percentiles of the delays.
+// measure returns the median of the 99th percentiles of each second.
 func (p *probe) measure(ctx context.Context, windows int) time.Duration {
 	request := question(drivingPath, p.open[0], "CarNormal")
 	clients := make([]row.Send, probers)

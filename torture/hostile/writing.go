@@ -17,14 +17,12 @@ import (
 //go:embed attacks.txt nginx.conf haproxy.conf
 var files embed.FS
 
-// list is a list of texts that are sent. Its name says what they are.
 type list struct {
 	name  string
 	texts []string
 }
 
-// attacks holds the lists of attacks.txt. There, the name of a list follows "# ", {5:x} is a text
-// that is repeated five times, and an empty line is an empty text.
+// attacks holds the lists of attacks.txt: a name follows "# ", and {5:x} is a text five times.
 var attacks = func() (all []list) {
 	repeated := regexp.MustCompile(`\{(\d+):([^}]+)\}`)
 	for _, line := range row.Lines(files, "attacks.txt") {
@@ -41,7 +39,6 @@ var attacks = func() (all []list) {
 	return all
 }()
 
-// lists returns the lists whose names begin with kind, without that part of their names.
 func lists(kind string) (some []list) {
 	for _, l := range attacks {
 		if name, ok := strings.CutPrefix(l.name, kind); ok {
@@ -51,7 +48,7 @@ func lists(kind string) (some []list) {
 	return some
 }
 
-// writer generates requests, both good and hostile ones. All random choices follow from its seed.
+// writer generates requests, which follow from its seed.
 type writer struct {
 	*rand.Rand
 	tokens  []*token // tokens that a caller may send
@@ -61,23 +58,21 @@ type writer struct {
 	name    string // letters and digits, unique among writers
 }
 
-// from returns a random text of the list with a name, which must exist.
 func (w *writer) from(name string) string {
 	return pick(w, attacks[slices.IndexFunc(attacks, func(l list) bool { return l.name == name })].texts...)
 }
 
 func pick[T any](w *writer, list ...T) T { return list[w.IntN(len(list))] }
 
-// chance returns true with probability 1/n.
 func (w *writer) chance(n int) bool { return w.IntN(n) == 0 }
 
-// nobody returns the id of a vehicle that does not exist and was never queried before.
+// nobody returns the id of a vehicle that was never queried before.
 func (w *writer) nobody() string {
 	w.serial++
 	return "N" + w.name + "x" + strconv.Itoa(w.serial)
 }
 
-// sound returns a correct request. Its token may be unknown.
+// sound returns a correct request, whose token may be unknown.
 func (w *writer) sound() string {
 	secret, vid := pick(w, w.tokens...).secret, pick(w, w.cars...)
 	if w.chance(12) {
@@ -108,7 +103,6 @@ func (w *writer) sound() string {
 	return head + "\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 
-// encoded percent-encodes some characters of the text, or none.
 func (w *writer) encoded(s string) string {
 	if !w.chance(6) {
 		return s
@@ -124,12 +118,10 @@ func (w *writer) encoded(s string) string {
 	return b.String()
 }
 
-// spoilers are lists that replace a part of a request, which matches the pattern in their names. In
-// the texts, @@ is replaced by the original part.
+// spoilers replace a part of a request, which matches the pattern in their names. @@ is that part.
 var spoilers = lists("spoil ")
 
-// spoil changes one part of a request (see spoilers), or makes its request line or its head about
-// as long as a limit allows, or longer. A pattern that matches nothing changes nothing.
+// spoil changes one part of a request, or makes its line or head about as long as a limit allows.
 func (w *writer) spoil(request string) string {
 	if w.chance(10) {
 		n := pick(w, 4096, maxLine, maxLine, maxHead, maxHead, maxHead, maxHead+1024, 20000, 40000) + w.IntN(5) - 2
@@ -146,8 +138,7 @@ func (w *writer) spoil(request string) string {
 	return request[:at[0]] + strings.ReplaceAll(pick(w, s.texts...), "@@", request[at[0]:at[1]]) + request[at[1]:]
 }
 
-// mutate changes b at one to four random places: it replaces, inserts, removes or repeats bytes. It
-// may reuse the memory of b.
+// mutate changes b at one to four random places. It may reuse the memory of b.
 func (w *writer) mutate(b []byte) []byte {
 	for range 1 + w.IntN(4) {
 		if len(b) == 0 {
@@ -178,8 +169,8 @@ func (w *writer) mutate(b []byte) []byte {
 	return b
 }
 
-// smuggle returns a request with another one hidden in it, by tricks that have deceived servers:
-// some bytes are the body of the first request to one parser, and the second request to another.
+// smuggle returns a request with another one hidden in it: some bytes are the body of the first
+// request to one parser, and the second request to another.
 func (w *writer) smuggle() string {
 	hidden := question(drivingPath, w.tokens[0], "S"+w.nobody())
 	length := func(n int) string { return fmt.Sprintf("Content-Length: %d\r\n", n) }
@@ -208,15 +199,14 @@ func (w *writer) smuggle() string {
 	return outer + "\r\nHost: localhost\r\n" + way[0] + "\r\n" + way[1]
 }
 
-// conversation is what is sent over one connection.
 type conversation struct {
 	stream   []byte
 	requests int
 	sound    map[int]bool // offsets of requests that were not changed
 }
 
-// conversation generates a conversation. Its last request is correct. The answer to it shows
-// whether the client and the server still agree on where a request begins.
+// The last request of a conversation is correct: its answer shows whether both sides still agree on
+// where a request begins.
 func (w *writer) conversation() *conversation {
 	v := &conversation{requests: 2 + w.IntN(12), sound: make(map[int]bool)}
 	mutated := func(text string) string { return string(w.mutate([]byte(text))) }
@@ -245,10 +235,8 @@ func (w *writer) conversation() *conversation {
 	return v
 }
 
-// question returns a correct query.
 func question(path string, t *token, vid string) string {
 	return "GET " + path + "?access_token=" + t.secret + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
 }
 
-// long returns a text of n bytes, for fields whose length is limited.
 func long(n int) string { return strings.Repeat("x", n) }

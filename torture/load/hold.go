@@ -20,7 +20,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Time limits, for a busy machine.
 const (
 	readyLimit  = 2 * time.Minute  // of a start
 	holdLimit   = 5 * time.Minute  // of a check of all vehicles
@@ -29,8 +28,7 @@ const (
 	adminLimit  = 30 * time.Second // of an operation until its acknowledgement
 )
 
-// Refused returns nil if a start failed because the node was killed. If the node itself refused to
-// start, Refused reports a finding and returns err.
+// Refused returns err, and reports a finding, unless the start failed because the node was killed.
 func (l *Load) Refused(err error) error {
 	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code >= 0 {
 		l.a.Wrong("it does not start after kill -9: %s", e.Last)
@@ -39,8 +37,7 @@ func (l *Load) Refused(err error) error {
 	return nil
 }
 
-// Start starts a node and waits until it is ready. It is a finding if the node refuses to start or
-// does not become ready within readyLimit; Start then also returns an error.
+// Start starts a node and waits until it is ready. A failure is a finding.
 func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.Node, error) {
 	n, err := nodeprocess.Start(ctx, o)
 	if err != nil {
@@ -56,9 +53,8 @@ func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.N
 	return n, nil
 }
 
-// Hold waits until the answers of the node include everything that was acknowledged before the
-// call, and then calls look. It is a finding if that takes longer than settleLimit allows, or if
-// the node ends by itself. The row then ends with the error, and also with one of look.
+// Hold waits until the answers include everything that was acknowledged before the call, and then
+// calls look. The row ends with an error of either.
 func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node)) {
 	err := l.settle(ctx, n)
 	settled := err == nil
@@ -78,8 +74,7 @@ func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.
 	must.Do(err)
 }
 
-// End reports what was done, checks that each operation happened (see MustHaveHappened), and stops
-// the node. It is a finding if the node does not stop in order.
+// End reports what was done, and stops the node.
 func (l *Load) End(n *nodeprocess.Node) {
 	l.a.Figure("vehicles in the journal", float64(len(l.journal.all())), "")
 	l.a.Figure("vehicles forgotten", float64(len(l.journal.forgotten)), "")
@@ -89,22 +84,16 @@ func (l *Load) End(n *nodeprocess.Node) {
 	}
 }
 
-// A row with its own senders can use the journal, too. It reports to the Load what it sends and
-// what the node acknowledges.
-
-// NoteOffered records a sample that is about to be sent. at is its time in whole seconds (Unix),
-// because Last-Modified has no finer resolution.
+// NoteOffered records, for a row with its own senders, a sample that is about to be sent. at is in
+// whole seconds (Unix), because Last-Modified has no finer resolution.
 func (l *Load) NoteOffered(vid string, at int64) { l.journal.offer([]sample{{vid, at}}) }
 
-// NoteAcknowledged records that a sample recorded with NoteOffered was acknowledged.
 func (l *Load) NoteAcknowledged(vid string, at int64) { l.journal.acknowledge([]sample{{vid, at}}) }
 
-// Vehicles returns all vehicles with an acknowledged sample.
 func (l *Load) Vehicles() []string { return l.journal.all() }
 
-// HoldVehicles waits for everything acknowledged before the call, and then queries the vehicles.
-// The state of each must be at least as new as its newest acknowledged sample. No vids are a
-// finding.
+// HoldVehicles waits for everything acknowledged before the call. Then the state of each vehicle
+// must be at least as new as its newest acknowledged sample.
 func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) {
 	if len(vids) == 0 {
 		l.a.Wrong("no sample of any vehicle was acknowledged, so the row proves nothing about them")
@@ -125,8 +114,8 @@ func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []str
 	})
 }
 
-// watch queries a watcher's part of the vehicles that report repeatedly, until ctx ends. No event
-// time may decrease, and no known vehicle may become unknown, even across a restart.
+// watch queries a part of the vehicles that report repeatedly. No event time may decrease, and no
+// known vehicle become unknown, even across a restart.
 func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	for ctx.Err() == nil {
 		cars := l.journal.watched(watchedCars)
@@ -144,9 +133,8 @@ func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
 	}
 }
 
-// ask queries a vehicle and checks the answer against was, which is what the journal knew before
-// the query. If settled is true, the answer must include everything that was acknowledged before
-// it. ask reports whether the node answered.
+// ask checks the answer about a vehicle against was, what the journal knew before. If settled, it
+// must include everything acknowledged. ask reports whether the node answered.
 func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car, settled bool) bool {
 	a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid)
 	if ctx.Err() != nil {
@@ -161,18 +149,13 @@ func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car
 	return true
 }
 
-// barrierCar is a vehicle of the load's own. When an answer includes one of its samples, the node
-// has folded all samples that were stored before that one.
+// barrierCar is the load's own: when an answer includes its sample, all earlier ones are folded.
 const barrierCar = "manybarrier"
 
-// errNotSeen means that the node acknowledged a sample, but its answers do not include the sample.
 var errNotSeen = errors.New("a sample that was acknowledged is not seen")
 
-// settle waits until everything that was acknowledged before the call must be visible: until an
-// answer includes a new sample of barrierCar, twice. Once is not enough, because groups of samples
-// are folded one after the other, but the states of one group become visible in any order. It
-// returns an error if the node ends, gives an answer that is never allowed, or does not show the
-// sample within settleLimit. If its last answer lacked it, the error wraps errNotSeen.
+// settle waits until an answer includes a new sample of barrierCar, twice: groups of samples are
+// folded one after the other, but the states of one group become visible in any order.
 func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 	for range 2 {
 		sent := int64(0)
@@ -210,12 +193,10 @@ func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
 	return nil
 }
 
-// maxEvents is the number of audit events that a call returns at most: the newest ones. Tokens
-// issued before the oldest of them are not looked for.
+// maxEvents is the most that a call returns. Tokens issued before the oldest are not looked for.
 const maxEvents = 1000
 
-// These numbers of vehicles, states and secrets are compared after each restart, and watchedCars are
-// queried all the time.
+// These numbers are compared after each restart, and watchedCars are queried all the time.
 const (
 	watchedCars = 200
 	newestCars  = 1500
@@ -224,22 +205,19 @@ const (
 	someSecrets = 40 // of each kind
 )
 
-// CheckSome compares the node with a part of the journal, mostly its newest entries. All must be
-// folded, and no operation may be in progress.
+// CheckSome compares the node with a part of the journal, mostly its newest entries.
 func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) {
 	l.checkCars(ctx, n, l.journal.pick(l.rnd, newestCars, anyCars), l.journal.before)
 	l.checkOperations(ctx, n)
 }
 
-// CheckAll compares the node with the whole journal.
 func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) {
 	l.checkCars(ctx, n, l.journal.all(), l.journal.before)
 	l.checkOperations(ctx, n)
 	l.checkLists(ctx, n)
 }
 
-// checkCars queries vehicles, several at a time, and compares each answer with what the journal
-// knows of the vehicle (before). A query without an answer is repeated until the node or ctx ends.
+// checkCars repeats a query without an answer until the node or ctx ends.
 func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string, before func(vid string) car) {
 	var asking sync.WaitGroup
 	const askers = 4
@@ -258,8 +236,6 @@ func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string
 	asking.Wait()
 }
 
-// checkOperations checks the newest acknowledged operations of each kind, someSecrets at most, and
-// the stored states of someRecords random vehicles.
 func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node) {
 	for _, r := range l.journal.newest(someSecrets) {
 		l.checkRecord(ctx, node, &r)
@@ -276,8 +252,7 @@ func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node) {
 	}
 }
 
-// checkRecord uses the secret of a token or a source. The node must refuse it if the token was
-// revoked or the source removed, and otherwise accept it, for the token's vehicle only.
+// checkRecord uses the secret of a token or a source.
 func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *record) {
 	if r.source {
 		// An empty object is not a sample: a valid key receives 400, and any other 401.
@@ -300,10 +275,10 @@ func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *recor
 	}
 }
 
-// checkState checks a stored state. No reading in it may be older than the vehicle's newest
-// acknowledged sample, and each speed must be that of the sample with the same time.
+// checkState checks a stored state: no reading may be older than the newest acknowledged sample,
+// and each speed must be that of the sample with the same time.
 func (l *Load) checkState(ctx context.Context, c *client.Client, vid string, was car) {
-	// c.Vehicle returns the stored state. An answer may be visible before it is stored.
+	// An answer may be visible before it is stored.
 	var r ops.VehicleRecord
 	err := nodeprocess.Until(ctx, storedLimit, func(ctx context.Context) (err error) {
 		if r, err = c.Vehicle(ctx, vehicle.ID(vid)); err == nil &&
@@ -326,8 +301,7 @@ func (l *Load) checkState(ctx context.Context, c *client.Client, vid string, was
 	}
 }
 
-// checkLists compares all tokens and sources of the journal with the node's lists, and checks that
-// the audit has the issue of each token.
+// checkLists compares all tokens and sources with the node's lists, and all tokens with the audit.
 func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) {
 	c := must.Get(n.AdminClient())
 	listed := make(map[record]bool)

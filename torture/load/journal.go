@@ -12,34 +12,29 @@ import (
 	"example.org/carstate/internal/nodeprocess"
 )
 
-// journal records what was sent and what was acknowledged. It is safe for concurrent use.
 type journal struct {
 	mu   sync.Mutex
 	cars map[string]*car
-	// one holds the vehicles with only one sample, in the order of their acknowledgements. If
-	// such a sample is lost, no later sample can hide the loss. many holds all other vehicles
-	// except barrierCar, because no check waits for the last samples of barrierCar.
+	// one holds the vehicles with only one sample, whose loss no later sample can hide, in the
+	// order of their acknowledgements; many holds all others except barrierCar.
 	one, many []string
 	records   []*record
 	forgotten []string
 }
 
-// finding is what is wrong with an answer; text is "" if nothing is. If lost is true, something
-// acknowledged is missing.
+// finding is what is wrong with an answer; text is "" if nothing is.
 type finding struct {
 	text string
 	lost bool
 }
 
-// car is what is known about a vehicle. Times are event times in whole seconds, because
-// Last-Modified has no finer resolution.
+// car is what is known about a vehicle. Times are in whole seconds, as in Last-Modified.
 type car struct {
 	offered      int64 // time of the newest sample that was sent
 	acknowledged int64 // time of the newest sample that was acknowledged; 0: none
 	seen         int64 // time of the newest sample that an answer included
-	// unsure means that an operator requested to forget the vehicle, and the result is unknown.
-	// forgotten means that it was confirmed, and lost that a loss was reported, so that the
-	// vehicle is not checked again.
+	// unsure: forgetting was requested, and its result is unknown. lost: a loss was reported,
+	// so the vehicle is not checked again.
 	unsure, forgotten, lost bool
 }
 
@@ -55,7 +50,6 @@ type record struct {
 
 func newJournal() *journal { return &journal{cars: make(map[string]*car)} }
 
-// offer records samples before they are sent.
 func (j *journal) offer(samples []sample) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -69,7 +63,6 @@ func (j *journal) offer(samples []sample) {
 	}
 }
 
-// acknowledge records that samples were acknowledged.
 func (j *journal) acknowledge(samples []sample) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -86,8 +79,6 @@ func (j *journal) acknowledge(samples []sample) {
 	}
 }
 
-// before returns what is known about a vehicle; the result is zero if nothing is. It is called
-// before the vehicle is queried.
 func (j *journal) before(vid string) car {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -97,9 +88,8 @@ func (j *journal) before(vid string) car {
 	return car{}
 }
 
-// check compares an answer with was, which is what the journal knew before the query. settled means
-// that everything acknowledged before the query must be visible. If the answer is right, the
-// journal notes the sample that it includes.
+// check compares an answer with was, what the journal knew before the query. settled means that
+// everything acknowledged must be visible.
 func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool) finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -144,9 +134,7 @@ func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool)
 
 func clock(s int64) string { return time.Unix(s, 0).UTC().Format(time.TimeOnly) }
 
-// pick returns the newest acknowledged vehicles with a single sample, and random vehicles of all
-// kinds. newest and any are the maximum numbers of the two groups. A vehicle may be in both, or
-// twice in the second.
+// pick returns the newest vehicles with a single sample, and random vehicles of all kinds.
 func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -158,25 +146,22 @@ func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 	return picked
 }
 
-// all returns every vehicle with an acknowledged sample.
 func (j *journal) all() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Concat(j.one, j.many)
 }
 
-// watched returns up to n vehicles that report repeatedly, the earliest ones.
 func (j *journal) watched(n int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.many[:min(n, len(j.many))])
 }
 
-// group is a kind of records: of tokens or of sources, and whether they are revoked or removed.
+// group is tokens or sources, and whether they are revoked or removed.
 type group struct{ source, gone bool }
 
-// newest returns copies of the n newest records of each group, the newest first, without those
-// whose state is unsure.
+// newest returns the n newest records of each group whose state is sure, the newest first.
 func (j *journal) newest(n int) (found []record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

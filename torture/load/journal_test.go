@@ -20,16 +20,14 @@ func answer(at int64) nodeprocess.Answer {
 
 var unknown = nodeprocess.Answer{HTTP: http.StatusOK}
 
-// Patterns of findings about lost data. The patches of the rows' controls have the same.
+// The patches of the rows' controls have the same patterns.
 const (
 	lostSample = "lost: * was acknowledged with a sample of *, and its state is of *"
 	lostCar    = "lost: * was acknowledged with a sample of * and is unknown"
 	wentBack   = "wrong: * went back in time: its state was of * and is of *"
 )
 
-// TestCheck_Answers checks which answers about a vehicle are findings. Its samples of the seconds
-// 100 and 101 were acknowledged, and that of 102 was only sent. Findings about lost data must match
-// the patterns by which rows catch their controls.
+// The samples of the seconds 100 and 101 were acknowledged, and that of 102 was only sent.
 func TestCheck_Answers(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []nodeprocess.Answer
@@ -70,8 +68,6 @@ func TestCheck_Answers(t *testing.T) {
 	}
 }
 
-// TestCheck_ForgottenVehicle checks that a vehicle that shows up again after it was forgotten is a
-// finding. If the result of forgetting is unknown, both answers are right.
 func TestCheck_ForgottenVehicle(t *testing.T) {
 	j := newJournal()
 	j.offer([]sample{{"one1", 100}})
@@ -95,8 +91,6 @@ func TestCheck_ForgottenVehicle(t *testing.T) {
 	}
 }
 
-// TestRefused_OnlyIfItEndedByItself checks that a node that was killed does not count as a node
-// that refused to start.
 func TestRefused_OnlyIfItEndedByItself(t *testing.T) {
 	for name, c := range map[string]struct {
 		err     error
@@ -117,8 +111,6 @@ func TestRefused_OnlyIfItEndedByItself(t *testing.T) {
 	}
 }
 
-// TestMustHaveHappened_FindsMissingOperations checks that a row has a finding if one of the kinds
-// of operations never happened.
 func TestMustHaveHappened_FindsMissingOperations(t *testing.T) {
 	attempt := func() *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
 	nothing := attempt()

@@ -12,20 +12,18 @@ import (
 	"example.org/carstate/internal/nodeprocess"
 )
 
-// Client is an MQTT 5 connection for cars.
 type Client struct {
 	client *paho.Client
 	// Ended is canceled when the connection ends, with a [Refusal] as cause if there was one.
 	Ended context.Context
 }
 
-// Refusal is the reason code with which a node refuses a message or a connection.
+// Refusal is the reason code of a refusal.
 type Refusal byte
 
 func (r Refusal) Error() string { return fmt.Sprintf("the node refuses, with reason 0x%02x", byte(r)) }
 
-// Dial connects to a node with the key of a source, and id as the client's id. If the node refuses,
-// the error is a [Refusal].
+// Dial connects to a node with the key of a source, and id as the client's id.
 func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Client, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", n.Address(nodeprocess.MQTT))
 	if err != nil {
@@ -53,8 +51,7 @@ func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Cl
 	return c, nil
 }
 
-// Send publishes samples of a vehicle and waits for the acknowledgement. If the node refuses the
-// message, the error is a [Refusal]; if the connection ends, it is the cause of Ended.
+// Send publishes samples of a vehicle and waits for the acknowledgement.
 func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
 	resp, err := c.client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + vid + "/telemetry", Payload: samples})
 	if cause := context.Cause(c.Ended); err != nil && cause != nil {
@@ -66,10 +63,9 @@ func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
 	return err
 }
 
-// Close ends the connection.
 func (c *Client) Close() { _ = c.client.Disconnect(&paho.Disconnect{}) } // it may have ended before
 
-// Sender sends by MQTT 5, over a connection to one node at a time that is opened when needed.
+// Sender sends over a connection to one node at a time, which is opened when needed.
 type Sender struct {
 	Source, Key, ID string
 
@@ -77,8 +73,7 @@ type Sender struct {
 	client *Client           // nil: not connected
 }
 
-// Send publishes samples of a vehicle, and waits for the acknowledgement. If there is no connection
-// to the node, it opens one. If Send fails, it closes the connection.
+// Send is like [Client.Send]. If it fails, it closes the connection.
 func (s *Sender) Send(ctx context.Context, node *nodeprocess.Node, vid string, samples []byte) (err error) {
 	if s.node != node {
 		s.Close()
@@ -95,7 +90,6 @@ func (s *Sender) Send(ctx context.Context, node *nodeprocess.Node, vid string, s
 	return err
 }
 
-// Close closes the connection, if there is one.
 func (s *Sender) Close() {
 	if s.client != nil {
 		s.client.Close()

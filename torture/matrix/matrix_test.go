@@ -5,8 +5,6 @@ import (
 	"testing"
 )
 
-// TestPaired_DetectsATenth checks that paired finds no difference between equal times, and finds
-// one between times that differ by a tenth.
 func TestPaired_DetectsATenth(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	measured := func(longer float64) (a []float64) {

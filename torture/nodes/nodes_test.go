@@ -12,8 +12,6 @@ import (
 
 func attempt(t *testing.T) *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
 
-// TestMissing_FindsLostReadings checks that a reading of the journal that is not stored is reported
-// as missing, and that no other reading is.
 func TestMissing_FindsLostReadings(t *testing.T) {
 	stored := func(at ...vehicle.UnixMilli) (all []vehicle.Sample) {
 		for _, m := range at {
@@ -38,8 +36,6 @@ func TestMissing_FindsLostReadings(t *testing.T) {
 	}
 }
 
-// TestFollowing_FindsStatesThatGoBack checks that a state older than the vehicle's previous state
-// is reported as a finding.
 func TestFollowing_FindsStatesThatGoBack(t *testing.T) {
 	a := attempt(t)
 	f := &following{a: a, at: make(map[vehicle.ID]vehicle.UnixMilli)}
@@ -62,7 +58,6 @@ func TestFollowing_FindsStatesThatGoBack(t *testing.T) {
 	}
 }
 
-// TestNothingMeasured checks that a limit is missed if its duration was never measured.
 func TestNothingMeasured(t *testing.T) {
 	for i, p := range promised {
 		for name, c := range map[string]struct {
@@ -87,8 +82,7 @@ func TestNothingMeasured(t *testing.T) {
 	}
 }
 
-// TestEveryPartitionHasCars checks that every partition has cars. Otherwise the row would not
-// notice that a partition has no owner.
+// A partition without cars could lose its owner unnoticed.
 func TestEveryPartitionHasCars(t *testing.T) {
 	has := make(map[int]int)
 	for _, id := range layout.All() {

@@ -33,8 +33,8 @@ var lies = []lie{
 	{"4 km/h now", 4, 5 * time.Minute, 1},
 }
 
-// tellLies sends each lie about a street of its own, beside the traffic of a gateway, and counts the
-// gateway's cars that are then not called normal.
+// tellLies tells each lie about a street of its own, and counts the gateway's cars that are then
+// not called normal.
 func (t *target) tellLies(ctx context.Context, a *row.Attempt) {
 	c := must.Get(t.AdminClient())
 	gateway, token := must.Get(t.AddSource(ctx, "gateway")), must.Get(t.IssueToken(ctx, "Ada")).AccessToken

@@ -1,6 +1,5 @@
-// Package onekey is a row (one test) of the torture. In it, the key of one source is stolen and
-// used to occupy as much of the service as possible, while the delays of another source are
-// measured.
+// Package onekey is the row in which the key of one source is stolen and used to occupy as much of
+// the service as possible.
 package onekey
 
 import (
@@ -31,7 +30,6 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// Row: floods of requests with one stolen key.
 var Row = row.Row{
 	Name: "onekey", Counts: "stalled requests of one source", CI: 2100, Long: 2100, // a source may have no more
 	Controls: defects.Controls("onekey", "unshared-room", "unbounded-backlog"),
@@ -40,16 +38,15 @@ var Row = row.Row{
 
 const (
 	windows = 8 // seconds measured before and during each flood
-	// rounds is the maximum number of times that a flood is made. The best round counts,
-	// because other load on the machine can only lengthen the delays.
+	// The best round counts, because other load can only lengthen the delays.
 	rounds = 3
 )
 
 func run(ctx context.Context, a *row.Attempt) {
-	// This process ends with the row, so it need not restore its set of processors.
+	// This process ends with the row.
 	parts := row.Split(os.Getpid())
 	row.Confine(os.Getpid(), &parts.One)
-	// TLS would cost the sources more than the node, so only HTTP/2 has it, which requires it.
+	// TLS costs the sources more than the node, so only HTTP/2, which requires it, has it.
 	for _, t := range []*target{
 		{name: "plain", floods: []*flood{
 			{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
@@ -66,7 +63,6 @@ func run(ctx context.Context, a *row.Attempt) {
 	}
 }
 
-// target is a node and the floods that it receives.
 type target struct {
 	*nodeprocess.Node
 	name   string
@@ -83,7 +79,6 @@ const (
 	telemetryPath = "/v1/telemetry"
 )
 
-// run starts a node, and runs its floods against it one after the other.
 func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Processors) {
 	dir := filepath.Join(a.Dir, t.name)
 	must.Do(os.MkdirAll(dir, 0o700))
@@ -121,9 +116,7 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Proces
 	a.None("samples of the other source that failed, "+t.name, p.failed)
 }
 
-// compare compares the delays of the other source before a flood with those during it, in up to
-// rounds attempts; the best one counts. It is a finding if the p99 during the flood is more than
-// twice that before.
+// compare compares the delays of the other source before a flood with those during it.
 func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe) {
 	var ratios, during []float64 // of the best round, by protocol
 	atOnce := 0
@@ -166,8 +159,8 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 	}
 }
 
-// flood is a number of concurrent requests with the stolen key of a source. Only the beginning of
-// each request is sent. When the service ends a request, another one replaces it.
+// flood is concurrent requests, of which only the beginning is sent, with the stolen key. One that
+// the service ends is replaced.
 type flood struct {
 	name   string
 	count  int
@@ -177,22 +170,18 @@ type flood struct {
 	held   atomic.Int64 // number of those in progress
 }
 
-// busyMillis is the delay that a flood of complete requests may cause.
 const busyMillis = 250
 
-// stall sends the beginning of request i, calls begun, and waits until the request or ctx has
-// ended. If the request cannot be sent, stall does not call begun.
+// stall sends the beginning of request i, calls begun, and waits until the request or ctx ends.
 type stall func(ctx context.Context, t *target, i int, begun func()) error
 
 const (
-	// comeWithin is the time over which the requests of a flood are started. It equals the time
-	// for which the service waits for a request that stalls.
-	comeWithin = 5 * time.Second
-	// pauseBetween is the pause between a request's end and its replacement.
+	// comeWithin equals the time for which the service waits for a request that stalls.
+	comeWithin   = 5 * time.Second
 	pauseBetween = 500 * time.Millisecond
 )
 
-// start begins a flood. stop ends it, and returns the median number of requests in progress.
+// start begins a flood. stop returns the median number of requests in progress.
 func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -222,8 +211,7 @@ func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	}
 }
 
-// await waits until three quarters of a flood are in progress. It returns an error if that takes
-// longer than 30 seconds.
+// await waits until three quarters of a flood are in progress.
 func (f *flood) await(ctx context.Context) error {
 	return nodeprocess.Until(ctx, 30*time.Second, func(context.Context) error {
 		if n := f.held.Load(); int(n) < f.count*3/4 {
@@ -233,19 +221,17 @@ func (f *flood) await(ctx context.Context) error {
 	})
 }
 
-// bodyBegins is the part of a body that is sent, and bodyLength is the announced length.
 const (
 	bodyBegins = "{"
 	bodyLength = 8_000_000
 )
 
-// overHTTP1 sends each request over its own connection.
 func overHTTP1(ctx context.Context, t *target, _ int, begun func()) error {
 	begin := head(t.key, "application/x-ndjson", bodyLength) + bodyBegins
 	return untilClosed(ctx, t.Address(nodeprocess.Ingest), []byte(begin), begun)
 }
 
-// sendFast sends bodies of 8,000 samples, one after the other, as fast as the service answers.
+// sendFast sends bodies of 8,000 samples as fast as the service answers.
 func sendFast(ctx context.Context, t *target, i int, begun func()) error {
 	begun()
 	newest := time.Now().Add(-100*24*time.Hour).UnixMilli() + int64(i)*1000
@@ -259,7 +245,6 @@ func sendFast(ctx context.Context, t *target, i int, begun func()) error {
 	})
 }
 
-// sendCheap sends bodies of white space.
 func sendCheap(ctx context.Context, t *target, _ int, begun func()) error {
 	begun()
 	return repeat(ctx, t, "gzip", func() []byte { return blanks })
@@ -273,7 +258,6 @@ var blanks = func() []byte {
 	return b.Bytes()
 }()
 
-// repeat posts bodies until ctx ends. The service may refuse them.
 func repeat(ctx context.Context, t *target, encoding string, next func() []byte) error {
 	for ctx.Err() == nil {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+t.Address(nodeprocess.Ingest)+telemetryPath,
@@ -294,14 +278,12 @@ func repeat(ctx context.Context, t *target, encoding string, next func() []byte)
 	return nil
 }
 
-// head returns the head of a request of telemetry, with a source's key, the content type kind and
-// the content length.
 func head(key, kind string, length int) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\n"+
 		"Content-Length: %d\r\n\r\n", telemetryPath, key, kind, length)
 }
 
-// overMQTT logs in, and sends the header of a large message.
+// overMQTT sends the header of a large message.
 func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
 	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: fmt.Sprint("stalled", i), User: thief,
 		Key: t.key}
@@ -310,8 +292,6 @@ func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
 
 var stalledPublish = mqtt.Publish(4, 2, 1, "vehicles/Stolen/telemetry", string(make([]byte, 1<<20-100)))[:40]
 
-// untilClosed connects, sends what, calls begun, and waits until the connection is closed, by the
-// server or because ctx ends.
 func untilClosed(ctx context.Context, address string, what []byte, begun func()) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -327,10 +307,9 @@ func untilClosed(ctx context.Context, address string, what []byte, begun func())
 	return err
 }
 
-// streams is the number of HTTP/2 streams per connection, which is the most that the node permits.
+// streams is the most per connection that the node permits.
 const streams = 100
 
-// overHTTP2 sends many requests over each connection.
 func overHTTP2(ctx context.Context, t *target, i int, begun func()) error {
 	read, write := io.Pipe()
 	defer context.AfterFunc(ctx, func() { _ = write.CloseWithError(ctx.Err()) })()
@@ -349,7 +328,7 @@ func overHTTP2(ctx context.Context, t *target, i int, begun func()) error {
 	return resp.Body.Close()
 }
 
-// stalling is a body whose first read returns data. Further reads block until it is closed.
+// stalling is a body whose second read blocks until it is closed.
 type stalling struct {
 	*io.PipeReader // never returns data
 	begun          func()
@@ -364,17 +343,15 @@ func (s *stalling) Read(p []byte) (int, error) {
 	return s.PipeReader.Read(p)
 }
 
-// Numbers of senders, and of samples that they send in a second, by each protocol.
 const (
 	senders = 16
 	rate    = 200
 	patient = 10 * time.Second
 )
 
-// protocols are what is measured: the time to the acknowledgement, and that to the answer.
 var protocols = []string{"HTTP", "MQTT", "HTTP to the answer"}
 
-// probe sends as the source whose key is not stolen, and measures its delays.
+// probe sends as the source whose key is not stolen.
 type probe struct {
 	a       *row.Attempt
 	senders [][]row.Send // by protocol; each with its own connection
@@ -384,8 +361,7 @@ type probe struct {
 	sent, failed int
 }
 
-// newProbe returns a probe of the source other. Its messages by MQTT have about 10 KB, so each
-// needs more memory than the amount that is reserved for every connection.
+// A message of 10 KB needs more memory than is reserved for every connection.
 func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 	p := &probe{a: a, senders: make([][]row.Send, len(protocols))}
 	for i := range senders {
@@ -431,9 +407,7 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 	return p
 }
 
-// measure sends for a number of windows of one second, over new connections. For each protocol, in
-// the order of protocols, it returns the median of the windows' 99th percentiles of the delays.
-// during describes the load for findings; a sample that fails is one.
+// measure returns the median of the 99th percentiles of each second, by protocol.
 func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []time.Duration) {
 	p99 = make([]time.Duration, len(protocols))
 	var all sync.WaitGroup

@@ -12,7 +12,6 @@ import (
 	"example.org/carstate/bench/must"
 )
 
-// Processors is a set of processors.
 type Processors = unix.CPUSet
 
 // Parts divides the processors that a process may use into one processor and the others.
@@ -21,7 +20,6 @@ type Parts struct {
 	Number           int // of the processor in One; -1 if there is only one and all sets are equal
 }
 
-// Split divides the processors that a process may use. If they are not known, the row ends.
 func Split(pid int) (p Parts) {
 	if err := unix.SchedGetaffinity(pid, &p.All); err != nil {
 		must.Fail("cannot determine which processors a process may use: %w", err)
@@ -39,8 +37,8 @@ func Split(pid int) (p Parts) {
 	return p
 }
 
-// Confine restricts all threads of a process to a set of processors. The Go runtime adapts within a
-// second. If the process has ended, Confine does nothing; any other failure ends the row.
+// Confine restricts all threads of a process, unless it has ended. The Go runtime adapts within a
+// second.
 func Confine(pid int, to *Processors) {
 	for {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

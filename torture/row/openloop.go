@@ -12,19 +12,14 @@ import (
 	"time"
 )
 
-// Send sends the next request of one client and waits for the answer.
 type Send func(context.Context) error
 
-// window is the time over which a percentile is measured.
 const window = time.Second
 
-// Measure sends rate requests a second in total, for a number of windows of one second. The clients
-// take turns. The requests are due at a constant rate, regardless of how fast the service answers.
-// The delay of each request is measured from the time at which it was due, so a stall delays all
-// requests that are due during it. Measure returns the 99th percentile of the delays in each
-// window. A failed request is included with its delay until the failure, because its answer would
-// have taken at least as long. done receives the error of each request, or nil, one at a time.
-// Measure ends early if ctx ends. The percentile of a window without requests is 0.
+// Measure sends rate requests a second in total, for a number of windows, and returns the 99th
+// percentile of the delays in each. A delay counts from when the request was due, so a stall delays
+// all that are due during it. A failed request has its delay until the failure. done receives each
+// error, one at a time.
 func Measure(ctx context.Context, windows, rate int, clients []Send, done func(error)) (p99 []time.Duration) {
 	began := time.Now()
 	end := began.Add(time.Duration(windows) * window)
@@ -57,7 +52,7 @@ func Measure(ctx context.Context, windows, rate int, clients []Send, done func(e
 	return p99
 }
 
-// Conn is the connection of a client by HTTP/1.1. It is opened when there is a request to send.
+// Conn is the HTTP/1.1 connection of a client, opened when there is a request to send.
 type Conn struct {
 	To    string        // the address of the listener
 	TLS   *tls.Config   // nil: no TLS
@@ -67,9 +62,8 @@ type Conn struct {
 	in   *bufio.Reader
 }
 
-// Ask sends the bytes of a request and returns the status and the body of the answer, which must
-// come within Limit. An answer of any status is no error. After an error, or an answer that says
-// that the connection ends with it, Ask closes the connection.
+// Ask returns the answer to a request, which must come within Limit. After an error, or an answer
+// that ends the connection, it is closed.
 func (c *Conn) Ask(ctx context.Context, request string) (status int, body string, err error) {
 	closes := true // until an answer was received
 	defer func() {
@@ -103,7 +97,6 @@ func (c *Conn) Ask(ctx context.Context, request string) (status int, body string
 	return resp.StatusCode, string(text), err
 }
 
-// Close closes the connection. The next call of Ask opens another one.
 func (c *Conn) Close() {
 	if c.conn != nil {
 		_ = c.conn.Close()

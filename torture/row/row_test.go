@@ -42,8 +42,6 @@ func TestAttempt_Findings(t *testing.T) {
 	}
 }
 
-// TestControl_CaughtByItsEffectOnly checks that a control is caught by findings that show the
-// effect of its defect, and by no other findings.
 func TestControl_CaughtByItsEffectOnly(t *testing.T) {
 	r := Row{Controls: []defects.Control{
 		{Defect: "forgets", By: []string{"lost: * was (acknowledged) and is *", "missed: memory is *, wanted *"}},
@@ -90,8 +88,6 @@ func TestControl_CaughtByItsEffectOnly(t *testing.T) {
 	}
 }
 
-// TestSome_FindsMissingEvents checks that a count of 0 is a finding, because the row then proves
-// nothing about the counted events.
 func TestSome_FindsMissingEvents(t *testing.T) {
 	var n Tally
 	n.Add("uploads", 2)

@@ -2,8 +2,6 @@ package secrets
 
 import "testing"
 
-// TestSucceeded_ByFirstWords checks that a command that succeeded is identified by its first words,
-// and that a command that never succeeded is reported as missing.
 func TestSucceeded_ByFirstWords(t *testing.T) {
 	r := new(round)
 	for _, what := range []string{"token list --json", "CARSTATE_TOKEN={token} query throttle-system {vid} --json",
