@@ -1,9 +1,6 @@
 package load
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -88,43 +85,5 @@ func TestCheck_ForgottenVehicle(t *testing.T) {
 	}
 	if f := j.check("one2", car{}, answer(100), true); f.text == "" {
 		t.Error("the answer about a vehicle that never reported is no finding")
-	}
-}
-
-func TestRefused_OnlyIfItEndedByItself(t *testing.T) {
-	for name, c := range map[string]struct {
-		err     error
-		refused bool
-	}{
-		"killed":   {&nodeprocess.EndedError{Code: -1, Last: "ready"}, false},
-		"given up": {context.Canceled, false},
-		"refused": {fmt.Errorf("start: %w",
-			&nodeprocess.EndedError{Code: 1, Last: "carstate: the data directory is damaged"}), true},
-	} {
-		a := &row.Attempt{Logf: t.Logf}
-		err := New(a).Refused(c.err)
-		if o := a.Outcome(); (err != nil) != c.refused || err != nil && !errors.Is(err, c.err) ||
-			(o.Wrong == 1) != c.refused ||
-			c.refused && o.Findings[0] != "wrong: it does not start after kill -9: carstate: the data directory is damaged" {
-			t.Errorf("%s: got %v, %+v, want refused: %t", name, err, o, c.refused)
-		}
-	}
-}
-
-func TestMustHaveHappened_FindsMissingOperations(t *testing.T) {
-	attempt := func() *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
-	nothing := attempt()
-	New(nothing).MustHaveHappened()
-	if o := nothing.Outcome(); o.Wrong != 5 {
-		t.Errorf("nothing happened: got %+v, want 5 findings", o)
-	}
-	all := attempt()
-	l := New(all)
-	l.posted.Add(1)
-	l.published.Add(1)
-	l.journal.records = []*record{{gone: true}, {source: true}}
-	l.MustHaveHappened()
-	if o := all.Outcome(); !o.Passed() {
-		t.Errorf("everything happened: got %+v, want no finding", o)
 	}
 }

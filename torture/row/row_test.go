@@ -87,16 +87,3 @@ func TestControl_CaughtByItsEffectOnly(t *testing.T) {
 		t.Errorf("got %+v, want a finding that catches no control", o)
 	}
 }
-
-func TestSome_FindsMissingEvents(t *testing.T) {
-	var n Tally
-	n.Add("uploads", 2)
-	n.Add("uploads", 1)
-	a := &Attempt{Logf: t.Logf}
-	if a.Some("uploads", n.Of("uploads")); n.Of("uploads") != 3 || a.Outcome().Wrong != 0 {
-		t.Errorf("3 uploads: got %+v, want no finding", a.Outcome())
-	}
-	if a.Some("logins", n.Of("logins")); a.Outcome().Wrong != 1 {
-		t.Errorf("no logins: got %+v, want a finding", a.Outcome())
-	}
-}
