@@ -135,7 +135,7 @@ func templates(now time.Time) []vehicle.State {
 type filled struct {
 	partitions []store.Partition
 	states     []vehicle.State
-	waiting    []map[vehicle.ID]*vehicle.State // the next batch of each partition
+	waiting    []map[vehicle.ID][]byte // the next batch of each partition
 }
 
 func openLocal(ctx context.Context, dir string) store.Engine {
@@ -148,7 +148,7 @@ func fill(ctx context.Context, e store.Engine, put func(*filled)) {
 	s := &filled{states: templates(time.Now())}
 	for p := range e.Partitions() {
 		s.partitions = append(s.partitions, must.Get(e.Take(ctx, p, "bench", store.Anyone)))
-		s.waiting = append(s.waiting, make(map[vehicle.ID]*vehicle.State))
+		s.waiting = append(s.waiting, make(map[vehicle.ID][]byte))
 	}
 	put(s)
 	for p := range s.partitions {
@@ -159,7 +159,11 @@ func fill(ctx context.Context, e store.Engine, put func(*filled)) {
 
 func (s *filled) put(ctx context.Context, i, n int) {
 	p := codec.PartitionOf(VID(i), len(s.partitions))
-	s.waiting[p][VID(i)] = &s.states[(i+n)%len(s.states)]
+	state := s.states[(i+n)%len(s.states)]
+	for j := range state.Latest { // states that are alike would be compressed
+		state.Latest[j].Value *= 1 + float32(i%9973)/1e6
+	}
+	s.waiting[p][VID(i)] = codec.AppendState(nil, &state)
 	if len(s.waiting[p]) == store.BatchStates {
 		s.flush(ctx, p)
 	}

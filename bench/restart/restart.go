@@ -67,8 +67,7 @@ func (m *measurement) size(ctx context.Context, n int) {
 	}
 }
 
-// steadyRate, in samples per second, is about half of what a node can fold if it must read each
-// state from the engine.
+// steadyRate is in samples per second.
 const steadyRate = 8000
 
 // starts measures starts after an orderly end, after kill -9 while samples arrive faster than they
@@ -111,7 +110,7 @@ func (m *measurement) starts(ctx context.Context, n int) {
 			"killed after half a million samples, most of which were not folded yet; page cache warm", "killed"},
 		{most.idle, "resident memory when ready", "MB", "", "idle"},
 		{most.busy, "resident memory under load", "MB",
-			"after cars reported in turn, so that each state was read from the engine", "busy"},
+			"after cars reported in turn", "busy"},
 		{most.killed, "ready, after kill -9 at a steady rate", "s", fmt.Sprintf(
 			"killed after %d samples at %d/s, each of another car; page cache warm", m.plan.steady, steadyRate), "steady"},
 		{0, "node CPU a sample at a steady rate", "µs", "in the same run", "sample CPU"},
@@ -140,7 +139,7 @@ func (m *measurement) storeSize(ctx context.Context, n int, live int64) {
 	}
 }
 
-// cached compares samples whose state is cached with those whose state is read from the engine.
+// cached compares samples of few vehicles, whose states are in the processor's cache, and of all.
 func (m *measurement) cached(ctx context.Context, p *process, n int) {
 	drained(ctx, p)
 	hot := min(n, 20_000)
@@ -149,12 +148,12 @@ func (m *measurement) cached(ctx context.Context, p *process, n int) {
 		n, warm int
 		least   float64 // samples a second; 0: no aim
 	}{
-		{"all states cached", hot, hot, 150_000},
-		{"no state cached", n, 0, 0},
+		{"few vehicles", hot, hot, 150_000},
+		{"all vehicles", n, 0, 0},
 	} {
 		cars := m.cars(ctx, p)
 		if c.n == n {
-			cars.next.Store(int64(hot)) // the states of the cars before this one are cached
+			cars.next.Store(int64(hot)) // after the cars that have just reported
 		}
 		m.folded(ctx, p, cars, c.n, c.warm)
 		before := must.Get(p.Metrics(ctx))
@@ -163,8 +162,7 @@ func (m *measurement) cached(ctx context.Context, p *process, n int) {
 		took := time.Since(began)
 		after := must.Get(p.Metrics(ctx))
 		each := func(name string) float64 { return (after[name] - before[name]) / float64(m.plan.reported) }
-		remark := fmt.Sprintf("one sample a car in turn, %.0f %% of the states read from the engine; generator on the same machine",
-			100*each("carstate_states_read_total"))
+		const remark = "one sample a car in turn; generator on the same machine"
 		m.Add(vehicles(n), "node CPU a sample, "+c.states, "µs", remark, 1e6*each("process_cpu_seconds_total"))
 		m.AtLeast(c.least, vehicles(n), "samples folded, "+c.states, "1/s", remark, float64(m.plan.reported)/took.Seconds())
 	}

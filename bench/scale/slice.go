@@ -21,7 +21,7 @@ import (
 // cached, and at half of it, and then the sizes of records.
 func (b *bench) slice(ctx context.Context) {
 	b.onNodes(ctx, 1, func(r *rig) {
-		r.load(ctx, r.rate, int(r.rate*b.plan.first.Seconds())) // each state is read from the servers
+		r.load(ctx, r.rate, int(r.rate*b.plan.first.Seconds()))
 		const subject = "slice"
 		b.Add(subject, "cars", "", fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts,
 			fleetCars/1_000_000), float64(b.plan.cars))

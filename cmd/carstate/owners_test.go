@@ -84,7 +84,7 @@ func ownUntilAsked(said string) error {
 	name := crand.Text()
 	m := derive.NewMembers(name, e.Partitions(), e.Leases(), c.Log)
 	d := derive.New(derive.Config{
-		Partitions: e.Partitions(), MaxStates: store.BatchStates, CacheBytes: 500, Members: m, Log: c.Log,
+		Partitions: e.Partitions(), MaxStates: store.BatchStates, Members: m, Log: c.Log,
 		Release: func(ctx context.Context, p int) error { return e.Release(ctx, p, name) },
 		Take: func(ctx context.Context, p int) (store.Partition, error) {
 			part, err := e.Take(ctx, p, name, m.Free)

@@ -2,11 +2,11 @@ package derive
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/vehicle"
 )
 
 // minLinger and maxLinger limit how long folded states wait for a larger commit if
@@ -18,8 +18,8 @@ const (
 	minLinger = 2 * time.Millisecond
 )
 
-// sliceStates is the number of states in one slice of a checkpoint. If telemetry arrives during a
-// checkpoint, its acknowledgement waits until at most one slice, about 200 KB, is on the disk.
+// sliceStates is the least number of states in one slice of a checkpoint; a slice has whole
+// buckets. Telemetry that arrives meanwhile is acknowledged after at most one slice, about 400 KB.
 const sliceStates = 256
 
 // donePoll is the interval at which a partition checks whether its checkpoint in progress is
@@ -27,15 +27,18 @@ const sliceStates = 256
 const donePoll = 5 * time.Millisecond
 
 // checkpoints stores the folded states of a partition in checkpoints. If every is not 0, it stores
-// the states of a checkpoint in slices, spread over half of the interval, while folding continues.
-// Only the last slice moves the cursor. If the node crashes before that, the stored states say that
-// the samples since the cursor are folded into them already.
+// the states of a checkpoint in slices, spread over half of the interval, while folding continues:
+// a slice has the states as they are when it is stored. Only the end of the checkpoint moves the
+// cursor, to where folding was at its begin. If the node crashes before that, the stored states say
+// which samples since the cursor are folded into them already.
 type checkpoints struct {
 	part    store.Partition
 	f       *folding
 	every   time.Duration // interval; if 0, folding waits for each commit
 	lingers time.Duration // wait for a larger commit if every is 0
-	since   time.Time     // time of the oldest fold that is not in a commit
+	backlog bool          // samples have waited since the take
+	begun   uint64        // sequence up to which the last checkpoint covers the samples
+	since   time.Time     // time of the oldest fold after that
 
 	done  chan error         // receives the result of the checkpoint in progress; nil if there is none
 	hurry func()             // skips the remaining pauses of the checkpoint in progress
@@ -45,11 +48,13 @@ type checkpoints struct {
 // holdTime returns how long folded states wait, so that more states are stored together.
 func (c *checkpoints) holdTime() time.Duration { return max(c.lingers, c.every) }
 
+// pending reports whether samples were folded after the begin of the last checkpoint.
+func (c *checkpoints) pending() bool { return c.f.seq > c.begun }
+
 // checkpoint starts to store the folded states, if there are any, and returns at once. If the
-// previous checkpoint is still in progress, checkpoint does not start another; if the states that
-// wait are more than half of the maximum (folding.maxTouched), it makes the one in progress skip
-// its pauses. If the previous checkpoint has failed, checkpoint returns its error. If every is 0,
-// checkpoint returns only once the states are stored.
+// previous checkpoint is still in progress, checkpoint does not start another. If the previous
+// checkpoint has failed, checkpoint returns its error. If every is 0, checkpoint returns only once
+// the states are stored.
 func (c *checkpoints) checkpoint(ctx context.Context) error {
 	if c.done != nil {
 		select {
@@ -58,23 +63,20 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 				return err
 			}
 		default:
-			if len(c.f.touched) > c.f.maxTouched/2 {
-				c.hurry()
-			}
 			return nil
 		}
 	}
-	if c.f.seq == 0 {
+	if !c.pending() {
 		return nil
 	}
-	seq, states := c.f.begin()
+	c.begun = c.f.seq
 	hurried := make(chan struct{})
 	c.hurry = sync.OnceFunc(func() { close(hurried) })
 	storing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	c.done, c.stop = done, stop
-	start := time.Now()
-	go func() { done <- c.store(storing, seq, states, hurried) }()
+	start, begun := time.Now(), c.begun
+	go func() { done <- c.store(storing, begun, hurried) }()
 	if c.every > 0 {
 		return nil
 	}
@@ -83,8 +85,8 @@ func (c *checkpoints) checkpoint(ctx context.Context) error {
 	return err
 }
 
-// checkpointNow starts to store the folded states without pauses, or makes the checkpoint in progress
-// skip its own.
+// checkpointNow starts to store the folded states without pauses, or makes the checkpoint in
+// progress skip its own.
 func (c *checkpoints) checkpointNow(ctx context.Context) error {
 	err := c.checkpoint(ctx)
 	if c.done != nil {
@@ -93,52 +95,37 @@ func (c *checkpoints) checkpointNow(ctx context.Context) error {
 	return err
 }
 
-// makeRoom waits until the checkpoint in progress is stored, and then starts a checkpoint of all
-// folded states. Afterwards folding.touched is empty, so other vehicles can be folded.
-func (c *checkpoints) makeRoom(ctx context.Context) error {
-	if err := c.settle(ctx); err != nil {
-		return err
-	}
-	return c.checkpoint(ctx)
-}
-
-// store stores one checkpoint in slices. It pauses between the slices until hurried is closed. If
-// every is 0, there is a single slice. If a Commit fails, or ctx ends during a pause, it returns
-// the error; the slices before that remain stored.
-func (c *checkpoints) store(
-	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, hurried <-chan struct{},
-) error {
+// store stores one checkpoint of the samples up to the sequence begun. Between its slices, it
+// pauses until hurried is closed. If every is 0, there is a single slice. If a Commit fails, or ctx
+// ends during a pause, it returns the error; the slices before that remain stored.
+func (c *checkpoints) store(ctx context.Context, begun uint64, hurried <-chan struct{}) error {
+	half, changed, least := c.every/2, c.f.changed(), sliceStates
 	if c.every == 0 {
-		return c.part.Commit(ctx, seq, states, false)
+		least = math.MaxInt
 	}
-	slice, left := make(map[vehicle.ID]*vehicle.State, sliceStates), len(states)
-	pause := c.every / 2 * sliceStates / time.Duration(max(left, sliceStates))
-	for id, s := range states {
-		slice[id] = s
-		if left--; len(slice) < sliceStates || left == 0 {
-			continue
-		}
-		if err := c.part.Commit(ctx, seq, slice, true); err != nil {
+	for next := 0; ; {
+		seq, states, after, more := c.f.take(next, least)
+		next = after
+		ahead := more || seq > begun
+		if err := c.part.Commit(ctx, seq, states, ahead); err != nil || !ahead {
 			return err
 		}
-		clear(slice)
+		if !more {
+			return c.part.Commit(ctx, begun, nil, false)
+		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(half * time.Duration(len(states)) / time.Duration(max(changed, len(states)))):
 		case <-hurried:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	return c.part.Commit(ctx, seq, slice, false)
 }
 
 // finish ends the checkpoint in progress and returns err, the result of storing it.
 func (c *checkpoints) finish(err error) error {
 	c.stop()
 	c.done = nil
-	if err == nil {
-		c.f.finish()
-	}
 	return err
 }
 
@@ -159,10 +146,12 @@ func (c *checkpoints) settle(ctx context.Context) error {
 
 // commit stores all folded states, and returns once they are stored.
 func (c *checkpoints) commit(ctx context.Context) error {
-	if err := c.makeRoom(ctx); err != nil {
-		return err
+	for _, do := range []func(context.Context) error{c.settle, c.checkpoint, c.settle} {
+		if err := do(ctx); err != nil {
+			return err
+		}
 	}
-	return c.settle(ctx)
+	return nil
 }
 
 // renew stores the cursor again, unchanged. It first waits until the checkpoint in progress is

@@ -23,8 +23,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Config configures a [Deriver]. Partitions, Take and MaxStates are required, and with Members also
-// Release.
+// Config configures a [Deriver]. Partitions and Take are required, and with Members also Release.
 type Config struct {
 	Partitions int
 	// Fold folds a sample into the state of its vehicle, and reports whether the state changed.
@@ -45,7 +44,7 @@ type Config struct {
 	// fold the partitions, GiveUp should end the context of Run. If GiveUp does not end that
 	// context, or is nil, this node tries again later.
 	GiveUp func()
-	// MaxStates is the maximum number of states that this node stores with one call of Commit. It
+	// MaxStates is the maximum number of changed states that are not stored; 0 means no limit. It
 	// must be at least the maximum number of vehicles in the samples that one call of Next returns.
 	MaxStates int
 	// Checkpoint is the interval at which folded states are stored, while folding continues. After
@@ -53,8 +52,6 @@ type Config struct {
 	// Commit of a partition may run concurrently with the partition's other methods. 0 means that
 	// folding waits for each commit.
 	Checkpoint time.Duration
-	// CacheBytes is the memory for packed states of each partition that are stored. 0 means 64 MiB.
-	CacheBytes int
 	Log        *slog.Logger // if nil, nothing is logged
 }
 
@@ -62,7 +59,6 @@ type Config struct {
 type Deriver struct {
 	config Config
 	folded atomic.Uint64
-	read   atomic.Uint64
 
 	retryLog, releaseLog lograte.Warning // for all partitions
 }
@@ -73,16 +69,11 @@ func New(c Config) *Deriver {
 	if c.Fold == nil {
 		c.Fold = (*vehicle.State).Fold
 	}
-	c.CacheBytes = cmp.Or(c.CacheBytes, 64<<20)
 	return &Deriver{config: c}
 }
 
 // Samples returns the number of samples folded since the start.
 func (d *Deriver) Samples() uint64 { return d.folded.Load() }
-
-// StatesRead returns the number of states that were read from the store since the start because
-// they were not in memory. If it grows as fast as Samples, CacheBytes is too small for the fleet.
-func (d *Deriver) StatesRead() uint64 { return d.read.Load() }
 
 const retryAfter = time.Second // the pause after an error before this node takes the partition again
 
@@ -145,8 +136,12 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 		return err
 	}
 	defer part.Close()
-	f := newFolding(d.config.Fold, d.config.MaxStates, d.config.CacheBytes)
-	err = d.foldPartition(ctx, assigned, p, part, f)
+	f := newFolding(d.config.Fold)
+	if err = f.load(ctx, part); err != nil {
+		err = fmt.Errorf("cannot read the states of partition %d: %w", p, err)
+	} else {
+		err = d.foldPartition(ctx, assigned, p, part, f)
+	}
 	if d.config.Members != nil && (ctx.Err() != nil || codec.IsNewer(err)) {
 		// The next owner continues from the last commit.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
@@ -161,8 +156,9 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 
 // await waits until partition p is assigned to this node, and returns a context that ends when p is
 // assigned to another node. While this node waits, it must not own p, because no other node could
-// take p from a live owner. So await releases p, again and again: a Take whose response was lost may
-// later have made this node the owner. It returns an error if a newer version wrote the cursor of p.
+// take p from a live owner. So await releases p, again and again: a Take whose response was lost
+// may later have made this node the owner. It returns an error if a newer version wrote the cursor
+// of p.
 func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	m := d.config.Members
 	for {
@@ -191,18 +187,18 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 // cluster. On a busy machine, 50,000 states took 1.3 s.
 const storeWithin = 2 * time.Second
 
-// foldPartition folds partition p, which this node has taken, until an error occurs. When the context
-// assigned ends, it stores the folded states and returns nil.
+// foldPartition folds partition p, which this node has taken, until an error occurs. When the
+// context assigned ends, it stores the folded states and returns nil.
 func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store.Partition, f *folding) error {
 	// Waiting for samples ends with either context. Storing ends only with ctx.
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(assigned, cancel)()
-	c := checkpoints{part: part, f: f, every: d.config.Checkpoint, lingers: minLinger}
+	c := checkpoints{part: part, f: f, every: d.config.Checkpoint, lingers: minLinger, backlog: part.Waiting()}
 	defer c.abandon()
 	for {
 		wait := renewAfter
-		if f.seq != 0 {
+		if c.pending() {
 			wait = c.holdTime() - time.Since(c.since)
 			if c.done != nil {
 				wait = max(wait, donePoll) // even if the next checkpoint is due
@@ -215,13 +211,13 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store
 		wanted, isRequest := errors.AsType[*store.StateRequest](err)
 		switch {
 		case isRequest:
-			wanted.Reply(f.state(wanted.Vehicle))
+			wanted.Reply(f.state(wanted.Vehicle, wanted.Drop))
 			err = nil
 		case ctx.Err() != nil: // without the samples just read; the next start reads them again
 			err = ctx.Err()
 		case assigned.Err() != nil && (late || err == nil):
 			return c.commit(ctx) // without the samples just read; the next owner reads them again
-		case late && f.seq != 0:
+		case late && c.pending():
 			err = c.checkpoint(ctx)
 		case late:
 			err = c.renew(ctx)
@@ -254,23 +250,22 @@ func (d *Deriver) storeLast(ctx context.Context, p int, c *checkpoints) error {
 
 // foldSamples folds samples, and starts a checkpoint if one is due.
 func (d *Deriver) foldSamples(ctx context.Context, p int, c *checkpoints, seq uint64, samples []vehicle.Sample) error {
-	if c.f.seq != 0 && !c.f.fits(samples) {
-		if err := c.makeRoom(ctx); err != nil {
+	if most := d.config.MaxStates; most > 0 && c.pending() && c.f.changed()+len(samples) > most {
+		if err := c.commit(ctx); err != nil {
 			return err
 		}
 	}
-	if c.f.seq == 0 {
+	if !c.pending() {
 		c.since = time.Now()
 	}
-	n, err := c.f.load(ctx, c.part, samples)
-	if err != nil {
-		return fmt.Errorf("cannot read the states of partition %d: %w", p, err)
+	if err := c.f.apply(seq, c.part, samples); err != nil {
+		return fmt.Errorf("partition %d: %w", p, err)
 	}
-	d.read.Add(uint64(n))
-	c.f.apply(seq, c.part.Stored(), samples)
-	c.f.answer(c.part)
 	d.folded.Add(uint64(len(samples)))
-	c.f.pack(16 + 2*len(samples))
+	if c.backlog && !c.part.Waiting() { // so that the samples of several crashes do not add up
+		c.backlog = false
+		return c.checkpointNow(ctx)
+	}
 	if (c.every > 0 || c.part.Waiting()) && time.Since(c.since) < c.holdTime() {
 		return nil // the states wait for a larger commit, which costs almost the same as a small one
 	}

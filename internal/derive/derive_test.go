@@ -28,8 +28,7 @@ const maxStates = 999
 
 // spy records what a deriver reads and commits.
 type spy struct {
-	limit  int // maximum number of states in a commit
-	cached int // bytes of the cache; 0 means the default
+	limit int // maximum number of states in a commit
 
 	mu      sync.Mutex
 	read    map[int]map[uint64][]vehicle.Sample // partition → sequence → samples
@@ -69,7 +68,7 @@ func (p spied) Next(ctx context.Context) (uint64, []vehicle.Sample, error) {
 var errInjected = errors.New("the disk is on fire")
 
 func (p spied) Commit(
-	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, more bool,
+	ctx context.Context, seq uint64, states map[vehicle.ID][]byte, more bool,
 ) error {
 	p.spy.mu.Lock()
 	p.spy.commits++
@@ -153,7 +152,6 @@ func (w world) deriver(s *spy) *Deriver {
 	return New(Config{
 		Partitions: w.Partitions(),
 		MaxStates:  s.limit,
-		CacheBytes: s.cached,
 		Take: func(ctx context.Context, p int) (store.Partition, error) {
 			part, err := w.take(ctx, p)
 			if err != nil {
@@ -286,7 +284,6 @@ func traffic(t *testing.T, e *local.Engine, writers, vehicles, batches int) int 
 // count one twice.
 func TestRun_RestartsLoseNothing(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
-	s.cached = 500
 	tab := follow(t, w.Engine)
 	ctx, finished := context.WithCancel(t.Context())
 	defer finished()
@@ -321,40 +318,21 @@ func TestRun_RestartsLoseNothing(t *testing.T) {
 	s.checkErrors(t)
 }
 
-// TestRun_StatesOfAllSamples checks that the states are those of all samples. After a failed
-// commit, the samples are folded again. If the fleet is far larger than the cache, the states of
-// evicted vehicles are read again. If the cache holds all vehicles, each state is read once.
-func TestRun_StatesOfAllSamples(t *testing.T) {
-	for name, c := range map[string]struct {
-		fail, cached               int
-		writers, vehicles, batches int
-		isRead                     func(perVehicle float64) bool
-	}{
-		"failed commits":            {fail: 3, writers: 2, vehicles: 20, batches: 20},
-		"more vehicles than cached": {0, 500, 4, 200, 60, func(n float64) bool { return n >= 2 }},
-		"all vehicles are cached":   {0, 0, 2, 50, 20, func(n float64) bool { return n == 1 }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if c.cached > 0 {
-				testkit.Slow(t, "it folds more vehicles than the cache holds")
-			}
-			s, w := newSpy(), newWorld(t)
-			s.fail, s.cached = c.fail, c.cached
-			tab := follow(t, w.Engine)
-			d := w.deriver(s)
-			stop := start(t, d)
-			vehicles := traffic(t, w.Engine, c.writers, c.vehicles, c.batches)
-			got := tab.wait(t, vehicles, last)
-			stop()
-			equal(t, got, s.expected())
-			s.checkErrors(t)
-			if s.fail != 0 || d.Samples() == 0 {
-				t.Errorf("%d injected failures did not occur, %d samples were counted", s.fail, d.Samples())
-			}
-			if n := float64(d.StatesRead()) / float64(vehicles); c.isRead != nil && !c.isRead(n) {
-				t.Errorf("the state of a vehicle was read %.2f times on average", n)
-			}
-		})
+// TestRun_FailedCommits checks that after a failed commit, the samples are folded again, so that
+// the states are those of all samples.
+func TestRun_FailedCommits(t *testing.T) {
+	s, w := newSpy(), newWorld(t)
+	s.fail = 3
+	tab := follow(t, w.Engine)
+	d := w.deriver(s)
+	stop := start(t, d)
+	vehicles := traffic(t, w.Engine, 2, 20, 20)
+	got := tab.wait(t, vehicles, last)
+	stop()
+	equal(t, got, s.expected())
+	s.checkErrors(t)
+	if s.fail != 0 || d.Samples() == 0 {
+		t.Errorf("%d injected failures did not occur, %d samples were counted", s.fail, d.Samples())
 	}
 }
 
@@ -426,7 +404,7 @@ func TestTakeover_FencesFirstOwner(t *testing.T) {
 // stored in several commits.
 func TestManyDirtyVehicles(t *testing.T) {
 	s, w := newSpy(), newWorld(t)
-	s.limit, s.cached = 250, 500
+	s.limit = 250
 	const vehicles, each = 4000, 100
 	for v := 0; v < vehicles; v += each {
 		var batch []vehicle.Sample
@@ -475,8 +453,8 @@ func TestRun_EndsWithContext(t *testing.T) {
 }
 
 // TestCorrectedClock folds a sample of a car whose clock was a day ahead and then one of its
-// corrected clock, long after both were stored, with a stop in between or without. The state must be
-// that of the corrected clock, because a fold reads no clock but that of the log.
+// corrected clock, long after both were stored, with a stop in between or without. The state must
+// be that of the corrected clock, because a fold reads no clock but that of the log.
 func TestCorrectedClock(t *testing.T) {
 	const car = "car"
 	then := time.UnixMilli(1e12)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -14,9 +13,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"example.org/carstate/internal/road/roadtest"
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/storetest"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -31,13 +31,11 @@ type script struct {
 
 	storedAt time.Time // returned by Stored
 
-	mu     sync.Mutex // guards stored, folded, cursor and commits
+	mu     sync.Mutex // guards the fields below
 	stored map[vehicle.ID]vehicle.State
 	folded map[vehicle.ID]uint64 // of the states in stored
 	cursor uint64
-	reads  int
-	loads  []int // number of vehicles in each Load
-	unread error // returned by Load
+	unread error // returned by States
 }
 
 type commit struct {
@@ -51,22 +49,20 @@ func (s *script) Stored() time.Time                                          { r
 func (s *script) Waiting() bool                                              { return s.waiting }
 func (s *script) Close()                                                     {}
 
-func (s *script) Load(_ context.Context, ids []vehicle.ID, put func(int, vehicle.State, uint64)) error {
-	s.loads = append(s.loads, len(ids))
+func (s *script) States(_ context.Context, put func(vehicle.ID, []byte, uint64)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, id := range ids {
-		s.reads++
-		if state, ok := s.stored[id]; ok {
-			put(i, state, s.folded[id])
+	for id, state := range s.stored {
+		folded := s.folded[id]
+		if folded <= s.cursor {
+			folded = 0
 		}
+		put(id, codec.AppendState(nil, &state), folded)
 	}
 	return s.unread
 }
 
-func (s *script) Commit(
-	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, more bool,
-) error {
+func (s *script) Commit(ctx context.Context, seq uint64, states map[vehicle.ID][]byte, more bool) error {
 	if s.err != nil {
 		return s.err
 	}
@@ -89,8 +85,12 @@ func (s *script) Commit(
 	if s.stored == nil {
 		s.stored, s.folded = make(map[vehicle.ID]vehicle.State), make(map[vehicle.ID]uint64)
 	}
-	for id, state := range states {
-		s.stored[id], s.folded[id] = *state, seq
+	for id, packed := range states {
+		state, err := codec.DecodeState(packed)
+		if err != nil {
+			return err
+		}
+		s.stored[id], s.folded[id] = state, seq
 	}
 	s.cursor = max(s.cursor, moves)
 	return nil
@@ -100,40 +100,29 @@ func sampleOf(id vehicle.ID, at vehicle.UnixMilli) vehicle.Sample {
 	return storetest.Speed(id, int64(at), 50)
 }
 
-// fold loads the states of the samples' vehicles, folds the samples, and returns the number of
-// states read.
-func fold(t *testing.T, f *folding, part store.Partition, seq uint64, samples ...vehicle.Sample) (read int) {
-	t.Helper()
-	read, err := f.load(t.Context(), part, samples)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.apply(seq, part.Stored(), samples)
-	return read
-}
-
-// TestLoad_FailureIsNotNoState checks that if a state cannot be read, its vehicle is not folded as
-// if it had no state.
+// TestLoad_FailureIsNotNoState checks that if the states cannot be read, no vehicle is folded as if
+// it had no state.
 func TestLoad_FailureIsNotNoState(t *testing.T) {
-	f := newFolding((*vehicle.State).Fold, 10, 1)
-	known := vehicle.Observe(vehicle.State{}, sampleOf("carA", 5))
-	part := &script{unread: errors.New("not now"), stored: map[vehicle.ID]vehicle.State{"carA": known}}
-	samples := []vehicle.Sample{sampleOf("carA", 1), sampleOf("carB", 1)}
-	if _, err := f.load(t.Context(), part, samples); !errors.Is(err, part.unread) {
-		t.Fatal(err)
-	}
-	part.unread = nil
-	if n := fold(t, f, part, 1, samples...); n != 2 || f.touched["carA"].state != known {
-		t.Fatalf("%d states read, want 2; carA is %+v, want the stored state", n, f.touched["carA"].state)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		part := &script{unread: errors.New("not now"), next: cars(1, silence)}
+		time.AfterFunc(5*retryAfter/2, func() {
+			part.mu.Lock()
+			defer part.mu.Unlock()
+			part.unread = nil
+		})
+		run(t, part, 0, time.Minute)
+		if len(part.commits) != 1 || part.commits[0].after != 3*retryAfter {
+			t.Fatalf("got commits %+v, want one once the states can be read", part.commits)
+		}
+	})
 }
 
-// TestFolding_EndsInTheSameBytes folds the same log with any cache, checkpoints, crashes and clock
-// errors of cars and of the machine. The stored states must equal those of a plain fold, which
-// resets a state from the future as apply says, and the limits of memory must hold.
+// TestFolding_EndsInTheSameBytes folds the same log with any checkpoints, crashes and clock errors
+// of cars and of the machine. The stored states must equal those of a plain fold, which resets a
+// state from the future as apply says.
 func TestFolding_EndsInTheSameBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const maxStates, vehicles, groups = 6, 7, 40
+		const vehicles, groups = 7, 40
 		type group struct {
 			stored  time.Time
 			samples []vehicle.Sample
@@ -153,7 +142,7 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 					_ = x.Set(vehicle.EngineLoad, 50) // is possible
 				}
 				return x
-			}), 1, maxStates).Draw(t, "samples")}
+			}), 1, 6).Draw(t, "samples")}
 			for _, x := range log[seq].samples {
 				s := want[x.Vehicle]
 				current := x.Time.Time().Sub(clock).Abs() <= vehicle.MaxAhead
@@ -163,54 +152,56 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 				want[x.Vehicle] = vehicle.Observe(s, x)
 			}
 		}
-		cacheBytes := rapid.SampledFrom([]int{1, 500, 1 << 20}).Draw(t, "cacheBytes")
-		part, f := new(script), newFolding((*vehicle.State).Fold, maxStates, cacheBytes)
-		var stored uint64
-		var states map[vehicle.ID]*vehicle.State
-		underWay := false
-		store := func(states map[vehicle.ID]*vehicle.State, more bool) {
-			if err := part.Commit(context.Background(), stored, states, more); err != nil {
+		part, f := new(script), newFolding((*vehicle.State).Fold)
+		var begun uint64
+		next, underWay := 0, false
+		store := func() {
+			seq, states, after, more := f.take(next, 1)
+			err := part.Commit(context.Background(), seq, states, true)
+			if next, underWay = after, more; !more {
+				err = errors.Join(err, part.Commit(context.Background(), begun, nil, false))
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
-		finish := func() {
-			store(states, false)
-			f.finish()
-			underWay = false
-		}
+		begin := func() { begun, next, underWay = f.seq, 0, true }
 		crashes := rapid.IntRange(0, 8).Draw(t, "crashes")
-		for seq := uint64(1); seq <= groups; seq++ {
-			if underWay && crashes > 0 && rapid.IntRange(0, 3).Draw(t, "crash") == 0 {
+		for seq := uint64(0); seq <= groups; seq++ {
+			if seq == 0 || crashes > 0 && rapid.IntRange(0, 9).Draw(t, "crash") == 0 {
 				crashes--
-				some := maps.Clone(states)
-				maps.DeleteFunc(some, func(vehicle.ID, *vehicle.State) bool { return rapid.Bool().Draw(t, "lost") })
-				store(some, true)
-				seq, underWay, f = part.cursor, false, newFolding((*vehicle.State).Fold, maxStates, cacheBytes)
+				f = newFolding((*vehicle.State).Fold)
+				f.states = newPackedStates(150) // a few vehicles in a bucket
+				if err := f.load(context.Background(), part); err != nil {
+					t.Fatal(err)
+				}
+				seq, underWay = part.cursor, false
 				continue
 			}
-			g := log[seq]
-			begin := !f.fits(g.samples) || rapid.IntRange(0, 7).Draw(t, "begin") == 0
-			if underWay && (begin || rapid.IntRange(0, 3).Draw(t, "finish") == 0) {
-				finish()
+			switch rapid.IntRange(0, 3).Draw(t, "checkpoint") {
+			case 0, 1:
+				if underWay {
+					store()
+				}
+			case 2:
+				if !underWay && f.seq != 0 {
+					begin()
+				}
 			}
-			if begin && f.seq != 0 {
-				stored, states = f.begin()
-				underWay = true
-			}
-			if _, err := f.load(context.Background(), part, g.samples); err != nil {
+			part.storedAt = log[seq].stored
+			if err := f.apply(seq, part, log[seq].samples); err != nil {
 				t.Fatal(err)
 			}
-			f.apply(seq, g.stored, g.samples)
-			f.pack(rapid.IntRange(0, 3).Draw(t, "packed"))
-			if len(f.touched) > maxStates {
-				t.Fatalf("%d touched, want at most %d", len(f.touched), maxStates)
+		}
+		for range 2 {
+			for underWay {
+				store()
 			}
+			begin()
 		}
-		if underWay {
-			finish()
+		for underWay {
+			store()
 		}
-		stored, states = f.begin()
-		finish()
 		if !maps.Equal(part.stored, want) {
 			t.Fatalf("stored %v; want %v", part.stored, want)
 		}
@@ -226,7 +217,7 @@ func run(t *testing.T, part *script, checkpoint, span time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), span)
 	defer cancel()
 	New(Config{
-		Partitions: 1, MaxStates: 16 * 999, Checkpoint: checkpoint,
+		Partitions: 1, Checkpoint: checkpoint,
 		Take: func(context.Context, int) (store.Partition, error) { return part, nil },
 	}).Run(ctx)
 }
@@ -238,6 +229,22 @@ func TestIdleRenews(t *testing.T) {
 		run(t, part, 0, 3*renewAfter+time.Second)
 		if len(part.commits) != 3 || part.commits[2] != (commit{after: 3 * renewAfter}) {
 			t.Fatalf("got commits %+v, want one every minute", part.commits)
+		}
+	})
+}
+
+// TestCheckpoint_AfterABacklog checks that a checkpoint follows at once when the samples that
+// waited at the take are folded.
+func TestCheckpoint_AfterABacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		part, next := &script{waiting: true}, cars(1, silence)
+		part.next = func(ctx context.Context) (uint64, []vehicle.Sample, error) {
+			part.waiting = false
+			return next(ctx)
+		}
+		run(t, part, time.Hour, renewAfter-time.Second)
+		if len(part.commits) != 1 || part.commits[0] != (commit{seq: 1, states: 1}) {
+			t.Fatalf("got commits %+v, want one at once", part.commits)
 		}
 	})
 }
@@ -258,23 +265,18 @@ func TestCommit_AnnouncedSamplesLate(t *testing.T) {
 // progress, are stored when the context ends, even if storing them takes more than a second.
 func TestCheckpoint_CommitsAllAtShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 10 * sliceStates
-		part := &script{takes: 50 * time.Millisecond}
+		part := &script{takes: 600 * time.Millisecond}
 		seq := uint64(0)
 		part.next = func(ctx context.Context) (uint64, []vehicle.Sample, error) {
 			if seq == 2 || seq == 1 && time.Since(began) < time.Minute {
 				return 0, nil, silence(ctx)
 			}
 			seq++
-			samples := make([]vehicle.Sample, n)
-			for i := range samples {
-				samples[i] = sampleOf(vehicle.ID(fmt.Sprint("car", i)), vehicle.UnixMilli(seq))
-			}
-			return seq, samples, nil
+			return seq, []vehicle.Sample{sampleOf("car0", vehicle.UnixMilli(seq))}, nil
 		}
-		run(t, part, time.Minute, time.Minute+time.Second)
+		run(t, part, time.Minute, time.Minute+100*time.Millisecond)
 		last := part.commits[len(part.commits)-1]
-		if last.seq != 2 || part.stored["car0"].Time != 2 || last.after < time.Minute+1500*time.Millisecond {
+		if last.seq != 2 || part.stored["car0"].Time != 2 || last.after < time.Minute+600*time.Millisecond {
 			t.Fatalf("last commit %+v, want one with the cursor at 2; all: %+v", last, part.commits)
 		}
 	})
@@ -298,22 +300,26 @@ func TestCheckpoint_CommitsAtShutdownInBacklog(t *testing.T) {
 }
 
 // TestStateRequest_AnsweredFromMemory checks that the owner of a partition answers a request for a
-// vehicle's state from its memory if the state is not stored yet, and stores nothing for that.
+// vehicle's state from its memory if the state is not stored yet, drops it if asked to, and stores
+// nothing for that.
 func TestStateRequest_AnsweredFromMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got []*vehicle.State
-		asked := []vehicle.ID{"car1", "unknown"}
+		var got []bool
+		requests := []store.StateRequest{
+			{Vehicle: "car1"}, {Vehicle: "unknown"}, {Vehicle: "car1", Drop: true}, {Vehicle: "car1"},
+		}
 		part := &script{next: cars(1, func(ctx context.Context) error {
-			if len(asked) == 0 {
+			if len(requests) == 0 {
 				return silence(ctx)
 			}
-			id := asked[0]
-			asked = asked[1:]
-			return &store.StateRequest{Vehicle: id, Reply: func(s *vehicle.State) { got = append(got, s) }}
+			r := requests[0]
+			requests = requests[1:]
+			r.Reply = func(s *vehicle.State) { got = append(got, s != nil && s.Time != 0) }
+			return &r
 		})}
 		run(t, part, time.Minute, time.Second)
-		if len(got) != 2 || got[0] == nil || got[0].Time == 0 || got[1] != nil {
-			t.Errorf("states: got %+v, want that of the car and nil", got)
+		if want := []bool{true, false, true, false}; !slices.Equal(got, want) {
+			t.Errorf("got a state: %v, want %v", got, want)
 		}
 		if len(part.commits) != 1 || part.commits[0].after != time.Second {
 			t.Errorf("commits: got %+v, want only the one at the end", part.commits)
@@ -346,21 +352,25 @@ func silence(ctx context.Context) error {
 }
 
 // TestCheckpointInSlices checks that a checkpoint is stored in slices, spread over half of its
-// interval, and that only the last slice moves the cursor.
+// interval, and that only its end moves the cursor.
 func TestCheckpointInSlices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 2 * sliceStates
+		const n = 16 * 999
 		part := &script{next: cars(n, silence)}
 		run(t, part, time.Minute, 2*time.Minute-time.Second)
-		want := []commit{{time.Minute, 0, sliceStates}, {75 * time.Second, 1, sliceStates}}
-		if !slices.Equal(part.commits, want) || len(part.stored) != n {
-			t.Fatalf("got commits %+v, want %+v", part.commits, want)
+		last := len(part.commits) - 1
+		for i, c := range part.commits {
+			if (c.seq == 0) != (i < last) || c.after < time.Minute || c.after > 90*time.Second {
+				t.Errorf("commit %d of %d: %+v", i, last, c)
+			}
+		}
+		if last < 3 || part.commits[last].after < 80*time.Second || part.cursor != 16 || len(part.stored) != n {
+			t.Errorf("got commits %+v and %d states, want several in half a minute and %d", part.commits, len(part.stored), n)
 		}
 	})
 }
 
-// TestFoldsDuringCheckpoint checks that while a checkpoint is being stored, folding continues from
-// its states in memory, without reading them from the store.
+// TestFoldsDuringCheckpoint checks that folding continues while a checkpoint is being stored.
 func TestFoldsDuringCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &script{takes: 5 * time.Second}
@@ -375,8 +385,8 @@ func TestFoldsDuringCheckpoint(t *testing.T) {
 			}
 		}
 		run(t, part, 10*time.Second, 100*time.Second+time.Millisecond)
-		if at != 100 || part.reads != 1 {
-			t.Errorf("%d samples in 100 s, %d states read; want 100 and 1", at, part.reads)
+		if at != 100 {
+			t.Errorf("%d samples in 100 s, want 100", at)
 		}
 		stored, want := part.stored["carA"], vehicle.State{}
 		for i := range stored.Time {
@@ -446,52 +456,6 @@ func TestCommit_VehicleNeverSilent(t *testing.T) {
 	}
 }
 
-// BenchmarkPackedStates fills a memory with full states and reports what a vehicle takes.
-func BenchmarkPackedStates(b *testing.B) {
-	const vehicles = 100_000
-	heap := func() float64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return float64(m.HeapAlloc)
-	}
-	state := roadtest.State(b)
-	for b.Loop() {
-		before := heap()
-		p := newPackedStates(1 << 30)
-		for v := range 3 * vehicles {
-			p.put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS55%06d", v%vehicles)), &state)
-		}
-		b.ReportMetric((heap()-before)/vehicles, "bytes/vehicle")
-		runtime.KeepAlive(p)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/3/vehicles, "ns/put")
-}
-
-// TestLoad_Once checks that states that are not in memory are loaded at once, each for its vehicle.
-func TestLoad_Once(t *testing.T) {
-	const n = store.MaxLoad
-	part, f := new(script), newFolding((*vehicle.State).Fold, n, 1)
-	part.stored = make(map[vehicle.ID]vehicle.State)
-	var samples []vehicle.Sample
-	for v := range n {
-		x := sampleOf(vehicle.ID(fmt.Sprintf("car%d", v)), 1)
-		samples = append(samples, x, x)
-		if v%3 == 0 {
-			part.stored[x.Vehicle] = vehicle.Observe(vehicle.State{}, x)
-		}
-	}
-	want := []int{n}
-	if read := fold(t, f, part, 1, samples...); read != n || !slices.Equal(part.loads, want) {
-		t.Errorf("%d states read in loads of %v, want %d in loads of %v", read, part.loads, n, want)
-	}
-	for id, is := range f.touched {
-		if known, ok := part.stored[id]; is.dirty == ok || ok && is.state != known {
-			t.Errorf("%s: got %+v", id, is)
-		}
-	}
-}
-
 // TestFoldsAsConfigured checks that samples are folded by the configured function. In place of a
 // state from the future, which is reset, the function must receive the zero state.
 func TestFoldsAsConfigured(t *testing.T) {
@@ -501,14 +465,16 @@ func TestFoldsAsConfigured(t *testing.T) {
 		s.Fold(x)
 		s.Way.Count++
 		return true
-	}, 10, 10)
+	})
 	now := time.Unix(1e9, 0)
 	future := vehicle.Observe(vehicle.State{}, sampleOf("ahead", vehicle.At(now.Add(time.Hour))))
 	future.Way.Count = 5
 	part := &script{storedAt: now, stored: map[vehicle.ID]vehicle.State{"ahead": future}}
-	fold(t, f, part, 1, sampleOf("carA", vehicle.At(now)), sampleOf("ahead", vehicle.At(now)))
+	testkit.NoError(t, f.load(t.Context(), part))
+	samples := []vehicle.Sample{sampleOf("carA", vehicle.At(now)), sampleOf("ahead", vehicle.At(now))}
+	testkit.NoError(t, f.apply(1, part, samples))
 	for _, id := range []vehicle.ID{"carA", "ahead"} {
-		if n := f.touched[id].state.Way.Count; n != 1 {
+		if n := f.state(id, false).Way.Count; n != 1 {
 			t.Errorf("%s: the fold was called on a way of %d steps, want 1", id, n)
 		}
 	}

@@ -1,148 +1,210 @@
 package derive
 
 import (
+	"bytes"
 	"encoding/binary"
 	"hash/maphash"
 	"math/bits"
-	"math/rand/v2"
 
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
 )
 
-// packedStates holds the states of vehicles in packed form, in a limited memory without pointers. A
-// nearly full bucket takes few new vehicles, and drops others at random. So if the fleet is
-// larger than the memory, nearly as many states are found as fit, even if the vehicles report in
-// turn; with an LRU cache, none would be.
+// packedStates holds the states of all vehicles of a partition in packed form, in memory without
+// pointers. It grows by one bucket at a time (linear hashing), so that no sample waits long.
 type packedStates struct {
 	seed    maphash.Seed
-	limit   int // maximum size in bytes of a bucket
+	room    int // usual size in bytes of a bucket
 	buckets []bucket
-	buffer  []byte // reused
+	free    [][]byte // blocks of rebuilt buckets
+	bytes   int      // size of the records, except dropped ones
+	changed int      // how many records take would return
+	buffer  []byte
 }
 
 const (
-	// A bucket has about bucketBytes bytes, some 500 vehicles. A larger one would take longer to rebuild.
+	// A bucket has about bucketBytes bytes, some 500 vehicles. A larger one would take longer to
+	// rebuild.
 	bucketBytes = 256 << 10
-	// A bucket that is three quarters full takes one in takes new vehicles, and a full one drops one
-	// in drops of its vehicles.
-	takes, drops = 16, 8
+	// A bucket grows by blocks of blockBytes bytes, so that it need not be copied. No record is
+	// larger.
+	blockBytes = 16 << 10
 )
 
-// bucket is a part of the memory. A record in the arena is its size and the length of its state, two
-// bytes each, the length of the vid, one byte, the vid, the packed state, and room for the state to
-// grow. The vid of a dropped record has length 0.
+// bucket is a part of the memory. A record in a block is its size and the length of its state, two
+// bytes each, the length of the vid and whether the state has changed, one byte each, the vid, the
+// packed state, and room for the state to grow. The vid of a dropped record has length 0.
 type bucket struct {
-	arena    []byte
-	index    []uint32 // hash table with linear probing: the place of a record in arena plus one; 0 is free
+	blocks   [][]byte
+	index    []uint32 // hash table with linear probing: a record's block * blockBytes + place + 1; 0 is free
 	vehicles int
-	dropped  int // size in bytes of the dropped records
+	used     int // size in bytes of the records
+	dropped  int // size in bytes of the dropped ones
+	changed  int // how many records have changed
 }
 
-const recordHeader = 5
+const recordHeader = 6
 
-func newPackedStates(size int) *packedStates {
-	return &packedStates{
-		seed: maphash.MakeSeed(), limit: min(size, bucketBytes), buckets: make([]bucket, max(1, size/bucketBytes)),
+func newPackedStates(room int) *packedStates {
+	return &packedStates{seed: maphash.MakeSeed(), room: room, buckets: []bucket{newBucket(0)}}
+}
+
+// newBucket returns a bucket with an index for at least 1.5 times as many vehicles.
+func newBucket(vehicles int) bucket {
+	return bucket{index: make([]uint32, 1<<bits.Len(uint(2*vehicles+7)))}
+}
+
+func (b *bucket) record(place uint32) []byte {
+	return b.blocks[(place-1)/blockBytes][(place-1)%blockBytes:]
+}
+
+// size, vidOf and stateOf return parts of the record with which r begins.
+func size(r []byte) int     { return int(binary.LittleEndian.Uint16(r)) }
+func vidOf(r []byte) []byte { return r[recordHeader : recordHeader+int(r[4])] }
+func stateOf(r []byte) []byte {
+	return r[recordHeader+int(r[4]):][:binary.LittleEndian.Uint16(r[2:])]
+}
+
+// find returns the number of a vehicle's bucket.
+func (p *packedStates) find(id vehicle.ID) (at int, hash uint64) {
+	hash = maphash.String(p.seed, string(id))
+	mask := 1<<bits.Len(uint(len(p.buckets)-1)) - 1
+	if at = int(hash>>32) & mask; at >= len(p.buckets) {
+		at &= mask >> 1 // the bucket that will be split for it
 	}
+	return at, hash
 }
 
-func (p *packedStates) find(id vehicle.ID) (*bucket, uint64) {
-	hash := maphash.String(p.seed, string(id))
-	at, _ := bits.Mul64(hash, uint64(len(p.buckets)))
-	return &p.buckets[at], hash
-}
-
-// get unpacks the state of a vehicle into s. If the vehicle is not in memory, ok is false.
-func (p *packedStates) get(id vehicle.ID, s *vehicle.State) (ok bool) {
-	b, hash := p.find(id)
-	i := b.slot(id, hash)
-	if i < 0 || b.index[i] == 0 {
-		return false
+// get unpacks the state of a vehicle. A vehicle without one has the zero state.
+func (p *packedStates) get(id vehicle.ID) (vehicle.State, error) {
+	at, hash := p.find(id)
+	b := &p.buckets[at]
+	place := b.index[b.slot(id, hash)]
+	if place == 0 {
+		return vehicle.State{}, nil
 	}
-	r := b.arena[b.index[i]-1:]
-	from := recordHeader + len(id)
-	is, err := codec.DecodeState(r[from : from+int(binary.LittleEndian.Uint16(r[2:]))])
-	if err != nil {
-		return false // cannot happen; the stored state is read
-	}
-	*s = is
-	return true
+	return codec.DecodeState(stateOf(b.record(place)))
 }
 
-// put replaces the state of a vehicle.
+// put packs the changed state of a vehicle.
 func (p *packedStates) put(id vehicle.ID, s *vehicle.State) {
 	p.buffer = codec.AppendState(p.buffer[:0], s)
-	b, hash := p.find(id)
-	size := recordHeader + len(id) + len(p.buffer)
-	if 4*b.vehicles >= 3*len(b.index) {
-		b.rebuild(p.seed, max(8, 2*len(b.index)), 0)
+	p.set(id, p.buffer, 1)
+}
+
+// set replaces the packed state of a vehicle. If it is stored, changed is 0.
+func (p *packedStates) set(id vehicle.ID, packed []byte, changed byte) {
+	if n := len(p.buckets); p.bytes > n*p.room {
+		at := n - 1<<(bits.Len(uint(n))-1)
+		p.buckets = append(p.buckets, newBucket(p.buckets[at].vehicles/2))
+		p.rebuild(at)
 	}
+	at, hash := p.find(id)
+	b := &p.buckets[at]
 	i := b.slot(id, hash)
-	used := len(b.arena) + 4*len(b.index) - b.dropped + size
-	if used > p.limit/4*3 && b.index[i] == 0 && rand.IntN(takes) != 0 {
-		return
-	}
-	if at := b.index[i]; at != 0 {
-		r := b.arena[at-1:]
-		if size <= int(binary.LittleEndian.Uint16(r)) {
-			binary.LittleEndian.PutUint16(r[2:], uint16(len(p.buffer)))
-			copy(r[recordHeader+len(id):], p.buffer)
+	was := byte(0) // whether the record has changed
+	if place := b.index[i]; place != 0 {
+		r := b.record(place)
+		was = r[5]
+		r[5] |= changed
+		if recordHeader+len(id)+len(packed) <= size(r) {
+			b.changed, p.changed = b.changed+int(r[5]-was), p.changed+int(r[5]-was)
+			binary.LittleEndian.PutUint16(r[2:], uint16(len(packed)))
+			copy(r[recordHeader+len(id):], packed)
 			return
 		}
-		b.dropped += int(binary.LittleEndian.Uint16(r))
+		b.dropped, p.bytes = b.dropped+size(r), p.bytes-size(r)
 		r[4] = 0
 	} else {
 		b.vehicles++
 	}
-	b.index[i] = uint32(len(b.arena)) + 1
-	room := size + len(p.buffer)/16
-	if need := len(b.arena) + room; need > cap(b.arena) { // append would leave a quarter unused
-		b.arena = append(make([]byte, 0, need+need/8), b.arena...)
+	changed |= was
+	b.changed, p.changed = b.changed+int(changed-was), p.changed+int(changed-was)
+	slack := len(packed) / 16
+	room := recordHeader + len(id) + len(packed) + slack
+	b.used, p.bytes = b.used+room, p.bytes+room
+	last := len(b.blocks) - 1
+	if last < 0 || len(b.blocks[last])+room > blockBytes {
+		b.blocks, last = append(b.blocks, p.block()), last+1
 	}
-	b.arena = binary.LittleEndian.AppendUint16(b.arena, uint16(room))
-	b.arena = binary.LittleEndian.AppendUint16(b.arena, uint16(len(p.buffer)))
-	b.arena = append(append(b.arena, byte(len(id))), id...)
-	b.arena = append(append(b.arena, p.buffer...), p.buffer[:len(p.buffer)/16]...)
-	switch {
-	case used > p.limit:
-		b.rebuild(p.seed, len(b.index), drops)
-	case b.dropped > len(b.arena)/8:
-		b.rebuild(p.seed, len(b.index), 0)
+	block := b.blocks[last]
+	b.index[i] = uint32(last*blockBytes+len(block)) + 1
+	block = binary.LittleEndian.AppendUint16(block, uint16(room))
+	block = binary.LittleEndian.AppendUint16(block, uint16(len(packed)))
+	block = append(append(block, byte(len(id)), changed), id...)
+	b.blocks[last] = append(append(block, packed...), packed[:slack]...)
+	if b.dropped > b.used/8 || 4*b.vehicles > 3*len(b.index) {
+		p.rebuild(at)
 	}
 }
 
-// slot returns the place of a vehicle in the index, or the free place where it belongs. It is -1 if
-// the bucket is empty.
-func (b *bucket) slot(id vehicle.ID, hash uint64) int {
-	if len(b.index) == 0 {
-		return -1
+// drop removes the state of a vehicle.
+func (p *packedStates) drop(id vehicle.ID) {
+	at, hash := p.find(id)
+	b := &p.buckets[at]
+	place := b.index[b.slot(id, hash)]
+	if place == 0 {
+		return
 	}
+	r := b.record(place)
+	b.changed, p.changed = b.changed-int(r[5]), p.changed-int(r[5])
+	b.dropped, p.bytes, b.vehicles = b.dropped+size(r), p.bytes-size(r), b.vehicles-1
+	r[4] = 0
+	p.rebuild(at) // a free place in the index would hide the vehicles behind it
+}
+
+// block returns an empty block.
+func (p *packedStates) block() []byte {
+	n := len(p.free) - 1
+	if n < 0 {
+		return make([]byte, 0, blockBytes)
+	}
+	b := p.free[n]
+	p.free = p.free[:n]
+	return b
+}
+
+// slot returns the place of a vehicle in the index, or the free place where it belongs.
+func (b *bucket) slot(id vehicle.ID, hash uint64) int {
 	i := int(hash) & (len(b.index) - 1)
 	for ; b.index[i] != 0; i = (i + 1) & (len(b.index) - 1) {
-		r := b.arena[b.index[i]-1:]
-		if n := int(r[4]); n == len(id) && string(r[recordHeader:recordHeader+n]) == string(id) {
+		if string(vidOf(b.record(b.index[i]))) == string(id) {
 			break
 		}
 	}
 	return i
 }
 
-// rebuild copies the bucket's vehicles into a new arena, with an index of the given length, a power of
-// two. If drop is not 0, it drops one in drop of them at random.
-func (b *bucket) rebuild(seed maphash.Seed, index, drop int) {
-	old := b.arena
-	*b = bucket{arena: make([]byte, 0, (len(old)-b.dropped)*9/8), index: make([]uint32, index)}
-	for len(old) > 0 {
-		room := int(binary.LittleEndian.Uint16(old))
-		r := old[:room]
-		old = old[room:]
-		if r[4] == 0 || drop > 0 && rand.IntN(drop) == 0 {
-			continue
+// rebuild copies a bucket's vehicles to the buckets where they belong.
+func (p *packedStates) rebuild(at int) {
+	old := p.buckets[at]
+	p.bytes, p.changed = p.bytes-old.used+old.dropped, p.changed-old.changed
+	p.buckets[at] = newBucket(old.vehicles)
+	for _, block := range old.blocks {
+		for r := block; len(r) > 0; r = r[size(r):] {
+			if r[4] != 0 {
+				p.set(vehicle.ID(vidOf(r)), stateOf(r), r[5])
+			}
 		}
-		id := vehicle.ID(r[recordHeader : recordHeader+int(r[4])])
-		b.index[b.slot(id, maphash.String(seed, string(id)))] = uint32(len(b.arena)) + 1
-		b.arena = append(b.arena, r...)
-		b.vehicles++
+		p.free = append(p.free, block[:0])
 	}
+}
+
+// take returns copies of changed states, which count as stored then: those of the buckets from a
+// number on, until there are as many as least. next is the number of the following bucket.
+func (p *packedStates) take(from, least int) (changed map[vehicle.ID][]byte, next int) {
+	changed = make(map[vehicle.ID][]byte)
+	for next = from; next < len(p.buckets) && len(changed) < least; next++ {
+		b := &p.buckets[next]
+		for i := 0; b.changed > 0; i++ {
+			for r := b.blocks[i]; len(r) > 0; r = r[size(r):] {
+				if r[4] != 0 && r[5] != 0 {
+					changed[vehicle.ID(vidOf(r))] = bytes.Clone(stateOf(r))
+					r[5] = 0
+					b.changed, p.changed = b.changed-1, p.changed-1
+				}
+			}
+		}
+	}
+	return changed, next
 }

@@ -2,68 +2,83 @@ package derive
 
 import (
 	"fmt"
+	"maps"
+	"runtime"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestPackedStates checks that a memory returns the last state of each vehicle, whatever its size,
-// and loses none while there is room.
+// TestPackedStates checks that a memory returns the last state of each vehicle until it is dropped,
+// whatever its size and that of the buckets, and takes each changed state once.
 func TestPackedStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p, want := newPackedStates(bucketBytes), make(map[vehicle.ID]vehicle.State)
+		p, want := newPackedStates(500), make(map[vehicle.ID]vehicle.State)
+		changed := make(map[vehicle.ID]vehicle.State)
 		for range rapid.IntRange(1, 300).Draw(t, "uses") {
 			id := vehicle.ID(fmt.Sprint("car", rapid.IntRange(0, 40).Draw(t, "id")))
 			s := vehicle.State{Time: vehicle.UnixMilli(rapid.Int64().Draw(t, "time"))}
 			for i := range rapid.IntRange(0, vehicle.NumSignals).Draw(t, "signals") {
 				s.Latest[i] = vehicle.Reading{Value: 1, Time: s.Time}
 			}
-			p.put(id, &s)
-			want[id] = s
-			for id, want := range want {
-				var got vehicle.State
-				if !p.get(id, &got) || got != want {
-					t.Fatalf("%s: got %+v, want %+v", id, got, want)
+			if rapid.IntRange(0, 9).Draw(t, "drop") == 0 {
+				p.drop(id)
+				delete(want, id)
+				delete(changed, id)
+			} else {
+				p.put(id, &s)
+				want[id], changed[id] = s, s
+			}
+			for _, id := range append(slices.Collect(maps.Keys(want)), id) {
+				if got, err := p.get(id); err != nil || got != want[id] {
+					t.Fatalf("%s: got %+v, %v, want %+v", id, got, err, want[id])
 				}
 			}
-		}
-		if p.get("unknown", new(vehicle.State)) {
-			t.Fatal("got a state of a vehicle without one")
+			if rapid.IntRange(0, 30).Draw(t, "take") > 0 {
+				continue
+			}
+			got := make(map[vehicle.ID]vehicle.State)
+			for next := 0; next < len(p.buckets); {
+				var states map[vehicle.ID][]byte
+				states, next = p.take(next, 1)
+				for id, packed := range states {
+					got[id], _ = codec.DecodeState(packed)
+				}
+			}
+			if !maps.Equal(got, changed) || p.changed != 0 {
+				t.Fatalf("took %v, and %d are left; want %v", got, p.changed, changed)
+			}
+			clear(changed)
 		}
 	})
 }
 
-// TestPackedStates_Full checks that a memory in which not all vehicles fit stays within its limit,
-// and still has many of them when they come in turn.
-func TestPackedStates_Full(t *testing.T) {
-	const size = 4 * bucketBytes
-	p, found := newPackedStates(size), 0
-	const vehicles, rounds = 24_000, 5
-	for n := range rounds * vehicles {
-		id, s := vehicle.ID(fmt.Sprint("car", n%vehicles)), vehicle.State{Time: vehicle.UnixMilli(n%vehicles + 1)}
-		for i := range s.Latest {
-			s.Latest[i] = vehicle.Reading{Value: float32(n), Time: s.Time}
-		}
-		var got vehicle.State
-		if p.get(id, &got) {
-			if found++; got.Time != s.Time {
-				t.Fatalf("%s: got the state of %d, want that of %d", id, got.Time, s.Time)
+// BenchmarkPackedStates puts full states of new vehicles into a memory, and then replaces each. It
+// reports the processor time of a put and what a vehicle takes.
+func BenchmarkPackedStates(b *testing.B) {
+	const vehicles = 100_000
+	heap := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	state := roadtest.State(b)
+	for b.Loop() {
+		before, p := heap(), newPackedStates(bucketBytes)
+		for _, round := range []string{"new", "known"} {
+			began := cpu()
+			for v := range vehicles {
+				p.put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS55%06d", v)), &state)
 			}
+			b.ReportMetric(float64(cpu()-began)/vehicles, "cpu-ns/"+round)
 		}
-		p.put(id, &s)
-	}
-	used := 0
-	for i := range p.buckets {
-		used += len(p.buckets[i].arena) + 4*len(p.buckets[i].index)
-	}
-	if used > size+size/4 {
-		t.Errorf("%d bytes are used, want at most a quarter above %d", used, size)
-	}
-	if share := float64(found) / (rounds - 1) / vehicles; share < .2 {
-		t.Errorf("%.2f of the states were found, want at least a fifth", share)
-	} else {
-		t.Logf("%.2f of the states were found", share)
+		b.ReportMetric((heap()-before)/vehicles, "bytes/vehicle")
+		runtime.KeepAlive(p)
 	}
 }

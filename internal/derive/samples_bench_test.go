@@ -26,7 +26,7 @@ func BenchmarkSamples(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			var running sync.WaitGroup
 			d := New(Config{
-				Partitions: e.Partitions(), MaxStates: store.BatchStates, CacheBytes: 128 << 20, Checkpoint: time.Second,
+				Partitions: e.Partitions(), Checkpoint: time.Second,
 				Take: func(ctx context.Context, p int) (store.Partition, error) {
 					return e.Take(ctx, p, "bench", store.Anyone)
 				},

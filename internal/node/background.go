@@ -137,20 +137,10 @@ func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 	}
 }
 
-// statesShare is the share of the memory that a node uses for packed states of vehicles: a quarter,
-// divided equally among the partitions. If a vehicle reports and its state is not in memory, the
-// state must be read from the store first, which costs several times as much as folding the sample.
-const statesShare = 4
-
-// foldedStates is the maximum number of states that telemetry has changed and that are not stored
-// yet, divided among the partitions, with at least store.BatchStates each. At the limit, a
-// checkpoint begins early. If more vehicles report within a second, nearly every sample stores a
-// state, and costs several times the processor time.
-const foldedStates = 25_000
-
 // checkpoint is the interval at which the engine of one machine stores changed states. Nothing
 // waits for it, but a start after a crash folds the telemetry since then again. With 1 s, the 99th
-// percentile from a sample to its answer is 12 ms at 10,000 samples a second; 8 with 4, 6.6 with 10.
+// percentile from a sample to its answer is 12 ms at 10,000 samples a second; 8 with 4, 6.6 with
+// 10.
 const checkpoint = 10 * time.Second
 
 // newDeriver returns the deriver. It calls giveUp if this node must stop folding, because it cannot
@@ -158,13 +148,12 @@ const checkpoint = 10 * time.Second
 func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	checkpointed, folded := time.Duration(0), store.BatchStates
 	if n.cluster == nil {
-		checkpointed, folded = checkpoint, foldedStates
+		checkpointed, folded = checkpoint, 0
 	}
 	c := derive.Config{
 		Partitions: n.engine.Partitions(),
 		Fold:       n.roads.Fold,
-		MaxStates:  max(store.BatchStates, folded/n.engine.Partitions()),
-		CacheBytes: int(memory(os.DirFS("/")) / statesShare / uint64(n.engine.Partitions())),
+		MaxStates:  folded,
 		Log:        n.config.Log,
 		Checkpoint: checkpointed,
 		Members:    n.joinMembers(ctx),
@@ -191,8 +180,6 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 	}
 	d := derive.New(c)
 	n.counter("carstate_samples_folded_total", "Samples folded into states by this node.", nil, d.Samples)
-	n.counter("carstate_states_read_total", "States read from the engine because they were not cached.", nil,
-		d.StatesRead)
 	return d
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/local"
 )
 
 // health reports whether a node can answer queries and accept telemetry at present. Its methods may
@@ -15,6 +16,7 @@ type health struct {
 	fed        func() (time.Time, bool) // as [store.Engine.Fed]
 	writable   func() error             // as [store.Engine.Writable]
 	newer      *store.Newer             // records of a newer version that this node has met
+	progress   func() local.Progress    // of the start; nil on a cluster
 	maxFeedAge time.Duration            // how long queries are answered while the engine cannot be reached
 	ingests    bool                     // whether the node has the ingest role
 	feeds      atomic.Int32             // how many feeds have not caught up yet
@@ -99,9 +101,15 @@ func (h *health) answersNow() error {
 	return h.newer.Answers()
 }
 
-// inTouchNow is inTouch at the present time. If the tables are too old, its error has their age.
+// inTouchNow is inTouch at the present time. If the tables are too old, its error has their age. If
+// the node is starting, it has the progress.
 func (h *health) inTouchNow() error {
 	err := h.inTouch(time.Now())
+	if errors.Is(err, errStarting) && h.progress != nil {
+		p := h.progress()
+		return fmt.Errorf("starting: %d states are read, %d %% of the telemetry since the last checkpoint is folded",
+			p.States, 100*p.Folded/max(p.Groups, 1))
+	}
 	if age, ok := h.feedAge(); ok && errors.Is(err, errTooOld) {
 		err = fmt.Errorf("out of touch with the engine for %s", age.Round(time.Second))
 	}

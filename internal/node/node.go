@@ -129,6 +129,9 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	// here, before the first server can be scraped.
 	n.records = store.NewRecordStore(n.engine, c.Store, &n.tables)
 	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.Store.Newer, c.MaxFeedAge, c.has(Ingest))
+	if e, ok := n.engine.(*local.Engine); ok {
+		n.health.progress = e.Progress
+	}
 	n.registerMetrics()
 	// Now the tables begin to load from the storage engine. The comments in startBackground say
 	// what a crash loses from this step on.

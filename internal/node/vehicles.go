@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -11,16 +12,14 @@ import (
 
 // Constants from which the default of --max-vehicles is computed.
 const (
-	// storedBytes is the memory that one vehicle takes on a single machine. It includes the
-	// vehicle's part of the store's memory, and of garbage that is not collected yet. knownBytes is
-	// the memory that one vehicle takes on a node of a cluster, which has only the table of the
-	// latest answers. docs/install.md has the measurement.
-	storedBytes = 256
+	// foldedBytes is the memory that one vehicle takes on a node that folds: its state with all
+	// signals (902, measured by BenchmarkPackedStates of derive) and its answers. knownBytes is the
+	// memory that it takes on any other node, which has only the table of the latest answers.
+	foldedBytes = 1000
 	knownBytes  = 64
 	// All vehicles together may take 1/vehiclesShare of the memory: a quarter.
 	vehiclesShare = 4
-	// The vids that a node keeps for its lists of vehicles may take 1/vidsShare of the memory: an
-	// eighth.
+	// The vids that a node keeps for its lists of vehicles may take 1/vidsShare of the memory.
 	vidsShare = 8
 	// leastVehicles is the lowest default of --max-vehicles, for machines with little memory.
 	leastVehicles = 100_000
@@ -38,11 +37,14 @@ func (c *Config) vehicleBound() int {
 	case c.MaxVehicles != 0:
 		return c.MaxVehicles
 	}
-	each := uint64(storedBytes)
-	if c.Cluster.URLs != "" {
-		each = knownBytes
+	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/c.vehicleBytes()/1000*1000))
+}
+
+func (c *Config) vehicleBytes() uint64 {
+	if c.has(Derive) {
+		return foldedBytes
 	}
-	return max(leastVehicles, int(memory(os.DirFS("/"))/vehiclesShare/each/1000*1000))
+	return knownBytes
 }
 
 // logVehicleBound logs the maximum number of known vehicles of a node that ingests, or that it has
@@ -55,7 +57,8 @@ func (n *Node) logVehicleBound() {
 			"--max-vehicles sets a limit")
 	default:
 		n.config.Log.Info("new vehicles are refused beyond a limit; known ones stay (--max-vehicles)",
-			"vehicles", n.fleet.Limit())
+			"vehicles", n.fleet.Limit(),
+			"memory", fmt.Sprintf("%d MiB", uint64(n.fleet.Limit())*n.config.vehicleBytes()>>20))
 	}
 }
 

@@ -64,9 +64,6 @@ const (
 	// BatchStates is the maximum number of states in one batch of writes, which also contains the
 	// cursor. One [Partition.Next] also returns samples of at most BatchStates vehicles.
 	BatchStates = MaxBatch - 1
-	// MaxLoad is the maximum number of vehicles whose states one [Partition.Load] reads: those of the
-	// samples that one [Partition.Next] returns.
-	MaxLoad = BatchStates
 
 	// requestTimeout is the time limit of an ordinary request to the engine.
 	requestTimeout = 5 * time.Second

@@ -25,8 +25,9 @@ type Record struct {
 	// such as Last, return an error for which [codec.IsNewer] is true. So [Change], which calls
 	// Last first, never replaces the record of a newer version.
 	Newer bool
-	// Folded is the sequence of TELEMETRY up to which samples are folded into this state. It is 0 if
-	// the record is not a state that [Partition.Commit] has stored, or if that sequence is the cursor.
+	// Folded is the sequence of TELEMETRY up to which samples are folded into this state. It is 0
+	// if the record is not a state that [Partition.Commit] has stored, or if that sequence is the
+	// cursor.
 	Folded uint64
 	// Stored is the time at which the record was stored. Only [Records.Before] sets it, and only if
 	// Newer is set.
@@ -136,11 +137,12 @@ type Engine interface {
 	// each with the value true. In a cluster, it does not ask the NATS servers, so another process
 	// may have taken some of these partitions in the meantime.
 	Folding() map[int]bool
-	// Fence forces the owner of partition p to take the partition again. Until the owner has done
-	// so, its commits fail. seq is the sequence of a record in the stream SOURCES, such as the
-	// tombstone of a forgotten vehicle. Once Fence has returned, only a node that has received that
-	// record can take the partition.
-	Fence(ctx context.Context, p int, seq uint64) error
+	// Fence forces the owner of partition p to drop the state of a vehicle, or if id is "", to take
+	// the partition again, which drops all. Until the owner has done so, its commits of the state
+	// fail. seq is the sequence of a record in the stream SOURCES, such as the tombstone of the
+	// vehicle. Once Fence has returned, only a node that has received that record folds the
+	// partition.
+	Fence(ctx context.Context, p int, seq uint64, id vehicle.ID) error
 	// AwaitTombstones waits until this process has received every tombstone that is stored now, and
 	// then returns nil. It returns an error if the engine has failed, if the tombstones that this
 	// process has received are of another stream SOURCES than the present one ([ErrReplaced]), or
@@ -211,11 +213,11 @@ type Engine interface {
 // with one exception: if the engine publishes states that are not stored yet (see Answer), Commit
 // may run concurrently with the other methods.
 type Partition interface {
-	// Load reads the stored states of at most MaxLoad vehicles; more are an error. For each vehicle
-	// that has a state, it calls put with the vehicle's index in ids, the state, and the sequence up
-	// to which telemetry is folded into the state (see [Record.Folded]). Calls of put may be
-	// concurrent. If ctx ends first, Load returns an error.
-	Load(ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State, folded uint64)) error
+	// States calls put with the stored state of every vehicle of the partition, packed as by
+	// [codec.AppendState], and with the sequence up to which telemetry is folded into a state that
+	// is ahead of the cursor, otherwise 0. put must not keep packed. If a newer version wrote a
+	// state, [codec.IsNewer] is true for the error.
+	States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error
 	// Next waits for the oldest group of stored samples that are not folded into states yet. seq is
 	// its sequence: the caller folds the samples, and then passes seq to Commit. The samples of
 	// forgotten vehicles are left out. If ctx ends first, Next returns an error. If the caller no
@@ -234,17 +236,17 @@ type Partition interface {
 	// only if it can guarantee that no query gets an older state after a restart; in other engines,
 	// Answer does nothing. The caller passes each changed state first to Answer and then to Commit.
 	Answer(id vehicle.ID, s *vehicle.State)
-	// Commit stores states into which all telemetry up to the sequence seq is folded. In the same
-	// batch it sets the partition's cursor, the sequence up to which telemetry is folded, to seq.
-	// If more is set, the cursor stays, because other states are not stored yet: only engines that
-	// publish states before they are stored permit this. So the cursor never moves beyond a sample
-	// whose state is not stored. If seq is 0, the cursor keeps its value. If also states is empty,
-	// Commit only verifies that the caller owns the partition.
+	// Commit stores packed states into which all telemetry up to the sequence seq is folded. In the
+	// same batch it sets the partition's cursor, the sequence up to which telemetry is folded, to
+	// seq. If more is set, the cursor stays, because other states are not stored yet: only engines
+	// that publish states before they are stored permit this. So the cursor never moves beyond a
+	// sample whose state is not stored. If seq is 0, the cursor keeps its value. If also states is
+	// empty, Commit only verifies that the caller owns the partition.
 	//
 	// Commit returns nil once all states are stored. While the store cannot write, Commit waits or
 	// retries until ctx ends, and then returns an error. If the caller no longer owns the
 	// partition, Commit returns [ErrFenced] or [ErrRecalled].
-	Commit(ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, more bool) error
+	Commit(ctx context.Context, seq uint64, states map[vehicle.ID][]byte, more bool) error
 	// Close stops reading samples. This process remains the owner of the partition until Release is
 	// called or another process takes the partition.
 	Close()
@@ -292,14 +294,24 @@ var (
 
 // StateRequest is an error of [Partition.Next] that asks the owner of a partition for the state of
 // one vehicle. The owner must call Reply immediately and exactly once: with the state, or with nil
-// if the owner does not have the state in memory. Reply keeps a copy of the state.
+// if the owner does not have the state in memory.
 type StateRequest struct {
 	Vehicle vehicle.ID
+	Drop    bool // the owner must have dropped the state when it replies
 	Reply   func(*vehicle.State)
 }
 
-// Error implements error.
 func (*StateRequest) Error() string { return "the state of a vehicle is wanted" }
+
+// PutState passes a record of a partition with the given cursor to put, as [Partition.States] does.
+func PutState(r Record, cursor uint64, put func(id vehicle.ID, packed []byte, folded uint64)) {
+	if id, ok := codec.VehicleOfState(r.Subject); ok && !codec.IsMarker(r.Body) {
+		if r.Folded <= cursor {
+			r.Folded = 0
+		}
+		put(id, r.Body, r.Folded)
+	}
+}
 
 // State returns the newest state of one vehicle, even if that state is not stored yet. If the owner
 // of the vehicle's partition does not answer within seconds, State returns the stored state. If the

@@ -113,10 +113,10 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 }
 
 // Forget removes the stored state and the grants of a vehicle, and makes all nodes refuse its
-// telemetry. The receipt says when the vehicle was forgotten, what was removed, and from when no byte
-// on the disk names the vehicle, if the storage engine can tell. Telemetry that is already stored is
-// not folded, and is removed later by Erase. If Forget fails after it has stored the tombstone,
-// EraseDue completes it.
+// telemetry. The receipt says when the vehicle was forgotten, what was removed, and from when no
+// byte on the disk names the vehicle, if the storage engine can tell. Telemetry that is already
+// stored is not folded, and is removed later by Erase. If Forget fails after it has stored the
+// tombstone, EraseDue completes it.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
 	k.engine.Settle(ctx) // so that the receipt counts a state that is not stored yet
@@ -212,7 +212,7 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 	if err != nil {
 		return err
 	}
-	if err := k.engine.Fence(ctx, codec.PartitionOf(id, k.engine.Partitions()), seq); err != nil {
+	if err := k.engine.Fence(ctx, codec.PartitionOf(id, k.engine.Partitions()), seq, id); err != nil {
 		return err
 	}
 	_, err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
@@ -255,7 +255,7 @@ func (k *RecordStore) putTombstone(
 // sequence of the vehicle's tombstone, for [Engine.Fence].
 func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
 	p := codec.PartitionOf(id, k.engine.Partitions())
-	if err := k.engine.Fence(ctx, p, seq); err != nil {
+	if err := k.engine.Fence(ctx, p, seq, id); err != nil {
 		return n, err
 	}
 	if n.States, err = k.storeMarker(ctx, p, id); err != nil {

@@ -49,7 +49,7 @@ func (m *memory) Forgotten() *access.Forgotten                              { re
 func (m *memory) AwaitState(context.Context, uint64) error                  { return nil }
 func (m *memory) Erased(context.Context) error                              { return nil }
 func (m *memory) TrimTo(context.Context, uint64) (bool, error)              { return true, nil }
-func (m *memory) Fence(context.Context, int, uint64) error                  { return nil }
+func (m *memory) Fence(context.Context, int, uint64, vehicle.ID) error      { return nil }
 func (m *memory) AwaitTombstones(context.Context) error                     { return m.dead }
 func (m *memory) ErasedWithin(context.Context) (time.Duration, bool, error) { return 0, false, nil }
 func (m *memory) Settle(context.Context)                                    {}

@@ -58,10 +58,8 @@ func NewNewer(log *slog.Logger) *Newer {
 	return n
 }
 
-// Describe implements [prometheus.Collector].
 func (n *Newer) Describe(ch chan<- *prometheus.Desc) { n.records.Describe(ch) }
 
-// Collect implements [prometheus.Collector].
 func (n *Newer) Collect(ch chan<- prometheus.Metric) { n.records.Collect(ch) }
 
 // Note reports whether err means that a newer version wrote a record to a stream. If so, it counts

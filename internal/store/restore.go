@@ -267,7 +267,8 @@ func (r *restore) restoreKeys(ctx context.Context, rec Record) error {
 	return r.countMerged(codec.VIDKeysSubject, 1, err)
 }
 
-// checkKeyLimit returns an error if there would be more than maxVIDKeys keys with those of a backup.
+// checkKeyLimit returns an error if there would be more than maxVIDKeys keys with those of a
+// backup.
 func (k *RecordStore) checkKeyLimit(ctx context.Context, theirs [][]byte) error {
 	if len(theirs) == 0 {
 		return nil
@@ -375,7 +376,7 @@ func (k *RecordStore) fenceAll(ctx context.Context) error {
 		return err
 	}
 	for p := range k.engine.Partitions() {
-		if err := k.engine.Fence(ctx, p, end.Last); err != nil {
+		if err := k.engine.Fence(ctx, p, end.Last, ""); err != nil {
 			return err
 		}
 	}
@@ -423,8 +424,8 @@ func (r *restore) restoreCredential(ctx context.Context, rec Record, kind string
 	return cmp.Or(r.countMerged(kind+"set", granted.Sets, err), r.countMerged(kind, 1, err))
 }
 
-// countMerged counts n records as restored if err is nil, and as kept if it is errKeepOwn. It returns
-// any other err.
+// countMerged counts n records as restored if err is nil, and as kept if it is errKeepOwn. It
+// returns any other err.
 func (r *restore) countMerged(kind string, n int, err error) error {
 	switch {
 	case errors.Is(err, errKeepOwn):
@@ -505,8 +506,8 @@ type comparison struct {
 }
 
 // compare decides whether a record of the backup is to be restored: a state if its vehicle is not
-// forgotten and no newer state is stored, in the partition that the vehicle has here; another record
-// if the service lacks it, which only the write finds out.
+// forgotten and no newer state is stored, in the partition that the vehicle has here; another
+// record if the service lacks it, which only the write finds out.
 func (r *restore) compare(ctx context.Context, rec Record) comparison {
 	e := r.k.engine
 	id, isState := codec.VehicleOfState(rec.Subject)
@@ -542,8 +543,8 @@ func (r *restore) compare(ctx context.Context, rec Record) comparison {
 	return comparison{write: &Write{subject, codec.Seal(subject, append([]byte{0}, rec.Body...)), is.Seq, true}}
 }
 
-// forgotten reports whether the vehicle is forgotten, or was allowed again after the backup was begun
-// or after the state s.
+// forgotten reports whether the vehicle is forgotten, or was allowed again after the backup was
+// begun or after the state s.
 func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
 	t, ok := r.k.forgotten.Find(id)
 	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))

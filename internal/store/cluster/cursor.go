@@ -53,19 +53,19 @@ func (c cursor) write(p int, rev uint64) store.Write {
 	return store.Write{Subject: subject, Record: record, Expect: rev, Expected: true}
 }
 
-// readCursors returns the cursors of all partitions. It sends one request for each [store.MaxLoad]
-// partitions, which any server may answer, and repeats it until an answer is complete. If the
-// context ends first, or if a cursor cannot be decoded, it returns an error. A partition without a
-// cursor has the zero value. If a newer version wrote a cursor, only newer is set in it. The result
-// includes every write of this process, but may lack the latest write of another node. In that
-// case, some samples that the other node has folded seem not to be folded.
+// readCursors returns the cursors of all partitions. It sends one request for each
+// [store.BatchStates] partitions, which any server may answer, and repeats it until an answer is
+// complete. If the context ends first, or if a cursor cannot be decoded, it returns an error. A
+// partition without a cursor has the zero value. If a newer version wrote a cursor, only newer is
+// set in it. The result includes every write of this process, but may lack the latest write of
+// another node. In that case, some samples that the other node has folded seem not to be folded.
 func (c *conn) readCursors(ctx context.Context, partitions int) ([]cursor, error) {
 	cursors := make([]cursor, partitions)
 	subjects := make([]string, partitions)
 	for p := range subjects {
 		subjects[p] = codec.CursorSubject(p)
 	}
-	for part := range slices.Chunk(subjects, store.MaxLoad) {
+	for part := range slices.Chunk(subjects, store.BatchStates) {
 		// The record of the heartbeat always exists, so there is always an answer.
 		part = append(slices.Clip(part), codec.HeartbeatSubject(codec.States))
 		records, err := c.awaitRecords(ctx, codec.States, part, c.newest.Load())

@@ -140,14 +140,12 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// NodeID implements [store.Engine].
 func (e *Engine) NodeID() string { return e.node.ID }
 
-// Partitions implements [store.Engine].
 func (e *Engine) Partitions() int { return e.partitions }
 
-// Writable implements [store.Engine]. While nothing can be stored, the engine itself tries to write.
-// So the caller need not try; it can wait until Writable returns nil.
+// Writable implements [store.Engine]. While nothing can be stored, the engine itself tries to
+// write. So the caller need not try; it can wait until Writable returns nil.
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err
@@ -247,7 +245,6 @@ func (e *Engine) followStates(
 	return f.Run(ctx, caughtUp)
 }
 
-// AwaitState implements [store.Engine].
 func (e *Engine) AwaitState(ctx context.Context, seq uint64) error {
 	f := e.statesFeed.Load()
 	if f == nil {

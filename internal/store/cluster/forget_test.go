@@ -88,7 +88,7 @@ func TestForgetOnEveryNode(t *testing.T) {
 		return !b.Knows(storetest.SecretVID) && b.Forgotten().Has(storetest.SecretVID) && tokens == 0 && sources == 0
 	})
 	states := map[vehicle.ID]*vehicle.State{storetest.SecretVID: new(vehicle.Observe(vehicle.State{}, samples[0]))}
-	err = part.Commit(t.Context(), seq, states, false)
+	err = part.Commit(t.Context(), seq, storetest.Packed(states), false)
 	if !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("a fold from before was stored: %v", err)
 	}
@@ -181,7 +181,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 
 	stop := follow()
 	old := end().Made
-	if err := e.Fence(ctx, 0, 1); err != nil {
+	if err := e.Fence(ctx, 0, 1, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := take(); err != nil {
@@ -204,7 +204,7 @@ func TestTakeAfterSourcesReplaced(t *testing.T) {
 			t.Errorf("of a tombstone that is gone: %v", err)
 		}
 		now := end()
-		if err := e.Fence(ctx, 0, now.Last); err != nil {
+		if err := e.Fence(ctx, 0, now.Last, ""); err != nil {
 			t.Fatal(err)
 		}
 		if c := readCursor(t, e); c.ForgottenIn != now.Made || in != 0 && c.Forgotten != now.Last {

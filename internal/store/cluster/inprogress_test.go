@@ -41,7 +41,7 @@ func commitInProgress(t *testing.T, c *clustertest.Cluster) {
 	const tries = 3
 	states := statesOf(store.BatchStates)
 	done := make(chan error, 1)
-	go func() { done <- p.Commit(ctx, 7, states, false) }()
+	go func() { done <- p.Commit(ctx, 7, storetest.Packed(states), false) }()
 	for refused := 0; refused < tries; {
 		m, err := answers.NextMsgWithContext(ctx)
 		if err != nil {

@@ -94,7 +94,7 @@ func commit(t testing.TB, p *Partition, seq uint64, samples ...vehicle.Sample) {
 	for _, x := range samples {
 		states[x.Vehicle] = new(vehicle.Observe(vehicle.State{}, x))
 	}
-	if err := p.Commit(t.Context(), seq, states, false); err != nil {
+	if err := p.Commit(t.Context(), seq, storetest.Packed(states), false); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -224,10 +224,10 @@ func TestNewerPartition(t *testing.T) {
 			return err
 		}},
 		"a state": {codec.States, codec.StateSubject(0, "car"), func(ctx context.Context, p *Partition) error {
-			return p.Load(ctx, []vehicle.ID{"car"}, func(int, vehicle.State, uint64) {})
+			return p.States(ctx, func(vehicle.ID, []byte, uint64) {})
 		}},
 		"the cursor": {codec.States, codec.CursorSubject(0), func(ctx context.Context, p *Partition) error {
-			return p.Commit(ctx, 1, map[vehicle.ID]*vehicle.State{"car": {Time: 1}}, false)
+			return p.Commit(ctx, 1, storetest.Packed(map[vehicle.ID]*vehicle.State{"car": {Time: 1}}), false)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -261,7 +261,7 @@ func TestLostAnswer(t *testing.T) {
 		folded := make(chan error, 1)
 		go func() {
 			s := vehicle.Observe(vehicle.State{}, samples[0])
-			folded <- part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"car": &s}, false)
+			folded <- part.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"car": &s}), false)
 		}()
 		want := fmt.Sprintf(`"next":%d`, seq+1)
 		testkit.Await(t, "the server has stored the fold", func() bool {

@@ -28,9 +28,9 @@ type Partition struct {
 	rev    uint64    // sequence of the cursor's record, which serves as the fencing token
 	next   uint64    // sequence of the first commit that Next has not returned
 	stored time.Time // when the samples that Next last returned were stored
-	// rewound is set if the partition is folded again from its beginning: when the newest commit was
-	// stored then. States may be as new as this, so an older commit does not show that they are from
-	// the future.
+	// rewound is set if the partition is folded again from its beginning: when the newest commit
+	// was stored then. States may be as new as this, so an older commit does not show that they are
+	// from the future.
 	rewound time.Time
 
 	closed atomic.Bool
@@ -109,8 +109,8 @@ func (t *Partition) isCursorStale(s jetstream.Stream) bool {
 	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
 }
 
-// Next implements [store.Partition]. The error is [store.ErrReplaced] if TELEMETRY was re-created or
-// has lost its newest commits, and [codec.IsNewer] if a newer version wrote the commit, or a
+// Next implements [store.Partition]. The error is [store.ErrReplaced] if TELEMETRY was re-created
+// or has lost its newest commits, and [codec.IsNewer] if a newer version wrote the commit, or a
 // tombstone of one of its vehicles.
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	m, seq, err := t.nextMessage(ctx)
@@ -168,8 +168,8 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			if changed {
 				t.unsubscribe()
 			}
-			// If silent, either no samples were committed, or the subscription has failed without an
-			// error. The client library also gives up a subscription if the stream is gone.
+			// If silent, either no samples were committed, or the subscription has failed without
+			// an error. The client library also gives up a subscription if the stream is gone.
 			if replaced := t.checkSubscription(ctx); replaced != nil {
 				return nil, 0, replaced
 			}
@@ -214,7 +214,6 @@ func (t *Partition) checkSubscription(ctx context.Context) error {
 	return nil
 }
 
-// Waiting implements [store.Partition].
 func (t *Partition) Waiting() bool {
 	if t.sub == nil {
 		return false
@@ -240,18 +239,16 @@ func (e *Engine) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
 // has lost the partition is fenced out. If the context ends first, the states may be stored in
 // spite of the error. With seq 0 and no states, Commit only stores the cursor once more.
 func (t *Partition) Commit(
-	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, more bool,
+	ctx context.Context, seq uint64, states map[vehicle.ID][]byte, more bool,
 ) error {
 	if len(states) > store.BatchStates || more {
 		return fmt.Errorf("not one batch of states: %d, limit %d", len(states), store.BatchStates)
 	}
 	start := time.Now()
 	writes := make([]store.Write, 0, len(states)+1)
-	for id, s := range states {
+	for id, packed := range states {
 		subject := codec.StateSubject(t.number, id)
-		writes = append(writes, store.Write{
-			Subject: subject, Record: codec.Seal(subject, codec.AppendState([]byte{0}, s)),
-		})
+		writes = append(writes, store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, packed...))})
 	}
 	if seq != 0 {
 		t.cursor.Next = seq + 1
@@ -305,7 +302,6 @@ func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error
 	}
 }
 
-// Folding implements [store.Engine].
 func (e *Engine) Folding() map[int]bool {
 	owned := make(map[int]bool)
 	for p := range e.taken {
@@ -329,63 +325,27 @@ func (t *Partition) unsubscribe() {
 	}
 }
 
-// loadTimeout is the maximum time of one Load, with all its tries.
-const loadTimeout = 4 * requestTimeout
-
-// Load implements [store.Partition]. One request asks for the states of all ids. Any server may
-// answer it whose copy of STATES has the cursor record that this process stored last, and thus
-// everything that was committed before the partition was taken.
-func (t *Partition) Load(
-	ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State, folded uint64),
-) error {
-	if len(ids) > store.MaxLoad {
-		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
-	}
-	place := make(map[vehicle.ID]int, len(ids))
-	subjects := make([]string, 0, len(ids)+1)
-	for i, id := range ids {
-		place[id] = i
-		subjects = append(subjects, codec.StateSubject(t.number, id))
-	}
-	// The cursor record always exists, so there is always an answer.
-	subjects = append(subjects, codec.CursorSubject(t.number))
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
-	records, err := t.e.awaitRecords(ctx, codec.States, subjects, t.rev)
-	if err != nil {
-		return fmt.Errorf("cannot read states from NATS: %w", err)
-	}
-	for _, r := range records {
-		id, ok := codec.VehicleOfState(r.Subject)
-		i, asked := place[id]
-		if !ok || !asked {
-			continue
-		}
-		body, err := codec.Unseal(r.Subject, r.Sealed)
-		if err == nil && codec.IsMarker(body) {
-			continue
-		}
-		var s vehicle.State
-		if err == nil {
-			s, err = codec.DecodeState(body)
-		}
-		if err != nil {
-			return t.e.undecodable(codec.States, r.Seq, err)
-		}
-		put(i, s, r.Folded)
-	}
-	return nil
+// States implements [store.Partition]. Everything that was committed before the partition was taken
+// precedes the cursor record that Take has stored, so the scan delivers it.
+func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error {
+	subjects := []string{codec.StateSubject(t.number, "*")}
+	err := t.e.Scan(ctx, codec.States, subjects, func(r store.Record) error {
+		store.PutState(r, t.next-1, put)
+		return nil
+	})
+	t.e.config.Newer.Note(codec.States, err)
+	return err
 }
 
-// Forgotten implements [store.Engine].
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
 // Unfolded implements [store.Engine].
 func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
 
 // Fence implements [store.Engine]: it writes the sequence seq of a tombstone into the cursor of
-// partition p. This also changes the cursor's revision, so a commit in progress fails.
-func (e *Engine) Fence(ctx context.Context, p int, seq uint64) error {
+// partition p. This also changes the cursor's revision, so a commit in progress fails, and the
+// owner takes the partition again.
+func (e *Engine) Fence(ctx context.Context, p int, seq uint64, _ vehicle.ID) error {
 	s, err := e.js.Stream(ctx, codec.Sources)
 	if err != nil {
 		return err
@@ -433,7 +393,6 @@ func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) err
 	return nil
 }
 
-// AwaitTombstones implements [store.Engine].
 func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	return e.awaitTombstone(ctx, math.MaxUint64, 0)
 }

@@ -135,14 +135,14 @@ func TestTooManyStates(t *testing.T) {
 	e := open(t, Config{})
 	p := take(t, e, 0)
 	states := statesOf(store.BatchStates + 1)
-	if err := p.Commit(t.Context(), 1, states, false); err == nil {
+	if err := p.Commit(t.Context(), 1, storetest.Packed(states), false); err == nil {
 		t.Fatal("it was stored")
 	}
 	for id := range states {
 		delete(states, id)
 		break
 	}
-	if err := p.Commit(t.Context(), 1, states, false); err != nil {
+	if err := p.Commit(t.Context(), 1, storetest.Packed(states), false); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(storetest.StoredStates(t, e, 0)); n != store.BatchStates {

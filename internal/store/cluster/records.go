@@ -156,7 +156,6 @@ func noSuchMessage(err error) bool {
 		strings.Contains(err.Error(), "err_code=10043") // no such sequence
 }
 
-// End implements [store.Records].
 func (c *conn) End(ctx context.Context, stream string) (store.End, error) {
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
@@ -267,9 +266,9 @@ func (c *conn) storeOnce(ctx context.Context, stream string, writes []store.Writ
 	return 0, nil
 }
 
-// Scan implements [store.Records]. For a subject that changes during the scan, do receives the newer
-// record, either in addition to the older one or instead of it. While NATS is unavailable, Scan
-// retries until the context ends, and then returns the error of the context.
+// Scan implements [store.Records]. For a subject that changes during the scan, do receives the
+// newer record, either in addition to the older one or instead of it. While NATS is unavailable,
+// Scan retries until the context ends, and then returns the error of the context.
 func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()

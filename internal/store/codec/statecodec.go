@@ -15,8 +15,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A packed state is a varint, its newest event time in Unix milliseconds, and then its sections. The
-// first section has the numbers of [vehicle.State] itself, and each struct or array in it has a
+// A packed state is a varint, its newest event time in Unix milliseconds, and then its sections.
+// The first section has the numbers of [vehicle.State] itself, and each struct or array in it has a
 // section of its own. Most numbers of most vehicles are zero, so a section is
 //
 //	byte     length of the outer bitmap
@@ -155,6 +155,12 @@ func AppendState(b []byte, s *vehicle.State) []byte {
 		}
 	}
 	return append(b, packed[:at]...)
+}
+
+// TimeOfState returns the time of a packed state, and 0 if it is malformed.
+func TimeOfState(body []byte) vehicle.UnixMilli {
+	r := reader{b: body}
+	return vehicle.UnixMilli(r.varint())
 }
 
 // DecodeState unpacks the body of a state's record. The error is [ErrNewer] if the state has a

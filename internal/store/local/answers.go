@@ -24,8 +24,8 @@ type Answers interface {
 	Get(vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict)
 }
 
-// Answer implements [store.Partition]. After a restore or a forget, samples are folded a second time,
-// so it ignores states that are older than the vehicle's answer (see publish).
+// Answer implements [store.Partition]. After a restore or a forget, samples are folded a second
+// time, so it ignores states that are older than the vehicle's answer (see publish).
 func (t *Partition) Answer(id vehicle.ID, state *vehicle.State) {
 	t.s.ownership.RLock()
 	defer t.s.ownership.RUnlock()
@@ -81,11 +81,19 @@ func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle
 	}
 	e.putMu.Unlock()
 	e.followOnce.Do(func() { close(e.following) })
-	for _, s := range e.partitions {
-		for e.config.Answers != nil && s.folded() < s.atOpen {
-			if periodic.Pause(ctx, foldedPoll) != nil {
-				return nil
-			}
+	said := time.Now()
+	for e.config.Answers != nil {
+		p := e.Progress()
+		if p.Folded == p.Groups {
+			break
+		}
+		if periodic.Pause(ctx, foldedPoll) != nil {
+			return nil
+		}
+		if time.Since(said) >= progressEvery {
+			said = time.Now()
+			e.log.Info("starting: stored telemetry is folded again before queries are answered",
+				"states_read", p.States, "groups_folded", p.Folded, "groups", p.Groups)
 		}
 	}
 	caughtUp()
@@ -110,6 +118,25 @@ func (e *Engine) putAll(ctx context.Context, put func(vehicle.ID, *vehicle.State
 	}))
 }
 
+// progressEvery is the interval at which a start logs its progress.
+const progressEvery = 5 * time.Second
+
+// Progress says how far a start is.
+type Progress struct {
+	States         int64  // states that owners of partitions have read
+	Folded, Groups uint64 // of the groups of telemetry that were not folded when the engine opened
+}
+
+// Progress returns how far the start is.
+func (e *Engine) Progress() Progress {
+	p := Progress{States: e.statesRead.Load()}
+	for _, s := range e.partitions {
+		p.Groups += s.atOpen - s.cursorAtOpen
+		p.Folded += min(s.folded(), s.atOpen) - s.cursorAtOpen
+	}
+	return p
+}
+
 // foldedPoll is the interval at which FollowStates checks whether the telemetry is folded.
 const foldedPoll = 5 * time.Millisecond
 
@@ -119,6 +146,9 @@ func (e *Engine) AwaitState(context.Context, uint64) error { return nil }
 // AwaitTombstones returns at once, because a feed applies each new record before [Engine.Store]
 // returns; if it cannot, the engine fails.
 func (e *Engine) AwaitTombstones(context.Context) error { return e.Alive() }
+
+// loaders is the number of goroutines that share the reading of the answers.
+const loaders = 4
 
 // loadAnswers passes the stored verdicts of every vehicle, except forgotten ones, to answers. The
 // calls of Put are concurrent.

@@ -18,6 +18,7 @@ import (
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -246,7 +247,8 @@ func (w *workload) foldPartition(ctx context.Context, n int, r *rand.Rand) error
 		}
 	}
 	known, dirty := make(map[vehicle.ID]vehicle.State), make(map[vehicle.ID]*vehicle.State)
-	if err := p.Load(ctx, ids, func(i int, s vehicle.State, _ uint64) { known[ids[i]] = s }); err != nil {
+	err = p.States(ctx, func(id vehicle.ID, packed []byte, _ uint64) { known[id], _ = codec.DecodeState(packed) })
+	if err != nil {
 		return err
 	}
 	for folded := uint64(0); ; {
@@ -271,12 +273,12 @@ func (w *workload) foldPartition(ctx context.Context, n int, r *rand.Rand) error
 					delete(dirty, id)
 				}
 			}
-			if err := p.Commit(ctx, folded, slice, true); err != nil {
+			if err := p.Commit(ctx, folded, storetest.Packed(slice), true); err != nil {
 				return err
 			}
 		}
 		if settle || r.IntN(4) == 0 {
-			if err := p.Commit(ctx, folded, dirty, false); err != nil {
+			if err := p.Commit(ctx, folded, storetest.Packed(dirty), false); err != nil {
 				return err
 			}
 			clear(dirty)

@@ -16,6 +16,7 @@ import (
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local/durable"
+	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -41,7 +42,7 @@ func closedWithAll(ctx context.Context, t *testing.T) *vfs.MemFS {
 		testkit.NoError(t, e.Append(ctx, group))
 	}
 	p := take(ctx, t, e, 0)
-	testkit.NoError(t, p.Commit(ctx, e.partitions[0].stored(), states, false))
+	testkit.NoError(t, p.Commit(ctx, e.partitions[0].stored(), storetest.Packed(states), false))
 	storeAll(ctx, t, e, codec.Audit, auditEvents(partEvents, r)...)
 	storeAll(ctx, t, e, codec.Tokens, record("token.a", "x"))
 	storeAll(ctx, t, e, codec.Sources, record("source.a", "x"))
@@ -164,18 +165,14 @@ func TestView_DamagedPart(t *testing.T) {
 	}
 }
 
-// TestLoad_DamagedState checks that damage of a state that a fold needs ends the engine.
-func TestLoad_DamagedState(t *testing.T) {
+// TestStates_Damaged checks that damage of a state ends the engine.
+func TestStates_Damaged(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
 	e, _ := damagedPart(ctx, t, closedWithAll(ctx, t), 'S', 0.3)
 	e.followOnce.Do(func() { close(e.following) })
 	p := take(ctx, t, e, 0)
-	var ids []vehicle.ID
-	for i := range 20 {
-		ids = append(ids, vehicle.ID(fmt.Sprintf("v%d", i)))
-	}
-	if err := p.Load(ctx, ids, func(int, vehicle.State, uint64) {}); err == nil || e.Alive() == nil {
+	if err := p.States(ctx, func(vehicle.ID, []byte, uint64) {}); err == nil || e.Alive() == nil {
 		t.Errorf("got %v, and the engine's error %v, want both of damage", err, e.Alive())
 	}
 }

@@ -30,6 +30,7 @@ import (
 // A data directory contains
 //
 //	carstate.json  the identity of the directory; written before anything else
+//	carstate.copy  the parts of it that do not change, for the case that it is damaged or lost
 //	lock           locked by the process that owns the directory
 //	node           the name of this node
 //	store/         the files of Pebble, and the file named synced (see wal.Note)
@@ -37,10 +38,11 @@ import (
 // and files of other packages, such as the admin key.
 const (
 	identityFile = "carstate.json"
+	identityCopy = "carstate.copy"
 	lockFile     = "lock"
 	storeDir     = "store"
 
-	directoryFormat = 6
+	directoryFormat = 7
 	// storeFormat is the version of Pebble's file format that this version of carstate writes. A
 	// later carstate may raise it, and can still read directories with the older format. This
 	// version of carstate refuses directories with a newer format.
@@ -91,10 +93,11 @@ func (id identity) text() []byte {
 const keyBytes = 32
 
 // HasRecords reports whether the directory dir is a data directory of this engine, which means that
-// it contains carstate.json.
+// it contains carstate.json or its copy.
 func HasRecords(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, identityFile))
-	return err == nil
+	_, noCopy := os.Stat(filepath.Join(dir, identityCopy))
+	return err == nil || noCopy == nil
 }
 
 // dataDir is an open data directory. The lock is held until close.
@@ -105,10 +108,11 @@ type dataDir struct {
 
 	mu sync.Mutex // guards identity once the directory is open
 	identity
+	fromCopy bool // carstate.json is damaged or lost
 }
 
-// openDataDir opens or creates a data directory and locks it. If it returns an error, existing data is
-// unchanged.
+// openDataDir opens or creates a data directory and locks it. If it returns an error, existing data
+// is unchanged.
 func openDataDir(fsys vfs.FS, path string, partitions int, now int64) (_ *dataDir, err error) {
 	d := &dataDir{fs: fsys, path: path}
 	if d.identity, err = d.read(); err != nil {
@@ -206,23 +210,42 @@ func (d *dataDir) identify() (id identity, err error) {
 	if err != nil {
 		return id, d.unusable("read", "", err)
 	}
-	text, err := durable.ReadFile(d.fs, d.name(identityFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		for _, e := range entries {
-			if !slices.Contains(harmless, e) {
-				return id, formatError("the directory " + d.path + " holds files that are not carstate's: choose an " +
-					"empty or a new --data-dir")
-			}
+	id, err = d.identityIn(identityFile)
+	_, damaged := errors.AsType[damagedError](err)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if damaged || missing {
+		if is, err := d.identityIn(identityCopy); err == nil {
+			d.fromCopy = true
+			return is, d.checkStoreFormat()
 		}
+	}
+	switch {
+	case missing && slices.Contains(entries, identityCopy):
+		return id, d.damaged(identityFile + " is missing, and its copy is invalid")
+	case missing && slices.ContainsFunc(entries, func(e string) bool { return !slices.Contains(harmless, e) }):
+		return id, formatError("the directory " + d.path + " holds files that are not carstate's: choose an " +
+			"empty or a new --data-dir")
+	case missing:
 		return id, nil
+	case err != nil:
+		return id, err
+	}
+	return id, d.checkStoreFormat()
+}
+
+// identityIn returns the identity that a file contains.
+func (d *dataDir) identityIn(file string) (id identity, err error) {
+	text, err := durable.ReadFile(d.fs, d.name(file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return id, err
 	}
 	if err != nil {
-		return id, d.unusable("read", identityFile, err)
+		return id, d.unusable("read", file, err)
 	}
 	err = json.Unmarshal(text, &id)
 	switch {
 	case err != nil || id.Format < 1:
-		return id, d.damaged(identityFile + " is invalid")
+		return id, d.damaged(file + " is invalid")
 	case id.Format < directoryFormat:
 		return id, formatError(fmt.Sprintf("the data directory %s was written by an older carstate (format %d), "+
 			"which this version does not read: choose a new --data-dir", d.path, id.Format))
@@ -230,9 +253,9 @@ func (d *dataDir) identify() (id identity, err error) {
 		return id, formatError(fmt.Sprintf("the data directory %s was written by a newer carstate (format %d): use "+
 			"that version", d.path, id.Format))
 	case !bytes.Equal(text, id.text()) || id.Partitions < 1 || len(id.Key) != keyBytes:
-		return id, d.damaged(identityFile + " is invalid")
+		return id, d.damaged(file + " is invalid")
 	}
-	return id, d.checkStoreFormat()
+	return id, nil
 }
 
 // checkStoreFormat returns an error if a newer version of carstate has raised the version of
@@ -250,8 +273,9 @@ func (d *dataDir) checkStoreFormat() error {
 	return nil
 }
 
-// checkStore returns an error if the store lacks its write-ahead log, or if the part of the manifest
-// that was synced is cut off or changed: Pebble would open the store without some of its records.
+// checkStore returns an error if the store lacks its write-ahead log, or if the part of the
+// manifest that was synced is cut off or changed: Pebble would open the store without some of its
+// records.
 func (d *dataDir) checkStore(id identity) error {
 	if !id.Ready {
 		return nil
@@ -352,6 +376,21 @@ func (d *dataDir) unusable(done, what string, err error) error {
 // save replaces carstate.json atomically.
 func (d *dataDir) save() error {
 	if err := durable.WriteFile(d.fs, d.name(identityFile), d.text()); err != nil {
+		return d.unusable("written", "", err)
+	}
+	return nil
+}
+
+// saveCopy writes the copy of carstate.json, unless it is there.
+func (d *dataDir) saveCopy() error {
+	text := identity{
+		Format: d.Format, Partitions: d.Partitions, Made: d.Made, Key: d.Key, Ready: true,
+		Manifest: manifest{Name: "unknown"}, // so that no file is compared with it
+	}.text()
+	if is, err := durable.ReadFile(d.fs, d.name(identityCopy)); err == nil && bytes.Equal(is, text) {
+		return nil
+	}
+	if err := durable.WriteFile(d.fs, d.name(identityCopy), text); err != nil {
 		return d.unusable("written", "", err)
 	}
 	return nil

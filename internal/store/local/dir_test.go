@@ -1,11 +1,13 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -96,14 +99,14 @@ func TestDataDirRefused(t *testing.T) {
 	cases := map[string]refusal{
 		"a foreign directory":             {write(thesis, "dir/thesis.tex"), "dir", "not carstate's"},
 		"a foreign directory with a lock": {write(thesis, "dir/thesis.tex", "dir/lock"), "dir", "not carstate's"},
-		"a corrupt identity":              {write(`{"format":6,"par`, identityFile), "", "damaged"},
-		"an identity without a format":    {write(`{}`, identityFile), "", "damaged"},
+		"a corrupt identity":              {write(`{"format":7,"par`, identityFile, identityCopy), "", "damaged"},
+		"an identity without a format":    {write(`{}`, identityFile, identityCopy), "", "damaged"},
 		"an identity without a sum": {
-			write(`{"format":6,"partitions":4,"ready":true}`, identityFile), "", "damaged"},
+			write(`{"format":7,"partitions":4,"ready":true}`, identityFile, identityCopy), "", "damaged"},
 		"a newer format": {
-			write(`{"format":7,"partitions":4,"ready":true}`, identityFile), "", "newer carstate"},
+			write(`{"format":8,"partitions":4,"ready":true}`, identityFile), "", "newer carstate"},
 		"an older format": {
-			write(`{"format":5,"partitions":4,"ready":true}`, identityFile), "", "older carstate"},
+			write(`{"format":6,"partitions":4,"ready":true}`, identityFile), "", "older carstate"},
 		"no log":                         {removeLog, "", "the write-ahead log is missing"},
 		"below a file":                   {none, identityFile + "/data", "not a directory"},
 		"a file":                         {none, identityFile, "not a directory"},
@@ -135,6 +138,39 @@ func TestDataDirRefused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestOpen_IdentityFromItsCopy checks that a directory whose carstate.json is damaged or lost
+// opens, keeps its records, and has a good carstate.json again.
+func TestOpen_IdentityFromItsCopy(t *testing.T) {
+	t.Parallel()
+	whole := filled(t)
+	for name, spoil := range map[string]func(file string, text []byte) error{
+		"lost":  func(file string, _ []byte) error { return os.Remove(file) },
+		"empty": func(file string, _ []byte) error { return os.WriteFile(file, nil, 0o600) },
+		"a wrong sum": func(file string, text []byte) error {
+			return os.WriteFile(file, bytes.Replace(text, []byte(`"sum": `), []byte(`"sum": 1`), 1), 0o600)
+		},
+	} {
+		dir := t.TempDir()
+		testkit.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
+		file := filepath.Join(dir, identityFile)
+		text, err := os.ReadFile(file)
+		testkit.NoError(t, err)
+		testkit.NoError(t, errors.Join(spoil(file, text), CheckFormat(dir, 4)))
+		for _, warns := range []bool{true, false} {
+			log := new(testkit.Buffer)
+			c := Config{DataDir: dir, Log: slog.New(slog.NewTextHandler(log, nil))}
+			e := mustOpen(t.Context(), t, c)
+			if got := log.Count("written again from its copy") == 1; got != warns {
+				t.Errorf("%s: warned: %t, want %t", name, got, warns)
+			}
+			if end, err := e.End(t.Context(), codec.Telemetry); err != nil || end.Last != 1 || e.Partitions() != 4 {
+				t.Errorf("%s: got the end %+v, %v, %d partitions; want one group in 4", name, end, err, e.Partitions())
+			}
+			testkit.NoError(t, e.Close())
+		}
 	}
 }
 

@@ -8,7 +8,7 @@
 //
 //	L  partition, sequence    telemetry: the time of storing and a sealed group of samples
 //	C  partition              cursor: all telemetry up to this sequence is folded
-//	S  keyed hash of subject  STATES, one record per vehicle
+//	S  partition, keyed hash  STATES, one record per vehicle
 //	V  keyed hash of subject  the answers of a state, so that a start does not read the states
 //	T, O, R  keyed hash       TOKENS, SOURCES, ROADS, one record per subject
 //	A  sequence               AUDIT

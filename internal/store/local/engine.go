@@ -86,6 +86,7 @@ type Engine struct {
 	over       atomic.Bool  // the backlog is over its limit
 	scarce     atomic.Bool  // the disk has less free space than reservedBytes
 	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
+	statesRead atomic.Int64 // by owners of partitions
 
 	writesFailed context.Context // ends at the first fatal error of Pebble
 	failWrites   context.CancelCauseFunc
@@ -150,6 +151,12 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	}
 	if err = e.dir.change(func(id *identity) { id.Ready, id.Ends = true, nil }); err != nil {
 		return nil, err
+	}
+	if err = e.dir.saveCopy(); err != nil {
+		return nil, err
+	}
+	if e.dir.fromCopy {
+		e.log.Warn("carstate.json was damaged or lost: it was written again from its copy")
 	}
 	e.metrics = engine.NewMetrics(c.Registry, e.backlogAge)
 	e.used = prometheus.NewGauge(prometheus.GaugeOpts{
@@ -284,17 +291,13 @@ func (e *Engine) options() *pebble.Options {
 	return o
 }
 
-// memTables is the number of memtables into which the store's memory is divided. A memtable holds
-// new records until Pebble writes them to a table. When all memtables but one are full, writes
-// wait. So a quarter of the memory remains for the block cache.
+// memTables is the number of memtables into which the store's memory is divided. When all but one
+// are full, writes wait, so a quarter of the memory remains for the block cache.
 const memTables = 4
 
-// Sizes of the blocks of the tables on disk. Two changes together shortened a start with a million
-// vehicles from 3.2 s to 1.3 s: sizes other than Pebble's defaults, and a key of its own for the
-// answers of each vehicle, so that a start need not read the states.
-//
-// With blocks of 16 KiB, reading, folding and storing a state takes a quarter more CPU time than
-// with the sizes below. With blocks of 4 KiB, it takes no less.
+// Sizes of the blocks of the tables on disk. Other sizes than Pebble's defaults, and a key of its
+// own for the answers of each vehicle, shortened a start with a million vehicles from 3.2 s to 1.3
+// s.
 const (
 	blockBytes  = 8 << 10
 	leastBlocks = 128       // blocks that the cache holds at least
@@ -302,8 +305,7 @@ const (
 	filterBits  = 10        // bits per key: one lookup in a hundred reads a block of a table that lacks the key
 )
 
-// maxOpenFiles is the maximum number of files that Pebble holds open. It is half of the file
-// descriptors that a node reserves for everything except connections.
+// maxOpenFiles is half of the file descriptors that a node reserves for everything but connections.
 const maxOpenFiles = 256
 
 // backgroundError handles an error of a flush or a compaction. If the error means damage, the
@@ -400,7 +402,6 @@ func (e *Engine) commit(b *pebble.Batch) error {
 	return err
 }
 
-// syncNowAndThen syncs the acknowledged data, if there is any, once per SyncInterval.
 func (e *Engine) syncNowAndThen(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.SyncInterval) {
 		if e.unsynced.Swap(false) {
@@ -409,8 +410,8 @@ func (e *Engine) syncNowAndThen(ctx context.Context) {
 	}
 }
 
-// watch probes the disk after a fatal error of Pebble. Once it accepts writes again, the engine fails,
-// because only a restart helps. Until then, the process can still answer queries.
+// watch probes the disk after a fatal error of Pebble. Once it accepts writes again, the engine
+// fails, because only a restart helps. Until then, the process can still answer queries.
 func (e *Engine) watch(ctx context.Context) {
 	for range periodic.NowAndEvery(ctx, watchEvery) {
 		if e.writesFailed.Err() != nil && e.checkSpace() == nil && e.dir.probe() == nil {
@@ -441,17 +442,14 @@ func (e *Engine) Close() error {
 	return errors.Join(err, e.dir.close())
 }
 
-// flushWithin is the maximum time that Close waits for the flush. If the flush takes longer, the
-// next start reads the rest of the records from the log.
+// flushWithin limits the flush. The next start reads the rest of the records from the log.
 const flushWithin = 2 * time.Second
 
-// closeWithin is the maximum time for which Close waits until the database is closed, including the
-// flush. A node that shuts down has a shorter limit of its own (internal/node), after which the
-// process exits.
+// closeWithin limits the closing of the database, with the flush. A node that shuts down has a
+// shorter limit of its own (internal/node).
 const closeWithin = flushWithin + 20*time.Second
 
-// flush writes all records to tables. If this takes longer than flushWithin, flush logs this and
-// returns nil, because the records that are not in tables are in the log.
+// flush writes all records to tables, as far as it can within flushWithin.
 func (e *Engine) flush() error {
 	flushed, err := e.db.AsyncFlush()
 	if err != nil {
@@ -465,9 +463,8 @@ func (e *Engine) flush() error {
 	return nil
 }
 
-// awaitRunning waits until the background goroutines and the changes of streams have ended, and
-// then returns true. After Cut, no further change of a stream begins. If Pebble meets a fatal error
-// or has met one, awaitRunning returns false at once.
+// awaitRunning waits until the background goroutines and the changes of streams have ended. After
+// Cut, no further change begins. After a fatal error of Pebble, it returns false at once.
 func (e *Engine) awaitRunning() bool {
 	return nil == e.unblocked(context.Background(), func() error {
 		e.running.Wait()
@@ -479,9 +476,8 @@ func (e *Engine) awaitRunning() bool {
 	})
 }
 
-// closeDB calls end, a function that closes the database, and returns its error. After a fatal
-// error of Pebble or after closeWithin, closeDB returns an error without waiting for end, because
-// end may then never return.
+// closeDB calls end, which closes the database. After a fatal error of Pebble, end may never
+// return; closeDB then returns an error, as after closeWithin.
 func (e *Engine) closeDB(end func() error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
@@ -492,7 +488,7 @@ func (e *Engine) closeDB(end func() error) error {
 	return err
 }
 
-// abandon stops the goroutines of a failed Open, and closes its database and directory.
+// abandon undoes a failed Open.
 func (e *Engine) abandon() {
 	if e.stop != nil {
 		e.stop()
@@ -505,25 +501,18 @@ func (e *Engine) abandon() {
 	_ = e.dir.close()
 }
 
-// Cut implements [store.Engine]: it makes all requests in flight fail at once.
 func (e *Engine) Cut() { e.cutOff() }
 
-// Partitions implements [store.Engine]: it returns the number of partitions.
 func (e *Engine) Partitions() int { return e.dir.Partitions }
 
-// Forgotten implements [store.Engine]: it returns this process's copy of the tombstones.
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
-// Unfolded implements [store.Engine].
 func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
 
-// NodeID implements [store.Engine].
 func (e *Engine) NodeID() string { return e.node.ID }
 
-// Scarce implements [store.Engine].
 func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
-// Writable implements [store.Engine]: it returns an error if nothing can be stored at present.
 func (e *Engine) Writable() error {
 	if err := e.Alive(); err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local/durable"
 	"example.org/carstate/internal/store/local/wal"
+	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -383,7 +384,7 @@ func TestLogDamage(t *testing.T) {
 			s := vehicle.Observe(vehicle.State{}, x)
 			states[x.Vehicle] = &s
 		}
-		testkit.NoError(t, p.Commit(ctx, 0, states, false))
+		testkit.NoError(t, p.Commit(ctx, 0, storetest.Packed(states), false))
 		put(ctx, t, e, sample("v", 1000*(i+1), 50))
 	}
 	killed := fs.CrashClone(vfs.CrashCloneCfg{})

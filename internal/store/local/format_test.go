@@ -63,7 +63,9 @@ func TestCheckFormat_Partitions(t *testing.T) {
 	if err := CheckFormat(dir, 3); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "2 partitions") {
 		t.Errorf("got %v, want ErrFormat with 2 partitions", err)
 	}
-	testkit.NoError(t, os.WriteFile(filepath.Join(dir, identityFile), nil, 0o600))
+	for _, name := range []string{identityFile, identityCopy} {
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
 	_, err := Salvage(ctx, nil, dir, filepath.Join(t.TempDir(), "new"))
 	if err == nil || !strings.Contains(err.Error(), "too damaged") || strings.Contains(err.Error(), "carstate salvage") {
 		t.Errorf("got %v, want that the directory is too damaged", err)

@@ -108,26 +108,22 @@ type haltingFile struct {
 	fs *haltingFS
 }
 
-// Write implements [vfs.File].
 func (f haltingFile) Write(b []byte) (int, error) {
 	n, err := f.File.Write(b)
 	f.fs.halt(err)
 	return n, nil
 }
 
-// Sync implements [vfs.File].
 func (f haltingFile) Sync() error {
 	f.fs.halt(f.File.Sync())
 	return nil
 }
 
-// SyncData implements [vfs.File].
 func (f haltingFile) SyncData() error {
 	f.fs.halt(f.File.SyncData())
 	return nil
 }
 
-// SyncTo implements [vfs.File].
 func (f haltingFile) SyncTo(length int64) (bool, error) {
 	full, err := f.File.SyncTo(length)
 	f.fs.halt(err)
@@ -142,7 +138,6 @@ type manifestFile struct {
 	is  manifest
 }
 
-// Write implements [vfs.File].
 func (f *manifestFile) Write(b []byte) (int, error) {
 	sum := crc32.Update(f.is.Sum, codec.Castagnoli, b) // before the write, because the file may change b
 	n, err := f.File.Write(b)
@@ -152,7 +147,6 @@ func (f *manifestFile) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Sync implements [vfs.File].
 func (f *manifestFile) Sync() error {
 	if err := f.File.Sync(); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -126,8 +127,7 @@ func TestRestoreBehindAnswer(t *testing.T) {
 				if err != nil || len(xs) != 1 {
 					t.Fatalf("Next: got %v, %v, want one sample", xs, err)
 				}
-				var was vehicle.State
-				testkit.NoError(t, p.Load(ctx, []vehicle.ID{"v"}, func(_ int, x vehicle.State, _ uint64) { was = x }))
+				was := storetest.Loaded(t, p)["v"]
 				s := vehicle.Observe(was, xs[0])
 				folded := make(map[vehicle.ID]*vehicle.State)
 				if s != was {
@@ -138,7 +138,7 @@ func TestRestoreBehindAnswer(t *testing.T) {
 					if !withCursor {
 						seq = 0
 					}
-					testkit.NoError(t, p.Commit(ctx, seq, folded, false))
+					testkit.NoError(t, p.Commit(ctx, seq, storetest.Packed(folded), false))
 				}
 			}
 			p := take(ctx, t, e, 0)
@@ -154,7 +154,7 @@ func TestRestoreBehindAnswer(t *testing.T) {
 				commit(!c.recalled)
 			}
 			if c.recalled {
-				testkit.NoError(t, e.Fence(ctx, 0, 0))
+				testkit.NoError(t, e.Fence(ctx, 0, 0, ""))
 				p.Close()
 				fold(take(ctx, t, e, 0))(true)
 			}
@@ -185,7 +185,7 @@ func TestRestoreBesideStateFromFuture(t *testing.T) {
 		seq, samples, err := p.Next(ctx)
 		testkit.NoError(t, err)
 		state := vehicle.Observe(vehicle.State{}, samples[0])
-		return p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"car": &state}, false)
+		return p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"car": &state}), false)
 	}
 	testkit.NoError(t, commit(9_000_000))
 	for range 3 {
@@ -229,7 +229,8 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 	if got := answers.get("v").Time; got != 10_000 {
 		t.Errorf("time of the answer after a late sample: got %d, want 10000", got)
 	}
-	if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}, false); !errors.Is(err, store.ErrRecalled) {
+	err = p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &state}), false)
+	if !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("Commit of a state that is older than the restored one: got %v, want ErrRecalled", err)
 	}
 	if _, _, err := p.Next(ctx); !errors.Is(err, store.ErrRecalled) {
@@ -239,8 +240,7 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 	// The next owner reads the restored state.
 	p.Close()
 	p = take(ctx, t, e, 0)
-	testkit.NoError(t, p.Load(ctx, []vehicle.ID{"v"}, func(_ int, s vehicle.State, _ uint64) { state = s }))
-	if state.Time != 10_000 {
+	if state = storetest.Loaded(t, p)["v"]; state.Time != 10_000 {
 		t.Errorf("time of the stored state: got %d, want 10000", state.Time)
 	}
 	for range 2 {
@@ -250,7 +250,7 @@ func TestRestoreNewerThanFolded(t *testing.T) {
 	if seq = fold(12_000); answers.get("v").Time != 12_000 {
 		t.Errorf("time of the answer after a newer sample: got %d, want 12000", answers.get("v").Time)
 	}
-	if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}, false); err != nil {
+	if err := p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &state}), false); err != nil {
 		t.Errorf("Commit of a newer state: got %v, want nil", err)
 	}
 }
@@ -271,13 +271,14 @@ func TestRestoreNewerThanFolded_NoVerdict(t *testing.T) {
 	older, other := vehicle.Observe(vehicle.State{}, load), vehicle.Observe(vehicle.State{}, sample("other", 6000, 50))
 	p.Answer("v", &older)
 	restoreState(ctx, t, e, 10_000)
-	if err := p.Commit(ctx, 0, map[vehicle.ID]*vehicle.State{"other": &other}, false); err != nil {
+	if err := p.Commit(ctx, 0, storetest.Packed(map[vehicle.ID]*vehicle.State{"other": &other}), false); err != nil {
 		t.Errorf("Commit of another vehicle: got %v, want nil", err)
 	}
 	if _, _, err := p.Next(expired(ctx)); errors.Is(err, store.ErrRecalled) {
 		t.Errorf("Next before a conflict: got %v, want that the owner keeps the partition", err)
 	}
-	if err := p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &older}, false); !errors.Is(err, store.ErrRecalled) {
+	err = p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &older}), false)
+	if !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("Commit of a state that is older than the restored one: got %v, want ErrRecalled", err)
 	}
 	if s, _, err := store.State(ctx, e, "v"); err != nil || s.Time != 10_000 {

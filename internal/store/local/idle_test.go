@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -34,7 +35,7 @@ func TestIdle_SyncsNothing(t *testing.T) {
 		seq, samples, err := p.Next(ctx)
 		testkit.NoError(t, err)
 		state := vehicle.Observe(vehicle.State{}, samples[0])
-		testkit.NoError(t, p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}, false))
+		testkit.NoError(t, p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &state}), false))
 		waiting, cancel := context.WithCancel(ctx)
 		defer cancel()
 		go func() { _, _, _ = p.Next(waiting) }() // as derive does

@@ -2,6 +2,8 @@ package local
 
 import (
 	"encoding/binary"
+	"strconv"
+	"strings"
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -28,11 +30,24 @@ var letters = map[string]byte{
 const hashBytes = damage.TailBytes
 
 // keyOf returns the key of the record with the given subject in the stream with the given letter.
-// The stream is not AUDIT, whose keys contain no subject.
+// The stream is not AUDIT, whose keys contain no subject. The key of a state begins with its
+// partition, so that an owner reads only its own states.
 func (e *Engine) keyOf(letter byte, subject string) []byte {
 	sum := e.hasher.Sum(subject)
+	if rest, ok := strings.CutPrefix(subject, "state."); ok {
+		number, _, _ := strings.Cut(rest, ".")
+		p, _ := strconv.ParseUint(number, 10, 16) // codec.StateSubject has written it
+		return append(stateKey(int(p)), sum[:hashBytes-2]...)
+	}
 	return append([]byte{letter}, sum[:hashBytes]...)
 }
+
+// stateKey returns the part of a state's key that is the same for all states of partition p.
+func stateKey(p int) []byte {
+	return binary.BigEndian.AppendUint16([]byte{letters[codec.States]}, uint16(p))
+}
+
+func statesSpan(p int) (from, to []byte) { return stateKey(p), stateKey(p + 1) }
 
 func telemetryKey(p int, seq uint64) []byte {
 	k := binary.BigEndian.AppendUint16([]byte{letterTelemetry}, uint16(p))
@@ -56,7 +71,6 @@ func aheadKey(p int) []byte {
 
 func endKey(letter byte) []byte { return []byte{letterEnd, letter} }
 
-// span returns the range of all keys that begin with the given letter.
 func span(letter byte) (from, to []byte) { return []byte{letter}, []byte{letter + 1} }
 
 // appendRecord appends a record in its stored form: its sequence, the sequence of TELEMETRY up to
@@ -69,7 +83,6 @@ func appendRecord(b []byte, seq, folded uint64, subject string, sealed []byte) [
 	return append(b, sealed...)
 }
 
-// decodeRecord decodes a stored record and verifies its checksum.
 func decodeRecord(value []byte) (r store.Record, err error) {
 	var numbers [3]uint64 // sequence, folded, length of the subject
 	for i := range numbers {
@@ -88,8 +101,11 @@ func decodeRecord(value []byte) (r store.Record, err error) {
 	return r, err
 }
 
-// answersKey returns the key that holds a vehicle's answers, given the key of the vehicle's state.
-func answersKey(state []byte) []byte { return append([]byte{letterAnswers}, state[1:]...) }
+// answersKey returns the key that holds a vehicle's answers, given the key of the vehicle's state:
+// without the partition, so that keys divide the fleet equally among the goroutines of a start.
+func answersKey(state []byte) []byte {
+	return append([]byte{letterAnswers}, state[len(stateKey(0)):]...)
+}
 
 // answerBytes is the size in bytes of a vehicle's stored answers without the vid at their end. The
 // driving state, the flag NotDriving and the state of the throttle system take 1 byte each, and the
@@ -109,7 +125,6 @@ func appendAnswers(b []byte, id vehicle.ID, s *vehicle.State) []byte {
 	return append(b, id...)
 }
 
-// decodeAnswers decodes the stored answers of a vehicle.
 func decodeAnswers(b []byte) (id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, err error) {
 	if len(b) <= answerBytes {
 		return id, d, t, codec.ErrDamaged

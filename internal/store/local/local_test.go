@@ -10,8 +10,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -101,7 +103,7 @@ func TestRecallKeepsAnswers(t *testing.T) {
 			p.Answer("v", &state)
 		}
 		if groups == 3 {
-			testkit.NoError(t, e.Fence(ctx, 0, 0))
+			testkit.NoError(t, e.Fence(ctx, 0, 0, ""))
 		}
 		p.Close()
 	}
@@ -138,7 +140,7 @@ func TestSettle_StoresFoldedStates(t *testing.T) {
 	go func() {
 		_, _, err := p.Next(ctx)
 		if errors.Is(err, store.ErrSettle) {
-			err = p.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{"v": &state}, false)
+			err = p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &state}), false)
 		}
 		folding <- err
 	}()
@@ -157,7 +159,7 @@ func TestState_NotStoredYet(t *testing.T) {
 	e := open(t, Config{})
 	p, _, samples := given(ctx, t, e, 0, sample("v", 1000, 50))
 	older := vehicle.Observe(vehicle.State{}, samples[0])
-	testkit.NoError(t, p.Commit(ctx, 0, map[vehicle.ID]*vehicle.State{"v": &older}, false))
+	testkit.NoError(t, p.Commit(ctx, 0, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &older}), false))
 	newer := vehicle.Observe(older, sample("v", 2000, 60))
 	idle, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 	_, _, _ = p.Next(idle) // the engine learns that the sample is folded
@@ -180,6 +182,64 @@ func TestState_NotStoredYet(t *testing.T) {
 			t.Errorf("state: got %+v, %v, %v, want %+v", got, ok, err, c.want)
 		}
 		owner.Wait()
+	}
+}
+
+// TestProgress_OfAStart checks the progress of a start with one state, into which the first of two
+// groups of telemetry is folded.
+func TestProgress_OfAStart(t *testing.T) {
+	ctx, c := testkit.Context(t), Config{FS: vfs.NewMem(), DataDir: "/data"}
+	e := mustOpen(ctx, t, c)
+	p, seq, samples := given(ctx, t, e, 0, sample("v", 1000, 50))
+	state := vehicle.Observe(vehicle.State{}, samples[0])
+	testkit.NoError(t, p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &state}), false))
+	put(ctx, t, e, sample("v", 2000, 50))
+	testkit.NoError(t, e.Close())
+	e = open(t, c)
+	want := func(want Progress) {
+		t.Helper()
+		if got := e.Progress(); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	want(Progress{Groups: 1})
+	next := storetest.Take(t, e, 0)
+	storetest.Loaded(t, next)
+	want(Progress{States: 1, Groups: 1})
+	_, _, err := next.Next(ctx)
+	testkit.NoError(t, err)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, _, _ = next.Next(ended) // the engine learns that the sample is folded
+	want(Progress{States: 1, Folded: 1, Groups: 1})
+}
+
+// TestFence_DropsOneState checks that an owner that has dropped the state of a forgotten vehicle
+// goes on with its other states, and must take the partition again if it stores that state
+// nevertheless.
+func TestFence_DropsOneState(t *testing.T) {
+	ctx := testkit.Context(t)
+	e := open(t, Config{})
+	p, seq, samples := given(ctx, t, e, 0, sample("v", 1000, 50))
+	forgotten := e.Forgotten()
+	forgotten.Put(access.Tombstone{Vehicle: forgotten.Hash("v"), Forgotten: time.Now()})
+	var owner sync.WaitGroup
+	owner.Go(func() {
+		_, _, err := p.Next(ctx)
+		if r, ok := errors.AsType[*store.StateRequest](err); !ok || r.Vehicle != "v" || !r.Drop {
+			t.Errorf("Next: got %v, want a request to drop the state", err)
+		} else {
+			r.Reply(nil)
+		}
+	})
+	testkit.NoError(t, e.Fence(ctx, 0, 0, "v"))
+	owner.Wait()
+	other := vehicle.Observe(vehicle.State{}, sample("w", 1000, 50))
+	testkit.NoError(t, p.Commit(ctx, 0, storetest.Packed(map[vehicle.ID]*vehicle.State{"w": &other}), false))
+	state := vehicle.Observe(vehicle.State{}, samples[0])
+	err := p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &state}), false)
+	if !errors.Is(err, store.ErrRecalled) {
+		t.Errorf("commit of the forgotten state: got %v, want %v", err, store.ErrRecalled)
 	}
 }
 

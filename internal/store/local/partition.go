@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -26,7 +27,8 @@ const queuedSamples = 20_000
 type partitionState struct {
 	e      *Engine
 	number int
-	atOpen uint64 // last sequence when the engine was opened
+	// When the engine was opened: the last sequence, and that of the cursor.
+	atOpen, cursorAtOpen uint64
 
 	mu   sync.Mutex // guards the fields down to answered
 	last uint64     // last sequence on disk
@@ -48,8 +50,8 @@ type partitionState struct {
 	asked  chan *store.StateRequest // holds requests for states in the owner's memory
 	cursor atomic.Uint64            // everything up to this sequence is folded and stored
 
-	// restored is the sequence in STATES of the first state that a restore has stored after the last
-	// Take, or 0 (see restoredNewer).
+	// restored is the sequence in STATES of the first state that a restore has stored after the
+	// last Take, or 0 (see restoredNewer).
 	restored atomic.Uint64
 }
 
@@ -74,7 +76,7 @@ func (e *Engine) loadPartitions() error {
 		}
 		p.cursor.Store(cursor)
 		p.last = max(p.last, cursor, ahead) // all telemetry of the partition may have been trimmed
-		p.atOpen, p.answered = p.last, cursor
+		p.atOpen, p.cursorAtOpen, p.answered = p.last, cursor, cursor
 		e.partitions = append(e.partitions, p)
 	}
 	return nil
@@ -172,7 +174,6 @@ func (s *partitionState) resetQueue(on bool) {
 	s.queue, s.queued, s.reading = nil, 0, on
 }
 
-// check returns the reason why t may not fold the partition any more, or nil.
 func (t *Partition) check() error {
 	if cause := context.Cause(t.owned); cause != nil {
 		return fmt.Errorf("partition %d: %w", t.s.number, cause)
@@ -180,7 +181,6 @@ func (t *Partition) check() error {
 	return nil
 }
 
-// Release implements [store.Engine].
 func (e *Engine) Release(ctx context.Context, n int, owner string) error {
 	s := e.partitions[n]
 	return s.changeOwner(ctx, func() error {
@@ -192,7 +192,6 @@ func (e *Engine) Release(ctx context.Context, n int, owner string) error {
 	})
 }
 
-// Folding implements [store.Engine].
 func (e *Engine) Folding() map[int]bool {
 	owned := make(map[int]bool)
 	for n, s := range e.partitions {
@@ -205,58 +204,35 @@ func (e *Engine) Folding() map[int]bool {
 	return owned
 }
 
-// Fence implements [store.Engine]. It ignores the last parameter, the sequence of a tombstone,
-// because this process already has every stored tombstone in memory.
-func (e *Engine) Fence(ctx context.Context, n int, _ uint64) error {
+// Fence implements [store.Engine]. It ignores the sequence of a tombstone, because this process
+// already has every stored tombstone in memory. If an owner does not drop the state in time, it
+// must take the partition again.
+func (e *Engine) Fence(ctx context.Context, n int, _ uint64, id vehicle.ID) error {
 	s := e.partitions[n]
+	if id != "" && e.Folding()[n] {
+		if _, ok := s.ask(ctx, id, true); ok {
+			return nil
+		}
+	}
 	return s.changeOwner(ctx, func() error {
 		s.lose(store.ErrRecalled)
 		return nil
 	})
 }
 
-const (
-	// loaders is the maximum number of goroutines that share the reading of states.
-	loaders = 4
-	// leastLoad is the number of states from which Load uses more than one goroutine.
-	leastLoad = 64
-)
-
-// Load implements [store.Partition]. The calls of put are concurrent.
-func (t *Partition) Load(
-	ctx context.Context, ids []vehicle.ID, put func(i int, s vehicle.State, folded uint64),
-) error {
-	if len(ids) > store.MaxLoad {
-		return fmt.Errorf("too many states in one request: %d, limit %d", len(ids), store.MaxLoad)
-	}
-	readers := min(loaders, 1+len(ids)/leastLoad)
-	var loading sync.WaitGroup
-	errs := make([]error, readers)
-	for n := range readers {
-		loading.Go(func() {
-			for i := n; i < len(ids) && errs[n] == nil; i += readers {
-				errs[n] = t.load(ctx, ids[i], func(s vehicle.State, folded uint64) { put(i, s, folded) })
-			}
-		})
-	}
-	loading.Wait()
-	return errors.Join(errs...)
+func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error {
+	r := t.s.e.own()
+	from, to := statesSpan(t.s.number)
+	err := r.iterate(ctx, from, to, r.records(func(r store.Record) error {
+		store.PutState(r, t.next-1, put)
+		t.s.e.statesRead.Add(1)
+		return nil
+	}))
+	return cmp.Or(err, ctx.Err())
 }
 
-// load calls put with the stored state of a vehicle, if it has one.
-func (t *Partition) load(ctx context.Context, id vehicle.ID, put func(vehicle.State, uint64)) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	s, r, err := t.s.storedState(id)
-	if r.Seq != 0 && err == nil {
-		put(s, r.Folded)
-	}
-	return err
-}
-
-// storedState returns the stored state of a vehicle, and its record in STATES. If there is none, the
-// record's Seq is 0.
+// storedState returns the stored state of a vehicle, and its record in STATES. If there is none,
+// the record's Seq is 0.
 func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, r store.Record, err error) {
 	r, err = s.e.own().last(s.e.keyOf(letters[codec.States], codec.StateSubject(s.number, id)))
 	if err != nil || r.Seq == 0 || codec.IsMarker(r.Body) {
@@ -266,27 +242,25 @@ func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, r store.R
 	return is, r, s.e.readError(err)
 }
 
-// restoredNewer reports whether a restore has stored a newer state of a vehicle than state, which
-// the owner has in memory and must not store; it must take the partition again. A state that was
+// restoredNewer reports whether a restore has stored a newer state of a vehicle than that of the
+// time at, which the owner has in memory and must not store. A state that was
 // stored before the restore is no reason for this, even if it is newer: the owner replaces a state
 // from the future by an older one.
-func (s *partitionState) restoredNewer(id vehicle.ID, state *vehicle.State) (bool, error) {
+func (s *partitionState) restoredNewer(id vehicle.ID, at vehicle.UnixMilli) (bool, error) {
 	first := s.restored.Load()
 	if first == 0 {
 		return false, nil
 	}
 	stored, r, err := s.storedState(id)
-	return r.Seq >= first && state.Time < stored.Time, err
+	return r.Seq >= first && at < stored.Time, err
 }
 
-// closed is a channel that is closed.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// Next implements [store.Partition].
 func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
 	s := t.s
 	for ready := false; !ready; {
@@ -336,7 +310,7 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	return g.seq, s.e.withoutForgotten(g), nil
 }
 
-// read reads the next group from the disk. last is the last sequence on disk.
+// read reads the next group from the disk, up to the sequence last.
 func (t *Partition) read(last uint64) (g group, err error) {
 	s := t.s
 	lower, _ := telemetrySpan(s.number, t.next)
@@ -369,7 +343,6 @@ func (e *Engine) withoutForgotten(g group) []vehicle.Sample {
 	})
 }
 
-// Stored implements [store.Partition].
 func (t *Partition) Stored() time.Time { return t.stored }
 
 // Waiting implements [store.Partition]: it reports whether a group waits to be folded.
@@ -378,7 +351,7 @@ func (t *Partition) Waiting() bool { return t.next <= t.s.stored() }
 // Commit implements [store.Partition]. It does not wait for the disk, because after a crash the
 // samples are folded again. After a fatal error of Pebble, Commit returns only when ctx ends.
 func (t *Partition) Commit(
-	ctx context.Context, seq uint64, states map[vehicle.ID]*vehicle.State, more bool,
+	ctx context.Context, seq uint64, states map[vehicle.ID][]byte, more bool,
 ) error {
 	if seq == 0 && len(states) == 0 {
 		return t.check()
@@ -388,14 +361,18 @@ func (t *Partition) Commit(
 	b := e.db.NewBatchWithSize(len(states) * usualStateBytes)
 	last, n := s.reserve(len(states)), uint64(0)
 	sealed, value := make([]byte, 0, 2*usualStateBytes), make([]byte, 0, 2*usualStateBytes) // reused
-	for id, state := range states {
+	for id, packed := range states {
 		subject := codec.StateSubject(t.s.number, id)
-		sealed = codec.Seal(subject, codec.AppendState(append(sealed[:0], 0), state))
+		sealed = codec.Seal(subject, append(append(sealed[:0], 0), packed...))
 		key := e.keyOf(s.letter, subject)
 		value = appendRecord(value[:0], last-n, seq, subject, sealed)
 		err := b.Set(key, value, nil)
 		if err == nil {
-			value = appendAnswers(value[:0], id, state)
+			var state vehicle.State
+			state, err = codec.DecodeState(packed)
+			value = appendAnswers(value[:0], id, &state)
+		}
+		if err == nil {
 			err = b.Set(answersKey(key), value, nil)
 		}
 		if err != nil {
@@ -418,10 +395,12 @@ func (t *Partition) Commit(
 		if err := t.check(); err != nil {
 			return err
 		}
-		for id, state := range states {
-			if newer, err := t.s.restoredNewer(id, state); err != nil {
+		for id, packed := range states {
+			newer, err := t.s.restoredNewer(id, codec.TimeOfState(packed))
+			if err != nil {
 				return err
-			} else if newer {
+			}
+			if newer || e.forgotten.Has(id) { // taken from the owner's memory before Fence
 				t.lose(store.ErrRecalled)
 				return t.check()
 			}
@@ -497,27 +476,31 @@ func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 	if s.cursor.Load() >= s.folded() || !e.Folding()[n] {
 		return vehicle.State{}, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, stateWithin)
-	defer cancel()
-	reply := make(chan vehicle.State, 1)
-	r := &store.StateRequest{Vehicle: id, Reply: func(x *vehicle.State) {
-		if x != nil {
-			reply <- *x
-		}
-		close(reply)
-	}}
-	select {
-	case s.asked <- r:
-	case <-ctx.Done():
-		return vehicle.State{}, false
-	case <-e.halted.Done():
+	x, ok := s.ask(ctx, id, false)
+	if !ok || x == nil {
 		return vehicle.State{}, false
 	}
+	newer, err := s.restoredNewer(id, x.Time)
+	return *x, !newer && err == nil
+}
+
+// ask asks the owner for the state of a vehicle, and to drop it if drop is set. ok is false if the
+// owner does not reply in time.
+func (s *partitionState) ask(ctx context.Context, id vehicle.ID, drop bool) (x *vehicle.State, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, stateWithin)
+	defer cancel()
+	reply := make(chan *vehicle.State, 1)
 	select {
-	case x, ok := <-reply:
-		newer, err := s.restoredNewer(id, &x)
-		return x, ok && x.Time != 0 && !newer && err == nil
+	case s.asked <- &store.StateRequest{Vehicle: id, Drop: drop, Reply: func(x *vehicle.State) { reply <- x }}:
 	case <-ctx.Done():
-		return vehicle.State{}, false
+		return nil, false
+	case <-s.e.halted.Done():
+		return nil, false
+	}
+	select {
+	case x = <-reply:
+		return x, true
+	case <-ctx.Done():
+		return nil, false
 	}
 }

@@ -26,7 +26,8 @@ type reader struct {
 	viewed bool
 }
 
-// own returns a reader for data that the engine itself needs. Damage makes the engine fail (readError).
+// own returns a reader for data that the engine itself needs. Damage makes the engine fail
+// (readError).
 func (e *Engine) own() reader { return reader{e, false} }
 
 // view returns a reader for data that is only shown to an operator. Damage fails only the read.
@@ -69,7 +70,6 @@ func (r reader) iterator(from, to []byte) (it iterator, err error) {
 // open is like reader.iterator, but has the type of a [damage.NewIterator].
 func (r reader) open(from, to []byte) (damage.Iterator, error) { return r.iterator(from, to) }
 
-// iterate calls iterator.each for a range of keys, as of a single moment.
 func (r reader) iterate(ctx context.Context, from, to []byte, do func(value []byte) error) error {
 	it, err := r.iterator(from, to)
 	if err != nil {
@@ -108,7 +108,6 @@ func (r reader) records(do func(store.Record) error) func(value []byte) error {
 	}
 }
 
-// Scan implements [store.Records].
 func (r reader) Scan(ctx context.Context, name string, patterns []string, do func(store.Record) error) error {
 	return r.inOrder(ctx, name, func(record store.Record) error {
 		for _, p := range patterns {
@@ -170,8 +169,7 @@ func (r reader) last(key []byte) (record store.Record, err error) {
 	return record, nil
 }
 
-// number returns the number that is stored under a key, or 0 if there is none. If the stored value
-// is not a number, the error is [codec.ErrDamaged].
+// number returns the number that is stored under a key, or 0 if there is none.
 func number(db *pebble.DB, key []byte) (uint64, error) {
 	value, closer, err := db.Get(key)
 	if err != nil {
@@ -187,8 +185,7 @@ func number(db *pebble.DB, key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
-// number returns the number that is stored under a key, like the function of that name, for an
-// engine that is being opened. what names the number in the error.
+// number returns the number under a key of an engine that is being opened. An error names it as what.
 func (e *Engine) number(key []byte, what string) (uint64, error) {
 	n, err := number(e.db, key)
 	if errors.Is(err, codec.ErrDamaged) {
@@ -219,15 +216,13 @@ func (e *Engine) diskUsage(from, to []byte) (bytes uint64, err error) {
 	return e.db.EstimateDiskUsage(from, to)
 }
 
-// readersWithin is the maximum time that awaitReaders waits, and readersPoll is the interval at
-// which it checks.
 const (
 	readersWithin = time.Second
 	readersPoll   = 2 * time.Millisecond
 )
 
-// awaitReaders waits until no goroutine reads the database, and then returns true. It returns false
-// after readersWithin, because a read on behalf of a slow client may take long.
+// awaitReaders waits until no goroutine reads the database, but not longer than readersWithin, because
+// a read for a slow client may take long.
 func (e *Engine) awaitReaders() bool {
 	for until := time.Now().Add(readersWithin); e.readers.Load() > 0; {
 		if time.Now().After(until) {

@@ -27,9 +27,8 @@ type stream struct {
 	feeds  []*feed       // used by changes only
 }
 
-// do runs f, a change of the stream, and returns the error of f. If do returns an error of the
-// context, it is unknown whether f has run. After a fatal error of Pebble, do returns
-// errWritesFailed, and f may block forever on its goroutine.
+// do runs f, a change of the stream. If do returns an error of the context, it is unknown whether f
+// has run. After a fatal error of Pebble, f may block forever, and do returns errWritesFailed.
 func (s *stream) do(ctx context.Context, f func() error) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -47,7 +46,6 @@ func (s *stream) do(ctx context.Context, f func() error) error {
 	})
 }
 
-// Last implements [store.Records]: it returns the current record of a subject.
 func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, error) {
 	if e.writesFailed.Err() != nil { // the last record may not be on disk
 		return store.Record{}, errWritesFailed
@@ -55,7 +53,6 @@ func (e *Engine) Last(_ context.Context, name, subject string) (store.Record, er
 	return e.view().last(e.keyOf(letters[name], subject))
 }
 
-// Store implements [store.Records].
 func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (seq uint64, err error) {
 	s := e.streams[name]
 	var stored uint64 // the write may continue after the context has ended
@@ -95,8 +92,8 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 	return stored, nil
 }
 
-// set adds a record to a batch. If the record is a vehicle's state, set also adds the vehicle's
-// answers. If it is a deletion marker, set also deletes the answers.
+// set adds a record to a batch, and with a state or a marker, the vehicle's answers or their
+// deletion.
 func (e *Engine) set(b *pebble.Batch, key []byte, r store.Record) error {
 	if id, ok := codec.VehicleOfState(r.Subject); ok {
 		body, err := codec.Unseal(r.Subject, r.Sealed)
@@ -117,11 +114,10 @@ func (e *Engine) set(b *pebble.Batch, key []byte, r store.Record) error {
 	return b.Set(key, appendRecord(nil, r.Seq, r.Folded, r.Subject, r.Sealed), nil)
 }
 
-// reserve assigns sequences to n records and returns the last of them.
+// reserve assigns n sequences and returns the last.
 func (s *stream) reserve(n int) (last uint64) { return s.given.Add(uint64(n)) }
 
-// commit stores a batch of records with write. last is the sequence of the last record. It is
-// called in changes of the stream only.
+// commit stores a batch of records up to the sequence last. Only changes of the stream call it.
 func (s *stream) commit(b *pebble.Batch, last uint64, write func(*pebble.Batch) error) error {
 	last = max(last, s.last.Load())
 	if err := b.Set(endKey(s.letter), binary.BigEndian.AppendUint64(nil, last), nil); err != nil {
@@ -134,8 +130,7 @@ func (s *stream) commit(b *pebble.Batch, last uint64, write func(*pebble.Batch) 
 	return nil
 }
 
-// notifyFeeds passes stored writes to the feeds of the stream. If the stream is STATES, it also
-// passes them to putRecord. last is the sequence of the last write.
+// notifyFeeds passes stored writes to the feeds of the stream, and those of STATES to putRecord.
 func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	for i, w := range writes {
 		r := store.Record{Subject: w.Subject, Seq: last - uint64(len(writes)-1-i), Sealed: w.Record}
@@ -212,7 +207,6 @@ func (e *Engine) ScanFrom(
 	return next, damaged, nil
 }
 
-// Before implements [store.Records].
 func (e *Engine) Before(
 	ctx context.Context, name string, before uint64, limit int,
 ) (records []store.Record, older uint64, err error) {
@@ -242,7 +236,6 @@ func (e *Engine) Before(
 	return records, 0, it.r.explain(it.Error())
 }
 
-// Remove implements [store.Records].
 func (e *Engine) Remove(ctx context.Context, name string, records []store.Record) error {
 	s := e.streams[name]
 	return s.do(ctx, func() error {
@@ -270,7 +263,6 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 	})
 }
 
-// End implements [store.Records]: it returns the last sequence of a stream.
 func (e *Engine) End(_ context.Context, name string) (store.End, error) {
 	end := store.End{Made: e.dir.Made}
 	if s := e.streams[name]; s != nil {
@@ -333,7 +325,6 @@ type feed struct {
 	engine.Progress
 }
 
-// Feed implements [store.Records]: it returns a feed of a stream.
 func (e *Engine) Feed(name string, apply func(store.Record) error) store.Feed {
 	return &feed{s: e.streams[name], apply: apply}
 }

@@ -35,6 +35,8 @@ func (e *Engine) measure(ctx context.Context) {
 	}
 }
 
+// measureBytes updates the metrics of sizes. A scrape does not ask the database, which does not
+// respond after a fatal error. If the size of a stream cannot be read, its last value is kept.
 // reservedBytes is the free space on the disk that is kept for taking rights away: with less,
 // neither telemetry nor an operator's other changes are stored. On a small disk it is a 32nd of it.
 const reservedBytes = 64 << 20
@@ -79,8 +81,8 @@ func (e *Engine) measureBacklog() {
 			continue
 		}
 		if folded < last {
-			// If seq is 0, no group after the sequence folded is left. If there is damage, the owner
-			// of the partition finds it, and the engine then fails.
+			// If seq is 0, no group after the sequence folded is left. If there is damage, the
+			// owner of the partition finds it, and the engine then fails.
 			if seq, stored, err := e.firstGroup(n, folded+1); err == nil && seq != 0 {
 				oldest = max(oldest, now.Sub(stored))
 			}
@@ -156,10 +158,8 @@ func (e *Engine) trim() error {
 }
 
 // firstSince returns the sequence of the first group of partition n in [first, end) whose age is
-// within the retention. If there is none, it returns end. A damaged group is as old as the next
-// group that can be read. A group whose time is more than trimEvery in the future is treated as too
-// old: it was stored before the clock was set back, and would otherwise be kept until the clock has
-// reached its time.
+// within the retention, or end. A damaged group is as old as the next one that can be read. A group
+// more than trimEvery in the future is too old: it was stored before the clock was set back.
 func (e *Engine) firstSince(n int, first, end uint64, now time.Time) (uint64, error) {
 	since, until := now.Add(-e.config.Retention), now.Add(trimEvery)
 	for first < end {
@@ -200,7 +200,6 @@ func (e *Engine) firstReadable(p int, from, end uint64) (seq uint64, stored time
 	return seq, stored, nil
 }
 
-// TrimTo implements [store.Engine].
 func (e *Engine) TrimTo(_ context.Context, last uint64) (gone bool, err error) {
 	gone = true
 	for n, s := range e.partitions {
@@ -213,8 +212,7 @@ func (e *Engine) TrimTo(_ context.Context, last uint64) (gone bool, err error) {
 	return gone, nil
 }
 
-// trimBefore removes those groups of partition n whose sequence is less than upTo. It does not sync
-// the removal, so a power cut may undo it.
+// trimBefore removes the groups of partition n before upTo, without a sync.
 func (e *Engine) trimBefore(n int, upTo uint64) error {
 	return e.safely(func() error {
 		return e.db.DeleteRange(telemetryKey(n, 0), telemetryKey(n, upTo), pebble.NoSync)
@@ -224,20 +222,16 @@ func (e *Engine) trimBefore(n int, upTo uint64) error {
 // Removing a record does not erase it from the files. Its bytes remain in the log and in tables
 // until a compaction has read them. So an erasure flushes the log into tables, and compacts them.
 
-// slowestCompaction is the assumed minimum rate of compaction, in bytes per second, from which
-// ErasedWithin estimates a time. The rate is that of a machine that is busy with other work; an
-// idle machine compacts several times as fast.
+// slowestCompaction is the rate of compaction on a machine that is busy with other work, in bytes
+// per second. An idle machine is several times as fast.
 const slowestCompaction = 4 << 20
 
-// ErasedWithin implements [store.Engine]. It returns the size of the store divided by
-// slowestCompaction, and true.
 func (e *Engine) ErasedWithin(context.Context) (time.Duration, bool, error) {
 	bytes, err := e.diskUsage([]byte{'A'}, []byte{'Z'})
 	return time.Duration(bytes/slowestCompaction) * time.Second, true, err
 }
 
-// Erased implements [store.Engine]: it removes the bytes of deleted records from the files. It
-// compacts the whole store, which also erases what an earlier process has removed.
+// Erased compacts the whole store, which also erases what an earlier process has removed.
 func (e *Engine) Erased(ctx context.Context) error {
 	if err := e.emptyLogs(); err != nil {
 		return err
@@ -270,9 +264,8 @@ func (e *Engine) emptyLogs() error {
 	return nil
 }
 
-// awaitRemoved waits until the files that the store no longer needs are deleted. If a file is still
-// being read, it is deleted when its reader has finished. If the context ends first, awaitRemoved
-// returns an error.
+// awaitRemoved waits until the files that the store no longer needs are deleted. A file that is
+// being read is deleted when its reader has finished.
 func (e *Engine) awaitRemoved(ctx context.Context) error {
 	for range periodic.NowAndEvery(ctx, 10*time.Millisecond) {
 		if e.writesFailed.Err() != nil { // Pebble would never answer

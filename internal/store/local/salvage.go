@@ -65,8 +65,10 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	if _, err := fsys.Stat(to); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s exists already: choose a directory that does not exist", to)
 	}
-	if _, err := fsys.Stat(fsys.PathJoin(from, identityFile)); err != nil {
-		return nil, fmt.Errorf("%s is not a data directory or cannot be read: no %s: %w", from, identityFile, err)
+	if id, err := (&dataDir{fs: fsys, path: from}).identify(); err != nil {
+		return nil, err
+	} else if id.Format == 0 {
+		return nil, fmt.Errorf("%s is not a data directory or cannot be read: no %s", from, identityFile)
 	}
 	old, err := openDataDir(fsys, from, 0, 0)
 	if err != nil {
@@ -109,7 +111,8 @@ func Salvage(ctx context.Context, fsys vfs.FS, from, to string) (found []Salvage
 	return append(s.found, Salvaged{What: Log, Unreadable: db.BadLogs}), durable.SyncDir(fsys, fsys.PathDir(to))
 }
 
-// copyFiles copies the files that are not part of the store, except carstate.json and the lock.
+// copyFiles copies the files that are not part of the store, except carstate.json, its copy and the
+// lock.
 func copyFiles(fsys vfs.FS, from, to string) error {
 	files, err := fsys.List(from)
 	if err != nil {
@@ -117,7 +120,7 @@ func copyFiles(fsys vfs.FS, from, to string) error {
 	}
 	for _, f := range files {
 		info, err := fsys.Stat(fsys.PathJoin(from, f))
-		if err != nil || info.IsDir() || f == identityFile || f == lockFile {
+		if err != nil || info.IsDir() || f == identityFile || f == identityCopy || f == lockFile {
 			continue
 		}
 		content, err := durable.ReadFile(fsys, fsys.PathJoin(from, f))

@@ -12,6 +12,7 @@ import (
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -51,7 +52,7 @@ func TestSalvage(t *testing.T) {
 		}
 		testkit.NoError(t, e.Append(ctx, group))
 	}
-	testkit.NoError(t, p.Commit(ctx, 1, states, false))
+	testkit.NoError(t, p.Commit(ctx, 1, storetest.Packed(states), false))
 	storeAll(ctx, t, e, codec.Audit, auditEvents(events, r)...)
 	storeAll(ctx, t, e, codec.Tokens, record("token.a", "x"))
 	running := fs.CrashClone(vfs.CrashCloneCfg{})

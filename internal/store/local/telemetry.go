@@ -22,7 +22,6 @@ const (
 	commitBytes = 4 << 20
 )
 
-// Append implements [store.Engine].
 func (e *Engine) Append(ctx context.Context, samples []vehicle.Sample) error {
 	if len(samples) == 0 {
 		return nil
@@ -167,8 +166,8 @@ func telemetrySpan(p int, from uint64) (lower, upper []byte) {
 	return telemetryKey(p, from), telemetryKey(p+1, 0)
 }
 
-// firstGroup returns the sequence of partition p's first group at or after a sequence, and when that
-// group was stored. If there is no such group, seq is 0.
+// firstGroup returns the sequence of partition p's first group at or after a sequence, and when
+// that group was stored. If there is no such group, seq is 0.
 func (e *Engine) firstGroup(p int, from uint64) (seq uint64, stored time.Time, err error) {
 	it, err := e.view().iterator(telemetrySpan(p, from))
 	if err != nil {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"regexp"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"example.org/carstate/internal/access"
@@ -100,7 +100,7 @@ func statesAndCursor(t *testing.T, e store.Engine) {
 	seq, samples, err := part.Next(ctx)
 	testkit.NoError(t, err)
 	state := vehicle.Observe(vehicle.State{}, samples[0])
-	testkit.NoError(t, part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{vid: &state}, false))
+	testkit.NoError(t, part.Commit(ctx, seq, Packed(map[vehicle.ID]*vehicle.State{vid: &state}), false))
 	part.Close()
 
 	part = takeAs(t, e, p, "second")
@@ -115,58 +115,33 @@ func statesAndCursor(t *testing.T, e store.Engine) {
 	}
 }
 
-func stateOfOne(t *testing.T, e store.Engine) {
+func statesOfOwner(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	const vehicles = 200
 	first := takeAs(t, e, 0, "first")
-	id := func(v int) vehicle.ID { return vehicle.ID(fmt.Sprintf("car%d", v)) }
-	check := func(part store.Partition, at vehicle.UnixMilli) {
+	want := make(map[vehicle.ID]vehicle.State)
+	check := func(part store.Partition) {
 		t.Helper()
-		var ids []vehicle.ID
-		for v := range vehicles {
-			ids = append(ids, id(v))
-		}
-		got := make([]vehicle.State, vehicles)
-		var found atomic.Int64
-		testkit.NoError(t, part.Load(ctx, ids, func(i int, s vehicle.State, _ uint64) { got[i] = s; found.Add(1) }))
-		for v, s := range got {
-			if s.Time != at {
-				t.Errorf("%s: got a state of %d, want %d", id(v), s.Time, at)
-			}
-		}
-		if found := found.Load(); (found == vehicles) != (at != 0) || found != 0 && at == 0 {
-			t.Errorf("found %d states of time %d, want all or none", found, at)
+		if got := Loaded(t, part); !maps.Equal(got, want) {
+			t.Errorf("got states %v, want %v", got, want)
 		}
 	}
-	check(first, 0)
-	var all map[vehicle.ID]vehicle.State
+	check(first)
 	for at := range int64(3) {
-		all = make(map[vehicle.ID]vehicle.State)
 		for v := range vehicles {
-			all[id(v)] = vehicle.Observe(vehicle.State{}, sample(string(id(v)), at+1, float64(v)))
+			id := fmt.Sprint("car", v)
+			want[vehicle.ID(id)] = vehicle.Observe(vehicle.State{}, sample(id, at+1, float64(v)))
 		}
-		testkit.NoError(t, first.Commit(ctx, uint64(at+1), Pointers(all), false))
-		check(first, vehicle.UnixMilli(at+1))
+		testkit.NoError(t, first.Commit(ctx, uint64(at+1), Packed(Pointers(want)), false))
+		check(first)
 	}
-	second := takeAs(t, e, 0, "second")
-	check(second, 3)
-	asked := []vehicle.ID{"nobody", id(7), "noOne", id(11)}
-	got := make([]vehicle.State, len(asked))
-	if err := second.Load(ctx, asked, func(i int, s vehicle.State, _ uint64) { got[i] = s }); err != nil ||
-		got[0] != got[2] || got[0] != (vehicle.State{}) || got[1] != all[id(7)] || got[3] != all[id(11)] {
-		t.Errorf("Load of two known vehicles: got %+v, error %v", got, err)
-	}
-	if err := second.Load(ctx, make([]vehicle.ID, store.MaxLoad+1), nil); err == nil {
-		t.Error("Load of more than MaxLoad vehicles succeeded")
-	}
-	// The state of the same vehicle in another partition is another record.
+	check(takeAs(t, e, 0, "second"))
+	clear(want) // another partition has other states
 	other := takeAs(t, e, 1, "second")
-	check(other, 0)
+	check(other)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := second.Load(ended, asked, func(i int, _ vehicle.State, _ uint64) {
-		t.Errorf("%s was read after the end of the context", asked[i])
-	}); !errors.Is(err, context.Canceled) {
+	if err := other.States(ended, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the context ended: got %v, want %v", err, context.Canceled)
 	}
 }
@@ -187,7 +162,7 @@ func fencing(t *testing.T, e store.Engine) {
 			wg.Go(func() {
 				vid := vehicle.ID(fmt.Sprintf("by%d", i))
 				s := vehicle.Observe(vehicle.State{}, sample(string(vid), int64(round+1), 10))
-				errs[i] = parts[i].Commit(ctx, uint64(round+1), map[vehicle.ID]*vehicle.State{vid: &s}, false)
+				errs[i] = parts[i].Commit(ctx, uint64(round+1), Packed(map[vehicle.ID]*vehicle.State{vid: &s}), false)
 			})
 		}
 		wg.Wait()
@@ -215,7 +190,7 @@ func releasing(t *testing.T, e store.Engine) {
 		t.Fatalf("taking a free partition: got owner %q, error %v", asked, err)
 	}
 	s := vehicle.Observe(vehicle.State{}, sample("carA", 5, 10))
-	testkit.NoError(t, first.Commit(ctx, 1, map[vehicle.ID]*vehicle.State{"carA": &s}, false))
+	testkit.NoError(t, first.Commit(ctx, 1, Packed(map[vehicle.ID]*vehicle.State{"carA": &s}), false))
 	if _, err := e.Take(ctx, 0, "second", polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
 		t.Fatalf("taking an owned partition: got owner %q, error %v; want %v", asked, err, store.ErrHeld)
 	}
@@ -248,7 +223,7 @@ func feedsFollow(t *testing.T, e store.Engine) {
 		testkit.NoError(t, err)
 		s := vehicle.Observe(vehicle.State{}, sample(vid, ms, 10))
 		part.Answer(vehicle.ID(vid), &s)
-		testkit.NoError(t, part.Commit(ctx, seq, map[vehicle.ID]*vehicle.State{vehicle.ID(vid): &s}, false))
+		testkit.NoError(t, part.Commit(ctx, seq, Packed(map[vehicle.ID]*vehicle.State{vehicle.ID(vid): &s}), false))
 	}
 	for i := range 20 {
 		commit("before", int64(i+1))
@@ -294,7 +269,7 @@ func backupOfAll(t *testing.T, e store.Engine) {
 		states := make(map[vehicle.ID]*vehicle.State, n)
 		for i := range n {
 			if len(states) == store.BatchStates {
-				if err := part.Commit(ctx, 0, states, false); err != nil {
+				if err := part.Commit(ctx, 0, Packed(states), false); err != nil {
 					return err
 				}
 				clear(states)
@@ -302,7 +277,7 @@ func backupOfAll(t *testing.T, e store.Engine) {
 			id := fmt.Sprintf("car%d", car(i))
 			states[vehicle.ID(id)] = new(vehicle.Observe(vehicle.State{}, sample(id, at, 10)))
 		}
-		return part.Commit(ctx, 0, states, false)
+		return part.Commit(ctx, 0, Packed(states), false)
 	}
 	testkit.NoError(t, commit(1, vehicles, func(i int) int { return i }))
 	done := make(chan struct{})

@@ -50,7 +50,7 @@ func forgottenStays(t *testing.T, open Open) {
 		t.Errorf("%d tokens and %d sources still name the vehicle", tokens, sources)
 	}
 	states := map[vehicle.ID]*vehicle.State{SecretVID: new(vehicle.Observe(vehicle.State{}, samples[0]))}
-	err = part.Commit(t.Context(), seq, states, false)
+	err = part.Commit(t.Context(), seq, Packed(states), false)
 	if !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("commit of a fold from before: got %v, want %v", err, store.ErrRecalled)
 	}
@@ -125,7 +125,7 @@ func fencesDoNotRunAhead(t *testing.T, open Open) {
 		t.Helper()
 		end, err := n.End(t.Context(), codec.Sources)
 		if err == nil {
-			err = n.Fence(t.Context(), 0, end.Last)
+			err = n.Fence(t.Context(), 0, end.Last, "")
 		}
 		testkit.NoError(t, err)
 	}
@@ -135,7 +135,8 @@ func fencesDoNotRunAhead(t *testing.T, open Open) {
 	part := Take(t, n.Engine, 0)
 	defer part.Close()
 	fence()
-	if err := part.Commit(t.Context(), 0, map[vehicle.ID]*vehicle.State{}, false); !errors.Is(err, store.ErrRecalled) {
+	err := part.Commit(t.Context(), 0, Packed(map[vehicle.ID]*vehicle.State{}), false)
+	if !errors.Is(err, store.ErrRecalled) {
 		t.Errorf("commit after the fence: got %v, want %v", err, store.ErrRecalled)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -104,7 +105,7 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 	t.Helper()
 	part := Take(t, n.Engine, p)
 	defer part.Close()
-	last := inPartition(p, n.Partitions())
+	stored, last := Loaded(t, part), inPartition(p, n.Partitions())
 	n.Put(t, Speed(last, time.Now().UnixNano(), 0))
 	for end := false; !end; {
 		seq, samples, err := part.Next(t.Context())
@@ -117,8 +118,7 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 			}
 			s, ok := states[x.Vehicle]
 			if !ok {
-				put := func(_ int, is vehicle.State, _ uint64) { s = is }
-				testkit.NoError(t, part.Load(t.Context(), []vehicle.ID{x.Vehicle}, put))
+				s = stored[x.Vehicle]
 			}
 			states[x.Vehicle] = n.Roads.Observe(s, x)
 		}
@@ -126,7 +126,8 @@ func (n *Node) FoldAll(t testing.TB, p int) {
 		for id, s := range folded {
 			part.Answer(id, s)
 		}
-		testkit.NoError(t, part.Commit(t.Context(), seq, folded, false))
+		testkit.NoError(t, part.Commit(t.Context(), seq, Packed(folded), false))
+		maps.Copy(stored, states)
 	}
 }
 
@@ -265,6 +266,27 @@ func Pointers(states map[vehicle.ID]vehicle.State) map[vehicle.ID]*vehicle.State
 		pointers[id] = &s
 	}
 	return pointers
+}
+
+// Packed returns states as [store.Partition.Commit] takes them.
+func Packed(states map[vehicle.ID]*vehicle.State) map[vehicle.ID][]byte {
+	packed := make(map[vehicle.ID][]byte, len(states))
+	for id, s := range states {
+		packed[id] = codec.AppendState(nil, s)
+	}
+	return packed
+}
+
+// Loaded returns the states of a partition that its owner loads.
+func Loaded(t testing.TB, p store.Partition) map[vehicle.ID]vehicle.State {
+	t.Helper()
+	states := make(map[vehicle.ID]vehicle.State)
+	testkit.NoError(t, p.States(t.Context(), func(id vehicle.ID, packed []byte, _ uint64) {
+		s, err := codec.DecodeState(packed)
+		testkit.NoError(t, err)
+		states[id] = s
+	}))
+	return states
 }
 
 // StoredStates returns the stored states of a partition.

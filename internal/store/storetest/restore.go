@@ -280,7 +280,8 @@ func backupWhileServing(t *testing.T, open Open) {
 	busy.Go(func() {
 		for i := int64(1); ctx.Err() == nil; i++ {
 			s := vehicle.Observe(vehicle.State{}, Speed("X", i, 50))
-			if err := part.Commit(ctx, 0, map[vehicle.ID]*vehicle.State{"A": &s, "B": &s}, false); err != nil && ctx.Err() == nil {
+			err := part.Commit(ctx, 0, Packed(map[vehicle.ID]*vehicle.State{"A": &s, "B": &s}), false)
+			if err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 		}

@@ -57,7 +57,7 @@ func RunOn(t *testing.T, open func(t *testing.T) store.Engine) {
 var ofEngine = map[string]func(*testing.T, store.Engine){
 	"samples come back in order":          samplesInOrder,
 	"states and cursor are one":           statesAndCursor,
-	"a state is read by its vehicle":      stateOfOne,
+	"an owner loads all states":           statesOfOwner,
 	"only the last owner commits":         fencing,
 	"a partition is released":             releasing,
 	"feeds catch up and follow":           feedsFollow,

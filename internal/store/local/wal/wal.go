@@ -102,12 +102,10 @@ func (f *logFile) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Sync implements [vfs.File].
 func (f *logFile) Sync() error {
 	return f.noteSynced(f.File.Sync())
 }
 
-// SyncData implements [vfs.File].
 func (f *logFile) SyncData() error {
 	return f.noteSynced(f.File.SyncData())
 }
@@ -290,9 +288,9 @@ func (e DamageError) Error() string {
 	return fmt.Sprintf("the write-ahead log %s, of %d bytes, is damaged at byte %d", e.name, e.size, e.at)
 }
 
-// Check returns a DamageError if the log with the given path contains bytes that are no chunk. In the
-// newest log, only those in the synced part are damage, because a power cut may leave an incomplete
-// end. Pebble checks neither the last block of a log nor the [Note].
+// Check returns a DamageError if the log with the given path contains bytes that are no chunk. In
+// the newest log, only those in the synced part are damage, because a power cut may leave an
+// incomplete end. Pebble checks neither the last block of a log nor the [Note].
 func Check(fsys vfs.FS, path string) error {
 	f, err := fsys.Open(path)
 	if err != nil {
@@ -325,8 +323,8 @@ func Check(fsys vfs.FS, path string) error {
 	return DamageError{fsys.PathBase(path), good, info.Size()}
 }
 
-// Missing reports whether the directory dir contains neither the log that the [Note] names nor a newer
-// one, or, without a readable Note, no log at all.
+// Missing reports whether the directory dir contains neither the log that the [Note] names nor a
+// newer one, or, without a readable Note, no log at all.
 func Missing(fsys vfs.FS, dir string) (bool, error) {
 	note := readSynced(fsys, dir) // before the list: a running process may begin a newer log
 	files, err := fsys.List(dir)
@@ -394,5 +392,4 @@ type mendedLog struct {
 	good io.Reader
 }
 
-// Read implements [vfs.File].
 func (f *mendedLog) Read(b []byte) (int, error) { return f.good.Read(b) }
