@@ -109,7 +109,7 @@ func runFlood(ctx context.Context, n *node, bodies []*body, lasting time.Duratio
 	all.Add("states", since(before, after, "carstate_states_stored_total")/sent)
 }
 
-// body is an NDJSON text of which only the times change, so the sender needs almost no CPU.
+// body is an NDJSON text. Only its times change, so the sender needs almost no CPU.
 type body struct {
 	text   []byte
 	times  []int // offset of each sample's time in text, in order

@@ -160,8 +160,8 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 	}
 }
 
-// flood is concurrent requests, of which only the beginning is sent, with the stolen key. One that
-// the service ends is replaced.
+// flood is concurrent requests with the stolen key. Only their beginning is sent, and one that the
+// service ends is replaced.
 type flood struct {
 	name   string
 	count  int

@@ -245,7 +245,7 @@ func (r *round) succeeded(what string) {
 	r.done = append(r.done, strings.Join(words, " ")+" ")
 }
 
-// What always fails may not reach the code to test, so each of these must succeed once.
+// Each of these must succeed once: a command that always fails may not reach the code to test.
 var mustSucceed = []string{
 	"token list", "source list", "operator list", "explain", "token issue", "query car-driving-state",
 	"query throttle-system", "replay", "simulate", "backup",

@@ -321,7 +321,7 @@ func (t *traffic) drive(ctx context.Context, vid string) {
 	}
 }
 
-// Each check compares one of so many parts of the cars, so its cost does not grow during the run.
+// Each check compares one of the parts of the cars, so its cost does not grow during the run.
 const parts = 10
 
 // hold checks that the answers include the newest acknowledged samples of a part of the cars.
