@@ -58,9 +58,9 @@ func nginxPeer(kind string) func(context.Context, *field, string) *peer {
 		}))
 		file := filepath.Join(dir, "nginx.conf")
 		must.Do(os.WriteFile(file, []byte(config.String()), 0o600))
-		r := launch(ctx, name, f.core, f.Dir, "nginx", "-p", dir, "-c", file, "-e", "stderr")
-		return f.add(&peer{name: name, addr: fmt.Sprintf("127.0.0.1:%d", port), targets: f.targets,
-			pid: r.cmd.Process.Pid, stop: r.stop})
+		p := f.add(f.launch(ctx, name, f.core, "nginx", "-p", dir, "-c", file, "-e", "stderr"))
+		p.addr = fmt.Sprintf("127.0.0.1:%d", port)
+		return p
 	}
 }
 
@@ -121,14 +121,10 @@ func reportAll(ctx context.Context, n *nodeprocess.Node, key, token string, ids 
 // field holds what all peers (the measured servers) share.
 type field struct {
 	*report.Part
-	self      string // this program
-	core      int    // of the server
-	generator int    // the core of the generator
-	tokens    string // file, one token per line
-	vehicles  string
-	targets   string // file of the request targets for the generators
-
-	started []*peer // they are stopped by stopAll
+	self                      string // this program
+	core, generator           int    // the cores of the server and of the generator
+	tokens, vehicles, targets string // files
+	started                   []*peer
 }
 
 func (f *field) add(p *peer) *peer {
@@ -143,78 +139,51 @@ func (f *field) stopAll() {
 	f.started = nil
 }
 
-// peer is one server to be measured.
+// peer is one server to be measured, or the generator.
 type peer struct {
-	name    string
-	addr    string
-	targets string
-	pid     int
-	stop    func()
-	// before is called before each run. May be nil.
-	before func(context.Context)
-}
-
-// startSelf starts this program as a server, and waits until it has printed its address.
-func (f *field) startSelf(ctx context.Context, name, targets string, args ...string) *peer {
-	r := launch(ctx, name, f.core, f.Dir, append([]string{f.self, "self"}, args...)...)
-	p := f.add(&peer{name: name, targets: targets, pid: r.cmd.Process.Pid, stop: r.stop})
-	p.addr = r.line()
-	return p
-}
-
-type process struct {
-	name   string
-	cmd    *exec.Cmd
-	end    context.CancelFunc
-	reader *bufio.Reader // its standard output
+	name, addr, targets string
+	pid                 int
+	out                 *bufio.Reader
+	stop                func()
+	before              func(context.Context) // called before each run; may be nil
 }
 
 // launch starts a program on one core.
-func launch(ctx context.Context, name string, core int, dir string, argv ...string) *process {
+func (f *field) launch(ctx context.Context, name string, core int, argv ...string) *peer {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
 		must.Fail("%s is not installed: install its Debian package and try again", argv[0])
 	}
-	p := &process{name: name}
-	ctx, p.end = context.WithCancel(ctx)
-	p.cmd = exec.CommandContext(ctx, "taskset", append([]string{"--cpu-list", strconv.Itoa(core), path}, argv[1:]...)...)
-	p.cmd.Dir, p.cmd.Stderr = dir, os.Stderr
-	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
-	p.cmd.WaitDelay = 6 * time.Second // after that it is killed
-	out, err := p.cmd.StdoutPipe()
-	if err == nil {
-		p.reader = bufio.NewReader(out)
-		err = begin(p.cmd)
-	}
-	if err != nil {
-		p.end()
+	ctx, end := context.WithCancel(ctx)
+	cmd := exec.CommandContext(ctx, "taskset", append([]string{"--cpu-list", strconv.Itoa(core), path}, argv[1:]...)...)
+	cmd.Dir, cmd.Stderr = f.Dir, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 6 * time.Second // after that it is killed
+	out := must.Get(cmd.StdoutPipe())
+	if err := begin(cmd); err != nil {
+		end()
 		must.Fail("%s does not start: %w", name, err)
 	}
-	return p
+	return &peer{name: name, targets: f.targets, pid: cmd.Process.Pid, out: bufio.NewReader(out), stop: func() {
+		end()
+		_ = cmd.Wait() // it was ended on purpose
+	}}
+}
+
+// startSelf starts this program as a server, and waits until it has printed its address.
+func (f *field) startSelf(ctx context.Context, name, targets string, args ...string) {
+	p := f.add(f.launch(ctx, name, f.core, append([]string{f.self, "self"}, args...)...))
+	line, err := p.out.ReadString('\n')
+	if err != nil {
+		must.Fail("%s does not run; see its output above", name)
+	}
+	p.targets, p.addr = targets, strings.TrimSpace(line)
 }
 
 // begin starts a process that is killed when this one ends.
 func begin(c *exec.Cmd) error {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	return c.Start()
-}
-
-// line reads the next line of the program's standard output.
-func (p *process) line() string {
-	s, err := p.reader.ReadString('\n')
-	if err != nil {
-		must.Do(p.failed())
-	}
-	return strings.TrimSpace(s)
-}
-
-func (p *process) failed() error {
-	return fmt.Errorf("%s does not run; see its output above", p.name)
-}
-
-func (p *process) stop() {
-	p.end()
-	_ = p.cmd.Wait() // it was ended on purpose
 }
 
 // freePort returns a port that is free now; if it is taken, the peer reports that.
