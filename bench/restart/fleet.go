@@ -6,13 +6,13 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local"
@@ -38,19 +38,17 @@ type Cars struct {
 // sample has the time at which it was due. If perSecond is 0, a few connections send as fast as
 // they are answered.
 func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples int) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	body, workers := min(c.PerBody, max(1, int(perSecond/10))), atOnce
 	if perSecond == 0 {
 		body, workers = c.PerBody, connections
 	}
 	start := time.Now()
 	var begun atomic.Int64 // samples that a worker has taken for sending
-	var running sync.WaitGroup
-	for range workers {
-		running.Go(func() {
+	return must.Caught(func() {
+		must.Together(ctx, workers, func(ctx context.Context, _ int) {
 			var text []byte
-			for ctx.Err() == nil {
+			for {
+				must.Do(ctx.Err())
 				first := int(begun.Add(int64(body))) - body
 				n := min(body, samples-first)
 				if n <= 0 {
@@ -59,31 +57,20 @@ func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples i
 				due := time.Now()
 				if perSecond > 0 {
 					due = start.Add(time.Duration(float64(first) / perSecond * float64(time.Second)))
-					select {
-					case <-ctx.Done():
-						return
-					case <-time.After(time.Until(due)):
-					}
+					must.Do(periodic.Pause(ctx, time.Until(due)))
 				}
 				text = text[:0]
 				car := int(c.next.Add(int64(n))) - n
 				for i := range n {
 					text = appendSample(text, (car+i)%cars, due)
 				}
-				status, said, err := c.Node.Post(ctx, c.Key, string(text))
-				if err == nil && status != http.StatusAccepted {
-					err = fmt.Errorf("telemetry was answered with %d: %s", status, said)
-				}
-				if err != nil {
-					cancel(err)
-					return
+				if status, said := must.Get2(c.Node.Post(ctx, c.Key, string(text))); status != http.StatusAccepted {
+					must.Fail("telemetry was answered with %d: %s", status, said)
 				}
 				c.Sent.Add(int64(n))
 			}
 		})
-	}
-	running.Wait()
-	return context.Cause(ctx)
+	})
 }
 
 func appendSample(b []byte, i int, at time.Time) []byte {

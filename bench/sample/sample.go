@@ -212,27 +212,11 @@ func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.D
 			}
 		}
 	}()
-	together(atOnce, func(int) {
+	must.Together(ctx, atOnce, func(ctx context.Context, _ int) {
 		for c := range calls {
-			if err := must.Caught(func() { f(c.i, c.due) }); err != nil {
-				cancel()
-				must.Do(err)
-			}
+			must.Do(ctx.Err())
+			f(c.i, c.due)
 		}
 		must.Do(ctx.Err())
 	})
-}
-
-// together calls f(0) to f(n-1) in a goroutine each.
-func together(n int, f func(i int)) {
-	var running sync.WaitGroup
-	errs := make(chan error, n)
-	for i := range n {
-		running.Go(func() { errs <- must.Caught(func() { f(i) }) })
-	}
-	running.Wait()
-	close(errs)
-	for err := range errs {
-		must.Do(err)
-	}
 }

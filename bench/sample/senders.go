@@ -73,7 +73,7 @@ func (s *sender) send(ctx context.Context, bodies []*body, connections int, last
 	start := time.Now()
 	var sent atomic.Int64
 	connections = min(connections, len(bodies))
-	together(connections, func(worker int) {
+	must.Together(ctx, connections, func(ctx context.Context, worker int) {
 		for round := 0; ; round++ {
 			for i := worker; i < len(bodies); i += connections {
 				must.Do(ctx.Err())
@@ -212,7 +212,7 @@ func runMQTT(ctx context.Context, n *node, sources []source, number int, lasting
 		}
 	}()
 	const dialers = 64
-	together(dialers, func(worker int) {
+	must.Together(ctx, dialers, func(ctx context.Context, worker int) {
 		for i := worker; i < number; i += dialers {
 			cars[i] = dial(ctx, n.Address(nodeprocess.MQTT), sources[i%len(sources)], i)
 		}
@@ -220,7 +220,7 @@ func runMQTT(ctx context.Context, n *node, sources []source, number int, lasting
 	after, cpu0 := must.Get(n.Resident()), must.Get(n.CPU())
 	start := time.Now()
 	acks = new(latencies)
-	together(number, func(i int) {
+	must.Together(ctx, number, func(ctx context.Context, i int) {
 		for at := time.Now(); at.Sub(start) <= lasting; at = time.Now() {
 			must.Do(ctx.Err())
 			cars[i].send(at)

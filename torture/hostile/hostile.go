@@ -396,45 +396,41 @@ func (w *world) settle(ctx context.Context, atRest int) {
 func dawdle(ctx context.Context, w *world) {
 	const headTimeout, slack = 5 * time.Second, 15 * time.Second
 	a := w.attempt
-	var all sync.WaitGroup
-	for i := range share(a, 200, 30) {
-		all.Go(func() {
-			text := []string{"", "G", "GET " + drivingPath + "?vid=A", "HEAD / HTTP/1.1\r\nHost: a\r\n",
-				"GET / HTTP/1.1\r\nHost: a\r\nX: ", "\r\n"}[i%6]
-			c, err := dialFrom(ctx, "127.0.0.1", w.Address(nodeprocess.Query))
-			if err != nil {
-				a.Wrong("a new client cannot connect: %v", err)
-				return
-			}
-			defer c.Close()
-			defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-			began := time.Now()
-			_ = c.SetDeadline(began.Add(headTimeout + slack))
-			a.Offered(1)
-			if i%2 == 1 && text != "" { // single bytes must not extend the time limit
-				go func() {
-					for err := error(nil); err == nil; time.Sleep(500 * time.Millisecond) {
-						_, err = io.WriteString(c, "x")
-					}
-				}()
-			}
-			_, _ = io.WriteString(c, text)
-			got, err := io.ReadAll(c)
-			switch {
-			case ctx.Err() != nil:
-			case timedOut(err):
-				a.Wrong("a client that sends %q, and then little, is not disconnected: %s", text,
-					time.Since(began).Round(time.Second))
-			case (len(text) > 2 || len(got) > 0) && !bytes.HasPrefix(got, []byte("HTTP/1.1 408 ")):
-				a.Wrong("a client that sends only %q receives %.100q", text, got)
-			case text != "" && text[0] == 'H' && len(got) > 0 && !bytes.HasSuffix(got, []byte("\r\n\r\n")):
-				a.Wrong("a slow HEAD receives a body: %.100q", got)
-			default:
-				a.Acknowledged(1)
-			}
-		})
-	}
-	all.Wait()
+	must.Together(ctx, share(a, 200, 30), func(ctx context.Context, i int) {
+		text := []string{"", "G", "GET " + drivingPath + "?vid=A", "HEAD / HTTP/1.1\r\nHost: a\r\n",
+			"GET / HTTP/1.1\r\nHost: a\r\nX: ", "\r\n"}[i%6]
+		c, err := dialFrom(ctx, "127.0.0.1", w.Address(nodeprocess.Query))
+		if err != nil {
+			a.Wrong("a new client cannot connect: %v", err)
+			return
+		}
+		defer c.Close()
+		defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+		began := time.Now()
+		_ = c.SetDeadline(began.Add(headTimeout + slack))
+		a.Offered(1)
+		if i%2 == 1 && text != "" { // single bytes must not extend the time limit
+			go func() {
+				for err := error(nil); err == nil; time.Sleep(500 * time.Millisecond) {
+					_, err = io.WriteString(c, "x")
+				}
+			}()
+		}
+		_, _ = io.WriteString(c, text)
+		got, err := io.ReadAll(c)
+		switch {
+		case ctx.Err() != nil:
+		case timedOut(err):
+			a.Wrong("a client that sends %q, and then little, is not disconnected: %s", text,
+				time.Since(began).Round(time.Second))
+		case (len(text) > 2 || len(got) > 0) && !bytes.HasPrefix(got, []byte("HTTP/1.1 408 ")):
+			a.Wrong("a client that sends only %q receives %.100q", text, got)
+		case text != "" && text[0] == 'H' && len(got) > 0 && !bytes.HasSuffix(got, []byte("\r\n\r\n")):
+			a.Wrong("a slow HEAD receives a body: %.100q", got)
+		default:
+			a.Acknowledged(1)
+		}
+	})
 	must.Do(ctx.Err())
 }
 

@@ -105,39 +105,35 @@ func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 func requests(ctx context.Context, w *world) {
 	a, address, total := w.attempt, w.Address(nodeprocess.Query), w.attempt.Count
 	var left, resets atomic.Int64
-	var workers sync.WaitGroup
 	all := new(row.Tally)
 	left.Store(int64(total))
 	began := time.Now()
-	for worker := range talkers {
-		workers.Go(func() {
-			rng := a.Rand(worker)
-			h := w.writer(worker, rng)
-			for n := 0; ctx.Err() == nil && left.Load() > 0; n++ {
-				v := h.conversation()
-				x := talk(ctx, addressOf(worker, n), address, v.stream, rng)
-				if ctx.Err() != nil {
-					return
-				}
-				a.Offered(v.requests)
-				wrong, answered := "", 0
-				if x.err == nil {
-					wrong, answered = w.compare(v, x, func(a *answer) string { return note(all, a) })
-				} else {
-					wrong = x.err.Error()
-				}
-				left.Add(int64(-answered))
-				a.Acknowledged(answered)
-				if wrong != "" {
-					a.Wrong("conversation %d of talker %d: %s", n, worker, wrong)
-				}
-				if x.reset {
-					resets.Add(1)
-				}
+	must.Together(ctx, talkers, func(ctx context.Context, worker int) {
+		rng := a.Rand(worker)
+		h := w.writer(worker, rng)
+		for n := 0; ctx.Err() == nil && left.Load() > 0; n++ {
+			v := h.conversation()
+			x := talk(ctx, addressOf(worker, n), address, v.stream, rng)
+			if ctx.Err() != nil {
+				return
 			}
-		})
-	}
-	workers.Wait()
+			a.Offered(v.requests)
+			wrong, answered := "", 0
+			if x.err == nil {
+				wrong, answered = w.compare(v, x, func(a *answer) string { return note(all, a) })
+			} else {
+				wrong = x.err.Error()
+			}
+			left.Add(int64(-answered))
+			a.Acknowledged(answered)
+			if wrong != "" {
+				a.Wrong("conversation %d of talker %d: %s", n, worker, wrong)
+			}
+			if x.reset {
+				resets.Add(1)
+			}
+		}
+	})
 	must.Do(ctx.Err())
 	a.Figure("hostile requests", float64(total)/time.Since(began).Seconds(), "1/s")
 	a.Figure("connections that were cut off", float64(resets.Load()), "")

@@ -261,26 +261,22 @@ func (w *world) crowd(ctx context.Context, n int) {
 
 // hold keeps up to n connections open at the listener for telemetry until ctx ends.
 func (w *world) hold(ctx context.Context, n int) {
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				c, err := dialFrom(ctx, addressOf(50, i), w.Address(nodeprocess.Ingest))
-				if err != nil {
-					return
-				}
-				stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-				if i%2 == 0 {
-					_, _ = io.WriteString(c, "POST /v1/telemetry HTTP/1.1\r\nX: ")
-				}
-				_, _ = io.Copy(io.Discard, c) // until it is closed by the node
-				stop()
-				_ = c.Close()
-				row.Pause(ctx, time.Second) // a busy loop would use a whole processor
+	must.Together(ctx, n, func(ctx context.Context, i int) {
+		for ctx.Err() == nil {
+			c, err := dialFrom(ctx, addressOf(50, i), w.Address(nodeprocess.Ingest))
+			if err != nil {
+				return
 			}
-		})
-	}
-	all.Wait()
+			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+			if i%2 == 0 {
+				_, _ = io.WriteString(c, "POST /v1/telemetry HTTP/1.1\r\nX: ")
+			}
+			_, _ = io.Copy(io.Discard, c) // until it is closed by the node
+			stop()
+			_ = c.Close()
+			row.Pause(ctx, time.Second) // a busy loop would use a whole processor
+		}
+	})
 }
 
 // First bytes of packets that a server may send. The answers in others need no check.

@@ -384,21 +384,17 @@ func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) {
 
 // checkCars repeats a query without an answer until the node or ctx ends.
 func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string, before func(vid string) car) {
-	var asking sync.WaitGroup
 	const askers = 4
-	for part := range slices.Chunk(cars, len(cars)/askers+1) {
-		asking.Go(func() {
-			for _, vid := range part {
-				for ctx.Err() == nil && !l.ask(ctx, n, vid, before(vid), true) {
-					if n.HasEnded() {
-						return
-					}
-					rest(ctx)
+	must.Together(ctx, askers, func(ctx context.Context, asker int) {
+		for i := asker; i < len(cars); i += askers {
+			for ctx.Err() == nil && !l.ask(ctx, n, cars[i], before(cars[i]), true) {
+				if n.HasEnded() {
+					return
 				}
+				rest(ctx)
 			}
-		})
-	}
-	asking.Wait()
+		}
+	})
 }
 
 func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node) {

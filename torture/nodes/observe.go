@@ -295,20 +295,13 @@ const (
 
 // revoke returns for each token for how long some node still accepted it.
 func (s *system) revoke(ctx context.Context) []time.Duration {
-	took, errs := make([]time.Duration, revocations), make([]error, revokers)
-	var revoking sync.WaitGroup
-	for r := range revokers {
-		revoking.Go(func() {
-			rnd := s.a.Rand(4 + r)
-			errs[r] = must.Caught(func() {
-				for i := r; i < revocations; i += revokers {
-					took[i] = s.revokeOne(ctx, rnd.IntN(len(s.nodes)))
-				}
-			})
-		})
-	}
-	revoking.Wait()
-	must.Do(errs...)
+	took := make([]time.Duration, revocations)
+	must.Together(ctx, revokers, func(ctx context.Context, r int) {
+		rnd := s.a.Rand(4 + r)
+		for i := r; i < revocations; i += revokers {
+			took[i] = s.revokeOne(ctx, rnd.IntN(len(s.nodes)))
+		}
+	})
 	return took
 }
 
@@ -371,23 +364,19 @@ func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) speed {
 	ctx, cancel := context.WithDeadline(ctx, began.Add(speedFor))
 	defer cancel()
 	var all [speedClients][]time.Duration
-	var asking sync.WaitGroup
-	for c := range speedClients {
-		asking.Go(func() {
-			for i := c; ctx.Err() == nil; i++ {
-				at := time.Now()
-				id := writers.Car(i%layout.Writers(), i/layout.Writers()%layout.Cars)
-				ans, err := n.Ask(ctx, nodeprocess.DrivingPath, s.token, string(id))
-				if ctx.Err() != nil {
-					break
-				}
-				if all[c] = append(all[c], time.Since(at)); err != nil || ans.HTTP != http.StatusOK || ans.Driving != "1" {
-					s.a.Wrong("a question that was asked at full speed is answered %d %s, %v", ans.HTTP, ans.Body, err)
-				}
+	must.Together(ctx, speedClients, func(ctx context.Context, c int) {
+		for i := c; ctx.Err() == nil; i++ {
+			at := time.Now()
+			id := writers.Car(i%layout.Writers(), i/layout.Writers()%layout.Cars)
+			ans, err := n.Ask(ctx, nodeprocess.DrivingPath, s.token, string(id))
+			if ctx.Err() != nil {
+				break
 			}
-		})
-	}
-	asking.Wait()
+			if all[c] = append(all[c], time.Since(at)); err != nil || ans.HTTP != http.StatusOK || ans.Driving != "1" {
+				s.a.Wrong("a question that was asked at full speed is answered %d %s, %v", ans.HTTP, ans.Body, err)
+			}
+		}
+	})
 	lasted, took := time.Since(began), slices.Concat(all[:]...)
 	after := must.Get(n.CPU())
 	if len(took) == 0 {

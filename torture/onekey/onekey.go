@@ -411,23 +411,19 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 // measure returns the median of the 99th percentiles of each second, by protocol.
 func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []time.Duration) {
 	p99 = make([]time.Duration, len(protocols))
-	var all sync.WaitGroup
-	for i, of := range p.senders {
-		all.Go(func() {
-			each := row.Measure(ctx, windows, rate, of, func(err error) {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				if p.sent++; err == nil {
-					return
-				}
-				if p.failed++; p.failed <= 5 {
-					p.a.Wrong("during %s of one source, another one's sample: %v", during, err)
-				}
-			})
-			p99[i] = max(1, row.Percentile(each, 0.5))
+	must.Together(ctx, len(p.senders), func(ctx context.Context, i int) {
+		each := row.Measure(ctx, windows, rate, p.senders[i], func(err error) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.sent++; err == nil {
+				return
+			}
+			if p.failed++; p.failed <= 5 {
+				p.a.Wrong("during %s of one source, another one's sample: %v", during, err)
+			}
 		})
-	}
-	all.Wait()
+		p99[i] = max(1, row.Percentile(each, 0.5))
+	})
 	for _, closeOne := range p.closers {
 		closeOne()
 	}

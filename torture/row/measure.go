@@ -33,27 +33,23 @@ func Measure(ctx context.Context, windows, rate int, clients []Send, done func(e
 	end := began.Add(time.Duration(windows) * window)
 	var mu sync.Mutex // guards took, and the calls of done
 	took := make([][]time.Duration, windows)
-	var all sync.WaitGroup
-	for i, send := range clients {
-		all.Go(func() {
-			due := began.Add(time.Duration(i) * time.Second / time.Duration(rate))
-			every := time.Duration(len(clients)) * time.Second / time.Duration(rate)
-			for ; due.Before(end); due = due.Add(every) {
-				Pause(ctx, time.Until(due))
-				err := send(ctx)
-				delay := time.Since(due)
-				if ctx.Err() != nil {
-					return
-				}
-				mu.Lock()
-				at := due.Sub(began) / window
-				took[at] = append(took[at], delay)
-				done(err)
-				mu.Unlock()
+	must.Together(ctx, len(clients), func(ctx context.Context, i int) {
+		due := began.Add(time.Duration(i) * time.Second / time.Duration(rate))
+		every := time.Duration(len(clients)) * time.Second / time.Duration(rate)
+		for ; due.Before(end); due = due.Add(every) {
+			Pause(ctx, time.Until(due))
+			err := clients[i](ctx)
+			delay := time.Since(due)
+			if ctx.Err() != nil {
+				return
 			}
-		})
-	}
-	all.Wait()
+			mu.Lock()
+			at := due.Sub(began) / window
+			took[at] = append(took[at], delay)
+			done(err)
+			mu.Unlock()
+		}
+	})
 	for _, t := range took {
 		p99 = append(p99, Percentile(t, 0.99))
 	}

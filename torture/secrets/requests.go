@@ -14,7 +14,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"example.org/carstate/bench/must"
@@ -294,18 +293,12 @@ func (r *round) typeCommands(ctx context.Context) {
 		}
 	}
 	r.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	some := make(chan struct{}, 8) // limits concurrency; most of the commands wait
-	errs := make([]error, len(all))
-	var running sync.WaitGroup
-	for i, c := range all {
-		some <- struct{}{}
-		running.Go(func() {
-			errs[i] = r.typed(ctx, c.dir, c.as, c.line)
-			<-some
-		})
-	}
-	running.Wait()
-	must.Do(errs...)
+	const atOnce = 8 // most of the commands wait
+	must.Together(ctx, atOnce, func(ctx context.Context, worker int) {
+		for i := worker; i < len(all); i += atOnce {
+			r.typed(ctx, all[i].dir, all[i].as, all[i].line)
+		}
+	})
 	for _, file := range backups { // they may contain only hashes
 		text := must.Get(os.ReadFile(file))
 		if len(text) < 1000 {
@@ -331,7 +324,7 @@ func writeFiles(dir, secret string) {
 
 // typed runs one command line in dir, for 4 seconds at most. as is the template of the line. A
 // command that fails is no error.
-func (r *round) typed(ctx context.Context, dir, as, line string) error {
+func (r *round) typed(ctx context.Context, dir, as, line string) {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
 	env := append(os.Environ(), "CARSTATE_DATA_DIR="+filepath.Join(r.dir, "data"))
@@ -351,7 +344,7 @@ func (r *round) typed(ctx context.Context, dir, as, line string) error {
 	text, err := cmd.CombinedOutput()
 	r.a.Offered(1)
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended && !errors.Is(err, context.DeadlineExceeded) {
-		return err
+		must.Do(err)
 	}
 	if len(text) > 0 {
 		r.a.Acknowledged(1)
@@ -360,7 +353,6 @@ func (r *round) typed(ctx context.Context, dir, as, line string) error {
 	if err == nil {
 		r.succeeded(as)
 	}
-	return nil
 }
 
 // forget forgets vehicles, and searches the receipts.

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -222,22 +221,11 @@ const (
 
 // each calls do for every step-th stranger, in several goroutines, until a call fails.
 func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context, i int)) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var all sync.WaitGroup
-	for c := range callers {
-		all.Go(func() {
-			for i := v.from + c*step; i < v.to && ctx.Err() == nil; i += callers * step {
-				if err := must.Caught(func() { do(ctx, i) }); err != nil && ctx.Err() == nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-		must.Do(err)
-	}
+	must.Together(ctx, callers, func(ctx context.Context, c int) {
+		for i := v.from + c*step; i < v.to && ctx.Err() == nil; i += callers * step {
+			do(ctx, i)
+		}
+	})
 }
 
 // dial connects from a loopback address of stranger i.
