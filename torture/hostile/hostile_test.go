@@ -12,10 +12,6 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-func attempt(t *testing.T) *row.Attempt {
-	return &row.Attempt{Seed: 1, Logf: t.Logf, Stop: func() {}}
-}
-
 var read = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func agreed() *contract {

@@ -6,10 +6,7 @@ import (
 
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
-	"example.org/carstate/torture/row"
 )
-
-func attempt(t *testing.T) *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
 
 func TestMissing_FindsLostReadings(t *testing.T) {
 	stored := func(at ...vehicle.UnixMilli) (all []vehicle.Sample) {

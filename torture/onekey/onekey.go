@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"math"
@@ -23,7 +22,6 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
@@ -47,32 +45,19 @@ func run(ctx context.Context, a *row.Attempt) {
 	// This process ends with the row.
 	parts := row.Split(os.Getpid())
 	row.Confine(os.Getpid(), &parts.One)
-	// TLS costs the sources more than the node, so only HTTP/2, which requires it, has it.
-	for _, t := range []*target{
-		{name: "plain", floods: []*flood{
-			{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
-			{name: "stalled MQTT packets", count: a.Count * 13 / 210, within: comeWithin, stall: overMQTT},
-			{name: "fast senders", count: 4, stall: sendFast, busy: true},
-			{name: "senders of cheap bytes", count: 16, stall: sendCheap, busy: true},
-		}},
-		{name: "TLS", tls: true, floods: []*flood{
-			{name: "stalled streams of HTTP/2", count: a.Count, within: comeWithin, stall: overHTTP2},
-		}},
-	} {
-		t.run(ctx, a, &parts.Others)
-		must.Do(ctx.Err())
-	}
+	t := &target{floods: []*flood{
+		{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
+		{name: "stalled MQTT packets", count: a.Count * 13 / 210, within: comeWithin, stall: overMQTT},
+		{name: "fast senders", count: 4, stall: sendFast, busy: true},
+		{name: "senders of cheap bytes", count: 16, stall: sendCheap, busy: true},
+	}}
+	t.run(ctx, a, &parts.Others)
 }
 
 type target struct {
 	*nodeprocess.Node
-	name   string
-	tls    bool
 	floods []*flood
-
-	config  *tls.Config    // nil: no TLS
-	key     string         // the stolen key
-	clients []*http.Client // HTTP/2 clients, each with its own connection
+	key    string // the stolen key
 }
 
 const (
@@ -81,20 +66,9 @@ const (
 )
 
 func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Processors) {
-	dir := filepath.Join(a.Dir, t.name)
-	must.Do(os.MkdirAll(dir, 0o700))
 	// On a machine with few descriptors, the node would choose lower limits.
 	flags := []string{"--ingest-connections", "4096", "--mqtt-connections", "2000", "--query-connections", "100"}
-	if t.tls {
-		cert, key, roots, err := testkit.WriteCertificate(dir, time.Now().Add(time.Hour))
-		must.Do(err)
-		flags, t.config = append(flags, "--tls-cert", cert, "--tls-key", key), &tls.Config{RootCAs: roots}
-		for range a.Count/streams + 1 {
-			transport := &http.Transport{TLSClientConfig: t.config.Clone(), ForceAttemptHTTP2: true}
-			t.clients = append(t.clients, &http.Client{Transport: transport})
-		}
-	}
-	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(dir, "data"), Flags: flags}
+	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: flags}
 	t.Node = must.Get(nodeprocess.StartReady(ctx, options, time.Minute))
 	defer t.Kill()
 	row.Confine(t.PID(), processors)
@@ -109,12 +83,10 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Proces
 		f.compare(ctx, a, t, p)
 		must.Do(ctx.Err())
 	}
-	if !t.tls {
-		t.tellLies(ctx, a)
-	}
+	t.tellLies(ctx, a)
 	a.Offered(p.sent)
 	a.Acknowledged(p.sent - p.failed)
-	a.None("samples of the other source that failed, "+t.name, p.failed)
+	a.None("samples of the other source that failed", p.failed)
 }
 
 // compare compares the delays of the other source before a flood with those during it.
@@ -308,42 +280,6 @@ func untilClosed(ctx context.Context, address string, what []byte, begun func())
 	return err
 }
 
-// streams is the most per connection that the node permits.
-const streams = 100
-
-func overHTTP2(ctx context.Context, t *target, i int, begun func()) error {
-	read, write := io.Pipe()
-	defer context.AfterFunc(ctx, func() { _ = write.CloseWithError(ctx.Err()) })()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+t.Address(nodeprocess.Ingest)+telemetryPath,
-		&stalling{PipeReader: read, begun: begun})
-	if err != nil {
-		return err
-	}
-	req.ContentLength = bodyLength
-	req.Header.Set("Authorization", "Bearer "+t.key)
-	req.Header.Set("Content-Type", "application/x-ndjson")
-	resp, err := t.clients[i/streams].Do(req)
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
-}
-
-// stalling is a body whose second read blocks until it is closed.
-type stalling struct {
-	*io.PipeReader // never returns data
-	begun          func()
-}
-
-func (s *stalling) Read(p []byte) (int, error) {
-	if begun := s.begun; begun != nil {
-		s.begun = nil
-		begun()
-		return copy(p, bodyBegins), nil
-	}
-	return s.PipeReader.Read(p)
-}
-
 const (
 	senders = 16
 	rate    = 200
@@ -369,7 +305,7 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 		sample := func(padding string) string {
 			return fmt.Sprintf(`%s{"vid":"Car%d","time":%d,"signals":{"Vehicle.Speed":50}}`, padding, i, time.Now().UnixMilli())
 		}
-		h := &row.Conn{To: t.Address(nodeprocess.Ingest), TLS: t.config, Limit: patient}
+		h := &row.Conn{To: t.Address(nodeprocess.Ingest), Limit: patient}
 		m := &load.Sender{Source: "other", Key: key, ID: fmt.Sprint("Car", i)}
 		p.senders[0] = append(p.senders[0], func(ctx context.Context) error {
 			body := sample("")
@@ -385,8 +321,8 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 			defer cancel()
 			return m.Send(ctx, t.Node, m.ID, []byte(sample(padding)))
 		})
-		post, query := &row.Conn{To: h.To, TLS: t.config, Limit: patient},
-			&row.Conn{To: t.Address(nodeprocess.Query), TLS: t.config, Limit: patient}
+		post, query := &row.Conn{To: h.To, Limit: patient},
+			&row.Conn{To: t.Address(nodeprocess.Query), Limit: patient}
 		p.senders[2] = append(p.senders[2], func(ctx context.Context) error {
 			vid := fmt.Sprintf("New%dX%d", i, time.Now().UnixNano()) // unknown until its first sample is folded
 			body := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid, time.Now().UnixMilli())

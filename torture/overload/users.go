@@ -60,7 +60,8 @@ type result struct {
 	dropped   int // requests of newcomers that the kernel did not let connect
 	connected int // sent over a new connection
 	good      int // answered within patience
-	refused   int // 503 or 429 with Retry-After
+	refused   int // 503 with Retry-After
+	behind    int // telemetry: 429 with Retry-After, because folding is behind
 	failed    int // not connected, not answered, or too late
 	wrong     error
 	all       []outcome
@@ -283,6 +284,8 @@ func (u *user) serve(due time.Time) {
 		r.good++
 	case status == 503:
 		r.refused++
+	case status == 429 && u.group.acknowledged != nil:
+		r.behind++
 	case r.wrong == nil:
 		r.wrong = fmt.Errorf("a request was answered with %d", status)
 	}

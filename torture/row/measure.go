@@ -3,7 +3,6 @@ package row
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -59,7 +58,6 @@ func Measure(ctx context.Context, windows, rate int, clients []Send, done func(e
 // Conn is the HTTP/1.1 connection of a client, opened when there is a request to send.
 type Conn struct {
 	To    string        // the address of the listener
-	TLS   *tls.Config   // nil: no TLS
 	Limit time.Duration // for each request and its answer
 
 	conn net.Conn // nil: not connected
@@ -77,12 +75,8 @@ func (c *Conn) Ask(ctx context.Context, request string) (status int, body string
 	}()
 	if c.conn == nil {
 		d := net.Dialer{Timeout: c.Limit}
-		if c.TLS == nil {
-			c.conn, err = d.DialContext(ctx, "tcp", c.To)
-		} else {
-			c.conn, err = (&tls.Dialer{NetDialer: &d, Config: c.TLS}).DialContext(ctx, "tcp", c.To)
-		}
-		if err != nil {
+		if c.conn, err = d.DialContext(ctx, "tcp", c.To); err != nil {
+			c.conn = nil
 			return 0, "", err
 		}
 		c.in = bufio.NewReader(c.conn)
