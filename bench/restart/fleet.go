@@ -42,34 +42,36 @@ func (c *Cars) Drive(ctx context.Context, cars int, perSecond float64, samples i
 	if perSecond == 0 {
 		body, workers = c.PerBody, connections
 	}
-	start := time.Now()
-	var begun atomic.Int64 // samples that a worker has taken for sending
 	return must.Caught(func() {
-		must.Together(ctx, workers, func(ctx context.Context, _ int) {
+		OpenLoop(ctx, perSecond/float64(body), workers, (samples+body-1)/body, func(ctx context.Context, i int, due time.Time) {
+			n := min(body, samples-i*body)
+			car := int(c.next.Add(int64(n))) - n
 			var text []byte
-			for {
-				must.Do(ctx.Err())
-				first := int(begun.Add(int64(body))) - body
-				n := min(body, samples-first)
-				if n <= 0 {
-					return
-				}
-				due := time.Now()
-				if perSecond > 0 {
-					due = start.Add(time.Duration(float64(first) / perSecond * float64(time.Second)))
-					must.Do(periodic.Pause(ctx, time.Until(due)))
-				}
-				text = text[:0]
-				car := int(c.next.Add(int64(n))) - n
-				for i := range n {
-					text = appendSample(text, (car+i)%cars, due)
-				}
-				if status, said := must.Get2(c.Node.Post(ctx, c.Key, string(text))); status != http.StatusAccepted {
-					must.Fail("telemetry was answered with %d: %s", status, said)
-				}
-				c.Sent.Add(int64(n))
+			for k := range n {
+				text = appendSample(text, (car+k)%cars, due)
 			}
+			if status, said := must.Get2(c.Node.Post(ctx, c.Key, string(text))); status != http.StatusAccepted {
+				must.Fail("telemetry was answered with %d: %s", status, said)
+			}
+			c.Sent.Add(int64(n))
 		})
+	})
+}
+
+// OpenLoop makes n calls at a rate, regardless of how long they take, each with the time at which it
+// was due. At most atOnce are in progress. If perSecond is 0, each is due when one before has ended.
+func OpenLoop(ctx context.Context, perSecond float64, atOnce, n int, f func(ctx context.Context, i int, due time.Time)) {
+	start := time.Now()
+	var next atomic.Int64
+	must.Together(ctx, atOnce, func(ctx context.Context, _ int) {
+		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			due := time.Now()
+			if perSecond > 0 {
+				due = start.Add(time.Duration(float64(i) / perSecond * float64(time.Second)))
+			}
+			must.Do(periodic.Pause(ctx, time.Until(due)), ctx.Err())
+			f(ctx, i, due)
+		}
 	})
 }
 

@@ -129,14 +129,12 @@ func (m *measurement) storeSize(ctx context.Context, n int, live int64) {
 	most := overwrite(ctx, m.dir, n, m.plan.updates)
 	after := must.Get(report.DirSize(m.dir))
 	m.Logf("%s updates took %s", report.Count(m.plan.updates), time.Since(began).Round(time.Second))
-	for _, f := range []struct {
-		name string
-		size int64
-	}{{"store after " + report.Count(m.plan.updates) + " skewed updates, over live data", after},
-		{"the largest size during the updates, over live data", most}} {
-		m.AtMost(1.6, vehicles(n), f.name, "×", fmt.Sprintf("%.0f MB of %.0f MB", float64(f.size)/1e6, float64(live)/1e6),
-			float64(f.size)/float64(live))
+	add := func(name string, size int64) {
+		m.AtMost(1.6, vehicles(n), name+", over live data", "×",
+			fmt.Sprintf("%.0f MB of %.0f MB", float64(size)/1e6, float64(live)/1e6), float64(size)/float64(live))
 	}
+	add("store after "+report.Count(m.plan.updates)+" skewed updates", after)
+	add("the largest size during the updates", most)
 }
 
 // cached compares samples of few vehicles, whose states are in the processor's cache, and of all.

@@ -12,6 +12,7 @@ import (
 	"example.org/carstate/bench/gobench"
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
+	"example.org/carstate/bench/restart"
 	"example.org/carstate/internal/nodeprocess"
 )
 
@@ -185,38 +186,10 @@ func (l *latencies) quantile(part float64) float64 {
 	return report.Quantile(l.took, part)
 }
 
-// openLoop calls f perSecond times a second, regardless of how long f takes, with the time at which
-// the call was due. At most atOnce calls are in progress.
-func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.Duration,
-	f func(i int, due time.Time)) {
+// openLoop makes perSecond calls a second, for a minute longer than lasting at most.
+func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.Duration, f func(int, time.Time)) {
 	ctx, cancel := context.WithTimeout(ctx, lasting+time.Minute)
 	defer cancel()
-	type call struct {
-		i   int
-		due time.Time
-	}
-	calls := make(chan call, 1<<16)
-	start := time.Now()
-	go func() {
-		defer close(calls)
-		for i := 0; ; i++ {
-			due := start.Add(time.Duration(float64(i) / perSecond * float64(time.Second)))
-			if due.Sub(start) >= lasting {
-				return
-			}
-			time.Sleep(time.Until(due))
-			select {
-			case calls <- call{i, due}:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	must.Together(ctx, atOnce, func(ctx context.Context, _ int) {
-		for c := range calls {
-			must.Do(ctx.Err())
-			f(c.i, c.due)
-		}
-		must.Do(ctx.Err())
-	})
+	restart.OpenLoop(ctx, perSecond, atOnce, int(perSecond*lasting.Seconds()),
+		func(_ context.Context, i int, due time.Time) { f(i, due) })
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/bench/report"
 	"example.org/carstate/bench/restart"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/nodeprocess"
@@ -177,10 +176,9 @@ func (r *rig) reading(ctx context.Context) counters {
 // lags collects how old states were when they were put into the fleet table, counted from when the
 // sample was due. One goroutine adds the ages; others read them only after it has ended.
 type lags struct {
-	from  time.Time
-	ms    []float64
-	after []time.Duration // when each state was put, after from
-	left  float64         // number of states not in the table when the last sample was acknowledged
+	from time.Time
+	ms   []float64
+	left float64 // number of states not in the table when the last sample was acknowledged
 }
 
 func (l *lags) add(now time.Time, t vehicle.UnixMilli) {
@@ -188,23 +186,4 @@ func (l *lags) add(now time.Time, t vehicle.UnixMilli) {
 		return // sent before the measurement
 	}
 	l.ms = append(l.ms, float64(now.UnixMicro())/1e3-float64(t))
-	l.after = append(l.after, now.Sub(l.from))
-}
-
-// growth returns how much the median of the lags of a second grows from one second of a measurement
-// to the next, in ms.
-func (l *lags) growth(lasting time.Duration) float64 {
-	bySecond := make([][]float64, int(lasting.Seconds()))
-	for i, at := range l.after {
-		if s := int(at.Seconds()); s < len(bySecond) {
-			bySecond[s] = append(bySecond[s], l.ms[i])
-		}
-	}
-	var seconds, medians []float64
-	for s, ms := range bySecond {
-		if len(ms) > 0 {
-			seconds, medians = append(seconds, float64(s)), append(medians, report.Quantile(ms, 0.5))
-		}
-	}
-	return report.Slope(seconds, medians)
 }

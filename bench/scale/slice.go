@@ -25,10 +25,7 @@ func (b *bench) slice(ctx context.Context) {
 		const subject = "slice"
 		b.Add(subject, "cars", "", fmt.Sprintf("one part of %d of %d M cars, in one partition", fleetParts,
 			fleetCars/1_000_000), float64(b.plan.cars))
-		s, l := b.measure(ctx, r, subject, b.plan.steady, 1000, 0.5)
-		b.AtMost(1, subject, "lag, growth", "ms/s",
-			fmt.Sprintf("Theil–Sen slope of the medians of %.0f seconds; a node that folds a thousandth less than arrives "+
-				"falls behind by 1 ms/s", b.plan.steady.Seconds()), l.growth(b.plan.steady))
+		s := b.measure(ctx, r, subject, b.plan.steady, 1000, 0.5)
 		samples := r.rate * b.plan.steady.Seconds()
 		for _, f := range []struct{ name, counter, remark string }{
 			{"from clients to servers a sample", "bytes from clients", ""},
@@ -59,8 +56,7 @@ func (b *bench) spread(ctx context.Context) {
 
 // measure adds what a sample costs each process at the rate of a rig, and the lag. maxLag in ms and
 // maxBacklog in s are aims; 0 is none.
-func (b *bench) measure(ctx context.Context, r *rig, subject string, lasting time.Duration, maxLag, maxBacklog float64) (
-	counters, *lags) {
+func (b *bench) measure(ctx context.Context, r *rig, subject string, lasting time.Duration, maxLag, maxBacklog float64) counters {
 	n := max(1, int(r.rate*lasting.Seconds()))
 	s, l := r.load(ctx, r.rate, n)
 	samples := float64(n)
@@ -96,7 +92,7 @@ func (b *bench) measure(ctx context.Context, r *rig, subject string, lasting tim
 	b.Add(subject, "states a fold", "", "", s["states"]/s["folds"])
 	b.Add(subject, "written by the three servers a sample", "B",
 		"by the kernel's count, metadata of the file system not included", s["bytes written"]/samples)
-	return s, l
+	return s
 }
 
 // records measures the bytes of a source, of a token, and of the audit records about each of them.
