@@ -1,28 +1,20 @@
 // Package defects holds the defects with which a build can be broken on purpose, as proof that the
-// torture catches them. The product has no code for defects. Each defect is a patch in this
-// directory, and `go build -overlay` compiles patched copies instead of the files that the patch
-// names.
+// torture catches them. Each is a patch in this directory, and `go build -overlay` compiles patched
+// copies of the files that it names.
 //
 // A patch begins with lines about the defect:
 //
 //   - Breaks: the promise that the defect breaks.
-//   - Row: the rows of the torture that must catch the defect, each with the maximum size of the
-//     attempt. A row without a number runs as without a defect.
+//   - Row: the rows that must catch it, each with the maximum size of the attempt, if there is one.
 //   - Does: what the broken build does wrong.
 //   - By: a pattern of the findings that prove the defect (see [Control]). There may be several.
 //
-// The rest is a unified diff of the product. Its line numbers are ignored. Instead, the lines of
-// each hunk, context included, must occur exactly once in the file, so that no change of the
-// product can move a defect to another place. One line of context is enough in most cases, and is
-// rarely affected by a change nearby.
+// The rest is a unified diff. Its line numbers are ignored: the lines of each hunk, context
+// included, must occur exactly once in the file. If a patch no longer fits:
 //
-// The tests of this package fail when a patch no longer fits the product. To refresh it:
-//
-//   - If the lines moved to another file unchanged, run
-//     `go -C torture test ./defects -update`. It writes the new names into the patches.
-//   - If the lines changed, commit the product, write the defect into it by hand, keep
-//     the lines above the diff, and put the output of `git diff -U1` below them. Remove
-//     the defect from the product with `git restore`.
+//   - If the lines moved to another file unchanged, run `go -C torture test ./defects -update`.
+//   - If the lines changed, commit the product, write the defect into it by hand, keep the lines
+//     above the diff, put the output of `git diff -U1` below them, and `git restore` the product.
 //   - If the promise is gone, delete the patch together with the control of its row.
 package defects
 

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -41,45 +40,36 @@ const (
 	rounds = 3
 )
 
+// target is the node, and the key that is stolen from the source thief.
+type target struct {
+	*nodeprocess.Node
+	key string
+}
+
+const (
+	thief         = "thief"
+	telemetryPath = "/v1/telemetry"
+)
+
 func run(ctx context.Context, a *row.Attempt) {
 	// This process ends with the row.
 	parts := row.Split(os.Getpid())
 	row.Confine(os.Getpid(), &parts.One)
-	t := &target{floods: []*flood{
+	// On a machine with few descriptors, the node would choose lower limits.
+	t := &target{Node: must.Get(a.Start(ctx, "--ingest-connections", "4096", "--mqtt-connections", "2000",
+		"--query-connections", "100"))}
+	defer t.Kill()
+	row.Confine(t.PID(), &parts.Others)
+	t.key = must.Get(must.Get(t.AdminClient()).AddSource(ctx, access.Request{Name: thief,
+		Vehicles: access.VehicleSet("Stolen"), Rate: access.NoRate})).Key
+	p := newProbe(a, t, must.Get(t.AddSource(ctx, "other")), must.Get(t.IssueToken(ctx, "other")).AccessToken)
+	p.measure(ctx, 2, "nothing") // the first requests warm up both sides
+	for _, f := range []*flood{
 		{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
 		{name: "stalled MQTT packets", count: a.Count * 13 / 210, within: comeWithin, stall: overMQTT},
 		{name: "fast senders", count: 4, stall: sendFast, busy: true},
 		{name: "senders of cheap bytes", count: 16, stall: sendCheap, busy: true},
-	}}
-	t.run(ctx, a, &parts.Others)
-}
-
-type target struct {
-	*nodeprocess.Node
-	floods []*flood
-	key    string // the stolen key
-}
-
-const (
-	thief         = "thief" // the source whose key is stolen
-	telemetryPath = "/v1/telemetry"
-)
-
-func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Processors) {
-	// On a machine with few descriptors, the node would choose lower limits.
-	flags := []string{"--ingest-connections", "4096", "--mqtt-connections", "2000", "--query-connections", "100"}
-	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: flags}
-	t.Node = must.Get(nodeprocess.StartReady(ctx, options, time.Minute))
-	defer t.Kill()
-	row.Confine(t.PID(), processors)
-	c := must.Get(t.AdminClient())
-	t.key = must.Get(c.AddSource(ctx, access.Request{Name: thief, Vehicles: access.VehicleSet("Stolen"),
-		Rate: access.NoRate})).Key
-	token := must.Get(c.IssueToken(ctx, access.Request{Developer: "other", Operations: access.AllOperations,
-		Vehicles: access.AllVehicles()})).AccessToken
-	p := newProbe(a, t, must.Get(t.AddSource(ctx, "other")), token)
-	p.measure(ctx, 2, "nothing") // the first requests warm up both sides
-	for _, f := range t.floods {
+	} {
 		f.compare(ctx, a, t, p)
 		must.Do(ctx.Err())
 	}
