@@ -67,7 +67,7 @@ func (s *Server) serveConn(c *listen.Conn) {
 		t := tls.Server(c, s.config.TLS)
 		v.wire = t
 		v.sendBy(v.now.Add(s.config.HeadTimeout))
-		if s.guard.Ending() || t.Handshake() != nil {
+		if s.Guard.Ending() || t.Handshake() != nil {
 			return
 		}
 		v.readBy(time.Now().Add(s.config.HeadTimeout))
@@ -176,7 +176,7 @@ func (v *conversation) readHead() ([]byte, Fault) {
 	if !v.answered {
 		use = listen.Silent
 	}
-	if !v.c.Become(use) || v.s.guard.Ending() {
+	if !v.c.Become(use) || v.s.Guard.Ending() {
 		return nil, None
 	}
 	for {
@@ -286,7 +286,7 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	case r.closes || v.c.Excess() || r.isHTTP10() && !r.keepAlive:
 		v.lingers = true // the client may have sent more, even if it did not ask for keep-alive
 		connection = "close"
-	case s.guard.Ending():
+	case s.Guard.Ending():
 		connection = "close"
 	case r.isHTTP10():
 		connection = "keep-alive"

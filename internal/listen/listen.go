@@ -243,7 +243,7 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 			return nil
 		}
 	}
-	if len(g.conns) > 2*g.open+maxSearch { // most of them have ended
+	if len(g.conns) > 2*g.open+searchSize { // most of them have ended
 		g.conns = slices.DeleteFunc(g.conns, func(c *Conn) bool { return c == nil })
 		for i, c := range g.conns {
 			c.index = i
@@ -341,8 +341,7 @@ func (g *Guard) Count(uses ...Use) (n int) {
 // served. It returns the error of closing the listeners. If ctx ends first, Shutdown closes all
 // connections, even held ones, and returns the error of ctx.
 func (g *Guard) Shutdown(ctx context.Context) (err error) {
-	g.endWaiting(Silent, Idle)
-	for _, l := range g.listeners { // Serve accepts from no others
+	for _, l := range g.endWaiting(Silent, Idle) {
 		if e := l.Close(); !errors.Is(e, net.ErrClosed) { // it is closed already if Accept failed
 			err = errors.Join(err, e)
 		}
@@ -373,8 +372,9 @@ func (g *Guard) Wait() { g.serving.Wait() }
 // Ending reports whether [Guard.Shutdown] or [Server.Shutdown] was called.
 func (g *Guard) Ending() bool { return g.ending.Load() }
 
-// endWaiting closes all connections that have one of the uses. The guard admits no more.
-func (g *Guard) endWaiting(uses ...Use) {
+// endWaiting closes all connections that have one of the uses, and returns the listeners. The guard
+// admits no more, and Serve accepts from no others.
+func (g *Guard) endWaiting(uses ...Use) []*listener {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ending.Store(true)
@@ -385,4 +385,5 @@ func (g *Guard) endWaiting(uses ...Use) {
 			}
 		}
 	}
+	return slices.Clone(g.listeners)
 }
