@@ -52,9 +52,8 @@ func tableMain(args []string, stdout io.Writer) {
 	must.Do(flags.Parse(args))
 	c := carstate.Config{
 		Tokens: new(access.Tokens), Fleet: fleet.New(), MaxAge: 24 * time.Hour,
-		Ready: func(time.Time) error { return nil }, Overloaded: func() bool { return false },
-		Excess: func(net.Conn) bool { return false },
-		Log:    slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+		Ready: func(time.Time) error { return nil },
+		Log:   slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
 	}
 	now := time.Now()
 	for i := range *vehicles {
