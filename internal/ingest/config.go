@@ -76,9 +76,7 @@ type Config struct {
 
 	NoDocs bool // HTTP serves only telemetry
 
-	// Limit sheds load of HTTP. A connection that is accepted during an overload that lasts until its
-	// first request gets 503 and is closed. If nil, no load is shed.
-	Limit *listen.Limit
+	Limit *listen.Limit // sheds load of HTTP, if not nil
 
 	// TLS is the TLS configuration of [HTTP] and [MQTT.ServeTLS]. If nil, [HTTP] serves plain HTTP,
 	// and [MQTT.ServeTLS] cannot be used.
