@@ -186,12 +186,6 @@ var written = map[reflect.Type]func() object{
 	reflect.TypeFor[ops.VehicleCount](): func() object {
 		return object{"oneOf": []object{{"type": "string", "const": "all"}, {"type": "integer", "minimum": 0}}}
 	},
-	reflect.TypeFor[ops.CallCounts](): func() object {
-		return object{"type": "object", "description": "Calls by operation, then by outcome.",
-			"additionalProperties": object{
-				"type": "object", "additionalProperties": object{"type": "integer", "minimum": 0},
-			}}
-	},
 }
 
 // schemaOf returns the schema of t, which is part of a request if sent is true. Types with a JSON

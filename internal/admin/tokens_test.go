@@ -52,7 +52,7 @@ func TestTokenListAndShow(t *testing.T) {
 	s.clock.Advance(time.Minute)
 	second := s.issue(t)
 	g, _ := s.store.Tokens.Get(second.ID)
-	g.Count(access.CarDrivingState, access.Answered, noon.Add(time.Minute))
+	g.Count(access.Answered, noon.Add(time.Minute))
 
 	list, err := s.Tokens(t.Context())
 	if err != nil || len(list) != 2 || list[0].ID != first.ID || list[1].ID != second.ID {
@@ -77,8 +77,7 @@ func TestTokenListAndShow(t *testing.T) {
 		`"created_at":"2026-11-20T12:01:00Z","expires_at":null,"revoked_at":null,` +
 		`"last_used_at":"2026-11-20T12:01:00Z","sandbox":false,` +
 		`"earlier_until":[],"last_refused_at":null,"last_refused_reason":"",` +
-		`"usage":{"today":{"car_driving_state":{"answered":1},"throttle_system":{}},` +
-		`"last_30_days":{"car_driving_state":{"answered":1},"throttle_system":{}}},"vehicles":["A","B"]}` + "\n"
+		`"usage":{"calls":1,"refusals":0},"vehicles":["A","B"]}` + "\n"
 	if raw.body != want {
 		t.Errorf("show:\n got %s\nwant %s", raw.body, want)
 	}

@@ -138,7 +138,7 @@ func (a *answerer) authorize(p *params, h *head, now time.Time, w *response) {
 	}
 	if g != nil {
 		w.token = g.Name
-		g.Count(grantOf[w.operation], usageOf(w.outcome, err), now)
+		g.Count(usageOf(w.outcome, err), now)
 	}
 }
 
@@ -153,7 +153,7 @@ func (a *answerer) refuseRequest(p *params, f *failure, now time.Time, w *respon
 	w.fail(f)
 	if err == nil {
 		w.token = g.Name
-		g.Count(grantOf[w.operation], usageOf(w.outcome, nil), now)
+		g.Count(usageOf(w.outcome, nil), now)
 	}
 }
 
