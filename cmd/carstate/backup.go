@@ -86,7 +86,8 @@ type restoreCommand struct {
 	File            string   `arg:"" help:"The backup."`
 	BackupKeyFile   string   `placeholder:"FILE" help:"File with the backup key of the service that made the backup ${more_backup_key_file}"`
 	Unauthenticated bool     `help:"Restore a file of any origin: if a stranger could write to it, ${more_unauthenticated}"`
-	Forgotten       []string `placeholder:"FILE,…" help:"Receipts of carstate forget --json: vehicles that were forgotten after the backup stay forgotten."`
+	Forgotten       []string `xor:"a" placeholder:"FILE,…" help:"Receipts of carstate forget --json: vehicles that were forgotten after the backup stay forgotten."`
+	Compare         bool     `xor:"a" help:"Restore nothing: print how the backup and the running service differ, which need not be empty."`
 	JSON            bool     `name:"json" help:"Print the result as one JSON value and nothing else."`
 }
 
@@ -97,7 +98,7 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	trust, err := c.trust()
+	options, err := c.options()
 	if err != nil {
 		return err
 	}
@@ -106,11 +107,11 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 		return fmt.Errorf("the backup cannot be read: %w", err)
 	}
 	defer file.Close()
-	info, err := store.CheckBackup(file, trust.Key)
+	info, err := store.CheckBackup(file, options.Key)
 	if err != nil {
 		return err
 	}
-	if trust.Anybody {
+	if options.Anybody && !options.Compare {
 		fmt.Fprintln(w.err, unauthenticatedWarning)
 	}
 	receipts, err := client.ReadReceipts(c.Forgotten)
@@ -132,7 +133,7 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 		fmt.Fprintf(w.err, "%s\n", describeBackup(info))
 	}
 	p := term.NewProgress(w.err, info.Records, "records")
-	report, err := admin.Restore(ctx, file, trust, func(done, _ int) { p.Add(done - p.Done()) })
+	report, err := admin.Restore(ctx, file, options, func(done, _ int) { p.Add(done - p.Done()) })
 	if err == nil {
 		p.Add(info.Records - p.Done())
 	}
@@ -142,8 +143,9 @@ func (c *restoreCommand) Run(ctx context.Context, w streams) error {
 	}
 	return w.show(struct {
 		access.RestoreReport
-		Receipts, Buried, Repeated int `json:"-"`
-	}{report, len(receipts), buried, len(receipts) - buried})
+		Compare                    bool `json:"-"`
+		Receipts, Buried, Repeated int  `json:"-"`
+	}{report, c.Compare, len(receipts), buried, len(receipts) - buried})
 }
 
 const unauthenticatedWarning = "WARNING: --unauthenticated: the origin of this backup is not checked. " +
@@ -152,15 +154,17 @@ const unauthenticatedWarning = "WARNING: --unauthenticated: the origin of this b
 	"or tombstones that make the service forget vehicles. " +
 	"Check the output of carstate operator list, source list and token list afterwards."
 
-// trust returns which backups a restore accepts: by default (the zero value), only those that the
+// options returns which backups a restore accepts: by default (the zero value), only those that the
 // service itself made; with --backup-key-file, also those made with the key in that file; with
 // --unauthenticated, all. Both flags together are an error.
-func (c *restoreCommand) trust() (t access.BackupTrust, err error) {
+func (c *restoreCommand) options() (t access.RestoreOptions, err error) {
+	t.Compare = c.Compare
 	if c.Unauthenticated {
 		if c.BackupKeyFile != "" {
 			return t, usageError("--unauthenticated and --backup-key-file are mutually exclusive")
 		}
-		return access.BackupTrust{Anybody: true}, nil
+		t.Anybody = true
+		return t, nil
 	}
 	if c.BackupKeyFile == "" {
 		return t, nil

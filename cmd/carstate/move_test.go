@@ -20,7 +20,7 @@ import (
 var movedCars = flag.Int("move.cars", 1000, "cars of TestMove_BetweenMachineAndCluster; a million needs -unraced")
 
 // TestMove_BetweenMachineAndCluster checks that a service can move from one machine to a cluster
-// and back, by backup and restore, while cars report to the old and the new service.
+// and back, by backup and restore, while cars report to the old service.
 func TestMove_BetweenMachineAndCluster(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -96,8 +96,7 @@ type moved struct {
 func movedCar(i int) string { return fmt.Sprintf("moved%05d", i) }
 
 // move moves the service to another node. It takes a backup of the first node (from) while all cars
-// report to it. Then it restores the backup into the second node (to), while half of the cars
-// report there.
+// report to it, and restores the backup into the second node (to). Then half of the cars report there.
 func (m *moved) move(t *testing.T, from, to *process) {
 	t.Helper()
 	left := time.Now()
@@ -119,13 +118,11 @@ func (m *moved) move(t *testing.T, from, to *process) {
 	}
 	end()
 
-	arrived := time.Now()
-	end = carsReport(t, to, to.addSource(t, "there"), *movedCars/2)
 	began = time.Now()
 	to.carstate(t, "restore", file, "--backup-key-file", key)
 	t.Logf("the restore took %s", time.Since(began).Round(time.Second))
-	end()
-	to.carstate(t, "source", "remove", "there")
+	arrived := time.Now()
+	carsReport(t, to, m.key, *movedCars/2)()
 
 	if n, err := sumOf(to, "carstate_vehicles"); err != nil || n < float64(*movedCars) {
 		t.Errorf("%g vehicles are known, %v", n, err)

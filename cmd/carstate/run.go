@@ -38,7 +38,7 @@ type commands struct {
 	Forget   forgetCommand   `cmd:"" help:"Erase a vehicle everywhere, with a receipt."`
 	Roads    roadsCommand    `cmd:"" help:"Forget what is known of roads."`
 	Backup   backupCommand   `cmd:"" help:"Write tokens, sources, states and tombstones of a running service to a file."`
-	Restore  restoreCommand  `cmd:"" help:"Merge a backup into a running service."`
+	Restore  restoreCommand  `cmd:"" help:"Restore a backup into a running service that is empty, or compare the two."`
 	Salvage  salvageCommand  `cmd:"" help:"Copy the intact records of a damaged data directory into a new one."`
 	Status   statusCommand   `cmd:"" help:"Show the status of a running service: health, version, counts, disk, last backup."`
 	Health   healthCommand   `cmd:"" help:"Check whether a running service is ready."`

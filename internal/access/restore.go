@@ -13,24 +13,40 @@ type BackupInfo struct {
 	Authenticated bool `json:"authenticated,omitzero"`
 }
 
-// BackupTrust says which backups a restore accepts.
-type BackupTrust struct {
+// RestoreOptions says which backups a restore accepts, and what it does.
+type RestoreOptions struct {
 	Key     string // backup key of the service that wrote it; the restoring service's own keys are accepted, too
 	Anybody bool   // accept a backup of any origin, without authentication
+	Compare bool   // change nothing, and report how the backup and the service differ
 }
 
-// RestoreReport is the result of a restore.
+// RestoreReport is the result of a restore or of a comparison.
 type RestoreReport struct {
 	Backup BackupInfo              `json:"backup"`
 	Kinds  map[string]RestoreCount `json:"kinds"`
 }
 
-// RestoreCount says what became of the records of one kind in a backup.
+// RestoreCount says what became of the records of one kind in a backup, or how they differ from
+// those of the service.
 type RestoreCount struct {
-	Restored int `json:"restored"`
-	// Kept counts the records of the backup that were not restored because the service kept its own
-	// record instead, such as a newer state of the same vehicle.
-	Kept int `json:"kept"`
-	// Forgotten counts the records that were not restored because their vehicle was forgotten.
-	Forgotten int `json:"forgotten"`
+	Restored int `json:"restored,omitzero"`
+	// Kept counts the records that the service had already, after an interrupted restore.
+	Kept int `json:"kept,omitzero"`
+	// Forgotten counts the records of forgotten vehicles, which are not restored.
+	Forgotten int `json:"forgotten,omitzero"`
+
+	// The fields below are of a comparison. A state is newer or older by the time of its last sample.
+	Equal     int `json:"equal,omitzero"`
+	Newer     int `json:"newer,omitzero"` // in the service than in the backup
+	Older     int `json:"older,omitzero"`
+	Different int `json:"different,omitzero"`
+	Missing   int `json:"missing,omitzero"` // in the service
+}
+
+// Plus returns the sums of n and m.
+func (n RestoreCount) Plus(m RestoreCount) RestoreCount {
+	return RestoreCount{
+		n.Restored + m.Restored, n.Kept + m.Kept, n.Forgotten + m.Forgotten,
+		n.Equal + m.Equal, n.Newer + m.Newer, n.Older + m.Older, n.Different + m.Different, n.Missing + m.Missing,
+	}
 }

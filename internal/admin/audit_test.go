@@ -45,7 +45,7 @@ func changes(t *testing.T, s *service) map[string]func(context.Context) error {
 		"vehicle.forget": func(ctx context.Context) error { _, err := s.Forget(ctx, "V1"); return err },
 		"vehicle.allow":  func(ctx context.Context) error { _, err := s.Allow(ctx, "F"); return err },
 		"backup.restore": func(ctx context.Context) error {
-			_, err := s.Restore(ctx, strings.NewReader("a backup"), access.BackupTrust{}, func(int, int) {})
+			_, err := s.Restore(ctx, strings.NewReader("a backup"), access.RestoreOptions{}, func(int, int) {})
 			return err
 		},
 		"source.remove": func(ctx context.Context) error { _, err := s.RemoveSource(ctx, src); return err },

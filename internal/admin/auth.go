@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/ops"
 )
 
@@ -24,7 +24,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request) (*http.Request
 			// Only a request with a valid key protects its connection from eviction. Otherwise
 			// clients without a key could keep connections open with requests whose bodies never
 			// arrive.
-			netguard.HoldUntilAnswered(r.Context())
+			listen.Hold(r.Context())
 			return r.WithContext(context.WithValue(r.Context(), callerKey{}, who)), nil
 		}
 	}

@@ -56,11 +56,11 @@ func (s *Server) restore(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	body := ops.Moving{R: http.MaxBytesReader(w, r.Body, maxBackup), C: c}
-	trust := access.BackupTrust{Key: r.Header.Get(wire.BackupKeyHeader)}
-	if trust.Key == wire.AnyBackup {
-		trust = access.BackupTrust{Anybody: true}
+	options := access.RestoreOptions{Key: r.Header.Get(wire.BackupKeyHeader), Compare: r.URL.Query().Has("compare")}
+	if options.Key == wire.AnyBackup {
+		options.Key, options.Anybody = "", true
 	}
-	report, err := s.ops.Restore(r.Context(), caller(r), body, trust, func(done, total int) {
+	report, err := s.ops.Restore(r.Context(), caller(r), body, options, func(done, total int) {
 		if now := time.Now(); now.Sub(lastSent) >= progressEvery {
 			lastSent = now
 			send(wire.RestoreLine{Done: done, Total: total})

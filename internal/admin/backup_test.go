@@ -37,7 +37,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 	s := start(t)
 	s.store.RestoreSteps = 1000
 	steps := 0
-	report, err := s.Restore(t.Context(), strings.NewReader("a backup"), access.BackupTrust{}, func(done, total int) {
+	report, err := s.Restore(t.Context(), strings.NewReader("a backup"), access.RestoreOptions{}, func(done, total int) {
 		if steps++; done > total || total != 1000 {
 			t.Errorf("%d of %d", done, total)
 		}
@@ -59,12 +59,13 @@ func TestRestoreOverTheWire(t *testing.T) {
 	}{
 		{errBadFile, nil, 0, http.StatusBadRequest, "cut off or damaged"},
 		{access.ErrBusy, nil, 0, http.StatusConflict, "a restore is in progress"},
+		{access.ErrNotEmpty, nil, 0, http.StatusConflict, "an empty service only"},
 		{nil, errors.New("the disk of V1 broke"), 0, http.StatusServiceUnavailable, "could not be confirmed"},
 		{nil, errors.New("the disk of V1 broke"), 9, 0, "stopped halfway"},
 	} {
 		s.store.BadBackups, s.store.RestoreSteps = c.bad, c.steps
 		s.store.Fail("Restore", c.fail)
-		_, err := s.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{}, func(int, int) {})
+		_, err := s.Restore(t.Context(), strings.NewReader("x"), access.RestoreOptions{}, func(int, int) {})
 		if refused(t, "a restore", err, c.status, c.text); strings.Contains(err.Error(), "V1") {
 			t.Errorf("%v, %v after %d: %v", c.bad, c.fail, c.steps, err)
 		}
@@ -74,7 +75,7 @@ func TestRestoreOverTheWire(t *testing.T) {
 	}
 	s.store.Fail("Audit intended", errDisk)
 	s.store.Did()
-	if _, err := s.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{},
+	if _, err := s.Restore(t.Context(), strings.NewReader("x"), access.RestoreOptions{},
 		func(int, int) {}); err == nil || !strings.Contains(err.Error(), "nothing was done") {
 		t.Errorf("without an audit: %v", err)
 	}
@@ -102,10 +103,12 @@ func TestBackupKeyOverTheWire(t *testing.T) {
 	}
 	s.store.Fail("Audit intended", nil)
 	given, _ := access.NewSecret(access.BackupKind)
-	for _, trust := range []access.BackupTrust{{}, {Key: given}, {Anybody: true}} {
-		if _, err := s.Restore(t.Context(), strings.NewReader("x"), trust, func(int, int) {}); err != nil ||
-			s.store.Trusted != trust {
-			t.Errorf("%+v became %+v, %v", trust, s.store.Trusted, err)
+	for _, options := range []access.RestoreOptions{
+		{}, {Key: given}, {Anybody: true}, {Compare: true, Key: given}, {Compare: true, Anybody: true},
+	} {
+		if _, err := s.Restore(t.Context(), strings.NewReader("x"), options, func(int, int) {}); err != nil ||
+			s.store.Options != options {
+			t.Errorf("%+v became %+v, %v", options, s.store.Options, err)
 		}
 	}
 	events := s.store.Events()
@@ -116,7 +119,7 @@ func TestBackupKeyOverTheWire(t *testing.T) {
 		t.Errorf("audited %+v", e)
 	}
 	for _, bad := range []string{"csb_x", hers.Key, "Unauthenticated"} {
-		_, err := s.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{Key: bad}, func(int, int) {})
+		_, err := s.Restore(t.Context(), strings.NewReader("x"), access.RestoreOptions{Key: bad}, func(int, int) {})
 		if refused(t, "a key of another form", err, http.StatusBadRequest, ""); strings.Contains(err.Error(), bad) {
 			t.Errorf("the error repeats the key: %v", err)
 		}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/admin"
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
@@ -226,36 +226,12 @@ type slowPage struct {
 }
 
 func (p slowPage) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
-	netguard.HoldUntilAnswered(r.Context())
+	listen.Hold(r.Context())
 	p.began <- struct{}{}
 	<-p.goOn
 }
 
 func (slowPage) Close() {}
-
-// TestHTTP2WithoutAPreface checks that net/http's log line about a missing HTTP/2 preface is logged
-// at level debug, because it repeats what the client sent.
-func TestHTTP2WithoutAPreface(t *testing.T) {
-	fake := lender(t)
-	s := start(t, func(c *admin.Config) {
-		c.TLS = &tls.Config{Certificates: fake.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
-	})
-	_, address, _ := strings.Cut(s.URL, "://")
-	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-	testkit.NoError(t, err)
-	defer c.Close()
-	if protocol := c.ConnectionState().NegotiatedProtocol; protocol != "h2" {
-		t.Fatalf("the protocol is %q", protocol)
-	}
-	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+s.Key+"\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.ReadAll(c) // returns once the server has logged and closed the connection
-	if said := s.log.String(); !strings.Contains(said,
-		`"level":"DEBUG","msg":"http2: server: error reading preface`) || strings.Contains(said, "WARN") {
-		t.Errorf("the log says %s", said)
-	}
-}
 
 // TestLogOfStrangers checks that callers without a key cause at most ten log lines a minute. The
 // next line after these must report the number of dropped lines.

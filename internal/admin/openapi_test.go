@@ -66,7 +66,8 @@ var operationTexts = map[string]string{
 		"nodes follow within five minutes.",
 	"backup.take":     "Take a backup. An incomplete backup lacks its trailer.",
 	"backup-key.show": "Show the key with which this service authenticates its backups; needs the admin key.",
-	"backup.restore": "Merge a backup into this service; needs the admin key. The response has one JSON " +
+	"backup.restore": "Restore a backup into this service, which must be empty, or compare them; needs the admin key. " +
+		"The response has one JSON " +
 		"object per line; the last one contains the report or an error.",
 	"node.show":          "Show the settings of the node that can be changed while it runs.",
 	"node.change":        "Change the log level of the node, or whether it accepts telemetry, until the process ends.",
@@ -141,7 +142,9 @@ var parameters = map[string][]object{
 	},
 	"backup.restore": {{"name": wire.BackupKeyHeader, "in": "header",
 		"description": "The key of the service that made the backup, or " + wire.AnyBackup +
-			"; not needed for this service's own backups.", "schema": object{"type": "string"}}},
+			"; not needed for this service's own backups.", "schema": object{"type": "string"}},
+		{"name": "compare", "in": "query", "allowEmptyValue": true, "schema": object{"type": "string"},
+			"description": "If present, change nothing and report how the backup and the service differ."}},
 }
 
 // streams are the media types of bodies that are not JSON values: first the type of the request,

@@ -99,7 +99,7 @@ func TestAnOperatorGetsNoRightsByAName(t *testing.T) {
 		},
 		"rotate admin.key": func() error { _, err := theirs.RotateAdminKey(t.Context()); return err },
 		"restore": func() error {
-			_, err := theirs.Restore(t.Context(), strings.NewReader("x"), access.BackupTrust{}, func(int, int) {})
+			_, err := theirs.Restore(t.Context(), strings.NewReader("x"), access.RestoreOptions{}, func(int, int) {})
 			return err
 		},
 	} {

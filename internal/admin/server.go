@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/admin/wire"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/lograte"
-	"example.org/carstate/internal/netguard"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/road"
 )
@@ -106,7 +106,7 @@ const (
 // Server is the admin listener. Make one with [New]. Shutdown does not cancel changes to records
 // that have begun: the store completes them or reports an error.
 type Server struct {
-	*netguard.Server
+	*listen.Server
 	cfg     Config
 	ops     *ops.Operations
 	metrics *metrics
@@ -126,7 +126,7 @@ func New(cfg Config) *Server {
 	if cfg.Ops != nil {
 		s.addCalls(routes)
 	}
-	s.Server = netguard.NewServer(&http.Server{
+	s.Server = listen.NewServer(&http.Server{
 		Handler:                      s.guard(routes),
 		ReadHeaderTimeout:            headTimeout,
 		ReadTimeout:                  readTimeout,
@@ -136,7 +136,7 @@ func New(cfg Config) *Server {
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     log.New(serverLog{cfg.Log, &s.quiet}, "", 0),
 		TLSConfig:                    cfg.TLS,
-	}, netguard.Config{Max: cfg.MaxConnections, Log: cfg.Log})
+	}, listen.Config{Max: cfg.MaxConnections, Log: cfg.Log})
 	if cfg.Ops != nil {
 		s.HTTP.RegisterOnShutdown(cfg.Console.Close)
 		s.HTTP.RegisterOnShutdown(cfg.Ops.Close)

@@ -10,9 +10,9 @@ import (
 	"example.org/carstate/internal/lograte"
 )
 
-// clientFaults are prefixes of lines of net/http about connections that failed before a request.
-// Any client can cause them, and some repeat what it sent, so they are logged at level debug.
-var clientFaults = [][]byte{[]byte("http: TLS handshake error "), []byte("http2: ")}
+// clientFault begins a line of net/http about a connection that failed before a request. Any client
+// can cause it, and it may repeat what the client sent, so it is logged at level debug.
+const clientFault = "http: TLS handshake error "
 
 // serverLog is the destination of net/http's log lines.
 type serverLog struct {
@@ -22,11 +22,9 @@ type serverLog struct {
 
 func (s serverLog) Write(line []byte) (int, error) {
 	text := access.OneLine(errors.New(string(line)))
-	for _, prefix := range clientFaults {
-		if bytes.HasPrefix(line, prefix) {
-			s.log.Log(context.Background(), slog.LevelDebug, text)
-			return len(line), nil
-		}
+	if bytes.HasPrefix(line, []byte(clientFault)) {
+		s.log.Log(context.Background(), slog.LevelDebug, text)
+		return len(line), nil
 	}
 	s.quiet.Log(s.log, text)
 	return len(line), nil

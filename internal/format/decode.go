@@ -47,15 +47,17 @@ var (
 	ErrTable   = errors.New("the vid is not in the table of the mapping")
 	ErrNoTime  = errors.New("the message has no time where the mapping looks for it")
 	ErrTime    = errors.New("the time does not have the unit or layout of the mapping")
+	ErrNoChars = errors.New("the vid has no letter or digit: give the mapping clean: hash, or a table")
+	ErrWork    = errors.New("the message has too many items for its size, or they share too long a value: send fewer")
 )
 
 // Decoder reads messages. It reuses its buffers, so only one goroutine may use it at a time.
 type Decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
-	body    []byte
-	base    int // offset in body at which the JSON decoder began
 	values  []value
+	name    []byte   // of a member
+	work    int      // bytes that may still be read; see [Decoder.spend]
 	levels  []string // of the topic
 	message Message
 	sample  Sample // the sample to which further elements may belong
@@ -92,8 +94,9 @@ func (f *Format) of(levels []string) *Format {
 // Decode calls yield with each sample of a message, until it returns false. After an error in one
 // line, it goes on with the next. The sample is valid until yield returns.
 func (d *Decoder) Decode(f *Format, m Message, yield func(*Sample) bool) {
-	defer func() { d.body, d.message, d.yield, d.in = nil, Message{}, nil, bytes.Buffer{} }()
+	defer func() { d.message, d.yield, d.in = Message{}, nil, bytes.Buffer{} }()
 	d.message, d.yield, d.open = m, yield, false
+	d.work = 4 * max(1<<20, len(m.Body))
 	d.levels = strings.Split(m.Topic, "/")
 	if f = f.of(d.levels); f == nil {
 		d.fail(ErrTopic)
@@ -140,106 +143,101 @@ func (d *Decoder) form(f *Format) {
 	d.element(f)
 }
 
+// options are those of messages. The names that a mapping looks for are checked for duplicates by
+// [Decoder.capture]; comparing all others took most of the time of a message with many.
+var options = jsontext.AllowDuplicateNames(true)
+
 // value reads a message that is one value, in JSON or as text.
 func (d *Decoder) value(f *Format) {
-	d.body = bytes.TrimSpace(d.message.Body)
-	d.begin(0)
-	if !jsontext.Value(d.body).IsValid() {
+	body := bytes.TrimSpace(d.message.Body)
+	if !jsontext.Value(body).IsValid(options) {
 		for _, slot := range f.root.slots {
-			d.values[slot] = value{d.body, true}
+			d.values[slot] = value{body, true}
 		}
-	} else if d.capture(f.root) != nil {
+	} else if d.capture(f.root, body) != nil {
 		d.fail(ErrSyntax)
 		return
 	}
 	d.element(f)
 }
 
-// begin sets the JSON decoder to an offset in the body. Decoding from a bytes.Buffer makes no copy.
-func (d *Decoder) begin(offset int) {
-	d.base, d.in = offset, *bytes.NewBuffer(d.body[offset:])
-	d.json.Reset(&d.in)
-}
-
 // stream reads JSON values, one after the other or in an array.
 func (d *Decoder) stream(f *Format) {
-	d.body = bytes.TrimPrefix(d.message.Body, []byte("\xef\xbb\xbf"))
-	for offset := 0; ; {
-		rest := d.body[offset:]
-		trimmed := bytes.TrimLeft(rest, " \t\r\n")
-		if len(trimmed) == 0 {
+	body := bytes.TrimPrefix(d.message.Body, []byte("\xef\xbb\xbf"))
+	for again := 64 << 10; ; { // bytes after a wrong line that may be read before its error is found
+		if body = bytes.TrimLeft(body, " \t\r\n"); len(body) == 0 {
 			return
 		}
-		offset += len(rest) - len(trimmed)
-		d.begin(offset)
-		err, more := d.document(f)
-		if !more {
-			return
-		}
+		d.in = *bytes.NewBuffer(body) // decoding from a bytes.Buffer makes no copy
+		d.json.Reset(&d.in, options)
+		v, err := d.json.ReadValue()
 		if err == nil {
-			offset += int(d.json.InputOffset())
+			if body = body[d.json.InputOffset():]; !d.document(f, v) {
+				return
+			}
 			continue
 		}
-		d.open = false // the rest of its message cannot be read
-		line := bytes.IndexByte(d.body[offset:], '\n')
-		if !d.fail(ErrSyntax) || line < 0 {
+		line := bytes.IndexByte(body, '\n')
+		if wrong, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+			again -= max(0, int(wrong.ByteOffset)-line)
+		}
+		if !d.flush() || !d.fail(ErrSyntax) || line < 0 || again < 0 {
 			return
 		}
-		offset += line + 1
+		body = body[line+1:]
 	}
 }
 
 // document reads one JSON value: a message, or an array of messages.
-func (d *Decoder) document(f *Format) (err error, more bool) {
-	if d.json.PeekKind() != jsontext.KindBeginArray {
-		return d.next(f)
+func (d *Decoder) document(f *Format, v []byte) (more bool) {
+	if v[0] != '[' {
+		return d.next(f, v)
 	}
-	if _, err := d.json.ReadToken(); err != nil {
-		return err, true
-	}
-	for d.json.PeekKind() != jsontext.KindEndArray {
-		if err, more = d.next(f); err != nil || !more {
-			return err, more
+	for _, message := range members(v) {
+		if !d.next(f, message) {
+			return false
 		}
 	}
-	_, err = d.json.ReadToken()
-	return err, true
+	return true
 }
 
 // next reads one message.
-func (d *Decoder) next(f *Format) (_ error, more bool) {
+func (d *Decoder) next(f *Format, message []byte) (more bool) {
 	clear(d.values)
-	if err := d.capture(f.root); err != nil {
-		return err, true
+	if d.capture(f.root, message) != nil {
+		return d.flush() && d.fail(ErrSyntax)
 	}
-	if !f.each {
-		return nil, d.element(f)
+	if !f.each || d.values[0].raw == nil {
+		return d.element(f)
 	}
 	list := d.values[0].raw
-	if len(list) == 0 || list[0] != '[' {
-		if list == nil {
-			return nil, d.element(f)
-		}
+	if list[0] != '[' {
 		list = slices.Concat([]byte{'['}, list, []byte{']'})
 	}
-	// The list was read once already, so it is valid.
-	outer := *d
-	d.json, d.body = jsontext.NewDecoder(new(bytes.Buffer)), list
-	d.begin(0)
-	_, _ = d.json.ReadToken()
-	base := slices.Clone(outer.values)
-	for more = true; more && d.json.PeekKind() != jsontext.KindEndArray; {
+	base := slices.Clone(d.values)
+	for _, item := range members(list) {
 		copy(d.values, base)
-		if d.capture(f.element) != nil {
-			break
+		if d.capture(f.element, item) != nil {
+			return d.flush() && d.fail(ErrSyntax)
 		}
-		more = d.element(f)
+		if !d.element(f) {
+			return false
+		}
 	}
-	d.json, d.body, d.base, d.in = outer.json, outer.body, outer.base, outer.in
-	return nil, more
+	return true
 }
 
-// first returns the first value that is there and not null, or else a null.
+// itemWork is the work of an item of a list, in bytes of values.
+const itemWork = 64
+
+// spend reports whether n more bytes of values may be read. An item reads the values outside of its list
+// again; without a limit, a message of 1 MiB took minutes.
+func (d *Decoder) spend(n int) bool {
+	d.work -= n
+	return d.work >= 0
+}
+
+// first returns the first value that is there and not null, or else a null. It spends work.
 func (d *Decoder) first(slots []int) (v value) {
 	for _, s := range slots {
 		if has := d.values[s]; has.raw != nil {
@@ -248,12 +246,24 @@ func (d *Decoder) first(slots []int) (v value) {
 			}
 		}
 	}
+	if (v.plain || v.raw != nil && v.raw[0] != '[' && v.raw[0] != '{') && !d.spend(len(v.raw)) {
+		return value{}
+	}
 	return v
 }
 
 // element makes a sample of the values, or adds them to the open sample if that has the same
 // vehicle and time. It returns false if the caller must end.
 func (d *Decoder) element(f *Format) bool {
+	more := d.spend(itemWork) && d.add(f)
+	if d.work < 0 {
+		d.open = false
+		d.fail(ErrWork)
+	}
+	return more && d.work >= 0
+}
+
+func (d *Decoder) add(f *Format) bool {
 	for _, s := range f.skip {
 		v := d.first(s.slots)
 		text, _ := v.text()
@@ -315,8 +325,14 @@ func (d *Decoder) read(f *Format, signals []int) {
 		if x.Has(s.Signal) { // from a place that is listed before
 			continue
 		}
-		if err := s.set(&x.Readings, d.first(s.slots)); err != nil {
-			x.Unused = append(x.Unused, Unused{s.Signal, err})
+		v := d.first(s.slots)
+		if s.Signal == vehicle.DTCList && !d.spend(len(v.raw)) {
+			return
+		}
+		if err := s.set(&x.Readings, v); err != nil {
+			if u := (Unused{s.Signal, err}); !slices.Contains(x.Unused, u) {
+				x.Unused = append(x.Unused, u)
+			}
 			half = half || s.IsPosition() || s.Signal == vehicle.CurrentAccuracy
 		}
 	}
@@ -360,14 +376,14 @@ func (d *Decoder) vehicle(f *Format) (id vehicle.ID, external string, _ error) {
 			}
 			return -1
 		}, text)
+		if text == "" {
+			return "", "", ErrNoChars
+		}
 	case f.VID.Clean == "hash":
 		sum := sha256.Sum256([]byte(text))
 		text = base32.StdEncoding.EncodeToString(sum[:])[:20]
 	case f.VID.Table != nil:
 		return "", "", ErrTable
-	}
-	if text == "" {
-		return "", "", ErrNoVID
 	}
 	if len(text) > vehicle.MaxReportingID {
 		return "", "", ErrLongVID

@@ -118,9 +118,31 @@ func TestParseRefuses(t *testing.T) {
 		"vid: {path: a, clean: soap}\ntime: {path: t}":                                   "vid: clean must be",
 		"vid: {path: a, table: {x: a-b}}\ntime: {path: t}":                               "vid: in the table",
 		"vid: {topic: [0]}\ntime: {path: t}":                                             "numbered from 1",
-		"a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: [*b,*b,*b]":      "line 1: a mapping has no a here",
-		head + strings.Repeat("# long\n", 3000):                                          "at most 16384 bytes",
-		head + "signals: {Vehicle.Speed: {path: [" + strings.Repeat("a,", 300) + "]}}":   "at most 256 paths",
+		head + "? \"a b\\e[31m\"\n: 1":                                                   "line 3: a mapping has no such name here",
+		head + "vid: {path: $.v}":                                                        "line 3: a name is here twice",
+		head + "signals: {Vehicle.Speed: {path: s, path: t}}":                            "line 3: a name is here twice",
+		head + "signals: [x]":                                                            "line 3: a value of another type is needed",
+		head + "reply: [\"a\\nb\"]":                                                      "line 3: a value of another type is needed",
+		head + "skip: [{missing: \"a\\nb\"}]":                                            "line 3: a value of another type is needed",
+		head + "reply: !!int x":                                                          "a value of another type is needed",
+		"vid: {topic: [" + strings.Repeat("9", 400) + "]}":                               "line 1: a value of another type is needed",
+		head + "signals: {Vehicle.Speed: {path: s, factor: 1e400}}":                      "line 3: a value of another type is needed",
+		head + "signals: {Vehicle.Speed: {path: s, factor: .nan}}":                       "must be a finite number",
+		head + "signals: {Vehicle.Speed: {path: s, factor: -.inf}}":                      "must be a finite number",
+		head + "signals: {Vehicle.Speed: {path: s, values: {0: 1, 0.0: 2}}}":             "the same number twice",
+		head + "signals: {" + strings.Repeat("x", 1000) + ": {}}":                        strings.Repeat("x", 60) + "\" is not a signal",
+		head + "signals: {" + numbered("S%d: {path: a},", 15000) + "}":                   "signals: at most 64",
+		head + "value: " + strings.Repeat("[", 15000):                                    "exceeded max depth",
+		head + "about: \xff":                                                             "UTF-8",
+		"time: {unit: arrival}\nvid: {path: v, table: {car-1: A, car1: A}}":              "vid: the table has a vid twice",
+		"topics: &a [x,x,x]\ntopic: [*a,*a]":                                             "a mapping has no aliases",
+		"topics: &a [*a]":                                                                "a mapping has no aliases",
+		"topics: [*a\nb]":                                                                "a mapping has no aliases",
+		head + "signals: {Vehicle.Speed: &a {pth: s}, Vehicle.OBD.Speed: [*a]}":          "a mapping has no aliases",
+		head + "topics: &a [" + strings.Repeat("a,", 2600) + "]\nsignals: {Vehicle.Speed: [" +
+			strings.Repeat("{path: *a},", 800) + "]}": "a mapping has no aliases",
+		head + strings.Repeat("# long\n", 3000):                                        "at most 16384 bytes",
+		head + "signals: {Vehicle.Speed: {path: [" + strings.Repeat("a,", 300) + "]}}": "at most 256 paths",
 	} {
 		_, err := format.Parse(text)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
@@ -146,6 +168,15 @@ func TestMappings(t *testing.T) {
 		{"vid: {path: v}\n" + tail, `{"v":"A","v":"B"}`, "refused: " + format.ErrSyntax.Error() + "\n"},
 		{"vid: {path: v}\n" + tail, `{"v":"A","s":{"x":[` + "\n" + `{"v":"B","s":1e308}`,
 			"refused: " + format.ErrSyntax.Error() + "\nB now\n  Vehicle.Speed " + speedRange + "\n"},
+		{"vid: {path: v}\n" + tail, `{"v":"A","s":1e400,"t":` + strings.Repeat("9", 400) + `}{"v":"B","s":-1e400,"t":"NaN"}`,
+			"A now\n  Vehicle.OBD.ThrottlePosition " + throttleRange + "\n  Vehicle.Speed " + speedRange + "\n" +
+				"B now\n  Vehicle.OBD.ThrottlePosition " + throttleRange + "\n  Vehicle.Speed not available\n"},
+		{"vid: {path: v, clean: strip}\n" + tail, `{"v":"A-B1"}{"v":"-🚗-"}{"v":1e5}`,
+			"AB1 now (A-B1)\nrefused: " + format.ErrNoChars.Error() + "\nrefused: " + format.ErrVID.Error() + "\n"},
+		{"vid: {path: v}\ntime: {path: t}\nunder: $", `{"v":"A","t":1e400}{"v":"A","t":-1}{"v":"A","t":"NaN"}{"v":"A","t":` +
+			strings.Repeat("9", 400) + `}`, strings.Repeat("refused: "+format.ErrTime.Error()+"\n", 4)},
+		{"vid: {path: $.a.v}\n" + tail, `{"a":{"v":"A","x":{"v":"B"},"\u0078":1}, "b":["}",{"a":"\\"}]}{"a":{"v":"A"},"\u0061":{"v":"B"}}`,
+			"A now\nrefused: " + format.ErrSyntax.Error() + "\n"},
 		{"vid: {path: v}\n" + tail, `{"v":"A","s":"fast","t":true}`,
 			"A now\n  Vehicle.OBD.ThrottlePosition is not a number\n  Vehicle.Speed is not a number\n"},
 		{"vid: {path: $.v}\neach: $.l[*]\ntime: {path: \"@.t\", unit: ns}\nsignals: {Vehicle.Speed: {path: \"@.s\"}}",
@@ -158,6 +189,56 @@ func TestMappings(t *testing.T) {
 	}
 }
 
+// numbered repeats a format with growing numbers until the text has n bytes.
+func numbered(format string, n int) string {
+	var b strings.Builder
+	for i := 0; b.Len() < n; i++ {
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}
+
+// TestHostileMessages decodes messages that cost their sender little. Some took minutes before their cost
+// was limited.
+func TestHostileMessages(t *testing.T) {
+	const size = 1<<20 - 100
+	const tail = "\ntime: {unit: arrival}\nsignals: {Vehicle.Speed: {path: s}, Vehicle.OBD.DTCList: {path: $.c}}\n"
+	const each = "each: $.l[*]\nname: {path: \"@.n\"}\ntime: {unit: arrival}\nunder: $\nvid: "
+	items := `"l":[` + strings.Repeat("{},", size/6) + `1]}`
+	long := `{"v":"` + strings.Repeat("A", size/2) + `",` + items
+	const codes = "each: $.l[*]\nvid: {path: $.v}\ntime: {unit: arrival}\nsignals: {Vehicle.OBD.DTCList: {path: $.c}}\n"
+	for name, c := range map[string]struct {
+		mapping, body string
+		samples       int // at most
+		want          error
+	}{
+		"names":        {"vid: {path: v}" + tail, `{` + numbered(`"n%d":1,`, size) + `"v":"A"}`, 1, nil},
+		"elements":     {"vid: {path: $.v}" + tail, `{"c":[` + numbered(`"%d",`, size) + `""],"v":"A"}`, 1, nil},
+		"open arrays":  {"vid: {path: v}" + tail, strings.Repeat("\n[", size/2), 9, format.ErrSyntax},
+		"open objects": {"vid: {path: v}" + tail, strings.Repeat("\n{\"v\":", size/6), 9, format.ErrSyntax},
+		"items":        {each + "{path: $.v}", `{"v":"A",` + strings.Repeat(" ", size/2) + items, 1, format.ErrWork},
+		"long vid":     {each + "{path: $.v}", long, 20, format.ErrWork},
+		"long hash":    {each + "{path: $.v, clean: hash}", long, 20, format.ErrWork},
+		"codes":        {codes, `{"v":"A","c":[` + strings.Repeat(`"x",`, size/8) + `""],` + items, 20, format.ErrWork},
+		"form":         {"from: form\nvid: {path: v}" + tail, numbered("a%d&", size), 1, format.ErrForm},
+	} {
+		f, err := format.Parse(c.mapping)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		n, last := 0, error(nil)
+		format.NewDecoder().Decode(f, format.Message{Body: []byte(c.body), Now: 1}, func(s *format.Sample) bool {
+			n++
+			last = s.Err
+			return true
+		})
+		if n > c.samples || last != c.want {
+			t.Errorf("%s: %d samples, the last with the error %v, want at most %d and %v", name, n, last, c.samples, c.want)
+		}
+	}
+}
+
+const throttleRange = "impossible value: Vehicle.OBD.ThrottlePosition must be between 0 and 100 percent"
 const speedRange = "impossible value: Vehicle.Speed must be between 0 and 500 km/h"
 
 func FuzzDecode(f *testing.F) {

@@ -7,13 +7,13 @@
 package format
 
 import (
-	"bytes"
 	"cmp"
 	"embed"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -239,11 +239,15 @@ func parse(text string) (*Format, error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("a mapping has at most %d bytes", maxText)
 	}
-	dec := yaml.NewDecoder(bytes.NewReader([]byte(text)))
+	dec, trees := yaml.NewDecoder(strings.NewReader(text)), yaml.NewDecoder(strings.NewReader(text))
 	dec.KnownFields(true)
 	var first, last *Format
 	for n := 1; ; n++ {
 		f := new(Format)
+		var tree yaml.Node
+		if _ = trees.Decode(&tree); hasAlias(&tree) { // an error comes again
+			return nil, errors.New(errAlias) // a short text could become long
+		}
 		switch err := dec.Decode(&f.mapping); {
 		case err == io.EOF && first == nil:
 			return nil, errors.New("the mapping is empty")
@@ -267,17 +271,35 @@ func parse(text string) (*Format, error) {
 	}
 }
 
-var (
-	yamlNoise  = regexp.MustCompile(`(?s)^yaml: (unmarshal errors:\s*)?`)
-	yamlField  = regexp.MustCompile(`field (\S+) not found in type \S+`)
-	yamlTarget = regexp.MustCompile(`cannot unmarshal !!(\w+) .* into (\S+)`)
-)
+// The errors of YAML repeat keys and values, and name Go types. yamlErrors replaces them.
+var yamlErrors = []struct {
+	is   *regexp.Regexp
+	text string
+}{
+	{regexp.MustCompile(`^(yaml: )?(line \d+: )?`), "$2"},
+	{regexp.MustCompile(`field ([a-z]{1,20}) not found in type .*`), "a mapping has no $1 here"},
+	{regexp.MustCompile(`(?s)field .* not found in type .*`), "a mapping has no such name here"},
+	{regexp.MustCompile(`(?s)cannot (unmarshal|decode) .*`), "a value of another type is needed"},
+	{regexp.MustCompile(`(?s)mapping key .*`), "a name is here twice"},
+	{regexp.MustCompile(`(?s)(unknown )?anchor .*`), errAlias},
+}
 
-// readable gives the first error of YAML in terms of a mapping.
+const errAlias = "a mapping has no aliases: write the value again"
+
+// readable gives the first error of YAML in terms of a mapping, in one line.
 func readable(err error) error {
-	text, _, _ := strings.Cut(yamlNoise.ReplaceAllString(err.Error(), ""), "\n")
-	text = yamlField.ReplaceAllString(text, "a mapping has no $1 here")
-	return errors.New(yamlTarget.ReplaceAllString(text, "a value of another type is needed than $1"))
+	text := err.Error()
+	if t, ok := errors.AsType[*yaml.TypeError](err); ok {
+		text = t.Errors[0]
+	}
+	for _, e := range yamlErrors {
+		text = e.is.ReplaceAllString(text, e.text)
+	}
+	return errors.New(text)
+}
+
+func hasAlias(n *yaml.Node) bool {
+	return n.Kind == yaml.AliasNode || slices.ContainsFunc(n.Content, hasAlias)
 }
 
 func (f *Format) compile() error {
@@ -350,10 +372,15 @@ func (f *Format) check() error {
 	if len(m.VID.Table) > maxTable {
 		return fmt.Errorf("vid: a table has at most %d entries", maxTable)
 	}
+	ids := make(map[string]bool)
 	for _, id := range m.VID.Table {
 		if _, err := vehicle.ParseReportingID(id); err != nil {
 			return fmt.Errorf("vid: in the table, %w", err)
 		}
+		ids[id] = true
+	}
+	if len(ids) < len(m.VID.Table) {
+		return errors.New("vid: the table has a vid twice, so two senders would be one car: give each its own")
 	}
 	if len(m.VID.Topic) > 8 || slices.ContainsFunc(m.VID.Topic, func(n int) bool { return n < 1 || n > 32 }) ||
 		m.Names.Topic < 0 || m.Names.Topic > 32 {
@@ -398,7 +425,7 @@ func (f *Format) compileSignals(slotsOf func(string, texts) []int) error {
 	for _, name := range slices.Sorted(maps.Keys(m.Signals)) {
 		s, ok := vehicle.SignalByName(name)
 		if !ok {
-			return fmt.Errorf("signals: %q is not a signal that carstate uses (docs/telemetry.md)", name)
+			return fmt.Errorf("signals: %.60q is not a signal that carstate uses (docs/telemetry.md)", name)
 		}
 		for _, place := range m.Signals[name] {
 			if f.named() && place.Path == nil {
@@ -417,9 +444,15 @@ func (f *Format) compileSignals(slotsOf func(string, texts) []int) error {
 			if len(place.Values) > maxTable {
 				return fmt.Errorf("signals: a table has at most %d entries", maxTable)
 			}
+			if math.IsNaN(factor) || math.IsInf(factor, 0) {
+				return fmt.Errorf("signals: the factor of %s must be a finite number", name)
+			}
 			values := make(map[string]string, len(place.Values))
 			for from, to := range place.Values {
 				values[canonical(from)] = to
+			}
+			if len(values) < len(place.Values) {
+				return fmt.Errorf("signals: the values of %s have the same number twice", name)
 			}
 			f.signals = append(f.signals, signal{s, slotsOf("signals: "+name, place.Path), place.Name, factor, values})
 			f.byName[place.Name] = append(f.byName[place.Name], len(f.signals)-1)

@@ -1,8 +1,11 @@
 package format
 
 import (
+	"bytes"
 	"encoding/json/jsontext"
 	"errors"
+	"iter"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -83,47 +86,80 @@ func (n *node) add(steps []step, slot int) {
 	n.slots = append(n.slots, slot)
 }
 
-// capture reads the next JSON value, and sets the slots of n and of the nodes below it.
-func (d *Decoder) capture(n *node) error {
-	kind := d.json.PeekKind()
-	isObject := kind == jsontext.KindBeginObject
-	if n == nil || len(n.next) == 0 || !isObject && kind != jsontext.KindBeginArray {
-		v, err := d.json.ReadValue()
-		if n != nil && err == nil {
-			d.set(n, int(d.json.InputOffset())-len(v))
-		}
-		return err
+// capture sets the slots of n and of the nodes below it from a valid JSON value. It fails if an object
+// has a name twice that n looks for.
+func (d *Decoder) capture(n *node, raw []byte) error {
+	for _, slot := range n.slots {
+		d.values[slot] = value{raw: raw}
 	}
-	if _, err := d.json.ReadToken(); err != nil {
-		return err
+	if len(n.next) == 0 || raw[0] != '{' && raw[0] != '[' {
+		return nil
 	}
-	begin := int(d.json.InputOffset()) - 1
-	for i := 0; ; i++ {
-		switch d.json.PeekKind() {
-		case jsontext.KindEndObject, jsontext.KindEndArray:
-			_, err := d.json.ReadToken()
-			if err == nil {
-				d.set(n, begin)
-			}
-			return err
+	var seen []*node
+	i := 0
+	for name, v := range members(raw) {
+		next := n.next[step{index: i}]
+		if i++; name != nil {
+			d.name, _ = jsontext.AppendUnquote(d.name[:0], name) // it is valid
+			next = n.next[step{string(d.name), -1}]
 		}
-		at := step{index: i}
-		if isObject {
-			name, err := d.json.ReadToken()
-			if err != nil {
-				return err
-			}
-			at = step{name.String(), -1}
+		if next == nil {
+			continue
 		}
-		if err := d.capture(n.next[at]); err != nil {
-			return err
+		if slices.Contains(seen, next) || d.capture(next, v) != nil {
+			return ErrSyntax
+		}
+		seen = append(seen, next)
+	}
+	return nil
+}
+
+// members returns the quoted names and the values of a valid JSON object, or the elements of an array
+// without names.
+func members(raw []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(name, v []byte) bool) {
+		for rest := raw[1:]; ; {
+			var name, v []byte
+			if v, rest = cutValue(rest); v == nil {
+				return
+			}
+			if raw[0] == '{' {
+				name = v
+				v, rest = cutValue(rest)
+			}
+			if !yield(name, v) {
+				return
+			}
 		}
 	}
 }
 
-// set stores the value that begins at the offset, and ends where the decoder is, in the slots of n.
-func (d *Decoder) set(n *node, begin int) {
-	for _, slot := range n.slots {
-		d.values[slot] = value{raw: d.body[d.base:][begin:d.json.InputOffset()]}
+// cutValue returns the next value in an object or array of valid JSON and what follows it. At the end,
+// v is nil.
+func cutValue(b []byte) (v, rest []byte) {
+	for b[0] <= ' ' || b[0] == ',' || b[0] == ':' {
+		b = b[1:]
+	}
+	for end, depth := 0, 0; ; end++ {
+		switch c := b[end]; {
+		case c == '"':
+			for end++; b[end] != '"'; end++ {
+				if b[end] == '\\' {
+					end++
+				}
+			}
+		case c == '{', c == '[':
+			depth++
+		case c == '}', c == ']':
+			depth--
+		case depth == 0: // a number, true, false or null
+			end += bytes.IndexAny(b, ",]} \t\r\n") - 1
+		}
+		if depth < 0 {
+			return nil, nil
+		}
+		if depth == 0 {
+			return b[: end+1 : end+1], b[end+1:]
+		}
 	}
 }

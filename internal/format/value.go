@@ -1,6 +1,7 @@
 package format
 
 import (
+	"bytes"
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
@@ -129,14 +130,19 @@ func SetText(r *vehicle.Readings, s vehicle.Signal, values map[string]string, fa
 	return (&signal{Signal: s, factor: factor, values: values}).set(r, value{[]byte(text), true})
 }
 
-// maxCodes is the maximum number of trouble codes of a car.
-const maxCodes = 255
+// maxCodes is the maximum number of trouble codes of a car, and maxTokens that of the JSON tokens in
+// which they are found.
+const (
+	maxCodes  = 255
+	maxTokens = 8 * maxCodes
+)
 
 func setCodes(r *vehicle.Readings, v value, text string) error {
 	codes, readable := vehicle.TroubleCodes(text)
 	if text == "" && !v.plain {
 		readable = string(v.raw) == "[]"
-		for dec := jsontext.NewDecoder(strings.NewReader(string(v.raw))); ; {
+		dec := jsontext.NewDecoder(bytes.NewReader(v.raw), options)
+		for range maxTokens {
 			t, err := dec.ReadToken()
 			if err != nil {
 				break

@@ -157,8 +157,7 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			rd.add(b, n, line, o)
-			if b.accepted == 0 && len(b.rejected) == maxRejections-1 {
-				b.reject(n+1, refuse(b.first.kind, "all lines before this one were refused, so no more are read"))
+			if b.hopeless(n) {
 				return b, nil
 			}
 			if o.memory != nil && !o.memory.reserve(o.base+b.bytes) {
@@ -170,6 +169,15 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 			return b, nil
 		}
 	}
+}
+
+// hopeless reports whether only refused lines came until line n, and a thousand of them.
+func (b *batch) hopeless(n int) bool {
+	if b.accepted > 0 || len(b.rejected) != maxRejections-1 {
+		return false
+	}
+	b.reject(n+1, refuse(b.first.kind, "all lines before this one were refused, so no more are read"))
+	return true
 }
 
 // objectBatch reads one JSON object, which may span lines, from r into a new batch, with the errors of

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -29,6 +30,25 @@ func cheapBodies() map[string]request {
 		"many line ends":    {body: strings.Repeat("\r\n", MaxSamples+1), status: 413},
 		"unknown and cheap": {header: gz, body: zip(strings.Repeat(`{"vid":"V1","time":1,"signals":{"a":1}}`+"\n", 3000)), status: 400},
 	}
+}
+
+// TestHTTPCheapMapped sends such bodies to a mapping. The table of package format has more.
+func TestHTTPCheapMapped(t *testing.T) {
+	f := newFixture(t)
+	_, url := startHTTP(t, f)
+	key := f.mappedSource(t, "tesla", "tesla", access.AllVehicles())
+	wrong := func(n int, why string) string {
+		return fmt.Sprintf(`{"accepted":0,"rejected":[{"line":%d,"reason":%q}]}`, n, why)
+	}
+	const data = `"createdAt":"2026-11-20T04:00:01Z","data":[`
+	for _, r := range []request{
+		{body: "{" + data + strings.Repeat("{},", MaxMapped/4) + `{}],"vin":"V1"}`, status: 400, answer: wrong(1, format.ErrWork.Error())},
+		{body: strings.Repeat("\n[", MaxMapped/2), status: 400},
+	} {
+		r.send(t, url, key)
+	}
+	key = f.mappedSource(t, "lenient", "lenient", access.AllVehicles())
+	request{body: strings.Repeat("1\n", MaxSamples+1), status: 400}.send(t, url, key) // after a thousand
 }
 
 func TestHTTPCheapBytes(t *testing.T) {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -45,8 +45,7 @@ const (
 )
 
 // Config configures [NewHTTP] and [NewMQTT]. Both may use the same Config. The fields up to Registry
-// are required; [NewMQTT] does not need Overloaded and Excess. Every other field may have its zero
-// value.
+// are required. Every other field may have its zero value.
 type Config struct {
 	Store   Store
 	Sources *access.Sources // the sources and their keys
@@ -72,26 +71,21 @@ type Config struct {
 	// Ready must return an error.
 	ReadOnly func() bool
 
-	// Overloaded reports whether telemetry arrives faster than the node can process it. It is called
-	// when an HTTP connection is accepted and, if it returned true, again at the first request. If it
-	// still returns true, the request gets 503 and the connection is closed.
-	Overloaded func() bool
-
-	// Excess reports whether an HTTP connection, a *netguard.Conn, must be closed after the
-	// response to reduce the load. It must take no lock.
-	Excess func(net.Conn) bool
-
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 
 	NoDocs bool // HTTP serves only telemetry
+
+	// Limit sheds load of HTTP. A connection that is accepted during an overload that lasts until its
+	// first request gets 503 and is closed. If nil, no load is shed.
+	Limit *listen.Limit
 
 	// TLS is the TLS configuration of [HTTP] and [MQTT.ServeTLS]. If nil, [HTTP] serves plain HTTP,
 	// and [MQTT.ServeTLS] cannot be used.
 	TLS *tls.Config
 
 	// MaxHTTPConnections is the maximum number of open HTTP connections. At the maximum, a
-	// connection without a request in progress is closed to admit a new one (see netguard); during
+	// connection without a request in progress is closed to admit a new one (see package listen); during
 	// an overload, the new one is closed instead. If one source has requests in progress on as many
 	// connections as its share allows (see the type quota), its requests on further connections get
 	// 503. 0 means 4,096.

@@ -4,7 +4,7 @@ import (
 	"embed"
 	"net/http"
 
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 )
 
 //go:embed docs
@@ -29,6 +29,6 @@ func (d document) send(w http.ResponseWriter) outcome {
 	w.Header().Set("Content-Security-Policy",
 		"default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	netguard.Send(w, body)
+	listen.Send(w, body)
 	return documented
 }

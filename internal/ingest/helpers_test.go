@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -72,21 +72,33 @@ func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	f := &fixture{store: new(memory), registry: prometheus.NewRegistry()}
 	f.Config = Config{
-		Store:      f.store,
-		Sources:    new(access.Sources),
-		Forgotten:  anyone.forgotten,
-		Admit:      anyone.admit,
-		Verdicts:   anyone.verdicts,
-		Ready:      func() error { return nil },
-		ReadOnly:   func() bool { return false },
-		Overloaded: func() bool { return false },
-		Excess:     func(net.Conn) bool { return false },
-		Log:        slog.New(slog.DiscardHandler),
-		Registry:   f.registry,
-		Now:        func() time.Time { return testNow },
+		Store:     f.store,
+		Sources:   new(access.Sources),
+		Forgotten: anyone.forgotten,
+		Admit:     anyone.admit,
+		Verdicts:  anyone.verdicts,
+		Ready:     func() error { return nil },
+		ReadOnly:  func() bool { return false },
+		Log:       slog.New(slog.DiscardHandler),
+		Registry:  f.registry,
+		Now:       func() time.Time { return testNow },
 	}
 	f.source, f.key = f.add(t, "car", access.VehicleSet("V1", "V2"))
 	return f
+}
+
+// limit makes a later overload possible, and returns a function that begins it. Then more than one
+// connection is too many.
+func (f *fixture) limit(t *testing.T) (overload func()) {
+	probe := new(listen.Probe)
+	f.Limit = listen.NewLimit(probe, listen.Bounds{Least: 1, Idle: time.Hour})
+	return func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- probe.Run(ctx) }()
+		t.Cleanup(func() { cancel(); <-ended })
+		testkit.Await(t, "the overload begins", f.Limit.Active)
+	}
 }
 
 func (f *fixture) add(t testing.TB, name string, v access.Vehicles) (access.Credential, string) {

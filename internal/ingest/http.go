@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/periodic"
 )
 
@@ -26,7 +26,7 @@ const telemetryPath = "/v1/telemetry"
 // HTTP receives telemetry by POST /v1/telemetry, and serves the documents. One of them,
 // docs/openapi.json, describes all answers.
 type HTTP struct {
-	*netguard.Server
+	*listen.Server
 	in     *intake
 	memory *quota // memory of the requests in progress, in bytes
 	turns  turns
@@ -42,7 +42,7 @@ func NewHTTP(c Config) *HTTP {
 		Name: "carstate_ingest_connections_dropped_total",
 		Help: "HTTP connections that were closed because there were too many.",
 	})
-	h.Server = netguard.NewServer(&http.Server{
+	h.Server = listen.NewServer(&http.Server{
 		Handler:           http.HandlerFunc(h.handle),
 		TLSConfig:         in.TLS,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -51,8 +51,8 @@ func NewHTTP(c Config) *HTTP {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
-	}, netguard.Config{
-		Max: in.MaxHTTPConnections, SendBuffer: sendBuffer, Full: in.Overloaded, Dropped: dropped.Inc, Log: in.Log,
+	}, listen.Config{
+		Max: in.MaxHTTPConnections, SendBuffer: sendBuffer, Limit: in.Limit, Dropped: dropped.Inc, Log: in.Log,
 	})
 	return h
 }
@@ -73,12 +73,12 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	// The order of the checks is: load, path, method, key, format, readiness, size, rate,
 	// unfolded samples, connections, memory. The body is read only after all of them.
-	c := netguard.ConnOf(r.Context())
+	c := listen.ConnOf(r.Context())
 	if c.Overloaded() {
 		w.Header().Set("Connection", "close")
 		return failUnavailable(w, "the service is overloaded", unavailable)
 	}
-	if h.in.Excess(c) {
+	if c.Excess() {
 		w.Header().Set("Connection", "close")
 	}
 	if path := r.URL.EscapedPath(); path != telemetryPath {
@@ -127,18 +127,14 @@ func (h *HTTP) respond(w http.ResponseWriter, r *http.Request) outcome {
 	if wait, ok := h.in.Unfolded.Reserve(source.Number, 0); !ok {
 		return h.refuseForNow(w, source, behind(wait), wait, 1)
 	}
-	// From Hold until Release, the connection cannot be evicted, and counts towards the source's share.
-	// A client without a key cannot prevent an eviction by not reading its responses.
-	slot := func() (free func()) {
-		if !h.slots.tryAcquire(source.Name, 1) {
-			return nil
-		}
-		return func() { h.slots.release(source.Name, 1) }
-	}
-	if !netguard.Hold(r.Context(), slot) {
+	// While the connection cannot be evicted, it counts towards the source's share. A client without a
+	// key cannot prevent an eviction by not reading its responses.
+	if !h.slots.tryAcquire(source.Name, 1) {
 		return h.failNoRoom(w, source)
 	}
-	defer netguard.Release(r.Context())
+	defer h.slots.release(source.Name, 1)
+	c.Become(listen.Held)
+	defer c.Become(listen.Idle)
 	o := h.in.origin(source, "")
 	o.memory = &reservation{of: h.memory, source: source.Name}
 	defer o.memory.release()
@@ -292,7 +288,7 @@ func (h *HTTP) storeAndRespond(w http.ResponseWriter, r *http.Request, b *batch)
 	switch {
 	case b.accepted > 0 && b.source.Format != nil && b.source.Format.Reply() != "":
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		netguard.Send(w, []byte(b.source.Format.Reply()))
+		listen.Send(w, []byte(b.source.Format.Reply()))
 		return stored
 	case b.accepted > 0:
 		writeJSON(w, http.StatusAccepted, answer)

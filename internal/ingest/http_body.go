@@ -20,7 +20,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 )
 
 // encoding is how a body is written.
@@ -308,7 +308,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)+1))
 	w.WriteHeader(status)
-	netguard.Send(w, append(body, '\n'))
+	listen.Send(w, append(body, '\n'))
 }
 
 // redactor removes secrets from what net/http logs by itself.

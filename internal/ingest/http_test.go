@@ -5,12 +5,12 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -366,16 +366,21 @@ func TestHTTPShutdownEnds(t *testing.T) {
 }
 
 // TestHTTPOverload checks that during an overload, requests on new connections are rejected before
-// anything else about them is checked, and requests on older connections are served.
+// anything else about them is checked, and requests on older connections are served. A connection
+// that is accepted during an overload and sends its first request after it must be served, too, even
+// in a later overload.
 func TestHTTPOverload(t *testing.T) {
 	f := newFixture(t)
-	var over atomic.Bool
-	f.Overloaded = over.Load
-	_, url := startHTTP(t, f)
+	overload := f.limit(t)
+	h, url := startHTTP(t, f)
 	post := posting(f.key, sampleLine("V1", 1, 50))
+	opened := func(n int) {
+		t.Helper()
+		testkit.Await(t, fmt.Sprint(n, " connections are open"), func() bool { return h.Guard.Count() == n })
+	}
 	older := dialHTTP(t, url, post)
 	wantStatus(t, older, http.StatusAccepted)
-	over.Store(true)
+	overload()
 	answer, err := io.ReadAll(dialHTTP(t, url, post)) // the rejection closes the connection
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") ||
 		!strings.Contains(string(answer), "\r\nRetry-After: 1\r\n") || !strings.Contains(string(answer), "overloaded") {
@@ -383,19 +388,28 @@ func TestHTTPOverload(t *testing.T) {
 	}
 	send(t, older, post)
 	wantStatus(t, older, http.StatusAccepted)
-	over.Store(false)
-	wantStatus(t, dialHTTP(t, url, post), http.StatusAccepted)
+	opened(1)
+	waits := dialHTTP(t, url, "")
+	opened(2)
+	older.Close()
+	opened(1)
+	for n := range 2 {
+		send(t, waits, post)
+		wantStatus(t, waits, http.StatusAccepted)
+		dialHTTP(t, url, "")
+		opened(2 + n)
+	}
 }
 
-// TestHTTPExcess checks a connection that Config.Excess reports as one that must be closed. The
-// response to its next request must say that the connection ends. Other connections must stay open.
+// TestHTTPExcess checks that the newest connection beyond the limit of an overload ends with the
+// response to its next request. Other connections must stay open.
 func TestHTTPExcess(t *testing.T) {
 	f := newFixture(t)
-	var excess atomic.Value // a client's address
-	excess.Store("")
-	f.Excess = func(c net.Conn) bool { return c.RemoteAddr().String() == excess.Load() }
-	_, url := startHTTP(t, f)
-	stays, goes := dialHTTP(t, url, ""), dialHTTP(t, url, "")
+	overload := f.limit(t)
+	h, url := startHTTP(t, f)
+	stays := dialHTTP(t, url, "")
+	testkit.Await(t, "the first is accepted", func() bool { return h.Guard.Count() == 1 })
+	goes := dialHTTP(t, url, "")
 	for round := range 2 {
 		for _, c := range []net.Conn{stays, goes} {
 			send(t, c, posting(f.key, sampleLine("V1", 1, 50)))
@@ -403,6 +417,8 @@ func TestHTTPExcess(t *testing.T) {
 				t.Errorf("round %d: the connection in excess: %t, ends: %t", round, c == goes, ends)
 			}
 		}
-		excess.Store(goes.LocalAddr().String())
+		if round == 0 {
+			overload()
+		}
 	}
 }

@@ -27,7 +27,7 @@ var (
 // mappedKinds are the kinds of the errors of package format. Others are of a wrong vid.
 var mappedKinds = map[error]access.Refusal{
 	format.ErrSyntax: access.Malformed, format.ErrForm: access.Malformed, format.ErrTopic: access.BadTopic,
-	format.ErrNoTime: access.BadTime, format.ErrTime: access.BadTime,
+	format.ErrNoTime: access.BadTime, format.ErrTime: access.BadTime, format.ErrWork: access.OverLimit,
 }
 
 // mappedBatch reads m with the format f into a new batch. The errors are those of lineBatch.
@@ -52,6 +52,8 @@ func (rd *reader) mappedBatch(f *format.Format, m format.Message, o origin) (b *
 		}
 		rd.accept(b, n, &s.Sample, rd.checkMapped(s, o), o)
 		switch {
+		case b.hopeless(n):
+			return false
 		case o.memory != nil && !o.memory.reserve(o.base+b.bytes):
 			err = errNoMemory
 		case o.memory == nil && len(b.samples) > 1 && len(b.samples)*sampleBytes > 9*len(m.Body):

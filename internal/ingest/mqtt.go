@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/lograte"
-	"example.org/carstate/internal/netguard"
 )
 
 // MQTT receives telemetry by MQTT 3.1.1 and 5, on topic vehicles/VID/telemetry with QoS 0 or 1.
@@ -51,7 +51,7 @@ type MQTT struct {
 	in      *intake
 	quotas  *packetQuotas
 	slots   *quota // connections that have logged in
-	guard   *netguard.Guard
+	guard   *listen.Guard
 	end     sync.Once
 	refused *prometheus.CounterVec // connections, by reason
 	// unhandled limits the number of log lines about packets on which a goroutine panics, because a
@@ -85,7 +85,7 @@ func NewMQTT(c Config) *MQTT {
 		Help: "MQTT connections that were refused, by reason.",
 	}, []string{"reason"})
 	m.refused.WithLabelValues("not_ready") // starts at 0, because an alert uses its rate
-	m.guard = netguard.New(netguard.Config{
+	m.guard = listen.New(listen.Config{
 		Max: m.in.MaxConnections, SendBuffer: sendBuffer, Dropped: m.refused.WithLabelValues("full").Inc, Log: m.in.Log,
 	})
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
@@ -96,7 +96,7 @@ func NewMQTT(c Config) *MQTT {
 }
 
 // Serve serves the connections of l until [MQTT.Shutdown], which closes l. It may be called for
-// several listeners. Its errors are those of [netguard.Guard.Serve].
+// several listeners. Its errors are those of [listen.Guard.Serve].
 func (m *MQTT) Serve(l net.Listener) error { return m.guard.Serve(m.guard.Listener(l), m.serve) }
 
 // ServeTLS is like Serve, but uses TLS.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -64,7 +64,7 @@ type conn struct {
 
 func (m *MQTT) newConn(nc net.Conn) *conn {
 	c := &conn{Conn: nc, m: m, stopped: make(chan struct{})}
-	if g, ok := nc.(*netguard.Conn); ok {
+	if g, ok := nc.(*listen.Conn); ok {
 		if s, ok := g.Conn.(syscall.Conn); ok {
 			c.raw, _ = s.SyscallConn() // without it, the connection is read as one with TLS
 			c.readRaw = c.tryRead

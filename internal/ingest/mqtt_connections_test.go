@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -244,7 +244,7 @@ func TestMQTTStrangersMakeRoom(t *testing.T) {
 			for i := range strangers {
 				dialRaw(t, addr, 5).write([]byte{0x10}[:i%2]) // half a CONNECT, or nothing
 			}
-			testkit.Await(t, "the strangers are there", func() bool { return m.guard.Count(netguard.Silent) == strangers })
+			testkit.Await(t, "the strangers are there", func() bool { return m.guard.Count(listen.Silent) == strangers })
 			for i := range strangers {
 				all = append(all, login(fmt.Sprintf("gateway%d", i)))
 			}

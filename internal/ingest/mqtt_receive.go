@@ -10,7 +10,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -33,7 +33,7 @@ func (m *MQTT) logIn(c *conn) error {
 	p, code, err := c.readConnect(connectTimeout)
 	if err != nil {
 		// If the connection was evicted, it has already been counted.
-		if netguard.Under(c.Conn).Become(netguard.Silent) {
+		if listen.Under(c.Conn).Become(listen.Silent) {
 			m.refused.WithLabelValues("no_connect").Inc()
 		}
 		return err
@@ -74,7 +74,7 @@ func (m *MQTT) logIn(c *conn) error {
 		return refuse("share", quotaExceeded, errShare.text)
 	}
 	c.slot = reservation{m.slots, source.Name, 1}
-	if !netguard.Under(c.Conn).Become(netguard.Held) {
+	if !listen.Under(c.Conn).Become(listen.Held) {
 		return errEnding // it was evicted: no response reaches the client
 	}
 	c.grant, c.key = source, bytes.Clone(p.password)

@@ -25,15 +25,14 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/ingest"
-	"example.org/carstate/internal/overload"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/testkit"
 )
 
-// countedServer is a server behind a listener that sheds load. It counts the open connections that
-// it has accepted.
+// countedServer is a server and its port. It counts the open connections that it has accepted.
 type countedServer struct {
-	*overload.Listener
+	net.Listener
 	open     atomic.Int64
 	shutdown func(context.Context) error
 	ended    chan error
@@ -46,49 +45,36 @@ func (s *countedServer) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	s.open.Add(1)
-	return &countedConn{tcpConn: c.(tcpConn), of: s}, nil
-}
-
-// tcpConn has the methods that the servers' connection guards need.
-type tcpConn interface {
-	net.Conn
-	CloseWrite() error
-	SetWriteBuffer(bytes int) error
+	return &countedConn{TCPConn: c.(*net.TCPConn), of: s}, nil
 }
 
 type countedConn struct {
-	tcpConn
+	*net.TCPConn
 	of   *countedServer
 	once sync.Once
 }
 
-func (c *countedConn) NetConn() net.Conn { return c.tcpConn }
-
 func (c *countedConn) Close() error {
 	c.once.Do(func() { c.of.open.Add(-1) })
-	return c.tcpConn.Close()
+	return c.TCPConn.Close()
 }
 
 // startCounted serves queries or telemetry on a port of its own. The bounds decide when the server
 // is overloaded.
-func startCounted(t *testing.T, name string, b overload.Bounds, c *tls.Config) *countedServer {
+func startCounted(t *testing.T, name string, b listen.Bounds, c *tls.Config) *countedServer {
 	t.Helper()
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := overload.NewListener(port, new(overload.Probe), b)
-	s := &countedServer{Listener: l, ended: make(chan error, 1)}
+	s := &countedServer{Listener: testkit.Listen(t), ended: make(chan error, 1)}
+	limit := listen.NewLimit(new(listen.Probe), b)
 	log, registry := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
 	if name == "query" {
-		q := query.New(query.Config{Tokens: new(access.Tokens), Fleet: fleet.New(), Overloaded: l.Overloaded,
-			Excess: l.Excess, Log: log, Registry: registry, TLS: c, HeadTimeout: time.Minute})
+		q := query.New(query.Config{Tokens: new(access.Tokens), Fleet: fleet.New(), Limit: limit,
+			Log: log, Registry: registry, TLS: c, HeadTimeout: time.Minute})
 		s.shutdown = q.Shutdown
 		go func() { s.ended <- q.Serve(s) }()
 		return s
 	}
 	h := ingest.NewHTTP(ingest.Config{Sources: new(access.Sources), Ready: func() error { return nil },
-		Overloaded: l.Overloaded, Excess: l.Excess, Log: log, Registry: registry, TLS: c})
+		Limit: limit, Log: log, Registry: registry, TLS: c})
 	s.shutdown = h.Shutdown
 	go func() { s.ended <- h.Serve(s) }()
 	return s
@@ -118,8 +104,8 @@ func TestEveryConnectionIsClosed(t *testing.T) {
 	}
 	for _, name := range []string{"query", "ingest"} {
 		// Every delay exceeds the bounds of the second listener, so it is always overloaded.
-		for what, bounds := range map[string]overload.Bounds{"at rest": overload.Queries,
-			"overloaded": {MaxMean: -1, Target: -1}} {
+		for what, bounds := range map[string]listen.Bounds{"at rest": listen.Queries,
+			"overloaded": {MaxMean: -1, Target: -1, Least: 128, Idle: time.Hour}} {
 			for _, c := range []*tls.Config{nil, {Certificates: []tls.Certificate{pair}}} {
 				t.Run(fmt.Sprintf("%s %s %t", name, what, c != nil), func(t *testing.T) {
 					t.Parallel()

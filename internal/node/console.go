@@ -6,7 +6,7 @@ import (
 
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/admin/console"
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/vehicle"
 )
@@ -14,7 +14,7 @@ import (
 // console returns the web pages for operators, which the admin listener serves.
 func (n *Node) console(operations *ops.Operations) admin.Console {
 	c := console.Config{
-		Ops: operations, Monitor: n.monitor, Known: netguard.HoldUntilAnswered,
+		Ops: operations, Monitor: n.monitor, Known: listen.Hold,
 		Ready: n.health.ready, Writable: n.engine.Writable,
 		Registry: n.registry, Log: n.config.Log, Roads: n.roads, Secure: n.config.speaksTLS(AdminAddr),
 		Version: n.config.Version,

@@ -20,8 +20,8 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/console"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/overload"
 	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/store"
@@ -48,7 +48,7 @@ type Node struct {
 	unclean   bool            // the last process did not close the engine; false if that is not known
 	records   *store.RecordStore
 	health    *health
-	probe     overload.Probe
+	probe     listen.Probe
 	member    string // name of this process, random, among the processes that fold
 
 	servers []server
@@ -86,7 +86,7 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	if n.cert, err = openFiles(&c); err != nil {
 		return nil, err
 	}
-	if n.ports, err = listen(c.Listeners); err != nil {
+	if n.ports, err = openPorts(c.Listeners); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"syscall"
 
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/query"
 )
 
@@ -40,7 +40,7 @@ func (c *Config) fitToFiles() {
 			reserve += l.spare
 		}
 	}
-	files, scaled := netguard.FitToFiles(reserve, limits...)
+	files, scaled := listen.FitToFiles(reserve, limits...)
 	if !scaled {
 		return
 	}
@@ -58,8 +58,8 @@ func (c *Config) fitToFiles() {
 // ports holds the open ports of a node by the names of their listeners.
 type ports map[string]net.Listener
 
-// listen opens all ports. If one of them fails, it closes the others.
-func listen(all []Listener) (_ ports, err error) {
+// openPorts opens all ports. If one of them fails, it closes the others.
+func openPorts(all []Listener) (_ ports, err error) {
 	open := make(ports)
 	defer func() {
 		if err != nil {

@@ -3,15 +3,14 @@ package node
 import (
 	"context"
 	"crypto/tls"
-	"net"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin"
 	"example.org/carstate/internal/ingest"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/ops"
-	"example.org/carstate/internal/overload"
 	"example.org/carstate/internal/query"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/store"
@@ -36,14 +35,13 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 		return nil
 	}
 	if port := n.ports[QueryAddr]; port != nil {
-		l := n.shedding("query", port, overload.Queries)
 		q := query.New(query.Config{
 			Tokens: &n.tables.Tokens, Fleet: n.fleet, MaxAge: n.config.MaxAge, Ready: n.health.canAnswer,
-			Overloaded: l.Overloaded, Excess: l.Excess, NoDocs: n.config.NoDocs, TrustedProxies: n.config.TrustedProxies,
+			Limit: n.limit("query", listen.Queries), NoDocs: n.config.NoDocs, TrustedProxies: n.config.TrustedProxies,
 			AccessLog: n.accessLog, MaxConnections: n.config.QueryConnections, TLS: tlsFor(QueryAddr),
 			Log: n.config.Log, Registry: n.registry,
 		})
-		n.servers = append(n.servers, server{"query", func() error { return q.Serve(l) }, q.Shutdown})
+		n.servers = append(n.servers, server{"query", func() error { return q.Serve(port) }, q.Shutdown})
 	}
 	c := ingest.Config{
 		Store: n.engine, Sources: &n.tables.Sources, Ready: n.health.canStore, ReadOnly: n.health.readOnly.Load,
@@ -52,10 +50,9 @@ func (n *Node) addServers(t *tls.Config, adminKey access.Hash) {
 		TLS: tlsFor(IngestAddr), NoDocs: n.config.NoDocs, Log: n.config.Log, Registry: n.registry,
 	}
 	if port := n.ports[IngestAddr]; port != nil {
-		l := n.shedding("ingest", port, overload.Telemetry)
-		c.Overloaded, c.Excess = l.Overloaded, l.Excess
+		c.Limit = n.limit("ingest", listen.Telemetry)
 		h := ingest.NewHTTP(c)
-		n.servers = append(n.servers, server{"ingest", func() error { return h.Serve(l) }, h.Shutdown})
+		n.servers = append(n.servers, server{"ingest", func() error { return h.Serve(port) }, h.Shutdown})
 	}
 	if plain, secure := n.ports[MQTTAddr], n.ports[MQTTTLSAddr]; plain != nil || secure != nil {
 		c.TLS = t
@@ -114,12 +111,12 @@ func (n *Node) roadsDoubted(source uint32) ops.NamedCounts {
 	return counts
 }
 
-// shedding wraps a listener so that it sheds load when the node is overloaded.
-func (n *Node) shedding(name string, port net.Listener, b overload.Bounds) *overload.Listener {
-	l := overload.NewListener(port, &n.probe, b)
+// limit returns the limit by which the named listener sheds load when the node is overloaded.
+func (n *Node) limit(name string, b listen.Bounds) *listen.Limit {
+	l := listen.NewLimit(&n.probe, b)
 	n.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_overloaded", Help: "1 while a listener limits its connections because of overload, else 0.",
 		ConstLabels: prometheus.Labels{"listener": name},
-	}, func() float64 { return oneIf(l.Limited()) }))
+	}, func() float64 { return oneIf(l.Active()) }))
 	return l
 }

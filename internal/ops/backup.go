@@ -68,16 +68,16 @@ func (p *Operations) BackupKey(ctx context.Context, by access.Actor) (key string
 	return key, err
 }
 
-// Restore merges a backup into the store and reports its progress. It needs the admin key, because
-// a backup may contain operators. It has no time limit, and a client that disconnects does not
+// Restore stores a backup in an empty service, or compares them, and reports its progress. It needs
+// the admin key, because a backup may contain operators. It has no time limit, and a client that disconnects does not
 // cancel it. Every error is a [Refusal].
 func (p *Operations) Restore(
-	ctx context.Context, by access.Actor, from io.Reader, trust access.BackupTrust, progress func(done, total int),
+	ctx context.Context, by access.Actor, from io.Reader, options access.RestoreOptions, progress func(done, total int),
 ) (access.RestoreReport, error) {
 	if !by.Admin {
 		return access.RestoreReport{}, errAdminOnly
 	}
-	if trust.Key != "" && access.Check(access.BackupKind, []byte(trust.Key)) != nil {
+	if options.Key != "" && access.Check(access.BackupKind, []byte(options.Key)) != nil {
 		return access.RestoreReport{}, Refuse(http.StatusBadRequest,
 			"not a backup key: `carstate operator backup-key` prints it")
 	}
@@ -89,13 +89,13 @@ func (p *Operations) Restore(
 		e := access.Event{Action: "backup.restore", Object: "backup", Detail: detail}
 		return p.auditedAtLength(ctx, by, e, func(context.Context) error { return merge() })
 	}
-	report, err := p.cfg.Store.Restore(context.WithoutCancel(ctx), from, trust, audited, progress)
+	report, err := p.cfg.Store.Restore(context.WithoutCancel(ctx), from, options, audited, progress)
 	switch {
 	case err == nil:
 		return report, nil
 	case p.cfg.Store.BadBackup(err):
 		return report, Refuse(http.StatusBadRequest, "%v", err)
-	case errors.Is(err, access.ErrBusy):
+	case errors.Is(err, access.ErrBusy), errors.Is(err, access.ErrNotEmpty):
 		return report, Refuse(http.StatusConflict, "%v", err)
 	}
 	return report, p.Explain("backup.restore", err)

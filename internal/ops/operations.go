@@ -92,9 +92,10 @@ type Store interface {
 	Backup(ctx context.Context, w io.Writer, version string) (records int, err error)
 	// Restore first reads the whole file and checks that it is complete, valid and from a trusted
 	// service. Then it calls audited, which writes an audit event and calls merge, the only step
-	// that changes the store. If audited does not call merge, it must return an error.
+	// that changes the store. If audited does not call merge, it must return an error. With
+	// options.Compare, it only compares.
 	Restore(
-		ctx context.Context, from io.Reader, trust access.BackupTrust,
+		ctx context.Context, from io.Reader, options access.RestoreOptions,
 		audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
 	) (access.RestoreReport, error)
 	// BadBackup reports whether an error of Restore means that the backup file was refused.

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/http1"
 	"example.org/carstate/internal/periodic"
 )
 
@@ -208,13 +209,13 @@ type record struct {
 }
 
 // logAnswer queues a record, or counts it as lost if the queue is full. It does not allocate.
-func (a *AccessLog) logAnswer(r *request, w *response, from netip.Addr, at time.Time, took time.Duration) {
+func (a *AccessLog) logAnswer(r *http1.Request, w *response, from netip.Addr, at time.Time, took time.Duration) {
 	e := record{
 		at: at, took: took, from: from, id: w.id, token: w.token,
 		hasVid: len(w.vid) > 0, method: "other",
-		status: w.status, operation: w.operation, outcome: w.outcome,
+		status: w.Status, operation: w.operation, outcome: w.outcome,
 	}
-	switch string(r.method) {
+	switch string(r.Method) {
 	case "GET":
 		e.method = "GET"
 	case "HEAD":

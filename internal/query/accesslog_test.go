@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"example.org/carstate/internal/http1"
 	"example.org/carstate/internal/testkit"
 )
 
@@ -204,14 +205,14 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	disk := &blocked{hold: make(chan struct{})}
 	reg := prometheus.NewRegistry()
 	log := openLogFor(t, AccessLogConfig{Out: disk, Registry: reg})
-	w := response{status: 200, vid: []byte("CarJam")}
+	w := response{Response: http1.Response{Status: 200}, vid: []byte("CarJam")}
 	r := get(drivingPath)
 	const many = 3 * queueSize
 	var writers sync.WaitGroup
 	for range 3 {
 		writers.Go(func() {
 			for range many / 3 {
-				log.logAnswer(r, &w, r.peer, noon, time.Microsecond)
+				log.logAnswer(r, &w, r.Peer, noon, time.Microsecond)
 			}
 		})
 	}
@@ -249,15 +250,15 @@ func TestAccessLogOnAFullDisk(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	// Only the test reads the queue.
 	log := newAccessLog(AccessLogConfig{Out: disk, Log: slog.New(slog.DiscardHandler), Registry: reg}, disk)
-	w := response{status: 200, vid: []byte("CarJam")}
+	w := response{Response: http1.Response{Status: 200}, vid: []byte("CarJam")}
 	r := get(drivingPath)
 	for range 10 {
-		log.logAnswer(r, &w, r.peer, noon, time.Microsecond)
+		log.logAnswer(r, &w, r.Peer, noon, time.Microsecond)
 	}
 	log.drain()
 	disk.room = 1 << 20
 	for range 10 {
-		log.logAnswer(r, &w, r.peer, noon, time.Microsecond)
+		log.logAnswer(r, &w, r.Peer, noon, time.Microsecond)
 	}
 	log.drain()
 	whole := 0
@@ -278,9 +279,9 @@ func TestAccessLogOnAFullDisk(t *testing.T) {
 func TestAccessLogCostsNoAllocation(t *testing.T) {
 	log := openLogFor(t, AccessLogConfig{Out: io.Discard})
 	defer log.Close()
-	w := response{status: 200, vid: []byte("CarJam")}
+	w := response{Response: http1.Response{Status: 200}, vid: []byte("CarJam")}
 	r := get(drivingPath)
-	if n := testing.AllocsPerRun(1000, func() { log.logAnswer(r, &w, r.peer, noon, time.Microsecond) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { log.logAnswer(r, &w, r.Peer, noon, time.Microsecond) }); n != 0 {
 		t.Errorf("%v allocations a request", n)
 	}
 }

@@ -1,12 +1,11 @@
 package query
 
 import (
-	"bytes"
-	"net/netip"
 	"time"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/http1"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -24,25 +23,27 @@ type answerer struct {
 
 // answer checks a request at the time now and writes the response to w. The package comment gives
 // the order of the checks. When the slices of w are large enough, answer does not allocate.
-func (a *answerer) answer(r *request, now time.Time, w *response) {
-	a.startResponse(now, w)
-	h := scanHead(r.headers)
-	w.closes, w.keepAlive = h.closes, h.keepAlive
-	if f := framingFailure(r, &h); f != nil {
-		w.fail(f)
-		return
-	}
-	path, query := splitTarget(r.target)
+func (a *answerer) answer(r *http1.Request, now time.Time, w *response) {
+	w.start(now)
+	path, query := r.Path()
 	switch string(path) {
 	case drivingPath:
 		w.operation = carDrivingState
 	case throttlePath:
 		w.operation = throttleSystem
 	default:
-		w.writeDocument(r, a.docs[string(path)], &h, now)
+		d := a.docs[string(path)]
+		switch {
+		case d == nil:
+			w.fail(failPath)
+		case !r.IsRead():
+			w.fail(failMethod)
+		default:
+			w.writeDocument(d, r.Gzip, now)
+		}
 		return
 	}
-	if !isRead(r.method) {
+	if !r.IsRead() {
 		w.fail(failMethod)
 		return
 	}
@@ -55,75 +56,18 @@ func (a *answerer) answer(r *request, now time.Time, w *response) {
 		f = failNotReady
 	}
 	if f != nil {
-		a.refuseRequest(&p, f, now, w)
+		a.failUncharged(&p, f, now, w)
 		return
 	}
-	a.authorize(&p, &h, now, w)
-}
-
-// refuseHead answers with the failure f. It reads nothing of the request, so it also serves a
-// request that cannot be parsed.
-func (a *answerer) refuseHead(f *failure, now time.Time, w *response) {
-	a.startResponse(now, w)
-	w.fail(f)
-}
-
-// startResponse makes w an empty response to a query.
-func (a *answerer) startResponse(now time.Time, w *response) {
-	w.reset()
-	w.begin(now, "application/json", "private, no-store")
-}
-
-// framingFailure returns the failure of a request whose HTTP version, Host header or size is not
-// accepted, or in whose headers scanHead found an error. If there is no failure, it returns nil.
-func framingFailure(r *request, h *head) *failure {
-	line := len(r.method) + len(r.target) + len(r.version) + 2
-	isV11 := string(r.version) == "HTTP/1.1"
-	switch {
-	case h.fault != nil:
-		return h.fault
-	case !isV11 && string(r.version) != "HTTP/1.0":
-		return failVersion
-	case h.hosts > 1 || isV11 && h.hosts == 0:
-		return failHost
-	case line > maxLine:
-		return failLineSize
-	case line+len("\r\n")+len(r.headers) > maxHead:
-		return failHeadSize
-	}
-	return nil
-}
-
-// splitTarget returns the path and the query of a request target in origin form (/path?query) or in
-// absolute form (http://host/path?query). It neither decodes nor cleans them. If the target has no
-// query, query is nil. If the target has another form, path is empty.
-func splitTarget(target []byte) (path, query []byte) {
-	path = target
-	if len(path) > 0 && path[0] != '/' {
-		path = afterAuthority(path)
-	}
-	return cut(path, '?')
-}
-
-// afterAuthority returns what follows the host of an http or https URL, and otherwise nil.
-func afterAuthority(target []byte) []byte {
-	i := bytes.Index(target, []byte("://"))
-	if i < 0 || !equalFold(target[:i], "http") && !equalFold(target[:i], "https") {
-		return nil
-	}
-	rest := target[i+len("://"):]
-	if i = bytes.IndexAny(rest, "/?#"); i <= 0 {
-		return nil
-	}
-	return rest[i:]
+	a.authorize(&p, r.Authorization, now, w)
 }
 
 // authorize answers the request: with a failure if the token is missing or invalid, and otherwise
 // according to the token's grant (see applyGrant). A call with a known token is counted for that
 // token, even if it is expired or revoked.
-func (a *answerer) authorize(p *params, h *head, now time.Time, w *response) {
+func (a *answerer) authorize(p *params, hasHeader bool, now time.Time, w *response) {
 	if !p.hasToken {
-		if h.authorization {
+		if hasHeader {
 			w.fail(failWrongPlace)
 		} else {
 			w.fail(failNoToken)
@@ -142,10 +86,10 @@ func (a *answerer) authorize(p *params, h *head, now time.Time, w *response) {
 	}
 }
 
-// refuseRequest answers a request with the failure f. If its token is valid, the call is counted for
+// failUncharged answers a request with the failure f. If its token is valid, the call is counted for
 // the token, and the answer has the token's rate-limit headers, but the call uses up none of the
 // token's budget.
-func (a *answerer) refuseRequest(p *params, f *failure, now time.Time, w *response) {
+func (a *answerer) failUncharged(p *params, f *failure, now time.Time, w *response) {
 	g, err := a.Tokens.Verify(p.token, now)
 	if err == nil {
 		w.setRateHeaders(g, now)
@@ -155,10 +99,6 @@ func (a *answerer) refuseRequest(p *params, f *failure, now time.Time, w *respon
 		w.token = g.Name
 		g.Count(usageOf(w.outcome, nil), now)
 	}
-}
-
-func (a *answerer) client(r *request) netip.Addr {
-	return clientOf(r.peer, r.headers, a.TrustedProxies)
 }
 
 // grantOf maps each operation to its bit in [access.Operations], the set that a grant permits.
@@ -183,7 +123,7 @@ func (a *answerer) applyGrant(vid []byte, g *access.Grant, now time.Time, w *res
 		remaining, next, ok := g.Budget.Take(g.Rate, now)
 		w.setRate(g.Rate, remaining, next)
 		if !ok {
-			w.failOverRate(g.Rate, next)
+			w.tooManyCalls(g.Rate, next)
 			return
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 )
 
 // clientOf returns the address of the client that sent a request. peer is the other end of the
@@ -23,7 +23,7 @@ func clientOf(peer netip.Addr, headers []byte, trusted []netip.Prefix) netip.Add
 	}
 	var list []byte // several headers X-Forwarded-For form one list
 	for line := range bytes.Lines(headers) {
-		if name, value, ok := bytes.Cut(line, []byte(":")); ok && equalFold(name, "x-forwarded-for") {
+		if name, value, ok := bytes.Cut(line, []byte(":")); ok && bytes.EqualFold(name, []byte("x-forwarded-for")) {
 			list = append(append(list, ','), value...)
 		}
 	}
@@ -46,11 +46,11 @@ func clientOf(peer netip.Addr, headers []byte, trusted []netip.Prefix) netip.Add
 func parseHop(member []byte) (netip.Addr, bool) {
 	text := string(member)
 	if withPort, err := netip.ParseAddrPort(text); err == nil {
-		return netguard.Plain(withPort.Addr()), true
+		return listen.Plain(withPort.Addr()), true
 	}
 	if n := len(text); n > 1 && text[0] == '[' && text[n-1] == ']' {
 		text = text[1 : n-1]
 	}
 	a, err := netip.ParseAddr(text)
-	return netguard.Plain(a), err == nil
+	return listen.Plain(a), err == nil
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/testkit"
 )
 
@@ -50,10 +50,10 @@ func cutAll(r *running) {
 
 // opened returns the number of open connections that have one of the uses. If no use is given, it
 // counts all open connections.
-func (r *running) opened(uses ...netguard.Use) int { return r.guard.Count(uses...) }
+func (r *running) opened(uses ...listen.Use) int { return r.Count(uses...) }
 
 // waiting returns the number of connections that wait for a request.
-func (r *running) waiting() int { return r.opened(netguard.Silent, netguard.Idle) }
+func (r *running) waiting() int { return r.opened(listen.Silent, listen.Idle) }
 
 // TestTooManyConnections checks that a new connection gets 503 if there are too many connections
 // and none of the open ones waits for a request.
@@ -139,11 +139,11 @@ func TestStrangersMakeRoom(t *testing.T) {
 			defer cutAll(r)
 			honest := dial(r)
 			honest.ask(f.query("CarJam")).wants(t, "200 OK")
-			use := netguard.Silent
+			use := listen.Silent
 			for range strangers {
 				c := r.dial(t)
 				if !useTLS {
-					use = netguard.Sending
+					use = listen.Sending
 					io.WriteString(c,
 						strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: h\r\n\r\n", 1000))
 				}
@@ -180,33 +180,45 @@ func TestServe_SurvivesTransientAcceptErrors(t *testing.T) {
 	startOn(t, New(f.Config), fl).dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
 }
 
-// TestServer_OverloadRefusesNewConnections checks that during an overload new connections are
-// refused, and open ones are still answered.
-func TestServer_OverloadRefusesNewConnections(t *testing.T) {
+// TestServer_Overload checks that during an overload new connections are refused, and open ones are
+// still answered. A connection that was accepted during an overload and sends its first request after
+// it must be answered, too, even in a later overload.
+func TestServer_Overload(t *testing.T) {
 	f := newFixture(t)
-	var over atomic.Bool
-	f.Overloaded = over.Load
+	overload := f.limit(t)
 	r := start(t, f.Config)
+	opened := func(n int) {
+		t.Helper()
+		testkit.Await(t, fmt.Sprint(n, " connections are open"), func() bool { return r.opened() == n })
+	}
 	older := r.dial(t)
 	older.ask(f.query("CarJam")).wants(t, "200 OK")
-	over.Store(true)
+	overload()
 	newer := r.dial(t)
 	newer.ask(f.query("CarJam")).wants(t, "503 Service Unavailable", "\r\nRetry-After: 1\r\n", "overloaded")
 	newer.wantsEnd()
 	older.ask(f.query("CarJam")).wants(t, "200 OK")
-	over.Store(false)
-	r.dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
+	opened(1)
+	waits := r.dial(t)
+	opened(2)
+	older.Close()
+	opened(1)
+	for n := range 2 {
+		waits.ask(f.query("CarJam")).wants(t, "200 OK")
+		r.dial(t)
+		opened(2 + n)
+	}
 }
 
-// TestServer_ExcessEndsConnection checks that a connection for which Excess is true is closed after
-// its next answer, and that others stay open.
+// TestServer_ExcessEndsConnection checks that the newest connection beyond the limit of an overload
+// is closed after its next answer, and that others stay open.
 func TestServer_ExcessEndsConnection(t *testing.T) {
 	f := newFixture(t)
-	var excess atomic.Value // a client's address
-	excess.Store("")
-	f.Excess = func(c net.Conn) bool { return c.RemoteAddr().String() == excess.Load() }
+	overload := f.limit(t)
 	r := start(t, f.Config)
-	stays, goes := r.dial(t), r.dial(t)
+	stays := r.dial(t)
+	stays.ask(f.query("CarJam"))
+	goes := r.dial(t)
 	for round := range 2 {
 		for _, c := range []*peer{stays, goes} {
 			a := c.ask(f.query("CarJam"))
@@ -215,34 +227,30 @@ func TestServer_ExcessEndsConnection(t *testing.T) {
 				t.Errorf("round %d: got %s", round, a.raw)
 			}
 		}
-		excess.Store(goes.LocalAddr().String())
+		if round == 0 {
+			overload()
+		}
 	}
 	goes.wantsEnd()
 }
 
-// TestServer_AnswersAfterOverload checks a connection that was accepted during an overload and
-// sends its first request after the overload. This request must be answered, and so must a later
-// one during another overload. If there are too many connections, an older one must be closed.
-func TestServer_AnswersAfterOverload(t *testing.T) {
-	for name, most := range map[string]int{"room": 2, "one too many": 1} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			f.MaxConnections = most
-			var over atomic.Bool
-			over.Store(true)
-			f.Overloaded = over.Load
-			r := start(t, f.Config)
-			older := r.dial(t)
-			testkit.Await(t, "it waits", func() bool { return r.waiting() == 1 })
-			newer := r.dial(t)
-			testkit.Await(t, "both wait", func() bool { return r.waiting() == 2 })
-			over.Store(false)
-			for _, now := range []bool{false, true} {
-				over.Store(now)
-				newer.ask(f.query("CarJam")).wants(t, "200 OK")
-			}
-			testkit.Await(t, "there are no more than may be", func() bool { return r.opened() <= most })
-			older.Close()
-		})
+// TestQueryAllocatesNothing checks that a query makes no allocation from its arrival to its answer,
+// with access log and rate limit.
+func TestQueryAllocatesNothing(t *testing.T) {
+	f := newFixture(t)
+	f.AccessLog = openLogFor(t, AccessLogConfig{Out: io.Discard})
+	c := start(t, f.Config).dial(t)
+	t.Cleanup(func() { f.AccessLog.Close() })
+	query := []byte(f.queryAs("HUNDRED_A_SECOND"))
+	answer := make([]byte, len(c.ask(string(query)).raw))
+	if n := testing.AllocsPerRun(1000, func() {
+		if _, err := c.Write(query); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Read(answer); err != nil || n == 0 {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("got %v allocations a query, want none", n)
 	}
 }

@@ -3,13 +3,9 @@
 // verdict. The package also serves the public documentation, which is embedded and rendered once,
 // at the start (docs.go and the directory docs).
 //
-// The package has two halves. The answerer (answer.go and the files beside it) knows no sockets: it
-// takes the method, the request target as sent, and the header block, and it produces status,
-// headers and body without allocating. [Server] (server.go) runs one goroutine per connection
-// (converse.go). That goroutine reads heads (reading.go), passes them to the answerer, and writes
-// the answers (response.go). The server supports GET and HEAD without bodies and nothing else of
-// HTTP. Requests are parsed strictly: a request that could be understood in two ways is refused,
-// and its connection is closed. DESIGN.md follows one request from accept to answer.
+// The answerer (answer.go and the files beside it) knows no sockets: it takes a parsed request, and
+// produces status, headers and body without allocating. Package http1 has the connections. DESIGN.md
+// follows one request from accept to answer.
 //
 // The fleet table ([fleet.Table]) holds the verdicts of all vehicles in memory. Answering takes no
 // lock that another request could hold for longer than one lookup in this table. The access log, if

@@ -23,20 +23,10 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestEveryFailureIsDocumented checks that failure.go uses exactly the failures of docs/errors.txt,
-// that the page shows all of them, and that the examples of the answers whose texts are not fixed
-// are what the service sends.
+// TestEveryFailureIsDocumented checks that failure.go and the faults of http1 use exactly the failures
+// of docs/errors.txt, that the page shows all of them, and that the examples of the answers whose
+// texts are not fixed are what the service sends.
 func TestEveryFailureIsDocumented(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "failure.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	declared := 0
-	for name, o := range file.Scope.Objects {
-		if strings.HasPrefix(name, "fail") && name != "failScope" && name != "failures" && o.Kind.String() == "var" {
-			declared++
-		}
-	}
 	page := html.UnescapeString(string(renderPage(maxAge)))
 	documented := 0
 	for _, s := range statusDocs {
@@ -52,25 +42,26 @@ func TestEveryFailureIsDocumented(t *testing.T) {
 	if documented != len(failures) {
 		t.Errorf("docs/errors.txt has %d failures, but only %d names", documented, len(failures))
 	}
-	if declared != len(failures) {
-		t.Errorf("failure.go declares %d failures, docs/errors.txt documents %d", declared, len(failures))
-	}
-	// With a misspelt name, a failure would be nil, which means that the request is answered.
+	// With a misspelt name, a failure would be nil.
 	used := make(map[*failure]bool)
-	ast.Inspect(file, func(n ast.Node) bool {
-		if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
-			used[failures[strings.Trim(l.Value, `"`)]] = true
-		}
-		return true
-	})
+	for _, name := range []string{"failure.go", "../http1/request.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		testkit.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+				used[failures[strings.Trim(l.Value, `"`)]] = true
+			}
+			return true
+		})
+	}
 	delete(used, nil) // other texts
 	if len(used) != len(failures) {
-		t.Errorf("failure.go names %d of the %d failures", len(used), len(failures))
+		t.Errorf("the code names %d of the %d failures", len(used), len(failures))
 	}
 	var w response
-	w.failOverRate(access.Rate{Calls: 60, Window: time.Minute}, time.Second)
-	if string(w.body) != failRateLimited.body {
-		t.Errorf("over the rate: got %s, documented is %s", w.body, failRateLimited.body)
+	w.tooManyCalls(access.Rate{Calls: 60, Window: time.Minute}, time.Second)
+	if string(w.Body) != failRateLimited.body {
+		t.Errorf("over the rate: got %s, documented is %s", w.Body, failRateLimited.body)
 	}
 }
 
@@ -117,16 +108,16 @@ func TestSandboxTableIsTrue(t *testing.T) {
 		var values []string
 		for minute := range 6 {
 			w := a.about(path, vid, f.secrets["SANDBOX"], noon.Add(time.Duration(minute)*time.Minute))
-			if w.status != 200 {
+			if w.Status != 200 {
 				if w.header("Retry-After") == "" {
-					t.Errorf("%s: %d without Retry-After", vid, w.status)
+					t.Errorf("%s: %d without Retry-After", vid, w.Status)
 				}
-				return fmt.Sprintf("%d with Retry-After", w.status)
+				return fmt.Sprintf("%d with Retry-After", w.Status)
 			}
 			if reason := w.header("Carstate-Reason"); reason != "" {
 				return "status 0, " + reason
 			}
-			value := string(w.body[len(w.body)-len(`1"}}`)])
+			value := string(w.Body[len(w.Body)-len(`1"}}`)])
 			if !slices.Contains(values, value) {
 				values = append(values, value)
 			}

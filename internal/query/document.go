@@ -13,31 +13,20 @@ type document struct {
 // documents maps the paths of the public documentation to their documents.
 type documents map[string]*document
 
-// writeDocument writes the answer with d. If d is nil, the answer is 404; if the method is not GET
-// or HEAD, 405. writeDocument ignores the query of the request.
-func (w *response) writeDocument(r *request, d *document, h *head, now time.Time) {
-	switch {
-	case d == nil:
-		w.fail(failPath)
-		return
-	case !isRead(r.method):
-		w.fail(failMethod)
-		return
-	}
-	w.status, w.outcome = 200, documentation
+// writeDocument writes the answer with d, in gzip if the client accepts it.
+func (w *response) writeDocument(d *document, gzip bool, now time.Time) {
+	w.Status, w.outcome = 200, documentation
 	w.begin(now, d.contentType, d.cache)
-	w.set("Content-Security-Policy", pagePolicy)
-	w.set("Referrer-Policy", "no-referrer")
-	w.set("X-Content-Type-Options", "nosniff")
+	w.Set("Content-Security-Policy", pagePolicy)
+	w.Set("Referrer-Policy", "no-referrer")
+	w.Set("X-Content-Type-Options", "nosniff")
+	w.Shared = d.plain
 	if d.gzipped == nil {
-		w.shared = d.plain
 		return
 	}
-	w.set("Vary", "Accept-Encoding")
-	if h.gzip {
-		w.set("Content-Encoding", "gzip")
-		w.shared = d.gzipped
-	} else {
-		w.shared = d.plain
+	w.Set("Vary", "Accept-Encoding")
+	if gzip {
+		w.Set("Content-Encoding", "gzip")
+		w.Shared = d.gzipped
 	}
 }

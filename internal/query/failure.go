@@ -20,9 +20,6 @@ type failure struct {
 	authenticate string
 	// retryAfter is the value of Retry-After, in seconds, or "" for no such header.
 	retryAfter string
-	// closes is set if the connection is closed after the answer, because the end of the request is
-	// uncertain, or because of an overload, too many connections or a bug.
-	closes bool
 
 	// The following fields are for the documentation.
 	Message string // the message without its first word, the name of the outcome
@@ -56,7 +53,8 @@ func parseFailures(text string) (all []statusDoc, named map[string]*failure) {
 			continue
 		}
 		s := &all[len(all)-1]
-		f := &failure{name: lines[0], status: s.Status, outcome: s.Word, Message: lines[1], Cause: lines[2], Cure: lines[3]}
+		f := &failure{name: lines[0], status: s.Status, outcome: s.Word, retryAfter: retryAfter[lines[0]],
+			Message: lines[1], Cause: lines[2], Cure: lines[3]}
 		f.body = `{"code":` + strconv.Itoa(f.status) + `,"msg":"` + f.outcome.String() + ": " + f.Message + `","data":null}`
 		if f.status == 401 || f.status == 403 {
 			f.authenticate = `Bearer realm="carstate", error="` + f.outcome.String() + `"`
@@ -73,14 +71,6 @@ var outcomeOfStatus = map[int]outcome{
 	408: invalidRequest, 414: invalidRequest, 429: rateLimited, 431: invalidRequest, 503: unavailable,
 }
 
-// closing returns the failure with the name, and makes it an answer after which the connection is
-// closed.
-func closing(name string) *failure {
-	f := failures[name]
-	f.closes = true
-	return f
-}
-
 // withoutToken returns the failure of a request without a token. Its WWW-Authenticate has no error
 // code, because RFC 6750 does not treat a missing token as an error.
 func withoutToken(name string) *failure {
@@ -89,28 +79,12 @@ func withoutToken(name string) *failure {
 	return f
 }
 
-func retry(after string, f *failure) *failure {
-	f.retryAfter = after
-	return f
-}
+// retryAfter maps the names of the failures that the client has not caused to the number of seconds
+// after which it may send the request again. The service is not ready, is overloaded, or has a bug.
+var retryAfter = map[string]string{"not_ready": "5", "busy": "1", "crowded": "1", "upgrading": "5", "broken": "5"}
 
-// Failures of a request whose head is malformed, too long or too slow, or that has a body. The
-// connection is closed after each of them.
-var (
-	failMalformed  = closing("not_http")
-	failBareLine   = closing("line_end")
-	failFolded     = closing("header_folded")
-	failHeaderName = closing("header_name")
-	failHost       = closing("host")
-	failBody       = closing("body")
-	failExpect     = closing("expect")
-	failVersion    = closing("version")
-	failLineSize   = closing("line_size")
-	failHeadSize   = closing("head_size")
-	failSlow       = closing("slow")
-)
-
-// Failures of the path, method or query of a request.
+// Failures of the path, method or query of a request, or of a service that is not ready. Those of its
+// framing have the names of [http1.Fault].
 var (
 	failPath      = failures["path"]
 	failMethod    = failures["method"]
@@ -124,16 +98,7 @@ var (
 	failVidShape  = failures["vid_placeholder"]
 	failVidASCII  = failures["vid_not_ascii"]
 	failVid       = failures["vid_form"]
-)
-
-// Failures that the client has not caused: the service is not ready, is overloaded, or has a bug.
-// The client may send the request again.
-var (
-	failNotReady = retry("5", failures["not_ready"])
-	failBusy     = retry("1", closing("busy"))
-	failCrowded  = retry("1", closing("crowded"))
-	failUnread   = retry("5", failures["upgrading"])
-	failBroken   = retry("5", closing("broken"))
+	failNotReady  = failures["not_ready"]
 )
 
 // Failures of a token that is missing, is invalid, does not permit the operation, or is over its
@@ -154,9 +119,10 @@ var (
 	failRevoked     = failures["token_revoked"]
 	failExpired     = failures["token_expired"]
 	failReplaced    = failures["token_replaced"]
+	failUnread      = failures["upgrading"]
 	failNoDriving   = failures["no_car_driving_state"]
 	failNoThrottle  = failures["no_throttle_system"]
-	failRateLimited = failures["rate_limited"] // response.failOverRate writes the body
+	failRateLimited = failures["rate_limited"] // response.tooManyCalls writes the body
 )
 
 // failScope maps each operation to the failure of a token that does not permit it.

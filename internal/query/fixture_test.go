@@ -17,6 +17,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -40,16 +41,14 @@ type fixture struct {
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	f := &fixture{
-		Tokens:     new(access.Tokens),
-		Fleet:      fleet.New(),
-		Ready:      func(time.Time) error { return nil },
-		Overloaded: func() bool { return false },
-		Excess:     func(net.Conn) bool { return false },
-		Log:        slog.New(slog.DiscardHandler),
-		Registry:   prometheus.NewRegistry(),
-		MaxAge:     maxAge,
-		Now:        func() time.Time { return noon },
-		secrets:    map[string]string{},
+		Tokens:   new(access.Tokens),
+		Fleet:    fleet.New(),
+		Ready:    func(time.Time) error { return nil },
+		Log:      slog.New(slog.DiscardHandler),
+		Registry: prometheus.NewRegistry(),
+		MaxAge:   maxAge,
+		Now:      func() time.Time { return noon },
+		secrets:  map[string]string{},
 	}
 	at := func(ago time.Duration) vehicle.UnixMilli { return vehicle.At(noon.Add(-ago)) }
 	fresh := 2 * time.Second
@@ -108,6 +107,20 @@ func newFixture(t testing.TB) *fixture {
 	f.secrets["ADMIN_KEY"], _ = access.NewSecret(access.AdminKind)
 	f.secrets["TOKEN_ID"] = revoked.Name
 	return f
+}
+
+// limit makes a later overload possible, and returns a function that begins it. Then more than one
+// connection is too many.
+func (f *fixture) limit(t *testing.T) (overload func()) {
+	probe := new(listen.Probe)
+	f.Limit = listen.NewLimit(probe, listen.Bounds{Least: 1, Idle: time.Hour})
+	return func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- probe.Run(ctx) }()
+		t.Cleanup(func() { cancel(); <-ended })
+		testkit.Await(t, "the overload begins", f.Limit.Active)
+	}
 }
 
 func (f *fixture) issue(t testing.TB, name string, r access.Request) access.Credential {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"unicode"
 
+	"example.org/carstate/internal/http1"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -31,8 +32,8 @@ func parseQuery(raw []byte, scratch *[]byte) (p params, first *failure) {
 	}
 	for len(raw) > 0 {
 		var pair []byte
-		pair, raw = cut(raw, '&')
-		name, value := cut(pair, '=')
+		pair, raw = http1.Cut(raw, '&')
+		name, value := http1.Cut(pair, '=')
 		if first == failEncoding && !validEscapes(name) {
 			continue
 		}

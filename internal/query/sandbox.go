@@ -54,5 +54,5 @@ func (w *response) pretendRate(rate access.Rate) {
 	}
 	next := rate.Window / time.Duration(rate.Calls)
 	w.setRate(rate, 0, next)
-	w.failOverRate(rate, next)
+	w.tooManyCalls(rate, next)
 }

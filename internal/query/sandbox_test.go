@@ -23,10 +23,10 @@ func TestSandboxCycle(t *testing.T) {
 	value := regexp.MustCompile(`(?:state|system)":"(.)"`)
 	at := func(path string, now time.Time) string {
 		w := a.about(path, "SandboxCycle", f.secrets["SANDBOX"], now)
-		if w.status != 200 || w.header("Last-Modified") != w.header("Date") {
-			t.Fatalf("%d, %s, %s", w.status, w.header("Last-Modified"), w.header("Date"))
+		if w.Status != 200 || w.header("Last-Modified") != w.header("Date") {
+			t.Fatalf("%d, %s, %s", w.Status, w.header("Last-Modified"), w.header("Date"))
 		}
-		return value.FindStringSubmatch(string(w.body))[1]
+		return value.FindStringSubmatch(string(w.Body))[1]
 	}
 	start := noon.Truncate(time.Minute)
 	for path, want := range map[string]int{drivingPath: 3, throttlePath: 2} {
@@ -67,7 +67,7 @@ func TestSandboxTable(t *testing.T) {
 		}
 		for i, path := range []string{drivingPath, throttlePath} {
 			w := a.about(path, vid, f.secrets["SANDBOX"], noon)
-			got := string(w.body)
+			got := string(w.Body)
 			told := regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(cells[i+1], -1)
 			if len(told) == 0 {
 				t.Errorf("%s: no answer is given: %s", vid, cells[i+1])
@@ -164,7 +164,7 @@ func TestRefuseRequest_LimitAndUsage(t *testing.T) {
 	ask := func(token, vid string, starting bool) *response {
 		var w response
 		r := get(drivingPath + "?vid=" + vid + "&access_token=" + f.secrets[token])
-		r.peer, ready = netip.MustParseAddr("192.0.2.1"), nil
+		r.Peer, ready = netip.MustParseAddr("192.0.2.1"), nil
 		if starting {
 			ready = errors.New("starting")
 		}
@@ -172,21 +172,21 @@ func TestRefuseRequest_LimitAndUsage(t *testing.T) {
 		return &w
 	}
 	w := ask("TWO_A_MINUTE", "CarJam", true)
-	if w.status != 503 || w.header("RateLimit-Policy") != `"token";q=2;w=60` ||
+	if w.Status != 503 || w.header("RateLimit-Policy") != `"token";q=2;w=60` ||
 		w.header("RateLimit") != `"token";r=2;t=30` || w.header("Retry-After") != "5" {
-		t.Errorf("starting: %d %s", w.status, w.text())
+		t.Errorf("starting: %d %s", w.Status, w.text())
 	}
 	for range 200 {
 		for _, token := range []string{"UNKNOWN", "REVOKED", "CUT"} {
-			if w := ask(token, "CarJam", true); w.status != 503 || w.header("RateLimit-Policy") != "" {
+			if w := ask(token, "CarJam", true); w.Status != 503 || w.header("RateLimit-Policy") != "" {
 				t.Fatalf("%s, starting: %s", token, w.text())
 			}
-			if w := ask(token, "Car-Jam", false); w.status != 400 || w.header("RateLimit-Policy") != "" {
+			if w := ask(token, "Car-Jam", false); w.Status != 400 || w.header("RateLimit-Policy") != "" {
 				t.Fatalf("%s, bad vid: %s", token, w.text())
 			}
 		}
 	}
-	if w := ask("UNKNOWN", "CarJam", false); w.status != 401 {
+	if w := ask("UNKNOWN", "CarJam", false); w.Status != 401 {
 		t.Errorf("an unknown token after bad requests: got %s, want 401", w.text())
 	}
 	for _, g := range f.Tokens.List() {

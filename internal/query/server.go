@@ -2,17 +2,15 @@ package query
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"log/slog"
-	"net"
 	"net/netip"
-	"sync"
 	"time"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/http1"
+	"example.org/carstate/internal/listen"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -25,17 +23,7 @@ type Config struct {
 	// Ready returns nil if the node can answer queries at the time now, and otherwise the reason
 	// why it cannot. It is called for every query, after the query has arrived, and must not block
 	// or allocate. Its error is not shown to clients.
-	Ready func(now time.Time) error
-	// Overloaded reports whether requests arrive faster than the node can answer them. It is called
-	// when a connection is accepted. If it returns true, it is called again at the connection's
-	// first request. If it still returns true, that request gets 503 and the connection is closed.
-	// Connections that were accepted before the overload are not affected. Overloaded must return
-	// at once.
-	Overloaded func() bool
-	// Excess reports whether a connection must be closed after the answer to reduce the load. It is
-	// called for every request and must take no lock. The method NetConn of its argument returns
-	// the connection that the listener accepted.
-	Excess   func(net.Conn) bool
+	Ready    func(now time.Time) error
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 
@@ -49,20 +37,17 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	// AccessLog gets one line per request. If nil, no access log is written.
 	AccessLog *AccessLog
+	// Limit sheds load. A connection that is accepted during an overload that lasts until its first
+	// request gets 503 and is closed. If nil, no load is shed.
+	Limit *listen.Limit
 	// MaxConnections limits the open connections. At the limit, a connection that waits for a
-	// request or does not read its answers is closed to admit a newer one (see netguard). If no
+	// request or does not read its answers is closed to admit a newer one (see package listen). If no
 	// connection can be closed, the newer one gets 503 to its first request and is then closed. At
 	// most SpareConnections connections beyond the limit get that answer; further connections are
 	// closed without an answer. A connection takes about 10 KiB of memory. If zero, the limit is
 	// 16384.
-	MaxConnections int
-	// HeadTimeout limits three times: how long a request head may take to arrive, how long a TLS
-	// handshake may take, and how long a new connection may stay silent. If zero, it is 5 s.
-	HeadTimeout time.Duration
-	// WriteTimeout is how long an answer may take to be written. If zero, it is 5 s.
-	WriteTimeout time.Duration
-	// IdleTimeout is how long a connection may wait for its next request. If zero, it is 60 s.
-	IdleTimeout time.Duration
+	MaxConnections                         int
+	HeadTimeout, WriteTimeout, IdleTimeout time.Duration // those of [http1.Config]
 
 	TLS *tls.Config      // if nil, plain HTTP is served
 	Now func() time.Time // if nil, time.Now
@@ -74,57 +59,53 @@ const SpareConnections = 256
 
 // Server answers queries. Make one with [New].
 type Server struct {
-	config    Config // with defaults
-	otherTime bool   // config.Now is not time.Now, so deadlines cannot be computed from it
+	*http1.Server
 	answerer  answerer
 	metrics   *metrics
-	exchanges sync.Pool // of *exchange
-	guard     *netguard.Guard
+	accessLog *AccessLog
 }
 
 // sendBuffer is the maximum number of bytes of unread answers that the kernel buffers for one
 // connection.
 const sendBuffer = 64 << 10
 
-func (c Config) withDefaults() Config {
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.TLS != nil {
-		c.TLS = c.TLS.Clone()
-		c.TLS.NextProtos = []string{"http/1.1"}
-	}
-	c.MaxConnections = cmp.Or(c.MaxConnections, 16384)
-	c.HeadTimeout = cmp.Or(c.HeadTimeout, 5*time.Second)
-	c.WriteTimeout = cmp.Or(c.WriteTimeout, 5*time.Second)
-	c.IdleTimeout = cmp.Or(c.IdleTimeout, time.Minute)
-	return c
-}
-
 // New returns a server. It opens no listener and starts no goroutine.
 func New(c Config) *Server {
-	s := &Server{config: c.withDefaults(), otherTime: c.Now != nil, metrics: newMetrics(c.Registry)}
-	s.answerer = answerer{Config: s.config}
+	s := &Server{answerer: answerer{Config: c}, metrics: newMetrics(c.Registry), accessLog: c.AccessLog}
 	if !c.NoDocs {
 		s.answerer.docs = newDocuments(c.MaxAge)
 	}
-	s.guard = netguard.New(netguard.Config{
-		Max: s.config.MaxConnections, Spare: SpareConnections, SendBuffer: sendBuffer,
-		Full: s.config.Overloaded, Dropped: s.metrics.dropped.Inc, Log: s.config.Log,
+	s.Server = http1.New(http1.Config{
+		NewHandler: func() http1.Handler { return &exchange{of: s} },
+		Listen: listen.Config{
+			Max: cmp.Or(c.MaxConnections, 16384), Spare: SpareConnections, SendBuffer: sendBuffer,
+			Limit: c.Limit, Dropped: s.metrics.dropped.Inc, Log: c.Log,
+		},
+		HeadTimeout: c.HeadTimeout, WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout, TLS: c.TLS, Now: c.Now,
 	})
-	s.exchanges.New = func() any { return new(exchange) }
 	return s
 }
 
-// Serve answers the connections of ln until [Server.Shutdown] is called, which closes ln, and then
-// returns an error that wraps [net.ErrClosed]. If accepting a connection fails before that, Serve
-// closes ln and returns the error.
-func (s *Server) Serve(ln net.Listener) error {
-	return s.guard.Serve(s.guard.Listener(ln), func(c net.Conn) { s.serveConn(c.(*netguard.Conn)) })
+// exchange answers requests, and counts and logs the answers.
+type exchange struct {
+	of       *Server
+	response response
 }
 
-// Shutdown stops accepting connections, lets requests in progress finish, and closes each
-// connection when it is idle. If ctx ends before all connections are closed, Shutdown closes the
-// remaining ones and returns the error of ctx. Otherwise it returns the error of closing the
-// listener, or nil.
-func (s *Server) Shutdown(ctx context.Context) error { return s.guard.Shutdown(ctx) }
+func (e *exchange) Answer(r *http1.Request, now time.Time) *http1.Response {
+	e.of.answerer.answer(r, now, &e.response)
+	return &e.response.Response
+}
+
+func (e *exchange) Refuse(f http1.Fault, now time.Time) *http1.Response {
+	e.response.start(now)
+	e.response.fail(failures[string(f)])
+	return &e.response.Response
+}
+
+func (e *exchange) Done(r *http1.Request, start time.Time, took time.Duration) {
+	e.of.metrics.observe(&e.response, took)
+	if l := e.of.accessLog; l != nil {
+		l.logAnswer(r, &e.response, clientOf(r.Peer, r.Headers, e.of.answerer.TrustedProxies), start, took)
+	}
+}

@@ -114,7 +114,7 @@ func TestBadBackups(t *testing.T) {
 			return nil
 		}
 		_, err := target.Restore(
-			t.Context(), bytes.NewReader(c.file), access.BackupTrust{Key: key}, audited,
+			t.Context(), bytes.NewReader(c.file), access.RestoreOptions{Key: key}, audited,
 			func(int, int) { t.Error("Restore reported progress on a bad backup") },
 		)
 		if !errors.Is(err, c.want) || !target.BadBackup(err) || strings.Contains(err.Error(), "\n") {
@@ -123,7 +123,7 @@ func TestBadBackups(t *testing.T) {
 	}
 	errAudit := errors.New("it cannot be audited")
 	refuse := func(access.BackupInfo, func() error) error { return errAudit }
-	_, err = target.Restore(t.Context(), bytes.NewReader(good), access.BackupTrust{Key: key}, refuse, func(int, int) {})
+	_, err = target.Restore(t.Context(), bytes.NewReader(good), access.RestoreOptions{Key: key}, refuse, func(int, int) {})
 	if !errors.Is(err, errAudit) {
 		t.Errorf("got error %v, want that of the audit", err)
 	}

@@ -191,7 +191,7 @@ func decodeCredential(is Record) (c access.Credential, granted grantedRecord, er
 // source or an operator. Operators are in SOURCES, which changes rarely and never fills up, so that
 // an operator can be removed even if TOKENS is full of usage records.
 func streamOf(subject string) string {
-	if strings.HasPrefix(subject, "token.") {
+	if strings.HasPrefix(subject, "token") {
 		return codec.Tokens
 	}
 	return codec.Sources

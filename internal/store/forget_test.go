@@ -24,67 +24,6 @@ func mustForget(t *testing.T, k *RecordStore, id vehicle.ID) access.ForgetReceip
 	return r
 }
 
-// TestForgetDuringRestore checks that a vehicle stays forgotten if the forget happens during a
-// restore, after the restore has compared the vehicle's state and before it stores the state.
-func TestForgetDuringRestore(t *testing.T) {
-	t.Parallel()
-	a, e := newMemory(t), newMemory(t)
-	k := runRecordStore(t, e, Config{})
-	r := &restore{k: k, counts: make(map[string]access.RestoreCount)}
-	rec := a.putState(t, secretVID, 1000)
-	c := r.compare(t.Context(), rec)
-	if c.write == nil || c.err != nil {
-		t.Fatalf("got %+v, want a write", c)
-	}
-	mustForget(t, k, secretVID)
-	err := storeBatch(t.Context(), e, time.Second, codec.States, []Write{*c.write})
-	if !errors.Is(err, ErrConflict) {
-		t.Errorf("the restore stored a forgotten vehicle: got %v, want %v", err, ErrConflict)
-	}
-	err = r.restoreBatch(t.Context(), "state", []Record{rec})
-	if err != nil || r.counts["state"] != (access.RestoreCount{Forgotten: 1}) {
-		t.Errorf("got error %v, counts %+v; want one forgotten state", err, r.counts)
-	}
-}
-
-// late is an engine in memory whose feed delivers a tombstone only when AwaitTombstones is called.
-type late struct {
-	*memory
-	tombstone access.Tombstone
-}
-
-func (e *late) AwaitTombstones(ctx context.Context) error {
-	e.forgotten.Put(e.tombstone)
-	return e.memory.AwaitTombstones(ctx)
-}
-
-// TestRestoreOverMarker checks a restore on a node that has not received a tombstone yet. The node
-// must find the marker (an empty record) in place of the vehicle's removed state, and must not
-// replace the marker by the state of the backup. If the node cannot receive the tombstones, the
-// restore must fail.
-func TestRestoreOverMarker(t *testing.T) {
-	t.Parallel()
-	e := &late{memory: newMemory(t)}
-	k := runRecordStore(t, e, Config{})
-	rec := e.putState(t, secretVID, 1000)
-	mustForget(t, k, secretVID)
-	e.tombstone, _ = e.forgotten.Find(secretVID)
-	// Imitate a node that has received only an earlier tombstone, of a vehicle that was allowed
-	// again before the backup.
-	early := access.Tombstone{Vehicle: e.tombstone.Vehicle, Opened: true}
-	e.forgotten.Put(early)
-	r := &restore{k: k, info: access.BackupInfo{Began: time.Now()}, counts: make(map[string]access.RestoreCount)}
-	if got := r.compare(t.Context(), rec); got != (comparison{forgotten: true}) {
-		t.Errorf("got %+v, want no write, because the vehicle is forgotten", got)
-	}
-	e.tombstone = early
-	e.forgotten.Put(early)
-	e.dead = ErrReplaced
-	if got := r.compare(t.Context(), rec); got.write != nil || !errors.Is(got.err, ErrReplaced) {
-		t.Errorf("tombstones that cannot come: got %+v, want no write and error %v", got, ErrReplaced)
-	}
-}
-
 // TestEraseWithoutTombstone checks that erasing changes nothing if the tombstones were lost with
 // their stream.
 func TestEraseWithoutTombstone(t *testing.T) {
@@ -238,7 +177,7 @@ func TestRestoreBatch_Duplicates(t *testing.T) {
 	t.Parallel()
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{})
-	r := &restore{k: k, counts: make(map[string]access.RestoreCount)}
+	r := &restore{k: k, progress: func(int, int) {}, counts: make(map[string]access.RestoreCount)}
 	var batch []Record
 	for _, at := range []int64{2000, 3000, 1000, 3000} {
 		w := stateWrite("car", at)

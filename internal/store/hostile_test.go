@@ -123,7 +123,7 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 		file := bytes.NewReader(backupWith(t, key, stateWrite("X", 1000), w))
 		audited := func(access.BackupInfo, func() error) error { t.Errorf("%s: Restore audited it", name); return nil }
 		_, err = k.Restore(
-			t.Context(), file, access.BackupTrust{}, audited,
+			t.Context(), file, access.RestoreOptions{}, audited,
 			func(int, int) { t.Errorf("%s: Restore reported progress", name) },
 		)
 		if !errors.Is(err, backupfile.ErrUnfit) || !k.BadBackup(err) || !strings.Contains(err.Error(), "("+r.says) {
@@ -176,7 +176,7 @@ func TestRestoreBoundsTombstoneKeys(t *testing.T) {
 		}
 		file := bytes.NewReader(backupWith(t, "key", write(t, codec.VIDKeysSubject, r)))
 		merge := func(_ access.BackupInfo, merge func() error) error { return merge() }
-		_, err := k.Restore(t.Context(), file, access.BackupTrust{Key: "key"}, merge, func(int, int) {})
+		_, err := k.Restore(t.Context(), file, access.RestoreOptions{Key: "key"}, merge, func(int, int) {})
 		return err
 	}
 	for _, c := range []struct {

@@ -19,8 +19,9 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A restore merges a backup into the stored records. DESIGN.md says which side takes precedence.
-// Every step is idempotent, so an interrupted restore can simply be repeated.
+// A restore stores the records of a backup in a service that is empty, or that has a part of the same
+// backup, because every step can be repeated after an interruption. The credentials come last:
+// without a source no telemetry is accepted, so no state can change before all of them are restored.
 
 const (
 	// restoreTimeout limits the time of one restore, which may have millions of states.
@@ -30,43 +31,47 @@ const (
 	batchRecords = 500
 	batchBytes   = 4 << 20
 	batchWriters = 2
-	// batchReaders is the maximum number of stored states that a restore looks up concurrently for
-	// one batch.
-	batchReaders = 16
+	// compareReaders is the maximum number of records that a comparison looks up concurrently.
+	compareReaders = 16
 )
 
-// restore is a restore in progress.
+// restore is a restore or a comparison in progress.
 type restore struct {
 	k    *RecordStore
 	info access.BackupInfo
 	sets sets // set records whose credential has not followed yet
 
-	mu     sync.Mutex // guards the fields below
-	done   int
-	counts map[string]access.RestoreCount
+	mu       sync.Mutex // guards the fields below
+	progress func(done, total int)
+	done     int
+	counts   map[string]access.RestoreCount
 }
 
-// count adds n to the counts of a kind of record. A kind without records does not appear in them.
-func (r *restore) count(kind string, n access.RestoreCount) {
-	if n == (access.RestoreCount{}) {
-		return
-	}
+// count adds n to the counts of a kind of record, and records to the progress.
+func (r *restore) count(kind string, n access.RestoreCount, records int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.counts[kind]
-	c.Restored += n.Restored
-	c.Kept += n.Kept
-	c.Forgotten += n.Forgotten
-	r.counts[kind] = c
+	if n != (access.RestoreCount{}) {
+		r.counts[kind] = r.counts[kind].Plus(n)
+	}
+	for range records {
+		r.done++
+		r.progress(r.done, r.info.Records)
+	}
 }
 
-// Restore merges a backup into the store, and returns the numbers of restored, kept and forgotten
-// records of each kind. It first checks the whole backup; if that fails, [RecordStore.BadBackup] is
-// true for the error. It then calls audited, which must record the restore in the audit and call
-// merge, or return an error. Merge stores the contents of the backup. It calls progress after each
-// record, never concurrently. If another restore is in progress, Restore returns [access.ErrBusy].
+// Restore stores a backup in a service that is empty, and returns the numbers of restored, kept and
+// forgotten records of each kind. It first checks the whole backup; if that fails,
+// [RecordStore.BadBackup] is true for the error. If the service has credentials already, other than
+// an interrupted restore of the same backup leaves, the error is [access.ErrNotEmpty]. Restore then
+// calls audited, which must record the restore in the audit and call merge, or return an error. Merge
+// stores the contents of the backup. It calls progress after each record, never concurrently. If
+// another restore is in progress, Restore returns [access.ErrBusy].
+//
+// With options.Compare, it changes nothing, does not call audited, and returns how the records of the
+// backup differ from those of the service.
 func (k *RecordStore) Restore(
-	ctx context.Context, from io.Reader, trust access.BackupTrust,
+	ctx context.Context, from io.Reader, options access.RestoreOptions,
 	audited func(info access.BackupInfo, merge func() error) error, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
 	if !k.restoring.TryLock() {
@@ -80,24 +85,60 @@ func (k *RecordStore) Restore(
 		return report, err
 	}
 	defer file.Close()
-	r := &restore{k: k, sets: sets{}, counts: make(map[string]access.RestoreCount)}
+	r := &restore{k: k, sets: sets{}, progress: progress, counts: make(map[string]access.RestoreCount)}
 	own, err := k.BackupKey(ctx)
 	if err != nil {
 		return report, err
 	}
 	var vidKeys [][]byte
-	if r.info, vidKeys, err = checkBackup(file, own, trust.Key); err != nil {
+	if r.info, vidKeys, err = checkBackup(file, own, options.Key); err != nil {
 		return report, err
 	}
-	if !r.info.Authenticated && !trust.Anybody {
+	if !r.info.Authenticated && !options.Anybody {
 		return report, backupfile.ErrUnauthentic
+	}
+	if options.Compare {
+		k.engine.Settle(ctx)
+		err = r.compare(ctx, file)
+		return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
 	}
 	if err := k.checkKeyLimit(ctx, vidKeys); err != nil {
 		return report, err
 	}
-	err = audited(r.info, func() error { return r.run(ctx, file, progress) })
+	if err := r.checkEmpty(file); err != nil {
+		return report, err
+	}
+	err = audited(r.info, func() error { return r.run(ctx, file) })
 	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
 }
+
+// checkEmpty returns [access.ErrNotEmpty] if the service has a credential that the backup lacks, or
+// all that it has: then a restore is complete, and cars may have reported since.
+func (r *restore) checkEmpty(file io.ReadSeeker) error {
+	t := r.k.tables
+	own := len(t.Tokens.All()) + len(t.Sources.All()) + len(t.Operators.All())
+	same, all := 0, 0
+	err := r.eachRecord(file, func(rec Record, kind string) error {
+		if !isCredential(kind) {
+			return nil
+		}
+		theirs, _, err := decodeCredential(rec)
+		if err != nil {
+			return err
+		}
+		all++
+		if g, ok := t.Of(theirs.Kind).Get(theirs.Name); ok && g.Hash == theirs.Hash {
+			same++
+		}
+		return nil
+	})
+	if err == nil && own > 0 && (same < own || same == all) {
+		return access.ErrNotEmpty
+	}
+	return err
+}
+
+func isCredential(kind string) bool { return kind == "token" || kind == "source" || kind == "operator" }
 
 // BadBackup reports whether err means that Restore refused a backup and changed nothing.
 func (*RecordStore) BadBackup(err error) bool {
@@ -130,36 +171,67 @@ func (k *RecordStore) spool(from io.Reader) (_ *os.File, err error) {
 	return file, err
 }
 
-func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(done, total int)) error {
-	// Restore tombstones and their keys first, so that no data of a forgotten vehicle is restored.
-	err := r.eachRecord(file, func(rec Record, kind string) error {
+func (r *restore) run(ctx context.Context, file io.ReadSeeker) error {
+	// Tombstones and their keys come first, so that no data of a forgotten vehicle is restored.
+	err := r.eachRecord(file, func(rec Record, kind string) (err error) {
+		restored := false
 		switch kind {
 		case codec.VIDKeysSubject:
-			return r.restoreKeys(ctx, rec)
+			restored, err = r.restoreKeys(ctx, rec)
 		case "tombstone":
-			return r.restoreTombstone(ctx, rec)
+			restored, err = r.restoreTombstone(ctx, rec)
+		default:
+			return nil
 		}
-		return nil
+		return r.counted(kind, restored, err)
 	})
 	if err != nil {
 		return err
 	}
-	if r.counts["tombstone"].Restored+r.counts[codec.VIDKeysSubject].Restored > 0 {
-		if err := r.k.removeForgotten(ctx); err != nil {
-			return err
-		}
+	err = r.runBatches(ctx, file)
+	r.k.readRoadsSoon() // other nodes load the roads after at most Patience.Roads
+	// The owners of the partitions must read the states that were restored, even if the restore has
+	// failed.
+	fencing, cancel := context.WithTimeout(context.WithoutCancel(ctx), fenceWithin)
+	defer cancel()
+	if err := errors.Join(err, r.k.fenceAll(fencing)); err != nil {
+		return err
 	}
-	// Restore all other records in the order of the file, and the numerous kinds in batches.
+	return r.eachRecord(file, func(rec Record, kind string) error {
+		switch {
+		case codec.IsSet(rec.Subject):
+			// It is stored together with the credential's own record, which follows.
+			err := r.sets.apply(rec)
+			r.count(kind, access.RestoreCount{}, 1)
+			return err
+		case isCredential(kind):
+			restored, sets, err := r.restoreCredential(ctx, rec)
+			if restored && err == nil {
+				r.count(kind+"set", access.RestoreCount{Restored: sets}, 0)
+			}
+			return r.counted(kind, restored, err)
+		}
+		return nil
+	})
+}
+
+// counted counts a record as restored or else as kept, unless err, which it returns, is not nil.
+func (r *restore) counted(kind string, restored bool, err error) error {
+	if err != nil {
+		return fmt.Errorf("cannot restore a record of kind %s: %w", kind, err)
+	}
+	n := access.RestoreCount{Kept: 1}
+	if restored {
+		n = access.RestoreCount{Restored: 1}
+	}
+	r.count(kind, n, 1)
+	return nil
+}
+
+// runBatches restores the records of the numerous kinds.
+func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	recordsDone := func(n int) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for range n {
-			r.done++
-			progress(r.done, r.info.Records)
-		}
-	}
 	batches, sizes := make(map[string][]Record), make(map[string]int) // by kind; sizes in bytes
 	var storing sync.WaitGroup
 	places := make(chan struct{}, batchWriters)
@@ -176,45 +248,26 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker, progress func(don
 			if err := r.restoreBatch(ctx, kind, batch); err != nil {
 				fail(err)
 			}
-			recordsDone(len(batch))
 		})
 		return nil
 	}
-	err = r.eachRecord(file, func(rec Record, kind string) (err error) {
-		switch {
-		case inBatches[kind] != "":
-			rec.Sealed = bytes.Clone(rec.Sealed)
-			rec.Body = bodyOf(Write{Record: rec.Sealed})
-			batches[kind] = append(batches[kind], rec)
-			if sizes[kind] += len(rec.Sealed); len(batches[kind]) < batchRecords && sizes[kind] < batchBytes {
-				return nil
-			}
-			return flush(kind)
-		case codec.IsSet(rec.Subject):
-			// It is stored together with the credential's own record, which follows.
-			err = r.sets.apply(rec)
-		case kind == "token" || kind == "source" || kind == "operator":
-			err = r.restoreCredential(ctx, rec, kind)
+	err := r.eachRecord(file, func(rec Record, kind string) error {
+		if inBatches[kind] == "" {
+			return nil
 		}
-		if err != nil {
-			return fmt.Errorf("cannot restore a record of kind %s: %w", kind, err)
+		rec.Sealed = bytes.Clone(rec.Sealed)
+		rec.Body = bodyOf(Write{Record: rec.Sealed})
+		batches[kind] = append(batches[kind], rec)
+		if sizes[kind] += len(rec.Sealed); len(batches[kind]) < batchRecords && sizes[kind] < batchBytes {
+			return nil
 		}
-		recordsDone(1)
-		return nil
+		return flush(kind)
 	})
 	for kind := range batches {
 		err = cmp.Or(err, flush(kind))
 	}
 	storing.Wait()
-	if err == nil {
-		err = context.Cause(ctx)
-	}
-	r.k.readRoadsSoon() // other nodes load the roads after at most Patience.Roads
-	// The owners of the partitions must read the states that were restored, even if the restore has
-	// failed.
-	fencing, cancel := context.WithTimeout(context.WithoutCancel(ctx), fenceWithin)
-	defer cancel()
-	return errors.Join(err, r.k.fenceAll(fencing))
+	return cmp.Or(err, context.Cause(ctx))
 }
 
 // fenceWithin is the time limit for fencing all partitions at the end of a restore.
@@ -245,10 +298,10 @@ func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string
 
 // restoreKeys adds the tombstone keys of the backup to those of this service. A hash cannot be
 // converted from one key to another, so each vid is looked up with every key.
-func (r *restore) restoreKeys(ctx context.Context, rec Record) error {
+func (r *restore) restoreKeys(ctx context.Context, rec Record) (restored bool, err error) {
 	theirs, err := decodeVIDKeys(rec.Body)
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, err = r.k.change(ctx, codec.Sources, codec.VIDKeysSubject, func(is Record) ([]Write, error) {
 		ours, err := decodeVIDKeys(is.Body)
@@ -256,15 +309,16 @@ func (r *restore) restoreKeys(ctx context.Context, rec Record) error {
 			return nil, err
 		}
 		n := len(ours.Keys)
-		if ours.Keys = withKeys(ours.Keys, theirs.Keys); len(ours.Keys) == n {
-			return nil, errKeepOwn
-		}
-		if len(ours.Keys) > maxVIDKeys {
+		ours.Keys = withKeys(ours.Keys, theirs.Keys)
+		switch restored = len(ours.Keys) > n; {
+		case !restored:
+			return nil, nil
+		case len(ours.Keys) > maxVIDKeys:
 			return nil, errVIDKeys
 		}
 		return appendJSON(nil, codec.VIDKeysSubject, ours)
 	})
-	return r.countMerged(codec.VIDKeysSubject, 1, err)
+	return restored, err
 }
 
 // checkKeyLimit returns an error if there would be more than maxVIDKeys keys with those of a
@@ -287,29 +341,31 @@ func (k *RecordStore) checkKeyLimit(ctx context.Context, theirs [][]byte) error 
 	return nil
 }
 
-func (r *restore) restoreTombstone(ctx context.Context, rec Record) error {
+func (r *restore) restoreTombstone(ctx context.Context, rec Record) (restored bool, err error) {
 	t, err := decodeTombstone(rec.Subject, rec.Body)
-	if err != nil {
-		return err
+	if err != nil || !t.InForce() {
+		return false, err
 	}
-	err = errKeepOwn
-	if t.InForce() {
-		err = r.k.bury(ctx, t.Vehicle, t.Forgotten)
-	}
-	return r.countMerged("tombstone", 1, err)
+	return r.k.bury(ctx, t.Vehicle, t.Forgotten)
 }
 
-// bury stores a tombstone under the hash of a vehicle that was forgotten at the time at. If it is
-// forgotten already, or was allowed again since, bury returns errKeepOwn.
-func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) error {
-	_, err := k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
+// errKnownTombstone means that a tombstone is as new as the one to store.
+var errKnownTombstone = errors.New("the vehicle's tombstone is known")
+
+// bury stores a tombstone under the hash of a vehicle that was forgotten at the time at, unless it is
+// forgotten already, or was allowed again since.
+func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (buried bool, err error) {
+	_, err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
 		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
-			return errKeepOwn
+			return errKnownTombstone
 		}
 		*t = access.Tombstone{Vehicle: hash, Forgotten: at}
 		return nil
 	})
-	return err
+	if errors.Is(err, errKnownTombstone) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Bury forgets vehicles again, for example after a restore from an older backup, by the receipts of
@@ -325,11 +381,12 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 		if r.AllowedAt != nil {
 			continue
 		}
-		switch err := k.bury(ctx, hash, r.ForgottenAt); {
-		case err == nil:
-			buried++
-		case !errors.Is(err, errKeepOwn):
+		did, err := k.bury(ctx, hash, r.ForgottenAt)
+		if err != nil {
 			return buried, err
+		}
+		if did {
+			buried++
 		}
 	}
 	if buried == 0 {
@@ -383,9 +440,6 @@ func (k *RecordStore) fenceAll(ctx context.Context) error {
 	return nil
 }
 
-// errKeepOwn means that the service has a record of its own, which takes precedence.
-var errKeepOwn = errors.New("the service's own record is kept")
-
 // withoutForgotten returns v without the forgotten vehicles, and whether there were any.
 func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
 	var gone []vehicle.ID
@@ -400,147 +454,103 @@ func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok
 	return v.Without(gone...)
 }
 
-// restoreCredential restores a token, a source or an operator. A credential of the service with
-// that name is kept, but is revoked or removed if it was so in the backup. A source or an operator
-// is not removed if its secret differs from the secret in the backup, because it may be a new one
-// with the same name.
-func (r *restore) restoreCredential(ctx context.Context, rec Record, kind string) error {
+// restoreCredential restores a token, a source or an operator, and returns of how many set records
+// its grant consists. It keeps one that an interrupted restore has restored (see checkEmpty).
+func (r *restore) restoreCredential(ctx context.Context, rec Record) (restored bool, sets int, err error) {
 	theirs, granted, err := decodeCredential(rec)
 	if err != nil {
-		return err
+		return false, 0, err
 	}
-	policy := theirs.Kind.Policy()
+	if g, ok := r.k.tables.Of(theirs.Kind).Get(theirs.Name); ok && g.Hash == theirs.Hash {
+		return false, granted.Sets, nil
+	}
 	r.sets.record(rec.Subject, granted, func(v access.Vehicles) { theirs.Vehicles, _ = r.k.withoutForgotten(v) })
-	_, err = r.k.update(ctx, rec.Subject, func(ours *access.Credential) error {
-		if theirs.Ended.IsZero() || !ours.Ended.IsZero() || !policy.Listed && ours.Hash != theirs.Hash {
-			return errKeepOwn
-		}
-		ours.Ended = theirs.Ended
-		return nil
-	})
-	if errors.Is(err, access.ErrNotFound) {
-		err = r.k.Create(ctx, theirs)
-	}
-	return cmp.Or(r.countMerged(kind+"set", granted.Sets, err), r.countMerged(kind, 1, err))
+	return true, granted.Sets, r.k.Create(ctx, theirs)
 }
 
-// countMerged counts n records as restored if err is nil, and as kept if it is errKeepOwn. It
-// returns any other err.
-func (r *restore) countMerged(kind string, n int, err error) error {
-	switch {
-	case errors.Is(err, errKeepOwn):
-		r.count(kind, access.RestoreCount{Kept: n})
-		return nil
-	case err == nil:
-		r.count(kind, access.RestoreCount{Restored: n})
-	}
-	return err
-}
-
-// restoreBatch stores records of one kind, except those that compare excludes. If a stored record
-// changes between the comparison and the write, each half of the batch is compared and stored by
-// itself, and records other than states one by one.
+// restoreBatch stores records of one kind, except states of forgotten vehicles. If the service has one
+// of them already, it stores each by itself.
 func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record) error {
-	for waiting := [][]Record{batch}; len(waiting) > 0; {
-		if err := ctx.Err(); err != nil {
+	var n access.RestoreCount
+	var writes []Write
+	seen := make(map[string]bool)
+	twice := false // a backup may contain a record twice: as it was before a change, and after
+	for _, rec := range batch {
+		w, ok, err := r.writeOf(rec)
+		if err != nil {
 			return err
 		}
-		batch, waiting = waiting[0], waiting[1:]
-		compared := make([]comparison, len(batch))
-		var looking sync.WaitGroup
-		for n := range min(batchReaders, len(batch)) {
-			looking.Go(func() {
-				for i := n; i < len(batch); i += batchReaders {
-					compared[i] = r.compare(ctx, batch[i])
-				}
-			})
+		if !ok {
+			n.Forgotten++
+			continue
 		}
-		looking.Wait()
-		var counts access.RestoreCount
-		var writes []Write
-		var again []Record // further records of the same subjects, which a backup may contain
-		subjects := make(map[string]bool)
-		for i, c := range compared {
-			switch {
-			case c.err != nil:
-				return c.err
-			case c.write == nil && c.forgotten:
-				counts.Forgotten++
-			case c.write == nil:
-				counts.Kept++
-			case subjects[c.write.Subject]:
-				again = append(again, batch[i])
-			default:
-				subjects[c.write.Subject] = true
-				writes = append(writes, *c.write)
+		twice = twice || seen[w.Subject]
+		seen[w.Subject] = true
+		writes = append(writes, w)
+	}
+	err := ErrConflict
+	if !twice {
+		err = storeBatch(ctx, r.k.engine, r.k.config.Patience.Store, inBatches[kind], writes)
+	}
+	switch {
+	case err == nil:
+		n.Restored = len(writes)
+	case !errors.Is(err, ErrConflict):
+		return err
+	default:
+		for _, w := range writes {
+			restored, err := r.restoreOne(ctx, kind, w)
+			if err != nil {
+				return err
+			}
+			if restored {
+				n.Restored++
+			} else {
+				n.Kept++
 			}
 		}
-		err := storeBatch(ctx, r.k.engine, r.k.config.Patience.Store, inBatches[kind], writes)
-		switch {
-		case err == nil:
-			counts.Restored = len(writes)
-		case !errors.Is(err, ErrConflict):
-			return err
-		case kind == "state": // a vehicle has reported or was forgotten
-			waiting = slices.AppendSeq(waiting, slices.Chunk(batch, (len(batch)+1)/2))
-			continue
-		case len(batch) > 1:
-			waiting = slices.AppendSeq(waiting, slices.Chunk(batch, 1))
-			continue
-		default:
-			counts.Kept = 1
-		}
-		r.count(kind, counts)
-		if len(again) > 0 {
-			waiting = append(waiting, again)
-		}
 	}
+	r.count(kind, n, len(batch))
 	return nil
 }
 
-// comparison is the result of comparing a record of the backup with the stored record.
-type comparison struct {
-	write     *Write // restores the record; nil if it must not be restored
-	forgotten bool   // it must not be restored because its vehicle is forgotten
-	err       error
+// restoreOne stores a record, unless the service has it. It replaces an older state.
+func (r *restore) restoreOne(ctx context.Context, kind string, w Write) (restored bool, err error) {
+	_, err = Change(ctx, r.k.engine, r.k.config.Patience.Store, inBatches[kind], w.Subject,
+		func(is Record) ([]Write, error) {
+			if restored = is.Seq == 0; !restored && kind == "state" && !codec.IsMarker(is.Body) {
+				ours, err := codec.DecodeState(is.Body)
+				if err != nil {
+					return nil, err
+				}
+				theirs, err := codec.DecodeState(bodyOf(w))
+				if err != nil {
+					return nil, err
+				}
+				restored = ours.Time < theirs.Time
+			}
+			if !restored {
+				return nil, nil
+			}
+			return []Write{w}, nil
+		})
+	return restored, err
 }
 
-// compare decides whether a record of the backup is to be restored: a state if its vehicle is not
-// forgotten and no newer state is stored, in the partition that the vehicle has here; another
-// record if the service lacks it, which only the write finds out.
-func (r *restore) compare(ctx context.Context, rec Record) comparison {
-	e := r.k.engine
+// writeOf returns the write that restores a record, in the partition that a vehicle has here; ok is
+// false if the vehicle is forgotten.
+func (r *restore) writeOf(rec Record) (w Write, ok bool, err error) {
 	id, isState := codec.VehicleOfState(rec.Subject)
 	if !isState {
-		return comparison{write: &Write{rec.Subject, rec.Sealed, 0, true}}
+		return Write{rec.Subject, rec.Sealed, 0, true}, true, nil
 	}
 	s, err := codec.DecodeState(rec.Body)
-	if err != nil {
-		return comparison{err: err}
+	if err != nil || r.forgotten(id, s) {
+		return w, false, err
 	}
-	if r.forgotten(id, s) {
-		return comparison{forgotten: true}
-	}
-	subject := codec.StateSubject(codec.PartitionOf(id, e.Partitions()), id)
-	is, err := e.Last(ctx, codec.States, subject)
-	if err != nil {
-		return comparison{err: err}
-	}
-	if is.Seq != 0 && codec.IsMarker(is.Body) {
-		// The stored record is a marker, so the vehicle was forgotten. Perhaps our feed has not
-		// delivered the tombstone yet.
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		if err := e.AwaitTombstones(ctx); err != nil || r.forgotten(id, s) {
-			return comparison{forgotten: true, err: err}
-		}
-	} else if is.Seq != 0 {
-		if stored, err := codec.DecodeState(is.Body); err != nil || stored.Time >= s.Time {
-			return comparison{err: err}
-		}
-	}
+	subject := codec.StateSubject(codec.PartitionOf(id, r.k.engine.Partitions()), id)
 	// The body is copied unchanged, so that the memory of every rule is preserved.
-	return comparison{write: &Write{subject, codec.Seal(subject, append([]byte{0}, rec.Body...)), is.Seq, true}}
+	return Write{subject, codec.Seal(subject, append([]byte{0}, rec.Body...)), 0, true}, true, nil
 }
 
 // forgotten reports whether the vehicle is forgotten, or was allowed again after the backup was
@@ -548,4 +558,93 @@ func (r *restore) compare(ctx context.Context, rec Record) comparison {
 func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
 	t, ok := r.k.forgotten.Find(id)
 	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))
+}
+
+// compare compares every record of the backup with that of the service.
+func (r *restore) compare(ctx context.Context, file io.ReadSeeker) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var looking sync.WaitGroup
+	places := make(chan struct{}, compareReaders)
+	err := r.eachRecord(file, func(rec Record, kind string) error {
+		switch {
+		case codec.IsSet(rec.Subject): // compared with its credential, which follows
+			r.count(kind, access.RestoreCount{}, 1)
+			return r.sets.apply(rec)
+		case isCredential(kind):
+			n, err := r.compareCredential(rec)
+			r.count(kind, n, 1)
+			return err
+		}
+		rec.Body = bytes.Clone(rec.Body)
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		looking.Go(func() {
+			defer func() { <-places }()
+			n, err := r.compareOne(ctx, rec, kind)
+			if err != nil {
+				fail(err)
+			}
+			r.count(kind, n, 1)
+		})
+		return nil
+	})
+	looking.Wait()
+	return cmp.Or(err, context.Cause(ctx))
+}
+
+func (r *restore) compareCredential(rec Record) (n access.RestoreCount, err error) {
+	theirs, granted, err := decodeCredential(rec)
+	if err != nil {
+		return n, err
+	}
+	r.sets.record(rec.Subject, granted, func(v access.Vehicles) { theirs.Vehicles, _ = r.k.withoutForgotten(v) })
+	ours, ok := r.k.tables.Of(theirs.Kind).Get(theirs.Name)
+	switch {
+	case !ok:
+		return access.RestoreCount{Missing: 1}, nil
+	case ours.Hash == theirs.Hash && ours.Ended.Equal(theirs.Ended) && ours.Vehicles.All() == theirs.Vehicles.All() &&
+		slices.Equal(slices.Collect(ours.Vehicles.Sorted()), slices.Collect(theirs.Vehicles.Sorted())):
+		return access.RestoreCount{Equal: 1}, nil
+	}
+	return access.RestoreCount{Different: 1}, nil
+}
+
+func (r *restore) compareOne(ctx context.Context, rec Record, kind string) (n access.RestoreCount, err error) {
+	stream, subject := cmp.Or(inBatches[kind], streamOf(rec.Subject)), rec.Subject
+	var theirs vehicle.State
+	id, isState := codec.VehicleOfState(subject)
+	if isState {
+		if theirs, err = codec.DecodeState(rec.Body); err != nil {
+			return n, err
+		}
+		if r.forgotten(id, theirs) {
+			return access.RestoreCount{Forgotten: 1}, nil
+		}
+		subject = codec.StateSubject(codec.PartitionOf(id, r.k.engine.Partitions()), id)
+	}
+	is, err := r.k.engine.Last(ctx, stream, subject)
+	switch {
+	case err != nil:
+		return n, err
+	case is.Seq == 0 || isState && codec.IsMarker(is.Body):
+		return access.RestoreCount{Missing: 1}, nil
+	case bytes.Equal(is.Body, rec.Body):
+		return access.RestoreCount{Equal: 1}, nil
+	case !isState:
+		return access.RestoreCount{Different: 1}, nil
+	}
+	ours, err := codec.DecodeState(is.Body)
+	switch {
+	case err != nil:
+		return n, err
+	case ours.Time > theirs.Time:
+		return access.RestoreCount{Newer: 1}, nil
+	case ours.Time < theirs.Time:
+		return access.RestoreCount{Older: 1}, nil
+	}
+	return access.RestoreCount{Different: 1}, nil
 }

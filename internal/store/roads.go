@@ -262,11 +262,16 @@ func (k *RecordStore) ForgetRoads(ctx context.Context, b road.Box) error {
 	if err != nil {
 		return err
 	}
-	_, err = Change(ctx, k.engine, k.config.Patience.Store, codec.Roads, forgottenSubject, func(is Record) ([]Write, error) {
+	with := func(is Record) ([]Write, error) {
 		boxes := decodeForgotten(is)
 		boxes = append(boxes[max(0, len(boxes)-mostForgotten+1):], forgottenBox{b, end.Last})
 		return appendJSON(nil, forgottenSubject, boxes)
-	})
+	}
+	_, err = Change(ctx, k.engine, k.config.Patience.Store, codec.Roads, forgottenSubject, with)
+	if errors.Is(err, codec.ErrDamaged) { // as mostForgotten says, its boxes are rarely needed
+		writes, _ := with(Record{})
+		_, err = k.engine.Store(ctx, codec.Roads, writes)
+	}
 	k.readRoadsSoon()
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/tls"
 	_ "embed"
 	"fmt"
 	"io"
@@ -25,7 +24,6 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/mqtt"
@@ -38,7 +36,7 @@ var prose string
 // Row is row 13 of the torture: floods of requests with one stolen key.
 var Row = row.Row{
 	Number: 13, Name: "onekey", Title: "One key against all others", Text: prose,
-	Fields: map[string]any{"Streams": streams, "Rate": rate, "Windows": windows},
+	Fields: map[string]any{"Rate": rate, "Windows": windows},
 	Counts: "stalled requests of one source", CI: 2100, Long: 2100, // a source may have no more
 	Controls: defects.Controls("onekey", "unshared-room", "unbounded-backlog"),
 	Run:      run,
@@ -55,33 +53,20 @@ func run(ctx context.Context, a *row.Attempt) {
 	// This process ends with the row, so it need not restore its set of processors.
 	parts := row.Split(os.Getpid())
 	row.Confine(os.Getpid(), &parts.One)
-	// TLS would cost the sources more than the node, so only HTTP/2 has it, which requires it.
-	for _, t := range []*target{
-		{name: "plain", floods: []*flood{
-			{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
-			{name: "stalled MQTT packets", count: a.Count * 13 / 210, within: comeWithin, stall: overMQTT},
-			{name: "fast senders", count: 4, stall: sendFast, busy: true},
-			{name: "senders of cheap bytes", count: 16, stall: sendCheap, busy: true},
-		}},
-		{name: "TLS", tls: true, floods: []*flood{
-			{name: "stalled streams of HTTP/2", count: a.Count, within: comeWithin, stall: overHTTP2},
-		}},
-	} {
-		t.run(ctx, a, &parts.Others)
-		must.Do(ctx.Err())
-	}
+	t := &target{floods: []*flood{
+		{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
+		{name: "stalled MQTT packets", count: a.Count * 13 / 210, within: comeWithin, stall: overMQTT},
+		{name: "fast senders", count: 4, stall: sendFast, busy: true},
+		{name: "senders of cheap bytes", count: 16, stall: sendCheap, busy: true},
+	}}
+	t.run(ctx, a, &parts.Others)
 }
 
 // target is a node and the floods that it receives.
 type target struct {
 	*nodeprocess.Node
-	name   string
-	tls    bool
 	floods []*flood
-
-	config  *tls.Config    // nil: no TLS
-	key     string         // the stolen key
-	clients []*http.Client // HTTP/2 clients, each with its own connection
+	key    string // the stolen key
 }
 
 const (
@@ -91,20 +76,9 @@ const (
 
 // run starts a node, and runs its floods against it one after the other.
 func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Processors) {
-	dir := filepath.Join(a.Dir, t.name)
-	must.Do(os.MkdirAll(dir, 0o700))
 	// On a machine with few descriptors, the node would choose lower limits.
 	flags := []string{"--ingest-connections", "4096", "--mqtt-connections", "2000", "--query-connections", "100"}
-	if t.tls {
-		cert, key, roots, err := testkit.WriteCertificate(dir, time.Now().Add(time.Hour))
-		must.Do(err)
-		flags, t.config = append(flags, "--tls-cert", cert, "--tls-key", key), &tls.Config{RootCAs: roots}
-		for range a.Count/streams + 1 {
-			transport := &http.Transport{TLSClientConfig: t.config.Clone(), ForceAttemptHTTP2: true}
-			t.clients = append(t.clients, &http.Client{Transport: transport})
-		}
-	}
-	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(dir, "data"), Flags: flags}
+	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: flags}
 	t.Node = must.Get(nodeprocess.StartReady(ctx, options, time.Minute))
 	defer t.Kill()
 	row.Confine(t.PID(), processors)
@@ -119,12 +93,10 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Proces
 		f.compare(ctx, a, t, p)
 		must.Do(ctx.Err())
 	}
-	if !t.tls {
-		t.tellLies(ctx, a)
-	}
+	t.tellLies(ctx, a)
 	a.Offered(p.sent)
 	a.Acknowledged(p.sent - p.failed)
-	a.None("samples of the other source that failed, "+t.name, p.failed)
+	a.None("samples of the other source that failed", p.failed)
 }
 
 // compare compares the delays of the other source before a flood with those during it, in up to
@@ -333,43 +305,6 @@ func untilClosed(ctx context.Context, address string, what []byte, begun func())
 	return err
 }
 
-// streams is the number of HTTP/2 streams per connection, which is the most that the node permits.
-const streams = 100
-
-// overHTTP2 sends many requests over each connection.
-func overHTTP2(ctx context.Context, t *target, i int, begun func()) error {
-	read, write := io.Pipe()
-	defer context.AfterFunc(ctx, func() { _ = write.CloseWithError(ctx.Err()) })()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+t.Address(nodeprocess.Ingest)+telemetryPath,
-		&stalling{PipeReader: read, begun: begun})
-	if err != nil {
-		return err
-	}
-	req.ContentLength = bodyLength
-	req.Header.Set("Authorization", "Bearer "+t.key)
-	req.Header.Set("Content-Type", "application/x-ndjson")
-	resp, err := t.clients[i/streams].Do(req)
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
-}
-
-// stalling is a body whose first read returns data. Further reads block until it is closed.
-type stalling struct {
-	*io.PipeReader // never returns data
-	begun          func()
-}
-
-func (s *stalling) Read(p []byte) (int, error) {
-	if begun := s.begun; begun != nil {
-		s.begun = nil
-		begun()
-		return copy(p, bodyBegins), nil
-	}
-	return s.PipeReader.Read(p)
-}
-
 // Numbers of senders, and of samples that they send in a second, by each protocol.
 const (
 	senders = 16
@@ -398,7 +333,7 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 		sample := func(padding string) string {
 			return fmt.Sprintf(`%s{"vid":"Car%d","time":%d,"signals":{"Vehicle.Speed":50}}`, padding, i, time.Now().UnixMilli())
 		}
-		h := &row.Conn{To: t.Address(nodeprocess.Ingest), TLS: t.config, Limit: patient}
+		h := &row.Conn{To: t.Address(nodeprocess.Ingest), Limit: patient}
 		m := &load.Sender{Source: "other", Key: key, ID: fmt.Sprint("Car", i)}
 		p.senders[0] = append(p.senders[0], func(ctx context.Context) error {
 			body := sample("")
@@ -414,8 +349,8 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 			defer cancel()
 			return m.Send(ctx, t.Node, m.ID, []byte(sample(padding)))
 		})
-		post, query := &row.Conn{To: h.To, TLS: t.config, Limit: patient},
-			&row.Conn{To: t.Address(nodeprocess.Query), TLS: t.config, Limit: patient}
+		post, query := &row.Conn{To: h.To, Limit: patient},
+			&row.Conn{To: t.Address(nodeprocess.Query), Limit: patient}
 		p.senders[2] = append(p.senders[2], func(ctx context.Context) error {
 			vid := fmt.Sprintf("New%dX%d", i, time.Now().UnixNano()) // unknown until its first sample is folded
 			body := fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50}}`, vid, time.Now().UnixMilli())

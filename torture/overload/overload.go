@@ -273,6 +273,7 @@ func (n *node) report(points []point, resident int64) {
 		n.a.Figure(name+"CPU used, of the quota", 100*p.median(func(m measured) float64 { return m.part(n.quota) }), "%")
 		n.a.Figure(name+"connections made", sum(func(m measured) int { return m.connected })/seconds, "/s")
 		refused := sum(func(m measured) int { return m.refused }) / seconds
+		n.a.Figure(name+"refused with 429", sum(func(m measured) int { return m.behind })/seconds, "/s")
 		n.a.Aimed(name+"refused with 503", refused, "/s", "> 0 /s", refused > 0)
 		n.a.Figure(name+"without an answer in 1 s", sum(func(m measured) int { return m.failed })/seconds, "/s")
 		n.a.Figure(name+"dropped by the kernel", sum(func(m measured) int { return m.dropped })/seconds, "/s")

@@ -63,7 +63,8 @@ type result struct {
 	dropped   int // requests of newcomers that the kernel did not let connect
 	connected int // sent over a new connection
 	good      int // answered within patience
-	refused   int // 503 or 429 with Retry-After
+	refused   int // 503 with Retry-After
+	behind    int // telemetry: 429 with Retry-After, because folding is behind
 	failed    int // not connected, not answered, or too late
 	wrong     error
 	all       []outcome
@@ -101,9 +102,8 @@ type user struct {
 	out   []byte
 }
 
-// openLoop sends requests at a constant rate, in requests per second, for the time before+during,
-// regardless of the answers. It returns the outcomes of the requests that were due in the second
-// part, during. Then it ends all users.
+// openLoop sends requests at a constant rate per second for before+during, regardless of the answers. It
+// returns the outcomes of those that were due in the second part, and ends all users.
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin, to := time.Now(), netip.MustParseAddrPort(c.addr)
 	c.begin(begin.Add(before), begin.Add(before+during))
@@ -295,15 +295,16 @@ func (u *user) serve(due time.Time) {
 		r.good++
 	case status == 503:
 		r.refused++
+	case status == 429 && u.group.acknowledged != nil:
+		r.behind++
 	case r.wrong == nil:
 		r.wrong = fmt.Errorf("a request was answered with %d", status)
 	}
 }
 
-// ask sends the next request, over a new connection if the user has none, and waits until patience
-// after due for the answer. The status is 200 if the answer is correct, 503 if it is a refusal with
-// Retry-After, and otherwise the answer's status with a minus sign. again reports whether the
-// connection can be used again. An error means that there was no complete answer.
+// ask sends the next request and waits until patience after due for the answer. The status is 200 if the
+// answer is correct, 503 or 429 if it has Retry-After, and otherwise negative. again reports whether the
+// connection can be used again.
 func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	deadline := due.Add(patience)
 	if u.conn == nil {
@@ -342,16 +343,14 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	return http.StatusOK, again, nil
 }
 
-// Newcomers send the requests that are due while all users wait. Each tries once to connect. If the
-// kernel accepts the connection at once, the newcomer becomes a user. Otherwise the kernel would
-// try again only after a second, when the newcomer's patience has ended.
+// Newcomers send the requests that are due while all users wait. Each tries once to connect, because
+// the kernel would try again only after a second, when the newcomer's patience has ended.
 
 // maxConnected is the maximum number of users, including those that were newcomers before.
 const maxConnected = 3 * maxUsers
 
 // dialers is the number of goroutines that connect newcomers, and behind the maximum number of
-// waiting newcomers. If more should wait, the machine cannot send at the required rate, and their
-// requests count as unsent.
+// waiting newcomers. If more should wait, their requests count as unsent.
 const (
 	dialers = 2
 	behind  = 1024

@@ -25,22 +25,26 @@ func (c *Client) BackupKey(ctx context.Context) (wire.BackupKey, error) {
 	return send[wire.BackupKey](ctx, c, http.MethodPost, "/v1/backup-key", nil)
 }
 
-// Restore merges a backup into the service, and returns the service's report on the restore. trust
-// says which backups the service accepts. While the service restores, Restore calls progress with
+// Restore makes an empty service restore a backup, or, with options.Compare, any service compare it
+// with what it has, and returns the service's report. While the service restores, Restore calls progress with
 // two numbers: how many records are done, and how many there are in all. If ctx ends or the
 // connection is lost, Restore returns an error, although the service may continue the restore. A
 // restore that stopped halfway may be repeated.
 func (c *Client) Restore(
-	ctx context.Context, backup io.Reader, trust access.BackupTrust, progress func(done, total int),
+	ctx context.Context, backup io.Reader, options access.RestoreOptions, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
-	if trust.Anybody {
-		trust.Key = wire.AnyBackup
+	if options.Anybody {
+		options.Key = wire.AnyBackup
+	}
+	path := "/v1/restore"
+	if options.Compare {
+		path += "?compare"
 	}
 	header := http.Header{"Content-Type": {wire.BackupType}}
-	if trust.Key != "" {
-		header.Set(wire.BackupKeyHeader, trust.Key)
+	if options.Key != "" {
+		header.Set(wire.BackupKeyHeader, options.Key)
 	}
-	resp, err := c.do(ctx, http.MethodPost, "/v1/restore", backup, header, true)
+	resp, err := c.do(ctx, http.MethodPost, path, backup, header, true)
 	if err != nil {
 		return report, err
 	}

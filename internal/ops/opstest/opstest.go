@@ -24,7 +24,7 @@ type Store struct {
 
 	BackupText   string                        // what Backup writes after the version
 	Restored     []byte                        // what Restore has read
-	Trusted      access.BackupTrust            // the trust that Restore was given
+	Options      access.RestoreOptions         // the options that Restore was given
 	RestoreSteps int                           // number of steps that Restore reports
 	BadBackups   error                         // error that Restore returns before it changes anything; nil: none
 	Before       func(context.Context, string) // called at the start of each method
@@ -210,7 +210,7 @@ func (m *Store) Backup(ctx context.Context, w io.Writer, version string) (int, e
 // steps of progress, and returns the error that was set with Fail, if any. If BadBackups is set,
 // Restore reads nothing and returns that error.
 func (m *Store) Restore(
-	ctx context.Context, from io.Reader, trust access.BackupTrust,
+	ctx context.Context, from io.Reader, options access.RestoreOptions,
 	audited func(access.BackupInfo, func() error) error, progress func(done, total int),
 ) (report access.RestoreReport, err error) {
 	if m.BadBackups != nil {
@@ -219,8 +219,8 @@ func (m *Store) Restore(
 	if m.Restored, err = io.ReadAll(from); err != nil {
 		return report, err
 	}
-	m.Trusted = trust
-	report.Backup = access.BackupInfo{Records: m.RestoreSteps, Began: forgottenAt, Authenticated: !trust.Anybody}
+	m.Options = options
+	report.Backup = access.BackupInfo{Records: m.RestoreSteps, Began: forgottenAt, Authenticated: !options.Anybody}
 	report.Kinds = map[string]access.RestoreCount{"state": {Restored: 1, Kept: 2}}
 	return report, audited(report.Backup, func() error {
 		for i := range m.RestoreSteps {
@@ -230,8 +230,9 @@ func (m *Store) Restore(
 	})
 }
 
-// BadBackup reports whether err wraps the error in the field BadBackups. If err also wraps
-// [access.ErrBusy], BadBackup returns false.
+// BadBackup reports whether err wraps the error in the field BadBackups, and neither [access.ErrBusy]
+// nor [access.ErrNotEmpty].
 func (m *Store) BadBackup(err error) bool {
-	return m.BadBackups != nil && errors.Is(err, m.BadBackups) && !errors.Is(err, access.ErrBusy)
+	return m.BadBackups != nil && errors.Is(err, m.BadBackups) && !errors.Is(err, access.ErrBusy) &&
+		!errors.Is(err, access.ErrNotEmpty)
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,7 +31,10 @@ import (
 )
 
 // shippedRights returns the permissions that the files of deploy/nats grant.
-func shippedRights(t *testing.T) string {
+func shippedRights(t *testing.T) string { return shipped(t, `(?s)permissions \{.*?\n        \}`) }
+
+// shipped returns the text that both files of deploy/nats have.
+func shipped(t *testing.T, pattern string) string {
 	t.Helper()
 	var found [][]byte
 	for _, name := range []string{"nats.conf", "nats-tls.conf"} {
@@ -38,7 +42,7 @@ func shippedRights(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rights := regexp.MustCompile(`(?s)permissions \{.*?\n        \}`).Find(text)
+		rights := regexp.MustCompile(pattern).Find(text)
 		if rights == nil {
 			t.Fatalf("deploy/nats/%s grants no rights", name)
 		}
@@ -195,10 +199,6 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	must(err)
 	backup := storetest.BackupOf(t, n.Node)
 	receipt := n.MustForget(t, storetest.SecretVID)
-	report := storetest.RestoreInto(t, n.Node, backup)
-	if report.Kinds["state"] != (access.RestoreCount{Kept: len(cars), Forgotten: 1}) {
-		t.Errorf("restored: %+v", report.Kinds)
-	}
 	if _, err := n.Bury(ctx, []access.ForgetReceipt{receipt}); err != nil {
 		t.Error(err)
 	}
@@ -226,7 +226,7 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 		must(c.js.DeleteStream(ctx, name))
 	}
 	m := startNode(t, config)
-	report = storetest.RestoreInto(t, m.Node, backup)
+	report := storetest.RestoreInto(t, m.Node, backup)
 	if report.Kinds["state"].Restored != len(cars)+1 || report.Kinds["token"].Restored != 5 {
 		t.Errorf("restored: %+v", report.Kinds)
 	}
@@ -321,7 +321,7 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 	if strings.Contains(without, "STREAM.CREATE") || strings.Contains(without, "STREAM.UPDATE") {
 		t.Fatal(without)
 	}
-	addr := clustertest.StartProcess(t, fmt.Sprintf(`jetstream {}, accounts { A { jetstream: enabled, users: [
+	addr := clustertest.StartProcess(t, fmt.Sprintf(`jetstream { max_file_store: 1PB }, accounts { A { jetstream: enabled, users: [
 		{ user: first, password: secret, %s }
 		{ user: later, password: secret, %s }
 	] } }`, rights, without)).Addr
@@ -352,6 +352,62 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 	}
 	refused(t, Config{URLs: "nats://later:secret@" + addr, StatesBytes: 1 << 30},
 		"lacks a right: Publish to $JS.API.STREAM.UPDATE.STATES")
+}
+
+// TestStolenLogin checks what the holder of a node's login can do by answers: it names a request of
+// JetStream as the subject to which NATS sends a record of its own. With deploy/nats it deletes no stream,
+// and shortens no audit once changes of streams are mapped away.
+func TestStolenLogin(t *testing.T) {
+	t.Parallel()
+	testkit.Slow(t, "it starts a NATS server and a node")
+	rights := shippedRights(t)
+	system := strings.ReplaceAll(shipped(t, `(?s)  SYS \{.*?\n  \}`), "#", "")
+	addr := clustertest.StartProcess(t, fmt.Sprintf(`jetstream { max_file_store: 1PB }
+accounts {
+  A { jetstream: enabled, users: [ { user: carstate, password: secret, %s }, { user: operator, password: secret } ] }
+%s
+}
+system_account: SYS`, rights, system)).Addr
+	url := "nats://carstate:secret@" + addr
+	n := startNode(t, Config{URLs: url})
+	for range 2 {
+		testkit.NoError(t, n.Audit(t.Context(), access.Event{Actor: "ada", Action: "test"}))
+	}
+	n.Stop()
+	js := clustertest.JetStream(t, "nats://"+addr, operator)
+	audit, err := js.Stream(t.Context(), codec.Audit)
+	testkit.NoError(t, err)
+	shorter := audit.CachedInfo().Config
+	shorter.MaxMsgs = 1
+	change, err := json.Marshal(shorter)
+	testkit.NoError(t, err)
+	thief, err := nats.Connect(url)
+	testkit.NoError(t, err)
+	defer thief.Close()
+	answer := func(to, body string) {
+		_, err := thief.Request("road.zz", []byte(body), 5*time.Second)
+		testkit.NoError(t, err)
+		testkit.NoError(t, thief.PublishRequest("$JS.API.DIRECT.GET.ROADS", to, []byte(`{"last_by_subj":"road.zz"}`)))
+		testkit.NoError(t, thief.Flush())
+	}
+	answer("$JS.API.STREAM.UPDATE.AUDIT", string(change))
+	for _, name := range codec.Streams {
+		answer("$JS.API.STREAM.DELETE."+name, "")
+	}
+	// This shows that an answer is a request. If it fails, NATS checks answers, and needs no mappings.
+	answer("$JS.API.STREAM.PURGE.ROADS", "")
+	testkit.Await(t, "an answer purges ROADS", func() bool {
+		roads, err := js.Stream(t.Context(), codec.Roads)
+		return err == nil && roads.CachedInfo().State.Msgs == 0
+	})
+	for _, name := range codec.Streams {
+		if _, err := js.Stream(t.Context(), name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if info, err := audit.Info(t.Context()); err != nil || info.State.Msgs != 2 {
+		t.Errorf("AUDIT: %+v, error %v, want 2 events", info, err)
+	}
 }
 
 // TestGreatestServer checks that greatestServer is the version in go.mod, which is the version

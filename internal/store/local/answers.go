@@ -197,16 +197,10 @@ func (e *Engine) mostKeys(from, to []byte) (most int) {
 }
 
 // putRecord publishes a record of STATES that [Engine.Store] has stored, such as a restored state.
-// If the restored state is older than the vehicle's answer, which comes from a folded state that is
-// not stored yet, the answer stays; the owner of the partition stores that state. If the restored
-// state is newer, the owner must not store an older one (see restoredNewer).
 func (e *Engine) putRecord(r store.Record) {
 	id, ok := codec.VehicleOfState(r.Subject)
 	if !ok {
 		return
-	}
-	if !codec.IsMarker(r.Body) {
-		e.partitions[codec.PartitionOf(id, len(e.partitions))].restored.CompareAndSwap(0, r.Seq)
 	}
 	e.putMu.Lock()
 	defer e.putMu.Unlock()

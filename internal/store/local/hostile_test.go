@@ -17,7 +17,6 @@ import (
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -88,13 +87,6 @@ func openWithAnswers(t *testing.T) (*Engine, *answers) {
 	return e, a
 }
 
-// restoreState stores a state of the vehicle v with the event time ms, in Unix ms, in the same way
-// as a restore.
-func restoreState(ctx context.Context, t *testing.T, e *Engine, ms int64) {
-	t.Helper()
-	storeState(ctx, t, e, vehicle.Observe(vehicle.State{}, sample("v", ms, 10)))
-}
-
 // storeState replaces the stored state of the vehicle v.
 func storeState(ctx context.Context, t *testing.T, e *Engine, s vehicle.State) {
 	t.Helper()
@@ -104,186 +96,6 @@ func storeState(ctx context.Context, t *testing.T, e *Engine, s vehicle.State) {
 	w := record(subject, codec.AppendState(nil, &s))
 	w.Expect, w.Expected = is.Seq, true
 	storeAll(ctx, t, e, codec.States, w)
-}
-
-// TestRestoreBehindAnswer restores a state that is older than an answer whose state is not stored
-// yet. It checks that the event time of the answer does not decrease, and that in the end the
-// stored state is the answer. It does so for an owner that commits after the restore, is recalled
-// after the restore, or commits and is then recalled.
-func TestRestoreBehindAnswer(t *testing.T) {
-	for name, c := range map[string]struct{ commits, recalled bool }{
-		"the folder commits":                 {commits: true},
-		"the folder is recalled":             {recalled: true},
-		"the folder commits and is recalled": {commits: true, recalled: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx := testkit.Context(t)
-			e, answers := openWithAnswers(t)
-			put(ctx, t, e, sample("v", 3000, 50))
-			// fold folds the sample. It returns a function that commits the sample's state, with or
-			// without the cursor.
-			fold := func(p store.Partition) (commit func(withCursor bool)) {
-				seq, xs, err := p.Next(ctx)
-				if err != nil || len(xs) != 1 {
-					t.Fatalf("Next: got %v, %v, want one sample", xs, err)
-				}
-				was := storetest.Loaded(t, p)["v"]
-				s := vehicle.Observe(was, xs[0])
-				folded := make(map[vehicle.ID]*vehicle.State)
-				if s != was {
-					p.Answer("v", &s)
-					folded["v"] = &s
-				}
-				return func(withCursor bool) {
-					if !withCursor {
-						seq = 0
-					}
-					testkit.NoError(t, p.Commit(ctx, seq, storetest.Packed(folded), false))
-				}
-			}
-			p := take(ctx, t, e, 0)
-			commit := fold(p)
-			idle, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-			_, _, _ = p.Next(idle) // as derive does until the checkpoint is due
-			cancel()
-			restoreState(ctx, t, e, 2000) // a compare-and-set on the stored state, as store.restore does
-			if at := answers.get("v").Time; at != 3000 {
-				t.Errorf("after the restore the answer is of %d, want 3000", at)
-			}
-			if c.commits {
-				commit(!c.recalled)
-			}
-			if c.recalled {
-				testkit.NoError(t, e.Fence(ctx, 0, 0, ""))
-				p.Close()
-				fold(take(ctx, t, e, 0))(true)
-			}
-			stored, _, err := store.State(ctx, e, "v")
-			testkit.NoError(t, err)
-			if got := answers.get("v"); got != stored || stored.Time != 3000 {
-				t.Errorf("in the end the answer is of %+v, and the stored state is %+v, want the same of 3000", got,
-					stored)
-			}
-			restoreState(ctx, t, e, 4000)
-			if at := answers.get("v").Time; at != 4000 {
-				t.Errorf("after the restore of a newer state the answer is of %d, want 4000", at)
-			}
-		})
-	}
-}
-
-// TestRestoreBesideStateFromFuture stores a state from the future, which the partition's owner then
-// replaces by an older one, while a restore stores states of other vehicles. The owner's commits
-// must not be refused, because the restore has stored no newer state of that vehicle.
-func TestRestoreBesideStateFromFuture(t *testing.T) {
-	ctx := testkit.Context(t)
-	e, _ := openWithAnswers(t)
-	p := take(ctx, t, e, 0)
-	commit := func(ms int64) error {
-		t.Helper()
-		put(ctx, t, e, sample("car", ms, 50))
-		seq, samples, err := p.Next(ctx)
-		testkit.NoError(t, err)
-		state := vehicle.Observe(vehicle.State{}, samples[0])
-		return p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"car": &state}), false)
-	}
-	testkit.NoError(t, commit(9_000_000))
-	for range 3 {
-		restoreState(ctx, t, e, 10_000) // of the vehicle v
-		if err := commit(6000); err != nil {
-			t.Errorf("Commit of a state older than one from the future: %v", err)
-		}
-	}
-}
-
-// TestRestoreNewerThanFolded restores a state that is newer than the one that the partition's owner
-// has in memory. It checks that the owner's next commit does not replace the restored state, that a
-// late sample does not become the answer, and that the owner must take the partition again.
-func TestRestoreNewerThanFolded(t *testing.T) {
-	ctx := testkit.Context(t)
-	e, answers := openWithAnswers(t)
-	p := take(ctx, t, e, 0)
-	var state vehicle.State
-	answer := func(samples ...vehicle.Sample) {
-		for _, x := range samples {
-			state = vehicle.Observe(state, x)
-		}
-		p.Answer("v", &state)
-	}
-	fold := func(ms int64) (seq uint64) {
-		t.Helper()
-		put(ctx, t, e, sample("v", ms, 50))
-		seq, samples, err := p.Next(ctx)
-		if err != nil || len(samples) != 1 {
-			t.Fatalf("Next: got %v, %v, want one sample", samples, err)
-		}
-		answer(samples...)
-		return seq
-	}
-	fold(5000)
-	put(ctx, t, e, sample("v", 6000, 50))
-	seq, late, err := p.Next(ctx)
-	testkit.NoError(t, err)
-	restoreState(ctx, t, e, 10_000)
-	answer(late...)
-	if got := answers.get("v").Time; got != 10_000 {
-		t.Errorf("time of the answer after a late sample: got %d, want 10000", got)
-	}
-	err = p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &state}), false)
-	if !errors.Is(err, store.ErrRecalled) {
-		t.Errorf("Commit of a state that is older than the restored one: got %v, want ErrRecalled", err)
-	}
-	if _, _, err := p.Next(ctx); !errors.Is(err, store.ErrRecalled) {
-		t.Errorf("Next after the restore: got %v, want ErrRecalled", err)
-	}
-
-	// The next owner reads the restored state.
-	p.Close()
-	p = take(ctx, t, e, 0)
-	if state = storetest.Loaded(t, p)["v"]; state.Time != 10_000 {
-		t.Errorf("time of the stored state: got %d, want 10000", state.Time)
-	}
-	for range 2 {
-		_, _, err := p.Next(ctx)
-		testkit.NoError(t, err)
-	}
-	if seq = fold(12_000); answers.get("v").Time != 12_000 {
-		t.Errorf("time of the answer after a newer sample: got %d, want 12000", answers.get("v").Time)
-	}
-	if err := p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &state}), false); err != nil {
-		t.Errorf("Commit of a newer state: got %v, want nil", err)
-	}
-}
-
-// TestRestoreNewerThanFolded_NoVerdict restores states that are newer than those that the
-// partition's owner has in memory, of vehicles whose older states have no verdict and so no time in
-// the answers. It checks that the owner's commit does not replace them, and that it is refused only
-// if it has such a vehicle.
-func TestRestoreNewerThanFolded_NoVerdict(t *testing.T) {
-	ctx := testkit.Context(t)
-	e, _ := openWithAnswers(t)
-	p := take(ctx, t, e, 0)
-	load := vehicle.Sample{Vehicle: "v", Time: 6000}
-	testkit.NoError(t, load.Set(vehicle.EngineLoad, 20))
-	put(ctx, t, e, load, sample("other", 6000, 50))
-	seq, _, err := p.Next(ctx)
-	testkit.NoError(t, err)
-	older, other := vehicle.Observe(vehicle.State{}, load), vehicle.Observe(vehicle.State{}, sample("other", 6000, 50))
-	p.Answer("v", &older)
-	restoreState(ctx, t, e, 10_000)
-	if err := p.Commit(ctx, 0, storetest.Packed(map[vehicle.ID]*vehicle.State{"other": &other}), false); err != nil {
-		t.Errorf("Commit of another vehicle: got %v, want nil", err)
-	}
-	if _, _, err := p.Next(expired(ctx)); errors.Is(err, store.ErrRecalled) {
-		t.Errorf("Next before a conflict: got %v, want that the owner keeps the partition", err)
-	}
-	err = p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &older}), false)
-	if !errors.Is(err, store.ErrRecalled) {
-		t.Errorf("Commit of a state that is older than the restored one: got %v, want ErrRecalled", err)
-	}
-	if s, _, err := store.State(ctx, e, "v"); err != nil || s.Time != 10_000 {
-		t.Errorf("the stored state is of %d, %v; want 10000", s.Time, err)
-	}
 }
 
 // expired returns a context that has ended.

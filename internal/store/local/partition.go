@@ -50,9 +50,6 @@ type partitionState struct {
 	asked  chan *store.StateRequest // holds requests for states in the owner's memory
 	cursor atomic.Uint64            // everything up to this sequence is folded and stored
 
-	// restored is the sequence in STATES of the first state that a restore has stored after the
-	// last Take, or 0 (see restoredNewer).
-	restored atomic.Uint64
 }
 
 // loadPartitions reads the last sequence of each partition's telemetry, and its cursor.
@@ -138,7 +135,6 @@ func (e *Engine) Take(
 			return store.ErrHeld
 		}
 		s.lose(store.ErrFenced)
-		s.restored.Store(0)
 		t.next, s.taken, s.owner = s.cursor.Load()+1, t, owner
 		s.resetQueue(true)
 		return nil
@@ -240,19 +236,6 @@ func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, r store.R
 	}
 	is, err = codec.DecodeState(r.Body)
 	return is, r, s.e.readError(err)
-}
-
-// restoredNewer reports whether a restore has stored a newer state of a vehicle than that of the
-// time at, which the owner has in memory and must not store. A state that was
-// stored before the restore is no reason for this, even if it is newer: the owner replaces a state
-// from the future by an older one.
-func (s *partitionState) restoredNewer(id vehicle.ID, at vehicle.UnixMilli) (bool, error) {
-	first := s.restored.Load()
-	if first == 0 {
-		return false, nil
-	}
-	stored, r, err := s.storedState(id)
-	return r.Seq >= first && at < stored.Time, err
 }
 
 var closed = func() chan struct{} {
@@ -395,12 +378,8 @@ func (t *Partition) Commit(
 		if err := t.check(); err != nil {
 			return err
 		}
-		for id, packed := range states {
-			newer, err := t.s.restoredNewer(id, codec.TimeOfState(packed))
-			if err != nil {
-				return err
-			}
-			if newer || e.forgotten.Has(id) { // taken from the owner's memory before Fence
+		for id := range states {
+			if e.forgotten.Has(id) { // taken from the owner's memory before Fence
 				t.lose(store.ErrRecalled)
 				return t.check()
 			}
@@ -480,8 +459,7 @@ func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bo
 	if !ok || x == nil {
 		return vehicle.State{}, false
 	}
-	newer, err := s.restoredNewer(id, x.Time)
-	return *x, !newer && err == nil
+	return *x, true
 }
 
 // ask asks the owner for the state of a vehicle, and to drop it if drop is set. ok is false if the

@@ -3,10 +3,10 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/road"
@@ -37,7 +37,7 @@ func started(t *testing.T, open Open, c store.Config) *Node {
 	return Start(t, open(t, c), c)
 }
 
-// RestoreInto merges a backup of any origin into a node, and returns the report. It fails the test
+// RestoreInto restores a backup of any origin into a node, and returns the report. It fails the test
 // if the restore fails or reports progress of less than 1 record or of more than the total.
 func RestoreInto(t testing.TB, n *Node, backup []byte) access.RestoreReport {
 	t.Helper()
@@ -46,20 +46,26 @@ func RestoreInto(t testing.TB, n *Node, backup []byte) access.RestoreReport {
 
 func restoreInto(t testing.TB, k *store.RecordStore, backup []byte) access.RestoreReport {
 	t.Helper()
+	report, err := restore(t, k, backup, access.RestoreOptions{Anybody: true})
+	testkit.NoError(t, err)
+	return report
+}
+
+func restore(
+	t testing.TB, k *store.RecordStore, backup []byte, options access.RestoreOptions,
+) (access.RestoreReport, error) {
+	t.Helper()
 	progress := func(done, total int) {
 		if done < 1 || done > total {
 			t.Errorf("progress reported %d of %d records", done, total)
 		}
 	}
-	trust := access.BackupTrust{Anybody: true}
 	unaudited := func(_ access.BackupInfo, merge func() error) error { return merge() }
-	report, err := k.Restore(t.Context(), bytes.NewReader(backup), trust, unaudited, progress)
-	testkit.NoError(t, err)
-	return report
+	return k.Restore(t.Context(), bytes.NewReader(backup), options, unaudited, progress)
 }
 
 // restoreIntoEmpty checks that a backup can be restored into an empty service with another number
-// of partitions, and that a second restore of the same backup changes nothing.
+// of partitions, and that the two are equal afterwards.
 func restoreIntoEmpty(t *testing.T, open Open) {
 	a := started(t, open, store.Config{})
 	ids := a.GrantAll(t)
@@ -107,15 +113,81 @@ func restoreIntoEmpty(t *testing.T, open Open) {
 	if !b.Forgotten().Has(cars[0]) {
 		t.Error("a forgotten vehicle is not forgotten after the restore")
 	}
-	// Restoring the same backup again changes nothing.
-	for kind, n := range RestoreInto(t, b, backup).Kinds {
-		if n.Restored != 0 {
-			t.Errorf("the second restore of %s: got %+v, want nothing restored", kind, n)
+	want := map[string]access.RestoreCount{
+		"state": {Equal: 1499}, "tombstonekey": {Different: 1}, "tombstone": {Different: 1},
+	}
+	for kind, n := range compared(t, b, backup) {
+		if w, ok := want[kind]; ok && n != w || !ok && n != (access.RestoreCount{Equal: info.Kinds[kind]}) {
+			t.Errorf("%s: compared %+v, want %+v or all equal", kind, n, w)
 		}
 	}
 }
 
-// restoreAuthenticates checks which backups a restore accepts. It accepts backups of the service
+// compared compares a backup with a node.
+func compared(t *testing.T, n *Node, backup []byte) map[string]access.RestoreCount {
+	t.Helper()
+	report, err := restore(t, n.RecordStore, backup, access.RestoreOptions{Anybody: true, Compare: true})
+	testkit.NoError(t, err)
+	return report.Kinds
+}
+
+// restoreOnlyEmpty checks that a service with credentials of its own, or with all those of the
+// backup, is refused and compared, that an interrupted restore is continued, and that the receipts of
+// vehicles that were forgotten after the backup take precedence.
+func restoreOnlyEmpty(t *testing.T, open Open) {
+	a := started(t, open, store.Config{})
+	ids := a.GrantAll(t)
+	a.Drive(t, 1000, "Same", "Newer", "Gone", "GoneLater")
+	older := BackupOf(t, a)
+	a.Drive(t, 2000, "Newer", "Added")
+	a.MustForget(t, "Gone")
+	a.EndOf(t, access.TokenKind, ids[0])
+	backup := BackupOf(t, a)
+	receipt := a.MustForget(t, "GoneLater")
+
+	for what, n := range map[string]*Node{"the same service": a, "another": started(t, open, store.Config{})} {
+		n.Token(t, access.AllVehicles())
+		if _, err := restore(t, n.RecordStore, backup, access.RestoreOptions{Anybody: true}); !errors.Is(err,
+			access.ErrNotEmpty) {
+			t.Errorf("%s: got %v, want %v", what, err, access.ErrNotEmpty)
+		}
+	}
+	got := compared(t, a, older)
+	if want := (access.RestoreCount{Equal: 1, Newer: 1, Forgotten: 2}); got["state"] != want {
+		t.Errorf("states: compared %+v, want %+v", got["state"], want)
+	}
+	if n := got["token"]; n.Different != 1 || n.Missing != 0 {
+		t.Errorf("tokens: compared %+v, want 1 different", n)
+	}
+
+	// b is interrupted: it has some of the states and one credential.
+	b := started(t, open, store.Config{})
+	few, _ := a.Tables.Sources.Get("few")
+	testkit.NoError(t, b.Create(t.Context(), few.Credential))
+	if n, err := b.Bury(t.Context(), []access.ForgetReceipt{receipt, receipt}); n != 1 || err != nil {
+		t.Errorf("Bury: got %d, error %v; want 1", n, err)
+	}
+	b.Drive(t, 1000, "Same")
+	report := RestoreInto(t, b, backup)
+	if n := report.Kinds["state"]; n != (access.RestoreCount{Restored: 2, Kept: 1, Forgotten: 1}) {
+		t.Errorf("states: got %+v, want 2 restored, 1 kept, 1 forgotten", n)
+	}
+	for id, at := range map[vehicle.ID]vehicle.UnixMilli{
+		"Same": 1000, "Newer": 2000, "Added": 2000, "Gone": 0, "GoneLater": 0,
+	} {
+		if s, ok := b.StateOf(t, id); s.Time != at || ok != (at != 0) {
+			t.Errorf("%s: got found %v, time %d; want time %d", id, ok, s.Time, at)
+		}
+		if gone := at == 0; b.Forgotten().Has(id) != gone {
+			t.Errorf("%s: want forgotten %v", id, gone)
+		}
+	}
+	if g, _ := b.Tables.Tokens.Get(ids[0]); g == nil || g.Ended.IsZero() {
+		t.Errorf("a revoked token is not revoked: got %+v", g)
+	}
+}
+
+// restoreAuthenticates checks which backups a restore or a comparison accepts. It accepts backups of the service
 // itself. It accepts backups of another service if that service's key is given. If the operator
 // trusts any origin, it also accepts backups that no known key authenticates.
 func restoreAuthenticates(t *testing.T, open Open) {
@@ -130,131 +202,31 @@ func restoreAuthenticates(t *testing.T, open Open) {
 	forged := bytes.Clone(backup)
 	forged[len(forged)-1] ^= 1
 	other, _ := access.NewSecret(access.BackupKind)
-	anyone := access.BackupTrust{Anybody: true}
+	anyone := access.RestoreOptions{Anybody: true}
 	for what, c := range map[string]struct {
 		into          *Node
 		file          []byte
-		trust         access.BackupTrust
+		trust         access.RestoreOptions
 		taken, proven bool
 	}{
 		"no key":                 {into: b, file: backup},
-		"another key":            {into: b, file: backup, trust: access.BackupTrust{Key: other}},
-		"a changed file":         {into: b, file: forged, trust: access.BackupTrust{Key: key}},
+		"another key":            {into: b, file: backup, trust: access.RestoreOptions{Key: other}},
+		"a changed file":         {into: b, file: forged, trust: access.RestoreOptions{Key: key}},
 		"a changed file of ours": {into: a, file: forged},
-		"the key":                {into: b, file: backup, trust: access.BackupTrust{Key: key}, taken: true, proven: true},
-		"our own, another key":   {into: a, file: backup, trust: access.BackupTrust{Key: other}, taken: true, proven: true},
+		"the key":                {into: b, file: backup, trust: access.RestoreOptions{Key: key}, taken: true, proven: true},
+		"our own, another key":   {into: a, file: backup, trust: access.RestoreOptions{Key: other}, taken: true, proven: true},
 		"our own":                {into: a, file: backup, taken: true, proven: true},
 		"any origin":             {into: b, file: forged, trust: anyone, taken: true},
 		"any origin, proven":     {into: a, file: backup, trust: anyone, taken: true, proven: true},
 	} {
-		audited := false
-		audit := func(info access.BackupInfo, merge func() error) error {
-			audited = true
-			return merge()
-		}
-		report, err := c.into.Restore(t.Context(), bytes.NewReader(c.file), c.trust, audit, func(int, int) {})
-		if audited != c.taken || (err == nil) != c.taken || err == nil && report.Backup.Authenticated != c.proven {
-			t.Errorf("%s: got error %v, authenticated %t, audited %t; want success %t, authenticated %t",
-				what, err, report.Backup.Authenticated, audited, c.taken, c.proven)
+		c.trust.Compare = true // so that no service must be empty
+		report, err := restore(t, c.into.RecordStore, c.file, c.trust)
+		if (err == nil) != c.taken || err == nil && report.Backup.Authenticated != c.proven {
+			t.Errorf("%s: got error %v, authenticated %t; want success %t, authenticated %t",
+				what, err, report.Backup.Authenticated, c.taken, c.proven)
 		}
 		if err != nil && !c.into.BadBackup(err) {
 			t.Errorf("%s: BadBackup is false for %v", what, err)
-		}
-	}
-}
-
-// restoreMerges restores a backup of one service into another. The two services were equal once,
-// and each has changed since. It checks that the newer of two states is kept, that a vehicle that
-// was forgotten on either side is forgotten and in no grant, that a vehicle that was allowed again
-// has no state, and that a token that was revoked on either side is revoked. It also checks that
-// Bury forgets the vehicle of a receipt.
-func restoreMerges(t *testing.T, open Open) {
-	a := started(t, open, store.Config{})
-	a.Drive(t, 1000, "Newer", "Older", "GoneThere", "GoneHere", "GoneLater", "Back")
-	revokedHere, revokedThere := a.Token(t, access.AllVehicles()), a.Token(t, access.AllVehicles())
-	granted := a.Token(t, access.VehicleSet("Older", "GoneThere", "GoneHere"))
-	base := BackupOf(t, a)
-
-	// b begins as a copy of a. After the restore, it has the tombstone keys of both services.
-	b := started(t, open, store.Config{})
-	RestoreInto(t, b, base)
-	b.Drive(t, 3000, "Newer")
-	b.MustForget(t, "GoneHere")
-	b.MustForget(t, "Back")
-	allow(t, b.RecordStore, "Back")
-	b.EndOf(t, access.TokenKind, revokedHere.Name)
-
-	a.Drive(t, 2000, "Newer", "Older")
-	a.MustForget(t, "GoneThere")
-	a.EndOf(t, access.TokenKind, revokedThere.Name)
-	backup := BackupOf(t, a)
-	receipt := a.MustForget(t, "GoneLater") // not in the backup
-
-	if n, err := b.Bury(t.Context(), []access.ForgetReceipt{receipt, receipt}); n != 1 || err != nil {
-		t.Errorf("Bury: got %d, error %v; want 1", n, err)
-	}
-	report := RestoreInto(t, b, backup)
-	if n := report.Kinds["state"]; n != (access.RestoreCount{Restored: 1, Kept: 1, Forgotten: 3}) {
-		t.Errorf("states: got %+v, want 1 restored, 1 kept, 3 forgotten", n)
-	}
-	for id, at := range map[vehicle.ID]vehicle.UnixMilli{
-		"Newer": 3000, "Older": 2000, "GoneThere": 0, "GoneHere": 0, "GoneLater": 0, "Back": 0,
-	} {
-		if s, ok := b.StateOf(t, id); s.Time != at || ok != (at != 0) {
-			t.Errorf("%s: got found %v, time %d; want time %d", id, ok, s.Time, at)
-		}
-	}
-	for id, gone := range map[vehicle.ID]bool{
-		"Newer": false, "GoneThere": true, "GoneHere": true, "GoneLater": true, "Back": false,
-	} {
-		if b.Forgotten().Has(id) != gone {
-			t.Errorf("%s: want forgotten %v", id, gone)
-		}
-	}
-	for _, tok := range []access.Credential{revokedHere, revokedThere} {
-		if g, _ := b.Tables.Tokens.Get(tok.Name); g == nil || g.Ended.IsZero() {
-			t.Errorf("a revoked token is not revoked: got %+v", g)
-		}
-	}
-	if g, _ := b.Tables.Tokens.Get(granted.Name); g == nil || g.Vehicles.Len() != 1 || !g.Vehicles.Include("Older") {
-		t.Errorf("got %+v, want a grant without the forgotten vehicles", g)
-	}
-	testkit.Await(
-		t, "the tables follow",
-		func() bool { return b.Knows("Older") && !b.Knows("GoneThere") && !b.Knows("GoneLater") },
-	)
-}
-
-// restoreOperators checks that a restore adds missing operators. It also checks that a restore
-// removes an operator that was removed in the backup, unless the secret in the backup differs from
-// the service's own. An operator that the service has removed must stay removed.
-func restoreOperators(t *testing.T, open Open) {
-	a, b := started(t, open, store.Config{}), started(t, open, store.Config{})
-	hash := bytes.Repeat([]byte{7}, len(access.Hash{}))
-	put := func(n *Node, name string, hash []byte, removed bool) {
-		o := access.Credential{Kind: access.OperatorKind, Name: name, Hash: access.Hash(hash), Created: time.Now()}
-		if removed {
-			o.Ended = time.Now()
-		}
-		testkit.NoError(t, n.Create(t.Context(), o))
-	}
-	put(a, "new", hash, false)
-	put(a, "removed-there", hash, true)
-	put(b, "removed-there", hash, false)
-	put(a, "removed-here", hash, false)
-	put(b, "removed-here", hash, true)
-	put(a, "another", hash, true)
-	put(b, "another", bytes.Repeat([]byte{8}, len(hash)), false)
-	report := RestoreInto(t, b, BackupOf(t, a))
-	if n := report.Kinds["operator"]; n != (access.RestoreCount{Restored: 2, Kept: 2}) {
-		t.Errorf("operators: got %+v, want 2 restored, 2 kept", n)
-	}
-	for name, removed := range map[string]bool{
-		"new": false, "removed-there": true, "removed-here": true, "another": false,
-	} {
-		g, ok := b.Tables.Operators.Get(name)
-		if !ok || g.Ended.IsZero() == removed {
-			t.Errorf("%s: found %v, got %+v; want removed %v", name, ok, g, removed)
 		}
 	}
 }

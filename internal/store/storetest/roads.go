@@ -171,6 +171,8 @@ func roadsForgotten(t *testing.T, e store.Engine) {
 		SameRoads(t, Learned(m), want)
 		SameRoads(t, StoredRoads(t, e), want)
 	}
+	_, err := e.Store(t.Context(), "ROADS", []store.Write{{Subject: "road.forgotten", Record: []byte("damaged")}})
+	testkit.NoError(t, err)
 	end := KeepRoads(t, k, m, true)
 	testkit.NoError(t, k.ForgetRoads(t.Context(), road.Box{West: -180, South: -90, East: 180, North: 90}))
 	testkit.Await(t, "the running node has forgotten", func() bool { return len(Learned(m)) == 0 })

@@ -1,4 +1,4 @@
-package overload
+package listen
 
 import (
 	"net"

@@ -1,4 +1,4 @@
-package overload
+package listen
 
 import (
 	"testing"
@@ -10,9 +10,9 @@ import (
 // ended, the limit must be removed within 20 adaptations.
 func TestLimit_FindsCapacity(t *testing.T) {
 	const serves = 400
-	a := newConnLimit(Queries)
+	a := NewLimit(new(Probe), Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	open := int64(1000)
+	open := 1000
 	wait := func() delays {
 		return delays{maxMean * time.Duration(open) / serves, Queries.Target * time.Duration(open) / serves}
 	}
@@ -22,12 +22,12 @@ func TestLimit_FindsCapacity(t *testing.T) {
 	}
 	for wait().min > Queries.Target {
 		pass()
-		open = a.max.Load() // the connections beyond the limit are closed
+		open = int(a.max.Load()) // the connections beyond the limit are closed
 	}
 	least, most := open, open
 	for range 100 {
 		pass()
-		open = a.max.Load() // and newcomers take every free place
+		open = int(a.max.Load()) // and newcomers take every free place
 		least, most = min(least, open), max(most, open)
 	}
 	if least < serves*3/4 || most > serves*5/4 {
@@ -37,7 +37,7 @@ func TestLimit_FindsCapacity(t *testing.T) {
 	// When the connections are closed, the limit must be removed within about two seconds.
 	open = 10
 	passes := 0
-	for ; a.active(); passes++ {
+	for ; a.Active(); passes++ {
 		pass()
 	}
 	if passes > 20 {
@@ -45,19 +45,19 @@ func TestLimit_FindsCapacity(t *testing.T) {
 	}
 }
 
-// TestLimit_MinimumAndInterval checks that the limit is never below minConnections, and changes at
+// TestLimit_MinimumAndInterval checks that the limit is never below Least, and changes at
 // most once in adaptInterval.
 func TestLimit_MinimumAndInterval(t *testing.T) {
-	a := newConnLimit(Queries)
+	a := NewLimit(new(Probe), Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	second := delays{time.Second, time.Second}
 	a.adapt(at, second, 10)
-	if got := a.max.Load(); got != minConnections {
-		t.Errorf("got limit %d, want %d", got, minConnections)
+	if got := a.max.Load(); got != int64(Queries.Least) {
+		t.Errorf("got limit %d, want %d", got, Queries.Least)
 	}
 	a.adapt(at.Add(adaptInterval/2), second, 1000)
-	if got := a.max.Load(); got != minConnections {
-		t.Errorf("within adaptInterval: got limit %d, want %d", got, minConnections)
+	if got := a.max.Load(); got != int64(Queries.Least) {
+		t.Errorf("within adaptInterval: got limit %d, want %d", got, Queries.Least)
 	}
 	a.adapt(at.Add(adaptInterval), second, 1000)
 	if got := a.max.Load(); got != 750 {
@@ -68,9 +68,9 @@ func TestLimit_MinimumAndInterval(t *testing.T) {
 // TestLimit_IgnoresPauses checks that pauses of the process do not activate the limit, because
 // between two pauses no input waits.
 func TestLimit_IgnoresPauses(t *testing.T) {
-	a := newConnLimit(Queries)
+	a := NewLimit(new(Probe), Queries)
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	if a.adapt(at, delays{mean: time.Second, min: Queries.Target}, 1000); a.active() {
+	if a.adapt(at, delays{mean: time.Second, min: Queries.Target}, 1000); a.Active() {
 		t.Error("pauses activated the limit")
 	}
 	// Pauses must not prevent the removal of an active limit either.
@@ -79,7 +79,7 @@ func TestLimit_IgnoresPauses(t *testing.T) {
 		at = at.Add(adaptInterval)
 		a.adapt(at, delays{mean: time.Second}, 1000)
 	}
-	if a.active() {
+	if a.Active() {
 		t.Errorf("got limit %d, want none", a.max.Load())
 	}
 }

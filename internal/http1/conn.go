@@ -1,4 +1,4 @@
-package query
+package http1
 
 import (
 	"bytes"
@@ -7,21 +7,20 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"time"
 
-	"example.org/carstate/internal/netguard"
+	"example.org/carstate/internal/listen"
 )
 
 // exchange is the memory that a connection needs only while it has a request in progress. Exchanges
 // are pooled, so that a connection that waits for its next request holds none.
 type exchange struct {
-	request  request
-	response response
-	out      []byte // answers that are not sent yet
+	request Request
+	handler Handler
+	out     []byte // answers that are not sent yet
 }
 
 // The answers to pipelined requests are collected and sent together.
@@ -38,9 +37,8 @@ const (
 // connection uses it.
 type conversation struct {
 	s    *Server
-	c    *netguard.Conn
+	c    *listen.Conn
 	wire net.Conn // c, or TLS over it
-	peer netip.Addr
 
 	lingers bool // close discards input for a while, so that the last answer arrives
 
@@ -55,8 +53,8 @@ type conversation struct {
 }
 
 // serveConn answers the requests of a connection until either side ends it, and then closes it.
-func (s *Server) serveConn(c *netguard.Conn) {
-	v := &conversation{s: s, c: c, wire: c, peer: c.Peer()}
+func (s *Server) serveConn(c *listen.Conn) {
+	v := &conversation{s: s, c: c, wire: c}
 	defer func() {
 		if p := recover(); p != nil {
 			s.report(p)
@@ -113,37 +111,35 @@ func (v *conversation) sendBy(t time.Time) {
 // serveNext waits for a request. It answers that request and all others that have arrived with it,
 // and reports whether the connection stays open.
 func (v *conversation) serveNext() bool {
-	head, f := v.readHead()
-	if f == nil && head == nil {
+	head, fault := v.readHead()
+	if fault == None && head == nil {
 		return false
 	}
-	s := v.s
-	e := s.exchanges.Get().(*exchange)
-	goesOn := f == nil
-	if f != nil {
-		e.request = request{peer: v.peer}
-		v.refuse(f, v.buf[v.begin:v.end], s.config.Now(), e)
-		v.now = time.Now()
+	e := v.s.exchanges.Get().(*exchange)
+	if fault != None {
+		e.request = Request{Peer: v.c.Peer()}
+		v.refuse(fault, v.buf[v.begin:v.end], v.s.config.Now(), e)
 	}
-	for head != nil {
-		goesOn, head = v.respond(head, e), nil
-		if goesOn {
-			head = v.buffered()
-		}
-		if head != nil && len(e.out) >= sendAt {
-			if goesOn = v.send(e.out); !goesOn {
-				head = nil
-			}
-			e.out = e.out[:0]
-		}
-	}
-	goesOn = v.send(e.out) && goesOn
-	e.out, e.request = e.out[:0], request{}
-	if cap(e.out) > keepOut {
+	goesOn := v.answer(head, e)
+	if e.request = (Request{}); cap(e.out) > keepOut {
 		e.out = nil
 	}
-	s.exchanges.Put(e)
+	v.s.exchanges.Put(e)
 	return goesOn
+}
+
+// answer answers the request with the head, if there is one, and those behind it in the buffer, and
+// sends the answers in e.out.
+func (v *conversation) answer(head []byte, e *exchange) (goesOn bool) {
+	for ; head != nil; head = v.buffered() {
+		if len(e.out) >= sendAt && !v.send(e) {
+			return false
+		}
+		if goesOn = v.respond(head, e); !goesOn {
+			break
+		}
+	}
+	return v.send(e) && goesOn
 }
 
 // buffered returns the next request head in the buffer, or nil if the buffer has no complete one.
@@ -161,10 +157,10 @@ func (v *conversation) buffered() []byte {
 	return head
 }
 
-// readHead waits for a complete request head. It returns the head, or the failure to answer with.
-// If both results are nil, the connection is to be closed without a further answer: the client has
+// readHead waits for a complete request head. It returns the head, or the fault to answer with. If
+// there is neither, the connection is to be closed without a further answer: the client has
 // closed the connection or sends nothing, the connection was evicted, or the server shuts down.
-func (v *conversation) readHead() ([]byte, *failure) {
+func (v *conversation) readHead() ([]byte, Fault) {
 	begun := v.end > v.begin // part of a head has arrived already
 	if begun {
 		v.readBy(time.Now().Add(v.s.config.HeadTimeout))
@@ -176,27 +172,27 @@ func (v *conversation) readHead() ([]byte, *failure) {
 			v.readBy(v.now.Add(v.s.config.IdleTimeout))
 		}
 	}
-	use := netguard.Idle
+	use := listen.Idle
 	if !v.answered {
-		use = netguard.Silent
+		use = listen.Silent
 	}
 	if !v.c.Become(use) || v.s.guard.Ending() {
-		return nil, nil
+		return nil, None
 	}
 	for {
 		if !v.makeRoom() {
-			return nil, v.failureUnlessEvicted(failHeadSize)
+			return nil, v.unlessEvicted(HeadSize)
 		}
 		n, err := v.wire.Read(v.buf[v.end:])
 		v.end += n
 		if head := v.buffered(); head != nil {
-			if !v.c.Become(netguard.Held) {
-				return nil, nil
+			if !v.c.Become(listen.Held) {
+				return nil, None
 			}
-			return head, nil
+			return head, None
 		}
 		if err != nil {
-			return nil, v.failureUnlessEvicted(v.readFailure(err))
+			return nil, v.unlessEvicted(v.faultOf(err))
 		}
 		if !begun && n > 0 {
 			begun = true
@@ -205,10 +201,10 @@ func (v *conversation) readHead() ([]byte, *failure) {
 	}
 }
 
-// failureUnlessEvicted returns f, or nil if the connection was evicted: its request was not wrong.
-func (v *conversation) failureUnlessEvicted(f *failure) *failure {
-	if !v.c.Become(netguard.Held) {
-		return nil
+// unlessEvicted returns f, or None if the connection was evicted: its request was not wrong.
+func (v *conversation) unlessEvicted(f Fault) Fault {
+	if !v.c.Become(listen.Held) {
+		return None
 	}
 	return f
 }
@@ -241,20 +237,20 @@ func (v *conversation) makeRoom() bool {
 	return true
 }
 
-// readFailure returns failSlow if err is a timeout, and otherwise failMalformed. If no part of a
-// head had arrived, it returns nil, because the client then expects no answer.
-func (v *conversation) readFailure(err error) *failure {
-	if v.end == v.begin {
-		return nil
+// faultOf returns the fault of a head that err, an error of reading, has cut short. If no part of a
+// head had arrived, it is None, because the client then expects no answer.
+func (v *conversation) faultOf(err error) Fault {
+	switch {
+	case v.end == v.begin:
+		return None
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return Slow
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return failSlow
-	}
-	return failMalformed
+	return NotHTTP
 }
 
-// respond appends the answer to a request head to e.out. If it is a document, respond also sends
-// e.out and the document. goesOn reports whether the connection stays open.
+// respond appends the answer to a request head to e.out. If the answer has a shared body, respond
+// also sends e.out and that body. It reports whether the connection stays open.
 func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	s := v.s
 	start := s.config.Now()
@@ -262,86 +258,86 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.report(p)
-			e.response, e.out = response{}, e.out[:sent]
-			v.refuse(failBroken, head, start, e)
+			e.out = e.out[:sent]
+			v.refuse(Broken, head, start, e)
 			goesOn = false
 		}
 	}()
-	w := &e.response
-	e.request = request{peer: v.peer}
-	f := e.request.split(head)
+	r := &e.request
+	r.Peer = v.c.Peer()
+	f := r.Parse(head)
 	switch {
-	case f != nil:
+	case f != None:
 	case v.c.Overloaded(): // accepted during an overload that still lasts
-		f = failBusy
-	case v.c.Crowded(): // accepted beyond MaxConnections, and too many are still open
-		f = failCrowded
+		f = Busy
+	case v.c.Crowded(): // accepted beyond the limit, and too many are still open
+		f = Crowded
 	}
-	if f != nil {
-		s.answerer.refuseHead(f, start, w)
-	} else {
-		s.answerer.answer(&e.request, start, w)
+	if f != None {
+		v.refuse(f, head, start, e)
+		return false
 	}
+	w := e.handler.Answer(r, start)
 	end := s.config.Now()
-	s.recordAnswer(&e.request, w, start, end.Sub(start))
-	if v.answered, v.now = true, end; s.otherTime {
-		v.now = time.Now()
-	}
-
-	isHTTP10 := string(e.request.version) == "HTTP/1.0"
+	e.handler.Done(r, start, end.Sub(start))
+	v.lap(end)
 	connection := ""
 	switch {
-	case w.closes || s.config.Excess(v.c) || isHTTP10 && !w.keepAlive:
+	case r.closes || v.c.Excess() || r.isHTTP10() && !r.keepAlive:
 		v.lingers = true // the client may have sent more, even if it did not ask for keep-alive
 		connection = "close"
 	case s.guard.Ending():
 		connection = "close"
-	case isHTTP10:
+	case r.isHTTP10():
 		connection = "keep-alive"
 	}
 	e.out = w.appendHead(e.out, connection)
 	goesOn = connection != "close"
-	if string(e.request.method) == "HEAD" {
+	if r.isHead() {
 		return goesOn
 	}
-	if w.shared != nil {
-		return v.sendDocument(e) && goesOn
+	if w.Shared != nil {
+		return v.sendShared(w.Shared, e) && goesOn
 	}
-	e.out = append(e.out, w.body...)
+	e.out = append(e.out, w.Body...)
 	return goesOn
 }
 
-// refuse appends the answer with the failure f to e.out, and records it. The connection must be
-// closed after it. head is the head as far as it has arrived; start is when the answer began.
-func (v *conversation) refuse(f *failure, head []byte, start time.Time, e *exchange) {
-	v.s.answerer.refuseHead(f, v.s.config.Now(), &e.response)
-	v.s.recordAnswer(&e.request, &e.response, start, 0)
-	e.out = e.response.appendHead(e.out, "close")
+// lap notes that an answer was made at the time at, by Config.Now.
+func (v *conversation) lap(at time.Time) {
+	if v.answered, v.now = true, at; v.s.otherTime {
+		v.now = time.Now()
+	}
+}
+
+// refuse appends the answer to the fault f to e.out. The connection must be closed after it. head is
+// the head as far as it has arrived; start is when the answer began.
+func (v *conversation) refuse(f Fault, head []byte, start time.Time, e *exchange) {
+	w := e.handler.Refuse(f, start)
+	e.handler.Done(&e.request, start, 0)
+	v.lap(start)
+	e.out = w.appendHead(e.out, "close")
 	if !bytes.HasPrefix(head, []byte("HEAD ")) {
-		e.out = append(e.out, e.response.body...)
+		e.out = append(e.out, w.Body...)
 	}
 	v.lingers = true
 }
 
-// sendDocument sends e.out and then a document, and reports whether it wrote all of them.
-func (v *conversation) sendDocument(e *exchange) bool {
-	now := time.Now()
-	v.sendBy(now.Add(v.s.config.WriteTimeout))
-	defer func() { e.out = e.out[:0] }()
-	if !v.c.Send(now) {
+// sendShared sends e.out and then a body, and reports whether it wrote all of them. The body has a
+// deadline of its own.
+func (v *conversation) sendShared(body []byte, e *exchange) bool {
+	v.now, v.sendUntil = time.Now(), time.Time{}
+	if !v.send(e) {
 		return false
 	}
-	if _, err := v.wire.Write(e.out); err != nil {
-		return false
-	}
-	_, err := v.wire.Write(e.response.shared)
+	_, err := v.wire.Write(body)
 	v.sendUntil = time.Time{}
 	return err == nil
 }
 
-// send writes b within Config.WriteTimeout, and reports whether it wrote all of it.
-func (v *conversation) send(b []byte) bool {
-	if len(b) == 0 {
+// send writes e.out within Config.WriteTimeout, and reports whether it wrote all of it.
+func (v *conversation) send(e *exchange) bool {
+	if len(e.out) == 0 {
 		return true
 	}
 	if overdue(v.sendUntil, v.now, v.s.config.WriteTimeout) {
@@ -350,15 +346,9 @@ func (v *conversation) send(b []byte) bool {
 	if !v.c.Send(v.now) {
 		return false
 	}
-	_, err := v.wire.Write(b)
+	_, err := v.wire.Write(e.out)
+	e.out = e.out[:0]
 	return err == nil
-}
-
-func (s *Server) recordAnswer(r *request, w *response, start time.Time, took time.Duration) {
-	s.metrics.observe(w, took)
-	if s.config.AccessLog != nil {
-		s.config.AccessLog.logAnswer(r, w, s.answerer.client(r), start, took)
-	}
 }
 
 // report logs a panic during a request; the process continues. No part of the request is logged,
@@ -368,5 +358,5 @@ func (s *Server) report(v any) {
 	if e, ok := v.(runtime.Error); ok {
 		what = e.Error()
 	}
-	s.config.Log.Error("cannot answer a query: this is a bug", "panic", what, "stack", string(debug.Stack()))
+	s.config.Listen.Log.Error("cannot answer a request: this is a bug", "panic", what, "stack", string(debug.Stack()))
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package overload
+package listen
 
 import "net"
 

@@ -1,28 +1,16 @@
-package query
+package http1
 
 import "bytes"
 
-// head holds the facts in a request's header block on which the answer depends.
-type head struct {
-	fault         *failure // the failure of an invalid header block; nil if it is valid
-	hosts         int      // number of Host headers
-	length        bool     // there is a Content-Length
-	authorization bool     // there is an Authorization header
-	closes        bool     // the client sent Connection: close
-	keepAlive     bool     // the client sent Connection: keep-alive, as HTTP/1.0 requires
-	gzip          bool     // the client accepts a body in gzip
-}
-
-// scanHead parses a header block as sent, from the first header to the empty line. If it finds an
-// error, it sets fault in h and parses no further. It is strict and does not rely on another
-// parser: if a proxy and this server disagreed on the end of a request, a client could smuggle one
-// request inside another.
-func scanHead(raw []byte) (h head) {
+// scanHeaders parses the header block up to its first fault. It is strict and does not rely on
+// another parser: if a proxy and this server disagreed on the end of a request, a client could
+// smuggle one request inside another.
+func (r *Request) scanHeaders() Fault {
+	raw := r.Headers
 	for len(raw) > 0 {
 		end := bytes.IndexByte(raw, '\n')
 		if end < 1 || raw[end-1] != '\r' {
-			h.fault = failBareLine
-			return h
+			return LineEnd
 		}
 		line := raw[:end-1]
 		raw = raw[end+1:]
@@ -30,26 +18,23 @@ func scanHead(raw []byte) (h head) {
 			break
 		}
 		if line[0] == ' ' || line[0] == '\t' {
-			h.fault = failFolded
-			return h
+			return Folded
 		}
 		colon := bytes.IndexByte(line, ':')
 		if colon < 1 || !consistsOf(line[:colon], &tokenBytes) {
-			h.fault = failHeaderName
-			return h
+			return HeaderName
 		}
 		if i := controlIn(line[colon:]); i >= 0 {
-			h.fault = failMalformed
 			if line[colon+i] == '\r' {
-				h.fault = failBareLine
+				return LineEnd
 			}
-			return h
+			return NotHTTP
 		}
-		if h.addHeader(line[:colon], trimSpace(line[colon+1:])); h.fault != nil {
-			return h
+		if f := r.addHeader(line[:colon], trimSpace(line[colon+1:])); f != None {
+			return f
 		}
 	}
-	return h
+	return None
 }
 
 // controlIn returns the index of the first control character other than a tab, or -1.
@@ -62,62 +47,63 @@ func controlIn(line []byte) int {
 	return -1
 }
 
-func (h *head) addHeader(name, value []byte) {
+func (r *Request) addHeader(name, value []byte) Fault {
 	switch len(name) {
 	case len("Host"):
 		if equalFold(name, "host") {
-			h.hosts++
+			r.hosts++
 			// The characters alone are checked, because no answer depends on the host (RFC 9110, 7.2).
 			if len(value) == 0 || !consistsOf(value, &hostBytes) {
-				h.fault = failHost
+				return Host
 			}
 		}
 	case len("Expect"):
 		if equalFold(name, "expect") {
-			h.fault = failExpect
+			return Expect
 		}
 	case len("Connection"):
 		if equalFold(name, "connection") {
-			h.closes = h.closes || hasOption(value, "close")
-			h.keepAlive = h.keepAlive || hasOption(value, "keep-alive")
+			r.closes = r.closes || hasOption(value, "close")
+			r.keepAlive = r.keepAlive || hasOption(value, "keep-alive")
 		}
 	case len("Authorization"):
 		if equalFold(name, "authorization") {
-			h.authorization = true
+			r.Authorization = true
 		}
 	case len("Content-Length"):
 		if equalFold(name, "content-length") {
-			h.addLength(value)
+			return r.addLength(value)
 		}
 	case len("Accept-Encoding"):
 		if equalFold(name, "accept-encoding") {
-			h.gzip = h.gzip || acceptsGzip(value)
+			r.Gzip = r.Gzip || acceptsGzip(value)
 		}
 	case len("Transfer-Encoding"):
 		if equalFold(name, "transfer-encoding") {
-			h.fault = failBody
+			return Body
 		}
 	}
+	return None
 }
 
-// addLength records a Content-Length header. If it is the second such header, or its value is not
-// 0, addLength sets h.fault, because a request must have no body. The value must be a decimal
-// number of at most 19 digits, the length of the largest int64.
-func (h *head) addLength(value []byte) {
+// addLength allows one Content-Length header with the value 0, because a request must have no body.
+// A decimal number has at most 19 digits, the length of the largest int64.
+func (r *Request) addLength(value []byte) Fault {
 	switch {
-	case h.length || len(value) == 0 || len(value) > 19 || len(bytes.Trim(value, "0123456789")) > 0:
-		h.fault = failMalformed
+	case r.length || len(value) == 0 || len(value) > 19 || len(bytes.Trim(value, "0123456789")) > 0:
+		return NotHTTP
 	case string(value) != "0":
-		h.fault = failBody
+		return Body
 	}
-	h.length = true
+	r.length = true
+	return None
 }
 
 // hasOption reports whether a comma-separated list has option (in lower case), ignoring case.
 func hasOption(list []byte, option string) bool {
 	for len(list) > 0 {
 		var item []byte
-		if item, list = cut(list, ','); equalFold(trimSpace(item), option) {
+		if item, list = Cut(list, ','); equalFold(trimSpace(item), option) {
 			return true
 		}
 	}
@@ -129,8 +115,8 @@ func hasOption(list []byte, option string) bool {
 func acceptsGzip(list []byte) bool {
 	for len(list) > 0 {
 		var item []byte
-		item, list = cut(list, ',')
-		coding, weight := cut(item, ';')
+		item, list = Cut(list, ',')
+		coding, weight := Cut(item, ';')
 		if equalFold(trimSpace(coding), "gzip") {
 			w := trimSpace(weight)
 			return len(w) < 2 || w[0]|0x20 != 'q' || w[1] != '=' || len(bytes.Trim(w[2:], "0.")) > 0
@@ -139,8 +125,8 @@ func acceptsGzip(list []byte) bool {
 	return false
 }
 
-// cut returns the parts of b before and after the first sep. If there is none, these are b and nil.
-func cut(b []byte, sep byte) (before, after []byte) {
+// Cut returns the parts of b before and after the first sep. If there is none, these are b and nil.
+func Cut(b []byte, sep byte) (before, after []byte) {
 	if i := bytes.IndexByte(b, sep); i >= 0 {
 		return b[:i], b[i+1:]
 	}

@@ -1,4 +1,4 @@
-package overload
+package listen
 
 import (
 	"context"
@@ -75,13 +75,30 @@ func TestProbe_EarlierTime(t *testing.T) {
 	}
 }
 
+// TestProbe_TimeWithoutPauses checks that a pause of the process, or a clock that is set back, does
+// not make a connection look as if it had waited for that long.
+func TestProbe_TimeWithoutPauses(t *testing.T) {
+	p := new(Probe)
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for _, step := range []struct{ passes, want time.Duration }{
+		{0, longestStep}, {20 * time.Millisecond, 20 * time.Millisecond}, {time.Hour, longestStep}, {-time.Hour, 0},
+	} {
+		at = at.Add(step.passes)
+		p.send(at, at)
+		before := p.ran.Load()
+		if p.arrived(at); time.Duration(p.ran.Load()-before) != step.want {
+			t.Errorf("after %s: got %s, want %s", step.passes, time.Duration(p.ran.Load()-before), step.want)
+		}
+	}
+}
+
 // TestQuotaIsNoOverload checks that a process with a CPU quota is not considered overloaded while
 // it serves all its requests. The process has a quota of a quarter of a core on two cores. It is
 // paused for 88 ms of each 100 ms in which it uses up the quota.
 func TestQuotaIsNoOverload(t *testing.T) {
 	p := new(Probe)
-	a := newConnLimit(Telemetry)
-	p.follow(func(now time.Time, d delays) { a.adapt(now, d, 10*minConnections) })
+	a := NewLimit(p, Telemetry)
+	p.follow(func(now time.Time, d delays) { a.adapt(now, d, 10*Telemetry.Least) })
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	var due time.Time // of a tick that was not handled yet
 	var most time.Duration
@@ -96,8 +113,8 @@ func TestQuotaIsNoOverload(t *testing.T) {
 		}
 		most = max(most, p.delaysAt(now).mean)
 	}
-	if most <= Telemetry.MaxMean || a.active() {
-		t.Errorf("the largest mean is %s; limited: %v; want more than Telemetry.MaxMean and no limit", most, a.active())
+	if most <= Telemetry.MaxMean || a.Active() {
+		t.Errorf("the largest mean is %s; limited: %v; want more than Telemetry.MaxMean and no limit", most, a.Active())
 	}
 }
 
@@ -115,11 +132,4 @@ func TestProbe_Runs(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-}
-
-// overrun returns a probe whose mean delay and minimum delay are one second.
-func overrun() *Probe {
-	p := &Probe{mean: time.Second}
-	p.recent[p.last] = passage{time.Now(), time.Second}
-	return p
 }

@@ -1,0 +1,166 @@
+package listen
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+)
+
+// Use says what a connection is used for at present, such as waiting for a request. If there are
+// too many connections, their uses decide which of them is evicted.
+type Use int32
+
+// The uses of a connection. A new connection is Silent. Later its owner, the server that accepted
+// the connection, changes the use ([Conn.Become]).
+const (
+	// Silent is the use before the first request. The client is in a handshake, or has not logged
+	// in, or has sent no complete request yet.
+	Silent Use = iota
+	// Idle is the use between two requests, or while a request arrives and the owner does not work
+	// on it yet.
+	Idle
+	// Sending is the use while the owner sends something. If the client has not read all of it
+	// after the time staleAfter, the connection may be evicted before idle ones.
+	Sending
+	// Held is the use while the connection must not be evicted, for example because the owner works
+	// on a request.
+	Held
+	// ended is the use of a connection that the guard has closed. It never changes.
+	ended
+)
+
+// Conn is a connection that a [Guard] counts and may evict. Its owner, the server that accepted it,
+// must close it; closing it twice is harmless.
+type Conn struct {
+	net.Conn
+	guard  *Guard
+	peer   netip.Addr
+	client netip.Prefix
+	index  int // in guard.conns, or -1; guarded by guard.mu
+
+	crowded    bool // this and overloaded are used by the owner's goroutine only
+	overloaded bool
+	excess     atomic.Bool // the connection is one of the newest, beyond the limit
+
+	use   atomic.Int32
+	since atomic.Int64 // when it was accepted or last began to send, in nanoseconds since guard.began
+	waits atomic.Int64 // when it was accepted or last became idle, by Probe.ran
+}
+
+// Under returns the guarded connection that c is, or that is below its TLS.
+func Under(c net.Conn) *Conn {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	guarded, _ := c.(*Conn)
+	return guarded
+}
+
+// Peer returns the address at the other end, without a zone and never as IPv4 in IPv6. If there is
+// no such address, it returns the zero Addr.
+func (c *Conn) Peer() netip.Addr { return c.peer }
+
+// Crowded reports whether too many connections are open and this one was accepted beyond
+// [Config].Max. If so, it first tries to evict another one, unless there is an overload. Only the
+// owner's goroutine may call it.
+func (c *Conn) Crowded() bool {
+	if c.crowded {
+		g := c.guard
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		c.crowded = g.open > g.c.Max && (g.isOver() || !g.evict(false))
+	}
+	return c.crowded
+}
+
+// Overloaded reports whether the connection was accepted during an overload that still lasts. If
+// not, no later call returns true either. Only the owner's goroutine may call it.
+func (c *Conn) Overloaded() bool {
+	if c.overloaded {
+		c.guard.mu.Lock()
+		defer c.guard.mu.Unlock()
+		c.overloaded = c.guard.isOver()
+	}
+	return c.overloaded
+}
+
+// Excess reports whether the connection is to be closed after its answer, because it is one of the
+// newest and too many are open. It takes no lock.
+func (c *Conn) Excess() bool { return c.excess.Load() && c.guard.c.Limit.Active() }
+
+// Become changes the use of the connection to u and returns true. If the guard has closed the
+// connection, Become returns false; the owner must then close it, too. Only one goroutine at a time
+// may change the use.
+func (c *Conn) Become(u Use) bool {
+	was := c.use.Load()
+	for Use(was) != ended && !c.use.CompareAndSwap(was, int32(u)) {
+		was = c.use.Load()
+	}
+	if u == Idle {
+		c.waits.Store(c.guard.c.Limit.probe.ran.Load())
+	}
+	return Use(was) != ended
+}
+
+// Send changes the use to [Sending], with the result of Become. now is the time at which sending
+// begins.
+func (c *Conn) Send(now time.Time) bool {
+	c.since.Store(int64(now.Sub(c.guard.began)))
+	return c.Become(Sending)
+}
+
+// CloseWrite closes the sending side of the connection, as [net.TCPConn.CloseWrite] does. If the
+// connection cannot close only this side, it returns [errors.ErrUnsupported].
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// Close closes the connection, so that the guard can admit another one.
+func (c *Conn) Close() error {
+	c.guard.mu.Lock()
+	c.remove()
+	c.guard.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// end closes the connection if it still has the use. The caller holds guard.mu.
+func (c *Conn) end(use Use) bool {
+	if !c.use.CompareAndSwap(int32(use), int32(ended)) {
+		return false
+	}
+	c.remove()
+	_ = c.Conn.Close()
+	return true
+}
+
+// remove removes the connection from the list, if it is there. The caller holds guard.mu.
+func (c *Conn) remove() {
+	g := c.guard
+	if c.index < 0 {
+		return
+	}
+	g.conns[c.index] = nil
+	c.index = -1
+	g.open--
+	if g.clients[c.client]--; g.clients[c.client] == 0 {
+		delete(g.clients, c.client)
+	}
+}
+
+// Plain returns an address in a form in which equal addresses compare equal: it has no zone, and
+// IPv4 is never written as IPv6.
+func Plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// Client returns the address prefix that identifies the client at an address: the whole IPv4
+// address, or the /64 prefix of an IPv6 address, which is the smallest that one customer gets.
+func Client(a netip.Addr) netip.Prefix {
+	a = Plain(a)
+	p, _ := a.Prefix(min(a.BitLen(), 64))
+	return p
+}

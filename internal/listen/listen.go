@@ -1,0 +1,388 @@
+// Package listen is the door of every listener. It counts the open connections, evicts (closes) one
+// for a newer one if there are too many, sheds load during an overload, and ends all of them when
+// the service ends. Each accepted connection is one [Conn], and one list has them in the order in
+// which they were accepted. The package must never evict a connection that its owner holds
+// ([Held]), and never looks at a request.
+//
+// The files in the order of reading: listen.go accepts, evicts and ends; conn.go is a connection;
+// limit.go limits connections by the queueing delay that probe.go measures; http.go serves with
+// net/http.
+package listen
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// staleAfter is how long a connection may be silent, or leave an answer unread, before it is
+// evicted in preference to idle connections.
+const staleAfter = time.Second
+
+// Of more than maxSearch connections, a search for one to evict examines searchSize, and up to
+// maxSearch until it finds one. After a search without success, the next one waits for searchPause:
+// while no connection can be evicted, each new connection would cause a long search.
+const (
+	searchSize  = 64
+	maxSearch   = 1024
+	searchPause = 10 * time.Millisecond
+)
+
+// warnInterval is the shortest time between two warnings that Accept logs about transient errors.
+const warnInterval = time.Minute
+
+// Config configures a [Guard]. Max is required.
+type Config struct {
+	// Max is the maximum number of open connections. At the maximum, one connection is evicted for
+	// each new one.
+	Max int
+	// Spare is how many connections beyond Max are accepted if no connection can be evicted, so
+	// that their owner can tell the client the reason ([Conn.Crowded]). Others are closed at once.
+	Spare int
+	// SendBuffer limits how many unread bytes the kernel buffers for a client. If zero, only the
+	// kernel's own limit applies, which is up to 4 MiB per connection.
+	SendBuffer int
+	// Limit sheds load. While more connections are open than it allows, new ones are accepted
+	// slowly and are [Conn.Overloaded], and the newest of the older ones are [Conn.Excess]. If nil,
+	// no load is shed.
+	Limit   *Limit
+	Dropped func()       // called for each connection that is closed because there are too many
+	Log     *slog.Logger // gets a warning if Accept lacks file descriptors, for one; may be nil
+}
+
+// Guard guards the connections of one listener, or of several together.
+type Guard struct {
+	c     Config
+	began time.Time
+
+	mu        sync.Mutex           // guards the fields below
+	conns     []*Conn              // in the order of acceptance; nil in place of one that has ended
+	open      int                  // the number of open connections
+	clients   map[netip.Prefix]int // the number of open connections of each client
+	noneUntil time.Duration        // no connection is searched for eviction before; since began
+	listeners []*listener
+	backlog   int // the listen backlog that was last set
+
+	ending  atomic.Bool    // no more connections are admitted; set while mu is held
+	serving sync.WaitGroup // calls of Serve, and of the functions that it calls
+}
+
+// New returns a guard of the connections of each listener that [Guard.Listener] returns.
+func New(c Config) *Guard {
+	if c.Limit == nil {
+		c.Limit = NewLimit(new(Probe), Queries) // a probe that does not run measures no delay
+	}
+	if c.Dropped == nil {
+		c.Dropped = func() {}
+	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	g := &Guard{c: c, began: time.Now(), clients: make(map[netip.Prefix]int), backlog: longBacklog}
+	c.Limit.probe.follow(func(now time.Time, d delays) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.adapt(now, d)
+	})
+	return g
+}
+
+// Listener returns a listener whose Accept returns the connections of l, each as a [*Conn].
+func (g *Guard) Listener(l net.Listener) net.Listener {
+	guarded := &listener{Listener: l, guard: g, closed: make(chan struct{})}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.listeners = append(g.listeners, guarded)
+	return guarded
+}
+
+// Serve calls serve for each connection of l, in a goroutine of its own, until [Guard.Shutdown],
+// which closes l, and then returns [net.ErrClosed]. If accepting fails before that, Serve closes l
+// and returns the error. l is from [Guard.Listener], or wraps such a listener, as TLS does.
+func (g *Guard) Serve(l net.Listener, serve func(net.Conn)) error {
+	g.mu.Lock()
+	if g.ending.Load() {
+		g.mu.Unlock()
+		return errors.Join(net.ErrClosed, l.Close())
+	}
+	g.serving.Add(1)
+	g.mu.Unlock()
+	defer g.serving.Done()
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			g.serving.Go(func() { serve(c) })
+		case g.ending.Load():
+			return net.ErrClosed
+		default:
+			return errors.Join(err, l.Close())
+		}
+	}
+}
+
+type listener struct {
+	net.Listener
+	guard  *Guard
+	once   sync.Once
+	err    error // the result of closing
+	closed chan struct{}
+	warned time.Time // the time of the last warning; used by the goroutine in Accept only
+}
+
+// Accept returns the next connection for which there is room, and closes others. Under overload it
+// first pauses, so that requests on the open connections are served. After a transient error it
+// tries again, after a pause that grows from 5 ms to 1 s. If the process has no more file
+// descriptors, it also evicts a connection.
+func (l *listener) Accept() (net.Conn, error) {
+	var backoff time.Duration
+	for {
+		if pause := l.guard.overloadPause(); pause > 0 && !l.pause(pause) {
+			return nil, net.ErrClosed
+		}
+		nc, err := l.next()
+		if err == nil {
+			if c := l.guard.admit(nc); c != nil {
+				return c, nil
+			}
+			_ = nc.Close()
+			continue
+		}
+		if !isTransient(err) {
+			return nil, err
+		}
+		if now := time.Now(); now.Sub(l.warned) >= warnInterval {
+			l.warned = now
+			l.guard.c.Log.Warn("cannot accept a connection; will retry", "error", err)
+		}
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			l.guard.mu.Lock()
+			l.guard.evict(false)
+			l.guard.mu.Unlock()
+		}
+		backoff = min(max(2*backoff, 5*time.Millisecond), time.Second)
+		if !l.pause(backoff) {
+			return nil, net.ErrClosed
+		}
+	}
+}
+
+// next waits for a connection. Under overload it closes those whose clients have given up.
+func (l *listener) next() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil || !l.guard.isCrowded() || !peerClosed(c) {
+			return c, err
+		}
+		_ = c.Close()
+	}
+}
+
+// pause returns false at once if the listener is closed.
+func (l *listener) pause(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-l.closed:
+		return false
+	}
+}
+
+// Close stops accepting. Closing it twice is harmless.
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		close(l.closed)
+		l.err = l.Listener.Close()
+	})
+	return l.err
+}
+
+// isTransient also knows the errors of the connection to be accepted (see accept(2) of Linux).
+func isTransient(err error) bool {
+	e, ok := errors.AsType[syscall.Errno](err)
+	return ok && (e.Temporary() || slices.Contains([]syscall.Errno{
+		syscall.ENOBUFS, syscall.ENOMEM, syscall.EPERM, syscall.EPROTO,
+		syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EHOSTUNREACH,
+	}, e))
+}
+
+// admit adds an accepted connection to the list. If there are too many, it tries to evict another
+// one. It returns nil if there is no room, or if [Guard.Shutdown] was called.
+func (g *Guard) admit(nc net.Conn) *Conn {
+	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
+		_ = t.SetWriteBuffer(g.c.SendBuffer) // it fails only if the connection is closed already
+	}
+	c := &Conn{Conn: nc, guard: g}
+	if t, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		c.peer = Plain(t.AddrPort().Addr())
+	}
+	c.client = Client(c.peer)
+	c.since.Store(int64(time.Since(g.began)))
+	c.waits.Store(g.c.Limit.probe.ran.Load())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ending.Load() {
+		return nil
+	}
+	g.adapt(g.c.Limit.probe.now())
+	if most := g.c.Limit.max.Load(); int64(g.open) >= most {
+		g.evict(true)
+		c.overloaded = int64(g.open) >= most
+	}
+	if g.open >= g.c.Max {
+		c.crowded = c.overloaded || !g.evict(false)
+		if c.crowded && g.open >= g.c.Max+g.c.Spare {
+			g.c.Dropped()
+			return nil
+		}
+	}
+	if len(g.conns) > 2*g.open+maxSearch { // most of them have ended
+		g.conns = slices.DeleteFunc(g.conns, func(c *Conn) bool { return c == nil })
+		for i, c := range g.conns {
+			c.index = i
+		}
+	}
+	c.index = len(g.conns)
+	g.conns = append(g.conns, c)
+	g.open++
+	g.clients[c.client]++
+	return c
+}
+
+// evict closes a connection to admit a newer one, and reports whether it found one that may be
+// closed. It does not wait for the owner, because the newer one needs the file descriptor. During an
+// overload, only connections that wait for longer than Bounds.Idle are closed. The caller holds mu.
+func (g *Guard) evict(overload bool) bool {
+	now := time.Since(g.began)
+	if now < g.noneUntil {
+		return false
+	}
+	for range 3 { // the chosen connection may become held at this moment
+		victim, use := g.choose(now, overload)
+		if victim == nil {
+			g.noneUntil = now + searchPause
+			return false
+		}
+		if victim.end(use) {
+			g.c.Dropped()
+			return true
+		}
+	}
+	return false
+}
+
+// choose returns the connection to evict and its use; nil if there is none. It prefers them in this
+// order:
+//
+//  1. silent connections that were accepted at least staleAfter ago, sending connections that began
+//     to send at least staleAfter ago, and all silent and sending connections of a client that has
+//     more than an eighth of the maximum number of connections;
+//  2. idle connections;
+//  3. all other silent and sending connections, because these may be about to send a request.
+//
+// Among connections of the same rank, it chooses one of the client that has the most.
+func (g *Guard) choose(now time.Duration, overload bool) (victim *Conn, use Use) {
+	best, most := 3, 0
+	ran := g.c.Limit.probe.ran.Load()
+	for i := range min(len(g.conns), maxSearch) {
+		if len(g.conns) > maxSearch { // a sample
+			if i >= searchSize && victim != nil {
+				break
+			}
+			i = rand.IntN(len(g.conns))
+		}
+		c := g.conns[i]
+		if c == nil {
+			continue
+		}
+		u, rank, n := Use(c.use.Load()), 3, g.clients[c.client]
+		switch {
+		case u >= Held:
+		case overload:
+			if ran-c.waits.Load() >= int64(g.c.Limit.Idle) {
+				rank = 0
+			}
+		case u == Idle:
+			rank = 1
+		default:
+			rank = 2
+			if int64(now)-c.since.Load() >= int64(staleAfter) || n > g.c.Max/8 {
+				rank = 0
+			}
+		}
+		if rank < best || rank == best && rank < 3 && n > most {
+			victim, use, best, most = c, u, rank, n
+		}
+	}
+	return victim, use
+}
+
+// Count returns the number of open connections that have one of the uses, or of all if none is
+// given.
+func (g *Guard) Count(uses ...Use) (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.conns {
+		if c != nil && (len(uses) == 0 || slices.Contains(uses, Use(c.use.Load()))) {
+			n++
+		}
+	}
+	return n
+}
+
+// Shutdown closes the listeners and all silent and idle connections, and waits until the others are
+// served. It returns the error of closing the listeners. If ctx ends first, Shutdown closes all
+// connections, even held ones, and returns the error of ctx.
+func (g *Guard) Shutdown(ctx context.Context) (err error) {
+	g.endWaiting(Silent, Idle)
+	for _, l := range g.listeners { // Serve accepts from no others
+		if e := l.Close(); !errors.Is(e, net.ErrClosed) { // it is closed already if Accept failed
+			err = errors.Join(err, e)
+		}
+	}
+	served := make(chan struct{})
+	go func() {
+		g.Wait()
+		close(served)
+	}()
+	select {
+	case <-served:
+		return err
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.conns {
+		if c != nil {
+			_ = c.Conn.Close()
+		}
+	}
+	return ctx.Err()
+}
+
+// Wait waits until all connections of [Guard.Serve] are served.
+func (g *Guard) Wait() { g.serving.Wait() }
+
+// Ending reports whether [Guard.Shutdown] or [Server.Shutdown] was called.
+func (g *Guard) Ending() bool { return g.ending.Load() }
+
+// endWaiting closes all connections that have one of the uses. The guard admits no more.
+func (g *Guard) endWaiting(uses ...Use) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ending.Store(true)
+	for _, c := range g.conns {
+		for _, u := range uses {
+			if c != nil && c.end(u) {
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Probe measures the queueing delay of this process: how long input waits until the process reads
+// it. A byte goes through a pipe up to 50 times per second. Like a request, it waits in the kernel's
+// list of ready descriptors, and its reader waits among the runnable goroutines. The number of
+// requests in progress would not show the delay, because a query takes microseconds. The zero value
+// is ready to run.
+type Probe struct {
+	// ran is approximately how long this process has run, in nanoseconds. A paused process cannot
+	// read from its connections, so a pause of any length adds at most longestStep.
+	ran atomic.Int64
+
+	// mu guards the fields below.
+	mu        sync.Mutex
+	sent      time.Time // when the byte in flight was due; zero if none is in flight
+	wrote     time.Time // when that byte was written
+	mean      time.Duration
+	recent    [memory/probeInterval + 1]passage // a ring
+	last      int                               // the index of the newest passage
+	followers []func(now time.Time, d delays)
+}
+
+// passage is when a byte arrived, and how long it took.
+type passage struct {
+	at   time.Time
+	took time.Duration
+}
+
+// delays are recent queueing delays. mean is the expected delay of a request that arrives at a
+// random time, with pauses of the process, such as those by a CPU quota. min is the smallest delay of
+// the bytes that arrived within memory. A pause alone does not make it long, because bytes are
+// written only while the process runs: it is long only if input waits at every moment.
+type delays struct{ mean, min time.Duration }
+
+const (
+	// maxMean exceeds the mean delay of a process that is paused ten times per second because it uses
+	// up its CPU quota.
+	maxMean = 125 * time.Millisecond
+	// longestByte is how much a longer delay counts, so that the mean is normal again half a second
+	// after a pause of the whole process.
+	longestByte   = 4 * maxMean
+	memory        = 250 * time.Millisecond // a single byte may arrive fast while others wait
+	probeInterval = 20 * time.Millisecond
+	longestStep   = time.Second // see Probe.ran
+)
+
+// follow registers f, which is called with each new measurement. The calls do not overlap.
+func (p *Probe) follow(f func(now time.Time, d delays)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.followers = append(p.followers, f)
+}
+
+// Run measures until ctx ends, and then returns nil. If it cannot measure, it returns an error.
+func (p *Probe) Run(ctx context.Context) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("cannot open a pipe to measure the queueing delay: %w", err)
+	}
+	var reading sync.WaitGroup
+	failed := make(chan error, 1)
+	reading.Go(func() {
+		var b [1]byte
+		for {
+			if n, err := r.Read(b[:]); n == 0 || err != nil {
+				failed <- err
+				return
+			}
+			p.arrived(time.Now())
+		}
+	})
+	defer reading.Wait()
+	defer func() { _ = errors.Join(w.Close(), r.Close()) }()
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return fmt.Errorf("cannot measure the queueing delay: %w", err)
+		case due := <-tick.C: // due is before now, because this goroutine also waits until it runs
+			if !p.send(due, time.Now()) {
+				continue
+			}
+		}
+		if _, err := w.Write([]byte{0}); err != nil {
+			return fmt.Errorf("cannot measure the queueing delay: %w", err)
+		}
+	}
+}
+
+// Mean returns the expected queueing delay of a request that arrives now.
+func (p *Probe) Mean() time.Duration {
+	_, d := p.now()
+	return d.mean
+}
+
+// send notes that a byte is written that was due earlier, unless one is in flight.
+func (p *Probe) send(due, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.sent.IsZero() {
+		return false
+	}
+	p.sent, p.wrote = due, now
+	return true
+}
+
+func (p *Probe) arrived(now time.Time) {
+	p.mu.Lock()
+	p.ran.Add(int64(min(max(0, now.Sub(p.recent[p.last].at)), longestStep)))
+	if !p.sent.IsZero() {
+		p.last = (p.last + 1) % len(p.recent)
+		p.recent[p.last] = passage{now, now.Sub(p.wrote)}
+	}
+	p.mean, p.sent = p.meanAt(now), time.Time{}
+	d := p.delaysAt(now)
+	followers := p.followers // only grows
+	p.mu.Unlock()
+	for _, f := range followers {
+		f(now, d)
+	}
+}
+
+// meanAt returns the mean delay at the time now, with the byte in flight and its delay until now.
+// A longer delay has more weight, because a request that arrives at a random time meets it more
+// often. The caller holds mu.
+func (p *Probe) meanAt(now time.Time) time.Duration {
+	if p.sent.IsZero() {
+		return p.mean
+	}
+	took := min(max(0, now.Sub(p.sent)), longestByte)
+	weight := 1 - math.Exp(-float64(took+probeInterval)/float64(memory))
+	return p.mean + time.Duration(weight*float64(took-p.mean))
+}
+
+// delaysAt is called with mu held.
+func (p *Probe) delaysAt(now time.Time) delays {
+	d := delays{mean: max(p.mean, p.meanAt(now))} // the delay of the byte in flight still increases
+	d.min = p.recent[p.last].took
+	if !p.sent.IsZero() {
+		d.min = max(d.min, now.Sub(p.wrote))
+	}
+	for _, x := range p.recent {
+		if now.Sub(x.at) <= memory {
+			d.min = min(d.min, x.took)
+		}
+	}
+	return d
+}
+
+func (p *Probe) now() (time.Time, delays) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := time.Now() // under the lock: a byte could be written while the lock is awaited
+	return at, p.delaysAt(at)
+}
