@@ -35,11 +35,10 @@ func (o Outcome) String() string {
 	}[o]
 }
 
-// Refused reports whether o is the result of a refused call.
-func (o Outcome) Refused() bool { return o >= InsufficientScope }
-
 // Known reports whether o is one of the outcomes of this version.
 func (o Outcome) Known() bool { return o < outcomeCount }
+
+func (o Outcome) refused() bool { return o >= InsufficientScope }
 
 func (o Outcome) invalidSecret() bool { return o >= Expired && o <= Replaced }
 
@@ -94,7 +93,7 @@ const lastUsedStep = 60
 func (u *usage) Count(o Outcome, now time.Time) {
 	at := now.Unix()
 	u.calls.Add(1)
-	if o.Refused() {
+	if o.refused() {
 		u.refusals.Add(1)
 		u.lastRefused.Store(packRefusal(at, o))
 	}

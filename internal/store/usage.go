@@ -145,15 +145,12 @@ func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 	subject := "tokenuse." + id + "." + totalUsage
 	var next access.Usage
 	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.Tokens, subject, func(is Record) ([]Write, error) {
-		var total usageRecord
-		if is.Seq != 0 {
-			var err error
-			if total, err = decodeUsage(is.Body); err != nil {
-				return nil, err
-			}
-			if total.Version > usageVersion {
-				return nil, codec.ErrNewer
-			}
+		total, err := decodeUsage(is.Body)
+		switch {
+		case err != nil: // there is none, or none that a service can have written
+			total = usageRecord{}
+		case total.Version > usageVersion:
+			return nil, codec.ErrNewer
 		}
 		sum := total.usage()
 		k.usage.mu.Lock()
@@ -161,8 +158,10 @@ func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
 		k.usage.mu.Unlock()
 		delete(parts, totalUsage)
 		var writes []Write
-		var err error
 		for name, p := range parts {
+			if len(writes) == MaxBatch-1 {
+				break // the next write adds the others
+			}
 			if writes, err = appendJSON(writes, "tokenuse."+id+"."+name, usageRecord{Version: usageVersion}); err != nil {
 				return nil, err
 			}
