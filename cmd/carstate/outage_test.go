@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -116,6 +117,9 @@ func TestAdminKeyFirst(t *testing.T) {
 		if err == nil {
 			p.Kill()
 			t.Fatal("it started")
+		}
+		if e, ok := errors.AsType[*nodeprocess.EndedError](err); !ok || e.Code != exitConfig {
+			t.Errorf("%v, want exit %d, after which systemd starts nothing", err, exitConfig)
 		}
 		if !strings.Contains(err.Error(), want) || strings.Count(strings.TrimSpace(err.Error()), "\n") > 0 {
 			t.Errorf("the error is %q; want one line with %q", err, want)

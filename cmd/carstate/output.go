@@ -16,7 +16,6 @@ import (
 	"text/template"
 	"time"
 
-	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/cmdline"
 	"example.org/carstate/internal/inwords"
 	"example.org/carstate/internal/netaddr"
@@ -76,7 +75,6 @@ func printJSON(w io.Writer, v any) error {
 // outputFuncs are the functions that the templates in [outputText] use.
 var outputFuncs = template.FuncMap{
 	"ago":        ago,
-	"calls":      calls,
 	"content":    describeBackup,
 	"count":      count,
 	"day":        day,
@@ -156,17 +154,4 @@ func someVehicles(v ops.VehicleList) string {
 		return "none"
 	}
 	return strings.Join(names, ", ")
-}
-
-// calls returns how often a token was used, as rows of a table: operation, outcome, number of calls
-// today and in the last 30 days. Outcomes that did not occur in the last 30 days have no row.
-func calls(u ops.TokenUsage) (rows []string) {
-	for op, name := range access.AllOperations.Names() {
-		for o, month := range u.Last30Days.Calls[op] {
-			if month > 0 {
-				rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d", name, access.Outcome(o), u.Today.Calls[op][o], month))
-			}
-		}
-	}
-	return rows
 }

@@ -42,10 +42,9 @@ expires       never
 revoked       2026-11-20 12:00Z
 last used     -
 last refused  -
+calls         0, 0 of them refused
 replaced      an earlier secret is valid until 2026-11-20 11:00Z
 replaced      an earlier secret is valid until 2026-11-20 12:00Z
-
-no calls in the last 30 days
 `},
 		{"token rotate", wire.RotatedToken{AccessToken: "T", Developer: "Ada", EarlierUntil: []time.Time{later, at}},
 			"T\nThis is the new access token of Ada, shown only once. The old one is valid until 2026-11-20 12:00Z.\n"},

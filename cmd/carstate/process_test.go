@@ -146,8 +146,17 @@ func startProgram(program, dir string, env []string, flags ...string) (*process,
 	return p, nil
 }
 
-// stop ends the process. It returns how long that took, without the time for which the machine
-// stalled (see end).
+// end ends the process with a signal. It returns how long that took, without the time for which the
+// machine stalled.
+func (p *process) end() (time.Duration, error) {
+	stalled := testkit.Stall(filepath.Dir(p.Dir))
+	began := time.Now()
+	err := p.Stop()
+	took := time.Since(began)
+	return took - min(stalled(), took), err
+}
+
+// stop is like end.
 func (p *process) stop(t *testing.T) time.Duration {
 	t.Helper()
 	took, err := p.end()

@@ -117,7 +117,7 @@ func (c *replayCommand) replayFleet(ctx context.Context, w streams) error {
 		}
 	}
 	of := fmt.Sprintf("%d vehicles", len(fleet.Vehicles))
-	return c.send(ctx, w, access.VehicleSet(fleet.Vehicles...), of, fleet.Readings,
+	return c.send(ctx, w, access.NamedOrAll(fleet.Vehicles...), of, fleet.Readings,
 		func(s sender.Sender, done func(int)) error {
 			base := vehicle.At(time.Now().Add(-c.Ago)).Add(-fleet.Last)
 			return sender.Stream(ctx, s, fleet.Samples(ctx, base), done)

@@ -98,7 +98,7 @@ func (c *simulateCommand) Run(ctx context.Context, w streams) error {
 	if err != nil {
 		return err
 	}
-	cars, life := access.VehicleSet(config.IDs()...), sender.EndlessLife
+	cars, life := access.NamedOrAll(config.IDs()...), sender.EndlessLife
 	if c.Duration > 0 {
 		life = c.Duration + sender.TemporaryLife
 	}

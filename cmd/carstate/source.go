@@ -22,7 +22,7 @@ type sourceCommand struct {
 type sourceAdd struct {
 	adminFlags
 	Name     string `arg:"" help:"The source's name, also its MQTT user name: letters, digits, '-' and '_'."`
-	Vehicles string `required:"" placeholder:"all|VID,…|@FILE" help:"Vehicles that it sends telemetry for; a file has one vid on each line."`
+	Vehicles string `required:"" placeholder:"all|VID,…|@FILE" help:"Vehicles that it sends telemetry for, at most 10,000 by name; a file has one vid on each line."`
 	Rate     string `placeholder:"N/s|none" help:"Maximum rate of samples, as N/s, N/min or N/h, or none. By default, a source for all vehicles has none, and another one 10/s for each of its vehicles after bursts of 36,000."`
 	Expires  string `default:"never" placeholder:"90d|never" help:"How long its key is valid (${default})."`
 	Strict   bool   `help:"Refuse a sample that has a signal of unknown name or a value that cannot be used. By default only these are ignored."`

@@ -64,6 +64,24 @@ func TestSupervisor(t *testing.T) {
 	}
 }
 
+// TestEndOnAStarvedMachine checks that a process that was asked to end, and then got no processor
+// until its time had passed, has not failed.
+func TestEndOnAStarvedMachine(t *testing.T) {
+	startsPrograms(t)
+	p := start(t, t.TempDir())
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Await(t, "it ends", func() bool { return strings.Contains(p.log.String(), `"msg":"ending"`) })
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(5 * time.Second) // more than a node takes to end
+	if err := errors.Join(p.Signal(syscall.SIGCONT), p.Stop()); err != nil {
+		t.Errorf("%v, want exit 0:\n%s", err, p.log)
+	}
+}
+
 // TestExitCodesAndTheUnit checks that systemd restarts the service after every exit except one for
 // a wrong configuration. A Go program exits with code 2 on SIGABRT, which the watchdog sends, on
 // SIGQUIT, and after a panic. So code 2 must lead to a restart.

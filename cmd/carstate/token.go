@@ -27,7 +27,7 @@ type tokenIssue struct {
 	adminFlags
 	Developer  string   `required:"" placeholder:"NAME" help:"The developer who gets the token."`
 	Operations []string `default:"car_driving_state,throttle_system" placeholder:"OP,…" help:"Operations that it may query (${default})."`
-	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"Vehicles that it may query; a file has one vid on each line. ${more_vehicles}"`
+	Vehicles   string   `placeholder:"all|VID,…|@FILE" help:"Vehicles that it may query, at most 10,000 by name; a file has one vid on each line. ${more_vehicles}"`
 	Expires    string   `default:"90d" placeholder:"90d|never" help:"How long it is valid (${default})."`
 	Rate       string   `placeholder:"N/s|N/min|N/h" help:"Maximum rate of calls; no limit by default."`
 	Sandbox    bool     `help:"Issue a token for tests: it sees the reserved vehicles, SandboxNormal and ten others, and no real one."`
@@ -142,7 +142,7 @@ func (c *tokenGrant) Run(ctx context.Context, w streams) error {
 // environment variables, because a change must never happen unless the user asks for it in the
 // command.
 type changeFlags struct {
-	Vehicles string `env:"-" placeholder:"all|VID,…|@FILE" help:"All of its vehicles, instead of the present ones; a file has one vid on each line."`
+	Vehicles string `env:"-" placeholder:"all|VID,…|@FILE" help:"All of its vehicles, instead of the present ones, at most 10,000 by name; a file has one vid on each line."`
 	Rate     string `env:"-" placeholder:"N/s|none" help:"Its rate, as N/s, N/min or N/h, or none for no limit."`
 	Expires  string `env:"-" placeholder:"90d|never" help:"How long it is valid from now on."`
 }

@@ -134,9 +134,12 @@ const tokenID = "cstid"
 // New creates a credential at the time now, and its secret, which is shown once and not kept.
 func New(r Request, now time.Time) (Credential, string, error) {
 	c := Credential{
-		Kind: r.Kind, Name: r.Name, Vehicles: r.Vehicles, Expires: r.Expires,
+		Kind: r.Kind, Name: r.Name, Expires: r.Expires,
 		Developer: r.Developer, Operations: r.Operations, Strict: r.Strict, OnChange: r.OnChange,
 		ReadOnly: r.ReadOnly, Format: r.Format, TrustedCrowd: r.TrustedCrowd,
+	}
+	if err := c.SetVehicles(r.Vehicles); err != nil {
+		return Credential{}, "", err
 	}
 	switch {
 	case r.Kind == SandboxKind:
@@ -188,7 +191,9 @@ func (c *Credential) Change(to Change, now time.Time) error {
 		case c.Kind == SourceKind && to.Vehicles.none():
 			return errSourceWithoutVehicles
 		}
-		c.Vehicles = *to.Vehicles
+		if err := c.SetVehicles(*to.Vehicles); err != nil {
+			return err
+		}
 	}
 	if to.Rate != nil {
 		c.setRate(*to.Rate)
@@ -213,6 +218,22 @@ func (c *Credential) Change(to Change, now time.Time) error {
 		c.TrustedCrowd = to.TrustedCrowd
 	}
 	return c.Check()
+}
+
+// MaxNamed is the maximum number of vehicles that a token or a source names, so that its record
+// stays small. Those of earlier versions may name more, but no further ones.
+const MaxNamed = 10_000
+
+// SetVehicles replaces the vehicles. If there are more than MaxNamed and more than before, it returns
+// an error and changes nothing.
+func (c *Credential) SetVehicles(v Vehicles) error {
+	if n := v.Len(); n > max(MaxNamed, c.Vehicles.Len()) {
+		noun := c.Kind.Policy().Noun
+		return fmt.Errorf("a %s names at most %d vehicles, not %d: let it cover all (--vehicles all), or use several %ss",
+			noun, MaxNamed, n, noun)
+	}
+	c.Vehicles = v
+	return nil
 }
 
 // Crowd reports whether each car of this source is a voice on roads, because its holder invents none.

@@ -44,7 +44,7 @@ func TestSourceSighting(t *testing.T) {
 		t.Errorf("after the old key: %+v", seen)
 	}
 	// The first refusal is noted while the clock is fast. It must not hide the second one.
-	for _, at := range []time.Duration{4000 * day, 3 * time.Hour} {
+	for _, at := range []time.Duration{4000 * 24 * time.Hour, 3 * time.Hour} {
 		if _, err := table.Verify([]byte(key), noon.Add(at)); !errors.Is(err, access.ErrReplaced) {
 			t.Fatal(err)
 		}

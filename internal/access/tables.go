@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"iter"
 	"maps"
 	"regexp"
 	"slices"
@@ -141,75 +140,11 @@ func (t *Credentials) usage(id string) *usage {
 	return u
 }
 
-// NoteUsage sets the part of a token's usage that the given node has counted and stored. It
-// replaces what the same node had stored before. For this node itself, NoteUsage may be called only
-// during the start, because after the start the node's counters already contain all usage that it
-// stores.
-func (t *Credentials) NoteUsage(id, node string, stored Usage) {
+// usageOf is like usage, for a caller that does not hold mu.
+func (t *Credentials) usageOf(id string) *usage {
 	t.lock()
 	defer t.mu.Unlock()
-	u := t.usage(id)
-	if u.stored == nil {
-		u.stored = make(map[string]Usage)
-	}
-	u.stored[node] = stored
-	if !stored.LastUsed.IsZero() {
-		storeMax(&u.lastUsed, stored.LastUsed.Unix())
-	}
-	if !stored.LastRefused.IsZero() {
-		storeMax(&u.lastRefused, packRefusal(stored.LastRefused.Unix(), stored.Reason))
-	}
-}
-
-// ForgetUsage removes from this table the calls that the given node has stored for a token. The
-// times of the token's last use and last refusal are kept.
-func (t *Credentials) ForgetUsage(id, node string) {
-	t.lock()
-	defer t.mu.Unlock()
-	delete(t.usage(id).stored, node)
-}
-
-// Usage returns the usage of a token on all nodes. It leaves out days after now, which come from a
-// clock that was fast.
-func (t *Credentials) Usage(id string, now time.Time) Usage {
-	t.lock()
-	defer t.mu.Unlock()
-	u := t.usage(id)
-	today := DayOf(now)
-	all := u.running().upTo(today)
-	for _, stored := range u.stored {
-		all.Merge(stored.upTo(today))
-	}
-	all.Trim(now)
-	all.Days = all.Days[:all.pastDays(now)]
-	return all
-}
-
-// UsageOn returns the part of a token's usage that this node has counted and stores. Up to
-// maxFutureDays days after now are included, because this node's clock may be slow.
-func (t *Credentials) UsageOn(node, id string, now time.Time) Usage {
-	t.lock()
-	defer t.mu.Unlock()
-	u := t.usage(id)
-	last := DayOf(now) + maxFutureDays // the clock may be slow, so some future days are kept
-	mine := u.running().upTo(last)
-	mine.Merge(u.stored[node].upTo(last))
-	mine.Trim(now)
-	return mine
-}
-
-// Counted yields every token with the number of calls that this process has counted.
-func (t *Credentials) Counted() iter.Seq2[string, int64] {
-	t.mu.Lock()
-	all := maps.Clone(t.usages)
-	t.mu.Unlock()
-	return func(yield func(string, int64) bool) {
-		for id, u := range all {
-			if n := u.counted(); n > 0 && !yield(id, n) {
-				return
-			}
-		}
-	}
+	return t.usage(id)
 }
 
 // verify is like [Tokens.Verify], for any kind. The text of an error can be shown to the caller.

@@ -88,7 +88,6 @@ func TestTokensPutReplaces(t *testing.T) {
 	testkit.NoError(t, err)
 	limit := access.Rate{Calls: 1, Window: time.Hour}
 	g.Budget.Take(limit, noon)
-	g.Count(access.CarDrivingState, access.Answered, noon)
 
 	tok.Ended = noon
 	table.Put(tok)
@@ -98,9 +97,6 @@ func TestTokensPutReplaces(t *testing.T) {
 	}
 	if _, _, ok := g.Budget.Take(limit, noon); ok {
 		t.Error("an update of the record refilled the budget")
-	}
-	if g.LastUsed(noon) != noon {
-		t.Errorf("an update of the record forgot the last use: %v", g.LastUsed(noon))
 	}
 }
 
@@ -128,36 +124,6 @@ func TestTokensExpiring(t *testing.T) {
 	}
 }
 
-func TestLastUsedIsCoarse(t *testing.T) {
-	var table access.Tokens
-	tok, _ := issue(t, "d", noon)
-	table.Put(tok)
-	g, _ := table.Get(tok.Name)
-	if !g.LastUsed(noon).IsZero() {
-		t.Fatal("used before it was used")
-	}
-	for _, step := range []struct{ at, want time.Duration }{
-		{10 * time.Second, 0},
-		{59 * time.Second, 0},
-		{75 * time.Second, 60 * time.Second},
-		{30 * time.Second, 60 * time.Second}, // an older use changes nothing
-	} {
-		g.Count(access.ThrottleSystem, access.Stale, noon.Add(step.at))
-		if g.LastUsed(noon) != noon.Add(step.want) {
-			t.Errorf("used at %v: last used %v", step.at, g.LastUsed(noon).Sub(noon))
-		}
-	}
-	table.NoteUsage(tok.Name, "other", access.Usage{LastUsed: noon}) // older
-	if g.LastUsed(noon) != noon.Add(time.Minute) {
-		t.Error("an older note won")
-	}
-	table.NoteUsage(tok.Name, "other", access.Usage{LastUsed: noon.Add(time.Hour)})
-	table.NoteUsage("cstid000000000000", "other", access.Usage{LastUsed: noon})
-	if g.LastUsed(noon) != noon.Add(time.Hour) {
-		t.Error("a newer note was lost")
-	}
-}
-
 // TestTokensConcurrent checks that a token in the table can be found at any time during writes of
 // other tokens, and that a revoked token is never found again.
 func TestTokensConcurrent(t *testing.T) {
@@ -179,7 +145,7 @@ func TestTokensConcurrent(t *testing.T) {
 					t.Errorf("the steady token: %v", err)
 					return
 				}
-				g.Count(access.CarDrivingState, access.Answered, noon)
+				g.Count(access.Answered, noon)
 				table.All()
 			}
 		})

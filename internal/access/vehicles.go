@@ -28,6 +28,15 @@ func VehicleSet(ids ...vehicle.ID) Vehicles {
 	return Vehicles{set: set}
 }
 
+// NamedOrAll returns a Vehicles that covers the given vehicles, or all if they are more than
+// [MaxNamed].
+func NamedOrAll(ids ...vehicle.ID) Vehicles {
+	if v := VehicleSet(ids...); v.Len() <= MaxNamed {
+		return v
+	}
+	return AllVehicles()
+}
+
 // All reports whether v covers every vehicle.
 func (v Vehicles) All() bool { return v.all }
 

@@ -26,7 +26,7 @@ func explainBody[In any](err error) *ops.Refusal {
 		return r
 	case errors.As(err, &big):
 		return ops.Refuse(http.StatusRequestEntityTooLarge,
-			"the body is larger than %d MiB: send the vehicles in several grants", maxBody>>20)
+			"the body is larger than %d MiB; a list has at most 10,000 vehicles", maxBody>>20)
 	case errors.Is(err, jsontext.ErrDuplicateName):
 		return ops.Refuse(http.StatusBadRequest, "the body contains a member twice")
 	case errors.Is(err, json.ErrUnknownName) && len(known) == 0:

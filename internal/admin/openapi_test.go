@@ -184,16 +184,11 @@ var written = map[reflect.Type]func() object{
 	},
 	reflect.TypeFor[ops.VIDs](): func() object { return object{"type": "array", "items": vid()} },
 	reflect.TypeFor[ops.VehicleList](): func() object {
-		return object{"oneOf": []object{{"type": "string", "const": "all"}, {"type": "array", "items": vid()}}}
+		return object{"description": "In a request, at most 10,000 by name.",
+			"oneOf": []object{{"type": "string", "const": "all"}, {"type": "array", "items": vid()}}}
 	},
 	reflect.TypeFor[ops.VehicleCount](): func() object {
 		return object{"oneOf": []object{{"type": "string", "const": "all"}, {"type": "integer", "minimum": 0}}}
-	},
-	reflect.TypeFor[ops.CallCounts](): func() object {
-		return object{"type": "object", "description": "Calls by operation, then by outcome.",
-			"additionalProperties": object{
-				"type": "object", "additionalProperties": object{"type": "integer", "minimum": 0},
-			}}
 	},
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ops"
 )
 
 func TestRotateAnswersExactly(t *testing.T) {
@@ -117,24 +118,15 @@ func TestUsageIsShown(t *testing.T) {
 	s := start(t)
 	tok := s.issue(t)
 	g, _ := s.store.Tokens.Get(tok.ID)
-	for range 3 {
-		g.Count(access.ThrottleSystem, access.Stale, noon.Add(-24*time.Hour))
-	}
-	g.Count(access.ThrottleSystem, access.Stale, noon)
-	g.Count(access.CarDrivingState, access.Replaced, noon.Add(-time.Minute))
-	s.store.Tokens.NoteUsage(tok.ID, "OTHER", access.Usage{Days: []access.DayCalls{
-		{Day: access.DayOf(noon) - 30, Calls: access.Calls{{access.Answered: 1000}}}, // older than 30 days
-		{Day: access.DayOf(noon) - 29, Calls: access.Calls{{access.Answered: 100}}},
-		{Day: access.DayOf(noon), Calls: access.Calls{1: {access.Stale: 10}}},
-	}})
+	g.Count(access.Stale, noon)
+	g.Count(access.Replaced, noon.Add(-time.Minute))
+	s.store.Tokens.NoteUsage(tok.ID, access.Usage{Calls: 110, Refusals: 5}, false)
 	show, err := s.Token(t.Context(), tok.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	today := access.Calls{{access.Replaced: 1}, {access.Stale: 11}}
-	month := access.Calls{{access.Replaced: 1, access.Answered: 100}, {access.Stale: 14}}
-	if show.Usage.Today.Calls != today || show.Usage.Last30Days.Calls != month {
-		t.Errorf("got usage %+v, want %v today and %v in 30 days", show.Usage, today, month)
+	if show.Usage != (ops.TokenUsage{Calls: 112, Refusals: 6}) {
+		t.Errorf("got usage %+v, want 112 calls and 6 refusals", show.Usage)
 	}
 	if show.LastRefusedReason != "replaced" || show.LastRefusedAt == nil ||
 		*show.LastRefusedAt != noon.Add(-time.Minute) {

@@ -91,8 +91,8 @@ type Console interface {
 
 // Limits of the listener.
 const (
-	// maxBody is the maximum size of a request body, in bytes. It is enough for a list of a million
-	// vehicles of about 25 bytes each, with a reserve. Such a list is decoded while it arrives.
+	// maxBody is the maximum size of a request body, in bytes. It lets a list that is too long be
+	// refused as that. Such a list is decoded while it arrives.
 	maxBody       = 64 << 20
 	maxHead       = 16 << 10
 	headTimeout   = 5 * time.Second

@@ -145,7 +145,9 @@ func (p *Operations) GrantToken(
 		if t.Sandbox() && slices.ContainsFunc(add, func(id vehicle.ID) bool { return !reserved.Include(id) }) {
 			return Refuse(http.StatusConflict, "a sandbox token sees the reserved vehicles and no others")
 		}
-		t.Vehicles = v.With(add...)
+		if err := t.SetVehicles(v.With(add...)); err != nil {
+			return Refuse(http.StatusConflict, "%v", err)
+		}
 		return nil
 	})
 }

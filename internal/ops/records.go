@@ -33,11 +33,10 @@ type TokenRecord struct {
 	Vehicles          VehicleList `json:"vehicles"`
 }
 
-// TokenUsage is the number of calls with a token, today and in the last 30 days, summed over all
-// nodes. Days begin at midnight UTC.
+// TokenUsage is the number of calls with a token, summed over all nodes.
 type TokenUsage struct {
-	Today      CallCounts `json:"today"`
-	Last30Days CallCounts `json:"last_30_days"` // including today
+	Calls    int64 `json:"calls"` // including refused ones
+	Refusals int64 `json:"refusals"`
 }
 
 // TokensThatSee returns the valid tokens whose grant covers a vehicle, except sandbox tokens,
@@ -70,26 +69,24 @@ func (p *Operations) TokenSummary(t access.Credential) TokenSummary {
 		Sandbox:      t.Sandbox(),
 	}
 	if g, ok := p.cfg.Tables.Tokens.Get(t.Name); ok {
-		s.LastUsedAt = orNil(g.LastUsed(p.cfg.Now()))
+		s.LastUsedAt = orNil(g.Usage(p.cfg.Now()).LastUsed)
 	}
 	return s
 }
 
 // TokenRecord returns the complete description of a token, with the usage that this node knows.
 func (p *Operations) TokenRecord(t access.Credential) TokenRecord {
-	now := p.cfg.Now()
-	used := p.cfg.Tables.Tokens.Usage(t.Name, now)
+	var used access.Usage
+	if g, ok := p.cfg.Tables.Tokens.Get(t.Name); ok {
+		used = g.Usage(p.cfg.Now())
+	}
 	r := TokenRecord{
 		TokenSummary:  p.TokenSummary(t),
 		EarlierUntil:  p.EarlierUntil(t),
 		LastRefusedAt: orNil(used.LastRefused),
-		Usage: TokenUsage{
-			Today:      CallCounts{used.Since(access.DayOf(now))},
-			Last30Days: CallCounts{used.Since(access.DayOf(now) - access.UsageDays + 1)},
-		},
-		Vehicles: VehicleList{t.Vehicles},
+		Usage:         TokenUsage{used.Calls, used.Refusals},
+		Vehicles:      VehicleList{t.Vehicles},
 	}
-	r.LastUsedAt = orNil(used.LastUsed)
 	if r.LastRefusedAt != nil {
 		r.LastRefusedReason = used.Reason.String()
 	}

@@ -99,55 +99,6 @@ func (c *VehicleCount) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return json.UnmarshalDecode(d, &c.N)
 }
 
-// CallCounts is the JSON form of numbers of calls: an object for each operation, with a number for
-// each outcome. Outcomes with zero calls are left out.
-type CallCounts struct{ access.Calls }
-
-// Total returns the number of all calls.
-func (c CallCounts) Total() (n int64) {
-	for _, outcomes := range c.Calls {
-		for _, count := range outcomes {
-			n += count
-		}
-	}
-	return n
-}
-
-// MarshalJSONTo writes the counts. The order of operations and outcomes is always the same.
-func (c CallCounts) MarshalJSONTo(e *jsontext.Encoder) error {
-	tokens := []jsontext.Token{jsontext.BeginObject}
-	for op, name := range access.AllOperations.Names() {
-		tokens = append(tokens, jsontext.String(name), jsontext.BeginObject)
-		for o, n := range c.Calls[op] {
-			if n != 0 {
-				tokens = append(tokens, jsontext.String(access.Outcome(o).String()), jsontext.Int(n))
-			}
-		}
-		tokens = append(tokens, jsontext.EndObject)
-	}
-	for _, t := range append(tokens, jsontext.EndObject) {
-		if err := e.WriteToken(t); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// UnmarshalJSONFrom reads what MarshalJSONTo writes. It skips unknown names, because a newer
-// service may send them.
-func (c *CallCounts) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	var counts map[string]map[string]int64
-	if err := json.UnmarshalDecode(d, &counts); err != nil {
-		return err
-	}
-	for op, name := range access.AllOperations.Names() {
-		for o := range c.Calls[op] {
-			c.Calls[op][o] = counts[name][access.Outcome(o).String()]
-		}
-	}
-	return nil
-}
-
 // NamedCounts holds numbers of refused samples, or of refused uses of a source's keys, by the reason.
 // Entries with the count zero are left out.
 type NamedCounts map[string]int64

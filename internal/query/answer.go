@@ -82,7 +82,7 @@ func (a *answerer) authorize(p *params, hasHeader bool, now time.Time, w *respon
 	}
 	if g != nil {
 		w.token = g.Name
-		g.Count(grantOf[w.operation], usageOf(w.outcome, err), now)
+		g.Count(usageOf(w.outcome, err), now)
 	}
 }
 
@@ -97,7 +97,7 @@ func (a *answerer) failUncharged(p *params, f *failure, now time.Time, w *respon
 	w.fail(f)
 	if err == nil {
 		w.token = g.Name
-		g.Count(grantOf[w.operation], usageOf(w.outcome, nil), now)
+		g.Count(usageOf(w.outcome, nil), now)
 	}
 }
 

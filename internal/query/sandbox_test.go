@@ -112,8 +112,8 @@ func TestSandboxIsCountedApart(t *testing.T) {
 	}
 }
 
-// TestUsageIsCounted checks that the usage of each token, sandbox tokens included, counts the
-// outcomes of its calls.
+// TestUsageIsCounted checks that the usage of each token, sandbox tokens included, counts its
+// calls and the refused ones.
 func TestUsageIsCounted(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -135,22 +135,20 @@ func TestUsageIsCounted(t *testing.T) {
 	ask("REPLACED", throttlePath, "CarJam")
 	ask("SANDBOX", drivingPath, access.SandboxUnavailable)
 
-	want := map[string]access.Calls{
-		"TOKEN": {
-			{access.Answered: 1, access.NotDriving: 1, access.InvalidRequest: 1},
-			{access.Stale: 1, access.Unknown: 1},
-		},
-		"DRIVING":      {1: {access.InsufficientScope: 1}},
-		"TWO_A_MINUTE": {{access.Answered: 2, access.RateLimited: 1}, {access.InvalidRequest: 1}},
-		"EXPIRED":      {{access.Expired: 1}},
-		"REVOKED":      {{access.Revoked: 1}},
-		"REPLACED":     {1: {access.Replaced: 1}},
-		"SANDBOX":      {{access.Unavailable: 1}},
-	}
 	for _, g := range f.Tokens.List() {
-		u := f.Tokens.Usage(g.Name, noon)
-		if got := u.Since(0); got != want[g.Developer] {
-			t.Errorf("usage of %s: got %v, want %v", g.Developer, got, want[g.Developer])
+		want := map[string]access.Usage{
+			"TOKEN":        {Calls: 5, Refusals: 1, Reason: access.InvalidRequest},
+			"DRIVING":      {Calls: 1, Refusals: 1, Reason: access.InsufficientScope},
+			"TWO_A_MINUTE": {Calls: 4, Refusals: 2, Reason: access.RateLimited},
+			"EXPIRED":      {Calls: 1, Refusals: 1, Reason: access.Expired},
+			"REVOKED":      {Calls: 1, Refusals: 1, Reason: access.Revoked},
+			"REPLACED":     {Calls: 1, Refusals: 1, Reason: access.Replaced},
+			"SANDBOX":      {Calls: 1, Refusals: 1, Reason: access.Unavailable},
+		}
+		got := g.Usage(noon)
+		got.LastUsed, got.LastRefused = time.Time{}, time.Time{}
+		if got != want[g.Developer] {
+			t.Errorf("usage of %s: got %+v, want %+v", g.Developer, got, want[g.Developer])
 		}
 	}
 }
@@ -192,12 +190,12 @@ func TestRefuseRequest_LimitAndUsage(t *testing.T) {
 		t.Errorf("an unknown token after bad requests: got %s, want 401", w.text())
 	}
 	for _, g := range f.Tokens.List() {
-		u, want := f.Tokens.Usage(g.Name, noon), access.Calls{}
+		var want int64
 		if g.Developer == "TWO_A_MINUTE" {
-			want[0][access.Unavailable] = 1
+			want = 1
 		}
-		if got := u.Since(0); got != want {
-			t.Errorf("usage of %s: got %v, want %v", g.Developer, got, want)
+		if got := g.Usage(noon); got.Calls != want || got.Refusals != want {
+			t.Errorf("usage of %s: got %+v, want %d refused calls", g.Developer, got, want)
 		}
 	}
 }

@@ -116,8 +116,7 @@ func (k *RecordStore) update(
 // packCredential returns the writes that store the credential c: first its set records, which list
 // the vehicles of a large grant, and last its own record. before is the grant that is stored now.
 // If it has more set records than the new one, packCredential also empties the surplus set records,
-// because a later forget would not find the vehicles in them. It returns an error if c has too many
-// vehicles for one record and its set records.
+// because a later forget would not find the vehicles in them.
 func packCredential(c access.Credential, before grantedRecord) ([]Write, error) {
 	prefix := c.Kind.Policy().Noun + "set"
 	granted, sets, err := packVehicles(prefix, c.Name, c.Vehicles)

@@ -8,7 +8,7 @@
 //	TELEMETRY  telemetry.P                 packed samples of partition P, as they were acknowledged
 //	STATES     state.P.VID, cursor.P       last state of each vehicle; how far partition P is folded
 //	TOKENS     token.ID, tokenset.ID.N     tokens, and the vehicles of a large grant
-//	           tokenuse.ID.NODE            calls that a node counted for a token, by day
+//	           tokenuse.ID.total           calls that all nodes counted for a token
 //	SOURCES    source.NAME, sourceset.NAME.N
 //	           operator.NAME               operators of the service
 //	           tombstone.HASH              forgotten vehicles, each by a keyed hash

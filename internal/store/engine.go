@@ -185,9 +185,6 @@ type Engine interface {
 	// leaves the removal to Trim and returns true.
 	TrimTo(ctx context.Context, last uint64) (gone bool, err error)
 
-	// NodeID returns the name under which this node stores its counts of the calls made with each
-	// token.
-	NodeID() string
 	// Alive returns an error if the engine has failed and only a restart can help, else nil.
 	Alive() error
 	// Writable returns an error if nothing can be stored at present, else nil.

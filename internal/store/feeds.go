@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,7 +20,7 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 		engine: e, config: c, log: c.Log, now: c.Now, forgotten: e.Forgotten(), tables: tables,
 		roadsChanged: make(chan struct{}, 1),
 	}
-	k.usage.loaded, k.usage.written = make(chan struct{}), make(map[string]int64)
+	k.usage.by, k.usage.parts = rand.Text(), make(map[string]map[string]usagePart)
 	tokenSets, sourceSets := sets{}, sets{}
 	k.tokenFeed = e.Feed(codec.Tokens, func(r Record) error { return k.apply(r, tokenSets) })
 	k.srcFeed = e.Feed(codec.Sources, func(r Record) error { return k.apply(r, sourceSets) })
@@ -41,10 +42,7 @@ func NewRecordStore(e Engine, c Config, tables *access.Tables) *RecordStore {
 // returns nil. It calls caughtUp once the table holds all stored tokens. If a record is damaged, it
 // fails as [Feed.Run] does. RunTokens may be called only once.
 func (k *RecordStore) RunTokens(ctx context.Context, caughtUp func()) error {
-	return k.tokenFeed.Run(ctx, func() {
-		close(k.usage.loaded)
-		caughtUp()
-	})
+	return k.tokenFeed.Run(ctx, caughtUp)
 }
 
 // RunSources does for sources, operators and tombstones what RunTokens does for tokens, and fails

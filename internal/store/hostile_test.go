@@ -112,10 +112,10 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 	testkit.NoError(t, err)
 	records := hostile()
 	usage := records["a rate that is none"]
-	usage.subject, usage.says, usage.body = "tokenuse.cstidHOSTILE00000.NODE", "usage: at most", usageRecord{
-		Days: make([]dayRecord, maxUsageDays+1),
+	usage.subject, usage.says, usage.body = "tokenuse.cstidHOSTILE00000.NODE", "usage: a number of calls", usageRecord{
+		Days: []dayRecord{{[2][]int64{{maxCalls}, {1}}}},
 	}
-	records["many days"] = usage
+	records["many calls"] = usage
 	usage.subject, usage.says, usage.body = "tokenuse.eve.NODE", "usage: a token's ID", usageRecord{}
 	records["usage of no token"] = usage
 	for name, r := range records {

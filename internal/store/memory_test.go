@@ -42,7 +42,6 @@ func newMemory(t testing.TB) *memory {
 
 func (m *memory) Alive() error                                              { return m.dead }
 func (m *memory) Partitions() int                                           { return 1 }
-func (m *memory) NodeID() string                                            { return "NODE" }
 func (m *memory) Scarce() bool                                              { return false }
 func (m *memory) Unfolded() *Unfolded                                       { return nil }
 func (m *memory) Forgotten() *access.Forgotten                              { return &m.forgotten }

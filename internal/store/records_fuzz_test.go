@@ -33,8 +33,7 @@ func FuzzRecords(f *testing.F) {
 	seed("source.ada", credentialRecord{Kind: access.OperatorKind, Name: "ada", Hash: hash})
 	seed("tokenset.cstidAAAAAAAAAAA1.0", setRecord{})
 	seed("tokenuse.cstidAAAAAAAAAAA1.NODE", usageRecord{
-		Version: 1, Stored: now, LastUsed: now, LastRefused: now, Reason: 5,
-		Days: []dayRecord{{Day: 3, Calls: [2][]int64{{1}, {2, 3}}}, {Day: 3}},
+		Version: 1, LastUsed: now, LastRefused: now, Reason: 5, Days: []dayRecord{{Calls: [2][]int64{{1}, {2, 3}}}, {}},
 	})
 	seed("tokenuse.cstidAAAAAAAAAAA1", usageRecord{LastUsed: now, Reason: 200})
 	seed("source.gateway", credentialRecord{Kind: access.SourceKind, Name: "gateway", Hash: hash, Created: now})
@@ -61,7 +60,7 @@ func FuzzRecords(f *testing.F) {
 		} {
 			for _, g := range table.All() {
 				_ = g.Usable(now)
-				_ = table.Usage(g.Name, now)
+				_ = g.Usage(now)
 			}
 		}
 	})

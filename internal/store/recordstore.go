@@ -72,8 +72,7 @@ func (k *RecordStore) change(
 }
 
 // ownFeedTimeout is the maximum time that a node waits until its own feed delivers a record that it
-// has stored. The time is long because storing a set of 100,000 vehicles takes seconds on a busy
-// machine.
+// has stored.
 const ownFeedTimeout = 4 * requestTimeout
 
 // appendJSON appends a write of a record whose body is v as JSON.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,252 +14,208 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// The usage of a token is stored in records tokenuse.ID.NODE. Each node stores its own part, so
-// that no two nodes write the same record, and every node adds up all parts.
+// The usage of a token is stored in the record tokenuse.ID.total, to which each node adds what it
+// has counted. Earlier versions stored one record for each node, tokenuse.ID.NODE, with the calls of
+// each day. The next write of the total adds these records and replaces them by empty ones, which
+// are then removed.
 
-// usageVersion is the version of [usageRecord]. A record of a later version is skipped, because
-// usage is only displayed and should not prevent a start.
-const usageVersion = 1
+// usageVersion is the version of [usageRecord]. A record of a later version is neither read nor
+// replaced, because usage is only displayed and should not prevent a start.
+const usageVersion = 2
 
-// usageRecord is the stored form of one node's counts of the calls made with one token.
+// usageRecord is the stored form of the usage of a token.
 type usageRecord struct {
 	Version     int            `json:"v"`
-	Stored      time.Time      `json:"stored,omitzero"`
+	By          string         `json:"by,omitempty"` // the process that stored the record
+	Calls       int64          `json:"calls,omitempty"`
+	Refusals    int64          `json:"refusals,omitempty"`
 	LastUsed    time.Time      `json:"last_used,omitzero"`
 	LastRefused time.Time      `json:"last_refused,omitzero"`
 	Reason      access.Outcome `json:"reason,omitempty"`
-	Days        []dayRecord    `json:"days,omitempty"`
+	Days        []dayRecord    `json:"days,omitempty"` // version 1 only
 }
 
-// dayRecord holds the numbers of calls of one day. Day is the day in days since 1 January 1970,
-// UTC. Calls has one list for each of the two operations of a token, with one number for each
-// outcome. Zeros at the end of a list are left out.
+// dayRecord holds the numbers of calls of one day, by operation and outcome.
 type dayRecord struct {
-	Day   int64      `json:"d"`
 	Calls [2][]int64 `json:"c"`
 }
 
-// Times and limits of storing usage.
 const (
-	usageEvery = time.Minute
-	// usageIdle is how long another node's usage record must be unchanged before this node may
-	// remove it. None of the days in the record is displayed any more then.
-	usageIdle = (access.UsageDays + 2) * 24 * time.Hour
-	// pruneEach says how often idle records (see usageIdle) are removed: after each pruneEach-th
-	// write of usage.
-	pruneEach = 60
-	// usageBatch is the maximum number of records in a batch. A record has about 2 KB.
-	usageBatch = 256
+	usageEvery = time.Minute // how often usage is stored
+	// usageWriters is the number of tokens whose usage is stored at the same time.
+	usageWriters = 16
+	totalUsage   = "total"
+	maxCalls     = 1 << 53 // what a record may count
 )
 
-// usageState is what [RecordStore.KeepUsage] remembers between two writes.
+// usageState holds the stored usage that a node has read.
 type usageState struct {
-	loaded  chan struct{}    // closed once the table holds all stored usage
-	written map[string]int64 // number of calls of each token when last stored; only KeepUsage uses it
+	by string // names this process
 
-	parts sync.Map // from usagePart to partStored
-	// unread contains the tokens for which a newer version has stored a usage record under this
-	// node's name. This node does not replace such a record. The values have no meaning.
-	unread sync.Map
+	mu      sync.Mutex                      // guards the fields below
+	parts   map[string]map[string]usagePart // by token, and the rest of the subject
+	emptied []Record                        // to be removed
 }
 
-// usagePart identifies another node's usage record of one token.
-type usagePart struct{ token, node string }
-
-// partStored says when a usage record was stored, and at which sequence.
-type partStored struct {
-	at  time.Time
+// usagePart is a record of usage. The usage of a token is the sum of its parts.
+type usagePart struct {
+	access.Usage
 	seq uint64
 }
 
-// isLoaded reports whether this node's table of tokens holds all stored usage. Before that, no
-// usage may be stored, because it would replace usage that was not read yet.
-func (u *usageState) isLoaded() bool {
-	select {
-	case <-u.loaded:
-		return true
-	default:
-		return false
-	}
-}
-
 // applyUsage adds a usage record from the feed to this node's table of tokens. rest is the end of
-// the record's subject: the token's id, a dot, and the name of the node that has counted the calls.
-// Usage that no service can have written is skipped, and so is a record of a newer version. If the
-// record is damaged in another way, the error is [codec.ErrDamaged].
+// the record's subject. Usage that no service can have written is skipped, and so is a record of a
+// newer version. If the record is damaged in another way, the error is [codec.ErrDamaged].
 func (k *RecordStore) applyUsage(rest string, is Record) error {
-	id, by, _ := strings.Cut(rest, ".")
-	own := by == k.engine.NodeID()
+	id, part, _ := strings.Cut(rest, ".")
 	r, err := decodeUsage(is.Body)
 	_, skip := errors.AsType[unfit](err) // because usage should not prevent a start
 	switch {
-	case is.Newer, err == nil && r.Version > usageVersion:
-		if own {
-			k.usage.unread.Store(id, nil) // from now on, this node does not overwrite it
-		}
-		return nil
-	case skip:
+	case is.Newer, skip, err == nil && r.Version > usageVersion:
 		return nil
 	case err != nil:
 		return err
-	case own && k.usage.isLoaded(): // written by this process: the table has it already
-		return nil
-	case !own:
-		k.usage.parts.Store(usagePart{id, by}, partStored{r.Stored, is.Seq})
 	}
-	k.tables.Tokens.NoteUsage(id, by, r.usage())
+	k.usage.mu.Lock()
+	defer k.usage.mu.Unlock()
+	parts := k.usage.parts[id]
+	if parts == nil {
+		parts = make(map[string]usagePart)
+		k.usage.parts[id] = parts
+	}
+	parts[part] = usagePart{r.usage(), is.Seq}
+	if part != totalUsage && r.usage() == (access.Usage{}) {
+		delete(parts, part)
+		k.usage.emptied = append(k.usage.emptied, Record{Subject: is.Subject, Seq: is.Seq})
+	}
+	var sum access.Usage
+	for _, p := range parts {
+		sum = sum.Plus(p.Usage, k.now())
+	}
+	k.tables.Tokens.NoteUsage(id, sum, r.By == k.usage.by)
 	return nil
 }
 
 // KeepUsage stores this node's counts of the calls made with each token, once a minute and when the
-// context ends. It begins when the table holds all stored usage; if the context ends before, it
-// stores nothing. If the process is killed, the calls since the last store are lost from the
-// counts. This loss affects only displays of usage.
+// context ends. If the process is killed, the calls since the last store are lost from the counts.
+// This loss affects only displays of usage.
 func (k *RecordStore) KeepUsage(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-k.usage.loaded:
-	}
-	if !k.usage.isLoaded() {
-		return
-	}
-	n := 0
 	for range periodic.Every(ctx, usageEvery) {
-		k.storeUsage()
-		if n++; n%pruneEach == 0 {
-			k.pruneUsage(ctx)
-		}
+		k.storeUsage(ctx)
 	}
-	k.storeUsage()
+	k.storeUsage(ctx)
 }
 
-// storeUsage stores the usage of every token that was called since its usage was last stored. It
-// logs a failure; the usage that was not stored is stored by the next call.
-func (k *RecordStore) storeUsage() {
-	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+// storeUsage stores the usage of every token that was called since its usage was last stored, also
+// after ctx has ended. It logs a failure; the next call stores what this one did not.
+func (k *RecordStore) storeUsage(ctx context.Context) {
+	storing, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
-	changed := make(map[string]int64)
-	for id, calls := range k.tables.Tokens.Counted() {
-		if _, unread := k.usage.unread.Load(id); calls != k.usage.written[id] && !unread {
-			changed[id] = calls
+	storing, fail := context.WithCancelCause(storing)
+	defer fail(nil)
+	ids := k.tables.Tokens.Unstored()
+	var writers sync.WaitGroup
+	for n := range usageWriters {
+		writers.Go(func() {
+			for i := n; i < len(ids) && storing.Err() == nil; i += usageWriters {
+				if err := k.addUsage(storing, ctx, ids[i]); err != nil && !codec.IsNewer(err) {
+					fail(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	k.usage.mu.Lock()
+	emptied := k.usage.emptied
+	k.usage.emptied = nil
+	k.usage.mu.Unlock()
+	if len(emptied) > 0 && storing.Err() == nil {
+		if err := k.engine.Remove(storing, codec.Tokens, emptied); err != nil {
+			fail(err)
 		}
 	}
-	for ids := range slices.Chunk(slices.Collect(maps.Keys(changed)), usageBatch) {
+	if err := context.Cause(storing); err != nil {
+		k.log.Warn("cannot store the usage of tokens; will retry in a minute", "tokens", len(ids), "error", err)
+	}
+}
+
+// addUsage adds what this process has counted of a token, and the records of earlier versions, to
+// the token's total. It returns once this node's table has the new total.
+func (k *RecordStore) addUsage(ctx, feeding context.Context, id string) error {
+	subject := "tokenuse." + id + "." + totalUsage
+	var next access.Usage
+	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.Tokens, subject, func(is Record) ([]Write, error) {
+		total, err := decodeUsage(is.Body)
+		switch {
+		case err != nil: // there is none, or none that a service can have written
+			total = usageRecord{}
+		case total.Version > usageVersion:
+			return nil, codec.ErrNewer
+		}
+		sum := total.usage()
+		k.usage.mu.Lock()
+		parts := maps.Clone(k.usage.parts[id])
+		k.usage.mu.Unlock()
+		delete(parts, totalUsage)
 		var writes []Write
-		for _, id := range ids {
-			var err error
-			if writes, err = k.appendUsage(writes, id); err != nil {
-				k.log.Warn("cannot encode the usage of a token", "token_id", id, "error", err)
-				return
+		for name, p := range parts {
+			if len(writes) == MaxBatch-1 {
+				break // the next write adds the others
 			}
-		}
-		if _, err := k.engine.Store(ctx, codec.Tokens, writes); err != nil {
-			k.log.Warn("cannot store the usage of tokens; will retry in a minute", "tokens", len(writes), "error", err)
-			return
-		}
-		for _, id := range ids {
-			k.usage.written[id] = changed[id]
-		}
-	}
-}
-
-// appendUsage appends the write that stores this node's usage record of a token.
-func (k *RecordStore) appendUsage(writes []Write, id string) ([]Write, error) {
-	now, node := k.now(), k.engine.NodeID()
-	return appendJSON(writes, "tokenuse."+id+"."+node, packUsage(k.tables.Tokens.UsageOn(node, id, now), now))
-}
-
-// pruneUsage drops the usage records of other nodes that have not changed for usageIdle. Most of
-// those nodes no longer exist. The times of a token's last use and last refusal are displayed for
-// ever, so pruneUsage first copies these times to this node's own record. After the first failure
-// it logs the error and stops, and the next call continues.
-func (k *RecordStore) pruneUsage(ctx context.Context) {
-	for key, value := range k.usage.parts.Range {
-		part, stored := key.(usagePart), value.(partStored)
-		if _, unread := k.usage.unread.Load(part.token); unread || k.now().Sub(stored.at) <= usageIdle {
-			continue
-		}
-		if err := k.dropPart(ctx, part, stored.seq); err != nil {
-			if ctx.Err() == nil {
-				k.log.Warn("cannot drop the outdated usage of a node", "error", err)
+			if writes, err = appendJSON(writes, "tokenuse."+id+"."+name, usageRecord{Version: usageVersion}); err != nil {
+				return nil, err
 			}
-			return
+			last := &writes[len(writes)-1]
+			last.Expect, last.Expected = p.seq, true
+			sum = sum.Plus(p.Usage, k.now())
 		}
-	}
-}
-
-func (k *RecordStore) dropPart(ctx context.Context, part usagePart, seq uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	writes, err := k.appendUsage(nil, part.token)
+		next = k.tables.Tokens.UsageToStore(id, sum, k.now())
+		return appendJSON(writes, subject, usageRecord{
+			Version: usageVersion, By: k.usage.by, Calls: next.Calls, Refusals: next.Refusals,
+			LastUsed: next.LastUsed, LastRefused: next.LastRefused, Reason: next.Reason,
+		})
+	})
 	if err != nil {
 		return err
 	}
-	if _, err := k.engine.Store(ctx, codec.Tokens, writes); err != nil {
-		return err
+	feeding, cancel := context.WithTimeout(feeding, requestTimeout)
+	defer cancel()
+	if k.tokenFeed.Wait(feeding, seq) != nil { // such as when the node ends
+		k.tables.Tokens.NoteUsage(id, next, true)
 	}
-	gone := []Record{{Subject: "tokenuse." + part.token + "." + part.node, Seq: seq}}
-	if err := k.engine.Remove(ctx, codec.Tokens, gone); err != nil {
-		return err
-	}
-	k.tables.Tokens.ForgetUsage(part.token, part.node)
-	k.usage.parts.Delete(part)
 	return nil
 }
 
-func packUsage(u access.Usage, now time.Time) usageRecord {
-	r := usageRecord{
-		Version: usageVersion, Stored: now.UTC().Truncate(time.Second),
-		LastUsed: u.LastUsed, LastRefused: u.LastRefused, Reason: u.Reason,
-	}
-	for _, d := range u.Days {
-		day := dayRecord{Day: d.Day}
-		for op := range d.Calls {
-			n := len(d.Calls[op])
-			for n > 0 && d.Calls[op][n-1] == 0 {
-				n--
-			}
-			day.Calls[op] = d.Calls[op][:n]
-		}
-		r.Days = append(r.Days, day)
-	}
-	return r
-}
-
-// maxUsageDays is the maximum number of days in a valid usage record, more than any node stores.
-const maxUsageDays = 2 * access.UsageDays
-
 // decodeUsage decodes the record of a token's usage. If body is not such a record, the error is
-// [codec.ErrDamaged]; if it has too many days or a negative number of calls, the error is unfit.
+// [codec.ErrDamaged]; if a number of calls is impossible, the error is unfit.
 func decodeUsage(body []byte) (r usageRecord, err error) {
 	if json.Unmarshal(body, &r) != nil {
 		return r, codec.ErrDamaged
 	}
-	if len(r.Days) > maxUsageDays {
-		return r, unfit{"usage", fmt.Errorf("at most %d days are kept", maxUsageDays)}
-	}
+	fits := true
 	for _, d := range r.Days {
 		for _, calls := range d.Calls {
-			if len(calls) > 0 && slices.Min(calls) < 0 {
-				return r, unfit{"usage", errors.New("a number of calls is negative")}
+			for o, n := range calls {
+				fits = fits && 0 <= n && n <= maxCalls-r.Calls
+				r.Calls += n
+				if o >= int(access.InsufficientScope) {
+					r.Refusals += n
+				}
 			}
 		}
+	}
+	r.Days = nil
+	if !fits || r.Refusals < 0 || r.Refusals > r.Calls || r.Calls > maxCalls {
+		return r, unfit{"usage", errors.New("a number of calls is negative or too large")}
 	}
 	return r, nil
 }
 
-// usage returns the usage in r. It skips outcomes that this version does not know.
+// usage returns the usage in r, without a refusal whose reason this version does not know.
 func (r usageRecord) usage() access.Usage {
-	u := access.Usage{LastUsed: r.LastUsed}
+	u := access.Usage{Calls: r.Calls, Refusals: r.Refusals, LastUsed: r.LastUsed}
 	if r.Reason.Known() {
 		u.LastRefused, u.Reason = r.LastRefused, r.Reason
-	}
-	for _, day := range r.Days {
-		d := access.DayCalls{Day: day.Day}
-		for op := range d.Calls {
-			copy(d.Calls[op][:], day.Calls[op])
-		}
-		u.Merge(access.Usage{Days: []access.DayCalls{d}})
 	}
 	return u
 }

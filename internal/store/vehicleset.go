@@ -15,9 +15,9 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A token or a source may grant a few vehicles or millions. A few vehicles are listed in the record
-// itself. More vehicles are listed in separate set records, which precede the record in the same
-// atomic batch.
+// A few vehicles of a token or a source are listed in its record itself. More are listed in separate
+// set records, which precede the record in the same atomic batch: the vids of [access.MaxNamed]
+// vehicles can have more bytes than one NATS message.
 
 // grantedRecord is the part of a credential's record that says which vehicles the credential
 // covers.
@@ -44,7 +44,7 @@ const (
 // packVehicles returns the part of a credential's record that grants the vehicles v, and the writes
 // of the set records, which must be stored in the same batch; nil for at most maxInlineIDs
 // vehicles. The subject of a set record consists of prefix, owner (the name of the credential) and
-// a number. If v has too many vehicles for one batch, packVehicles returns an error.
+// a number.
 func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, writes []Write, err error) {
 	if v.All() {
 		return grantedRecord{All: true}, nil, nil
@@ -61,10 +61,6 @@ func packVehicles(prefix, owner string, v access.Vehicles) (_ grantedRecord, wri
 		*last = append(*last, id)
 	}
 	g := grantedRecord{Set: rand.Text(), Sets: len(parts)}
-	if g.Sets >= MaxBatch {
-		return g, nil, fmt.Errorf("too many vehicles for one record: %d; grant all, or divide the list among several "+
-			"credentials", v.Len())
-	}
 	for n, ids := range parts {
 		if writes, err = appendJSON(writes, setSubject(prefix, owner, n), setRecord{g.Set, ids}); err != nil {
 			return g, nil, err

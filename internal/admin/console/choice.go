@@ -84,7 +84,7 @@ func (c chooser) selects(g *access.Grant, now time.Time) bool {
 	case "usable":
 		return state == "active" || state == "expiring"
 	case "unused":
-		return g.LastUsed(now).IsZero()
+		return g.Usage(now).LastUsed.IsZero()
 	case "sandbox":
 		return g.Sandbox()
 	case "silent":
@@ -105,7 +105,7 @@ func (c chooser) compare(a, b *access.Grant, now time.Time) int {
 	case "newest":
 		return b.Created.Compare(a.Created)
 	case "used":
-		return b.LastUsed(now).Compare(a.LastUsed(now))
+		return b.Usage(now).LastUsed.Compare(a.Usage(now).LastUsed)
 	case "seen":
 		return b.Seen().LastSeen.Compare(a.Seen().LastSeen)
 	case "refused":

@@ -96,7 +96,7 @@ func statusOf(err error) int {
 // Limits on the size of a form, in bytes.
 const (
 	smallForm = 16 << 10
-	largeForm = 1 << 20 // about 40,000 vids
+	largeForm = 1 << 20 // 10,000 vids of 100 characters
 )
 
 func parseForm(w http.ResponseWriter, r *http.Request, limit int64) bool {

@@ -70,8 +70,8 @@ func (c *Console) routes() *http.ServeMux {
 	form := func(path string, limit int64, done handler) {
 		page("POST "+path, func(w http.ResponseWriter, r *http.Request, s *session) {
 			if !parseForm(w, r, limit) {
-				c.fail(w, s, "Not done", ops.Refuse(http.StatusRequestEntityTooLarge, "the form is too long: for a list "+
-					"of more than about 40,000 vehicles, use the command line, --vehicles @FILE"))
+				c.fail(w, s, "Not done", ops.Refuse(http.StatusRequestEntityTooLarge, "the form is too long: "+
+					"for a long list, use the command line, --vehicles @FILE"))
 				return
 			}
 			done(w, r, s)

@@ -126,7 +126,7 @@ func Fleet(cars int, withoutPositions bool) simulate.Config {
 // soon has cars in every driving state. The end of ctx is no error.
 func (s Service) Drive(ctx context.Context, fleet simulate.Config) error {
 	fleet.Backdate = simulate.Mixed(fleet)
-	cars := access.VehicleSet(fleet.IDs()...)
+	cars := access.NamedOrAll(fleet.IDs()...)
 	return sender.WithSource(ctx, s.Admin, "demo", cars, sender.EndlessLife, func(as sender.Login) error {
 		return sender.WithToken(ctx, s.Admin, "demo-fleet", cars, sender.EndlessLife, func(token string) error {
 			fleet.Developer = s.developer(token)

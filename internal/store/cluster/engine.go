@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -25,7 +26,7 @@ type Engine struct {
 	*conn
 	partitions int
 	now        func() time.Time
-	node       *engine.NodeName
+	name       string // of this process, in the subject of what it shares of roads
 
 	queues     []*engine.Queue // by partition
 	backlog    backlog
@@ -97,7 +98,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e.node = engine.OpenNodeName(c.DataDir, c.Log)
+	e.name = rand.Text()
 	e.start()
 	return e, nil
 }
@@ -136,11 +137,8 @@ func (e *Engine) Close() error {
 	e.stop()
 	e.running.Wait()
 	e.Cut()
-	e.node.Close()
 	return nil
 }
-
-func (e *Engine) NodeID() string { return e.node.ID }
 
 func (e *Engine) Partitions() int { return e.partitions }
 

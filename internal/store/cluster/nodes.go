@@ -96,14 +96,14 @@ func (e *Engine) ShareRoads(evidence []byte) error {
 	if !e.nc.IsConnected() {
 		return nil
 	}
-	subject := sharedSubject(e.node.ID)
+	subject := sharedSubject(e.name)
 	return e.nc.Publish(subject, codec.Seal(subject, append([]byte{0}, evidence...)))
 }
 
 // ListenRoads implements [store.RoadSharing]. If the connection is closed for good, ListenRoads
 // only logs a warning, and never calls take.
 func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()) {
-	own := sharedSubject(e.node.ID)
+	own := sharedSubject(e.name)
 	sub, err := e.nc.Subscribe(sharedSubject("*"), func(m *nats.Msg) {
 		if m.Subject != own {
 			take(codec.Unseal(m.Subject, m.Data))

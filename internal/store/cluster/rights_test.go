@@ -180,7 +180,7 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 	must(err)
 	must(n.Remove(ctx, codec.Tokens, []store.Record{{Subject: usage, Seq: seq}}))
 	g, _ := n.Tables.Tokens.Get(tokens[0])
-	g.Count(access.CarDrivingState, access.Answered, config.Now())
+	g.Count(access.Answered, config.Now())
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	n.KeepUsage(ended) // stores once and ends

@@ -32,7 +32,6 @@ import (
 //	carstate.json  the identity of the directory; written before anything else
 //	carstate.copy  the parts of it that do not change, for the case that it is damaged or lost
 //	lock           locked by the process that owns the directory
-//	node           the name of this node
 //	store/         the files of Pebble, and the file named synced (see wal.Note)
 //
 // and files of other packages, such as the admin key.
@@ -50,8 +49,8 @@ const (
 )
 
 // harmless lists the entries that a directory may contain and still be treated as empty. These are
-// files of a first start that was killed, the file with the name of a cluster node, and the
-// directory that mkfs creates on a new volume.
+// files of a first start that was killed, the file with which earlier versions named a cluster node,
+// and the directory that mkfs creates on a new volume.
 var harmless = []string{lockFile, "node", identityFile + durable.Unfinished, "lost+found"}
 
 // identity is the content of carstate.json.

@@ -66,7 +66,6 @@ type Engine struct {
 	note      wal.Note
 	db        *pebble.DB
 	unclean   bool // the previous process did not close the engine in an orderly way
-	node      *engine.NodeName
 	log       *slog.Logger
 	now       func() time.Time
 	forgotten access.Forgotten
@@ -177,11 +176,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			return nil, err
 		}
 	}
-	dir := c.DataDir
-	if !onDisk(c.FS) {
-		dir = "" // the file with the node's name is written to the machine's file system only
-	}
-	e.node = engine.OpenNodeName(dir, c.Log)
 	e.running.Go(func() { e.queue.Run(background, e.metrics, e.storeChunks) })
 	e.running.Go(func() { e.watch(background) })
 	e.running.Go(func() { e.measure(background) })
@@ -429,7 +423,6 @@ func (e *Engine) watch(ctx context.Context) {
 func (e *Engine) Close() error {
 	e.Cut()
 	e.stop()
-	e.node.Close()
 	if !e.awaitRunning() || !e.awaitReaders() {
 		return errors.Join(e.dir.close(), e.Alive())
 	}
@@ -508,8 +501,6 @@ func (e *Engine) Partitions() int { return e.dir.Partitions }
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 
 func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
-
-func (e *Engine) NodeID() string { return e.node.ID }
 
 func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
