@@ -160,7 +160,7 @@ screens: setup ## take the screenshots in docs/screens again, in Chromium; takes
 	go test ./internal/query -run '^Test(PageInABrowser|ReferenceInABrowser)$$' -count=1 -screens
 
 .PHONY: bench
-bench: ## measure carstate and its peers, write docs/performance.md and docs/scale.md (BENCHFLAGS='-quick -parts query')
+bench: ## measure carstate and its peers, write docs/performance.md (BENCHFLAGS='-quick -parts query')
 	GOWORK=off go -C bench run . $(BENCHFLAGS)
 
 .PHONY: torture

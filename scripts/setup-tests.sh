@@ -33,7 +33,7 @@ else
 	python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv) # installs its client
 	need promtool prometheus # checks metrics and alerts, and scrapes a node
 	need systemd-analyze systemd # checks the systemd unit
-	need ss iproute2 # lists connections, as docs/alerts.md describes
+	need ss iproute2 # lists connections, as docs/metrics.md describes
 
 	# The race detector needs a C compiler to link, and the headers of the C library.
 	if ! printf '#include <stdlib.h>\nint main(void) { return 0; }\n' |

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,10 +35,9 @@ type Document struct {
 
 // The files of the document, relative to the directory of documents.
 const (
-	pageFile      = "performance.md"
-	scalePageFile = "scale.md"
-	plotDir       = "performance"
-	resultsFile   = "performance/results.json"
+	pageFile    = "performance.md"
+	plotDir     = "performance"
+	resultsFile = "performance/results.json"
 )
 
 // Load reads the document of a directory. It is empty if there is no file.
@@ -71,9 +69,8 @@ func (d *Document) Replace(run Run, p *Part) {
 	d.Plots = append(slices.DeleteFunc(d.Plots, func(p Plot) bool { return p.Part == run.Part }), p.Plots...)
 }
 
-// Save writes the results, the pages and the plots into a directory of documents. It writes the
-// page on scale only if that part was measured. If a file cannot be written, Save still writes the
-// others, and returns all errors.
+// Save writes the results, the page and the plots into a directory of documents. If a file cannot be
+// written, Save still writes the others, and returns all errors.
 func (d *Document) Save(docs string) error {
 	if err := os.MkdirAll(filepath.Join(docs, plotDir), 0o755); err != nil {
 		return err
@@ -83,13 +80,11 @@ func (d *Document) Save(docs string) error {
 		return err
 	}
 	err = os.WriteFile(filepath.Join(docs, resultsFile), append(text, '\n'), 0o644)
-	for file, render := range map[string]func() (string, error){pageFile: d.page, scalePageFile: d.scalePage} {
-		page, failed := render()
-		if failed == nil && page != "" {
-			failed = os.WriteFile(filepath.Join(docs, file), []byte(page), 0o644)
-		}
-		err = errors.Join(err, failed)
+	page, failed := d.page()
+	if failed == nil {
+		failed = os.WriteFile(filepath.Join(docs, pageFile), []byte(page), 0o644)
 	}
+	err = errors.Join(err, failed)
 	for _, p := range d.Plots {
 		err = errors.Join(err, os.WriteFile(filepath.Join(docs, plotDir, p.File+".svg"), []byte(p.svg()), 0o644))
 	}
@@ -113,36 +108,12 @@ var pages embed.FS
 // lines of the result.
 func (d *Document) render(name string, data any, funcs template.FuncMap) (string, error) {
 	t := template.New(name).Funcs(template.FuncMap{
-		"num":   number,
-		"cars":  Count[float64],
-		"exact": func(v float64) string { return Thousands(fmt.Sprintf("%.0f", v)) }, // a number of machines
-		"some":  func(v float64) string { return quantity(v, "n") },
-		"cores": func(v float64) string { return quantity(v, "cores") },
-		"bytes": func(v float64) string { return quantity(v, "B") },
-		"rate":  func(v float64) string { return quantity(v, "B/s") },
-		"time":  func(v float64) string { return quantity(v, "s") },
-		"ms":    func(v float64) string { return quantity(v, "ms") },
-		"floor": math.Floor,
-		"ceil":  math.Ceil,
-		"add":   func(a, b float64) float64 { return a + b },
-		"mul": func(all ...float64) float64 {
-			v := 1.0
-			for _, f := range all {
-				v *= f
-			}
-			return v
-		},
-		"div":     func(a, b float64) float64 { return a / b },
+		"num":     number,
 		"date":    func(t time.Time) string { return t.UTC().Format(time.DateOnly) },
 		"plural":  plural,
 		"section": d.section,
 	}).Funcs(funcs)
 	var b strings.Builder
-	t.Funcs(template.FuncMap{"sorted": func(name string) (string, error) {
-		var rows strings.Builder
-		err := t.ExecuteTemplate(&rows, name, data)
-		return sortedByCars(rows.String()), err
-	}})
 	if _, err := t.ParseFS(pages, name, "figures.md.tmpl"); err != nil {
 		return "", err
 	}
@@ -169,6 +140,9 @@ func (d *Document) figure(part, subject, name string) *Figure {
 	}
 	return nil
 }
+
+// scalePart is the part whose figures are not on the page on performance.
+const scalePart = "scale"
 
 // aims counts the aims of the page on performance, and those of them that were met. The aims of the
 // part scale are not among them.

@@ -69,25 +69,3 @@ func Count[N int | float64](n N) string {
 	}
 	return number(short) + prefix
 }
-
-// quantity formats a value with its unit. Bytes have a prefix such as k or M, and times of 120 s or
-// more are in minutes. The unit "n" is a plain number: it is rounded up, and has no unit. Any other
-// value below 0.01 becomes "< 0.01". For infinity and NaN, quantity returns a dash.
-func quantity(v float64, unit string) string {
-	switch {
-	case math.IsInf(v, 0) || math.IsNaN(v):
-		return "–"
-	case strings.HasPrefix(unit, "B") && v >= 1000:
-		short, prefix := scaled(v)
-		return number(short) + prefix + unit
-	case unit == "n" && v >= 1e6: // a number without a unit
-		return number(v/1e6) + " M"
-	case unit == "n":
-		return number(math.Ceil(v))
-	case unit == "s" && v >= 120:
-		return number(v/60) + " min"
-	case v < 0.01:
-		return "< 0.01 " + unit
-	}
-	return number(v) + " " + unit
-}

@@ -178,7 +178,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 	// the tokens and vehicles in these records.
 	if f.Nats != "" && !f.NatsFresh && local.HasRecords(f.DataDir) {
 		return node.Config{}, usageError("the data directory %s holds the records of one machine, which --nats "+
-			"would leave unused: move them to the cluster as docs/cluster.md says under \"Move between one machine "+
+			"would leave unused: move them to the cluster as docs/operations.md says under \"Move between one machine "+
 			"and a cluster\", or give --nats-fresh to start without them", f.DataDir)
 	}
 	if f.Nats == "" {

@@ -127,7 +127,7 @@ func alertNames(t *testing.T) []string {
 }
 
 // TestAlerts_FireAndAreDocumented checks the alerts with promtool and runs their tests. Each alert
-// must fire in one of the tests and have its section in docs/alerts.md. The document must have no
+// must fire in one of the tests and have its section in docs/metrics.md. The document must have no
 // section for anything else.
 func TestAlerts_FireAndAreDocumented(t *testing.T) {
 	t.Parallel()
@@ -142,18 +142,18 @@ func TestAlerts_FireAndAreDocumented(t *testing.T) {
 	alerts := readFile(t, dir+"alerts.yml")
 	var sections []string
 	for _, m := range regexp.MustCompile(`(?m)^### (Carstate\w+)$`).FindAllStringSubmatch(readFile(t,
-		"../../docs/alerts.md"), -1) {
+		"../../docs/metrics.md"), -1) {
 		sections = append(sections, m[1])
 	}
 	names := alertNames(t)
 	if !slices.Equal(sections, names) {
-		t.Errorf("docs/alerts.md has the sections\n%q, and the alerts are\n%q", sections, names)
+		t.Errorf("docs/metrics.md has the sections\n%q, and the alerts are\n%q", sections, names)
 	}
 	for _, name := range names {
 		if !strings.Contains(tests, `{labels: '{alertname="`+name+`"}', value: 1}`) {
 			t.Errorf("%s fires in no test", name)
 		}
-		section := "{{ $externalLabels.carstate_docs }}/alerts.md#" + strings.ToLower(name)
+		section := "{{ $externalLabels.carstate_docs }}/metrics.md#" + strings.ToLower(name)
 		if !strings.Contains(alerts, `runbook_url: "`+section+"\"\n") {
 			t.Errorf("%s does not lead to its section", name)
 		}

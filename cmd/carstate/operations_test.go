@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// TestWhoIsConnected checks the commands with which docs/alerts.md counts the connections of each
+// TestWhoIsConnected checks the commands with which docs/metrics.md counts the connections of each
 // client.
 func TestWhoIsConnected(t *testing.T) {
-	commands := regexp.MustCompile("`(ss [^`]*)`").FindAllStringSubmatch(readFile(t, "../../docs/alerts.md"), -1)
+	commands := regexp.MustCompile("`(ss [^`]*)`").FindAllStringSubmatch(readFile(t, "../../docs/metrics.md"), -1)
 	if len(commands) == 0 {
-		t.Fatal("docs/alerts.md does not ask ss")
+		t.Fatal("docs/metrics.md does not ask ss")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -84,9 +84,9 @@ func TestReleaseIsWhole(t *testing.T) {
 			GOBIN=$PWD go install -ldflags '-s -w' example.org/carstate/cmd/carstate@$VERSION
 			./carstate version; ./carstate query car-driving-state SandboxJam`,
 			`(?s)\ntraffic jam \(3\), as of .*\ncarstate ` + version + ` .*\ntraffic jam \(3\)`},
-		{"main.py", "clients/README.md", `python3 -m venv .; bin/pip install --no-index $DIST/*.whl
+		{"main.py", "docs/first-hour.md", `python3 -m venv .; bin/pip install --no-index $DIST/*.whl
 			test -f lib/*/site-packages/carstate/py.typed; bin/python -W error main.py`, `\n3\n$`},
-		{"main.ts", "clients/README.md", `npm init -y; npm pkg set type=module; npm i --offline $DIST/*.tgz
+		{"main.ts", "docs/first-hour.md", `npm init -y; npm pkg set type=module; npm i --offline $DIST/*.tgz
 			$NPM/.bin/tsc --strict --target es2022 --module nodenext --typeRoots $NPM/@types --types node main.ts
 			node main.js`, `\n3\n$`},
 	} {

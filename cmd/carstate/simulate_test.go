@@ -47,7 +47,7 @@ func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 		t.Errorf("the tables do not count the same answers: %+v", d)
 	}
 	// Verdicts change soon after the state of the road, so answers that are wrong for longer than a
-	// minute are rare. docs/simulate.md says how rare.
+	// minute are rare.
 	if wrong := d.Disagreed - d.SoonAfter; wrong > d.Rows/8 {
 		t.Errorf("%d of %d answers are wrong, and not for a change of the road's state: %+v", wrong, d.Rows, d.Confusion)
 	}

@@ -2,7 +2,7 @@ package access
 
 // The vids of the reserved vehicles. On every installation, sandbox tokens get answers about these
 // vehicles, without any telemetry. A real car may have the same vid; all other tokens get answers
-// about the real car. docs/sandbox.md describes the answers for each reserved vehicle.
+// about the real car. docs/query-api.md describes the answers for each reserved vehicle.
 const (
 	SandboxNormal      = "SandboxNormal"
 	SandboxSlow        = "SandboxSlow"

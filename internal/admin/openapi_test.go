@@ -347,7 +347,7 @@ func adminDocument(s *Server) (object, error) {
 		"info": object{
 			"title": "carstate, the admin API", "version": "0.2.0",
 			"summary": "Tokens, sources, operators, vehicles, and the audit.",
-			"description": "The API for the operators of a running service, described in docs/admin-api.md. A " +
+			"description": "The API for the operators of a running service, described in docs/admin.md. A " +
 				"later version may add members to responses. Unknown members of requests are refused. Every path " +
 				"with GET accepts HEAD.",
 			"contact": object{"name": "The operator of this installation"},

@@ -129,7 +129,7 @@ func (m *model) expected(q *question, at time.Time) string {
 	}
 }
 
-// inSandbox returns the answer that docs/sandbox.md promises for a vehicle of the sandbox.
+// inSandbox returns the answer that docs/query-api.md promises for a vehicle of the sandbox.
 func (m *model) inSandbox(q *question, at time.Time) string {
 	op := matrixOperations[q.operation]
 	minute := at.Unix() / 60

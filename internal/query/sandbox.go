@@ -10,7 +10,7 @@ import (
 
 // The sandbox answers sandbox tokens. It has no telemetry and never looks at a real vehicle. For a
 // developer, it gives every answer of the service, byte for byte the same as the real answer.
-// docs/sandbox.md has the table of its vehicles.
+// docs/query-api.md has the table of its vehicles.
 
 // sandbox returns invented verdicts, of the time now, about one of the sandbox's vehicles. drives
 // and throttles are Answered, or why there is no such verdict. For any other vid, both are Unknown.

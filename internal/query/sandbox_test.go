@@ -46,9 +46,9 @@ func TestSandboxCycle(t *testing.T) {
 	}
 }
 
-// TestSandboxTable checks that the sandbox answers as the table in docs/sandbox.md says.
+// TestSandboxTable checks that the sandbox answers as the table in docs/query-api.md says.
 func TestSandboxTable(t *testing.T) {
-	text, err := os.ReadFile("../../docs/sandbox.md")
+	text, err := os.ReadFile("../../docs/query-api.md")
 	if err != nil {
 		t.Fatal(err)
 	}
