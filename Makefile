@@ -160,11 +160,11 @@ screens: setup ## take the screenshots in docs/screens again, in Chromium; takes
 	go test ./internal/query -run '^Test(PageInABrowser|ReferenceInABrowser)$$' -count=1 -screens
 
 .PHONY: bench
-bench: ## measure carstate and its peers, write docs/performance.md (BENCHFLAGS='-quick -parts query')
+bench: ## measure carstate and its peers, write docs/performance/results.json (BENCHFLAGS='-quick -parts query')
 	GOWORK=off go -C bench run . $(BENCHFLAGS)
 
 .PHONY: torture
-torture: ## inject faults, write docs/reliability.md (TORTUREFLAGS='-rows kill -count kill=1000'); as root, 20 minutes
+torture: ## inject faults, write docs/reliability.json (TORTUREFLAGS='-rows kill -count kill=1000'); as root, 20 minutes
 	@./scripts/setup-tests.sh torture
 	GOWORK=off go -C torture build -trimpath -buildvcs=false -o ../bin/torture .
 	cd torture && exec ../bin/torture $(TORTUREFLAGS)

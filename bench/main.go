@@ -1,5 +1,5 @@
-// Command bench measures carstate side by side with what an expert would use instead. It measures
-// all parts in one run, on one machine. Run it with `make bench`.
+// Command bench measures carstate side by side with what an expert would use instead, in one run on
+// one machine. Run it with `make bench`.
 package main
 
 import (
@@ -27,21 +27,19 @@ import (
 	"example.org/carstate/internal/nodeprocess"
 )
 
-// part is one package of measurements.
-type part struct {
+// parts run one after the other, each alone on the machine.
+var parts = []struct {
 	name string
 	run  func(context.Context, *report.Part) error
-}
-
-// parts lists the parts in the order in which they run. They run one after the other, each alone on
-// the machine.
-var parts = []part{
+}{
 	{"query", query.Run},
 	{"vehicle", vehicle.Run},
 	{"restart", restart.Run},
 	{"scale", scale.Run},
 	{"sample", sample.Run},
 }
+
+const allParts = "query,vehicle,restart,scale,sample"
 
 func main() {
 	// This program also runs the peers and generators that are written in Go, each as a process
@@ -65,27 +63,20 @@ func main() {
 	}
 }
 
-// run implements the command, with the flags in args. It measures the chosen parts, prints the
-// results to stdout and reports progress on stderr. After each part, it saves the documents. If a
-// part fails, run returns the error and measures no further part.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	defer must.Catch(&err)
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	quick := flags.Bool("quick", false, "a short run, as a test; its figures are rough")
-	names := flags.String("parts", "query,vehicle,restart,scale,sample", "measure only these `parts`")
+	names := flags.String("parts", allParts, "measure only these `parts`")
 	dir := flags.String("dir", "", "`directory` for scratch files, on the disk to be measured (a temporary one)")
-	docs := flags.String("docs", "../docs", "`directory` in which the documents and their plots are written")
-	render := flags.Bool("render", false, "measure nothing: render the documents again from the stored results")
+	docs := flags.String("docs", "../docs", "`directory` in which performance/results.json is written")
 	must.Do(flags.Parse(args))
 	document := must.Get(report.Load(*docs))
-	if *render {
-		return document.Save(*docs)
-	}
 	chosen := strings.Split(*names, ",")
 	for _, name := range chosen {
-		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
-			must.Fail("there is no part %q: choose from %s", name, flags.Lookup("parts").DefValue)
+		if !strings.Contains(","+allParts+",", ","+name+",") {
+			must.Fail("there is no part %q: choose from %s", name, allParts)
 		}
 	}
 	rounds := 5
@@ -108,19 +99,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		begin := time.Now()
 		measured := &report.Part{
 			Name: p.name, Quick: *quick, Rounds: rounds, Dir: own, Binary: binary,
-			Logf: func(format string, args ...any) {
-				fmt.Fprintf(stderr, p.name+": "+format+"\n", args...)
-			},
+			Logf: func(format string, args ...any) { fmt.Fprintf(stderr, p.name+": "+format+"\n", args...) },
 		}
 		if err := must.Caught(func() { must.Do(p.run(ctx, measured), ctx.Err()) }); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		document.Replace(report.Run{
+		// Save after each part, so that a failure of the next part loses nothing.
+		must.Do(document.Save(report.Run{
 			Part: p.name, Machine: machine, Version: version,
 			At: begin, Took: time.Since(begin), Rounds: rounds, Quick: *quick,
-		}, measured)
-		// Save after each part, so that a failure of the next part loses nothing.
-		must.Do(document.Save(*docs), os.RemoveAll(own), document.Print(stdout, p.name))
+		}, measured), os.RemoveAll(own), measured.Print(stdout))
 	}
 	return nil
 }

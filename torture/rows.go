@@ -20,7 +20,7 @@ import (
 	"example.org/carstate/torture/strangers"
 )
 
-// rows lists all rows of the torture (see package row), in the order of their numbers.
+// rows lists all rows in the order in which they run.
 var rows = []row.Row{
 	kill.Row,
 	engine.Power,
@@ -37,7 +37,6 @@ var rows = []row.Row{
 	onekey.Row,
 }
 
-// names returns the names of all rows, or of those that run by default, separated by commas.
 func names(all bool) string {
 	var list []string
 	for _, r := range rows {
@@ -48,7 +47,6 @@ func names(all bool) string {
 	return strings.Join(list, ",")
 }
 
-// find returns the row with a name, or an error that lists the names of all rows.
 func find(name string) (row.Row, error) {
 	if i := slices.IndexFunc(rows, func(r row.Row) bool { return r.Name == name }); i >= 0 {
 		return rows[i], nil
@@ -56,8 +54,7 @@ func find(name string) (row.Row, error) {
 	return row.Row{}, fmt.Errorf("there is no row %q: choose from %s", name, names(true))
 }
 
-// choose returns the rows with the given names, which are separated by commas, in the order of the
-// rows' numbers. It is an error if there is no such row.
+// choose returns the rows with the given names, which are separated by commas.
 func choose(names string) ([]row.Row, error) {
 	wanted := strings.Split(names, ",")
 	for _, name := range wanted {
@@ -68,8 +65,7 @@ func choose(names string) ([]row.Row, error) {
 	return slices.DeleteFunc(slices.Clone(rows), func(r row.Row) bool { return !slices.Contains(wanted, r.Name) }), nil
 }
 
-// counts parses the sizes of rows on the command line, such as "kill=1000,power=200", into a map by
-// name. It is an error if a row does not exist or a size is less than 1.
+// counts parses the sizes of rows, such as "kill=1000,power=200".
 func counts(text string) (map[string]int, error) {
 	given := make(map[string]int)
 	for pair := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' }) {

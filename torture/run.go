@@ -24,7 +24,6 @@ import (
 	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/torture/defects"
-	"example.org/carstate/torture/reliability"
 	"example.org/carstate/torture/row"
 )
 
@@ -50,7 +49,7 @@ func main() {
 	}
 }
 
-// job is the task of a child process: one attempt at one row (one test of the torture).
+// job is one attempt at one row, the task of a child process.
 type job struct {
 	Row    string
 	Seed   uint64
@@ -60,7 +59,6 @@ type job struct {
 	Defect string
 }
 
-// session is one call of the command.
 type session struct {
 	program string // the torture itself, which runs each attempt as a child process
 	scratch string
@@ -68,9 +66,8 @@ type session struct {
 	stderr  io.Writer
 }
 
-// run implements the command. It prints a line for each row to stdout, reports progress on stderr,
-// and saves the document after each row. The error names the rows that had findings, could not be
-// completed, or did not catch a control.
+// run returns an error that names the rows that had findings, could not be completed, or did not
+// catch a control.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	defer must.Catch(&err)
 	flags := flag.NewFlagSet("torture", flag.ContinueOnError)
@@ -81,15 +78,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	seed := flags.Uint64("seed", 0, "the `seed` of everything random (0: a new one, printed)")
 	controls := flags.Bool("controls", true, "also run the broken builds that the rows must catch")
 	dir := flags.String("dir", "/var/tmp", "`directory` for scratch files, on a disk")
-	docs := flags.String("docs", "../docs", "`directory` in which reliability.md is written")
-	render := flags.Bool("render", false, "run no row: render the document again from the stored results")
+	docs := flags.String("docs", "../docs", "`directory` in which reliability.json is written")
 	must.Do(flags.Parse(args))
 	chosen := must.Get(choose(*chosenNames))
 	given := must.Get(counts(*count))
-	document := must.Get(reliability.Load(*docs))
-	if *render {
-		return document.Save(*docs, rows)
-	}
+	results := must.Get(load(*docs))
 	for *seed == 0 {
 		*seed = rand.Uint64() >> 12 // few enough bits for a number in JavaScript
 	}
@@ -109,8 +102,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		if given[r.Name] > 0 {
 			n = given[r.Name]
 		}
-		done := reliability.Done{Row: r.Name, Machine: machine, Version: version,
-			At: time.Now().UTC().Truncate(time.Second), Seed: *seed, Count: n}
+		d := done{Row: r.Name, Machine: machine, Version: version, At: time.Now().UTC().Truncate(time.Second), Seed: *seed,
+			Count: n}
 		var lack error
 		if r.Needs != nil {
 			lack = r.Needs()
@@ -123,34 +116,29 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 			lack = nodeprocess.Build(ctx, "..", r.Tests, built)
 		}
 		if lack != nil {
-			done.Outcome.NotDone(lack)
+			d.Outcome.NotDone(lack)
 		} else {
-			done.Outcome = s.do(ctx, job{Row: r.Name, Count: n, Binary: built}, limitOf(r, n))
+			d.Outcome = s.do(ctx, job{Row: r.Name, Count: n, Binary: built}, limitOf(r, n))
 		}
-		done.Took = time.Since(done.At)
-		if ctx.Err() != nil && !done.Outcome.Found() {
+		d.Took = time.Since(d.At)
+		if ctx.Err() != nil && !d.Outcome.Found() {
 			return ctx.Err()
 		}
-		if !done.Outcome.Passed() {
+		if !d.Outcome.Passed() {
 			failed = append(failed, r.Name)
-			// Keep the findings if the rest of the run fails.
-			document.Replace(done)
-			must.Do(document.Save(*docs, rows))
+			must.Do(results.save(d)) // the rest of the run may fail
 		}
 		must.Do(ctx.Err())
-		if *controls && (done.Outcome.Undone == "" || done.Outcome.Found()) {
+		if *controls && (d.Outcome.Undone == "" || d.Outcome.Found()) {
 			for _, c := range r.Controls {
 				caught := s.control(ctx, r, c, n)
 				if !caught.Caught {
 					failed = append(failed, r.Name+" with "+c.Defect)
 				}
-				done.Controls = append(done.Controls, caught)
+				d.Controls = append(d.Controls, caught)
 			}
 		}
-		document.Replace(done)
-		// Save after each row, so that a failure of the next row loses nothing.
-		must.Do(document.Save(*docs, rows))
-		fmt.Fprintln(stdout, done.Line())
+		must.Do(results.save(d), d.print(stdout, r.Counts))
 	}
 	if len(failed) > 0 {
 		return fmt.Errorf("seed %d: these rows had findings, could not be completed, or did not catch a control: %s", *seed,
@@ -159,9 +147,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return nil
 }
 
-// control builds carstate, or the tests that the row runs, with a defect, runs the row against that
-// build, and returns whether the row caught it. n is the size of the row without the defect.
-func (s *session) control(ctx context.Context, r row.Row, c defects.Control, n int) reliability.Control {
+// control runs a row of size n against a build with a defect.
+func (s *session) control(ctx context.Context, r row.Row, c defects.Control, n int) control {
 	root, dir := must.Get(filepath.Abs("..")), filepath.Join(s.scratch, c.Defect)
 	must.Do(os.Mkdir(dir, 0o700))
 	defer os.RemoveAll(dir)
@@ -178,28 +165,21 @@ func (s *session) control(ctx context.Context, r row.Row, c defects.Control, n i
 	return verdict(c, o, time.Since(began))
 }
 
-// verdict returns the result of a control. It was caught only if a finding shows the effect of the
-// defect. If not, the result contains the first finding, such as an error.
-func verdict(c defects.Control, o row.Outcome, took time.Duration) reliability.Control {
-	v := reliability.Control{Defect: c.Defect, Caught: o.CaughtBy != "", By: o.CaughtBy, Took: took}
+func verdict(c defects.Control, o row.Outcome, took time.Duration) control {
+	v := control{Defect: c.Defect, Caught: o.CaughtBy != "", By: o.CaughtBy, Took: took}
 	if !v.Caught && len(o.Findings) > 0 {
 		v.By = o.Findings[0]
 	}
 	return v
 }
 
-// ciLimit is the time limit of an attempt of the size that `make torture` runs. It is many times
-// longer than such an attempt takes, so an attempt that exceeds it hangs.
-const ciLimit = 15 * time.Minute
-
-// limitOf returns the time limit of an attempt of size n. Larger sizes have longer limits.
+// limitOf returns a time limit that only an attempt that hangs exceeds.
 func limitOf(r row.Row, n int) time.Duration {
-	return ciLimit * time.Duration(max(1, (n+r.CI-1)/r.CI))
+	return 15 * time.Minute * time.Duration(max(1, (n+r.CI-1)/r.CI))
 }
 
 // do runs one attempt in a new process, so that the memory or a defect of one attempt does not
-// affect the next. After the limit, it sends the process SIGTERM, and two minutes later kills it;
-// the outcome then says so. If the process fails, the outcome has its error.
+// affect the next.
 func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Outcome) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -215,7 +195,7 @@ func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Out
 		out, err = cmd.Output()
 		must.Do(err)
 	})
-	out = bytes.ReplaceAll(out, []byte(s.scratch), []byte("SCRATCH")) // the document need not name the directory
+	out = bytes.ReplaceAll(out, []byte(s.scratch), []byte("SCRATCH"))
 	if len(out) > 0 {
 		err = errors.Join(err, json.Unmarshal(out, &o))
 	} else if err == nil {
@@ -230,8 +210,7 @@ func (s *session) do(ctx context.Context, j job, limit time.Duration) (o row.Out
 	return o
 }
 
-// attempt implements the child process. It runs one attempt and prints the outcome. If the attempt
-// ends in an error, the outcome contains that error and the findings before it.
+// attempt is the child process. It prints the outcome.
 func attempt(ctx context.Context, text string, stdout io.Writer) (err error) {
 	defer must.Catch(&err)
 	var j job
@@ -260,8 +239,8 @@ func attempt(ctx context.Context, text string, stdout io.Writer) (err error) {
 	return json.NewEncoder(stdout).Encode(o)
 }
 
-// makeScratch creates a directory below dir for all files of a run. dir must be on a disk. On a
-// file system in memory, a sync costs nothing, and a missing sync would not be noticed.
+// makeScratch creates a directory below dir, which must be on a disk: on a file system in memory, a
+// missing sync would not be noticed.
 func makeScratch(dir string) (string, error) {
 	var s syscall.Statfs_t
 	err := syscall.Statfs(dir, &s)

@@ -8,8 +8,10 @@
 package must
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync"
 )
 
 // failure is the value with which the functions of this package panic.
@@ -46,6 +48,29 @@ func Caught(f func()) (err error) {
 	defer Catch(&err)
 	f()
 	return nil
+}
+
+// Together calls f(0) to f(n-1) in a goroutine each. The first error cancels their context, and ends
+// the measurement once all have returned.
+func Together(ctx context.Context, n int, f func(ctx context.Context, i int)) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var running sync.WaitGroup
+	errs := make(chan error, n)
+	for i := range n {
+		running.Go(func() {
+			if err := Caught(func() { f(ctx, i) }); err != nil {
+				errs <- err
+				cancel()
+			}
+		})
+	}
+	running.Wait()
+	select {
+	case err := <-errs:
+		Do(err)
+	default:
+	}
 }
 
 // Catch sets the result of a function to the error with which a call of Do, Get or Fail has ended

@@ -18,20 +18,17 @@ import (
 	"example.org/carstate/bench/must"
 )
 
-// generated is the result of a run of the generator. A latency is measured from the time at which
-// the request was due. So a server that stalls cannot hide the delay of the requests that become
-// due during the stall.
+// generated is the result of a run of the generator. A latency counts from when the request was
+// due, so a server that stalls cannot hide the delay of those that become due during the stall.
 type generated struct {
 	Sent                int
 	Took, P50, P99, Max time.Duration
 }
 
-// connections is the number of connections that the generator keeps open.
 const connections = 64
 
-// generateMain runs the generator as a program of its own. It prints the result as JSON. It polls
-// without a pause, which keeps its core busy, so that neither timers nor a scheduler delay a
-// request.
+// generateMain runs the generator as a program of its own. It polls without a pause, so that
+// neither timers nor a scheduler delay a request.
 func generateMain(args []string, stdout io.Writer) {
 	flags := flag.NewFlagSet("generate", flag.ContinueOnError)
 	addr := flags.String("addr", "", "")
@@ -48,7 +45,6 @@ func generateMain(args []string, stdout io.Writer) {
 	must.Do(json.NewEncoder(stdout).Encode(r))
 }
 
-// wire is one connection of the generator.
 type wire struct {
 	fd   int
 	busy bool
@@ -57,12 +53,9 @@ type wire struct {
 	buf  [16 << 10]byte
 }
 
-// generate sends the requests to addr for the time during, in their order and again from the first,
-// and waits for all answers. It sends rate requests per second, at even intervals. Each request is
-// sent over an idle connection; if there is none, a request that is due waits for one. If rate is
-// 0, generate sends the next request over a connection as soon as the previous one is answered. It
-// is an error if an answer is not 200 or has no Content-Length, if the server closes a connection,
-// or if not all answers have arrived at 2*during + 10 s after the beginning.
+// generate sends the requests in turn, at even intervals, each over an idle connection; if there is
+// none, a request that is due waits. If rate is 0, the next request is sent as soon as a connection
+// is idle. It fails if an answer is not 200, or not all have arrived at 2*during + 10 s.
 func generate(addr string, requests [][]byte, rate float64, during time.Duration) (r generated, err error) {
 	defer must.Catch(&err)
 	if len(requests) == 0 {
@@ -112,8 +105,8 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 			w := wires[free[len(free)-1]]
 			free = free[:len(free)-1]
 			w.busy, w.due, w.in = true, due, w.buf[:0]
-			// A request is far smaller than the buffer of a socket, so one write sends
-			// all of it.
+			// A request is smaller than the buffer of a socket, so one write sends all
+			// of it.
 			request := requests[sent%len(requests)]
 			if n, err := syscall.Write(w.fd, request); err != nil || n != len(request) {
 				return r, fmt.Errorf("cannot send a request: %w", err)
@@ -141,8 +134,7 @@ func generate(addr string, requests [][]byte, rate float64, during time.Duration
 	return r, nil
 }
 
-// read reads the bytes that have arrived and reports whether the answer is complete. It ends the
-// measurement if the server has closed the connection, or if the answer is not 200.
+// read reports whether the answer is complete.
 func (w *wire) read() bool {
 	n, err := syscall.Read(w.fd, w.buf[len(w.in):])
 	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR) {
@@ -163,8 +155,6 @@ func (w *wire) read() bool {
 	return len(body) >= contentLength(head)
 }
 
-// contentLength returns the value of the header Content-Length. It ends the measurement if there is
-// none.
 func contentLength(head []byte) (n int) {
 	for line := range bytes.SplitSeq(head, []byte("\r\n")) {
 		if name, value, ok := bytes.Cut(line, []byte(":")); ok && bytes.EqualFold(name, []byte("content-length")) {

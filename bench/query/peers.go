@@ -1,19 +1,29 @@
 package query
 
 import (
+	"bufio"
 	"context"
 	_ "embed"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"text/template"
+	"time"
 
 	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/vehicle"
 )
 
-// starters start the peers, in the order in which the result tables list them. When such a function
-// returns, the peer may not answer requests yet.
+// starters start the peers, which may not answer yet when they return.
 var starters = []struct {
 	name  string
 	start func(context.Context, *field, string) *peer
@@ -32,9 +42,8 @@ var nginxText string
 
 var nginxConfig = template.Must(template.New("").Parse(nginxText))
 
-// nginxPeer returns a function that starts nginx. If kind is "return", nginx answers every request
-// with its directive `return`. If kind is "lua", it looks up token and vehicle with lua, in shared
-// dicts.
+// nginxPeer starts nginx with its directive `return`, or with the look-ups of token and vehicle in
+// lua, in shared dicts.
 func nginxPeer(kind string) func(context.Context, *field, string) *peer {
 	return func(ctx context.Context, f *field, name string) *peer {
 		if _, err := os.Stat("/usr/lib/nginx/modules/ngx_http_lua_module.so"); err != nil {
@@ -49,8 +58,151 @@ func nginxPeer(kind string) func(context.Context, *field, string) *peer {
 		}))
 		file := filepath.Join(dir, "nginx.conf")
 		must.Do(os.WriteFile(file, []byte(config.String()), 0o600))
-		r := launch(ctx, name, f.core, f.Dir, "nginx", "-p", dir, "-c", file, "-e", "stderr")
-		return f.add(&peer{name: name, addr: fmt.Sprintf("127.0.0.1:%d", port), targets: f.targets,
-			pid: r.cmd.Process.Pid, stop: r.stop})
+		p := f.add(f.launch(ctx, name, f.core, "nginx", "-p", dir, "-c", file, "-e", "stderr"))
+		p.addr = fmt.Sprintf("127.0.0.1:%d", port)
+		return p
 	}
+}
+
+// carstatePeer starts the released binary with all its features on; the vehicles report through
+// ingest.
+func carstatePeer(accessLog bool) func(context.Context, *field, string) *peer {
+	return func(ctx context.Context, f *field, name string) *peer {
+		dir := filepath.Join(f.Dir, "carstate")
+		flags := []string{}
+		if accessLog {
+			dir += "-log"
+			flags = append(flags, "--access-log", dir+".access")
+		}
+		n := must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: f.Binary, Dir: dir, Flags: flags,
+			Wrap: []string{"taskset", "--cpu-list", strconv.Itoa(f.core)}, Begin: begin}, time.Minute))
+		p := f.add(&peer{name: name, addr: n.Address(nodeprocess.Query), targets: dir + ".targets", pid: n.PID(),
+			stop: n.Kill})
+		var ids []vehicle.ID
+		for i := range vehiclesKnown {
+			ids = append(ids, vidOf(i))
+		}
+		token := must.Get(must.Get(n.AdminClient()).IssueToken(ctx, access.Request{
+			Developer: "bench", Operations: access.AllOperations, Vehicles: access.VehicleSet(ids...),
+			Rate: access.Rate{Calls: 1_000_000, Window: time.Second}, Expires: time.Now().Add(access.DefaultTokenLife),
+		})).AccessToken
+		key := must.Get(n.AddSource(ctx, "bench"))
+		writeTargets(p.targets, []string{token}, vehiclesKnown)
+		var reported time.Time
+		p.before = func(ctx context.Context) {
+			if time.Since(reported) >= freshFor {
+				reported = time.Now()
+				reportAll(ctx, n, key, token, ids)
+			}
+		}
+		p.before(ctx)
+		return p
+	}
+}
+
+// freshFor is below the five minutes for which a reading is fresh.
+const freshFor = 2 * time.Minute
+
+// reportAll sends a reading of every vehicle, so that all are fresh.
+func reportAll(ctx context.Context, n *nodeprocess.Node, key, token string, ids []vehicle.ID) {
+	var b strings.Builder
+	since := time.Now()
+	for _, id := range ids {
+		fmt.Fprintf(&b, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":70,"Vehicle.OBD.EngineSpeed":2000}}`+"\n", id,
+			since.UnixMilli())
+	}
+	if status, said := must.Get2(n.Post(ctx, key, b.String())); status != http.StatusAccepted {
+		must.Fail("telemetry was not accepted: %d %s", status, said)
+	}
+	must.Do(n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[0]), since))
+	must.Do(n.AwaitAnswer(ctx, 30*time.Second, token, string(ids[len(ids)-1]), since))
+}
+
+// field holds what all peers (the measured servers) share.
+type field struct {
+	*report.Part
+	self                      string // this program
+	core, generator           int    // the cores of the server and of the generator
+	tokens, vehicles, targets string // files
+	started                   []*peer
+}
+
+func (f *field) add(p *peer) *peer {
+	f.started = append(f.started, p)
+	return p
+}
+
+func (f *field) stopAll() {
+	for _, p := range f.started {
+		p.stop()
+	}
+	f.started = nil
+}
+
+// peer is one server to be measured, or the generator.
+type peer struct {
+	name, addr, targets string
+	pid                 int
+	out                 *bufio.Reader
+	stop                func()
+	before              func(context.Context) // called before each run; may be nil
+}
+
+// launch starts a program on one core.
+func (f *field) launch(ctx context.Context, name string, core int, argv ...string) *peer {
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		must.Fail("%s is not installed: install its Debian package and try again", argv[0])
+	}
+	ctx, end := context.WithCancel(ctx)
+	cmd := exec.CommandContext(ctx, "taskset", append([]string{"--cpu-list", strconv.Itoa(core), path}, argv[1:]...)...)
+	cmd.Dir, cmd.Stderr = f.Dir, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 6 * time.Second // after that it is killed
+	out := must.Get(cmd.StdoutPipe())
+	if err := begin(cmd); err != nil {
+		end()
+		must.Fail("%s does not start: %w", name, err)
+	}
+	return &peer{name: name, targets: f.targets, pid: cmd.Process.Pid, out: bufio.NewReader(out), stop: func() {
+		end()
+		_ = cmd.Wait() // it was ended on purpose
+	}}
+}
+
+// startSelf starts this program as a server, and waits until it has printed its address.
+func (f *field) startSelf(ctx context.Context, name, targets string, args ...string) {
+	p := f.add(f.launch(ctx, name, f.core, append([]string{f.self, "self"}, args...)...))
+	line, err := p.out.ReadString('\n')
+	if err != nil {
+		must.Fail("%s does not run; see its output above", name)
+	}
+	p.targets, p.addr = targets, strings.TrimSpace(line)
+}
+
+// begin starts a process that is killed when this one ends.
+func begin(c *exec.Cmd) error {
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return c.Start()
+}
+
+// freePort returns a port that is free now; if it is taken, the peer reports that.
+func freePort() int {
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// cores returns two cores that this process may use.
+func cores() (server, generator int) {
+	var found []int
+	for core := 0; core < 1024 && len(found) < 2; core++ {
+		if exec.Command("taskset", "--cpu-list", strconv.Itoa(core), "true").Run() == nil {
+			found = append(found, core)
+		}
+	}
+	if len(found) < 2 {
+		must.Fail("taskset and two processor cores are needed: one for the server, one for the generator")
+	}
+	return found[0], found[1]
 }

@@ -1,5 +1,5 @@
 // Package query measures what one query costs, compared with the programs that an expert would use
-// instead. All programs send the same body, look up the same data, and serve the same generator.
+// instead. All send the same body, look up the same data, and serve the same generator.
 package query
 
 import (
@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,9 +21,7 @@ import (
 	"example.org/carstate/internal/nodeprocess"
 )
 
-// The names of carstate and of the peers with which it is compared, and the limits of the aims. The
-// limits are ratios of CPU times per request: carstate's to that of the expert, and that with a
-// large table to that with a small one.
+// The names of carstate and its peers, and the aims: ratios of CPU times per request.
 const (
 	self      = "carstate"
 	expert    = "nginx + lua"
@@ -31,8 +30,7 @@ const (
 	aimGrowth = 1.15
 )
 
-// Run measures the queries. It first measures all peers side by side, and then carstate's table
-// with growing numbers of vehicles and tokens.
+// Run measures all peers side by side, and then the query server with growing tables.
 func Run(ctx context.Context, p *report.Part) error {
 	f := newField(p)
 	defer f.stopAll()
@@ -42,10 +40,8 @@ func Run(ctx context.Context, p *report.Part) error {
 	return nil
 }
 
-// vehiclesKnown is how many vehicles each peer knows when carstate and its peers are compared.
 const vehiclesKnown = 1000
 
-// newField chooses the cores, and writes the files from which all peers are filled.
 func newField(p *report.Part) *field {
 	f := &field{Part: p, self: must.Get(os.Executable()), tokens: filepath.Join(p.Dir, "tokens"),
 		vehicles: filepath.Join(p.Dir, "vehicles"), targets: filepath.Join(p.Dir, "targets")}
@@ -60,134 +56,109 @@ func newField(p *report.Part) *field {
 	return f
 }
 
-// cost is the result of one run against one server.
-type cost struct {
-	cpu    float64 // µs of the server's processor time per request
-	kernel float64 // µs of it in the kernel
-	rate   float64 // requests per second
-}
-
-// runLength returns the duration of a run of the generator.
-func (f *field) runLength() time.Duration {
-	if f.Quick {
-		return 2 * time.Second
-	}
-	return 4 * time.Second
-}
-
-// measure runs the generator against a server once, in a closed loop.
-func (f *field) measure(ctx context.Context, p *peer) cost {
+// measure runs the generator in a closed loop, and adds the µs of the server's CPU per request, those
+// in the kernel, and the requests per second.
+func (f *field) measure(ctx context.Context, p *peer, all report.Rounds) {
 	if p.before != nil {
 		p.before(ctx)
 	}
 	user0, kernel0 := must.Get2(nodeprocess.TimesOf(p.pid))
-	g := f.runGenerator(ctx, p, 0, f.runLength())
+	g := f.runGenerator(ctx, p, 0)
 	user, kernel := must.Get2(nodeprocess.TimesOf(p.pid))
-	return cost{
-		cpu:    micros(user-user0+kernel-kernel0) / float64(g.Sent),
-		kernel: micros(kernel-kernel0) / float64(g.Sent),
-		rate:   float64(g.Sent) / g.Took.Seconds(),
-	}
+	all.Add("CPU", micros(user-user0+kernel-kernel0)/float64(g.Sent))
+	all.Add("kernel", micros(kernel-kernel0)/float64(g.Sent))
+	all.Add("rate", float64(g.Sent)/g.Took.Seconds())
 }
 
 // rounds measures all peers in turn, in each round, so that other load on the machine affects all
-// of them equally. The result has the costs of each peer by round, in the order of f.started.
-func (f *field) rounds(ctx context.Context) [][]cost {
-	all := make([][]cost, len(f.started))
+// equally. The results are in the order of f.started.
+func (f *field) rounds(ctx context.Context) []report.Rounds {
+	all := make([]report.Rounds, len(f.started))
 	for round := range f.Rounds {
 		for i, p := range f.started {
-			c := f.measure(ctx, p)
-			all[i] = append(all[i], c)
-			f.Logf("round %d of %d: %-36s %6.2f µs a request, %7.0f a second", round+1, f.Rounds, p.name, c.cpu, c.rate)
+			if all[i] == nil {
+				all[i] = make(report.Rounds)
+			}
+			f.measure(ctx, p, all[i])
+			f.Logf("round %d of %d: %-36s %6.2f µs a request, %7.0f a second", round+1, f.Rounds, p.name,
+				all[i]["CPU"][round], all[i]["rate"][round])
 		}
 	}
 	return all
 }
 
-// comparePeers measures all peers side by side.
 func (f *field) comparePeers(ctx context.Context) {
 	for _, s := range starters {
 		p := s.start(ctx, f, s.name)
 		must.Do(nodeprocess.Until(ctx, 20*time.Second, p.check))
 	}
-	all := f.rounds(ctx)
+	all, cpu := f.rounds(ctx), make(report.Rounds)
 	for i, p := range f.started {
-		f.Add(p.name, "server CPU a request", "µs", "", pick(all[i], func(c cost) float64 { return c.cpu })...)
-		f.Add(p.name, "of it in the kernel", "µs", "", pick(all[i], func(c cost) float64 { return c.kernel })...)
-		f.Add(p.name, "requests", "1/s", "closed loop, 64 connections, one core each",
-			pick(all[i], func(c cost) float64 { return c.rate })...)
+		cpu[p.name] = all[i]["CPU"]
+		f.Add(p.name, "server CPU a request", "µs", "", all[i]["CPU"]...)
+		f.Add(p.name, "of it in the kernel", "µs", "", all[i]["kernel"]...)
+		f.Add(p.name, "requests", "1/s", "closed loop, 64 connections, one core each", all[i]["rate"]...)
 	}
-	f.ratios(all)
-	f.latencies(ctx, all)
+	f.AtMost(aimExpert, self, "CPU a request, over "+expert, "×", "", over(cpu[self], cpu[expert])...)
+	f.Add(self, "CPU a request, over "+floor, "×", "", over(cpu[self], cpu[floor])...)
+	for i, p := range f.started {
+		f.latencies(ctx, p, report.Median(all[i]["rate"]))
+	}
 }
 
-// ratios compares carstate's CPU time, round by round, with those of expert, for which there is an
-// aim, and of floor.
-func (f *field) ratios(all [][]cost) {
-	by := make(map[string][]cost)
-	for i, p := range f.started {
-		by[p.name] = all[i]
-	}
-	f.AtMost(aimExpert, self, "CPU a request, over "+expert, "×", "", over(by[self], by[expert])...)
-	f.Add(self, "CPU a request, over "+floor, "×", "", over(by[self], by[floor])...)
-}
-
-// over divides the CPU time of one peer by that of the other, round by round.
-func over(one, other []cost) []float64 {
+// over divides the values of one peer by those of the other, round by round.
+func over(one, other []float64) []float64 {
 	q := make([]float64, len(one))
 	for i := range one {
-		q[i] = one[i].cpu / other[i].cpu
+		q[i] = one[i] / other[i]
 	}
 	return q
 }
 
-// latencies measures the latencies of each peer at half of the rate that the peer can answer. The
-// requests are sent at even intervals. A peer other than carstate that fails three times gets no
-// figure.
-func (f *field) latencies(ctx context.Context, all [][]cost) {
-	for i, p := range f.started {
-		capacity := report.Median(pick(all[i], func(c cost) float64 { return c.rate }))
-		if p.before != nil {
-			p.before(ctx)
-		}
-		var l generated
-		var err error
-		for range 3 { // more than one attempt, for a peer that drops a connection now and then
-			err = must.Caught(func() { l = f.runGenerator(ctx, p, capacity/2, f.runLength()) })
-			must.Do(ctx.Err())
-			if err == nil {
-				break
-			}
-			f.Logf("at half of capacity: %s", err)
-		}
-		if err != nil && !strings.HasPrefix(p.name, "carstate") {
-			continue // it cannot keep its connections at that rate, so it has no such figure
-		}
-		must.Do(err)
-		const remark = "open loop, at half of what the same peer answered in the closed one"
-		f.Add(p.name, "p50 at half of capacity", "µs", remark, micros(l.P50))
-		f.Add(p.name, "p99 at half of capacity", "µs", remark, micros(l.P99))
+// latencies measures a peer at half of the rate that it can answer. A peer other than carstate that
+// fails three times gets no figure.
+func (f *field) latencies(ctx context.Context, p *peer, capacity float64) {
+	if p.before != nil {
+		p.before(ctx)
 	}
+	var l generated
+	var err error
+	for range 3 { // more than one attempt, for a peer that drops a connection now and then
+		err = must.Caught(func() { l = f.runGenerator(ctx, p, capacity/2) })
+		must.Do(ctx.Err())
+		if err == nil {
+			break
+		}
+		f.Logf("at half of capacity: %s", err)
+	}
+	if err != nil && !strings.HasPrefix(p.name, "carstate") {
+		return
+	}
+	must.Do(err)
+	const remark = "open loop, at half of what the same peer answered in the closed one"
+	f.Add(p.name, "p50 at half of capacity", "µs", remark, micros(l.P50))
+	f.Add(p.name, "p99 at half of capacity", "µs", remark, micros(l.P99))
 }
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// runGenerator runs the generator on its core, as a process that calls generate with the given rate
-// and duration.
-func (f *field) runGenerator(ctx context.Context, p *peer, rate float64, during time.Duration) (l generated) {
-	g := launch(ctx, "the generator", f.generator, f.Dir, f.self, "self", "generate",
-		"-addr", p.addr, "-targets", p.targets, "-rate", fmt.Sprint(rate), "-seconds", fmt.Sprint(during.Seconds()))
+func (f *field) runGenerator(ctx context.Context, p *peer, rate float64) (l generated) {
+	seconds := "4"
+	if f.Quick {
+		seconds = "2"
+	}
+	g := f.launch(ctx, "the generator", f.generator, f.self, "self", "generate",
+		"-addr", p.addr, "-targets", p.targets, "-rate", fmt.Sprint(rate), "-seconds", seconds)
 	defer g.stop()
-	said, err := io.ReadAll(g.reader)
+	said, err := io.ReadAll(g.out)
 	if err != nil || json.Unmarshal(said, &l) != nil {
 		must.Do(ctx.Err())
-		must.Fail("%s: %w", p.name, g.failed())
+		must.Fail("the generator failed with %s; see its output above", p.name)
 	}
 	return l
 }
 
-// check requests the first target of the peer, and returns an error if there is no answer, or if it
-// differs from the answer that all peers must give.
+// check requests the first target, whose answer must be that of all peers.
 func (p *peer) check(ctx context.Context) error {
 	target, _, _ := strings.Cut(string(must.Get(os.ReadFile(p.targets))), "\n")
 	req := must.Get(http.NewRequestWithContext(ctx, "GET", "http://"+p.addr+target, nil))
@@ -203,11 +174,30 @@ func (p *peer) check(ctx context.Context) error {
 	return nil
 }
 
-// pick returns the number that the function of takes from the costs of each round.
-func pick(costs []cost, of func(cost) float64) []float64 {
-	v := make([]float64, len(costs))
-	for i, c := range costs {
-		v[i] = of(c)
+// compareSizes measures only the query server, in a process for each size of its tables.
+func (f *field) compareSizes(ctx context.Context) {
+	const many = 100_000 // vehicles in the tables with growing numbers of tokens
+	sizes := []struct{ vehicles, tokens int }{{1000, 1}, {many, 1}, {1_000_000, 1}, {10_000_000, 1}, {many, 1000},
+		{many, 100_000}}
+	last := 3
+	if f.Quick {
+		sizes, last = slices.Delete(sizes, 3, 4), 2
 	}
-	return v
+	for i, s := range sizes {
+		name := report.Count(s.vehicles) + " vehicles, " + report.Count(s.tokens) + " tokens"
+		if s.tokens == 1 {
+			name = report.Count(s.vehicles) + " vehicles, 1 token"
+		}
+		f.Logf("filling a table: %s", name)
+		targets := filepath.Join(f.Dir, fmt.Sprintf("targets-%d", i))
+		f.startSelf(ctx, name, targets, "table", "-targets", targets,
+			"-vehicles", fmt.Sprint(s.vehicles), "-tokens", fmt.Sprint(s.tokens))
+	}
+	all := f.rounds(ctx)
+	for i, p := range f.started {
+		f.Add(p.name, "server CPU a request", "µs", "query server alone, table filled synthetically", all[i]["CPU"]...)
+	}
+	f.AtMost(aimGrowth, self, fmt.Sprintf("CPU with %s vehicles, over 1 k", report.Count(sizes[last].vehicles)), "×", "",
+		over(all[last]["CPU"], all[0]["CPU"])...)
+	f.AtMost(aimGrowth, self, "CPU with 100 k tokens, over 1", "×", "", over(all[len(all)-1]["CPU"], all[1]["CPU"])...)
 }

@@ -19,15 +19,13 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The path of the measured query, and the answer of every peer to it.
 const (
 	path       = "/api/ic/if_dt_tflow_car_driving_state"
 	bodyBefore = `{"code":200,"msg":"success","data":{"vid":"`
 	bodyAfter  = `","status":1,"vehicle_runing_state":"1"}}`
 )
 
-// Self runs a part of the bench that needs a process of its own, which is the generator or the query
-// server alone. args are the name and the flags of that program.
+// Self runs a program of the bench that needs a process of its own.
 func Self(args []string, stdout io.Writer) (err error) {
 	defer must.Catch(&err)
 	switch args[0] {
@@ -42,8 +40,7 @@ func Self(args []string, stdout io.Writer) (err error) {
 }
 
 // tableMain runs only carstate's query server, over a table that is filled without telemetry,
-// because ten million vehicles would take hours to report. It writes the request targets for the
-// generator to a file, and prints its address.
+// because ten million vehicles would take hours to report.
 func tableMain(args []string, stdout io.Writer) {
 	flags := flag.NewFlagSet("table", flag.ContinueOnError)
 	vehicles := flags.Int("vehicles", 1000, "")
@@ -52,9 +49,8 @@ func tableMain(args []string, stdout io.Writer) {
 	must.Do(flags.Parse(args))
 	c := carstate.Config{
 		Tokens: new(access.Tokens), Fleet: fleet.New(), MaxAge: 24 * time.Hour,
-		Ready: func(time.Time) error { return nil }, Overloaded: func() bool { return false },
-		Excess: func(net.Conn) bool { return false },
-		Log:    slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
+		Ready: func(time.Time) error { return nil },
+		Log:   slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(),
 	}
 	now := time.Now()
 	for i := range *vehicles {
@@ -78,23 +74,21 @@ func tableMain(args []string, stdout io.Writer) {
 	must.Do(carstate.New(c).Serve(l)) // until a signal ends the process
 }
 
-// spread is the number of requests in a file of targets, which a generator sends in turn. Their
-// vehicles are spread over all vehicles, so that with many vehicles the needed data does not fit
-// into the processor's caches. If there are fewer vehicles and tokens than that, requests repeat.
+// spread is the number of different requests, over all vehicles, so that the data of many vehicles
+// does not fit into the processor's caches.
 const spread = 100_000
 
 func writeTargets(file string, tokens []string, vehicles int) {
 	var b bytes.Buffer
 	for i := range spread {
-		// The factor is coprime to the number of vehicles, so each vehicle is chosen once before
-		// any is chosen again.
+		// The factor is coprime to the number of vehicles, so each is chosen once before
+		// any is again.
 		n := int(uint64(i) * 7_368_787 % uint64(vehicles))
 		fmt.Fprintf(&b, "%s?access_token=%s&vid=%s\n", path, tokens[i%len(tokens)], vidOf(n))
 	}
 	must.Do(os.WriteFile(file, b.Bytes(), 0o600))
 }
 
-// vidOf returns the id of vehicle i: 21 letters and digits, like real ids.
 func vidOf(i int) vehicle.ID {
 	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	n := uint64(i)*0x9e3779b97f4a7c15 + 1 // multiplication by an odd number is injective

@@ -1,13 +1,18 @@
-// Package report collects what the parts of the bench measured. Every table, document and
-// plot is generated from these values, so that no figure is typed by hand. The package
-// measures nothing itself.
+// Package report collects, stores and prints what the parts of the bench measured.
 package report
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Figure is one measured number.
@@ -24,28 +29,6 @@ type Figure struct {
 	Remark  string  `json:"remark,omitempty"` // what a reader must know about this number
 }
 
-// Line is one curve of a plot.
-type Line struct {
-	Label string    `json:"label"`
-	X     []float64 `json:"x"`
-	Y     []float64 `json:"y"`
-}
-
-// Add adds a point.
-func (l *Line) Add(x, y float64) { l.X, l.Y = append(l.X, x), append(l.Y, y) }
-
-// Plot is one picture. It is drawn from its lines alone.
-type Plot struct {
-	Part  string `json:"part"`
-	File  string `json:"file"` // name of the SVG file without extension: "query-vehicles"
-	Title string `json:"title"`
-	XAxis string `json:"x_axis"` // with its unit
-	YAxis string `json:"y_axis"`
-	LogX  bool   `json:"log_x,omitempty"`
-	LogY  bool   `json:"log_y,omitempty"`
-	Lines []Line `json:"lines"`
-}
-
 // Part is one part of the bench: how it has to measure, and what it has measured so far.
 type Part struct {
 	Name   string
@@ -53,40 +36,37 @@ type Part struct {
 	Rounds int    // how often each subject is measured, interleaved; the result is the median
 	Dir    string // a directory of the part's own, on the disk to be measured; removed afterwards
 	Binary string // the built carstate
-	// Logf reports progress on the terminal.
-	Logf func(format string, args ...any)
+	Logf   func(format string, args ...any)
 
 	Figures []Figure
-	Plots   []Plot
 }
 
 // Add adds a figure with the median of the rounds, their minimum and maximum. It returns the median.
 func (p *Part) Add(subject, name, unit, remark string, rounds ...float64) float64 {
-	return p.AtMost(0, subject, name, unit, remark, rounds...)
+	return p.add("", nil, subject, name, unit, remark, rounds)
 }
 
-// AtMost is like Add, but the figure has an aim: most is the greatest good median. If most is 0,
-// there is no aim.
+// AtMost is like Add, but most is the greatest good median. If most is 0, there is no aim.
 func (p *Part) AtMost(most float64, subject, name, unit, remark string, rounds ...float64) float64 {
-	f := Figure{Subject: subject, Name: name, Unit: unit, Remark: remark, Value: Median(rounds)}
-	if most > 0 {
-		f.Aim, f.Met = strings.TrimSpace(fmt.Sprintf("≤ %g %s", most, unit)), new(f.Value <= most)
+	if most == 0 {
+		return p.Add(subject, name, unit, remark, rounds...)
 	}
-	return p.add(f, rounds)
+	return p.add(fmt.Sprintf("≤ %g", most), func(v float64) bool { return v <= most }, subject, name, unit, remark, rounds)
 }
 
-// AtLeast is like Add, but the figure has an aim: least is the smallest good median. If least is 0,
-// there is no aim.
+// AtLeast is like Add, but least is the smallest good median. If least is 0, there is no aim.
 func (p *Part) AtLeast(least float64, subject, name, unit, remark string, rounds ...float64) float64 {
-	f := Figure{Subject: subject, Name: name, Unit: unit, Remark: remark, Value: Median(rounds)}
-	if least > 0 {
-		f.Aim, f.Met = "≥ "+number(least)+" "+unit, new(f.Value >= least)
+	if least == 0 {
+		return p.Add(subject, name, unit, remark, rounds...)
 	}
-	return p.add(f, rounds)
+	return p.add("≥ "+number(least), func(v float64) bool { return v >= least }, subject, name, unit, remark, rounds)
 }
 
-func (p *Part) add(f Figure, rounds []float64) float64 {
-	f.Part = p.Name
+func (p *Part) add(aim string, met func(float64) bool, subject, name, unit, remark string, rounds []float64) float64 {
+	f := Figure{Part: p.Name, Subject: subject, Name: name, Unit: unit, Remark: remark, Value: Median(rounds)}
+	if met != nil {
+		f.Aim, f.Met = strings.TrimSpace(aim+" "+unit), new(met(f.Value))
+	}
 	if len(rounds) > 1 {
 		f.Low, f.High = slices.Min(rounds), slices.Max(rounds)
 	}
@@ -98,11 +78,11 @@ func (p *Part) add(f Figure, rounds []float64) float64 {
 	return f.Value
 }
 
-// Draw adds a plot.
-func (p *Part) Draw(plot Plot) {
-	plot.Part = p.Name
-	p.Plots = append(p.Plots, plot)
-}
+// Rounds collects values of several rounds by name.
+type Rounds map[string][]float64
+
+// Add adds the value of a round.
+func (r Rounds) Add(name string, v float64) { r[name] = append(r[name], v) }
 
 // Median returns the median of values, or 0 if there are none.
 func Median(values []float64) float64 {
@@ -113,8 +93,7 @@ func Median(values []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// Quantile returns the q-quantile of values: the smallest value that is greater than or equal to a
-// share q of them, with 0 < q ≤ 1. It returns 0 if there are no values.
+// Quantile returns the smallest value that is greater than or equal to a share q of values, or 0.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -123,10 +102,8 @@ func Quantile(values []float64, q float64) float64 {
 	return s[min(len(s)-1, int(math.Ceil(q*float64(len(s))))-1)]
 }
 
-// Slope returns the Theil–Sen estimate of the slope of points, which is the median of the slopes
-// between all pairs of them, so a few outliers do not change it. The values of x are in ascending
-// order. If there are many points, only some of the pairs are used. The slope is 0 for fewer than two
-// points.
+// Slope returns the Theil–Sen estimate: the median of the slopes between pairs of points, which a few
+// outliers do not change. x ascends. Of many points, only some of the pairs are used.
 func Slope(x, y []float64) float64 {
 	const enough = 1500
 	step := len(x)/enough + 1
@@ -139,4 +116,116 @@ func Slope(x, y []float64) float64 {
 		}
 	}
 	return Median(all)
+}
+
+// Text returns the figure with the range of its rounds and its unit.
+func (f *Figure) Text() string {
+	if f.Low == 0 && f.High == 0 {
+		return strings.TrimSpace(number(f.Value) + " " + f.Unit)
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s (%s–%s) %s", number(f.Value), number(f.Low), number(f.High), f.Unit))
+}
+
+// Verdict says whether the aim was met; it is "" without an aim.
+func (f *Figure) Verdict() string {
+	if f.Met == nil {
+		return ""
+	}
+	return map[bool]string{true: "yes", false: "no"}[*f.Met]
+}
+
+// number formats a value with three significant digits, or more if it has more before the point.
+func number(v float64) string {
+	a := math.Abs(v)
+	switch {
+	case a >= 1000:
+		s := strconv.FormatFloat(v, 'f', 0, 64)
+		for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+			s = s[:i] + "," + s[i:]
+		}
+		return s
+	case a >= 100 || v == math.Trunc(v):
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case a >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	case a >= 1:
+		return strconv.FormatFloat(v, 'f', 2, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
+// Count formats a number of vehicles for people, such as "100 k" or "1 M".
+func Count(n int) string {
+	v := float64(n)
+	for _, prefix := range []string{"", " k"} {
+		if v < 1000 {
+			return number(v) + prefix
+		}
+		v /= 1000
+	}
+	return number(v) + " M"
+}
+
+// Machine describes this machine in one line, with the time in which the disk of dir syncs 4 KiB.
+func Machine(dir string) (string, error) {
+	model := runtime.GOARCH
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				model = strings.TrimSpace(value)
+				break
+			}
+		}
+	}
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return "", err
+	}
+	kernel, _, _ := strings.Cut(string(release), "-") // without the suffix of a distribution or a host
+	syncs, err := Fsyncs(dir, 101)
+	if err != nil {
+		return "", fmt.Errorf("cannot measure the disk: %w", err)
+	}
+	return fmt.Sprintf("%s, %d cores, Linux %s, %s, fsync %s µs", model, runtime.NumCPU(),
+		strings.TrimSpace(kernel), runtime.Version(), number(1e3*Median(syncs))), nil
+}
+
+// Fsyncs returns how long each of a number of synced writes of 4 KiB took, in milliseconds.
+func Fsyncs(dir string, times int) (took []float64, err error) {
+	f, err := os.Create(filepath.Join(dir, "fsync"))
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	page := make([]byte, 4<<10)
+	for range times {
+		begin := time.Now()
+		if _, err := f.Write(page); err != nil {
+			return nil, err
+		}
+		if err := f.Sync(); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(begin).Seconds()*1e3)
+	}
+	return took, nil
+}
+
+// DirSize returns the size of all files of a directory, in bytes. Files that vanish during
+// the walk are left out.
+func DirSize(dir string) (size int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			var info fs.FileInfo
+			if info, err = d.Info(); err == nil {
+				size += info.Size()
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return size, err
 }

@@ -1,6 +1,5 @@
 // Package restart measures the start of a node whose store holds a fleet of full-size states, after
-// an orderly end and after kill -9: the time until the node is ready, memory, and bytes on disk.
-// The measured program is the released one.
+// an orderly end and after kill -9.
 package restart
 
 import (
@@ -17,7 +16,6 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// plan says how much is measured.
 type plan struct {
 	sizes     []int // vehicles
 	overwrite int   // the size whose states are overwritten
@@ -36,37 +34,21 @@ func planFor(p *report.Part) plan {
 		reported: 500_000, steady: 20 * steadyRate, rounds: min(p.Rounds, 3)}
 }
 
-// Run measures the part restart: starts of a node with stores of different sizes.
 func Run(ctx context.Context, p *report.Part) error {
-	m := &measurement{
-		Part: p, plan: planFor(p), dir: filepath.Join(p.Dir, "data"), clean: report.Line{Label: "ended in order"},
-		killed: report.Line{Label: "after kill -9"}, memory: report.Line{Label: "when ready"},
-		busyMemory: report.Line{Label: "under load"},
-	}
+	m := &measurement{Part: p, plan: planFor(p), dir: filepath.Join(p.Dir, "data")}
 	for _, n := range m.plan.sizes {
 		if err := errors.Join(must.Caught(func() { m.size(ctx, n) }), os.RemoveAll(m.dir)); err != nil {
 			return fmt.Errorf("%s vehicles: %w", report.Count(n), err)
 		}
 	}
-	p.Draw(report.Plot{
-		File: "restart-ready", Title: "Start of a node: time until it is ready",
-		XAxis: "vehicles", YAxis: "seconds", LogX: true, LogY: true, Lines: []report.Line{m.clean, m.killed},
-	})
-	p.Draw(report.Plot{
-		File: "restart-memory", Title: "Resident memory of a node",
-		XAxis: "vehicles", YAxis: "MB", LogX: true, LogY: true, Lines: []report.Line{m.memory, m.busyMemory},
-	})
 	return nil
 }
 
-// measurement measures stores of different sizes, one after the other, in one directory.
 type measurement struct {
 	*report.Part
 	plan    plan
 	dir     string // of the store
 	sources int    // sources created so far
-
-	clean, killed, memory, busyMemory report.Line
 }
 
 func (m *measurement) size(ctx context.Context, n int) {
@@ -85,77 +67,77 @@ func (m *measurement) size(ctx context.Context, n int) {
 	}
 }
 
-// steadyRate is the rate of samples, per second, at which a node is killed that folds them as fast
-// as they arrive. It is about half of the rate at which a node can fold if it must read each state
-// from the engine.
+// steadyRate is in samples per second.
 const steadyRate = 8000
 
-// starts measures three kinds of start: after an orderly end, after kill -9 while samples arrive
-// faster than they are folded, and after kill -9 at steadyRate.
+// starts measures starts after an orderly end, after kill -9 while samples arrive faster than they
+// are folded, and after kill -9 at steadyRate.
 func (m *measurement) starts(ctx context.Context, n int) {
-	var clean, killed, steady, sampleCPU, cleanCPU, killedCPU, idle, busy []float64
+	all := make(report.Rounds)
+	resident := func(p *process) float64 { return float64(must.Get(p.Resident())) / 1e6 }
 	for range m.plan.rounds {
 		m.run(ctx, func(p *process) {
 			settled(ctx, p)
 			must.Do(p.Stop())
 		})
 		m.run(ctx, func(p *process) {
-			clean, cleanCPU = append(clean, p.ready.Seconds()), append(cleanCPU, p.cpu.Seconds())
-			idle = append(idle, float64(must.Get(p.Resident()))/1e6)
+			all.Add("clean", p.ready.Seconds())
+			all.Add("clean CPU", p.cpu.Seconds())
+			all.Add("idle", resident(p))
 			must.Do(m.cars(ctx, p).Drive(ctx, n, 0, m.plan.reported))
-			busy = append(busy, float64(must.Get(p.Resident()))/1e6)
+			all.Add("busy", resident(p))
 		})
 		m.run(ctx, func(p *process) {
-			killed, killedCPU = append(killed, p.ready.Seconds()), append(killedCPU, p.cpu.Seconds())
+			all.Add("killed", p.ready.Seconds())
+			all.Add("killed CPU", p.cpu.Seconds())
 			before := must.Get(p.CPU())
 			must.Do(m.cars(ctx, p).Drive(ctx, n, steadyRate, m.plan.steady))
-			used := must.Get(p.CPU()) - before
-			sampleCPU = append(sampleCPU, float64(used.Microseconds())/float64(m.plan.steady))
+			all.Add("sample CPU", 1e6*(must.Get(p.CPU())-before).Seconds()/float64(m.plan.steady))
 		})
 		m.run(ctx, func(p *process) {
-			steady = append(steady, p.ready.Seconds())
+			all.Add("steady", p.ready.Seconds())
 			must.Do(p.Stop())
 		})
 	}
 	most := map[int]struct{ clean, killed, idle, busy float64 }{1_000_000: {1.5, 2, 250, 560},
 		10_000_000: {12, 15, 0, 0}}[n]
-	of, x := vehicles(n), float64(n)
-	m.clean.Add(x, m.AtMost(most.clean, of, "ready, ended in order", "s", "page cache warm", clean...))
-	m.killed.Add(x, m.AtMost(most.killed, of, "ready, after kill -9", "s",
-		"killed after half a million samples, most of which were not folded yet; page cache warm", killed...))
-	m.memory.Add(x, m.AtMost(most.idle, of, "resident memory when ready", "MB", "", idle...))
-	m.busyMemory.Add(x, m.AtMost(most.busy, of, "resident memory under load", "MB",
-		"after cars reported in turn", busy...))
-	m.AtMost(most.killed, of, "ready, after kill -9 at a steady rate", "s",
-		fmt.Sprintf("killed after %d samples at %d/s, each of another car; page cache warm", m.plan.steady, steadyRate),
-		steady...)
-	m.Add(of, "node CPU a sample at a steady rate", "µs", "in the same run", sampleCPU...)
-	m.Add(of, "CPU until ready, ended in order", "s", "", cleanCPU...)
-	m.Add(of, "CPU until ready, after kill -9", "s", "", killedCPU...)
+	for _, f := range []struct {
+		most                      float64
+		name, unit, remark, which string
+	}{
+		{most.clean, "ready, ended in order", "s", "page cache warm", "clean"},
+		{most.killed, "ready, after kill -9", "s",
+			"killed after half a million samples, most of which were not folded yet; page cache warm", "killed"},
+		{most.idle, "resident memory when ready", "MB", "", "idle"},
+		{most.busy, "resident memory under load", "MB",
+			"after cars reported in turn", "busy"},
+		{most.killed, "ready, after kill -9 at a steady rate", "s", fmt.Sprintf(
+			"killed after %d samples at %d/s, each of another car; page cache warm", m.plan.steady, steadyRate), "steady"},
+		{0, "node CPU a sample at a steady rate", "µs", "in the same run", "sample CPU"},
+		{0, "CPU until ready, ended in order", "s", "", "clean CPU"},
+		{0, "CPU until ready, after kill -9", "s", "", "killed CPU"},
+	} {
+		m.AtMost(f.most, vehicles(n), f.name, f.unit, f.remark, all[f.which]...)
+	}
 }
 
-// vehicles is the subject of the figures of a size.
 func vehicles(n int) string { return report.Count(n) + " vehicles" }
 
-// storeSize overwrites states of the store. It compares two sizes of the store's files with live,
-// which is their size before: the largest size during the updates, and the size afterwards.
+// storeSize compares the store's size during and after updates with live, its size before.
 func (m *measurement) storeSize(ctx context.Context, n int, live int64) {
 	began := time.Now()
 	most := overwrite(ctx, m.dir, n, m.plan.updates)
 	after := must.Get(report.DirSize(m.dir))
 	m.Logf("%s updates took %s", report.Count(m.plan.updates), time.Since(began).Round(time.Second))
-	for _, f := range []struct {
-		name string
-		size int64
-	}{{"store after " + report.Count(m.plan.updates) + " skewed updates, over live data", after},
-		{"the largest size during the updates, over live data", most}} {
-		m.AtMost(1.6, vehicles(n), f.name, "×", fmt.Sprintf("%.0f MB of %.0f MB", float64(f.size)/1e6, float64(live)/1e6),
-			float64(f.size)/float64(live))
+	add := func(name string, size int64) {
+		m.AtMost(1.6, vehicles(n), name+", over live data", "×",
+			fmt.Sprintf("%.0f MB of %.0f MB", float64(size)/1e6, float64(live)/1e6), float64(size)/float64(live))
 	}
+	add("store after "+report.Count(m.plan.updates)+" skewed updates", after)
+	add("the largest size during the updates", most)
 }
 
-// cached compares the costs of samples of few vehicles, whose states are in the processor's cache, and
-// of all vehicles.
+// cached compares samples of few vehicles, whose states are in the processor's cache, and of all.
 func (m *measurement) cached(ctx context.Context, p *process, n int) {
 	drained(ctx, p)
 	hot := min(n, 20_000)
@@ -185,13 +167,11 @@ func (m *measurement) cached(ctx context.Context, p *process, n int) {
 	must.Do(p.Stop())
 }
 
-// cars returns cars with their own source.
 func (m *measurement) cars(ctx context.Context, p *process) *Cars {
 	m.sources++
 	return &Cars{Node: p.Node, Key: must.Get(p.AddSource(ctx, fmt.Sprintf("cars%d", m.sources))), PerBody: 500}
 }
 
-// folded lets n cars report and waits, for startLimit at most, until all their samples are folded.
 func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, samples int) {
 	const name = "carstate_samples_folded_total"
 	before := must.Get(p.Metrics(ctx))
@@ -200,9 +180,8 @@ func (m *measurement) folded(ctx context.Context, p *process, c *Cars, n, sample
 		func(now nodeprocess.Metrics) bool { return now[name]-before[name] >= float64(samples) }))
 }
 
-// drained waits until a process has folded the backlog of samples that an earlier process left. It
-// waits until the backlog has been empty for longer than the interval at which the process measures
-// the backlog. If that takes longer than startLimit, the measurement ends with an error.
+// drained waits until the backlog that an earlier process left has been empty for longer than the
+// interval at which the process measures it.
 func drained(ctx context.Context, p *process) {
 	const looks = 2500 * time.Millisecond
 	last, since := -1.0, time.Now()
@@ -214,8 +193,8 @@ func drained(ctx context.Context, p *process) {
 	}))
 }
 
-// settled waits, without a time limit of its own, until a process has compacted its store, which is
-// so when it has used less than a tenth of a processor for two seconds.
+// settled waits until a process has compacted its store: until it has used less than a tenth of a
+// processor for two seconds.
 func settled(ctx context.Context, p *process) {
 	const lasting = 2 * time.Second
 	for used := lasting; used > lasting/10; {
@@ -225,19 +204,15 @@ func settled(ctx context.Context, p *process) {
 	}
 }
 
-// process is a running `carstate serve` that is ready.
 type process struct {
 	*nodeprocess.Node
 	ready time.Duration // from the start of the program until it was ready
 	cpu   time.Duration // CPU time used until then
 }
 
-// startLimit is the time limit of a start, and of every wait for samples to be folded. A start with
-// 10 million vehicles takes less than a minute.
+// startLimit is far above the minute of a start with 10 million vehicles.
 const startLimit = 10 * time.Minute
 
-// run runs the program on the store, waits until it is ready, and calls f. Then it kills the program,
-// if f has not stopped it.
 func (m *measurement) run(ctx context.Context, f func(*process)) {
 	n := must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: m.Binary, Dir: m.dir}, startLimit))
 	defer n.Kill()

@@ -8,17 +8,12 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"example.org/carstate/bench/must"
+	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/nodeprocess"
 )
 
-// lone is the result of an open loop in which each request has only one sample.
-type lone struct {
-	acks   *latencies
-	commit float64 // samples per group commit
-}
-
-// runLone sends one sample per request, perSecond samples a second of 1,000 cars in turn.
-func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Duration) lone {
+// runLone sends one sample per request, of 1,000 cars in turn.
+func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Duration, all report.Rounds) {
 	const atOnce, cars = 64, 1000
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
 	defer s.client.CloseIdleConnections()
@@ -31,26 +26,24 @@ func runLone(ctx context.Context, n *node, perSecond float64, lasting time.Durat
 		acks.add(time.Since(due))
 	})
 	after := must.Get(n.Metrics(ctx))
-	return lone{acks, since(before, after, "carstate_commit_samples_sum") / since(before, after,
-		"carstate_commit_samples_count")}
+	all.Add("p50", acks.quantile(0.5))
+	all.Add("p99", acks.quantile(0.99))
+	all.Add("commits", since(before, after, "carstate_commit_samples_sum")/since(before, after,
+		"carstate_commit_samples_count"))
 }
 
-// probes is the number of vehicles that are queried. They take turns, probeRate times a second: one
-// of them sends a sample, and is then queried until the answer includes the sample.
+// The probes take turns: one of them sends a sample, and is queried until the answer includes it.
 const (
 	probes    = 100
 	probeRate = 50
-	// askAgain is the pause between two queries. It makes the measured times too long by at most
-	// its own length.
+	// askAgain is the pause between two queries, by which a time may be too long.
 	askAgain = 200 * time.Microsecond
 )
 
-// answeredCars is the number of cars that send the background load.
 const answeredCars = 10_000
 
-// hearOfAll lets every car and probe report once and waits, for a minute at most, until these
-// samples are folded. Only for a car's first sample, derive has to look up the state in the engine.
-// The measurement must not include that look-up, so hearOfAll runs before it.
+// hearOfAll lets every car and probe report once, because derive looks up a state in the engine for
+// a car's first sample, which the measurement must not include.
 func hearOfAll(ctx context.Context, n *node) {
 	const atOnce, perBody = 4, 100
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, atOnce)
@@ -67,9 +60,8 @@ func hearOfAll(ctx context.Context, n *node) {
 	}))
 }
 
-// runAnswered sends samples of 10,000 cars, perSecond samples a second in requests of ten cars.
-// During that, it measures the time from when a sample of a probe is due until the answer to a
-// query includes it.
+// runAnswered sends samples of 10,000 cars, ten a request, and measures the time from when a sample
+// of a probe is due until the answer to a query includes it.
 func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.Duration) *latencies {
 	const atOnce, cars, perBody = 32, answeredCars, 10
 	s := newSender(n.Address(nodeprocess.Ingest), n.key, 2*atOnce)
@@ -96,8 +88,8 @@ func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.D
 		})
 	}()
 	l := new(latencies)
-	// The time in an answer has whole seconds, so the samples of a probe are one second apart.
-	// The first sample is recent enough to be folded as fresh.
+	// The time in an answer has whole seconds, so the samples of a probe are one second apart,
+	// and the first is recent enough to be fresh.
 	first := time.Now().Add(-4 * time.Minute).Truncate(time.Second)
 	openLoop(ctx, probeRate, probes, lasting, func(i int, due time.Time) {
 		b := newBody(cars+i%probes, 1, 1)
@@ -111,8 +103,7 @@ func runAnswered(ctx context.Context, n *node, perSecond float64, lasting time.D
 	return l
 }
 
-// askUntil queries a vehicle until the time in the answer is at. It ends the measurement if that
-// takes longer than a minute, or if an answer is not 200.
+// askUntil queries a vehicle until the time in the answer is at.
 func askUntil(ctx context.Context, c *fasthttp.HostClient, n *node, vid string, at time.Time) {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)

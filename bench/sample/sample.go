@@ -1,24 +1,22 @@
-// Package sample measures what one sample costs on its way from a car to an answer: how many
-// samples the service accepts, how soon each is acknowledged, how soon it is part of an answer, and
-// which step takes how much of the time.
-//
-// The measured service is the released binary with a data directory on a real disk. Every write is
-// fsynced before it is acknowledged. The senders run on the same processors.
+// Package sample measures what one sample costs on its way from a car to an answer. The service is
+// the released binary with a data directory on a real disk; the senders run on the same processors.
 package sample
 
 import (
 	"context"
 	"fmt"
+	"path/filepath"
+	"sync"
 	"time"
 
 	"example.org/carstate/bench/gobench"
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
+	"example.org/carstate/bench/restart"
+	"example.org/carstate/internal/nodeprocess"
 )
 
-// Run measures the part sample: the cost of one sample on its way from a car to an answer.
 func Run(ctx context.Context, p *report.Part) error {
-	// More than three rounds would cost much time and add little.
 	b := run{Part: p, rounds: min(p.Rounds, 3), lasting: 5 * time.Second, cars: 10_000}
 	if p.Quick {
 		b.lasting, b.cars = 200*time.Millisecond, 2000
@@ -47,9 +45,6 @@ func Run(ctx context.Context, p *report.Part) error {
 	return nil
 }
 
-const micro = float64(time.Microsecond)
-
-// decoder adds the figures of the benchmark in the decoder's package.
 func (b *run) decoder(ctx context.Context) {
 	found := must.Get(gobench.Run(ctx, "internal/ingest", "^BenchmarkDecode$", b.rounds))
 	const name = "CPU to decode a sample of 165 bytes"
@@ -58,86 +53,63 @@ func (b *run) decoder(ctx context.Context) {
 		"an escape in a name: the line is first checked with jsontext", found["Decode/checked"]["ns/op"]...)
 }
 
-// disk measures the disk without any other load.
 func (b *run) disk(context.Context) {
 	disk := must.Get(report.Fsyncs(b.Dir, 500))
 	b.Add("the disk", "fsync of 4 KiB, p50", "ms", "with nothing else going on", report.Quantile(disk, 0.5))
 	b.Add("the disk", "fsync of 4 KiB, p99", "ms", "with nothing else going on", report.Quantile(disk, 0.99))
 }
 
-// connections is the number of connections over which a flood is sent.
-const connections = 4
-
 func (b *run) flood(ctx context.Context, perCar int) {
-	var rates, drains, cpus, states []float64
+	all := make(report.Rounds)
 	for i := range b.rounds {
 		b.onNode(ctx, fmt.Sprint("flood", perCar, "-", i), nil, func(n *node) {
-			f := runFlood(ctx, n, floodBodies(b.cars, perCar), connections, b.lasting)
-			rates, drains = append(rates, f.rate), append(drains, f.drain.Seconds())
-			cpus, states = append(cpus, float64(f.cpu)/micro), append(states, f.states)
+			runFlood(ctx, n, floodBodies(b.cars, perCar), b.lasting, all)
 		})
 	}
-	name := fmt.Sprintf("HTTP, %d cars, ", b.cars)
-	name += map[bool]string{true: "1 sample a car", false: fmt.Sprintf("%d samples a car", perCar)}[perCar == 1]
-	remark := fmt.Sprintf("%d connections, up to 1,000 cars a body, the sender included on the same processors",
-		connections)
-	acknowledged, backlog := 0.0, 0.0 // the aims; 0: none
-	if perCar > 1 {
-		acknowledged, backlog = 100_000, 10
+	name, acknowledged, backlog, cpu := fmt.Sprintf("HTTP, %d cars, %d samples a car", b.cars, perCar), 100_000.0, 10.0, 3.0
+	if perCar == 1 {
+		name, acknowledged, backlog, cpu = fmt.Sprintf("HTTP, %d cars, 1 sample a car", b.cars), 0, 0, 4.5
 	}
-	b.AtLeast(acknowledged, name, "samples acknowledged", "1/s", remark, rates...)
-	b.AtMost(backlog, name, "backlog folded after the last sample", "s", "", drains...)
-	b.AtMost(map[int]float64{10: 3, 1: 4.5}[perCar], name, "server CPU a sample, until folded", "µs",
-		"user and system time of the process, without later checkpoints", cpus...)
+	b.AtLeast(acknowledged, name, "samples acknowledged", "1/s",
+		"4 connections, up to 1,000 cars a body, the sender included on the same processors", all["rate"]...)
+	b.AtMost(backlog, name, "backlog folded after the last sample", "s", "", all["drain"]...)
+	b.AtMost(cpu, name, "server CPU a sample, until folded", "µs",
+		"user and system time of the process, without later checkpoints", all["CPU"]...)
 	b.Add(name, "states stored a sample", "", "until the samples are folded; later checkpoints are not included",
-		states...)
+		all["states"]...)
 }
 
 func (b *run) lone(ctx context.Context, n *node) {
-	var size, ack report.Line
-	size.Label, ack.Label = "samples a commit", "ack p99 in ms"
 	for _, rate := range []float64{1000, 2000, 4000} {
-		var p50s, p99s, commits []float64
+		all := make(report.Rounds)
 		for range b.rounds {
-			l := runLone(ctx, n, rate, b.lasting)
-			p50s, p99s, commits = append(p50s, l.acks.quantile(0.5)), append(p99s, l.acks.quantile(0.99)),
-				append(commits, l.commit)
+			runLone(ctx, n, rate, b.lasting, all)
 		}
 		name := fmt.Sprintf("lone samples, %.0f/s", rate)
-		b.Add(name, "acknowledged, p50", "ms", "each in a request of its own, from when it was due", p50s...)
-		ack.Add(rate, b.AtMost(map[float64]float64{1000: 2.5}[rate], name, "acknowledged, p99", "ms",
-			"each in a request of its own, from when it was due", p99s...))
-		size.Add(rate, b.Add(name, "samples a commit", "", "commits grow by themselves", commits...))
+		const remark = "each in a request of its own, from when it was due"
+		b.Add(name, "acknowledged, p50", "ms", remark, all["p50"]...)
+		b.AtMost(map[float64]float64{1000: 2.5}[rate], name, "acknowledged, p99", "ms", remark, all["p99"]...)
+		b.Add(name, "samples a commit", "", "commits grow by themselves", all["commits"]...)
 	}
-	b.Draw(report.Plot{
-		File: "sample-commits", Title: "Lone samples: commits grow with the load",
-		XAxis: "samples a second, each in a request of its own", YAxis: "see the legend", Lines: []report.Line{size, ack},
-	})
 }
 
 func (b *run) answered(ctx context.Context, n *node) {
 	hearOfAll(ctx, n)
-	half, most, disk := report.Line{Label: "answered, p50"}, report.Line{Label: "answered, p99"},
-		report.Line{Label: "the disk's fsync, p99"}
 	for _, rate := range []float64{1000, 10_000, 30_000} {
-		var p50s, p99s, syncs []float64
+		all := make(report.Rounds)
 		for range b.rounds {
-			sync := must.Get(report.Fsyncs(b.Dir, 200))
+			all.Add("sync", report.Quantile(must.Get(report.Fsyncs(b.Dir, 200)), 0.99))
 			l := runAnswered(ctx, n, rate, 3*b.lasting)
-			p50s, p99s, syncs = append(p50s, l.quantile(0.5)), append(p99s, l.quantile(0.99)),
-				append(syncs, report.Quantile(sync, 0.99))
+			all.Add("p50", l.quantile(0.5))
+			all.Add("p99", l.quantile(0.99))
 		}
 		name := fmt.Sprintf("published to answered, %.0f/s", rate)
 		const remark = "from when a sample is due until a query's answer includes it; the other samples are sent ten cars " +
 			"a request, and every car has reported before"
-		half.Add(rate, b.AtMost(map[float64]float64{10_000: 3}[rate], name, "p50", "ms", remark, p50s...))
-		most.Add(rate, b.AtMost(map[float64]float64{10_000: 8, 30_000: 15}[rate], name, "p99", "ms", remark, p99s...))
-		disk.Add(rate, b.Add(name, "the disk's fsync, p99", "ms", "4 KiB, just before each round", syncs...))
+		b.AtMost(map[float64]float64{10_000: 3}[rate], name, "p50", "ms", remark, all["p50"]...)
+		b.AtMost(map[float64]float64{10_000: 8, 30_000: 15}[rate], name, "p99", "ms", remark, all["p99"]...)
+		b.Add(name, "the disk's fsync, p99", "ms", "4 KiB, just before each round", all["sync"]...)
 	}
-	b.Draw(report.Plot{
-		File: "sample-answered", Title: "From a sample to the answer that includes it",
-		XAxis: "samples a second", YAxis: "ms", LogX: true, LogY: true, Lines: []report.Line{half, most, disk},
-	})
 }
 
 func (b *run) mqtt(ctx context.Context) {
@@ -148,23 +120,76 @@ func (b *run) mqtt(ctx context.Context) {
 	for _, cars := range fleets {
 		// If the limit of open descriptors is low, nearly all descriptors are for the cars.
 		flags := []string{"--query-connections=64", "--ingest-connections=64", fmt.Sprint("--mqtt-connections=", cars*3/2)}
-		var c connected
+		var acks *latencies
+		var rate, cpu, memory float64
 		b.onNode(ctx, fmt.Sprint("mqtt", cars), flags, func(n *node) {
 			sources := make([]source, 8) // a source may use little more than 1/8 of the connections
 			for i := range sources {
 				name := fmt.Sprint("fleet", i)
 				sources[i] = source{name, must.Get(n.AddSource(ctx, name))}
 			}
-			c = runMQTT(ctx, n, sources, cars, b.lasting)
+			acks, rate, cpu, memory = runMQTT(ctx, n, sources, cars, b.lasting)
 		})
 		name := fmt.Sprintf("carstate, MQTT QoS 1, %d connected cars", cars)
 		b.Add(name, "messages acknowledged", "1/s",
 			"each car sends its next sample when the one before is acknowledged; the cars included on the same processors",
-			c.rate)
-		b.Add(name, "acknowledged, p50", "ms", "with every car waiting for one", c.acks.quantile(0.5))
-		b.Add(name, "acknowledged, p99", "ms", "with every car waiting for one", c.acks.quantile(0.99))
+			rate)
+		b.Add(name, "acknowledged, p50", "ms", "with every car waiting for one", acks.quantile(0.5))
+		b.Add(name, "acknowledged, p99", "ms", "with every car waiting for one", acks.quantile(0.99))
 		b.AtMost(map[int]float64{1000: 25}[cars], name, "server CPU a message", "µs",
-			"each message is on disk before it is acknowledged, and is then folded", float64(c.cpu)/micro)
-		b.Add(name, "server memory a connection", "kB", "resident, before anything was sent", c.memory/1000)
+			"each message is on disk before it is acknowledged, and is then folded", cpu)
+		b.Add(name, "server memory a connection", "kB", "resident, before anything was sent", memory/1000)
 	}
+}
+
+type run struct {
+	*report.Part
+	rounds  int
+	lasting time.Duration // duration of one measurement
+	cars    int           // number of cars of a flood
+}
+
+type node struct {
+	*nodeprocess.Node
+	key   string // of a source that may send samples of all vehicles
+	token string // of a developer who may query all vehicles
+}
+
+func (b *run) onNode(ctx context.Context, name string, flags []string, f func(*node)) {
+	p := must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: b.Binary, Dir: filepath.Join(b.Dir, name),
+		Flags: flags}, time.Minute))
+	defer p.Kill()
+	key := must.Get(p.AddSource(ctx, "bench"))
+	f(&node{p, key, must.Get(p.IssueToken(ctx, "bench")).AccessToken})
+	must.Do(p.Stop())
+}
+
+func since(before, after nodeprocess.Metrics, name string) float64 {
+	return after[name] - before[name]
+}
+
+// latencies collects durations in milliseconds. It is safe for concurrent use.
+type latencies struct {
+	mu   sync.Mutex // guards took
+	took []float64
+}
+
+func (l *latencies) add(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.took = append(l.took, d.Seconds()*1e3)
+}
+
+func (l *latencies) quantile(part float64) float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return report.Quantile(l.took, part)
+}
+
+// openLoop makes perSecond calls a second, for a minute longer than lasting at most.
+func openLoop(ctx context.Context, perSecond float64, atOnce int, lasting time.Duration, f func(int, time.Time)) {
+	ctx, cancel := context.WithTimeout(ctx, lasting+time.Minute)
+	defer cancel()
+	restart.OpenLoop(ctx, perSecond, atOnce, int(perSecond*lasting.Seconds()),
+		func(_ context.Context, i int, due time.Time) { f(i, due) })
 }

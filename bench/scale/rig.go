@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/bench/report"
 	"example.org/carstate/bench/restart"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/nodeprocess"
@@ -18,11 +17,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// startLimit is the time limit for the start of a node on two busy cores.
-const startLimit = 2 * time.Minute
-
-// follower is a fleet table in this process. It follows the feed of states in the same way as a
-// node does.
+// follower is a fleet table in this process. It follows the feed of states as a node does.
 type follower struct {
 	engine   *cluster.Engine
 	table    *fleet.Table
@@ -36,18 +31,26 @@ type follower struct {
 	lags *lags      // the measurement in progress; nil: none
 }
 
-func follow(ctx context.Context, c cluster.Config) (*follower, error) {
-	e, err := cluster.Open(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	f := &follower{engine: e, table: fleet.New(), done: make(chan struct{}), caughtUp: make(chan struct{})}
+func follow(ctx context.Context, c cluster.Config) *follower {
+	f := &follower{engine: must.Get(cluster.Open(ctx, c)), table: fleet.New(), done: make(chan struct{}),
+		caughtUp: make(chan struct{})}
 	ctx, f.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(f.done)
-		_ = e.FollowStates(ctx, f.put, func() { close(f.caughtUp) }) // it ends with the context
+		_ = f.engine.FollowStates(ctx, f.put, func() { close(f.caughtUp) }) // it ends with the context
 	}()
-	return f, nil
+	return f
+}
+
+// await waits until the follower has all states.
+func (f *follower) await(ctx context.Context) {
+	select {
+	case <-f.caughtUp:
+	case <-f.done:
+		must.Fail("the feed has ended")
+	case <-ctx.Done():
+		must.Do(ctx.Err())
+	}
 }
 
 func (f *follower) put(id vehicle.ID, st *vehicle.State) {
@@ -62,162 +65,125 @@ func (f *follower) put(id vehicle.ID, st *vehicle.State) {
 	}
 }
 
-// measure sets l as the collector of ages: from now on, when a state is put into the table, its age
-// is added to l. If l is nil, no ages are collected.
+// measure sets the collector of ages; nil collects none.
 func (f *follower) measure(l *lags) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lags = l
 }
 
-// seen returns how many states the table has received since measure was called with a collector,
-// which must have happened. States of samples that were sent before the measurement are not
-// counted.
+// seen returns how many states of samples since measure was called are in the table.
 func (f *follower) seen() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.lags.ms)
 }
 
-func (f *follower) close() error {
+func (f *follower) close() {
 	f.stop()
 	<-f.done
-	return f.engine.Close()
+	must.Do(f.engine.Close())
 }
 
-// rig is a set of carstate nodes on the NATS servers.
+// rig is one carstate node for each role on the NATS servers, and a follower.
 type rig struct {
 	b       *bench
-	config  cluster.Config
-	nodes   map[string]*nodeprocess.Node // by the names that they have in the figures
+	nodes   map[string]*nodeprocess.Node // by role
 	cars    restart.Cars                 // they report to the node with role ingest
-	derive  *nodeprocess.Node
+	rate    float64                      // samples a second of all cars, one every reportEvery
 	folded0 float64
+	follow  *follower
 }
 
-// streams returns the configuration of a rig's streams.
+// streams returns the configuration of streams.
 func (b *bench) streams(replicas, partitions int) cluster.Config {
-	return cluster.Config{Partitions: partitions, URLs: b.servers.URLs(), Replicas: replicas}
+	return cluster.Config{Partitions: partitions, URLs: b.servers.urls, Replicas: replicas}
 }
 
-// fill creates the streams, with the states of n vehicles.
-func fill(ctx context.Context, c cluster.Config, n int) {
-	restart.Fill(ctx, must.Get(cluster.Open(ctx, c)), n)
-}
-
-// newRig returns a rig without nodes.
-func (b *bench) newRig(c cluster.Config) *rig {
-	r := &rig{b: b, config: c, nodes: make(map[string]*nodeprocess.Node)}
+// onNodes starts one node for each role, on streams that hold the cars' states, and calls do. Every
+// node also serves the admin listener, from which the bench reads its metrics.
+func (b *bench) onNodes(ctx context.Context, partitions int, do func(*rig)) {
+	c := b.streams(copies, partitions)
+	restart.Fill(ctx, must.Get(cluster.Open(ctx, c)), b.plan.cars)
+	r := &rig{b: b, nodes: make(map[string]*nodeprocess.Node), rate: float64(b.plan.cars) / reportEvery.Seconds()}
 	r.cars.PerBody = perBody
-	return r
-}
-
-// start starts one node for each entry of roles, which maps the node's name in the figures to its
-// roles, and waits until they are ready.
-func (r *rig) start(ctx context.Context, roles map[string]string) {
-	for name, these := range roles {
-		r.b.nodes++
-		n, err := nodeprocess.StartReady(ctx, nodeprocess.Options{
-			Binary: r.b.Binary, Dir: filepath.Join(r.b.Dir, fmt.Sprint("node", r.b.nodes)),
-			Flags: []string{"--nats", r.config.URLs, "--replicas", fmt.Sprint(r.config.Replicas), "--partitions",
-				fmt.Sprint(r.config.Partitions), "--roles", these},
-		}, startLimit)
-		if err != nil {
-			must.Fail("%s: %w", name, err)
+	defer func() {
+		for _, n := range r.nodes {
+			n.Kill()
 		}
-		r.nodes[name] = n
+	}()
+	for _, role := range []string{"ingest", "derive", "query"} {
+		b.nodes++
+		r.nodes[role] = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{
+			Binary: b.Binary, Dir: filepath.Join(b.Dir, fmt.Sprint("node", b.nodes)),
+			Flags: []string{"--nats", c.URLs, "--replicas", fmt.Sprint(c.Replicas), "--partitions", fmt.Sprint(partitions),
+				"--roles", role + ",admin"},
+		}, startLimit))
 	}
-}
-
-// source adds the source through which the cars report, and notes how many samples were folded
-// before.
-func (r *rig) source(ctx context.Context) {
+	r.cars.Node = r.nodes["ingest"]
 	r.cars.Key = must.Get(r.cars.Node.AddSource(ctx, "gateway"))
-	r.folded0 = must.Get(r.derive.Metrics(ctx))["carstate_samples_folded_total"]
+	r.folded0 = must.Get(r.nodes["derive"].Metrics(ctx))["carstate_samples_folded_total"]
+	c.DataDir = filepath.Join(b.Dir, "follower")
+	r.follow = follow(ctx, c)
+	defer r.follow.close()
+	r.follow.await(ctx)
+	// The first samples are folded only once the partition has an owner again.
+	must.Do(r.cars.Drive(ctx, b.plan.cars, r.rate, min(perBody, b.plan.cars)))
+	r.drained(ctx)
+	do(r)
 }
 
 // drained waits, for startLimit at most, until all samples that were sent are folded.
 func (r *rig) drained(ctx context.Context) {
 	want := r.folded0 + float64(r.cars.Sent.Load())
-	must.Get(r.derive.AwaitMetrics(ctx, startLimit,
+	must.Get(r.nodes["derive"].AwaitMetrics(ctx, startLimit,
 		func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want }))
 }
 
-func (r *rig) kill() {
-	for _, n := range r.nodes {
-		n.Kill()
-		_ = os.RemoveAll(n.Dir) // it holds only a key and a name
-	}
-}
-
-// during returns how much CPU, memory and traffic the nodes and servers use while f runs, and under
-// "took" the seconds that f takes.
-func (r *rig) during(ctx context.Context, f func()) counters {
-	before := r.reading(ctx)
-	began := time.Now()
-	f()
-	must.Do(ctx.Err())
+// load lets the cars report at a rate, in samples per second, and waits until all samples are
+// folded. It returns the amounts used in that time ("took" is in seconds), and the ages of the
+// states. Each sample results in one state, because the next of the same car is seconds later.
+func (r *rig) load(ctx context.Context, rate float64, samples int) (counters, *lags) {
+	l := &lags{from: time.Now()}
+	r.follow.measure(l)
+	defer r.follow.measure(nil)
+	before, began := r.reading(ctx), time.Now()
+	must.Do(r.cars.Drive(ctx, r.b.plan.cars, rate, samples))
+	l.left = float64(max(0, samples-r.follow.seen()))
+	r.drained(ctx)
 	took := time.Since(began).Seconds()
 	spent := r.reading(ctx).since(before)
 	spent["took"] = took
-	return spent
+	return spent, l
 }
 
-// reading returns how much CPU, memory and traffic the nodes and servers have used so far.
+// reading returns how much the nodes and servers have used so far.
 func (r *rig) reading(ctx context.Context) counters {
 	c := r.b.servers.work(ctx)
 	for name, n := range r.nodes {
-		cpu := must.Get(n.CPU())
-		c["CPU of "+name] = cpu.Seconds()
-		c["CPU of nodes"] += cpu.Seconds()
+		cpu := must.Get(n.CPU()).Seconds()
+		c["CPU of "+name] = cpu
+		c["CPU of nodes"] += cpu
 	}
 	c["CPU of this process"] = must.Get(nodeprocess.CPUOf(os.Getpid())).Seconds()
-	derive, ingest := must.Get(r.derive.Metrics(ctx)), must.Get(r.cars.Node.Metrics(ctx))
-	c["states"], c["folds"] = derive["carstate_states_stored_total"], derive["carstate_fold_commit_duration_seconds_count"]
+	derive, ingest := must.Get(r.nodes["derive"].Metrics(ctx)), must.Get(r.cars.Node.Metrics(ctx))
+	c["states"], c["folds"] = derive["carstate_states_stored_total"],
+		derive["carstate_fold_commit_duration_seconds_count"]
 	c["commits"] = ingest["carstate_commit_samples_count"]
-	machineCPU(c)
 	return c
 }
 
-// lags collects how old states were when they were put into the fleet table. The age is measured
-// from the time at which the sample was due. One goroutine adds the ages; other goroutines read
-// them only after that goroutine has ended.
+// lags collects how old states were when they were put into the fleet table, counted from when the
+// sample was due. One goroutine adds the ages; others read them only after it has ended.
 type lags struct {
-	from  time.Time
-	ms    []float64
-	after []time.Duration // when each state was put, after from
-	left  float64         // number of states not in the table when the last sample was acknowledged
+	from time.Time
+	ms   []float64
+	left float64 // number of states not in the table when the last sample was acknowledged
 }
-
-func newLags() *lags { return &lags{from: time.Now()} }
 
 func (l *lags) add(now time.Time, t vehicle.UnixMilli) {
 	if int64(t) < l.from.UnixMilli() {
 		return // sent before the measurement
 	}
 	l.ms = append(l.ms, float64(now.UnixMicro())/1e3-float64(t))
-	l.after = append(l.after, now.Sub(l.from))
-}
-
-// between returns the lags, in ms, of the states that were put into the table between two times,
-// which count from the beginning of the measurement.
-func (l *lags) between(from, to time.Duration) (ms []float64) {
-	for i, at := range l.after {
-		if at >= from && at < to {
-			ms = append(ms, l.ms[i])
-		}
-	}
-	return ms
-}
-
-// growth returns how much the median of the lags of a second grows from one second of a measurement
-// to the next, in ms.
-func (l *lags) growth(lasting time.Duration) float64 {
-	var seconds, ms []float64
-	for at := time.Duration(0); at+time.Second <= lasting; at += time.Second {
-		if these := l.between(at, at+time.Second); len(these) > 0 {
-			seconds, ms = append(seconds, float64(len(seconds))), append(ms, report.Quantile(these, 0.5))
-		}
-	}
-	return report.Slope(seconds, ms)
 }

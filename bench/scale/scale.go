@@ -1,100 +1,130 @@
-// Package scale measures what a fleet far larger than this machine costs, one part of the fleet at
-// a time. It runs carstate on three real NATS servers that sync every write, with as many messages
-// a second as one of many partitions would have.
-//
-// All processes run on the processors of one machine. So only CPU times and bytes are valid
-// results; latencies on three separate machines would differ. From these figures, the page on scale
-// (package report) calculates what whole fleets need. It finds the figures by their subjects and
-// names, and says which of them are missing.
+// Package scale measures what a part of a fleet far larger than this machine costs: carstate on three
+// real NATS servers that sync every write, with as many messages a second as one of many partitions
+// would have. All processes run on the processors of one machine, so CPU times and bytes are valid
+// results, and latencies on separate machines would differ.
 package scale
 
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/bench/report"
-	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/cluster"
-	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/bench/restart"
+	"example.org/carstate/internal/natsprocess"
+	"example.org/carstate/internal/nodeprocess"
 )
 
-// Run measures the part scale: the costs of one part of a very large fleet.
-func Run(ctx context.Context, p *report.Part) error {
-	b := &bench{Part: p, plan: planFor(p.Quick)}
-	defer clustertest.End()
-	b.limits()
-	if err := must.Caught(func() { b.alone(ctx) }); err != nil {
-		return fmt.Errorf("one machine: %w", err)
-	}
-	steps := []step{
-		{"a slice of a large fleet", b.slice},
-		{"the slice over more partitions", b.spread},
-		{"many vehicles in one stream", b.subjects},
-	}
+// The measured slice is one of fleetParts equal parts of a fleet of fleetCars cars.
+const (
+	fleetCars   = 100_000_000
+	fleetParts  = 1024
+	perBody     = 100 // cars whose samples a gateway sends in one request
+	reportEvery = 10 * time.Second
+	startLimit  = 2 * time.Minute // of a node, on two busy cores
+)
+
+// plan says how much is measured.
+type plan struct {
+	cars       int           // of the slice
+	alone      int           // cars on one machine without NATS
+	first      time.Duration // duration of the cars' first reports
+	steady     time.Duration // duration of the measurement at the full rate
+	slow       time.Duration // duration of each other measurement of the slice
+	partitions int           // of the second measurement of the same load
+	subjects   int           // vehicles in one stream
+	operations int
+}
+
+type bench struct {
+	*report.Part
+	plan    plan
+	binary  string // nats-server
+	servers *servers
+	nodes   int // started so far
+}
+
+// Run measures the part scale.
+func Run(ctx context.Context, p *report.Part) (err error) {
+	defer must.Catch(&err)
+	b := &bench{Part: p, plan: plan{cars: fleetCars / fleetParts, alone: 100_000, first: reportEvery, steady: time.Minute,
+		slow: 6 * time.Second, partitions: 32, subjects: 1_000_000, operations: 100}}
 	if p.Quick {
-		b.on(ctx, steps...) // one cluster for all, since servers take seconds to elect a leader
-		return nil
+		b.plan = plan{cars: 20_000, alone: 20_000, first: time.Second, steady: 2 * time.Second, slow: time.Second,
+			partitions: 4, subjects: 20_000, operations: 10}
 	}
-	for _, s := range steps {
-		b.on(ctx, s)
+	b.binary = must.Get(natsprocess.Build(ctx, "..", p.Dir))
+	for _, step := range []struct {
+		name string
+		f    func(context.Context)
+	}{
+		{"one machine", b.alone},
+		{"a slice of a large fleet", b.onServers(b.slice)},
+		{"the slice over more partitions", b.onServers(b.spread)},
+		{"many vehicles in one stream", b.onServers(b.subjects)},
+	} {
+		began := time.Now()
+		if err := must.Caught(func() { step.f(ctx) }); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+		b.Logf("%s took %s", step.name, time.Since(began).Round(time.Second))
 	}
 	return nil
 }
 
-// step is a measurement that begins on servers that have no streams.
-type step struct {
-	name string
-	f    func(context.Context)
+// onServers runs a step on new servers, so that no earlier step has used their memory.
+func (b *bench) onServers(f func(context.Context)) func(context.Context) {
+	return func(ctx context.Context) {
+		b.servers = new(servers)
+		defer b.servers.end()
+		b.servers.start(ctx, b.binary)
+		f(ctx)
+	}
 }
 
-// on starts servers and runs steps on them, one after the other. The servers are new, so no step of
-// an earlier call has used their memory.
-func (b *bench) on(ctx context.Context, steps ...step) {
-	t := newOutside(b.Logf)
-	defer t.cleanUp()
-	b.servers = startServers(t)
-	for _, s := range steps {
-		b.Logf("%s", s.name)
-		began := time.Now()
-		if err := must.Caught(func() { s.f(ctx) }); err != nil {
-			must.Fail("%s: %w", s.name, err)
+// micros returns seconds divided by n, in µs.
+func micros(seconds, n float64) float64 { return 1e6 * seconds / n }
+
+// alone measures one machine that has its own store, with a hundred cars per request.
+func (b *bench) alone(ctx context.Context) {
+	n := must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: b.Binary, Dir: filepath.Join(b.Dir, "alone")},
+		startLimit))
+	defer n.Kill()
+	cars := restart.Cars{Node: n, PerBody: perBody, Key: must.Get(n.AddSource(ctx, "gateway"))}
+	rate := float64(b.plan.alone) / reportEvery.Seconds()
+	drive := func(lasting time.Duration) {
+		must.Do(cars.Drive(ctx, b.plan.alone, rate, int(rate*lasting.Seconds())))
+		want := float64(cars.Sent.Load())
+		must.Get(n.AwaitMetrics(ctx, startLimit,
+			func(m nodeprocess.Metrics) bool { return m["carstate_samples_folded_total"] >= want }))
+	}
+	drive(reportEvery) // the first report of each car
+	cpu, written := must.Get(n.CPU()), writtenBy(n.PID())
+	began, before := time.Now(), cars.Sent.Load()
+	done := make(chan error, 1)
+	go func() { done <- must.Caught(func() { drive(b.plan.steady) }) }()
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	most := int64(0)
+	for driving := true; driving; {
+		select {
+		case err := <-done:
+			must.Do(err)
+			driving = false
+		case <-look.C:
 		}
-		b.servers.Wipe()
-		b.Logf("%s took %s", s.name, time.Since(began).Round(time.Second))
+		most = max(most, must.Get(n.Resident()))
 	}
+	took, samples := time.Since(began).Seconds(), float64(cars.Sent.Load()-before)
+	const subject = "one machine"
+	used := (must.Get(n.CPU()) - cpu).Seconds()
+	b.Add(subject, "cars", "", "on the store of one machine, one partition", float64(b.plan.alone))
+	b.Add(subject, "samples a second", "1/s", fmt.Sprintf("HTTP, %d cars a request", perBody), samples/took)
+	b.Add(subject, "CPU of all a sample", "µs", "all states cached", micros(used, samples))
+	b.Add(subject, "cores in use", "", "without queries", used/took)
+	b.Add(subject, "resident memory at most", "MB", "", float64(most)/1e6)
+	b.Add(subject, "written a sample", "B", "by the kernel's count, compaction included",
+		float64(writtenBy(n.PID())-written)/samples)
 }
-
-// limits adds, as figures, the limits of the code and of the servers that matter to a fleet.
-func (b *bench) limits() {
-	const gib = 1 << 30
-	for _, f := range []struct {
-		name  string
-		value float64
-		unit  string
-	}{
-		{"TELEMETRY keeps", float64(store.DefaultTelemetryBytes) / gib, "GiB"},
-		{"STATES keeps", float64(cluster.DefaultStatesBytes) / gib, "GiB"},
-		{"TOKENS, SOURCES and AUDIT keep, each", recordGiB, "GiB"},
-		{"telemetry is kept after it was folded", store.DefaultRetention.Hours(), "h"},
-		{"MQTT connections of a node", mqttConnections, ""},
-		{"cached states, all partitions", cachedStates, ""},
-		{"nodes whose batches one stream takes at once", serverBatches / nodeBatches, ""},
-		{"a feed is set up within", feedSetup.Seconds(), "s"},
-		{"partitions", mostPartitions, ""},
-	} {
-		b.Add("limits", f.name, f.unit, "of the code", f.value)
-	}
-}
-
-// Limits that other packages do not export.
-const (
-	recordGiB       = 1                // TOKENS, SOURCES, AUDIT each (internal/store/cluster)
-	mqttConnections = 20_000           // a node (internal/ingest)
-	cachedStates    = 100_000          // over all partitions (internal/node)
-	nodeBatches     = 8                // atomic batches of a node in progress (internal/store/cluster)
-	serverBatches   = 50               // that a server accepts for one stream (nats-server)
-	feedSetup       = 30 * time.Second // for a feed from the start (internal/store/cluster)
-	mostPartitions  = 4096             // (cmd/carstate)
-)

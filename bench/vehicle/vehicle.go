@@ -17,7 +17,6 @@ func Run(ctx context.Context, p *report.Part) error {
 	if p.Quick {
 		sizes = sizes[:1]
 	}
-	memory := report.Line{Label: "carstate"}
 	for _, n := range sizes {
 		subject := report.Count(n) + " vehicles"
 		name := "Table/vehicles=" + strings.ReplaceAll(report.Count(n), " ", "")
@@ -38,16 +37,8 @@ func Run(ctx context.Context, p *report.Part) error {
 			if n != 10_000_000 {
 				m.aim = 0
 			}
-			value := p.AtMost(m.aim, "carstate", m.name+", "+subject, m.shown, m.remark, found[name][m.unit]...)
-			if m.unit == "B/vehicle" {
-				memory.Add(float64(n), value)
-			}
+			p.AtMost(m.aim, "carstate", m.name+", "+subject, m.shown, m.remark, found[name][m.unit]...)
 		}
 	}
-	p.Draw(report.Plot{
-		File: "vehicle-memory", Title: "Memory of a vehicle's answer", XAxis: "vehicles",
-		YAxis: "bytes a vehicle", LogX: true,
-		Lines: []report.Line{memory},
-	})
 	return nil
 }

@@ -15,9 +15,6 @@ var (
 	headings = regexp.MustCompile(`(?m)^#+ +(.+)$`)
 )
 
-// generated are documents that a command generates, so a checkout may lack them.
-var generated = map[string]bool{"docs/performance.md": true}
-
 // TestLinks_LeadSomewhere checks that the target of every link between the documents exists, and
 // that the documents and files that they name exist. Links to web sites are not checked.
 func TestLinks_LeadSomewhere(t *testing.T) {
@@ -39,8 +36,7 @@ func TestLinks_LeadSomewhere(t *testing.T) {
 			}
 			followed++
 			beside := filepath.Join(filepath.Dir(name), m[1])
-			if !exists(filepath.Join(root, m[1])) && !exists(filepath.Join(root, beside)) && !generated[m[1]] &&
-				!generated["docs/"+m[1]] {
+			if !exists(filepath.Join(root, m[1])) && !exists(filepath.Join(root, beside)) {
 				t.Errorf("%s names %s: there is no such file", name, m[1])
 			}
 		}

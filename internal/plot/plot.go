@@ -15,27 +15,13 @@ import (
 type Scale struct {
 	Ticks     []float64 // round values, evenly spaced, including both ends
 	from, to  float64   // the positions of the ends
-	low, high float64   // the values of the ends; if log is set, the exponents of these values to base 10
-	log       bool
+	low, high float64   // the values of the ends
 }
 
-// NewScale returns a scale that includes the values low and high. Its ends have round values, at
-// most low and at least high, and are drawn at the positions from and to. If log is false, the
-// scale is linear; if then high is not above low, low + 1 is used in place of high. If log is true,
-// the scale is logarithmic, the values of the ends are powers of ten, and low and high must be
-// above 0.
-func NewScale(low, high, from, to float64, log bool) Scale {
-	s := Scale{from: from, to: to, log: log}
-	if log {
-		s.low, s.high = math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
-		if s.high <= s.low {
-			s.high = s.low + 1
-		}
-		for e := s.low; e <= s.high; e++ {
-			s.Ticks = append(s.Ticks, math.Pow(10, e))
-		}
-		return s
-	}
+// NewScale returns a linear scale that includes the values low and high. Its ends have round values,
+// and are drawn at the positions from and to. If high is not above low, it is low + 1.
+func NewScale(low, high, from, to float64) Scale {
+	s := Scale{from: from, to: to}
 	if high <= low {
 		high = low + 1
 	}
@@ -48,12 +34,8 @@ func NewScale(low, high, from, to float64, log bool) Scale {
 	return s
 }
 
-// At returns the position of a value on the axis. A value beyond an end of the scale has a position
-// beyond that end, and so has a value of 0 or less on a logarithmic scale.
+// At returns the position of a value on the axis, which may be beyond the ends.
 func (s *Scale) At(v float64) float64 {
-	if s.log {
-		v = math.Log10(max(v, math.SmallestNonzeroFloat64))
-	}
 	return s.from + (v-s.low)/(s.high-s.low)*(s.to-s.from)
 }
 

@@ -22,29 +22,13 @@ func TestNewScale_Linear(t *testing.T) {
 		{0.5, 0.5, []float64{0.4, 0.6, 0.8, 1, 1.2, 1.4, 1.6}},
 		{-7, 3, []float64{-8, -6, -4, -2, 0, 2, 4}},
 	} {
-		s := NewScale(c.low, c.high, 100, 0, false)
+		s := NewScale(c.low, c.high, 100, 0)
 		if !slices.EqualFunc(s.Ticks, c.ticks, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }) {
 			t.Errorf("ticks from %v to %v: got %v, want %v", c.low, c.high, s.Ticks, c.ticks)
 		}
 		if s.At(s.Ticks[0]) != 100 || s.At(s.Top()) != 0 {
 			t.Errorf("from %v to %v: the ends are at %v and %v, want 100 and 0", c.low, c.high, s.At(s.Ticks[0]), s.At(s.Top()))
 		}
-	}
-}
-
-func TestNewScale_Logarithmic(t *testing.T) {
-	s := NewScale(30, 5000, 0, 300, true)
-	if want := []float64{10, 100, 1000, 10000}; !slices.Equal(s.Ticks, want) {
-		t.Errorf("ticks: got %v, want %v", s.Ticks, want)
-	}
-	if at := s.At(100); math.Abs(at-100) > 1e-9 {
-		t.Errorf("100 is at %v, want 100", at)
-	}
-	if s := NewScale(1, 1, 0, 300, true); !slices.Equal(s.Ticks, []float64{1, 10}) {
-		t.Errorf("ticks of one value: got %v, want 1 and 10", s.Ticks)
-	}
-	if at := s.At(0); math.IsInf(at, 0) || math.IsNaN(at) {
-		t.Errorf("0 is at %v, want a number", at)
 	}
 }
 

@@ -1,28 +1,20 @@
 // Package defects holds the defects with which a build can be broken on purpose, as proof that the
-// torture catches them. The product has no code for defects. Each defect is a patch in this
-// directory, and `go build -overlay` compiles patched copies instead of the files that the patch
-// names.
+// torture catches them. Each is a patch in this directory, and `go build -overlay` compiles patched
+// copies of the files that it names.
 //
 // A patch begins with lines about the defect:
 //
 //   - Breaks: the promise that the defect breaks.
-//   - Row: the rows of the torture that must catch the defect, each with the maximum size of the
-//     attempt. A row without a number runs as without a defect.
+//   - Row: the rows that must catch it, each with the maximum size of the attempt, if there is one.
 //   - Does: what the broken build does wrong.
 //   - By: a pattern of the findings that prove the defect (see [Control]). There may be several.
 //
-// The rest is a unified diff of the product. Its line numbers are ignored. Instead, the lines of
-// each hunk, context included, must occur exactly once in the file, so that no change of the
-// product can move a defect to another place. One line of context is enough in most cases, and is
-// rarely affected by a change nearby.
+// The rest is a unified diff. Its line numbers are ignored: the lines of each hunk, context
+// included, must occur exactly once in the file. If a patch no longer fits:
 //
-// The tests of this package fail when a patch no longer fits the product. To refresh it:
-//
-//   - If the lines moved to another file unchanged, run
-//     `go -C torture test ./defects -update`. It writes the new names into the patches.
-//   - If the lines changed, commit the product, write the defect into it by hand, keep
-//     the lines above the diff, and put the output of `git diff -U1` below them. Remove
-//     the defect from the product with `git restore`.
+//   - If the lines moved to another file unchanged, run `go -C torture test ./defects -update`.
+//   - If the lines changed, commit the product, write the defect into it by hand, keep the lines
+//     above the diff, put the output of `git diff -U1` below them, and `git restore` the product.
 //   - If the promise is gone, delete the patch together with the control of its row.
 package defects
 
@@ -45,18 +37,14 @@ var patches embed.FS
 // Control is a deliberately broken build that a row must catch.
 type Control struct {
 	Defect string // its patch is torture/defects/Defect.patch
-	Says   string // what the broken build does wrong: "answers before the samples are stored"
-	// By are patterns of the findings that prove the defect. One match is enough. A pattern
-	// must match the whole text of a finding, which begins with the kind of the finding. The
-	// character * matches variable parts. Each pattern describes the effect of this defect and
-	// of no other. Findings that match no pattern prove nothing, and the attempt continues
-	// after them.
+	// By are patterns of the findings that prove the defect; one match of a whole finding is
+	// enough. * matches variable parts. Each describes the effect of this defect and of no
+	// other.
 	By    []string
 	Count int // maximum size of the attempt; 0: as without a defect
 }
 
-// Controls returns one control of a row for each named defect, in the same order. It panics if
-// there is no patch for a defect.
+// Controls returns the controls of a row. It panics if there is no patch for a defect.
 func Controls(row string, defects ...string) (all []Control) {
 	for _, defect := range defects {
 		text, err := patches.ReadFile(defect + ".patch")
@@ -73,8 +61,6 @@ func Controls(row string, defects ...string) (all []Control) {
 						c.Count, _ = strconv.Atoi(n) // TestRows_Complete checks the number
 					}
 				}
-			case "Does":
-				c.Says = value
 			case "By":
 				c.By = append(c.By, value)
 			}
@@ -84,8 +70,6 @@ func Controls(row string, defects ...string) (all []Control) {
 	return all
 }
 
-// CaughtBy reports whether a finding proves that the control was caught: whether it matches one of
-// the patterns in By.
 func (c *Control) CaughtBy(finding string) bool {
 	return slices.ContainsFunc(c.By, func(wanted string) bool {
 		pattern := strings.ReplaceAll(regexp.QuoteMeta(wanted), `\*`, `.*`)
@@ -94,9 +78,7 @@ func (c *Control) CaughtBy(finding string) bool {
 }
 
 // Overlay writes patched copies of the files that a defect changes into the directory dir, and
-// returns the name of a file in dir for `go build -overlay`. root is the root of the repository.
-// root and dir are absolute paths. It is an error if the patch does not exist or does not fit the
-// files.
+// returns the name of a file for `go build -overlay`. root and dir are absolute paths.
 func Overlay(root, defect, dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "torture", "defects", defect+".patch"))
 	if err != nil {
@@ -131,13 +113,10 @@ func Overlay(root, defect, dir string) (string, error) {
 	return name, os.WriteFile(name, text, 0o600)
 }
 
-// overlay is the input of `go build -overlay`: the replacements of files.
 type overlay struct{ Replace map[string]string }
 
-// hunk is one change of a patch: lines of a file, and their replacement.
 type hunk struct{ file, before, after string }
 
-// hunks parses a unified diff. Text outside its hunks is ignored.
 func hunks(patch string) (all []hunk) {
 	var file string
 	inHunk := false

@@ -17,8 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write into the patches to which files their lines have moved")
 
-// TestPatches_FitAndCompile checks that every patch fits the product, and that every package
-// changed by a patch still compiles, with a result that differs from the unpatched one.
+// TestPatches_FitAndCompile checks that every patch fits, and compiles to something else.
 func TestPatches_FitAndCompile(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -82,14 +81,12 @@ func TestPatches_FitAndCompile(t *testing.T) {
 	}
 }
 
-// round is a set of patches that are compiled together.
 type round struct {
 	overlay
 	patches, packages []string
 }
 
-// compiled compiles packages with the file overlay, or without one if it is "", and returns a hash
-// of each result by import path.
+// compiled returns a hash of each compiled package by import path.
 func compiled(t *testing.T, root, overlay string, packages []string) map[string]string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go",
@@ -108,8 +105,7 @@ func compiled(t *testing.T, root, overlay string, packages []string) map[string]
 	return ids
 }
 
-// follow updates the file names in a patch whose lines have moved to other files. It fails the test
-// if the lines of a hunk are not in exactly one file.
+// follow updates the file names in a patch whose lines have moved to other files.
 func follow(t *testing.T, root, name string) {
 	t.Helper()
 	text := read(t, name)

@@ -1,13 +1,11 @@
-// Package engine holds the rows of the torture (see package row) with power cuts, full disks and
-// damaged files. The work is done by tests of the storage engine, in one process and on a file
-// system in memory, many times a second. A row runs such a test with the row's own number of
-// repetitions, and turns the test's log into findings.
+// Package engine holds the rows with power cuts, full disks and damaged files. They run tests of
+// the storage engine, which work in one process on a file system in memory, and turn the tests' log
+// into findings.
 package engine
 
 import (
 	"bufio"
 	"context"
-	_ "embed"
 	"errors"
 	"os/exec"
 	"regexp"
@@ -15,59 +13,35 @@ import (
 	"strings"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/bench/report"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/row"
 )
 
-var (
-	//go:embed power.md.tmpl
-	powerText string
-	//go:embed full.md.tmpl
-	fullText string
-	//go:embed damage.md.tmpl
-	damageText string
-)
+const tests = "./internal/store/local"
 
-const (
-	tests     = "./internal/store/local"
-	vehicles  = 12 // vehicles of the tests' workload
-	powerCI   = 20_000
-	powerLong = 200_000
-)
-
-// Power is row 2 of the torture: power cuts.
 var Power = row.Row{
-	Number: 2, Name: "power", Title: "Power cut at a random moment", Text: powerText,
-	Fields: map[string]any{"Vehicles": vehicles, "CI": report.Thousands(strconv.Itoa(powerCI)),
-		"Long": report.Thousands(strconv.Itoa(powerLong))},
-	Counts: "cuts", CI: powerCI, Long: powerLong,
+	Name: "power", Counts: "cuts", CI: 20_000, Long: 200_000,
 	Controls: defects.Controls("power", "no-sync", "cursor-first", "directory-unsynced", "rename-unsynced"),
 	Tests:    tests,
 	Run:      running("TestPowerCuts", "powercuts"),
 }
 
-// Full is row 3 of the torture: full disks.
 var Full = row.Row{
-	Number: 3, Name: "full", Title: "A full disk", Text: fullText,
-	Counts: "times full", CI: 1000, Long: 2000,
+	Name: "full", Counts: "times full", CI: 1000, Long: 2000,
 	Controls: defects.Controls("full", "swallowed-errors", "untold-errors"),
 	Tests:    tests,
 	Run:      running("TestDiskFull", "fullwrites"),
 }
 
-// Damage is row 8 of the torture: damaged files.
 var Damage = row.Row{
-	Number: 8, Name: "damage", Title: "A damaged data directory", Text: damageText,
-	Counts: "damaged directories", CI: 5000, Long: 100_000,
+	Name: "damage", Counts: "damaged directories", CI: 5000, Long: 100_000,
 	Controls: defects.Controls("damage", "manifest-unchecked", "overlooked-damage"),
 	Tests:    tests,
 	Run:      running("TestDamage", "damages"),
 }
 
-// running returns Run of a row that runs one of the engine's tests. count is the name of that
-// test's flag for the number of repetitions. The row ends with an error if the test fails or makes
-// too few repetitions, unless a finding explains that.
+// running returns Run of a row. count is the test's flag for the number of repetitions. A test that
+// fails is an error, unless a finding explains it.
 func running(test, count string) func(context.Context, *row.Attempt) {
 	return func(ctx context.Context, a *row.Attempt) {
 		cmd := exec.CommandContext(ctx, a.Binary, "-test.v", "-test.timeout", "0", "-test.run", "^"+test+"$",
@@ -100,9 +74,8 @@ var (
 	crash    = regexp.MustCompile(`^(?:panic|fatal error): .+`)
 )
 
-// evaluate evaluates a line of the test's output. If the line says how many repetitions were made,
-// evaluate returns their number, otherwise 0. Any other logged line is a finding, except the one
-// with the seed; so is a panic.
+// evaluate returns the number of repetitions, if a line of the output has it. Any other logged line
+// but the seed is a finding; so is a panic.
 func evaluate(a *row.Attempt, line string) (done int) {
 	if crash.MatchString(line) {
 		a.Wrong("the engine ends its process: %s", line)

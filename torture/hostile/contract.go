@@ -20,18 +20,15 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// The contract of the query listener as a model that returns, for any request bytes, the allowed
-// answers. It is written from the text of the contract, parses requests with net/http, and shares
-// no code with the service. If the contract leaves a choice, several answers are allowed.
-
-// contract is what the model knows: the tokens, and the expected answers about each car.
+// contract is the contract of the query listener as a model that returns the allowed answers to any
+// request bytes. It is written from the contract's text, parses with net/http, and shares no code
+// with the service.
 type contract struct {
 	tokens    map[string]*token
 	cars      map[string]car
 	documents map[string]document
 }
 
-// token is the expected rights of an access token.
 type token struct {
 	secret            string
 	driving, throttle bool   // the operations
@@ -39,14 +36,13 @@ type token struct {
 	dead              bool   // revoked, expired or replaced
 }
 
-// car holds the expected answers about a vehicle.
 type car struct {
 	driving, throttle string // values in the record; "": no answer
 	notDriving        bool
 	read              time.Time // time of the reading
 }
 
-// document is a page of the public documentation, as it was first read, by Content-Encoding.
+// document is a page of the documentation, by Content-Encoding.
 type document map[string]string
 
 const (
@@ -57,7 +53,6 @@ const (
 	maxHead = 16 << 10
 )
 
-// outcome is one allowed answer.
 type outcome struct {
 	status     int
 	kind       string // the first word of a refusal's message
@@ -70,7 +65,6 @@ type outcome struct {
 	document   document
 }
 
-// expected describes the allowed answers to one request.
 type expected struct {
 	outcomes []outcome
 	silence  bool // also allowed: no answer, and the end of the connection
@@ -80,23 +74,19 @@ type expected struct {
 }
 
 var (
-	// A head ends with an empty line. A line that ends in LF without CR is an error, but an
-	// empty line of this form still ends the head.
+	// A line that ends in LF without CR is an error, but an empty one still ends the head.
 	headEnd     = regexp.MustCompile("\n\r?\n")
 	requestLine = regexp.MustCompile(`^([^\x00-\x20\x7f]+) ([^\x00-\x20\x7f]+) HTTP/[0-9]\.[0-9]\r\n`)
 	hostLine    = regexp.MustCompile(`(?im)^host:[^\r\n]*`)
 	absolute    = regexp.MustCompile(`^(?i:https?)://[^/?#]+(.*)$`)
-	// net/http accepts these errors: lines that end in LF without CR, lines that are continued
-	// on the next line, and bytes that are not allowed in a line.
+	// net/http accepts lines that end in LF without CR, continued lines, and these bytes.
 	badBytes = regexp.MustCompile("^\n|[^\r]\n|\r[^\n]|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 )
 
-// next returns the answers that the contract allows to the first request in the stream. A request
-// that net/http cannot parse, or in which net/http finds a body, must be refused. There is one
-// exception: the contract allows targets and hosts that net/http refuses. If only these are wrong,
-// next replaces them by valid ones and parses the request again. Any other request may be answered.
-// sound says that the request is as the generator wrote it; one that was changed afterwards may
-// also be refused.
+// next returns the allowed answers to the first request in the stream. A request that net/http
+// cannot parse, or in which it finds a body, must be refused; but the contract allows targets and
+// hosts that net/http refuses, so they are replaced by valid ones. A request that is not sound (as
+// the generator wrote it) may also be refused.
 func (c *contract) next(stream []byte, sound bool) *expected {
 	head, whole := stream, false
 	if at := headEnd.FindIndex(stream); at != nil {
@@ -107,7 +97,6 @@ func (c *contract) next(stream []byte, sound bool) *expected {
 	target := requestLine.FindSubmatchIndex(head)
 	if err != nil && target != nil && (strings.Contains(err.Error(), "parse ") ||
 		strings.Contains(err.Error(), "malformed Host")) {
-		// The contract allows targets and hosts that net/http refuses.
 		plain := append(append(bytes.Clone(head[:target[4]]), '/'), head[target[5]:]...)
 		r, err = http.ReadRequest(bufio.NewReader(bytes.NewReader(hostLine.ReplaceAll(plain, []byte("Host: a")))))
 	}
@@ -137,7 +126,6 @@ func (c *contract) next(stream []byte, sound bool) *expected {
 	return e
 }
 
-// answer determines the answer to a request with correct framing.
 func (c *contract) answer(r *http.Request, path string, e *expected) {
 	give := func(o outcome) {
 		if o.closes = r.Close; r.Close {
@@ -185,7 +173,6 @@ func (c *contract) answer(r *http.Request, path string, e *expected) {
 	}
 }
 
-// record returns the answer about a vehicle.
 func (c *contract) record(t *token, operation, vid string) outcome {
 	o := outcome{status: 200, reason: "unknown"}
 	known := c.cars[vid]
@@ -222,8 +209,7 @@ var (
 	refusal    = regexp.MustCompile(`^\{"code":([0-9]+),"msg":"([a-z_]+): ([ !#-\[\]-~]+)","data":null\}$`)
 )
 
-// readAnswer parses one answer at the beginning of got. e says whether the answer has a body. It is
-// an error if the answer is cut off or malformed, has no Content-Length, or has a header twice.
+// readAnswer parses one answer at the beginning of got.
 func readAnswer(got []byte, e *expected) (*answer, error) {
 	if !statusLine.Match(got) {
 		return nil, errors.New("invalid status line")
@@ -256,7 +242,7 @@ func readAnswer(got []byte, e *expected) (*answer, error) {
 	return &answer{resp.StatusCode, resp.Header, string(body), got[len(got)-source.Len()-in.Buffered():]}, nil
 }
 
-// mismatch returns how the answer differs from the allowed answer o, or "" if it matches.
+// mismatch returns how the answer differs from o, or "".
 func (o *outcome) mismatch(a *answer, noBody bool) string {
 	if a.status != o.status {
 		return fmt.Sprintf("is %d", a.status)
@@ -307,9 +293,8 @@ func (o *outcome) mismatch(a *answer, noBody bool) string {
 	return ""
 }
 
-// compare compares the answers in a conversation with those that the contract allows. seen returns
-// what else is wrong with an answer, or "". wrong describes the first wrong answer, or is "";
-// answered is the number of requests answered.
+// compare returns what is wrong with the answers in a conversation, or "". seen finds further
+// faults.
 func (c *contract) compare(v *conversation, x exchange, seen func(*answer) string) (wrong string, answered int) {
 	got := x.got
 	for at := 0; ; {
@@ -356,8 +341,7 @@ func (c *contract) compare(v *conversation, x exchange, seen func(*answer) strin
 	}
 }
 
-// match compares the answer with the allowed outcomes. It returns the outcome that the answer
-// matches. If there is none, it returns nil and a text that says what is wrong with the answer.
+// match returns the outcome that the answer matches, or nil and what is wrong with the answer.
 func (e *expected) match(a *answer) (*outcome, string) {
 	var wrong string
 	for i := range e.outcomes {
@@ -373,7 +357,7 @@ func (e *expected) match(a *answer) (*outcome, string) {
 	return nil, wrong
 }
 
-// shown returns the beginning of b, quoted, for a finding, with secrets removed.
+// shown quotes the beginning of b, with secrets removed.
 func shown(b []byte) string {
 	const most = 240
 	text := access.Redact(string(b))
@@ -383,16 +367,13 @@ func shown(b []byte) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// maxMessages is the maximum number of different messages in all refusals of a run. Messages must
-// be fixed texts. One that repeated its input would be different for nearly every request.
+// Messages must be fixed texts: one that repeats its input is different for nearly every request.
 const (
 	maxMessages = 60
 	messages    = "different texts of refusals"
 )
 
-// note counts an answer in all, and returns what is wrong with it in comparison with earlier
-// answers, or "": it must not have the X-Request-Id of another, and the refusals must have at most
-// maxMessages different texts.
+// note returns what is wrong with an answer in comparison with earlier ones, or "".
 func note(all *row.Tally, a *answer) string {
 	all.Add(fmt.Sprintf("answers %d", a.status), 1)
 	if all.Add(a.header.Get("X-Request-Id"), 1) > 1 {

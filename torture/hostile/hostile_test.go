@@ -12,13 +12,8 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-func attempt(t *testing.T) *row.Attempt {
-	return &row.Attempt{Seed: 1, Logf: t.Logf, Stop: func() {}}
-}
-
 var read = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// agreed returns a contract with one token and two cars.
 func agreed() *contract {
 	return &contract{
 		tokens: map[string]*token{"T": {secret: "T", driving: true, throttle: true}},
@@ -26,16 +21,13 @@ func agreed() *contract {
 	}
 }
 
-// answered returns a complete HTTP answer with the headers that the contract requires, and with
-// more header lines (more).
+// answered returns a complete HTTP answer with the headers that the contract requires.
 func answered(status, body, more string) string {
 	return fmt.Sprintf("HTTP/1.1 %s\r\nDate: %s\r\nContent-Type: application/json\r\nCache-Control: private, "+
 		"no-store\r\nX-Request-Id: x\r\n%sContent-Length: %d\r\n\r\n%s",
 		status, read.Format(http.TimeFormat), more, len(body), body)
 }
 
-// TestCompare_DetectsWrongAnswers checks that compare accepts right answers, and explains wrong
-// ones.
 func TestCompare_DetectsWrongAnswers(t *testing.T) {
 	good := "GET " + drivingPath + "?access_token=T&vid=CarJam HTTP/1.1\r\nHost: a\r\n\r\n"
 	other := strings.Replace(good, "CarJam", "CarNormal", 1)
@@ -76,9 +68,7 @@ func TestCompare_DetectsWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestNext_SingleRequests checks that the model agrees with the contract's text on single requests.
-// A request as the generator wrote it must be answered with the listed status. A request that was
-// changed may also be answered with 400.
+// A request that was changed may also be answered with 400.
 func TestNext_SingleRequests(t *testing.T) {
 	line := "GET " + drivingPath + "?vid=CarJam&access_token=T"
 	const end = " HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -116,8 +106,6 @@ func TestNext_SingleRequests(t *testing.T) {
 	}
 }
 
-// TestCheck_BrokenServer checks that check and checkUpload detect answers that only a broken server
-// would give to a car.
 func TestCheck_BrokenServer(t *testing.T) {
 	with := func(parts ...[]byte) []byte { return append([]byte{connack, 2, 0, 0}, bytes.Join(parts, nil)...) }
 	v4, v5 := sent{version: 4, known: true, good: map[uint16]bool{7: true}}, sent{version: 5, known: true}
@@ -156,26 +144,6 @@ func TestCheck_BrokenServer(t *testing.T) {
 	} {
 		if got := checkUpload([]byte(text), false, new(row.Tally)); (got != "") != wrong {
 			t.Errorf("%q: %q", text, got)
-		}
-	}
-}
-
-// TestHear_FindsBadLines checks which lines of the log are findings: a line that is not a JSON log
-// record (so a client may have written it), has level ERROR, reports a panic, or contains a secret.
-func TestHear_FindsBadLines(t *testing.T) {
-	for line, wrong := range map[string]bool{
-		`{"time":"x","level":"WARN","msg":"x"}`:              false,
-		`{"time":"x","level":"ERROR","msg":"x"}`:             true,
-		`{"time":"x","level":"INFO","msg":"x","panic":"a"}`:  true,
-		`{"time":"x","level":"INFO","msg":"x","a":"css_yz"}`: true,
-		`owned`: true,
-	} {
-		a := attempt(t)
-		l := &logWatch{attempt: a}
-		l.secrets("css_yz")
-		l.hear([]byte(line))
-		if o := a.Outcome(); o.Passed() == wrong {
-			t.Errorf("%s: got %+v, want a finding: %t", line, o, wrong)
 		}
 	}
 }

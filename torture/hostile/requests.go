@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,12 +31,10 @@ import (
 const (
 	talkers = 8    // concurrent connections
 	proxied = 4000 // conversations through each proxy
-	// patience is the time limit for everything that is sent and received over one connection.
-	// Only a hang or an overloaded machine exceeds it.
+	// patience for one connection is exceeded only by a hang or an overloaded machine.
 	patience = 40 * time.Second
 )
 
-// exchange is the result of sending a stream.
 type exchange struct {
 	got   []byte
 	reset bool // the connection was reset, so answers may be lost
@@ -41,20 +43,17 @@ type exchange struct {
 	err   error
 }
 
-// dialFrom connects to an address from an IP address of this machine, within patience.
 func dialFrom(ctx context.Context, from, to string) (net.Conn, error) {
 	d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	return d.DialContext(ctx, "tcp", to)
 }
 
-// timedOut reports whether err means that a deadline has passed.
 func timedOut(err error) bool {
 	var network net.Error
 	return errors.As(err, &network) && network.Timeout()
 }
 
-// talk sends the stream in pieces over a new connection, closes the sending side of the connection,
-// and reads until the server closes it. If the server does not within patience, x.err is set.
+// talk sends the stream in pieces over a new connection, and reads until the server closes it.
 func talk(ctx context.Context, from, to string, stream []byte, rng *rand.Rand) (x exchange) {
 	c, err := dialFrom(ctx, from, to)
 	if err != nil {
@@ -102,44 +101,39 @@ func send(c io.Writer, stream []byte, rng *rand.Rand) error {
 	return nil
 }
 
-// requests sends hostile requests to a query listener until it has received as many right answers
-// as the attempt's count, and checks the answers against the contract.
+// requests sends hostile requests until it has as many right answers as the attempt's count.
 func requests(ctx context.Context, w *world) {
 	a, address, total := w.attempt, w.Address(nodeprocess.Query), w.attempt.Count
 	var left, resets atomic.Int64
-	var workers sync.WaitGroup
 	all := new(row.Tally)
 	left.Store(int64(total))
 	began := time.Now()
-	for worker := range talkers {
-		workers.Go(func() {
-			rng := a.Rand(worker)
-			h := w.writer(worker, rng)
-			for n := 0; ctx.Err() == nil && left.Load() > 0; n++ {
-				v := h.conversation()
-				x := talk(ctx, addressOf(worker, n), address, v.stream, rng)
-				if ctx.Err() != nil {
-					return
-				}
-				a.Offered(v.requests)
-				wrong, answered := "", 0
-				if x.err == nil {
-					wrong, answered = w.compare(v, x, func(a *answer) string { return note(all, a) })
-				} else {
-					wrong = x.err.Error()
-				}
-				left.Add(int64(-answered))
-				a.Acknowledged(answered)
-				if wrong != "" {
-					a.Wrong("conversation %d of talker %d: %s", n, worker, wrong)
-				}
-				if x.reset {
-					resets.Add(1)
-				}
+	must.Together(ctx, talkers, func(ctx context.Context, worker int) {
+		rng := a.Rand(worker)
+		h := w.writer(worker, rng)
+		for n := 0; ctx.Err() == nil && left.Load() > 0; n++ {
+			v := h.conversation()
+			x := talk(ctx, addressOf(worker, n), address, v.stream, rng)
+			if ctx.Err() != nil {
+				return
 			}
-		})
-	}
-	workers.Wait()
+			a.Offered(v.requests)
+			wrong, answered := "", 0
+			if x.err == nil {
+				wrong, answered = w.compare(v, x, func(a *answer) string { return note(all, a) })
+			} else {
+				wrong = x.err.Error()
+			}
+			left.Add(int64(-answered))
+			a.Acknowledged(answered)
+			if wrong != "" {
+				a.Wrong("conversation %d of talker %d: %s", n, worker, wrong)
+			}
+			if x.reset {
+				resets.Add(1)
+			}
+		}
+	})
 	must.Do(ctx.Err())
 	a.Figure("hostile requests", float64(total)/time.Since(began).Seconds(), "1/s")
 	a.Figure("connections that were cut off", float64(resets.Load()), "")
@@ -153,13 +147,11 @@ func requests(ctx context.Context, w *world) {
 	}
 }
 
-// addressOf returns a loopback address for a talker, a different one for each n below 1.25 million.
+// addressOf returns a different loopback address for each n below 1.25 million.
 func addressOf(worker, n int) string {
 	return fmt.Sprintf("127.%d.%d.%d", 16+worker+talkers*(n/62500%20), n/250%250, 1+n%250)
 }
 
-// readDocument reads a page of the documentation, plain and compressed by gzip. It ends the row if
-// the page cannot be read.
 func readDocument(url string) document {
 	d := make(document)
 	for _, encoding := range []string{"", "gzip"} {
@@ -180,8 +172,8 @@ func behindNginx(ctx context.Context, w *world) {
 }
 func behindHAProxy(ctx context.Context, w *world) { w.behind(ctx, "haproxy", "-db -f DIR/config") }
 
-// behind sends smuggled requests through a proxy, which has its own HTTP parser, while other
-// clients send correct requests through the same proxy. Each of these must receive its own answer.
+// behind sends smuggled requests through a proxy, which has its own parser, while other clients of
+// the proxy send good ones: each must receive its own answer.
 func (w *world) behind(ctx context.Context, program, args string) {
 	a := w.attempt
 	address, stop := w.startProxy(ctx, program, args)
@@ -244,16 +236,15 @@ func (w *world) behind(ctx context.Context, program, args string) {
 	if through == invalid {
 		a.Wrong("behind %s the service had nothing to refuse: smuggling was not tried", program)
 	}
-	// The service must close a connection after ambiguous bytes. A request that a proxy is
-	// about to send over it is sent over another one, which may be closed as well. The proxy
-	// tries all that it keeps, and then answers 502. With four attackers, that is rare.
+	// The service closes a connection after ambiguous bytes. A request that the proxy is about
+	// to send over it is tried over others that it keeps, which may be closed, too; then it
+	// answers 502.
 	part := 100 * float64(refused.Load()) / float64(asked.Load())
 	a.AtMost("of them answered by "+program+" with 502 or 504", part, "%", 1)
 	must.Do(ctx.Err())
 }
 
-// refused returns how many queries the node has refused so far. It counts the metrics whose labels
-// contain reason; "" counts all.
+// refused returns how many queries the node has refused, for a reason or ("") for any.
 func (w *world) refused(ctx context.Context, reason string) (sum float64) {
 	for name, n := range must.Get(w.Metrics(ctx)) {
 		if strings.HasPrefix(name, "carstate_queries_total{") && strings.Contains(name, reason) &&
@@ -264,8 +255,7 @@ func (w *world) refused(ctx context.Context, reason string) (sum float64) {
 	return sum
 }
 
-// startProxy starts a proxy and waits, for ten seconds at most, until it listens. In its arguments,
-// DIR is its directory. stop ends the proxy.
+// startProxy starts a proxy and waits until it listens. DIR in its arguments is its directory.
 func (w *world) startProxy(ctx context.Context, program, args string) (address string, stop func()) {
 	dir := filepath.Join(w.attempt.Dir, program)
 	must.Do(os.Mkdir(dir, 0o755))
@@ -297,3 +287,230 @@ func (w *world) startProxy(ctx context.Context, program, args string) (address s
 	}
 	return address, stop
 }
+
+//go:embed attacks.txt nginx.conf haproxy.conf
+var files embed.FS
+
+type list struct {
+	name  string
+	texts []string
+}
+
+// attacks holds the lists of attacks.txt: a name follows "# ", and {5:x} is a text five times.
+var attacks = func() (all []list) {
+	repeated := regexp.MustCompile(`\{(\d+):([^}]+)\}`)
+	for _, line := range row.Lines(files, "attacks.txt") {
+		if name, ok := strings.CutPrefix(line, "# "); ok {
+			all = append(all, list{name: name})
+			continue
+		}
+		l := &all[len(all)-1]
+		l.texts = append(l.texts, repeated.ReplaceAllStringFunc(line, func(s string) string {
+			m := repeated.FindStringSubmatch(s)
+			return strings.Repeat(m[2], must.Get(strconv.Atoi(m[1])))
+		}))
+	}
+	return all
+}()
+
+func lists(kind string) (some []list) {
+	for _, l := range attacks {
+		if name, ok := strings.CutPrefix(l.name, kind); ok {
+			some = append(some, list{name, l.texts})
+		}
+	}
+	return some
+}
+
+// writer generates requests, which follow from its seed.
+type writer struct {
+	*rand.Rand
+	tokens  []*token // tokens that a caller may send
+	strange []string // texts that are no tokens
+	cars    []string
+	serial  int
+	name    string // letters and digits, unique among writers
+}
+
+func (w *writer) from(name string) string {
+	return pick(w, attacks[slices.IndexFunc(attacks, func(l list) bool { return l.name == name })].texts...)
+}
+
+func pick[T any](w *writer, list ...T) T { return list[w.IntN(len(list))] }
+
+func (w *writer) chance(n int) bool { return w.IntN(n) == 0 }
+
+// nobody returns the id of a vehicle that was never queried before.
+func (w *writer) nobody() string {
+	w.serial++
+	return "N" + w.name + "x" + strconv.Itoa(w.serial)
+}
+
+// sound returns a correct request, whose token may be unknown.
+func (w *writer) sound() string {
+	secret, vid := pick(w, w.tokens...).secret, pick(w, w.cars...)
+	if w.chance(12) {
+		secret = pick(w, w.strange...)
+	}
+	if w.chance(3) {
+		vid = w.nobody()
+	}
+	params := []string{"access_token=" + w.encoded(secret), "vid=" + w.encoded(vid)}
+	if w.chance(4) {
+		params = append(params, w.from("parameters"))
+	}
+	w.Shuffle(len(params), func(i, j int) { params[i], params[j] = params[j], params[i] })
+	target := pick(w, drivingPath, drivingPath, throttlePath) + "?" + strings.Join(params, "&")
+	if w.chance(20) {
+		target = pick(w, "http://localhost", "HTTPS://cars.example:444") + target
+	} else if w.chance(60) {
+		target = pick(w, "/", "/openapi.json")
+	}
+	head := pick(w, "GET", "GET", "GET", "GET", "GET", "HEAD") + " " + target +
+		pick(w, " HTTP/1.1", " HTTP/1.1", " HTTP/1.1", " HTTP/1.1", " HTTP/1.0")
+	lines := []string{"Host: " + pick(w, "localhost", "127.0.0.1:8080", "[::1]", "cars.example")}
+	for w.chance(3) {
+		if h := w.from("headers"); !slices.Contains(lines, h) {
+			lines = append(lines, h)
+		}
+	}
+	return head + "\r\n" + strings.Join(lines, "\r\n") + "\r\n\r\n"
+}
+
+func (w *writer) encoded(s string) string {
+	if !w.chance(6) {
+		return s
+	}
+	var b strings.Builder
+	for i := range len(s) {
+		if w.chance(3) {
+			fmt.Fprintf(&b, pick(w, "%%%02X", "%%%02x"), s[i])
+		} else {
+			b.WriteByte(s[i])
+		}
+	}
+	return b.String()
+}
+
+// spoilers replace a part of a request, which matches the pattern in their names. @@ is that part.
+var spoilers = lists("spoil ")
+
+// spoil changes one part of a request, or makes its line or head about as long as a limit allows.
+func (w *writer) spoil(request string) string {
+	if w.chance(10) {
+		n := pick(w, 4096, maxLine, maxLine, maxHead, maxHead, maxHead, maxHead+1024, 20000, 40000) + w.IntN(5) - 2
+		if line, rest, _ := strings.Cut(request, " HTTP/"); w.chance(2) {
+			return line + "&x=" + long(max(0, n-len(line)-len("&x= HTTP/1.1"))) + " HTTP/" + rest
+		}
+		return strings.TrimSuffix(request, "\r\n") + "X: " + long(max(0, n-len(request)-len("X: \r\n"))) + "\r\n\r\n"
+	}
+	s := pick(w, spoilers...)
+	at := regexp.MustCompile(s.name).FindStringIndex(request)
+	if at == nil {
+		return request
+	}
+	return request[:at[0]] + strings.ReplaceAll(pick(w, s.texts...), "@@", request[at[0]:at[1]]) + request[at[1]:]
+}
+
+// mutate changes b at one to four random places. It may reuse the memory of b.
+func (w *writer) mutate(b []byte) []byte {
+	for range 1 + w.IntN(4) {
+		if len(b) == 0 {
+			return b
+		}
+		i := w.IntN(len(b))
+		j := min(len(b), i+w.IntN(40))
+		switch w.IntN(8) {
+		case 0:
+			b[i] = byte(w.IntN(256))
+		case 1:
+			const odd = "\x00\r\n \t%&:;=?#\x7f\x80\xff\""
+			b = slices.Insert(b, i, odd[w.IntN(len(odd))])
+		case 2:
+			b = slices.Delete(b, i, j)
+		case 3:
+			b = slices.Insert(b, j, slices.Clone(b[i:j])...)
+		case 4:
+			b = b[:i]
+		case 5:
+			b = bytes.Replace(b, []byte("\r\n"), []byte(w.from("line ends")), 1+w.IntN(2))
+		case 6:
+			copy(b[i:j], pick(w, bytes.ToUpper, bytes.ToLower)(b[i:j]))
+		case 7:
+			b = slices.Insert(b, i, []byte(w.from("inserted"))...)
+		}
+	}
+	return b
+}
+
+// smuggle returns a request with another one hidden in it: some bytes are the body of the first
+// request to one parser, and the second request to another.
+func (w *writer) smuggle() string {
+	hidden := question(drivingPath, w.tokens[0], "S"+w.nobody())
+	length := func(n int) string { return fmt.Sprintf("Content-Length: %d\r\n", n) }
+	chunks := "0\r\n\r\n"
+	if w.chance(3) {
+		chunks = fmt.Sprintf("%x%s\r\n%s\r\n0\r\n\r\n", len(hidden),
+			pick(w, "", ";x=y", "; a=\"\r\n\"", ";"+long(50), " ", "\n"), hidden)
+	}
+	encoding := w.from("encodings") + "\r\n"
+	both := chunks + hidden
+	way := pick(w, [][2]string{
+		{length(len(hidden)), hidden},                       // the body is a request
+		{length(len(chunks)) + encoding, both},              // CL.TE
+		{encoding + length(pick(w, 0, 4, len(both))), both}, // TE.CL
+		{encoding + "Transfer-Encoding: x\r\n", both},       // TE.TE
+		{encoding + "Transfer-encoding:\r\n", both},         //
+		{encoding, both}, // TE alone
+		{length(0) + length(len(hidden)), hidden},                  // two lengths
+		{length(len(hidden)) + length(0), hidden},                  //
+		{"Expect: 100-continue\r\n" + length(len(hidden)), hidden}, // the client should wait for 100
+		{"Content-Length: " + pick(w, "+5", "-0", "0x5", " 0 ,", "0,", "5 5", "0a", "0.0", "") + "\r\n", hidden},
+		{"X: " + pick(w, "\n", "\r", "\r\n\n", "\n\r\n", "\n\n", "\x00\r\n\r\n") + hidden, ""}, // after a header
+	}...)
+	outer := pick(w, "GET", "GET", "HEAD", "POST") + " " + drivingPath + "?vid=" + pick(w, w.cars...) + "&access_token=" +
+		w.tokens[0].secret + pick(w, " HTTP/1.1", " HTTP/1.1", " HTTP/1.0")
+	return outer + "\r\nHost: localhost\r\n" + way[0] + "\r\n" + way[1]
+}
+
+type conversation struct {
+	stream   []byte
+	requests int
+	sound    map[int]bool // offsets of requests that were not changed
+}
+
+// The last request of a conversation is correct: its answer shows whether both sides still agree on
+// where a request begins.
+func (w *writer) conversation() *conversation {
+	v := &conversation{requests: 2 + w.IntN(12), sound: make(map[int]bool)}
+	mutated := func(text string) string { return string(w.mutate([]byte(text))) }
+	for range v.requests - 1 {
+		text := w.sound()
+		switch k := w.IntN(20); {
+		case k < 10:
+			v.sound[len(v.stream)] = true
+		case k < 14:
+			text = w.spoil(text)
+		case k < 15:
+			text = w.spoil(w.spoil(text))
+		case k < 17:
+			text = w.smuggle()
+		case k < 19:
+			text = mutated(text)
+		default:
+			text = mutated(w.spoil(text))
+		}
+		if v.stream = append(v.stream, text...); w.chance(15) {
+			v.stream = append(v.stream, w.from("noise")...)
+		}
+	}
+	v.sound[len(v.stream)] = true
+	v.stream = append(v.stream, question(throttlePath, w.tokens[0], "Z"+w.nobody())...)
+	return v
+}
+
+func question(path string, t *token, vid string) string {
+	return "GET " + path + "?access_token=" + t.secret + "&vid=" + vid + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
+}
+
+func long(n int) string { return strings.Repeat("x", n) }

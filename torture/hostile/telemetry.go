@@ -30,12 +30,10 @@ const (
 	hostileCars = 4      // hostile connections at a time, by MQTT and by HTTP each
 )
 
-// honest is the layout of the cars that report during the attack.
 var honest = writers.Layout{HTTP: 2, MQTT: 20, Cars: 2}
 
-// telemetry attacks the listeners for telemetry while honest cars report. Afterwards, the samples
-// of each honest car must be acknowledged again within patience, all that were acknowledged must be
-// folded, and the memory and the descriptors of the node must not have grown beyond their limits.
+// telemetry attacks the listeners for telemetry while honest cars report. Afterwards their samples
+// must be acknowledged again within patience, and all acknowledged ones must be folded.
 func telemetry(ctx context.Context, w *world) {
 	a := w.attempt
 	var own []vehicle.ID
@@ -92,9 +90,8 @@ func telemetry(ctx context.Context, w *world) {
 	w.settle(ctx, filesAtRest)
 }
 
-// checkFolded waits until the newest acknowledged sample of each honest car is folded, which may
-// take 20 seconds for each, and checks that no sample of a victim (a vehicle for which no source
-// may send) was accepted.
+// checkFolded checks that the newest sample of each honest car is folded, and that none of a
+// victim, for which no source may send, was accepted.
 func (w *world) checkFolded(ctx context.Context, fleet *writers.Fleet) {
 	newest := fleet.Newest()
 	for _, vid := range honest.All() {
@@ -117,7 +114,6 @@ func (w *world) checkFolded(ctx context.Context, fleet *writers.Fleet) {
 	}
 }
 
-// hostility lists what is counted of hostile cars. It is a finding if one of the counts is 0.
 var hostility = []string{connected, accepted, stored, denied, uploads, taken, refusedUploads}
 
 const (
@@ -130,7 +126,6 @@ const (
 	refusedUploads = "hostile uploads refused"
 )
 
-// attack makes one connection of a hostile car, by MQTT or with an upload, and checks the answer.
 func (h *hostileCar) attack(ctx context.Context, w *world, met *row.Tally, byMQTT bool) {
 	var stream []byte
 	var check func(got []byte) string
@@ -162,8 +157,7 @@ func (h *hostileCar) attack(ctx context.Context, w *world, met *row.Tally, byMQT
 	w.attempt.Acknowledged(1)
 }
 
-// upload returns one HTTP request to the listener for telemetry, and whether any of its
-// samples may be accepted. Most requests have one part that is wrong.
+// upload returns one HTTP request, in most cases with one part that is wrong.
 func (h *hostileCar) upload() (stream []byte, mayAccept bool) {
 	own := ownCar(h.IntN(10))
 	part := map[string]string{"method": "POST", "target": "/v1/telemetry", "key": h.key, "type": "application/x-ndjson",
@@ -191,12 +185,10 @@ func (h *hostileCar) upload() (stream []byte, mayAccept bool) {
 	return stream, spoiled.name == "fine"
 }
 
-// refusals are the allowed statuses of a bad upload.
 var refusals = map[int]bool{400: true, 401: true, 403: true, 404: true, 405: true, 408: true, 413: true, 414: true,
 	415: true, 417: true, 431: true, 501: true, 505: true}
 
-// checkUpload counts the answers to an upload, and returns what is wrong with them, or "". Status
-// 202 is allowed only if mayAccept is true.
+// checkUpload returns what is wrong with the answers to an upload, or "".
 func checkUpload(got []byte, mayAccept bool, met *row.Tally) string {
 	for in := bufio.NewReader(bytes.NewReader(got)); ; {
 		resp, err := http.ReadResponse(in, nil)
@@ -216,9 +208,8 @@ func checkUpload(got []byte, mayAccept bool, met *row.Tally) string {
 	}
 }
 
-// crowd opens many MQTT connections at the same time. Each sends nothing, or a part of a packet, or
-// a wrong key. The listener must close all of them within the time limit for a CONNECT, which is 10
-// seconds; 20 more are tolerated on a busy machine.
+// crowd opens many MQTT connections at once, which send nothing, a part of a packet, or a wrong
+// key. The listener must close all of them.
 func (w *world) crowd(ctx context.Context, n int) {
 	const connectTimeout, slack = 10 * time.Second, 20 * time.Second
 	a := w.attempt
@@ -268,29 +259,24 @@ func (w *world) crowd(ctx context.Context, n int) {
 	a.None("of them were accepted with a wrong key", int(letIn.Load()))
 }
 
-// hold keeps up to n connections open at the HTTP listener for telemetry until ctx ends. A
-// connection that the node closes is replaced.
+// hold keeps up to n connections open at the listener for telemetry until ctx ends.
 func (w *world) hold(ctx context.Context, n int) {
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				c, err := dialFrom(ctx, addressOf(50, i), w.Address(nodeprocess.Ingest))
-				if err != nil {
-					return
-				}
-				stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-				if i%2 == 0 {
-					_, _ = io.WriteString(c, "POST /v1/telemetry HTTP/1.1\r\nX: ")
-				}
-				_, _ = io.Copy(io.Discard, c) // until it is closed by the node
-				stop()
-				_ = c.Close()
-				row.Pause(ctx, time.Second) // a busy loop would use a whole processor
+	must.Together(ctx, n, func(ctx context.Context, i int) {
+		for ctx.Err() == nil {
+			c, err := dialFrom(ctx, addressOf(50, i), w.Address(nodeprocess.Ingest))
+			if err != nil {
+				return
 			}
-		})
-	}
-	all.Wait()
+			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+			if i%2 == 0 {
+				_, _ = io.WriteString(c, "POST /v1/telemetry HTTP/1.1\r\nX: ")
+			}
+			_, _ = io.Copy(io.Discard, c) // until it is closed by the node
+			stop()
+			_ = c.Close()
+			row.Pause(ctx, time.Second) // a busy loop would use a whole processor
+		}
+	})
 }
 
 // First bytes of packets that a server may send. The answers in others need no check.
@@ -299,7 +285,6 @@ const (
 	others                            = "\x50\x70\xb0\xd0\xe0" // PUBREC, PUBCOMP, UNSUBACK, PINGRESP, DISCONNECT
 )
 
-// reading returns a sample that the service accepts.
 func reading(vid string) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":50,"Vehicle.OBD.ThrottlePosition":20}}`, vid,
 		time.Now().UnixMilli())
@@ -307,12 +292,11 @@ func reading(vid string) string {
 
 func topic(vid string) string { return "vehicles/" + vid + "/telemetry" }
 
-// ownCar returns a vehicle for which the hostile source may send. victim returns one for which no
-// source may send, so the service must never know anything about the victim.
+// The hostile source may send for ownCar. No source may send for victim, so it must stay unknown.
 func ownCar(i int) string    { return fmt.Sprintf("Own%d", i%10) }
 func victim(i uint16) string { return fmt.Sprintf("Victim%d", i%10) }
 
-// sent is one connection of a hostile car: what it sends, and what the server may answer.
+// sent is one connection of a hostile car, and what the server may answer.
 type sent struct {
 	version byte
 	stream  []byte
@@ -322,15 +306,13 @@ type sent struct {
 	met     *row.Tally
 }
 
-// hostileCar sends packets that no real car would send. It uses the key of a known source. The
-// source may send only for the vehicles of ownCar.
+// hostileCar sends packets that no real car would send, with the key of a known source.
 type hostileCar struct {
 	*writer
 	source, key string
 }
 
-// text returns a random text of the list with a name, in which the words that fill knows, such as
-// OWN and KEY, are replaced by values of the car.
+// text returns a random text of a list, in which fill replaces words such as OWN and KEY.
 func (h *hostileCar) text(name string) string { return h.fill(h.from(name)) }
 
 func (h *hostileCar) fill(text string) string {
@@ -338,7 +320,6 @@ func (h *hostileCar) fill(text string) string {
 		"TOKEN", h.tokens[0].secret, "NOW", strconv.FormatInt(time.Now().UnixMilli(), 10)).Replace(text)
 }
 
-// connection returns everything that a hostile car sends over one connection.
 func (h *hostileCar) connection(met *row.Tally) *sent {
 	s := &sent{version: byte(4 + h.IntN(2)), good: make(map[uint16]bool), known: true, met: met}
 	l := mqtt.Login{Protocol: "MQTT", Version: s.version, Flags: 2, KeepAlive: uint16(h.IntN(700)),
@@ -358,7 +339,6 @@ func (h *hostileCar) connection(met *row.Tally) *sent {
 	return s
 }
 
-// spoilLogin changes one part of a CONNECT, and records in s if the credentials are then wrong.
 func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
 	switch h.IntN(7) {
 	case 0:
@@ -379,7 +359,6 @@ func (h *hostileCar) spoilLogin(l *mqtt.Login, s *sent) {
 	}
 }
 
-// packet returns one packet, chosen at random, and records in s.good if it may be acknowledged.
 func (h *hostileCar) packet(s *sent) []byte {
 	id, own := uint16(1+h.IntN(65535)), ownCar(h.IntN(10))
 	publish := func(topic, payload string) []byte {
@@ -421,7 +400,7 @@ func (h *hostileCar) packet(s *sent) []byte {
 	}
 }
 
-// check returns what is wrong with the server's packets, or "". No packet at all is right.
+// check returns what is wrong with the server's packets, or "".
 func (s *sent) check(got []byte) string {
 	for in, first := bytes.NewReader(got), true; ; first = false {
 		kind, err := in.ReadByte()

@@ -1,45 +1,50 @@
 package load
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"example.org/carstate/bench/must"
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/vehicle"
 )
 
-// journal records what was sent and what was acknowledged. It is safe for concurrent use.
 type journal struct {
 	mu   sync.Mutex
 	cars map[string]*car
-	// one holds the vehicles with only one sample, in the order of their acknowledgements. If
-	// such a sample is lost, no later sample can hide the loss. many holds all other vehicles
-	// except barrierCar, because no check waits for the last samples of barrierCar.
+	// one holds the vehicles with only one sample, whose loss no later sample can hide, in the
+	// order of their acknowledgements; many holds all others except barrierCar.
 	one, many []string
 	records   []*record
 	forgotten []string
 }
 
-// finding is what is wrong with an answer; text is "" if nothing is. If lost is true, something
-// acknowledged is missing.
+// finding is what is wrong with an answer; text is "" if nothing is.
 type finding struct {
 	text string
 	lost bool
 }
 
-// car is what is known about a vehicle. Times are event times in whole seconds, because
-// Last-Modified has no finer resolution.
+// car is what is known about a vehicle. Times are in whole seconds, as in Last-Modified.
 type car struct {
 	offered      int64 // time of the newest sample that was sent
 	acknowledged int64 // time of the newest sample that was acknowledged; 0: none
 	seen         int64 // time of the newest sample that an answer included
-	// unsure means that an operator requested to forget the vehicle, and the result is unknown.
-	// forgotten means that it was confirmed, and lost that a loss was reported, so that the
-	// vehicle is not checked again.
+	// unsure: forgetting was requested, and its result is unknown. lost: a loss was reported,
+	// so the vehicle is not checked again.
 	unsure, forgotten, lost bool
 }
 
@@ -55,7 +60,6 @@ type record struct {
 
 func newJournal() *journal { return &journal{cars: make(map[string]*car)} }
 
-// offer records samples before they are sent.
 func (j *journal) offer(samples []sample) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -69,7 +73,6 @@ func (j *journal) offer(samples []sample) {
 	}
 }
 
-// acknowledge records that samples were acknowledged.
 func (j *journal) acknowledge(samples []sample) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -86,8 +89,6 @@ func (j *journal) acknowledge(samples []sample) {
 	}
 }
 
-// before returns what is known about a vehicle; the result is zero if nothing is. It is called
-// before the vehicle is queried.
 func (j *journal) before(vid string) car {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -97,9 +98,8 @@ func (j *journal) before(vid string) car {
 	return car{}
 }
 
-// check compares an answer with was, which is what the journal knew before the query. settled means
-// that everything acknowledged before the query must be visible. If the answer is right, the
-// journal notes the sample that it includes.
+// check compares an answer with was, what the journal knew before the query. settled means that
+// everything acknowledged must be visible.
 func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool) finding {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -144,9 +144,7 @@ func (j *journal) check(vid string, was car, a nodeprocess.Answer, settled bool)
 
 func clock(s int64) string { return time.Unix(s, 0).UTC().Format(time.TimeOnly) }
 
-// pick returns the newest acknowledged vehicles with a single sample, and random vehicles of all
-// kinds. newest and any are the maximum numbers of the two groups. A vehicle may be in both, or
-// twice in the second.
+// pick returns the newest vehicles with a single sample, and random vehicles of all kinds.
 func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -158,25 +156,22 @@ func (j *journal) pick(rnd *rand.Rand, newest, any int) []string {
 	return picked
 }
 
-// all returns every vehicle with an acknowledged sample.
 func (j *journal) all() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Concat(j.one, j.many)
 }
 
-// watched returns up to n vehicles that report repeatedly, the earliest ones.
 func (j *journal) watched(n int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.many[:min(n, len(j.many))])
 }
 
-// group is a kind of records: of tokens or of sources, and whether they are revoked or removed.
+// group is tokens or sources, and whether they are revoked or removed.
 type group struct{ source, gone bool }
 
-// newest returns copies of the n newest records of each group, the newest first, without those
-// whose state is unsure.
+// newest returns the n newest records of each group whose state is sure, the newest first.
 func (j *journal) newest(n int) (found []record) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -188,4 +183,314 @@ func (j *journal) newest(n int) (found []record) {
 		}
 	}
 	return found
+}
+
+const (
+	readyLimit  = 2 * time.Minute  // of a start
+	holdLimit   = 5 * time.Minute  // of a check of all vehicles
+	settleLimit = time.Minute      // for a sample to become visible
+	storedLimit = 10 * time.Second // for the node to store a state that an answer already includes
+	adminLimit  = 30 * time.Second // of an operation until its acknowledgement
+)
+
+// Refused returns err, and reports a finding, unless the start failed because the node was killed.
+func (l *Load) Refused(err error) error {
+	if e, ok := errors.AsType[*nodeprocess.EndedError](err); ok && e.Code >= 0 {
+		l.a.Wrong("it does not start after kill -9: %s", e.Last)
+		return err
+	}
+	return nil
+}
+
+// Start starts a node and waits until it is ready. A failure is a finding.
+func (l *Load) Start(ctx context.Context, o nodeprocess.Options) (*nodeprocess.Node, error) {
+	n, err := nodeprocess.Start(ctx, o)
+	if err != nil {
+		return nil, errors.Join(l.Refused(err), err)
+	}
+	if err := n.AwaitReady(ctx, readyLimit); err != nil {
+		if ctx.Err() == nil {
+			l.a.Wrong("it is not ready after kill -9: %v", err)
+		}
+		n.Kill()
+		return nil, err
+	}
+	return n, nil
+}
+
+// Hold waits until the answers include everything that was acknowledged before the call, and then
+// calls look. The row ends with an error of either.
+func (l *Load) Hold(ctx context.Context, n *nodeprocess.Node, look func(context.Context, *nodeprocess.Node)) {
+	err := l.settle(ctx, n)
+	settled := err == nil
+	if settled {
+		err = must.Caught(func() { look(ctx, n) })
+	}
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case n.HasEnded():
+		l.a.Wrong("it ended by itself: %s", n.LastLine())
+	case settled: // look failed, which says nothing about the node
+	case errors.Is(err, errNotSeen):
+		l.a.Lost("%v", err)
+	default:
+		l.a.Wrong("%v", err)
+	}
+	must.Do(err)
+}
+
+// End reports what was done, and stops the node.
+func (l *Load) End(n *nodeprocess.Node) {
+	l.a.Figure("vehicles in the journal", float64(len(l.journal.all())), "")
+	l.a.Figure("vehicles forgotten", float64(len(l.journal.forgotten)), "")
+	l.MustHaveHappened()
+	if err := n.Stop(); err != nil {
+		l.a.Wrong("it does not stop in order: %v", err)
+	}
+}
+
+// NoteOffered records, for a row with its own senders, a sample that is about to be sent. at is in
+// whole seconds (Unix), because Last-Modified has no finer resolution.
+func (l *Load) NoteOffered(vid string, at int64) { l.journal.offer([]sample{{vid, at}}) }
+
+func (l *Load) NoteAcknowledged(vid string, at int64) { l.journal.acknowledge([]sample{{vid, at}}) }
+
+func (l *Load) Vehicles() []string { return l.journal.all() }
+
+// HoldVehicles waits for everything acknowledged before the call. Then the state of each vehicle
+// must be at least as new as its newest acknowledged sample.
+func (l *Load) HoldVehicles(ctx context.Context, n *nodeprocess.Node, vids []string) {
+	if len(vids) == 0 {
+		l.a.Wrong("no sample of any vehicle was acknowledged, so the row proves nothing about them")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, holdLimit)
+	defer cancel()
+	was := make(map[string]car, len(vids))
+	for _, vid := range vids {
+		was[vid] = l.journal.before(vid)
+	}
+	l.Hold(ctx, n, func(ctx context.Context, n *nodeprocess.Node) {
+		l.checkCars(ctx, n, vids, func(vid string) car { return was[vid] })
+		if n.HasEnded() {
+			must.Fail("the node has ended")
+		}
+		must.Do(ctx.Err())
+	})
+}
+
+// watch queries a part of the vehicles that report repeatedly. No event time may decrease, and no
+// known vehicle become unknown, even across a restart.
+func (l *Load) watch(ctx context.Context, n *nodeprocess.Node, number int) {
+	for ctx.Err() == nil {
+		cars := l.journal.watched(watchedCars)
+		if len(cars) == 0 && !rest(ctx) {
+			return
+		}
+		for i, vid := range cars {
+			if i%watchers != number {
+				continue
+			}
+			if answered := l.ask(ctx, n, vid, l.journal.before(vid), false); !answered && !rest(ctx) {
+				return
+			}
+		}
+	}
+}
+
+// ask checks the answer about a vehicle against was, what the journal knew before. If settled, it
+// must include everything acknowledged. ask reports whether the node answered.
+func (l *Load) ask(ctx context.Context, n *nodeprocess.Node, vid string, was car, settled bool) bool {
+	a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, vid)
+	if ctx.Err() != nil {
+		return false
+	}
+	l.Asked.Add(1)
+	if err != nil || a.HTTP == http.StatusServiceUnavailable {
+		l.Unanswered.Add(1)
+		return false
+	}
+	l.report(l.journal.check(vid, was, a, settled))
+	return true
+}
+
+// barrierCar is the load's own: when an answer includes its sample, all earlier ones are folded.
+const barrierCar = "manybarrier"
+
+var errNotSeen = errors.New("a sample that was acknowledged is not seen")
+
+// settle waits until an answer includes a new sample of barrierCar, twice: groups of samples are
+// folded one after the other, but the states of one group become visible in any order.
+func (l *Load) settle(ctx context.Context, n *nodeprocess.Node) error {
+	for range 2 {
+		sent := int64(0)
+		tries := 0
+		var refused error
+		err := nodeprocess.Until(ctx, settleLimit, func(ctx context.Context) error {
+			if n.HasEnded() {
+				refused = errors.New("the node has ended")
+				return nil // waiting is pointless
+			}
+			if tries++; sent == 0 || tries%10 == 0 {
+				l.barrier++
+				x := sample{barrierCar, l.base + l.barrier}
+				ok, err := l.postOne(ctx, n, []sample{x})
+				if refused = err; err != nil {
+					return nil
+				}
+				if ok && sent == 0 {
+					sent = x.at
+				}
+				if sent == 0 {
+					return errors.New("no sample is taken")
+				}
+			}
+			a, err := n.Ask(ctx, nodeprocess.DrivingPath, l.token, barrierCar)
+			if err == nil && (a.Status != 1 || a.Modified.Unix() < sent) {
+				err = fmt.Errorf("%w: HTTP %d, status %d", errNotSeen, a.HTTP, a.Status)
+			}
+			return err
+		})
+		if refused != nil || err != nil {
+			return cmp.Or(refused, err)
+		}
+	}
+	return nil
+}
+
+// maxEvents is the most that a call returns. Tokens issued before the oldest are not looked for.
+const maxEvents = 1000
+
+// These numbers are compared after each restart, and watchedCars are queried all the time.
+const (
+	watchedCars = 200
+	newestCars  = 1500
+	anyCars     = 500
+	someRecords = 10
+	someSecrets = 40 // of each kind
+)
+
+// CheckSome compares the node with a part of the journal, mostly its newest entries.
+func (l *Load) CheckSome(ctx context.Context, n *nodeprocess.Node) {
+	l.checkCars(ctx, n, l.journal.pick(l.rnd, newestCars, anyCars), l.journal.before)
+	l.checkOperations(ctx, n)
+}
+
+func (l *Load) CheckAll(ctx context.Context, n *nodeprocess.Node) {
+	l.checkCars(ctx, n, l.journal.all(), l.journal.before)
+	l.checkOperations(ctx, n)
+	l.checkLists(ctx, n)
+}
+
+// checkCars repeats a query without an answer until the node or ctx ends.
+func (l *Load) checkCars(ctx context.Context, n *nodeprocess.Node, cars []string, before func(vid string) car) {
+	const askers = 4
+	must.Together(ctx, askers, func(ctx context.Context, asker int) {
+		for i := asker; i < len(cars); i += askers {
+			for ctx.Err() == nil && !l.ask(ctx, n, cars[i], before(cars[i]), true) {
+				if n.HasEnded() {
+					return
+				}
+				rest(ctx)
+			}
+		}
+	})
+}
+
+func (l *Load) checkOperations(ctx context.Context, node *nodeprocess.Node) {
+	for _, r := range l.journal.newest(someSecrets) {
+		l.checkRecord(ctx, node, &r)
+	}
+	l.journal.mu.Lock()
+	forgotten := slices.Clone(l.journal.forgotten[max(0, len(l.journal.forgotten)-someSecrets):])
+	l.journal.mu.Unlock()
+	l.checkCars(ctx, node, forgotten, l.journal.before)
+	c := must.Get(node.AdminClient())
+	for _, vid := range l.journal.pick(l.rnd, 0, someRecords) {
+		if was := l.journal.before(vid); !was.unsure && !was.forgotten && !was.lost {
+			l.checkState(ctx, c, vid, was)
+		}
+	}
+}
+
+// checkRecord uses the secret of a token or a source.
+func (l *Load) checkRecord(ctx context.Context, node *nodeprocess.Node, r *record) {
+	if r.source {
+		// An empty object is not a sample: a valid key receives 400, and any other 401.
+		want := map[bool]int{false: http.StatusBadRequest, true: http.StatusUnauthorized}[r.gone]
+		if status, text := must.Get2(node.Post(ctx, r.secret, "{}")); status != want {
+			l.a.Lost("a source (removed: %t) is answered with %d: %s", r.gone, status, text)
+		}
+		return
+	}
+	a := must.Get(node.Ask(ctx, nodeprocess.DrivingPath, r.secret, cmp.Or(r.only, barrierCar)))
+	switch {
+	case r.gone && a.HTTP != http.StatusUnauthorized:
+		l.a.Lost("a token that was revoked is answered with %d", a.HTTP)
+	case !r.gone && (a.HTTP != http.StatusOK || a.Status != 1):
+		l.a.Lost("a token that was issued is answered with %d, status %d", a.HTTP, a.Status)
+	case !r.gone && r.only != "":
+		if a, err := node.Ask(ctx, nodeprocess.DrivingPath, r.secret, barrierCar); err == nil && a.Status != 0 {
+			l.a.Wrong("a token is answered for a vehicle that it was not granted")
+		}
+	}
+}
+
+// checkState checks a stored state: no reading may be older than the newest acknowledged sample,
+// and each speed must be that of the sample with the same time.
+func (l *Load) checkState(ctx context.Context, c *client.Client, vid string, was car) {
+	// An answer may be visible before it is stored.
+	var r ops.VehicleRecord
+	err := nodeprocess.Until(ctx, storedLimit, func(ctx context.Context) (err error) {
+		if r, err = c.Vehicle(ctx, vehicle.ID(vid)); err == nil &&
+			slices.ContainsFunc(r.Readings, func(x ops.ReadingRecord) bool { return x.Time.Unix() < was.acknowledged }) {
+			err = errors.New("the state is older than a sample that was acknowledged")
+		}
+		return err
+	})
+	must.Do(ctx.Err())
+	if err != nil {
+		l.a.Lost("%s was acknowledged with a sample of %s, and its state is of before, or missing, after %s: %v", vid,
+			clock(was.acknowledged), storedLimit, err)
+		return
+	}
+	for _, reading := range r.Readings {
+		x := sample{vid, reading.Time.Unix()}
+		if reading.Signal == "Vehicle.Speed" && int64(*reading.Value) != x.speedKmh() {
+			l.a.Wrong("the state of %s holds %s %g of %s, which was not sent", vid, reading.Signal, *reading.Value, clock(x.at))
+		}
+	}
+}
+
+// checkLists compares all tokens and sources with the node's lists, and all tokens with the audit.
+func (l *Load) checkLists(ctx context.Context, n *nodeprocess.Node) {
+	c := must.Get(n.AdminClient())
+	listed := make(map[record]bool)
+	for _, t := range must.Get(c.Tokens(ctx)) {
+		listed[record{id: t.ID, gone: t.RevokedAt != nil}] = true
+	}
+	for _, s := range must.Get(c.Sources(ctx)) {
+		listed[record{id: s.Name, source: true}] = true
+	}
+	events := must.Get(c.SearchAudit(ctx, url.Values{"limit": {strconv.Itoa(maxEvents)}})).Events
+	audited, since := make(map[string]bool), time.Time{}
+	for _, e := range events {
+		audited[e.Object] = true
+	}
+	if len(events) == maxEvents { // events older than these are not returned
+		since = slices.MinFunc(events, func(a, b access.Event) int { return a.Time.Compare(b.Time) }).Time
+	}
+	l.journal.mu.Lock()
+	defer l.journal.mu.Unlock()
+	for _, r := range l.journal.records {
+		// The event of an operation is at most adminLimit older than the acknowledgement.
+		if !r.source && r.made.Add(-adminLimit).After(since) && !audited[r.id] {
+			l.a.Lost("a token that was issued is not in the audit")
+		}
+		key := record{id: r.id, group: group{r.source, r.gone && !r.source}} // removed sources are not listed
+		if listed[key] == (r.source && r.gone) && !r.unsure {
+			l.a.Lost("a %s (revoked or removed: %t) is not listed as that",
+				map[bool]string{true: "source", false: "token"}[r.source], r.gone)
+		}
+	}
 }

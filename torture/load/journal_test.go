@@ -1,9 +1,6 @@
 package load
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,16 +17,14 @@ func answer(at int64) nodeprocess.Answer {
 
 var unknown = nodeprocess.Answer{HTTP: http.StatusOK}
 
-// Patterns of findings about lost data. The patches of the rows' controls have the same.
+// The patches of the rows' controls have the same patterns.
 const (
 	lostSample = "lost: * was acknowledged with a sample of *, and its state is of *"
 	lostCar    = "lost: * was acknowledged with a sample of * and is unknown"
 	wentBack   = "wrong: * went back in time: its state was of * and is of *"
 )
 
-// TestCheck_Answers checks which answers about a vehicle are findings. Its samples of the seconds
-// 100 and 101 were acknowledged, and that of 102 was only sent. Findings about lost data must match
-// the patterns by which rows catch their controls.
+// The samples of the seconds 100 and 101 were acknowledged, and that of 102 was only sent.
 func TestCheck_Answers(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []nodeprocess.Answer
@@ -70,8 +65,6 @@ func TestCheck_Answers(t *testing.T) {
 	}
 }
 
-// TestCheck_ForgottenVehicle checks that a vehicle that shows up again after it was forgotten is a
-// finding. If the result of forgetting is unknown, both answers are right.
 func TestCheck_ForgottenVehicle(t *testing.T) {
 	j := newJournal()
 	j.offer([]sample{{"one1", 100}})
@@ -92,47 +85,5 @@ func TestCheck_ForgottenVehicle(t *testing.T) {
 	}
 	if f := j.check("one2", car{}, answer(100), true); f.text == "" {
 		t.Error("the answer about a vehicle that never reported is no finding")
-	}
-}
-
-// TestRefused_OnlyIfItEndedByItself checks that a node that was killed does not count as a node
-// that refused to start.
-func TestRefused_OnlyIfItEndedByItself(t *testing.T) {
-	for name, c := range map[string]struct {
-		err     error
-		refused bool
-	}{
-		"killed":   {&nodeprocess.EndedError{Code: -1, Last: "ready"}, false},
-		"given up": {context.Canceled, false},
-		"refused": {fmt.Errorf("start: %w",
-			&nodeprocess.EndedError{Code: 1, Last: "carstate: the data directory is damaged"}), true},
-	} {
-		a := &row.Attempt{Logf: t.Logf}
-		err := New(a).Refused(c.err)
-		if o := a.Outcome(); (err != nil) != c.refused || err != nil && !errors.Is(err, c.err) ||
-			(o.Wrong == 1) != c.refused ||
-			c.refused && o.Findings[0] != "wrong: it does not start after kill -9: carstate: the data directory is damaged" {
-			t.Errorf("%s: got %v, %+v, want refused: %t", name, err, o, c.refused)
-		}
-	}
-}
-
-// TestMustHaveHappened_FindsMissingOperations checks that a row has a finding if one of the kinds
-// of operations never happened.
-func TestMustHaveHappened_FindsMissingOperations(t *testing.T) {
-	attempt := func() *row.Attempt { return &row.Attempt{Logf: t.Logf, Stop: func() {}} }
-	nothing := attempt()
-	New(nothing).MustHaveHappened()
-	if o := nothing.Outcome(); o.Wrong != 5 {
-		t.Errorf("nothing happened: got %+v, want 5 findings", o)
-	}
-	all := attempt()
-	l := New(all)
-	l.posted.Add(1)
-	l.published.Add(1)
-	l.journal.records = []*record{{gone: true}, {source: true}}
-	l.MustHaveHappened()
-	if o := all.Outcome(); !o.Passed() {
-		t.Errorf("everything happened: got %+v, want no finding", o)
 	}
 }

@@ -1,7 +1,6 @@
 // Package load simulates the cars, developers and operators of a node that is about to be broken,
-// and keeps a journal, outside the node, of everything that the node acknowledges. The node is
-// compared with the journal: everything acknowledged must be present, and no event time may
-// decrease. The package itself causes no faults.
+// and keeps a journal, outside the node, of what it acknowledges: all of that must be present, and
+// no event time may decrease.
 package load
 
 import (
@@ -12,11 +11,15 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+	"github.com/eclipse/paho.golang/paho"
 
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
@@ -26,11 +29,9 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// Flags are the flags of a node under load. Event times advance by a second per sample and begin 23
-// hours in the past, so they do not reach the future, and must not be stale.
+// Flags are those of a node under load, whose event times begin 23 hours ago and must not be stale.
 var Flags = []string{"--max-age", "48h"}
 
-// Numbers of concurrent senders and watchers.
 const (
 	posters     = 4   // goroutines that send by HTTP, each with its own fleet
 	connections = 2   // by MQTT
@@ -39,7 +40,7 @@ const (
 	watchers    = 2
 )
 
-// Load is the traffic of one attempt. It continues across restarts of the node.
+// Load is the traffic of one attempt, across restarts of the node.
 type Load struct {
 	a       *row.Attempt
 	journal *journal
@@ -51,11 +52,9 @@ type Load struct {
 
 	key, token string
 
-	// Numbers of queries, of those without an answer, and of what was acknowledged.
 	Asked, Unanswered, posted, published atomic.Int64
 }
 
-// New returns a load whose random numbers depend on the attempt's seed.
 func New(a *row.Attempt) *Load {
 	l := &Load{a: a, journal: newJournal(), base: time.Now().Add(-23 * time.Hour).Unix()}
 	l.rnd, l.choices = a.Rand(1), a.Rand(2)
@@ -65,7 +64,6 @@ func New(a *row.Attempt) *Load {
 	return l
 }
 
-// Prepare adds the source and the token of the load. The node must be ready.
 func (l *Load) Prepare(ctx context.Context, n *nodeprocess.Node) {
 	l.key = must.Get(n.AddSource(ctx, "fleet"))
 	l.token = must.Get(n.IssueToken(ctx, "watcher")).AccessToken
@@ -79,7 +77,7 @@ func (l *Load) report(f finding) {
 	}
 }
 
-// Run puts load on the node until ctx or the node ends, and then ends all its goroutines.
+// Run puts load on the node until ctx or the node ends.
 func (l *Load) Run(ctx context.Context, n *nodeprocess.Node) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -105,7 +103,7 @@ func (l *Load) Run(ctx context.Context, n *nodeprocess.Node) {
 	running.Wait()
 }
 
-// fleet is the group of vehicles of one sender. The event times of a vehicle's samples increase.
+// fleet is the vehicles of one sender. The event times of a vehicle's samples increase.
 type fleet struct {
 	rnd    *rand.Rand
 	number int
@@ -114,19 +112,16 @@ type fleet struct {
 	fresh  int
 }
 
-// again returns the next sample of a vehicle that reports repeatedly.
 func (f *fleet) again(i int) sample {
 	f.at[i]++
 	return sample{fmt.Sprintf("many%dx%d", f.number, i), f.base + f.at[i]}
 }
 
-// once returns the only sample of a new vehicle.
 func (f *fleet) once() sample {
 	f.fresh++
 	return sample{fmt.Sprintf("one%dx%d", f.number, f.fresh), f.base + f.rnd.Int64N(3600)}
 }
 
-// batch returns the samples of a POST.
 func (f *fleet) batch() []sample {
 	samples := make([]sample, 1+f.rnd.IntN(20))
 	for i := range samples {
@@ -139,7 +134,7 @@ func (f *fleet) batch() []sample {
 	return samples
 }
 
-// message returns the samples of an MQTT message, all of one vehicle.
+// message returns samples of one vehicle.
 func (f *fleet) message() []sample {
 	if f.rnd.IntN(2) == 0 {
 		return []sample{f.once()}
@@ -163,8 +158,7 @@ func (s sample) speedKmh() int64 {
 	return 60 + (int64(h.Sum32())+s.at)%30
 }
 
-// lines returns samples in the form in which a car sends them. The speed is a function of the
-// vehicle and the time, so that a check can detect if the speed comes from another sample.
+// The speed is a function of the vehicle and the time, so a check sees if it is of another sample.
 func lines(samples []sample) string {
 	var b strings.Builder
 	for _, s := range samples {
@@ -174,8 +168,7 @@ func lines(samples []sample) string {
 	return b.String()
 }
 
-// MustHaveHappened reports what was acknowledged: telemetry by each protocol, and operations. A
-// kind that never was is a finding, except the removal of sources.
+// MustHaveHappened reports what was acknowledged. A kind that never was is a finding.
 func (l *Load) MustHaveHappened() {
 	l.journal.mu.Lock()
 	n := make(map[group]int)
@@ -191,13 +184,12 @@ func (l *Load) MustHaveHappened() {
 	l.a.Figure("of them removed", float64(n[group{source: true, gone: true}]), "")
 }
 
-// rest pauses briefly after a sender was refused. It reports whether ctx has not ended.
+// rest pauses after a refusal. It reports whether ctx has not ended.
 func rest(ctx context.Context) bool {
 	row.Pause(ctx, 20*time.Millisecond)
 	return ctx.Err() == nil
 }
 
-// post sends telemetry by HTTP until ctx ends. An answer that is never allowed is a finding.
 func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	for ctx.Err() == nil {
 		samples := f.batch()
@@ -212,8 +204,7 @@ func (l *Load) post(ctx context.Context, n *nodeprocess.Node, f *fleet) {
 	}
 }
 
-// postOne sends samples and reports whether they were acknowledged. It returns an error only if the
-// node gave an answer that is never allowed. No answer and the statuses 503 and 429 are allowed.
+// postOne reports whether samples were acknowledged. No answer, 503 and 429 are allowed.
 func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sample) (bool, error) {
 	l.journal.offer(samples)
 	l.a.Offered(len(samples))
@@ -240,8 +231,7 @@ func (l *Load) postOne(ctx context.Context, n *nodeprocess.Node, samples []sampl
 	return false, fmt.Errorf("a POST is answered with %d: %s", status, bytes.TrimSpace(text))
 }
 
-// publish sends telemetry by MQTT until ctx ends, over one connection at a time for several fleets.
-// If the connection ends, publish opens another one.
+// publish sends by MQTT, over one connection at a time for several fleets.
 func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fleets []*fleet) {
 	for ctx.Err() == nil {
 		client, err := Dial(ctx, n, "fleet", l.key, fmt.Sprintf("gateway%d", number))
@@ -268,9 +258,7 @@ func (l *Load) publish(ctx context.Context, n *nodeprocess.Node, number int, fle
 	}
 }
 
-// publishOne publishes samples, which are of one vehicle, and reports whether they were
-// acknowledged, so that the connection is still usable. A refusal is a finding, unless the
-// connection has ended.
+// publishOne reports whether samples were acknowledged, so that the connection is usable.
 func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample) bool {
 	l.journal.offer(samples)
 	l.a.Offered(len(samples))
@@ -287,7 +275,6 @@ func (l *Load) publishOne(ctx context.Context, client *Client, samples []sample)
 	return true
 }
 
-// operate issues and revokes tokens, adds and removes sources and forgets vehicles until ctx ends.
 func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	c, err := n.AdminClient()
 	for ; err != nil; c, err = n.AdminClient() { // it succeeds once the data directory exists
@@ -312,8 +299,7 @@ func (l *Load) operate(ctx context.Context, n *nodeprocess.Node) {
 	}
 }
 
-// operation chooses the next operation at random, and returns a function that carries it out and
-// records it in the journal if it was acknowledged.
+// operation chooses the next operation, and returns a function that carries it out.
 func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 	j := l.journal
 	j.mu.Lock()
@@ -378,7 +364,7 @@ func (l *Load) operation(ctx context.Context, c *client.Client) func() error {
 	}
 }
 
-// done calls note with the journal locked, if err, of an operation, is nil. It returns err.
+// done notes an operation in the journal, if it succeeded.
 func (l *Load) done(err error, note func()) error {
 	if err != nil {
 		return err
@@ -387,4 +373,89 @@ func (l *Load) done(err error, note func()) error {
 	defer l.journal.mu.Unlock()
 	note()
 	return nil
+}
+
+type Client struct {
+	client *paho.Client
+	// Ended is canceled when the connection ends, with a [Refusal] as cause if there was one.
+	Ended context.Context
+}
+
+// Refusal is the reason code of a refusal.
+type Refusal byte
+
+func (r Refusal) Error() string { return fmt.Sprintf("the node refuses, with reason 0x%02x", byte(r)) }
+
+// Dial connects to a node with the key of a source, and id as the client's id.
+func Dial(ctx context.Context, n *nodeprocess.Node, source, key, id string) (*Client, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", n.Address(nodeprocess.MQTT))
+	if err != nil {
+		return nil, err
+	}
+	ended, end := context.WithCancelCause(context.Background())
+	c := &Client{Ended: ended, client: paho.NewClient(paho.ClientConfig{
+		Conn:               packets.NewThreadSafeConn(conn),
+		PacketTimeout:      10 * time.Second,
+		OnClientError:      func(err error) { end(err) },
+		OnServerDisconnect: func(m *paho.Disconnect) { end(Refusal(m.ReasonCode)) },
+	})}
+	answer, err := c.client.Connect(ctx, &paho.Connect{
+		ClientID: id, KeepAlive: 30, CleanStart: true, Username: source, UsernameFlag: true, Password: []byte(key),
+		PasswordFlag: true,
+	})
+	if err != nil {
+		if answer != nil {
+			err = Refusal(answer.ReasonCode)
+		}
+		end(err)
+		conn.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Send publishes samples of a vehicle and waits for the acknowledgement.
+func (c *Client) Send(ctx context.Context, vid string, samples []byte) error {
+	resp, err := c.client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + vid + "/telemetry", Payload: samples})
+	if cause := context.Cause(c.Ended); err != nil && cause != nil {
+		return cause
+	}
+	if resp != nil && resp.ReasonCode >= 0x80 {
+		return Refusal(resp.ReasonCode)
+	}
+	return err
+}
+
+func (c *Client) Close() { _ = c.client.Disconnect(&paho.Disconnect{}) } // it may have ended before
+
+// Sender sends over a connection to one node at a time, which is opened when needed.
+type Sender struct {
+	Source, Key, ID string
+
+	node   *nodeprocess.Node // the node to which client is connected
+	client *Client           // nil: not connected
+}
+
+// Send is like [Client.Send]. If it fails, it closes the connection.
+func (s *Sender) Send(ctx context.Context, node *nodeprocess.Node, vid string, samples []byte) (err error) {
+	if s.node != node {
+		s.Close()
+	}
+	if s.client == nil {
+		if s.client, err = Dial(ctx, node, s.Source, s.Key, s.ID); err != nil {
+			return err
+		}
+		s.node = node
+	}
+	if err = s.client.Send(ctx, vid, samples); err != nil {
+		s.Close()
+	}
+	return err
+}
+
+func (s *Sender) Close() {
+	if s.client != nil {
+		s.client.Close()
+		s.client = nil
+	}
 }

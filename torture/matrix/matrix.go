@@ -1,12 +1,11 @@
-// Package matrix is a row (one test) of the torture. It checks the authorisation of queries: a
-// token must not obtain an answer about anything that it does not cover, and the time until an
-// answer must not show whether a vehicle exists.
+// Package matrix is the row on the authorisation of queries: a token must not obtain an answer
+// about anything that it does not cover, and the time of an answer must not show whether a vehicle
+// exists.
 package matrix
 
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -36,14 +35,9 @@ const (
 	cars     = 128     // vehicles of each sort
 )
 
-//go:embed row.md.tmpl
-var prose string
-
-// Row is row 11 of the torture: the authorisation matrix.
+// Row: the authorisation matrix.
 var Row = row.Row{
-	Number: 11, Name: "matrix", Title: "Who is answered what", Text: prose,
-	Fields: map[string]any{"Batch": batch, "Rounds": rounds, "Aim": aim, "Detectable": detectable},
-	Counts: "triples", CI: inCI, Long: 3_000_000,
+	Name: "matrix", Counts: "triples", CI: inCI, Long: 3_000_000,
 	Controls: defects.Controls("matrix", "grants-unchecked", "revoked-counts", "forbidden-told", "slow-forbidden"),
 	Run:      run,
 }
@@ -56,8 +50,7 @@ func run(ctx context.Context, a *row.Attempt) {
 // wrong matches a finding in the output of the test.
 var wrong = regexp.MustCompile(`(?m)failed after \d+ tests: wrong: (.*)$`)
 
-// machine runs TestMatrix of internal/query, a randomized test, against the binary. A wrong answer
-// that it finds is a finding; if it fails for another reason, the row ends with an error.
+// machine runs TestMatrix of internal/query, a randomized test, against the binary.
 func machine(ctx context.Context, a *row.Attempt) {
 	test, counts := filepath.Join(a.Dir, "query.test"), filepath.Join(a.Dir, "counts.json")
 	must.Do(nodeprocess.Build(ctx, "..", "./internal/query", test))
@@ -91,20 +84,18 @@ func machine(ctx context.Context, a *row.Attempt) {
 	must.Do(ctx.Err())
 }
 
-// Each round sends one batch of queries about each sort of vehicle. A batch is sent together,
-// because the round-trip time of single queries would hide differences.
+// A batch is sent together, because the round trips of single queries would hide differences.
 const (
 	rounds = 6000
 	batch  = 16
 	// aim is the maximum difference between the median answer times, in percent.
 	aim = 3.0
-	// detectable is the difference of the median answer times, in percent, that catches a
-	// defect. A noisy machine increases the bound of the confidence interval, but not this.
+	// detectable is the difference of the medians, in percent, that catches a defect. Noise
+	// increases the bound of the confidence interval, but not this.
 	detectable = 10.0
 )
 
-// The sorts of vehicles that a token must not be able to distinguish. The token covers only the
-// first sort. Silent vehicles have never reported.
+// The token covers only the first sort. Silent vehicles have never reported.
 const (
 	grantedSilent = iota
 	forbiddenReporting
@@ -112,8 +103,8 @@ const (
 	sorts
 )
 
-// timing measures whether an answer's time distinguishes a vehicle that the token does not cover
-// from a granted one that does not exist.
+// timing compares the times of answers about vehicles that the token does not cover with those
+// about a granted one that does not exist.
 func timing(ctx context.Context, a *row.Attempt) {
 	node := must.Get(a.Start(ctx))
 	defer node.Kill()
@@ -173,8 +164,7 @@ func timing(ctx context.Context, a *row.Attempt) {
 	must.Do(node.Stop())
 }
 
-// exchange sends a batch of queries and returns the time per answer in microseconds. It ends the
-// row if the answers take longer than a minute.
+// exchange sends a batch of queries and returns the time per answer in microseconds.
 func exchange(c net.Conn, questions, buf []byte) float64 {
 	must.Do(c.SetDeadline(time.Now().Add(time.Minute)))
 	began := time.Now()
@@ -188,10 +178,9 @@ func exchange(c net.Conn, questions, buf []byte) float64 {
 	return float64(time.Since(began).Nanoseconds()) / 1000 / batch
 }
 
-// paired compares two series of the same length, which must not be 0, that were measured
-// alternately. The results are the median of the differences a[i]-b[i], and the upper limit of its
-// distance from zero with 99 % confidence. It follows from the order of the differences, so no
-// distribution is assumed.
+// paired compares two series that were measured alternately: the median of the differences
+// a[i]-b[i], and its greatest distance from zero with 99 % confidence. That follows from their
+// order, so no distribution is assumed.
 func paired(a, b []float64) (difference, bound float64) {
 	d := make([]float64, len(a))
 	for i := range d {

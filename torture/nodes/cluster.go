@@ -21,16 +21,13 @@ import (
 	"example.org/carstate/internal/store/codec"
 )
 
-// servers is the smallest number of NATS servers that survives the loss of one.
 const servers = 3
 
-// The ports of every server. Each server has its own address.
 const (
 	clientPort = 4222
 	routePort  = 6222
 )
 
-// natsCluster holds the NATS servers, and a connection that observes their state.
 type natsCluster struct {
 	net     *network
 	servers []*natsprocess.Server
@@ -38,8 +35,7 @@ type natsCluster struct {
 	js      jetstream.JetStream
 }
 
-// start starts the servers. Every server has a copy of all data, and every write is synced. It
-// waits until the cluster answers, for a minute at most.
+// start starts the servers, each with a copy of all data. Every write is synced.
 func (c *natsCluster) start(ctx context.Context, dir string) {
 	binary := must.Get(natsprocess.Build(ctx, "..", dir))
 	var routes []string
@@ -70,7 +66,6 @@ cluster { name: torture, listen: "%[1]s:%[4]d", routes: [ "%[5]s" ] }
 	}))
 }
 
-// urls returns the servers' URLs in the format of the flag --nats.
 func (c *natsCluster) urls() string {
 	var urls []string
 	for i := range servers {
@@ -79,11 +74,9 @@ func (c *natsCluster) urls() string {
 	return strings.Join(urls, ",")
 }
 
-// streams are the streams of carstate.
 var streams = []string{codec.Telemetry, codec.States, codec.Tokens, codec.Sources, codec.Audit, codec.Roads}
 
-// look returns the cluster's state of a stream. It returns an error if the stream has no leader, or
-// if no server answers within two seconds.
+// look returns the cluster's state of a stream, or an error if it has no leader that answers.
 func (c *natsCluster) look(ctx context.Context, name string) (*jetstream.ClusterInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -98,7 +91,6 @@ func (c *natsCluster) look(ctx context.Context, name string) (*jetstream.Cluster
 	return info, nil
 }
 
-// led returns an error unless every stream has a leader that answers.
 func (c *natsCluster) led(ctx context.Context) error {
 	for _, name := range streams {
 		if _, err := c.look(ctx, name); err != nil {
@@ -108,8 +100,8 @@ func (c *natsCluster) led(ctx context.Context) error {
 	return nil
 }
 
-// whole returns an error while a NATS server is missing or its data lags behind. If another server
-// were disabled in that condition, the cluster would have lost two servers.
+// whole returns an error while a server is missing or lags behind: a further disturbance would
+// disable two.
 func (c *natsCluster) whole(ctx context.Context) error {
 	for _, name := range streams {
 		info, err := c.look(ctx, name)
@@ -125,7 +117,7 @@ func (c *natsCluster) whole(ctx context.Context) error {
 	return nil
 }
 
-// leader waits, for settleWithin at most, until a stream has a leader, and returns its index.
+// leader waits until a stream has a leader.
 func (c *natsCluster) leader(ctx context.Context, name string) (server int) {
 	must.Do(nodeprocess.Until(ctx, settleWithin, func(ctx context.Context) error {
 		info, err := c.look(ctx, name)
@@ -146,8 +138,8 @@ func (c *natsCluster) close() {
 	}
 }
 
-// network is a virtual switch with a cable to each NATS server, in a network namespace of its own,
-// and one to this machine. Packets on a disconnected cable are lost without an error.
+// network is a virtual switch with a cable to each NATS server, in a namespace of its own, and one
+// to this machine. Packets on a disconnected cable are lost without an error.
 type network struct {
 	tag    string // prefix of every name
 	subnet string // "198.18.7."
@@ -171,13 +163,12 @@ func needs() error {
 	return nil
 }
 
-// newNetwork returns a network that is not open. Its subnet is of the range that is reserved for
-// benchmarks and not routed (RFC 2544).
+// The range is reserved for benchmarks and not routed (RFC 2544).
 func newNetwork() *network {
 	return &network{tag: fmt.Sprintf("cst%d", os.Getpid()), subnet: fmt.Sprintf("198.18.%d.", os.Getpid()%256)}
 }
 
-// open creates the network for a number of servers. The caller must close it, even after an error.
+// open creates the network. The caller must close it, even after an error.
 func (n *network) open(ctx context.Context, servers int) {
 	sweep()
 	hub := n.tag + "hub"
@@ -225,18 +216,16 @@ func sweep() {
 func (n *network) name(server int) string    { return fmt.Sprintf("%ss%d", n.tag, server) }
 func (n *network) address(server int) string { return fmt.Sprintf("%s%d", n.subnet, 10+server) }
 
-// cable disconnects a server's cable ("down") or reconnects it ("up").
+// cable sets a server's cable "down" or "up".
 func (n *network) cable(server int, to string) error { return n.port(fmt.Sprintf("s%d", server), to) }
 
-// nodes disconnects or reconnects the cable between all servers and the nodes of carstate.
+// nodes sets the cable between all servers and the nodes of carstate.
 func (n *network) nodes(to string) error { return n.port("host", to) }
 
-// port sets a port of the switch up or down, even if the attempt is ending.
 func (n *network) port(name, to string) error {
 	return ip(context.Background(), "-n "+n.tag+"hub link set "+name+" "+to)
 }
 
-// close removes all namespaces.
 func (n *network) close() (err error) {
 	for _, name := range n.made {
 		err = errors.Join(err, ip(context.Background(), "netns del "+name))

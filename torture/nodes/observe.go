@@ -23,8 +23,7 @@ import (
 	"example.org/carstate/torture/writers"
 )
 
-// following reads every state when it is stored. It is a finding if a state is older than the
-// previous state of the same vehicle.
+// following reads every state when it is stored. One that is older than the last is a finding.
 type following struct {
 	a *row.Attempt
 
@@ -33,7 +32,6 @@ type following struct {
 	states int
 }
 
-// run follows the feed of states until ctx ends.
 func (f *following) run(ctx context.Context, e *cluster.Engine) {
 	if err := e.FollowStates(ctx, f.put, func() {}); err != nil && ctx.Err() == nil {
 		f.a.Wrong("the states cannot be followed: %v", err)
@@ -50,7 +48,6 @@ func (f *following) put(id vehicle.ID, s *vehicle.State) {
 	f.at[id] = s.Time
 }
 
-// newerThan returns an error until the state of every car is newer than that time.
 func (f *following) newerThan(when vehicle.UnixMilli) error {
 	wanted := make(map[vehicle.ID]vehicle.UnixMilli)
 	for _, id := range layout.All() {
@@ -59,7 +56,6 @@ func (f *following) newerThan(when vehicle.UnixMilli) error {
 	return f.reached(wanted)
 }
 
-// someNewerThan returns an error until some car's state is newer than that time.
 func (f *following) someNewerThan(when vehicle.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,7 +65,6 @@ func (f *following) someNewerThan(when vehicle.UnixMilli) error {
 	return fmt.Errorf("no state is of after %s", when.Time().Format("15:04:05.000"))
 }
 
-// reached returns an error until the state of every car in wanted is of the given time, or newer.
 func (f *following) reached(wanted map[vehicle.ID]vehicle.UnixMilli) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,11 +77,9 @@ func (f *following) reached(wanted map[vehicle.ID]vehicle.UnixMilli) error {
 	return nil
 }
 
-// current is the maximum age of a node's current copy of the states: the heartbeat of the feed,
-// which lowers the age, arrives once a second.
+// current is above a second, in which the heartbeat of the feed arrives.
 const current = 2500 * time.Millisecond
 
-// watching observes the nodes' readiness and metrics.
 type watching struct {
 	frozen [carstates]atomic.Bool // frozen nodes are not asked
 
@@ -95,7 +88,7 @@ type watching struct {
 	seen   [carstates]look
 }
 
-// look holds the observations of one node since the last call of [watching.begin].
+// look is what was seen of one node since [watching.begin].
 type look struct {
 	at      time.Time // zero: nothing yet
 	age     time.Duration
@@ -103,7 +96,6 @@ type look struct {
 	old     time.Time // the last time at which its copy was not current
 }
 
-// begin discards all observations.
 func (w *watching) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,7 +136,6 @@ func (w *watching) ask(ctx context.Context, i int, n *nodeprocess.Node) {
 	}
 }
 
-// healthy returns an error unless every node was last observed ready, with a current copy.
 func (w *watching) healthy() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -156,15 +147,14 @@ func (w *watching) healthy() error {
 	return nil
 }
 
-// greatestAge returns the greatest age that the copy of the states of any node has had since begin.
 func (w *watching) greatestAge() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.oldest
 }
 
-// feedsBehind returns for how long, at most, a node's copy remained too old after the node had
-// become able to store again. ok is false if every node was always able to.
+// feedsBehind returns for how long a node's copy remained too old after the node could store again.
+// ok is false if every node always could.
 func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -176,9 +166,8 @@ func (w *watching) feedsBehind() (longest time.Duration, ok bool) {
 	return max(longest, 0), ok
 }
 
-// compare checks the service at the end: each node must answer with the newest acknowledged reading
-// of each car or a newer one, every acknowledged reading must be stored, and the stored state of
-// each car must be the fold of its stored readings.
+// compare checks at the end that each node answers with the newest acknowledged reading of each
+// car, that each reading is stored, and that each stored state is the fold of its stored readings.
 func (s *system) compare(ctx context.Context) {
 	acked := s.load.Newest()
 	s.promise(ctx, settleWithin, "in the end", func() error { return s.follow.reached(acked) })
@@ -238,16 +227,12 @@ func missing(journal []vehicle.UnixMilli, stored []vehicle.Sample) (lost []vehic
 	return lost
 }
 
-// askersOfNode is the number of goroutines that query a node, each its own vehicles.
 const askersOfNode = 2
 
-// asking holds the results of the queries about the vehicles. Until stopTraffic is called,
-// askersOfNode goroutines query each node, each with a pause of 4 ms after every query.
 type asking struct {
 	asked atomic.Int64
 
-	// frozen marks the nodes whose processes are stopped. A frozen node answers pending queries
-	// only after its process is resumed, so the durations of these queries are not measured.
+	// A frozen node answers pending queries only when it resumes, so these are not measured.
 	frozen [carstates]atomic.Bool
 
 	mu      sync.Mutex      // guards took and longest
@@ -255,8 +240,7 @@ type asking struct {
 	longest time.Duration   // longest duration of all queries to nodes that are not frozen
 }
 
-// ask queries a node, until ctx ends. It is a finding if a query is not answered correctly, or if
-// an answer about a vehicle is older than an earlier answer of the same node.
+// ask queries a node. A wrong answer, or one older than an earlier one of this node, is a finding.
 func (s *system) ask(ctx context.Context, node, g int) {
 	q, rnd := &s.asking, s.a.Rand(2000+node*askersOfNode+g)
 	modified := make(map[string]time.Time) // times of the latest answers, by operation and vehicle
@@ -309,28 +293,19 @@ const (
 	revokers    = 4
 )
 
-// revoke revokes a number of tokens (see revocations), several at a time, and returns for each of
-// them for how long some node still accepted it.
+// revoke returns for each token for how long some node still accepted it.
 func (s *system) revoke(ctx context.Context) []time.Duration {
-	took, errs := make([]time.Duration, revocations), make([]error, revokers)
-	var revoking sync.WaitGroup
-	for r := range revokers {
-		revoking.Go(func() {
-			rnd := s.a.Rand(4 + r)
-			errs[r] = must.Caught(func() {
-				for i := r; i < revocations; i += revokers {
-					took[i] = s.revokeOne(ctx, rnd.IntN(len(s.nodes)))
-				}
-			})
-		})
-	}
-	revoking.Wait()
-	must.Do(errs...)
+	took := make([]time.Duration, revocations)
+	must.Together(ctx, revokers, func(ctx context.Context, r int) {
+		rnd := s.a.Rand(4 + r)
+		for i := r; i < revocations; i += revokers {
+			took[i] = s.revokeOne(ctx, rnd.IntN(len(s.nodes)))
+		}
+	})
 	return took
 }
 
-// revokeOne issues a token at the node with the index at, revokes it at the next node, and returns
-// the time until all nodes refuse it. It is a finding if a node takes longer than settleWithin.
+// revokeOne issues a token at one node, revokes it at the next, and waits until all refuse it.
 func (s *system) revokeOne(ctx context.Context, at int) time.Duration {
 	revoker := must.Get(s.nodes[(at+1)%len(s.nodes)].AdminClient())
 	var t wire.IssuedToken
@@ -361,7 +336,6 @@ func (s *system) revokeOne(ctx context.Context, at int) time.Duration {
 	return time.Since(began)
 }
 
-// speed is the result of querying a node at full speed.
 type speed struct {
 	perSecond float64
 	cpu       time.Duration // per query
@@ -374,8 +348,7 @@ const (
 	speedClients = 8
 )
 
-// measureSpeed queries a node as fast as a few clients can, several times. It returns the best
-// value of each quantity, since other load on the machine can only make the values worse.
+// measureSpeed returns the best of several values, since other load can only make them worse.
 func (s *system) measureSpeed(ctx context.Context, n *nodeprocess.Node) speed {
 	best := s.measureWindow(ctx, n)
 	for range speedWindows - 1 {
@@ -391,23 +364,19 @@ func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) speed {
 	ctx, cancel := context.WithDeadline(ctx, began.Add(speedFor))
 	defer cancel()
 	var all [speedClients][]time.Duration
-	var asking sync.WaitGroup
-	for c := range speedClients {
-		asking.Go(func() {
-			for i := c; ctx.Err() == nil; i++ {
-				at := time.Now()
-				id := writers.Car(i%layout.Writers(), i/layout.Writers()%layout.Cars)
-				ans, err := n.Ask(ctx, nodeprocess.DrivingPath, s.token, string(id))
-				if ctx.Err() != nil {
-					break
-				}
-				if all[c] = append(all[c], time.Since(at)); err != nil || ans.HTTP != http.StatusOK || ans.Driving != "1" {
-					s.a.Wrong("a question that was asked at full speed is answered %d %s, %v", ans.HTTP, ans.Body, err)
-				}
+	must.Together(ctx, speedClients, func(ctx context.Context, c int) {
+		for i := c; ctx.Err() == nil; i++ {
+			at := time.Now()
+			id := writers.Car(i%layout.Writers(), i/layout.Writers()%layout.Cars)
+			ans, err := n.Ask(ctx, nodeprocess.DrivingPath, s.token, string(id))
+			if ctx.Err() != nil {
+				break
 			}
-		})
-	}
-	asking.Wait()
+			if all[c] = append(all[c], time.Since(at)); err != nil || ans.HTTP != http.StatusOK || ans.Driving != "1" {
+				s.a.Wrong("a question that was asked at full speed is answered %d %s, %v", ans.HTTP, ans.Body, err)
+			}
+		}
+	})
 	lasted, took := time.Since(began), slices.Concat(all[:]...)
 	after := must.Get(n.CPU())
 	if len(took) == 0 {
@@ -417,12 +386,11 @@ func (s *system) measureWindow(ctx context.Context, n *nodeprocess.Node) speed {
 		row.Percentile(took, 0.99)}
 }
 
-// alone measures the speed of a node before, while and after it does not reach the NATS servers.
 func (s *system) alone(ctx context.Context) (before, without, after speed) {
 	n := s.nodes[0]
 	before = s.measureSpeed(ctx, n)
 	must.Do(s.net.nodes("down"))
-	// Measure only when the node's copy is old, which shows that the node has lost the servers.
+	// An old copy shows that the node has lost the servers.
 	s.promise(ctx, outageWithin, "with all servers cut off", func() error {
 		if s.watch.greatestAge() < 2*current {
 			return fmt.Errorf("its copy is not old")

@@ -1,11 +1,10 @@
-// Package nodes is a row (one test) of the torture. It disables servers of the NATS cluster and
-// nodes of carstate, while cars report and developers query.
+// Package nodes is the row that disables NATS servers and nodes of carstate, while cars report and
+// developers query.
 package nodes
 
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,13 +28,8 @@ import (
 	"example.org/carstate/torture/writers"
 )
 
-//go:embed row.md.tmpl
-var prose string
-
-// Row is row 4 of the torture: the loss of a NATS server, or of a node, in a cluster.
 var Row = row.Row{
-	Number: 4, Name: "nodes", Title: "A NATS server killed, stopped or cut off", Text: prose,
-	Counts: "disturbances", CI: 5, Long: 100,
+	Name: "nodes", Counts: "disturbances", CI: 5, Long: 100,
 	Controls: defects.Controls("nodes", "unfenced", "one-replica"),
 	Needs:    needs,
 	Run:      run,
@@ -99,7 +93,7 @@ func run(ctx context.Context, a *row.Attempt) {
 		"×", 1.2)
 }
 
-// measured holds the longest durations that were measured, by their names in the document.
+// measured holds the longest durations by name.
 type measured map[string]time.Duration
 
 func (s *system) take(name string, d time.Duration) {
@@ -107,7 +101,7 @@ func (s *system) take(name string, d time.Duration) {
 	s.measured[name] = max(s.measured[name], d)
 }
 
-// promised are the promised limits of durations, in seconds.
+// promised are the limits in seconds.
 var promised = []struct {
 	name  string
 	limit float64
@@ -139,22 +133,18 @@ func (m measured) report(a *row.Attempt) {
 	}
 }
 
-// seconds returns a duration in seconds, rounded to 10 ms.
 func seconds(d time.Duration) float64 { return d.Round(10 * time.Millisecond).Seconds() }
 
 const (
 	carstates  = 3         // nodes of carstate, each with all roles
 	sourceName = "gateway" // of the cars
-	// partitions is so small that each partition has cars. So if a partition has no owner, some cars
-	// get no new verdicts, and the row notices.
+	// So few partitions that each has cars: if one has no owner, the row notices.
 	partitions  = 8
 	startWithin = 2 * time.Minute // for each step of the start, even on a busy machine
 )
 
-// layout says how many cars report.
 var layout = writers.Layout{HTTP: 4, MQTT: 1, Cars: 6}
 
-// system is everything that runs in the row.
 type system struct {
 	a       *row.Attempt
 	net     *network
@@ -175,8 +165,7 @@ type system struct {
 	running  sync.WaitGroup // goroutines of the queries, and of follow and watch
 }
 
-// startNode starts a node. If the node exits, because the servers have not elected a leader yet,
-// startNode starts it again, until startWithin has passed.
+// startNode starts a node, again if it exits because the servers have not elected a leader yet.
 func (s *system) startNode(ctx context.Context, name string, flags ...string) (n *nodeprocess.Node) {
 	o := nodeprocess.Options{Binary: s.a.Binary, Dir: filepath.Join(s.a.Dir, name)}
 	must.Do(os.Mkdir(o.Dir, 0o700))
@@ -221,7 +210,6 @@ func (s *system) startTraffic(ctx context.Context) {
 	}
 }
 
-// stopTraffic ends the cars, the queries and the observers.
 func (s *system) stopTraffic() {
 	s.stopLoad()
 	s.stopRest()
@@ -233,13 +221,12 @@ func (s *system) stopTraffic() {
 	s.running.Wait()
 }
 
-// kind is a way to disable a NATS server and to bring it back.
 type kind struct {
 	name         string
 	strike, heal func(c *natsCluster, server int) error
 }
 
-// kinds lists the kinds. Limits are promised for the first one.
+// Limits are promised for the first kind.
 var kinds = []kind{
 	{"killed",
 		func(c *natsCluster, i int) error { c.servers[i].Kill(); return nil },
@@ -253,18 +240,16 @@ var kinds = []kind{
 }
 
 const (
-	// outageWithin is the time limit for writes to resume while a server is disabled. If it is
-	// exceeded, that is a finding, and the row continues; the promised limits are shorter.
+	// outageWithin is for writes to resume while a server is disabled. The promised limits are
+	// shorter.
 	outageWithin = 30 * time.Second
-	// settleWithin is the time limit for a complete recovery after the server is back.
+	// settleWithin is for a complete recovery.
 	settleWithin = 90 * time.Second
 )
 
-// disturb carries out all disturbances. If ctx ends, the row ends with the error of ctx. Each kind
-// occurs once before any kind occurs again. The first is of the kind killed: limits are promised
-// for that kind only, so it must be measured even if there is only one disturbance. Every other
-// disturbance is lasting: it hits the leader of a stream until writes and verdicts resume. The
-// others hit any server for seconds.
+// disturb carries out all disturbances. Each kind occurs once before any occurs again; killed is
+// the first, because limits are promised for it. Every other one hits the leader of a stream until
+// writes and verdicts resume, and the others any server for seconds.
 func (s *system) disturb(ctx context.Context) {
 	rnd := s.a.Rand(1)
 	var order []kind
@@ -293,8 +278,7 @@ func (s *system) disturb(ctx context.Context) {
 	}
 }
 
-// strike disables one server in the way t, and brings it back: if lasting, after the service works
-// without it, and otherwise after a random time of up to about six seconds.
+// strike disables one server and brings it back: if lasting, after the service works without it.
 func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting bool, server int) {
 	s.load.Begin(time.Now())
 	s.watch.begin()
@@ -315,11 +299,9 @@ func (s *system) strike(ctx context.Context, rnd *rand.Rand, t kind, lasting boo
 	}
 }
 
-// outlast waits, for outageWithin at most in each of two steps, until the service works without the
-// struck server: every stream has a leader, samples are acknowledged, and every car has a new
-// verdict. It measures the time from the end of the writers' longest wait for an acknowledgement
-// until every car had a newer verdict. That time does not begin at the strike, because samples may
-// still be acknowledged until the nodes notice that they cannot store states.
+// outlast waits until the service works without the struck server. The time until every car has a
+// new verdict counts from the end of the writers' longest wait: samples may be acknowledged until
+// the nodes notice that they cannot store states.
 func (s *system) outlast(ctx context.Context, when string, struck time.Time, of string) {
 	var led time.Time
 	s.promise(ctx, outageWithin, when, func() error {
@@ -336,9 +318,8 @@ func (s *system) outlast(ctx context.Context, when string, struck time.Time, of 
 	s.take(of+"then until every car has a new verdict, longest", time.Since(over))
 }
 
-// settle waits until the system has recovered: new samples are acknowledged and folded, all nodes
-// are ready and have up-to-date copies of the states, and no server is missing. It is a finding if
-// that takes longer than settleWithin.
+// settle waits until samples are acknowledged and folded, all nodes ready and their copies current,
+// and no server missing.
 func (s *system) settle(ctx context.Context, when string) {
 	since := time.Now()
 	s.promise(ctx, settleWithin, when, func() error {
@@ -350,7 +331,7 @@ func (s *system) settle(ctx context.Context, when string) {
 	})
 }
 
-// freeze stops the process of a node that folds until others have taken its partitions.
+// freeze stops a node that folds until others have taken its partitions.
 func (s *system) freeze(ctx context.Context, rnd *rand.Rand) {
 	i := s.owner(ctx, rnd)
 	s.a.Logf("node %d, which folds, is stopped", i)
@@ -366,8 +347,7 @@ func (s *system) freeze(ctx context.Context, rnd *rand.Rand) {
 	s.asking.frozen[i].Store(false)
 }
 
-// taken signals a node that folds, and returns the time until its partitions are taken: until every
-// car has a new verdict. It is a finding if that takes longer than outageWithin.
+// taken signals a node that folds, and returns the time until every car has a new verdict.
 func (s *system) taken(ctx context.Context, n *nodeprocess.Node, signal syscall.Signal, when string) time.Duration {
 	must.Do(n.Signal(signal))
 	at := time.Now() // only now, since the node may have folded samples until the signal
@@ -375,7 +355,7 @@ func (s *system) taken(ctx context.Context, n *nodeprocess.Node, signal syscall.
 	return time.Since(at)
 }
 
-// owner returns the index of a random node that has partitions. It ends the row if there is none.
+// owner returns the index of a random node that has partitions.
 func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int) {
 	for _, node = range rnd.Perm(len(s.nodes)) {
 		if must.Get(s.nodes[node].Metrics(ctx))["carstate_fold_partitions"] > 0 {
@@ -386,8 +366,7 @@ func (s *system) owner(ctx context.Context, rnd *rand.Rand) (node int) {
 	return 0
 }
 
-// promise waits until holds returns nil. It reports a finding if that does not happen within limit;
-// when says in it what was disabled.
+// promise reports a finding if holds does not return nil within the limit.
 func (s *system) promise(ctx context.Context, limit time.Duration, when string, holds func() error) {
 	if err := nodeprocess.Until(ctx, limit, func(context.Context) error { return holds() }); err == nil ||
 		ctx.Err() != nil {
@@ -398,7 +377,6 @@ func (s *system) promise(ctx context.Context, limit time.Duration, when string, 
 	}
 }
 
-// folderDies kills a node that has only the role derive, while all NATS servers run.
 func (s *system) folderDies(ctx context.Context) {
 	s.startFolder(ctx)
 	defer s.folder.Kill()
@@ -409,13 +387,9 @@ func (s *system) folderDies(ctx context.Context) {
 	s.settle(ctx, "after a node that folds was killed")
 }
 
-// together kills a node that only folds together with the server that leads the stream of the
-// telemetry or of the states. Without a leader of the states, no node can renew its lease, so the
-// others cannot tell that the killed node is gone.
-//
-// It measures the time until samples are acknowledged and first verdicts stored, and then until
-// every car has a new verdict. If the stream of the telemetry keeps its leader, samples may be
-// acknowledged all the time.
+// together kills a node that only folds and the server that leads telemetry or states: without a
+// leader of the states no lease can be renewed, so the others cannot tell that the node is gone. If
+// the telemetry keeps its leader, samples may be acknowledged all the time.
 func (s *system) together(ctx context.Context) {
 	rnd := s.a.Rand(3)
 	s.startFolder(ctx)
@@ -441,15 +415,13 @@ func (s *system) together(ctx context.Context) {
 	s.settle(ctx, "after a server and a node that folds were killed")
 }
 
-// startFolder starts a node that only folds, and waits until it does. Its name decides which
-// partitions it gets: if none, startFolder tries another name. After 20 names the row ends with an
-// error.
+// startFolder starts a node that only folds. Its name decides which partitions it gets; if none,
+// another name is tried.
 func (s *system) startFolder(ctx context.Context) {
 	for range 20 {
 		s.folders++
 		s.folder = s.startNode(ctx, fmt.Sprintf("folder-%d", s.folders), "--roles", "derive")
-		// Wait until the node folds, so that the previous owners have released the
-		// partitions. Otherwise the death of the node would change nothing.
+		// Once the node folds, the previous owners have released the partitions.
 		folds := func(m nodeprocess.Metrics) bool {
 			return m["carstate_fold_members"] == carstates+1 &&
 				(m["carstate_fold_partitions"] == 0 || m["carstate_samples_folded_total"] > 0)

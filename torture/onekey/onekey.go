@@ -1,20 +1,17 @@
-// Package onekey is a row (one test) of the torture. In it, the key of one source is stolen and
-// used to occupy as much of the service as possible, while the delays of another source are
-// measured.
+// Package onekey is the row in which the key of one source is stolen and used to occupy as much of
+// the service as possible.
 package onekey
 
 import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	_ "embed"
 	"fmt"
 	"io"
 	"math"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,72 +21,55 @@ import (
 	"example.org/carstate/bench/must"
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/vehicle"
 	"example.org/carstate/torture/defects"
 	"example.org/carstate/torture/load"
 	"example.org/carstate/torture/mqtt"
 	"example.org/carstate/torture/row"
 )
 
-//go:embed row.md.tmpl
-var prose string
-
-// Row is row 13 of the torture: floods of requests with one stolen key.
 var Row = row.Row{
-	Number: 13, Name: "onekey", Title: "One key against all others", Text: prose,
-	Fields: map[string]any{"Rate": rate, "Windows": windows},
-	Counts: "stalled requests of one source", CI: 2100, Long: 2100, // a source may have no more
+	Name: "onekey", Counts: "stalled requests of one source", CI: 2100, Long: 2100, // a source may have no more
 	Controls: defects.Controls("onekey", "unshared-room", "unbounded-backlog"),
 	Run:      run,
 }
 
 const (
 	windows = 8 // seconds measured before and during each flood
-	// rounds is the maximum number of times that a flood is made. The best round counts,
-	// because other load on the machine can only lengthen the delays.
+	// The best round counts, because other load can only lengthen the delays.
 	rounds = 3
 )
 
+// target is the node, and the key that is stolen from the source thief.
+type target struct {
+	*nodeprocess.Node
+	key string
+}
+
+const (
+	thief         = "thief"
+	telemetryPath = "/v1/telemetry"
+)
+
 func run(ctx context.Context, a *row.Attempt) {
-	// This process ends with the row, so it need not restore its set of processors.
+	// This process ends with the row.
 	parts := row.Split(os.Getpid())
 	row.Confine(os.Getpid(), &parts.One)
-	t := &target{floods: []*flood{
+	// On a machine with few descriptors, the node would choose lower limits.
+	t := &target{Node: must.Get(a.Start(ctx, "--ingest-connections", "4096", "--mqtt-connections", "2000",
+		"--query-connections", "100"))}
+	defer t.Kill()
+	row.Confine(t.PID(), &parts.Others)
+	t.key = must.Get(must.Get(t.AdminClient()).AddSource(ctx, access.Request{Name: thief,
+		Vehicles: access.VehicleSet("Stolen"), Rate: access.NoRate})).Key
+	p := newProbe(a, t, must.Get(t.AddSource(ctx, "other")), must.Get(t.IssueToken(ctx, "other")).AccessToken)
+	p.measure(ctx, 2, "nothing") // the first requests warm up both sides
+	for _, f := range []*flood{
 		{name: "stalled requests over HTTP/1.1", count: a.Count, within: comeWithin, stall: overHTTP1},
 		{name: "stalled MQTT packets", count: a.Count * 13 / 210, within: comeWithin, stall: overMQTT},
 		{name: "fast senders", count: 4, stall: sendFast, busy: true},
 		{name: "senders of cheap bytes", count: 16, stall: sendCheap, busy: true},
-	}}
-	t.run(ctx, a, &parts.Others)
-}
-
-// target is a node and the floods that it receives.
-type target struct {
-	*nodeprocess.Node
-	floods []*flood
-	key    string // the stolen key
-}
-
-const (
-	thief         = "thief" // the source whose key is stolen
-	telemetryPath = "/v1/telemetry"
-)
-
-// run starts a node, and runs its floods against it one after the other.
-func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Processors) {
-	// On a machine with few descriptors, the node would choose lower limits.
-	flags := []string{"--ingest-connections", "4096", "--mqtt-connections", "2000", "--query-connections", "100"}
-	options := nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"), Flags: flags}
-	t.Node = must.Get(nodeprocess.StartReady(ctx, options, time.Minute))
-	defer t.Kill()
-	row.Confine(t.PID(), processors)
-	c := must.Get(t.AdminClient())
-	t.key = must.Get(c.AddSource(ctx, access.Request{Name: thief, Vehicles: access.VehicleSet("Stolen"),
-		Rate: access.NoRate})).Key
-	token := must.Get(c.IssueToken(ctx, access.Request{Developer: "other", Operations: access.AllOperations,
-		Vehicles: access.AllVehicles()})).AccessToken
-	p := newProbe(a, t, must.Get(t.AddSource(ctx, "other")), token)
-	p.measure(ctx, 2, "nothing") // the first requests warm up both sides
-	for _, f := range t.floods {
+	} {
 		f.compare(ctx, a, t, p)
 		must.Do(ctx.Err())
 	}
@@ -99,9 +79,7 @@ func (t *target) run(ctx context.Context, a *row.Attempt, processors *row.Proces
 	a.None("samples of the other source that failed", p.failed)
 }
 
-// compare compares the delays of the other source before a flood with those during it, in up to
-// rounds attempts; the best one counts. It is a finding if the p99 during the flood is more than
-// twice that before.
+// compare compares the delays of the other source before a flood with those during it.
 func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe) {
 	var ratios, during []float64 // of the best round, by protocol
 	atOnce := 0
@@ -144,8 +122,8 @@ func (f *flood) compare(ctx context.Context, a *row.Attempt, t *target, p *probe
 	}
 }
 
-// flood is a number of concurrent requests with the stolen key of a source. Only the beginning of
-// each request is sent. When the service ends a request, another one replaces it.
+// flood is concurrent requests with the stolen key. Only their beginning is sent, and one that the
+// service ends is replaced.
 type flood struct {
 	name   string
 	count  int
@@ -155,22 +133,18 @@ type flood struct {
 	held   atomic.Int64 // number of those in progress
 }
 
-// busyMillis is the delay that a flood of complete requests may cause.
 const busyMillis = 250
 
-// stall sends the beginning of request i, calls begun, and waits until the request or ctx has
-// ended. If the request cannot be sent, stall does not call begun.
+// stall sends the beginning of request i, calls begun, and waits until the request or ctx ends.
 type stall func(ctx context.Context, t *target, i int, begun func()) error
 
 const (
-	// comeWithin is the time over which the requests of a flood are started. It equals the time
-	// for which the service waits for a request that stalls.
-	comeWithin = 5 * time.Second
-	// pauseBetween is the pause between a request's end and its replacement.
+	// comeWithin equals the time for which the service waits for a request that stalls.
+	comeWithin   = 5 * time.Second
 	pauseBetween = 500 * time.Millisecond
 )
 
-// start begins a flood. stop ends it, and returns the median number of requests in progress.
+// start begins a flood. stop returns the median number of requests in progress.
 func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -200,8 +174,7 @@ func (f *flood) start(ctx context.Context, t *target) (stop func() int) {
 	}
 }
 
-// await waits until three quarters of a flood are in progress. It returns an error if that takes
-// longer than 30 seconds.
+// await waits until three quarters of a flood are in progress.
 func (f *flood) await(ctx context.Context) error {
 	return nodeprocess.Until(ctx, 30*time.Second, func(context.Context) error {
 		if n := f.held.Load(); int(n) < f.count*3/4 {
@@ -211,19 +184,17 @@ func (f *flood) await(ctx context.Context) error {
 	})
 }
 
-// bodyBegins is the part of a body that is sent, and bodyLength is the announced length.
 const (
 	bodyBegins = "{"
 	bodyLength = 8_000_000
 )
 
-// overHTTP1 sends each request over its own connection.
 func overHTTP1(ctx context.Context, t *target, _ int, begun func()) error {
 	begin := head(t.key, "application/x-ndjson", bodyLength) + bodyBegins
 	return untilClosed(ctx, t.Address(nodeprocess.Ingest), []byte(begin), begun)
 }
 
-// sendFast sends bodies of 8,000 samples, one after the other, as fast as the service answers.
+// sendFast sends bodies of 8,000 samples as fast as the service answers.
 func sendFast(ctx context.Context, t *target, i int, begun func()) error {
 	begun()
 	newest := time.Now().Add(-100*24*time.Hour).UnixMilli() + int64(i)*1000
@@ -237,7 +208,6 @@ func sendFast(ctx context.Context, t *target, i int, begun func()) error {
 	})
 }
 
-// sendCheap sends bodies of white space.
 func sendCheap(ctx context.Context, t *target, _ int, begun func()) error {
 	begun()
 	return repeat(ctx, t, "gzip", func() []byte { return blanks })
@@ -251,7 +221,6 @@ var blanks = func() []byte {
 	return b.Bytes()
 }()
 
-// repeat posts bodies until ctx ends. The service may refuse them.
 func repeat(ctx context.Context, t *target, encoding string, next func() []byte) error {
 	for ctx.Err() == nil {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+t.Address(nodeprocess.Ingest)+telemetryPath,
@@ -272,14 +241,12 @@ func repeat(ctx context.Context, t *target, encoding string, next func() []byte)
 	return nil
 }
 
-// head returns the head of a request of telemetry, with a source's key, the content type kind and
-// the content length.
 func head(key, kind string, length int) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\n"+
 		"Content-Length: %d\r\n\r\n", telemetryPath, key, kind, length)
 }
 
-// overMQTT logs in, and sends the header of a large message.
+// overMQTT sends the header of a large message.
 func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
 	login := mqtt.Login{Protocol: "MQTT", Version: 4, Flags: 2, KeepAlive: 60, ID: fmt.Sprint("stalled", i), User: thief,
 		Key: t.key}
@@ -288,8 +255,6 @@ func overMQTT(ctx context.Context, t *target, i int, begun func()) error {
 
 var stalledPublish = mqtt.Publish(4, 2, 1, "vehicles/Stolen/telemetry", string(make([]byte, 1<<20-100)))[:40]
 
-// untilClosed connects, sends what, calls begun, and waits until the connection is closed, by the
-// server or because ctx ends.
 func untilClosed(ctx context.Context, address string, what []byte, begun func()) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -305,17 +270,15 @@ func untilClosed(ctx context.Context, address string, what []byte, begun func())
 	return err
 }
 
-// Numbers of senders, and of samples that they send in a second, by each protocol.
 const (
 	senders = 16
 	rate    = 200
 	patient = 10 * time.Second
 )
 
-// protocols are what is measured: the time to the acknowledgement, and that to the answer.
 var protocols = []string{"HTTP", "MQTT", "HTTP to the answer"}
 
-// probe sends as the source whose key is not stolen, and measures its delays.
+// probe sends as the source whose key is not stolen.
 type probe struct {
 	a       *row.Attempt
 	senders [][]row.Send // by protocol; each with its own connection
@@ -325,8 +288,7 @@ type probe struct {
 	sent, failed int
 }
 
-// newProbe returns a probe of the source other. Its messages by MQTT have about 10 KB, so each
-// needs more memory than the amount that is reserved for every connection.
+// A message of 10 KB needs more memory than is reserved for every connection.
 func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 	p := &probe{a: a, senders: make([][]row.Send, len(protocols))}
 	for i := range senders {
@@ -372,30 +334,97 @@ func newProbe(a *row.Attempt, t *target, key, token string) *probe {
 	return p
 }
 
-// measure sends for a number of windows of one second, over new connections. For each protocol, in
-// the order of protocols, it returns the median of the windows' 99th percentiles of the delays.
-// during describes the load for findings; a sample that fails is one.
+// measure returns the median of the 99th percentiles of each second, by protocol.
 func (p *probe) measure(ctx context.Context, windows int, during string) (p99 []time.Duration) {
 	p99 = make([]time.Duration, len(protocols))
-	var all sync.WaitGroup
-	for i, of := range p.senders {
-		all.Go(func() {
-			each := row.Measure(ctx, windows, rate, of, func(err error) {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				if p.sent++; err == nil {
-					return
-				}
-				if p.failed++; p.failed <= 5 {
-					p.a.Wrong("during %s of one source, another one's sample: %v", during, err)
-				}
-			})
-			p99[i] = max(1, row.Percentile(each, 0.5))
+	must.Together(ctx, len(p.senders), func(ctx context.Context, i int) {
+		each := row.Measure(ctx, windows, rate, p.senders[i], func(err error) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.sent++; err == nil {
+				return
+			}
+			if p.failed++; p.failed <= 5 {
+				p.a.Wrong("during %s of one source, another one's sample: %v", during, err)
+			}
 		})
-	}
-	all.Wait()
+		p99[i] = max(1, row.Percentile(each, 0.5))
+	})
 	for _, closeOne := range p.closers {
 		closeOne()
 	}
 	return p99
+}
+
+// lie is what the cars of one source claim about a street where traffic flows at flowKmh.
+type lie struct {
+	name     string
+	kmh      float64
+	ago      time.Duration // of the newest quarter hour
+	quarters int
+}
+
+const (
+	flowKmh, streetMetres = 45, 1500
+	invented              = 30 // cars of the lying source
+)
+
+var lies = []lie{
+	{"290 km/h two days ago", 290, 48 * time.Hour, 6},
+	{"130 km/h since yesterday", 130, 16 * time.Hour, 12},
+	{"290 km/h now", 290, 5 * time.Minute, 1},
+	{"4 km/h now", 4, 5 * time.Minute, 1},
+}
+
+// tellLies tells each lie about a street of its own, and counts the gateway's cars that are then
+// not called normal.
+func (t *target) tellLies(ctx context.Context, a *row.Attempt) {
+	c := must.Get(t.AdminClient())
+	gateway, token := must.Get(t.AddSource(ctx, "gateway")), must.Get(t.IssueToken(ctx, "Ada")).AccessToken
+	drive := func(street int, key, name string, cars int, kmh float64, last time.Time, gap time.Duration) {
+		var lines strings.Builder
+		steps := int(min(streetMetres/(kmh/3.6*5), 24))
+		for i := range steps + 1 {
+			for k := range cars {
+				at := last.Add(time.Duration(k-cars)*gap - time.Duration(steps-i)*5*time.Second)
+				fmt.Fprintf(&lines, `{"vid":"%s%dx%d","time":%d,"signals":{"Vehicle.Speed":%g,`+
+					`"Vehicle.CurrentLocation.Latitude":%.7f,"Vehicle.CurrentLocation.Longitude":11.34,`+
+					`"Vehicle.CurrentLocation.Heading":0}}`+"\n", name, street, k, at.UnixMilli(), kmh,
+					44.5+float64(street)/10+min(float64(i)*kmh/3.6*5, streetMetres)/111_195)
+			}
+		}
+		row.Feed(ctx, t.Node, key, lines.String())
+	}
+	for i, l := range lies {
+		var vids []vehicle.ID
+		for k := range invented {
+			vids = append(vids, vehicle.ID(fmt.Sprintf("Liar%dx%d", i, k)))
+		}
+		key := must.Get(c.AddSource(ctx, access.Request{Name: fmt.Sprint("liar", i), Vehicles: access.VehicleSet(vids...)})).Key
+		now := time.Now()
+		for q := range 6 {
+			drive(i, gateway, fmt.Sprintf("Free%dx", q), 6, flowKmh, now.Add(time.Duration(q-8)*15*time.Minute), 20*time.Second)
+		}
+		for q := range l.quarters {
+			drive(i, key, "Liar", invented, l.kmh, now.Add(-l.ago+time.Duration(q-l.quarters+1)*15*time.Minute), 2*time.Second)
+		}
+		const cars = 12
+		drive(i, gateway, "Car", cars, flowKmh, now, 20*time.Second)
+		wrong := 0
+		for k := range cars {
+			vid := fmt.Sprintf("Car%dx%d", i, k)
+			end := now.Add(time.Duration(k-cars) * 20 * time.Second).Truncate(time.Second)
+			must.Do(nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
+				answer, err := t.Ask(ctx, nodeprocess.DrivingPath, token, vid)
+				switch {
+				case err == nil && answer.Modified.Before(end):
+					return fmt.Errorf("%s is folded until %s", vid, answer.Modified)
+				case err == nil && answer.Driving == "3":
+					wrong++
+				}
+				return err
+			}))
+		}
+		a.None("cars of another source in a false jam: "+l.name, wrong)
+	}
 }

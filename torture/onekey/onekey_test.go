@@ -12,24 +12,6 @@ import (
 
 // TestFlood_CountsRequestsInProgress checks that flood.held is the number of requests that have
 // begun and not ended, and that stop ends all of them.
-func TestFlood_CountsRequestsInProgress(t *testing.T) {
-	f := &flood{name: "requests", count: 40, within: 50 * time.Millisecond}
-	f.stall = func(ctx context.Context, _ *target, i int, begun func()) error {
-		if i%10 != 9 { // the others are refused
-			begun()
-		}
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	stop := f.start(t.Context(), nil)
-	if err := f.await(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if n := stop(); n > 36 || f.held.Load() != 0 {
-		t.Errorf("got a median of %d in progress, and %d after the end, want at most 36 and 0", n, f.held.Load())
-	}
-}
-
 // slowly returns senders that take some time for each sample.
 func slowly(takes time.Duration, err error) []row.Send {
 	return slices.Repeat([]row.Send{func(ctx context.Context) error {

@@ -1,11 +1,9 @@
-// Package overload is a row (one test) of the torture. It sends the service far more queries and
-// samples than it can handle, and checks that the service keeps answering at the rate that it can
-// handle.
+// Package overload is the row that sends far more queries and samples than a node can handle. It
+// must keep answering at the rate that it can.
 package overload
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,13 +18,8 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-//go:embed row.md.tmpl
-var prose string
-
-// Row is row 5 of the torture: ten times as many requests as a node can handle.
 var Row = row.Row{
-	Number: 5, Name: "overload", Title: "Ten times as much as it can do", Text: prose,
-	Counts: "seconds at each rate", CI: 9, Long: 60,
+	Name: "overload", Counts: "seconds at each rate", CI: 9, Long: 60,
 	Controls: defects.Controls("overload", "acknowledge-early", "no-shedding"),
 	Needs:    needs,
 	Run:      run,
@@ -40,11 +33,10 @@ const (
 
 func run(ctx context.Context, a *row.Attempt) {
 	p := row.Split(os.Getpid())
-	// The process ends with the row, so it need not restore its set of processors.
+	// The process ends with the row.
 	row.Confine(os.Getpid(), &p.Others)
 	killed, whole := newFleet(a), newFleet(a)
-	// Telemetry is overloaded before queries. Without load shedding, telemetry suffers more
-	// than queries, so this order ends the control of that defect earlier.
+	// Telemetry suffers more without load shedding, so the control of that defect ends earlier.
 	for _, n := range []*node{
 		{what: "killed", thousandths: ingestQuota, prepare: killed.prepare, do: killed.cut},
 		{what: "ingest", thousandths: ingestQuota, prepare: whole.prepare, do: func(ctx context.Context, n *node) {
@@ -61,7 +53,6 @@ func run(ctx context.Context, a *row.Attempt) {
 	}
 }
 
-// node is the node under test. One of its listeners is overloaded.
 type node struct {
 	what        string
 	thousandths int // of a core, as the quota
@@ -76,7 +67,6 @@ type node struct {
 	processor *row.Processors
 }
 
-// run starts the node, prepares its users, limits it to its quota, and lets do overload it.
 func (n *node) run(ctx context.Context) {
 	n.options = nodeprocess.Options{Binary: n.a.Binary, Dir: filepath.Join(n.a.Dir, n.what), Flags: load.Flags}
 	n.quota = must.Get(newQuota(fmt.Sprintf("carstate-torture-%s-%d", n.what, os.Getpid()), n.thousandths))
@@ -88,20 +78,17 @@ func (n *node) run(ctx context.Context) {
 	n.do(ctx, n)
 }
 
-// confine limits a running node to its quota and its processor.
 func (n *node) confine() {
 	must.Do(os.WriteFile(filepath.Join(n.quota.dir, "cgroup.procs"), []byte(strconv.Itoa(n.process.PID())), 0o644))
 	row.Confine(n.process.PID(), n.processor)
 }
 
-// calmRate is the rate of a light load, in requests per second. From the p99 tooBusy on, the machine
-// is too busy to measure anything.
+// From the p99 tooBusy of a light load on, the machine is too busy to measure anything.
 const (
 	calmRate = 100
 	tooBusy  = 250 * time.Millisecond
 )
 
-// Durations of the phases.
 const (
 	settleTime   = 2500 * time.Millisecond // of a closed loop, before its results count
 	closedTime   = 2 * time.Second
@@ -112,16 +99,13 @@ const (
 	watched      = 4 * time.Second         // observation after an overload
 )
 
-// rounds is the number of measurements of each rate, in turn, because other load changes within
-// seconds. Their median counts.
+// rounds of all rates in turn, because other load changes within seconds. The median counts.
 const rounds = 3
 
-// rates are the rates of requests, relative to the node's measured capacity. If least is 0, the
-// rate does not overload the node; the highest answer rate measured at these rates is called the
-// peak. Otherwise, least is the minimum answer rate in percent of the peak.
+// rates are relative to the measured capacity. Those with least 0 do not overload the node, and
+// their best answer rate is the peak; least is the minimum answer rate in percent of it.
 var rates = []struct{ factor, least float64 }{{0.7, 0}, {0.85, 0}, {1, 0}, {1.2, 0}, {2, 90}, {10, 80}}
 
-// The promised limits.
 const (
 	recoverWithin = 2   // s
 	maxResident   = 256 // MiB
@@ -154,17 +138,15 @@ func (n *node) measure(ctx context.Context) {
 	n.curve(ctx, capacity, normal)
 }
 
-// closedUsers are numbers of users who each send the next request once the previous is answered.
 var closedUsers = []int{1000, 128}
 
-// closed returns the rate, in good answers per second, of a closed loop of that many users.
+// closed returns the good answers per second to users who wait for each.
 func (n *node) closed(ctx context.Context, users int) float64 {
 	r := n.users.closedLoop(ctx, users, settleTime, closedTime)
 	n.check(fmt.Sprintf("%s, %d users: ", n.what, users), r)
 	return float64(r.good) / closedTime.Seconds()
 }
 
-// measured is the result of the requests of one measurement, with their cost.
 type measured struct {
 	result
 	during time.Duration
@@ -175,14 +157,11 @@ func (m measured) rate() float64 { return float64(m.good) / m.during.Seconds() }
 
 func (m measured) offers() float64 { return float64(m.sent()) / m.during.Seconds() }
 
-// part returns the fraction of the node's quota that the node used.
 func (m measured) part(q *quota) float64 { return m.cpu.Seconds() / m.during.Seconds() / q.cores }
 
-// cost returns the node's CPU time per good answer in seconds, including its other work.
 func (m measured) cost() float64 { return m.cpu.Seconds() / float64(max(1, m.good)) }
 
-// offer sends requests in an open loop, at a rate in requests per second for the time warm+during.
-// It returns the results of the second part, during, and the CPU time that the node used in it.
+// offer sends requests at a rate, and returns the results and the node's CPU after the time warm.
 func (n *node) offer(ctx context.Context, rate float64, warm, during time.Duration) measured {
 	var spent [2]time.Duration
 	var errs [2]error
@@ -199,13 +178,12 @@ func (n *node) offer(ctx context.Context, rate float64, warm, during time.Durati
 	return m
 }
 
-// point holds the measurements at one of the rates, one for each round.
+// point holds the measurements at one of the rates.
 type point struct {
 	rounds    []measured
 	recovered time.Duration // time until the recovery after the last round
 }
 
-// median returns the median of a value over the rounds.
 func (p *point) median(of func(measured) float64) float64 {
 	all := make([]float64, len(p.rounds))
 	for i, m := range p.rounds {
@@ -214,8 +192,7 @@ func (p *point) median(of func(measured) float64) float64 {
 	return row.Percentile(all, 0.5)
 }
 
-// curve measures the answer rate at each of the rates, and the recovery after an overload. A
-// request that takes longer than normal is slow.
+// curve measures all rates, and the recovery from an overload. Longer than normal is slow.
 func (n *node) curve(ctx context.Context, capacity float64, normal time.Duration) {
 	peaks := row.Watch(ctx, n.process)
 	defer peaks()
@@ -286,7 +263,6 @@ func (n *node) report(points []point, resident int64) {
 	n.a.AtMost(n.what+": resident memory at most", float64(resident)/(1<<20), "MiB", maxResident)
 }
 
-// check reports an answer that was wrong as a finding, if there was one.
 func (n *node) check(name string, r result) {
 	if r.wrong != nil {
 		n.a.Wrong("%s%v", name, r.wrong)
@@ -295,9 +271,9 @@ func (n *node) check(name string, r result) {
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// recovered returns the time from began until the end of the last bad request: one that failed, or
-// that took longer than normal if others did, too: at least two, and at least a hundredth of those
-// due in the second that begins with it. If there was no bad request, the time is 0.
+// recovered returns the time until the end of the last bad request: one that failed, or that was
+// slow if others were, too: at least two, and a hundredth of those of the second that begins with
+// it.
 func recovered(all []outcome, began time.Time, normal time.Duration) (after time.Duration) {
 	slices.SortFunc(all, func(a, b outcome) int { return a.due.Compare(b.due) })
 	for i, f := range all {
@@ -318,26 +294,23 @@ func recovered(all []outcome, began time.Time, normal time.Duration) (after time
 	return after
 }
 
-// quota is a control group of processes that share a part of one core.
 type quota struct {
 	dir   string
 	cores float64 // part of one core
 }
 
-// period is the interval, in microseconds, at which the kernel grants CPU time, as in a container.
 // The kernel notices up to 4 ms late that the time is used up, and deducts the excess from the next
-// period, which must be much longer.
+// period (in µs), which must be much longer.
 const period = 100_000
 
-// newQuota creates a control group of processes that may together use the given thousandths of a
-// core. It returns an error if this machine does not permit that.
+// newQuota creates a control group that may use the given thousandths of a core.
 func newQuota(name string, thousandths int) (*quota, error) {
 	allowed, every := strconv.Itoa(period*thousandths/1000), strconv.Itoa(period)
 	root, limits := "/sys/fs/cgroup", map[string]string{"cpu.max": allowed + " " + every}
 	if _, err := os.Stat(root + "/cgroup.controllers"); err != nil { // version 1 of control groups
 		root, limits = root+"/cpu", map[string]string{"cpu.cfs_period_us": every, "cpu.cfs_quota_us": allowed}
 	}
-	// In version 2 of control groups, children have a controller only if the parent enables it.
+	// In version 2, children have a controller only if the parent enables it.
 	_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
 	q := &quota{filepath.Join(root, name), float64(thousandths) / 1000}
 	err := os.Mkdir(q.dir, 0o755)
@@ -354,7 +327,6 @@ func newQuota(name string, thousandths int) (*quota, error) {
 	return q, nil
 }
 
-// needs returns an error if this machine cannot enforce a quota.
 func needs() error {
 	q, err := newQuota("carstate-torture-probe-"+strconv.Itoa(os.Getpid()), 500)
 	if err != nil {

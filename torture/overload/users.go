@@ -24,14 +24,12 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// patience is how long a user waits for an answer. maxUsers is the maximum number of users. If all
-// of them wait, further requests are sent by newcomers (see dialers).
+// If all of maxUsers wait, further requests are sent by newcomers.
 const (
 	patience = time.Second
 	maxUsers = 2000
 )
 
-// users simulates the users of one listener.
 type users struct {
 	addr    string // an IPv4 address and a port
 	request func(b []byte, i int) []byte
@@ -52,11 +50,10 @@ type users struct {
 	// counting is called when the counted time begins and ends.
 	counting func()
 
-	// acknowledged, if not nil, is called with the number of each request with a good answer.
+	// acknowledged is called with the number of each request with a good answer. May be nil.
 	acknowledged func(i int)
 }
 
-// result counts the outcomes of requests.
 type result struct {
 	due       int
 	unsent    int // no sender was free in time
@@ -71,11 +68,9 @@ type result struct {
 	users     int // at the end of an open loop
 }
 
-// sent returns the number of requests that were sent or tried.
 func (r *result) sent() int { return r.due - r.unsent }
 
-// p returns the quantile q, from 0 to 1, of the time that good answers took, from when each request
-// was due. If there were no good answers, it returns 0.
+// p returns the quantile q of the time of good answers, from when each was due.
 func (r *result) p(q float64) time.Duration {
 	var took []time.Duration
 	for _, o := range r.all {
@@ -92,7 +87,6 @@ type outcome struct {
 	took time.Duration
 }
 
-// user is a user with one connection or none.
 type user struct {
 	group *users
 	due   chan time.Time
@@ -102,8 +96,8 @@ type user struct {
 	out   []byte
 }
 
-// openLoop sends requests at a constant rate per second for before+during, regardless of the answers. It
-// returns the outcomes of those that were due in the second part, and ends all users.
+// openLoop sends requests at a constant rate, regardless of the answers, and returns the outcomes
+// of those due after the time before.
 func (c *users) openLoop(ctx context.Context, rate float64, before, during time.Duration) result {
 	begin, to := time.Now(), netip.MustParseAddrPort(c.addr)
 	c.begin(begin.Add(before), begin.Add(before+during))
@@ -145,8 +139,7 @@ func (c *users) openLoop(ctx context.Context, rate float64, before, during time.
 	return c.now
 }
 
-// closedLoop lets users send one request after the other for the time before+during. It returns the
-// outcomes of the requests that were sent in the second part, during. Then the users disconnect.
+// closedLoop lets users send one request after the other.
 func (c *users) closedLoop(ctx context.Context, users int, before, during time.Duration) result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -171,7 +164,6 @@ func (c *users) closedLoop(ctx context.Context, users int, before, during time.D
 	return c.now
 }
 
-// begin starts a new count, of the requests that are due from one time until another.
 func (c *users) begin(from, until time.Time) {
 	c.from, c.until, c.now = from, until, result{}
 	if c.counting == nil {
@@ -182,14 +174,13 @@ func (c *users) begin(from, until time.Time) {
 // counts reports whether a request is counted. c.mu is held.
 func (c *users) counts(due time.Time) bool { return !due.Before(c.from) && due.Before(c.until) }
 
-// schedule defines when requests are due: at a constant rate from begin on.
 type schedule struct {
 	begin time.Time
 	rate  float64
 	sent  int
 }
 
-// arrive gives the requests that are due now to free users. c.mu is held.
+// arrive gives what is due now to free users. c.mu is held.
 func (c *users) arrive(now time.Time) {
 	for s := &c.schedule; s.rate > 0; s.sent++ { // rate is 0 if there is no loop
 		due := s.begin.Add(time.Duration(float64(s.sent) / s.rate * float64(time.Second)))
@@ -200,7 +191,7 @@ func (c *users) arrive(now time.Time) {
 	}
 }
 
-// give passes one due request to a free user, a new user, or a newcomer. c.mu is held.
+// give passes on one due request. c.mu is held.
 func (c *users) give(due time.Time) {
 	if c.counts(due) {
 		c.now.due++
@@ -225,7 +216,7 @@ func (c *users) give(due time.Time) {
 	}
 }
 
-// assign starts a new user, who sends a request that is due as the first one. c.mu is held.
+// assign starts a new user with a first request. c.mu is held.
 func (c *users) assign(u *user, due time.Time) {
 	u.due = make(chan time.Time, 1)
 	c.users = append(c.users, u)
@@ -239,8 +230,7 @@ func (c *users) assign(u *user, due time.Time) {
 	})
 }
 
-// release makes a user free. First it passes on what has become due, which would otherwise wait for
-// the next tick in openLoop and be sent in bursts.
+// release first passes on what has become due, which would otherwise be sent in bursts.
 func (c *users) release(u *user) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,7 +242,6 @@ func (c *users) release(u *user) {
 	}
 }
 
-// use gives a user a connection.
 func (u *user) use(conn net.Conn) {
 	u.conn = conn
 	if u.in == nil {
@@ -268,7 +257,7 @@ func (u *user) disconnect() {
 	}
 }
 
-// serve sends a request and counts its outcome. A user who waits too long disconnects.
+// serve counts the outcome of a request. A user who waits too long disconnects.
 func (u *user) serve(due time.Time) {
 	had := u.conn != nil && !u.fresh
 	status, again, err := u.ask(due)
@@ -302,9 +291,8 @@ func (u *user) serve(due time.Time) {
 	}
 }
 
-// ask sends the next request and waits until patience after due for the answer. The status is 200 if the
-// answer is correct, 503 or 429 if it has Retry-After, and otherwise negative. again reports whether the
-// connection can be used again.
+// ask waits until patience after due. The status is 200 if the answer is correct, 503 or 429 if it
+// is a refusal with Retry-After, and else that of the answer with a minus sign.
 func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	deadline := due.Add(patience)
 	if u.conn == nil {
@@ -343,22 +331,20 @@ func (u *user) ask(due time.Time) (status int, again bool, err error) {
 	return http.StatusOK, again, nil
 }
 
-// Newcomers send the requests that are due while all users wait. Each tries once to connect, because
-// the kernel would try again only after a second, when the newcomer's patience has ended.
+// Newcomers try once to connect. The kernel would try again only after a second, when the
+// newcomer's patience has ended.
 
-// maxConnected is the maximum number of users, including those that were newcomers before.
 const maxConnected = 3 * maxUsers
 
-// dialers is the number of goroutines that connect newcomers, and behind the maximum number of
-// waiting newcomers. If more should wait, their requests count as unsent.
+// If more newcomers than behind wait, the machine cannot send at the required rate, and their
+// requests count as unsent.
 const (
 	dialers = 2
 	behind  = 1024
 )
 
-// newcomerDone makes a newcomer with a connection a user, who sends the request. If there are
-// maxConnected users or if this machine could not connect, the request counts as unsent. If the
-// kernel did not accept the connection at once, it counts as dropped.
+// newcomerDone makes a newcomer with a connection a user. Without one, the kernel has dropped the
+// request, or (err) this machine has not sent it.
 func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -378,8 +364,7 @@ func (c *users) newcomerDone(due time.Time, conn net.Conn, err error) {
 	}
 }
 
-// tryOnce tries to connect. If the connection is not established at once, tryOnce returns a nil
-// connection. An error means that this machine could not even try.
+// tryOnce returns nil if the connection is not established at once.
 func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -402,31 +387,26 @@ func tryOnce(to netip.AddrPort) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// fleet holds the cars whose telemetry overloads a node, and a journal. The number of a request
-// determines its samples. After drives samples, one for each second of its own time, a car is
-// replaced, so that later samples cannot hide a lost one for long.
+// fleet determines the samples of a request by its number. After drives samples, one a second of
+// its own time, a car is replaced, so that later samples cannot hide a lost one for long.
 type fleet struct {
 	load  *load.Load // keeps the journal and compares a node with it
 	begin int64      // when each car's time begins, Unix s
 	taken atomic.Int64
 }
 
-// drives is the number of samples that a car sends before another car replaces it.
 const drives = 1000
 
 func newFleet(a *row.Attempt) *fleet {
 	return &fleet{load: load.New(a), begin: time.Now().Add(-time.Hour).Unix()}
 }
 
-// sample returns the car and the time of the sample with the given number. The number of cars at a
-// time is constant, and the cars are replaced one after the other.
 func (f *fleet) sample(number int) (vid string, at int64) {
 	place, turn := number%cars, number/cars
 	turn += place * drives / cars
 	return fmt.Sprintf("Car%dx%d", place, turn/drives), f.begin + int64(turn%drives)
 }
 
-// body returns the telemetry of a request and records it as offered.
 func (f *fleet) body(request int) (b []byte) {
 	for i := range batch {
 		vid, at := f.sample(request*batch + i)
@@ -436,7 +416,6 @@ func (f *fleet) body(request int) (b []byte) {
 	return b
 }
 
-// acknowledged records that a request was acknowledged.
 func (f *fleet) acknowledged(request int) {
 	f.taken.Add(1)
 	for i := range batch {
@@ -444,21 +423,17 @@ func (f *fleet) acknowledged(request int) {
 	}
 }
 
-// prepare prepares users that send the telemetry of this fleet.
 func (f *fleet) prepare(ctx context.Context, n *nodeprocess.Node) *users {
 	f.load.Prepare(ctx, n)
 	return telemetry(ctx, n, f)
 }
 
-// kills is the number of kills. Several are necessary, because not every kill happens while there
-// are samples that were acknowledged but are not stored yet.
+// Not every kill happens while something is acknowledged and not stored yet.
 const kills = 10
 
-// amid is how long the node is under load before each kill.
 const amid = time.Second
 
-// cut kills a node that receives as much telemetry as it can handle, restarts it, and checks that
-// it has everything that it had acknowledged, several times.
+// cut kills a node under as much telemetry as it can handle, several times.
 func (f *fleet) cut(ctx context.Context, n *node) {
 	users := closedUsers[len(closedUsers)-1]
 	for range kills {
@@ -482,16 +457,13 @@ func (f *fleet) cut(ctx context.Context, n *node) {
 		"")
 }
 
-// cars is the number of vehicles.
 const cars = 100
 
-// line appends a line of NDJSON with one sample.
 func line(b []byte, vid string, unixMilli int64) []byte {
 	return fmt.Appendf(b, `{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":70,"Vehicle.OBD.EngineSpeed":2000}}`+"\n", vid,
 		unixMilli)
 }
 
-// queries prepares users of the query listener.
 func queries(ctx context.Context, n *nodeprocess.Node) *users {
 	key := must.Get(n.AddSource(ctx, "gateway"))
 	token := must.Get(n.IssueToken(ctx, "Ada"))
@@ -515,10 +487,8 @@ func queries(ctx context.Context, n *nodeprocess.Node) *users {
 	}
 }
 
-// batch is the number of samples in a request of telemetry.
 const batch = 5
 
-// telemetry prepares users of the ingest listener, which send the telemetry of a fleet.
 func telemetry(ctx context.Context, n *nodeprocess.Node, f *fleet) *users {
 	key := must.Get(n.AddSource(ctx, "gateway"))
 	head := strings.Join([]string{"POST /v1/telemetry HTTP/1.1", "Host: localhost", "Content-Type: application/x-ndjson",

@@ -1,6 +1,5 @@
-// Package row defines the rows of the torture. A row is one test. It breaks the service in one way,
-// says which promises must hold in spite of that, and lists the defects that it must catch as proof
-// that the row works.
+// Package row defines the rows of the torture. A row is one test, which breaks the service in one
+// way and checks the promises that must hold in spite of that. Its controls prove that it works.
 package row
 
 import (
@@ -22,39 +21,23 @@ import (
 	"example.org/carstate/torture/defects"
 )
 
-// Row is one row of the torture: one test, which breaks the service in one way.
 type Row struct {
-	Number int
-	Name   string // on the command line: "kill"
-	Title  string // in the document: "Killed at a random moment"
-	// Text is the row's section of the document, in Markdown as a text/template. It says what
-	// is promised, how the row tests and checks the promise, what the row cannot detect, then
-	// {{.Results}}, and then what the row has found so far. Fields are the other values that
-	// the text uses.
-	Text   string
-	Fields map[string]any
-
-	Counts string // the unit of [Attempt.Count]: "kills"
-	CI     int    // the Count in `make torture`
-	Long   int    // the Count with -long
-	// If FlagOnly is true, the row runs only if it is named, because it takes hours.
-	FlagOnly bool
-
+	Name     string // on the command line: "kill"
+	Counts   string // the unit of [Attempt.Count]: "kills"
+	CI       int    // the Count in `make torture`
+	Long     int    // the Count with -long
+	FlagOnly bool   // it takes hours, so it runs only if it is named
 	Controls []defects.Control
-	// Tests, if not empty, is the directory of the package whose tests the row runs. These
-	// tests are built instead of carstate. If such a row is run alone, its size is that of the
-	// flag -long.
+	// Tests is the directory of the package whose tests are built and run in place of carstate,
+	// or "". Such a row, run alone, has the size of -long.
 	Tests string
-	// Needs returns an error that says in one line what this machine lacks for the row, or nil.
-	// If Needs is nil, the row runs on every machine.
+	// Needs returns one line that says what this machine lacks for the row. May be nil.
 	Needs func() error
-	// Run runs the row and reports offers and findings to the attempt. If it ends with an error
-	// (package must), the row could not be completed, which does not mean that the service
-	// failed.
+	// Run may end with an error (package must): the row could not be completed, which does not
+	// mean that the service failed.
 	Run func(ctx context.Context, a *Attempt)
 }
 
-// Control returns the control of a defect, or nil if the row has none.
 func (r *Row) Control(d string) *defects.Control {
 	if i := slices.IndexFunc(r.Controls, func(c defects.Control) bool { return c.Defect == d }); i >= 0 {
 		return &r.Controls[i]
@@ -68,8 +51,8 @@ type Attempt struct {
 	Count  int
 	Binary string // the carstate under test, or the tests of [Row.Tests]
 	Dir    string // a directory of the attempt's own, on a disk; removed afterwards
-	// Control is the control that the row must catch. The binary has its defect. The attempt
-	// ends with the first finding that proves the defect. If nil, the binary has no defect.
+	// Control is the control that the row must catch, or nil. The attempt ends with the first
+	// finding that proves its defect.
 	Control *defects.Control
 	Logf    func(format string, args ...any)
 
@@ -80,7 +63,6 @@ type Attempt struct {
 	o  Outcome
 }
 
-// Outcome is the result of an attempt.
 type Outcome struct {
 	Offered      int64    `json:"offered"`
 	Acknowledged int64    `json:"acknowledged"`
@@ -105,7 +87,6 @@ func (o *Outcome) NotDone(err error) {
 	o.Findings = append(o.Findings, o.Undone)
 }
 
-// Figure is one further number that a row measured.
 type Figure struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -114,24 +95,18 @@ type Figure struct {
 	Met   *bool   `json:"met,omitempty"` // nil without an aim
 }
 
-// Missed reports whether the number has an aim and misses it.
 func (f Figure) Missed() bool { return f.Met != nil && !*f.Met }
 
-// Found reports whether something was lost or wrong, or an aim was missed.
 func (o *Outcome) Found() bool {
 	return o.Lost != 0 || o.Wrong != 0 || slices.ContainsFunc(o.Figures, Figure.Missed)
 }
 
-// Passed reports whether the row was completed without a finding.
 func (o *Outcome) Passed() bool { return o.Undone == "" && !o.Found() }
 
-// maxFindings limits how many findings are kept as text.
 const maxFindings = 20
 
-// Offered counts what was sent, such as samples, requests or triples.
 func (a *Attempt) Offered(n int) { a.change(func(o *Outcome) { o.Offered += int64(n) }) }
 
-// Acknowledged counts what the service acknowledged.
 func (a *Attempt) Acknowledged(n int) { a.change(func(o *Outcome) { o.Acknowledged += int64(n) }) }
 
 // Lost reports that something was acknowledged and is missing.
@@ -144,7 +119,6 @@ func (a *Attempt) Wrong(format string, args ...any) {
 	a.found(func(o *Outcome) { o.Wrong++ }, "wrong: "+fmt.Sprintf(format, args...))
 }
 
-// Figure adds a measured number that has no aim (promised limit).
 func (a *Attempt) Figure(name string, value float64, unit string) {
 	a.change(func(o *Outcome) { o.Figures = append(o.Figures, Figure{Name: name, Value: value, Unit: unit}) })
 }
@@ -159,12 +133,10 @@ func (a *Attempt) Aimed(name string, value float64, unit, aim string, met bool) 
 	a.found(take, fmt.Sprintf("missed: %s is %g %s, wanted %s", name, value, unit, aim))
 }
 
-// AtMost adds a measured number. It misses its aim if it is above most.
 func (a *Attempt) AtMost(name string, value float64, unit string, most float64) {
 	a.Aimed(name, value, unit, strings.TrimSpace(fmt.Sprintf("≤ %g %s", most, unit)), value <= most)
 }
 
-// AtLeast adds a measured number. It misses its aim if it is below least.
 func (a *Attempt) AtLeast(name string, value float64, unit string, least float64) {
 	a.Aimed(name, value, unit, strings.TrimSpace(fmt.Sprintf("≥ %g %s", least, unit)), value >= least)
 }
@@ -177,14 +149,13 @@ func (a *Attempt) Some(name string, n int) {
 	}
 }
 
-// None adds a count n that must be 0, such as the number of failed samples.
+// None adds a count that must be 0.
 func (a *Attempt) None(name string, n int) { a.Aimed(name, float64(n), "", "0", n == 0) }
 
 // Rand returns random numbers that follow from the seed. Each use of them has its own number.
 func (a *Attempt) Rand(use int) *rand.Rand { return rand.New(rand.NewPCG(a.Seed, uint64(use))) }
 
-// Start starts the node of the attempt, with its data in the directory data of Dir, and waits until
-// it is ready, for a minute at most.
+// Start starts the node of the attempt and waits until it is ready.
 func (a *Attempt) Start(ctx context.Context, flags ...string) (*nodeprocess.Node, error) {
 	return nodeprocess.StartReady(ctx, nodeprocess.Options{Binary: a.Binary, Dir: filepath.Join(a.Dir, "data"),
 		Flags: flags}, time.Minute)
@@ -215,7 +186,6 @@ func (a *Attempt) change(f func(*Outcome)) {
 	f(&a.o)
 }
 
-// Outcome returns a copy of the result so far.
 func (a *Attempt) Outcome() Outcome {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -230,8 +200,7 @@ func Pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Every calls do in a goroutine, at once and then after pauses of d, until ctx ends or stop is
-// called. stop waits until the last call has returned.
+// Every calls do in a goroutine, with pauses of d, until ctx ends or stop is called.
 func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -246,8 +215,7 @@ func Every(ctx context.Context, d time.Duration, do func()) (stop func()) {
 	}
 }
 
-// Median calls read twenty times a second until stop is called, which returns the median of the
-// results. Calls that fail are left out. If none succeeded, stop returns 0.
+// Median calls read twenty times a second until stop is called. Calls that fail are left out.
 func Median(ctx context.Context, read func() (int, error)) (stop func() int) {
 	var all []int
 	end := Every(ctx, 50*time.Millisecond, func() {
@@ -261,8 +229,7 @@ func Median(ctx context.Context, read func() (int, error)) (stop func() int) {
 	}
 }
 
-// Percentile sorts all and returns the quantile q, from 0 to 1, of these values, or the zero value
-// if there are none.
+// Percentile sorts all and returns the quantile q of these values.
 func Percentile[T cmp.Ordered](all []T, q float64) (at T) {
 	if len(all) == 0 {
 		return at
@@ -271,8 +238,7 @@ func Percentile[T cmp.Ordered](all []T, q float64) (at T) {
 	return all[min(len(all)-1, int(q*float64(len(all))))]
 }
 
-// Watch reads a node's number of descriptors and its resident memory in bytes, ten times a second,
-// until peaks is called, which returns the maxima.
+// Watch reads a node's descriptors and resident memory until peaks is called.
 func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, memory int64)) {
 	var files int
 	var memory int64
@@ -289,15 +255,14 @@ func Watch(ctx context.Context, n *nodeprocess.Node) (peaks func() (files int, m
 	}
 }
 
-// Feed sends good telemetry, as NDJSON, to a node. If it is refused, the row ends with an error.
+// Feed sends good telemetry, as NDJSON, to a node.
 func Feed(ctx context.Context, n *nodeprocess.Node, key, lines string) {
 	if status, text := must.Get2(n.Post(ctx, key, lines)); status != http.StatusAccepted {
 		must.Fail("telemetry was not accepted: %d %s", status, text)
 	}
 }
 
-// Lines returns the lines of a file, with escapes such as \r, \n and \x00 replaced as in Go's
-// string literals. An escape that Go does not know ends the row.
+// Lines returns the lines of a file, with escapes such as \r replaced as in Go's string literals.
 func Lines(files embed.FS, name string) (all []string) {
 	text := must.Get(files.ReadFile(name))
 	for line := range strings.Lines(string(text)) {
@@ -313,7 +278,6 @@ type Tally struct {
 	n  map[string]int
 }
 
-// Add counts n events, and returns the new count.
 func (t *Tally) Add(name string, n int) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -324,5 +288,4 @@ func (t *Tally) Add(name string, n int) int {
 	return t.n[name]
 }
 
-// Of returns the number of events with a name.
 func (t *Tally) Of(name string) int { return t.Add(name, 0) }

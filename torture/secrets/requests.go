@@ -14,7 +14,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"example.org/carstate/bench/must"
@@ -24,7 +23,6 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// feed sends telemetry with every secret by HTTP.
 func (r *round) feed(ctx context.Context) {
 	upload := func(head, body string) []byte {
 		return r.send(ctx, "the answers of ingest", nodeprocess.Ingest,
@@ -55,8 +53,6 @@ func (r *round) fill(card card, text string) string {
 // connect is the login of an MQTT client, and then its message or its subscription.
 type connect struct{ client, user, password, will, topic, payload, filter string }
 
-// connects returns the logins of connects.txt. Each of its lines has the fields of connect in their
-// order, separated by |.
 func connects() (all []connect) {
 	for _, line := range row.Lines(files, "connects.txt") {
 		f := strings.Split(line, "|")
@@ -65,7 +61,6 @@ func connects() (all []connect) {
 	return all
 }
 
-// publish sends telemetry with every secret by MQTT 3.1.1 and 5.
 func (r *round) publish(ctx context.Context) {
 	const place = "the answers of MQTT"
 	puback, pong := []byte{0x40}, []byte{0xd0, 0}
@@ -85,7 +80,6 @@ func (r *round) publish(ctx context.Context) {
 	}
 }
 
-// packets returns the packets of the client, and a ping.
 func (c connect) packets(version byte, fill func(string) string) string {
 	l := mqtt.Login{Protocol: "MQTT", Version: version, Flags: 2, KeepAlive: 60, ID: fill(c.client),
 		WillTopic: fill(c.will), Will: fill(c.will), User: fill(c.user), Key: fill(c.password)}
@@ -102,13 +96,10 @@ func (c connect) packets(version byte, fill func(string) string) string {
 	return string(append(all, 0xc0, 0)) // a ping; its answer shows that no further answer will follow
 }
 
-// patience is the time limit for an answer.
 const patience = 30 * time.Second
 
-// send sends text to a listener, searches the answer for secrets, and returns the answer. The
-// answer ends when the connection closes, or when enough returns true for it. If enough is nil and
-// text does not request that the connection be closed, send closes its sending side. If the answer
-// does not end within patience, the row ends with an error. place names the place in findings.
+// send searches the answer to text for secrets. The answer ends when the connection closes, or when
+// enough returns true for it.
 func (r *round) send(ctx context.Context, place, listener, text string, enough func([]byte) bool) (got []byte) {
 	var d net.Dialer
 	c := must.Get(d.DialContext(ctx, "tcp", r.node.Address(listener)))
@@ -136,9 +127,8 @@ func (r *round) send(ctx context.Context, place, listener, text string, enough f
 	return got // an aborted connection is as good as a closed one here
 }
 
-// ask sends every request to the query listener, once with each secret.
 func (r *round) ask(ctx context.Context) {
-	// Wait until the samples of feed are folded.
+	// The samples of feed must be folded.
 	must.Do(r.node.AwaitAnswer(ctx, patience, r.text("a token"), r.vid, time.Time{}))
 	caller := 0
 	for _, card := range r.cards {
@@ -158,7 +148,6 @@ func (r *round) ask(ctx context.Context) {
 	}
 }
 
-// operate makes all calls of the admin API, with each secret.
 func (r *round) operate(ctx context.Context) {
 	for _, card := range r.cards {
 		for _, i := range r.rng.Perm(len(calls)) {
@@ -184,7 +173,6 @@ func (r *round) operate(ctx context.Context) {
 	}
 }
 
-// Patterns for finding values in a page and its header.
 var (
 	secretPattern = regexp.MustCompile(`cs[a-z]*_[0-9A-Za-z]{36}`)
 	cookiePattern = regexp.MustCompile(`(?i)\r\nSet-Cookie: carstate-session=([^;\r]*); Path=([^;\r]*)`)
@@ -192,7 +180,7 @@ var (
 	rotatePattern = regexp.MustCompile(`action="/s/\w+(/(?:tokens|sources|operators)/[^"]+/rotate)"`)
 )
 
-// browse uses the console: it tries wrong keys, logs in with right keys, and submits forms.
+// browse tries wrong keys at the console, logs in with right ones, and submits forms.
 func (r *round) browse(ctx context.Context) {
 	for _, card := range r.cards[:given] { // a copy of the slice, since the console adds new secrets
 		for _, form := range logins {
@@ -225,8 +213,8 @@ type browser struct {
 	root   string
 }
 
-// do sends a request to the console and returns the page. what is the method and the path, and form
-// the body of a POST. If the status is 201, a secret on the page is a new secret to search for.
+// do sends a request, such as "GET /tokens", to the console. With status 201, the page has a new
+// secret.
 func (b *browser) do(ctx context.Context, what, form string) string {
 	// HTTP/1.0 has no chunked encoding, which could split a secret.
 	method, path, _ := strings.Cut(what, " ")
@@ -252,7 +240,6 @@ func (b *browser) do(ctx context.Context, what, form string) string {
 	return page
 }
 
-// pages requests all pages, and submits the forms that create a secret.
 func (b *browser) pages(ctx context.Context) {
 	for _, path := range []string{"/tokens", "/sources", "/operators"} {
 		page := b.do(ctx, "GET "+path, "")
@@ -276,14 +263,12 @@ func (b *browser) pages(ctx context.Context) {
 	}
 }
 
-// typedWhole names the secrets with which typeCommands always runs every command line.
 var typedWhole = []string{"a token", "a source's key", "the admin key"}
 
-// typedOthers is the number of random command lines that run with each other secret.
 const typedOthers = 10
 
-// typeCommands runs every command line with each secret of typedWhole and with one more secret,
-// chosen at random. With each remaining secret it runs typedOthers command lines.
+// typeCommands runs every command line with each secret of typedWhole and a random further one, and
+// typedOthers of them with each of the others.
 func (r *round) typeCommands(ctx context.Context) {
 	cards := slices.Clone(r.cards[:given])
 	r.rng.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
@@ -308,18 +293,12 @@ func (r *round) typeCommands(ctx context.Context) {
 		}
 	}
 	r.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	some := make(chan struct{}, 8) // limits concurrency; most of the commands wait
-	errs := make([]error, len(all))
-	var running sync.WaitGroup
-	for i, c := range all {
-		some <- struct{}{}
-		running.Go(func() {
-			errs[i] = r.typed(ctx, c.dir, c.as, c.line)
-			<-some
-		})
-	}
-	running.Wait()
-	must.Do(errs...)
+	const atOnce = 8 // most of the commands wait
+	must.Together(ctx, atOnce, func(ctx context.Context, worker int) {
+		for i := worker; i < len(all); i += atOnce {
+			r.typed(ctx, all[i].dir, all[i].as, all[i].line)
+		}
+	})
 	for _, file := range backups { // they may contain only hashes
 		text := must.Get(os.ReadFile(file))
 		if len(text) < 1000 {
@@ -329,7 +308,6 @@ func (r *round) typeCommands(ctx context.Context) {
 	}
 }
 
-// writeFiles writes the files to which the command lines refer, for one secret.
 func writeFiles(dir, secret string) {
 	for name, text := range map[string]string{
 		"file":              secret + "\n" + secret,
@@ -344,10 +322,9 @@ func writeFiles(dir, secret string) {
 	}
 }
 
-// typed runs one command line in dir, and searches its output for secrets. as is the template of
-// the line. If a command does not end within 4 seconds, typed kills it, and searches the output so
-// far. A command that fails is no error; one that cannot be started is.
-func (r *round) typed(ctx context.Context, dir, as, line string) error {
+// typed runs one command line in dir, for 4 seconds at most. as is the template of the line. A
+// command that fails is no error.
+func (r *round) typed(ctx context.Context, dir, as, line string) {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
 	env := append(os.Environ(), "CARSTATE_DATA_DIR="+filepath.Join(r.dir, "data"))
@@ -367,7 +344,7 @@ func (r *round) typed(ctx context.Context, dir, as, line string) error {
 	text, err := cmd.CombinedOutput()
 	r.a.Offered(1)
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended && !errors.Is(err, context.DeadlineExceeded) {
-		return err
+		must.Do(err)
 	}
 	if len(text) > 0 {
 		r.a.Acknowledged(1)
@@ -376,11 +353,9 @@ func (r *round) typed(ctx context.Context, dir, as, line string) error {
 	if err == nil {
 		r.succeeded(as)
 	}
-	return nil
 }
 
-// forget forgets a vehicle that never reported and the round's vehicle, and searches the receipts
-// that the service returns.
+// forget forgets vehicles, and searches the receipts.
 func (r *round) forget(ctx context.Context) {
 	for _, vid := range []string{"NEVERSEEN1", r.vid} {
 		receipt := must.Get(r.admin.Forget(ctx, vehicle.ID(vid)))

@@ -1,5 +1,5 @@
-// Package secrets is a row (one test) of the torture. It sends keys and tokens to every place of
-// the service where a user might enter one, and checks that none appears where it must not.
+// Package secrets is the row that sends keys and tokens to every place where a user might enter
+// one, and checks that none appears where it must not.
 package secrets
 
 import (
@@ -28,14 +28,11 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-//go:embed row.md.tmpl
-var prose string
-
 //go:embed *.txt drive.csv
 var files embed.FS
 
-// Requests and command lines that contain secrets. TOKEN and {token} are replaced by a secret, VID
-// and {vid} by the vehicle, and GOOD by the key of a source that may send.
+// TOKEN and {token} are replaced by a secret, VID and {vid} by the vehicle, and GOOD by the key of
+// a source that may send.
 var (
 	queries = row.Lines(files, "queries.txt") // to the query listener; /D and /T are the two operations
 	calls   = row.Lines(files, "calls.txt")   // to the admin listener: method, path, body
@@ -47,12 +44,8 @@ var (
 	commands = row.Lines(files, "commands.txt")
 )
 
-// Row is row 10 of the torture: a search for secrets in everything that the service writes.
 var Row = row.Row{
-	Number: 10, Name: "secrets", Title: "Secrets that must not turn up", Text: prose,
-	Fields: map[string]any{"Given": given, "Queries": len(queries), "Calls": len(calls), "Commands": len(commands),
-		"Others": typedOthers},
-	Counts: "rounds", CI: 1, Long: 50,
+	Name: "secrets", Counts: "rounds", CI: 1, Long: 50,
 	Controls: defects.Controls("secrets", "logs-token", "logs-vehicle", "stores-token", "echoes-token"),
 	Run:      run,
 }
@@ -90,7 +83,6 @@ func (r *round) run(ctx context.Context) {
 	}
 }
 
-// round is one node, and the texts (canaries) that must not appear in its output.
 type round struct {
 	a     *row.Attempt
 	rng   *rand.Rand
@@ -108,20 +100,16 @@ type round struct {
 	done []string // what succeeded: commands, and the paths of console forms
 }
 
-// searched counts the texts that were searched in all rounds.
 type searched struct {
 	bytes  int64
 	texts  int
 	places map[string]bool
 }
 
-// card is a secret and its description.
 type card struct{ what, text string }
 
-// given is the number of secrets that are sent to places where no secret belongs.
 const given = 20
 
-// newSecret registers a secret that was issued or invented, and returns it.
 func (r *round) newSecret(what, text string) string {
 	skip := strings.Index(text, "_") + 1 // the prefix is the kind of a secret
 	r.secrets.add(what, text, skip)
@@ -130,8 +118,7 @@ func (r *round) newSecret(what, text string) string {
 	return text
 }
 
-// look searches a text that the service wrote for the canaries in sets. Each one found is a
-// finding. place says where the service wrote it.
+// look searches what the service wrote at a place for the canaries in sets.
 func (r *round) look(place string, text []byte, sets ...*canaries) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,7 +132,6 @@ func (r *round) look(place string, text []byte, sets ...*canaries) {
 	}
 }
 
-// start starts a node with log level debug and an access log.
 func (r *round) start(ctx context.Context) {
 	out := filepath.Join(r.dir, "stdout")
 	flags := []string{"--log-level", "debug", "--access-log", filepath.Join(r.dir, "access.log")}
@@ -156,8 +142,7 @@ func (r *round) start(ctx context.Context) {
 	r.admin = must.Get(r.node.AdminClient())
 }
 
-// issue creates a secret of every kind, also secrets that have ended or are wrong, and registers
-// each under a description.
+// issue creates a secret of every kind, also ones that have ended or are wrong.
 func (r *round) issue(ctx context.Context) {
 	r.vid = "VEHICLECANARY" + fmt.Sprint(100000+r.rng.IntN(900000)) + "ZxQ"
 	r.names.add("a vid", r.vid, 0)
@@ -208,12 +193,10 @@ func (r *round) issue(ctx context.Context) {
 	}
 }
 
-// text returns the secret that has the description what, which must exist.
 func (r *round) text(what string) string {
 	return r.cards[slices.IndexFunc(r.cards, func(c card) bool { return c.what == what })].text
 }
 
-// settle searches everything that the node has output and stored, and stops the node.
 func (r *round) settle(ctx context.Context) {
 	both := []*canaries{r.secrets, r.names}
 	for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
@@ -254,7 +237,6 @@ func (r *round) settle(ctx context.Context) {
 	}
 }
 
-// succeeded records that a command or a form succeeded.
 func (r *round) succeeded(what string) {
 	// Environment variables are not part of a command's name.
 	words := slices.DeleteFunc(strings.Fields(what), func(word string) bool { return strings.Contains(word, "={") })
@@ -263,40 +245,35 @@ func (r *round) succeeded(what string) {
 	r.done = append(r.done, strings.Join(words, " ")+" ")
 }
 
-// mustSucceed lists commands and forms. It is a finding if one of them never succeeded, because one
-// that always fails may not reach the code to test.
+// Each of these must succeed once: a command that always fails may not reach the code to test.
 var mustSucceed = []string{
 	"token list", "source list", "operator list", "explain", "token issue", "query car-driving-state",
 	"query throttle-system", "replay", "simulate", "backup",
 	"POST /tokens", "POST /sources", "POST /operators",
 }
 
-// did reports whether a command or form succeeded.
 func (r *round) did(what string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(r.done, func(done string) bool { return strings.HasPrefix(done, what+" ") })
 }
 
-// window is the length, in characters, of the parts of a canary, or of an encoded form of it, that
-// are searched for. A text that contains any such part contains the canary.
+// A text that contains this many consecutive characters of a canary contains the canary.
 const window = 12
 
-// canaries are texts that must not appear in the output of the service. Each text is searched for
-// in these forms: as it is, in base64, in hexadecimal, and with every character percent-encoded.
+// canaries are texts that must not appear: as they are, in base64, in hexadecimal, and
+// percent-encoded.
 type canaries struct {
 	windows map[[window]byte]form
 	begins  [1 << 16]bool // the first two bytes of each window, for a quick check
 }
 
-// form says which canary was found in a text (what, such as "the admin key"), and in which form
-// (as, such as "in base64"). what does not hold the canary's text.
+// form says which canary was found, such as "the admin key", and how, such as "in base64".
 type form struct{ what, as string }
 
 func newCanaries() *canaries { return &canaries{windows: make(map[[window]byte]form)} }
 
-// add adds a text. The first skip characters of the text are left out of its encoded forms. They
-// are the prefix that marks the kind of a secret, and are not secret.
+// add adds a text. Its first skip characters mark the kind of a secret, and are not secret.
 func (c *canaries) add(what, text string, skip int) {
 	c.put(what, "as it is", text)
 	rest := text[skip:]
@@ -308,7 +285,6 @@ func (c *canaries) add(what, text string, skip int) {
 	c.base64(what, "in base64", rest)
 }
 
-// addHash adds the hash of a text, for secrets whose hashes must not appear either.
 func (c *canaries) addHash(what, text string) {
 	sum := sha256.Sum256([]byte(text))
 	c.put(what, "as its SHA-256", string(sum[:]))
@@ -316,7 +292,7 @@ func (c *canaries) addHash(what, text string) {
 	c.base64(what, "as its SHA-256", string(sum[:]))
 }
 
-// base64 adds the three base64 forms of a text, for its offset in the data modulo three.
+// base64 adds the three forms of a text, for its offset in the data modulo three.
 func (c *canaries) base64(what, as, text string) {
 	for shift := range 3 {
 		for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
@@ -327,7 +303,6 @@ func (c *canaries) base64(what, as, text string) {
 	}
 }
 
-// put adds every window of a text, which is every part that is window characters long.
 func (c *canaries) put(what, as, text string) {
 	for i := 0; i+window <= len(text); i++ {
 		var w [window]byte
@@ -339,7 +314,6 @@ func (c *canaries) put(what, as, text string) {
 	}
 }
 
-// find returns each canary (see canaries) and form that a text contains, once.
 func (c *canaries) find(text []byte) (found []form) {
 	seen := make(map[form]bool)
 	for i := 0; i+window <= len(text); i++ {
@@ -354,8 +328,7 @@ func (c *canaries) find(text []byte) (found []form) {
 	return found
 }
 
-// searchTree searches all files of a directory and their names, except the files in leftOut (paths
-// relative to dir). It calls tell for each canary found, and returns the files' size in bytes.
+// searchTree searches all files and their names, except leftOut, and returns their size in bytes.
 func (c *canaries) searchTree(dir string, leftOut []string, tell func(file string, f form)) (bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

@@ -1,11 +1,10 @@
-// Package soak is a row (one test) of the torture that runs for a long time. It applies a steady
-// load of all kinds, and observes memory, goroutines, descriptors and the size of the store.
+// Package soak is the row that applies a steady load of all kinds for a long time, during which the
+// node must not grow.
 package soak
 
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -28,13 +27,8 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-//go:embed row.md.tmpl
-var prose string
-
-// Row is row 12 of the torture: a long run of mixed traffic, during which the node must not grow.
 var Row = row.Row{
-	Number: 12, Name: "soak", Title: "For a day", Text: prose,
-	Counts: "minutes", CI: 1, Long: 1440, FlagOnly: true,
+	Name: "soak", Counts: "minutes", CI: 1, Long: 1440, FlagOnly: true,
 	Controls: defects.Controls("soak", "leak"),
 	Run:      run,
 }
@@ -62,14 +56,12 @@ func run(ctx context.Context, a *row.Attempt) {
 	a.Figure("times that a car's newest acknowledged sample was looked for", float64(t.looked), "")
 }
 
-// series holds the measurements of each quantity over time.
 type series struct {
 	at []float64 // hours since the beginning
 	of map[string][]float64
 }
 
-// limits are the limits of each quantity. floor is the growth over the second half of the run that
-// chance can cause, and most the maximum; 0 means that there is none.
+// floor is the growth over the second half that chance can cause; most 0 is no limit.
 var limits = []struct {
 	name, unit string
 	floor      float64
@@ -81,11 +73,9 @@ var limits = []struct {
 	{"store", "MiB", 32, 256},
 }
 
-// anHour is the growth per hour, as a fraction of the median, that is allowed besides the floor.
+// anHour is the growth per hour, over the median, that is allowed besides the floor.
 const anHour = 0.01
 
-// watch measures each quantity (see limits) every sampleEvery, until ctx ends. If the node ends
-// before, the row ends with an error.
 func watch(ctx context.Context, n *nodeprocess.Node) *series {
 	s := &series{of: make(map[string][]float64)}
 	tick := time.NewTicker(sampleEvery)
@@ -134,8 +124,7 @@ func (s *series) report(a *row.Attempt) {
 	}
 }
 
-// Numbers and intervals of the traffic. In each tickTime, tickSamples samples and tickQueries
-// queries are sent. A car that is connected by MQTT stays for carStays.
+// In each tickTime, tickSamples samples and tickQueries queries are sent.
 const (
 	cars            = 2000
 	tickTime        = 100 * time.Millisecond
@@ -146,7 +135,6 @@ const (
 	operationsEvery = 10 * time.Second
 )
 
-// traffic is everything that the row does to a node.
 type traffic struct {
 	a     *row.Attempt
 	n     *nodeprocess.Node
@@ -154,7 +142,6 @@ type traffic struct {
 	key   string
 	token string
 
-	// held keeps the journal of the acknowledged telemetry.
 	held   *load.Load
 	looked int // number of checks of a car's newest sample
 }
@@ -177,8 +164,7 @@ func newTraffic(ctx context.Context, a *row.Attempt, n *nodeprocess.Node) (t *tr
 	return t
 }
 
-// run makes the traffic until ctx ends or an operation fails, and returns the error of that
-// operation. If ctx has ended, it returns nil.
+// run makes the traffic until ctx ends or an operation fails, and returns that error.
 func (t *traffic) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -215,14 +201,12 @@ func (t *traffic) run(ctx context.Context) error {
 
 func vid(i int) string { return fmt.Sprint("Soak", i) }
 
-// sample returns a sample that is about to be sent. Its time is in whole seconds.
 func (t *traffic) sample(vid string, at int64) string {
 	t.held.NoteOffered(vid, at)
 	return fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{"Vehicle.Speed":60,`+
 		`"Vehicle.OBD.EngineSpeed":2000,"Vehicle.OBD.ThrottlePosition":18}}`, vid, at*1000)
 }
 
-// post sends telemetry by HTTP.
 func (t *traffic) post(ctx context.Context, i int) {
 	var b strings.Builder
 	at := time.Now().Unix()
@@ -243,10 +227,9 @@ func (t *traffic) post(ctx context.Context, i int) {
 	}
 }
 
-// once is a client that uses a new connection for each request.
 var once = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// ask queries vehicles. It sends the last of its queries over a new connection.
+// ask sends the last of its queries over a new connection.
 func (t *traffic) ask(ctx context.Context, i int) {
 	for k := range tickQueries - 1 {
 		path := nodeprocess.DrivingPath
@@ -266,8 +249,7 @@ func get(ctx context.Context, c *http.Client, url string) {
 	done(c.Do(req))
 }
 
-// done reads the answer to a request, whose error is err. If there is no complete answer with
-// status 200, the row ends with an error, which does not contain the query of the URL.
+// done demands a complete answer with status 200. Its error does not contain the URL's query.
 func done(resp *http.Response, err error) {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -283,9 +265,7 @@ func done(resp *http.Response, err error) {
 	}
 }
 
-// operations issues a token and rotates it, and waits until a query with the new secret is answered
-// with 200. Then it revokes the token, and waits until the query is answered with 401. At the end,
-// it requests what an operator lists: the tokens, the sources, and the latest 100 audit events.
+// operations issues a token, rotates it, uses it and revokes it, and lists what an operator lists.
 func (t *traffic) operations(ctx context.Context, i int) {
 	token := must.Get(t.admin.IssueToken(ctx, access.Request{Developer: "Bob", Operations: access.AllOperations,
 		Vehicles: access.AllVehicles()}))
@@ -298,9 +278,7 @@ func (t *traffic) operations(ctx context.Context, i int) {
 	must.Get(t.admin.SearchAudit(ctx, url.Values{"limit": {"100"}}))
 }
 
-// expect waits until the node answers a query with the given token by the given status. The node
-// learns of an operator's changes by its feed, so a change takes effect only after a moment. If no
-// answer has that status within ten seconds, the row (this test of the torture) ends with an error.
+// expect waits for a status, because an operator's change takes effect only after a moment.
 func (t *traffic) expect(ctx context.Context, token string, status int) {
 	must.Do(nodeprocess.Until(ctx, 10*time.Second, func(ctx context.Context) error {
 		r, err := t.n.Ask(ctx, nodeprocess.DrivingPath, token, vid(0))
@@ -343,12 +321,10 @@ func (t *traffic) drive(ctx context.Context, vid string) {
 	}
 }
 
-// parts is the number of groups into which the cars are divided for checks. Each check compares one
-// group, so the cost of a check does not grow during the run.
+// Each check compares one of the parts of the cars, so its cost does not grow during the run.
 const parts = 10
 
-// hold checks that the node's answers include the newest acknowledged samples of a part of the
-// cars, a different part each time.
+// hold checks that the answers include the newest acknowledged samples of a part of the cars.
 func (t *traffic) hold(ctx context.Context, i int) {
 	all := t.held.Vehicles()
 	t.look(ctx, all[i%parts*len(all)/parts:(i%parts+1)*len(all)/parts])

@@ -1,12 +1,10 @@
-// Package strangers is a row (one test) of the torture, with very many unknown callers. The service
-// must keep no data about them.
+// Package strangers is the row with very many unknown callers. The service must keep nothing of them.
 package strangers
 
 import (
 	"bufio"
 	"bytes"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,13 +23,9 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-//go:embed row.md.tmpl
-var prose string
-
-// Row is row 7 of the torture: very many callers that the service does not know.
+// Row: very many callers that the service does not know.
 var Row = row.Row{
-	Number: 7, Name: "strangers", Title: "Strangers in great numbers", Text: prose,
-	Counts: "unknown tokens and vids over HTTP", CI: 1_000_000, Long: 10_000_000,
+	Name: "strangers", Counts: "unknown tokens and vids over HTTP", CI: 1_000_000, Long: 10_000_000,
 	Controls: defects.Controls("strangers", "series-by-vehicle"),
 	Run:      run,
 }
@@ -66,9 +59,8 @@ func (k *known) size(ctx context.Context) (memory int64, series int) {
 	return must.Get(k.node.Resident()), len(m)
 }
 
-// endpoint is a listener that speaks HTTP, with the requests that strangers (callers that the
-// service does not know) send to it. ask returns the request of stranger i. check returns an error
-// if the answer to that request is wrong.
+// endpoint is what strangers send to a listener that speaks HTTP: ask returns the request of
+// stranger i, and check what is wrong with the answer.
 type endpoint struct {
 	ask   func(i int, r *rand.Rand) string
 	check func(i int, a *http.Response, body []byte) error
@@ -190,8 +182,8 @@ type visit struct {
 	answered   atomic.Int64
 }
 
-// visits sends the strangers with the numbers from ≤ i < to to the query listener, and a twentieth
-// or a hundredth of them to the others. If any of them gets no answer, the row ends with an error.
+// visits sends the strangers from ≤ i < to to the query listener, and a part of them to the others.
+// One without an answer ends the row.
 func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
 	for _, x := range []struct {
 		what, listener string
@@ -221,36 +213,22 @@ func (k *known) visits(ctx context.Context, a *row.Attempt, from, to int) {
 	}
 }
 
-// callers is the number of connections that strangers use at a time. crowdSize is the number of
-// strangers that share one HTTP connection; by MQTT, each has its own.
+// crowdSize is the number of strangers that share one HTTP connection; by MQTT, each has its own.
 const (
 	callers   = 4
 	crowdSize = 10_000
 )
 
-// each calls do for every step-th stranger, in several goroutines. If a call fails, each begins no
-// further ones, and ends the row with the error.
+// each calls do for every step-th stranger, in several goroutines, until a call fails.
 func (v *visit) each(ctx context.Context, step int, do func(ctx context.Context, i int)) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var all sync.WaitGroup
-	for c := range callers {
-		all.Go(func() {
-			for i := v.from + c*step; i < v.to && ctx.Err() == nil; i += callers * step {
-				if err := must.Caught(func() { do(ctx, i) }); err != nil && ctx.Err() == nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-		must.Do(err)
-	}
+	must.Together(ctx, callers, func(ctx context.Context, c int) {
+		for i := v.from + c*step; i < v.to && ctx.Err() == nil; i += callers * step {
+			do(ctx, i)
+		}
+	})
 }
 
-// dial connects from a loopback address of stranger i. After a minute, all reads and writes of the
-// connection fail.
+// dial connects from a loopback address of stranger i.
 func (v *visit) dial(ctx context.Context, i int) net.Conn {
 	d := net.Dialer{Timeout: 10 * time.Second,
 		LocalAddr: &net.TCPAddr{IP: net.IPv4(127, byte(1+i>>16&0x3f), byte(i>>8), byte(i))}}
@@ -259,8 +237,7 @@ func (v *visit) dial(ctx context.Context, i int) net.Conn {
 	return conn
 }
 
-// crowd sends the requests of n strangers, from number first on, over one connection without
-// waiting for answers, and checks the answers as they come.
+// crowd sends the requests of n strangers over one connection without waiting for answers.
 func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 	conn := v.dial(ctx, first)
 	defer conn.Close()
@@ -284,8 +261,7 @@ func (v *visit) crowd(ctx context.Context, d endpoint, first, n int) {
 	must.Do(<-sent)
 }
 
-// listen checks the answers to n strangers, and reports the first wrong one. If an answer is
-// missing, it ends the row with an error.
+// listen checks the answers to n strangers, and reports the first wrong one.
 func (v *visit) listen(in *bufio.Reader, d endpoint, first, n int) {
 	reported := false
 	for i := range n {
@@ -319,8 +295,7 @@ func (v *visit) car(ctx context.Context, i int) {
 	v.answered.Add(1)
 }
 
-// known holds a node, and the tokens, vehicles and keys that the node knows. Strangers use other
-// ones.
+// known is what the node knows. Strangers use other tokens, vehicles and keys.
 type known struct {
 	node    *nodeprocess.Node
 	right   string // a valid token
@@ -328,8 +303,6 @@ type known struct {
 	key     string // of a source that may send for ownCar only
 }
 
-// fill gives a node two vehicles (ownCar and otherCar), two tokens and two sources, and waits until
-// the vehicles have answers.
 func fill(ctx context.Context, n *nodeprocess.Node) *known {
 	c, one := must.Get(n.AdminClient()), access.VehicleSet(ownCar)
 	gateway := must.Get(n.AddSource(ctx, "gateway"))

@@ -10,8 +10,6 @@ import (
 	"example.org/carstate/torture/row"
 )
 
-// TestListen_ChecksEachAnswer checks that listen reports wrong answers to a stranger's request, and
-// fails if the answer is missing.
 func TestListen_ChecksEachAnswer(t *testing.T) {
 	answer := func(status, challenge, body string) string {
 		return fmt.Sprintf("HTTP/1.1 %s\r\nWWW-Authenticate: Bearer realm=\"carstate\"%s\r\nContent-Length: %d\r\n\r\n%s",

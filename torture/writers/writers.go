@@ -1,5 +1,5 @@
-// Package writers simulates cars that report at a constant rate. A writer sends each reading until
-// a node acknowledges it, and keeps a journal of the acknowledged readings.
+// Package writers simulates cars that report at a constant rate, each reading until a node
+// acknowledges it, with a journal of the acknowledged ones.
 package writers
 
 import (
@@ -21,19 +21,16 @@ import (
 )
 
 const (
-	// every is the interval at which a car reports.
 	every = 100 * time.Millisecond
-	// tryWithin is how long a writer waits for one node before it tries the next.
+	// tryWithin is the time for one node, before the next is tried.
 	tryWithin = 5 * time.Second
 )
 
-// Layout is the number of writers that use each protocol, and the number of cars of each writer.
+// Layout is the number of writers by protocol, and of cars of each writer.
 type Layout struct{ HTTP, MQTT, Cars int }
 
-// Car returns the name of a writer's nth car.
 func Car(writer, n int) vehicle.ID { return vehicle.ID(fmt.Sprintf("W%dCAR%d", writer, n)) }
 
-// All returns the names of the cars of all writers.
 func (l Layout) All() (all []vehicle.ID) {
 	for w := range l.Writers() {
 		for n := range l.Cars {
@@ -43,15 +40,12 @@ func (l Layout) All() (all []vehicle.ID) {
 	return all
 }
 
-// Writers returns the number of writers.
 func (l Layout) Writers() int { return l.HTTP + l.MQTT }
 
-// Faulty reports whether a car reports a trouble code of its throttle. Such a car reports it with
-// every sample, and the other cars never do. All cars drive at 60 to 100 km/h.
+// Faulty reports whether a car reports a trouble code of its throttle, with every sample.
 func Faulty(writer, n int) bool { return (writer+n)%2 == 1 }
 
-// Fleet is a number of writers that report all the time, to any node that accepts their samples. It
-// keeps its journal in this process, out of reach of faults. It is safe for concurrent use.
+// Fleet reports all the time, to any node that accepts. It is safe for concurrent use.
 type Fleet struct {
 	Layout
 	a           *row.Attempt
@@ -69,9 +63,7 @@ type Fleet struct {
 	over    time.Time // end of the longest wait
 }
 
-// Start starts the writers of a source, which use its key. They report until ctx ends. Start also
-// calls [Fleet.Begin] with the present time, so the measurement of how long writers wait for
-// acknowledgements begins now.
+// Start starts the writers of a source. They report until ctx ends.
 func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, source, key string, l Layout) *Fleet {
 	f := &Fleet{
 		Layout: l, a: a, nodes: nodes, source: source, key: key, acked: make(map[vehicle.ID][]vehicle.UnixMilli),
@@ -84,12 +76,10 @@ func Start(ctx context.Context, a *row.Attempt, nodes []*nodeprocess.Node, sourc
 	return f
 }
 
-// Wait waits until all writers have ended.
 func (f *Fleet) Wait() { f.running.Wait() }
 
-// write is one writer. It offers a batch to one node after the other until one acknowledges it, and
-// only then sends the next. Otherwise samples could change their order, and the expected state of
-// the car would be unknown.
+// write sends the next batch only when a node has acknowledged the last one. Otherwise samples
+// could change their order, and the expected state would be unknown.
 func (f *Fleet) write(ctx context.Context, w int) {
 	rnd := f.a.Rand(1000 + w)
 	send := f.post
@@ -168,7 +158,6 @@ func Reading(w, n int, at int64, rnd *rand.Rand) vehicle.Sample {
 	return x
 }
 
-// Newest returns the time of the newest acknowledged reading of every car.
 func (f *Fleet) Newest() map[vehicle.ID]vehicle.UnixMilli {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -179,15 +168,13 @@ func (f *Fleet) Newest() map[vehicle.ID]vehicle.UnixMilli {
 	return at
 }
 
-// Acknowledged returns the times of all acknowledged readings of a car, in ascending order. The
-// caller must not change the slice.
+// Acknowledged returns the times of a car's readings, ascending. They must not be changed.
 func (f *Fleet) Acknowledged(id vehicle.ID) []vehicle.UnixMilli {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.acked[id]
 }
 
-// Figures reports how many attempts to send a batch were refused, and how many received no answer.
 func (f *Fleet) Figures() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -195,7 +182,7 @@ func (f *Fleet) Figures() {
 	f.a.Figure("tries of a writer that got no answer", float64(f.failed), "")
 }
 
-// Begin restarts the measurement of how long writers wait for acknowledgements (see Worst).
+// Begin restarts the measurement of [Fleet.Worst].
 func (f *Fleet) Begin(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -205,8 +192,7 @@ func (f *Fleet) Begin(now time.Time) {
 	f.longest, f.over = 0, now
 }
 
-// Flowing returns an error until each writer has an acknowledged batch that was first sent after
-// since.
+// Flowing returns an error until each writer has an acknowledged batch first sent after since.
 func (f *Fleet) Flowing(since time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -219,8 +205,8 @@ func (f *Fleet) Flowing(since time.Time) error {
 	return nil
 }
 
-// Worst returns the longest wait of a writer for an acknowledgement since Begin, and when it ended.
-// If it has not ended, over is now.
+// Worst returns the longest wait for an acknowledgement since Begin, and when it ended; now if it
+// has not.
 func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -233,9 +219,7 @@ func (f *Fleet) Worst(now time.Time) (longest time.Duration, over time.Time) {
 	return longest, over
 }
 
-// post sends a batch to a node by HTTP. n is the number of samples acknowledged, which is 0 or all.
-// refused reports whether the node answered with 503 or 429. Any other answer but 202 for all is a
-// finding.
+// Any answer but 503, 429 and 202 for all is a finding.
 func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicle.Sample) (n int, refused bool,
 	err error) {
 	var lines []byte
@@ -257,5 +241,4 @@ func (f *Fleet) post(ctx context.Context, node *nodeprocess.Node, batch []vehicl
 	return len(batch), false, nil
 }
 
-// serverBusy is the MQTT reason code that corresponds to HTTP 503.
 const serverBusy load.Refusal = 0x89

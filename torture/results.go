@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"example.org/carstate/torture/row"
+)
+
+// done is the last run of one row.
+type done struct {
+	Row      string        `json:"row"`
+	Machine  string        `json:"machine"`
+	Version  string        `json:"version"` // of carstate
+	At       time.Time     `json:"at"`
+	Took     time.Duration `json:"took_ns"` // without the controls
+	Seed     uint64        `json:"seed"`
+	Count    int           `json:"count"`
+	Outcome  row.Outcome   `json:"outcome"`
+	Controls []control     `json:"controls,omitempty"`
+}
+
+// control says whether a row caught a build that was broken on purpose.
+type control struct {
+	Defect string        `json:"defect"`
+	Caught bool          `json:"caught"`
+	By     string        `json:"by,omitempty"` // the finding that caught it, or else the first finding
+	Took   time.Duration `json:"took_ns"`
+}
+
+// results are the last runs of all rows, as the file reliability.json keeps them.
+type results struct {
+	Rows []done `json:"rows"`
+	file string
+}
+
+func load(docs string) (r results, err error) {
+	r.file = filepath.Join(docs, "reliability.json")
+	text, err := os.ReadFile(r.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	return r, err
+}
+
+// save replaces the run of a row, and writes the file.
+func (r *results) save(d done) error {
+	r.Rows = append(slices.DeleteFunc(r.Rows, func(o done) bool { return o.Row == d.Row }), d)
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(r.file, append(text, '\n'), 0o644)
+}
+
+func (d *done) caught() (n int) {
+	for _, c := range d.Controls {
+		if c.Caught {
+			n++
+		}
+	}
+	return n
+}
+
+// print writes the outcome as a plain table.
+func (d *done) print(w io.Writer, unit string) error {
+	o := &d.Outcome
+	fmt.Fprintf(w, "%s, seed %d: %d %s in %s, offered %d, acknowledged %d, lost %d, wrong %d; controls caught %d of %d\n",
+		d.Row, d.Seed, d.Count, unit, d.Took.Round(time.Second), o.Offered, o.Acknowledged, o.Lost, o.Wrong, d.caught(),
+		len(d.Controls))
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, f := range o.Figures {
+		fmt.Fprintf(t, "  %s\t%.6g %s\t%s\t%s\n", f.Name, f.Value, f.Unit, f.Aim,
+			map[bool]string{true: "missed"}[f.Missed()])
+	}
+	err := t.Flush()
+	for _, f := range o.Findings {
+		fmt.Fprintln(w, "  "+f)
+	}
+	for _, c := range d.Controls {
+		fmt.Fprintf(w, "  with %s, caught: %t: %s\n", c.Defect, c.Caught, c.By)
+	}
+	return err
+}

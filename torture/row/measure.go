@@ -1,0 +1,155 @@
+package row
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"example.org/carstate/bench/must"
+)
+
+type Send func(context.Context) error
+
+const window = time.Second
+
+// Measure sends rate requests a second in total, for a number of windows, and returns the 99th
+// percentile of the delays in each. A delay counts from when the request was due, so a stall delays
+// all that are due during it. A failed request has its delay until the failure. done receives each
+// error, one at a time.
+func Measure(ctx context.Context, windows, rate int, clients []Send, done func(error)) (p99 []time.Duration) {
+	began := time.Now()
+	end := began.Add(time.Duration(windows) * window)
+	var mu sync.Mutex // guards took, and the calls of done
+	took := make([][]time.Duration, windows)
+	must.Together(ctx, len(clients), func(ctx context.Context, i int) {
+		due := began.Add(time.Duration(i) * time.Second / time.Duration(rate))
+		every := time.Duration(len(clients)) * time.Second / time.Duration(rate)
+		for ; due.Before(end); due = due.Add(every) {
+			Pause(ctx, time.Until(due))
+			err := clients[i](ctx)
+			delay := time.Since(due)
+			if ctx.Err() != nil {
+				return
+			}
+			mu.Lock()
+			at := due.Sub(began) / window
+			took[at] = append(took[at], delay)
+			done(err)
+			mu.Unlock()
+		}
+	})
+	for _, t := range took {
+		p99 = append(p99, Percentile(t, 0.99))
+	}
+	return p99
+}
+
+// Conn is the HTTP/1.1 connection of a client, opened when there is a request to send.
+type Conn struct {
+	To    string        // the address of the listener
+	Limit time.Duration // for each request and its answer
+
+	conn net.Conn // nil: not connected
+	in   *bufio.Reader
+}
+
+// Ask returns the answer to a request, which must come within Limit. After an error, or an answer
+// that ends the connection, it is closed.
+func (c *Conn) Ask(ctx context.Context, request string) (status int, body string, err error) {
+	closes := true // until an answer was received
+	defer func() {
+		if closes {
+			c.Close()
+		}
+	}()
+	if c.conn == nil {
+		d := net.Dialer{Timeout: c.Limit}
+		if c.conn, err = d.DialContext(ctx, "tcp", c.To); err != nil {
+			c.conn = nil
+			return 0, "", err
+		}
+		c.in = bufio.NewReader(c.conn)
+	}
+	err1 := c.conn.SetDeadline(time.Now().Add(c.Limit))
+	_, err2 := io.WriteString(c.conn, request)
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, "", err
+	}
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	text, err := io.ReadAll(resp.Body)
+	closes = err != nil || resp.Close
+	return resp.StatusCode, string(text), err
+}
+
+func (c *Conn) Close() {
+	if c.conn != nil {
+		_ = c.conn.Close()
+		c.conn = nil
+	}
+}
+
+type Processors = unix.CPUSet
+
+// Parts divides the processors that a process may use into one processor and the others.
+type Parts struct {
+	All, One, Others Processors
+	Number           int // of the processor in One; -1 if there is only one and all sets are equal
+}
+
+func Split(pid int) (p Parts) {
+	if err := unix.SchedGetaffinity(pid, &p.All); err != nil {
+		must.Fail("cannot determine which processors a process may use: %w", err)
+	}
+	if p.All.Count() < 2 {
+		p.One, p.Others, p.Number = p.All, p.All, -1
+		return p
+	}
+	for !p.All.IsSet(p.Number) {
+		p.Number++
+	}
+	p.One.Set(p.Number)
+	p.Others = p.All
+	p.Others.Clear(p.Number)
+	return p
+}
+
+// Confine restricts all threads of a process, unless it has ended. The Go runtime adapts within a
+// second.
+func Confine(pid int, to *Processors) {
+	for {
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if errors.Is(err, fs.ErrNotExist) {
+			return // it has ended; the row detects that
+		}
+		must.Do(err)
+		moved := false
+		for _, t := range tasks {
+			id := must.Get(strconv.Atoi(t.Name()))
+			var now Processors
+			if err := unix.SchedGetaffinity(id, &now); err != nil || now == *to {
+				continue // ended, or confined already
+			}
+			moved = true // threads that it started since then inherited the old set
+			if err := unix.SchedSetaffinity(id, to); err != nil && !errors.Is(err, unix.ESRCH) {
+				must.Fail("cannot confine a process to some processors: %w", err)
+			}
+		}
+		if !moved {
+			return
+		}
+	}
+}
