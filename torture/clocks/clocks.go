@@ -69,7 +69,8 @@ type trial struct {
 	clock  shifted
 	node   *nodeprocess.Node
 	source string
-	// steady is a token without limits, and calls the queries with it.
+	// steady is a token without limits. calls counts the queries with it, and answered those that were
+	// answered.
 	steady, steadyID string
 	calls, answered  int64
 
@@ -182,7 +183,7 @@ func (t *trial) known(ctx context.Context, vid string) error {
 	return err
 }
 
-// counted restarts the node at the true time: its count of calls must be as before.
+// counted restarts the node at the true time: it must count at least the answered calls.
 func (t *trial) counted(ctx context.Context) {
 	t.jump(ctx, 0, t.mono)
 	must.Do(t.node.Stop())
