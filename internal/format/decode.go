@@ -154,7 +154,7 @@ func (d *Decoder) value(f *Format) {
 		for _, slot := range f.root.slots {
 			d.values[slot] = value{body, true}
 		}
-	} else if d.capture(f.root, body) != nil {
+	} else if _, err := d.capture(f.root, body); err != nil {
 		d.fail(ErrSyntax)
 		return
 	}
@@ -193,7 +193,7 @@ func (d *Decoder) document(f *Format, v []byte) (more bool) {
 	if v[0] != '[' {
 		return d.next(f, v)
 	}
-	for _, message := range members(v) {
+	for message := range elements(v) {
 		if !d.next(f, message) {
 			return false
 		}
@@ -204,7 +204,7 @@ func (d *Decoder) document(f *Format, v []byte) (more bool) {
 // next reads one message.
 func (d *Decoder) next(f *Format, message []byte) (more bool) {
 	clear(d.values)
-	if d.capture(f.root, message) != nil {
+	if _, err := d.capture(f.root, message); err != nil {
 		return d.flush() && d.fail(ErrSyntax)
 	}
 	if !f.each || d.values[0].raw == nil {
@@ -215,9 +215,9 @@ func (d *Decoder) next(f *Format, message []byte) (more bool) {
 		list = slices.Concat([]byte{'['}, list, []byte{']'})
 	}
 	base := slices.Clone(d.values)
-	for _, item := range members(list) {
+	for item := range elements(list) {
 		copy(d.values, base)
-		if d.capture(f.element, item) != nil {
+		if _, err := d.capture(f.element, item); err != nil {
 			return d.flush() && d.fail(ErrSyntax)
 		}
 		if !d.element(f) {
@@ -227,8 +227,11 @@ func (d *Decoder) next(f *Format, message []byte) (more bool) {
 	return true
 }
 
-// itemWork is the work of an item of a list, in bytes of values.
-const itemWork = 64
+// The work of an item of a list, and of a hash, in bytes of values.
+const (
+	itemWork = 64
+	hashWork = 128
+)
 
 // spend reports whether n more bytes of values may be read. An item reads the values outside of its list
 // again; without a limit, a message of 1 MiB took minutes.
@@ -380,6 +383,7 @@ func (d *Decoder) vehicle(f *Format) (id vehicle.ID, external string, _ error) {
 			return "", "", ErrNoChars
 		}
 	case f.VID.Clean == "hash":
+		d.spend(hashWork)
 		sum := sha256.Sum256([]byte(text))
 		text = base32.StdEncoding.EncodeToString(sum[:])[:20]
 	case f.VID.Table != nil:

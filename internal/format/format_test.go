@@ -124,11 +124,9 @@ func TestParseRefuses(t *testing.T) {
 		head + "signals: [x]":                                                            "line 3: a value of another type is needed",
 		head + "reply: [\"a\\nb\"]":                                                      "line 3: a value of another type is needed",
 		head + "skip: [{missing: \"a\\nb\"}]":                                            "line 3: a value of another type is needed",
-		head + "reply: !!int x":                                                          "a value of another type is needed",
 		"vid: {topic: [" + strings.Repeat("9", 400) + "]}":                               "line 1: a value of another type is needed",
 		head + "signals: {Vehicle.Speed: {path: s, factor: 1e400}}":                      "line 3: a value of another type is needed",
 		head + "signals: {Vehicle.Speed: {path: s, factor: .nan}}":                       "must be a finite number",
-		head + "signals: {Vehicle.Speed: {path: s, factor: -.inf}}":                      "must be a finite number",
 		head + "signals: {Vehicle.Speed: {path: s, values: {0: 1, 0.0: 2}}}":             "the same number twice",
 		head + "signals: {" + strings.Repeat("x", 1000) + ": {}}":                        strings.Repeat("x", 60) + "\" is not a signal",
 		head + "signals: {" + numbered("S%d: {path: a},", 15000) + "}":                   "signals: at most 64",
@@ -136,8 +134,6 @@ func TestParseRefuses(t *testing.T) {
 		head + "about: \xff":                                                             "UTF-8",
 		"time: {unit: arrival}\nvid: {path: v, table: {car-1: A, car1: A}}":              "vid: the table has a vid twice",
 		"topics: &a [x,x,x]\ntopic: [*a,*a]":                                             "a mapping has no aliases",
-		"topics: &a [*a]":                                                                "a mapping has no aliases",
-		"topics: [*a\nb]":                                                                "a mapping has no aliases",
 		head + "signals: {Vehicle.Speed: &a {pth: s}, Vehicle.OBD.Speed: [*a]}":          "a mapping has no aliases",
 		head + "topics: &a [" + strings.Repeat("a,", 2600) + "]\nsignals: {Vehicle.Speed: [" +
 			strings.Repeat("{path: *a},", 800) + "]}": "a mapping has no aliases",
@@ -213,14 +209,12 @@ func TestHostileMessages(t *testing.T) {
 		want          error
 	}{
 		"names":        {"vid: {path: v}" + tail, `{` + numbered(`"n%d":1,`, size) + `"v":"A"}`, 1, nil},
-		"elements":     {"vid: {path: $.v}" + tail, `{"c":[` + numbered(`"%d",`, size) + `""],"v":"A"}`, 1, nil},
 		"open arrays":  {"vid: {path: v}" + tail, strings.Repeat("\n[", size/2), 9, format.ErrSyntax},
 		"open objects": {"vid: {path: v}" + tail, strings.Repeat("\n{\"v\":", size/6), 9, format.ErrSyntax},
 		"items":        {each + "{path: $.v}", `{"v":"A",` + strings.Repeat(" ", size/2) + items, 1, format.ErrWork},
 		"long vid":     {each + "{path: $.v}", long, 20, format.ErrWork},
 		"long hash":    {each + "{path: $.v, clean: hash}", long, 20, format.ErrWork},
 		"codes":        {codes, `{"v":"A","c":[` + strings.Repeat(`"x",`, size/8) + `""],` + items, 20, format.ErrWork},
-		"form":         {"from: form\nvid: {path: v}" + tail, numbered("a%d&", size), 1, format.ErrForm},
 	} {
 		f, err := format.Parse(c.mapping)
 		if err != nil {

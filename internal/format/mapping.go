@@ -1,7 +1,7 @@
 // Package format reads the messages of other people's senders. A mapping says where in a message
 // the vehicle, the time and the signals are; it is a small YAML document, compiled once.
 //
-// A mapping has fixed verbs and no expressions, so that reading a message costs one pass over it.
+// A mapping has fixed verbs and no expressions, so that the cost of a message has a limit.
 // The presets of known senders are such documents, embedded in the binary. The package must never
 // store or send a sample, and its errors never repeat a message.
 package format

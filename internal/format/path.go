@@ -86,60 +86,65 @@ func (n *node) add(steps []step, slot int) {
 	n.slots = append(n.slots, slot)
 }
 
-// capture sets the slots of n and of the nodes below it from a valid JSON value. It fails if an object
-// has a name twice that n looks for.
-func (d *Decoder) capture(n *node, raw []byte) error {
+// capture sets the slots of n and of the nodes below it from the valid JSON value at the beginning of b,
+// and returns what follows it. It fails if an object has a name twice that n looks for.
+func (d *Decoder) capture(n *node, b []byte) (rest []byte, err error) {
+	if isObject := b[0] == '{'; len(n.next) == 0 || !isObject && b[0] != '[' {
+		_, rest = cutValue(b)
+	} else {
+		var seen []*node
+		rest = skipSpace(b[1:])
+		for i := 0; rest[0] != '}' && rest[0] != ']'; i++ {
+			next := n.next[step{index: i}]
+			if isObject {
+				var name []byte
+				name, rest = cutValue(rest)
+				d.name, _ = jsontext.AppendUnquote(d.name[:0], name) // it is valid
+				next = n.next[step{string(d.name), -1}]
+			}
+			switch rest = skipSpace(rest); {
+			case next == nil:
+				_, rest = cutValue(rest)
+			case slices.Contains(seen, next):
+				return nil, ErrSyntax
+			default:
+				seen = append(seen, next)
+				if rest, err = d.capture(next, rest); err != nil {
+					return nil, err
+				}
+			}
+			rest = skipSpace(rest)
+		}
+		rest = rest[1:]
+	}
 	for _, slot := range n.slots {
-		d.values[slot] = value{raw: raw}
+		d.values[slot] = value{raw: b[:len(b)-len(rest)]}
 	}
-	if len(n.next) == 0 || raw[0] != '{' && raw[0] != '[' {
-		return nil
-	}
-	var seen []*node
-	i := 0
-	for name, v := range members(raw) {
-		next := n.next[step{index: i}]
-		if i++; name != nil {
-			d.name, _ = jsontext.AppendUnquote(d.name[:0], name) // it is valid
-			next = n.next[step{string(d.name), -1}]
-		}
-		if next == nil {
-			continue
-		}
-		if slices.Contains(seen, next) || d.capture(next, v) != nil {
-			return ErrSyntax
-		}
-		seen = append(seen, next)
-	}
-	return nil
+	return rest, nil
 }
 
-// members returns the quoted names and the values of a valid JSON object, or the elements of an array
-// without names.
-func members(raw []byte) iter.Seq2[[]byte, []byte] {
-	return func(yield func(name, v []byte) bool) {
-		for rest := raw[1:]; ; {
-			var name, v []byte
-			if v, rest = cutValue(rest); v == nil {
-				return
-			}
-			if raw[0] == '{' {
-				name = v
-				v, rest = cutValue(rest)
-			}
-			if !yield(name, v) {
+// elements returns the elements of a valid JSON array.
+func elements(raw []byte) iter.Seq[[]byte] {
+	return func(yield func(v []byte) bool) {
+		for rest := skipSpace(raw[1:]); rest[0] != ']'; rest = skipSpace(rest) {
+			var v []byte
+			if v, rest = cutValue(rest); !yield(v) {
 				return
 			}
 		}
 	}
 }
 
-// cutValue returns the next value in an object or array of valid JSON and what follows it. At the end,
-// v is nil.
-func cutValue(b []byte) (v, rest []byte) {
+// skipSpace returns what follows white space, commas and colons.
+func skipSpace(b []byte) []byte {
 	for b[0] <= ' ' || b[0] == ',' || b[0] == ':' {
 		b = b[1:]
 	}
+	return b
+}
+
+// cutValue returns the valid JSON value at the beginning of b and what follows it.
+func cutValue(b []byte) (v, rest []byte) {
 	for end, depth := 0, 0; ; end++ {
 		switch c := b[end]; {
 		case c == '"':
@@ -153,10 +158,9 @@ func cutValue(b []byte) (v, rest []byte) {
 		case c == '}', c == ']':
 			depth--
 		case depth == 0: // a number, true, false or null
-			end += bytes.IndexAny(b, ",]} \t\r\n") - 1
-		}
-		if depth < 0 {
-			return nil, nil
+			if end = bytes.IndexAny(b, ",]} \t\r\n") - 1; end < 0 {
+				end = len(b) - 1
+			}
 		}
 		if depth == 0 {
 			return b[: end+1 : end+1], b[end+1:]

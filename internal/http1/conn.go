@@ -25,16 +25,11 @@ type exchange struct {
 
 // The answers to pipelined requests are collected and sent together.
 const (
-	// sendAt is the size, in bytes, at which collected answers are sent. So the server holds at
-	// most sendAt bytes and one more answer for a client that does not read.
-	sendAt = 8 << 10
-	// keepOut is the largest buffer of answers, in bytes, that is kept for further requests. A
-	// larger buffer is freed.
-	keepOut = 32 << 10
+	sendAt  = 8 << 10  // bytes: the server holds at most one more answer for a client that does not read
+	keepOut = 32 << 10 // bytes: a larger buffer is freed
 )
 
-// conversation is a connection and the state of reading its requests. Only the goroutine of the
-// connection uses it.
+// conversation is a connection and its state. Only the goroutine of the connection uses it.
 type conversation struct {
 	s    *Server
 	c    *listen.Conn
@@ -67,7 +62,7 @@ func (s *Server) serveConn(c *listen.Conn) {
 		t := tls.Server(c, s.config.TLS)
 		v.wire = t
 		v.sendBy(v.now.Add(s.config.HeadTimeout))
-		if s.guard.Ending() || t.Handshake() != nil {
+		if s.Guard.Ending() || t.Handshake() != nil {
 			return
 		}
 		v.readBy(time.Now().Add(s.config.HeadTimeout))
@@ -76,15 +71,13 @@ func (s *Server) serveConn(c *listen.Conn) {
 	}
 }
 
-// Limits of the input that is discarded before a connection is closed (see close).
 const (
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 256 << 10
 )
 
 // close closes the connection. If the client may still be sending, it first closes only the sending
-// side, and discards input for lingerTime or until lingerBytes have arrived. Otherwise the kernel's
-// reset could overtake the last answer.
+// side, and discards input for a while. Otherwise the kernel's reset could overtake the last answer.
 func (v *conversation) close() {
 	if v.lingers {
 		if t, ok := v.wire.(*tls.Conn); ok {
@@ -121,7 +114,8 @@ func (v *conversation) serveNext() bool {
 		v.refuse(fault, v.buf[v.begin:v.end], v.s.config.Now(), e)
 	}
 	goesOn := v.answer(head, e)
-	if e.request = (Request{}); cap(e.out) > keepOut {
+	// The exchange serves another connection next: it must keep nothing of this one.
+	if e.request, e.out = (Request{}), e.out[:0]; cap(e.out) > keepOut {
 		e.out = nil
 	}
 	v.s.exchanges.Put(e)
@@ -176,7 +170,7 @@ func (v *conversation) readHead() ([]byte, Fault) {
 	if !v.answered {
 		use = listen.Silent
 	}
-	if !v.c.Become(use) || v.s.guard.Ending() {
+	if !v.c.Become(use) || v.s.Guard.Ending() {
 		return nil, None
 	}
 	for {
@@ -186,10 +180,10 @@ func (v *conversation) readHead() ([]byte, Fault) {
 		n, err := v.wire.Read(v.buf[v.end:])
 		v.end += n
 		if head := v.buffered(); head != nil {
-			if !v.c.Become(listen.Held) {
-				return nil, None
+			if v.c.Become(listen.Held) {
+				return head, None
 			}
-			return head, None
+			return nil, None
 		}
 		if err != nil {
 			return nil, v.unlessEvicted(v.faultOf(err))
@@ -203,16 +197,14 @@ func (v *conversation) readHead() ([]byte, Fault) {
 
 // unlessEvicted returns f, or None if the connection was evicted: its request was not wrong.
 func (v *conversation) unlessEvicted(f Fault) Fault {
-	if !v.c.Become(listen.Held) {
-		return None
+	if v.c.Become(listen.Held) {
+		return f
 	}
-	return f
+	return None
 }
 
-// overdue reports whether a deadline must be moved to the time now plus limit. It returns true if
-// the present deadline is later than this time, or earlier by more than a quarter of limit. A
-// smaller difference is ignored, because moving a deadline costs more time than a lookup in the
-// fleet table.
+// overdue reports whether a deadline must be moved to the time now plus limit. A difference of up to
+// a quarter of limit is ignored, because moving a deadline costs more than many an answer.
 func overdue(deadline, now time.Time, limit time.Duration) bool {
 	left := deadline.Sub(now)
 	return left < limit*3/4 || left > limit
@@ -286,7 +278,7 @@ func (v *conversation) respond(head []byte, e *exchange) (goesOn bool) {
 	case r.closes || v.c.Excess() || r.isHTTP10() && !r.keepAlive:
 		v.lingers = true // the client may have sent more, even if it did not ask for keep-alive
 		connection = "close"
-	case s.guard.Ending():
+	case s.Guard.Ending():
 		connection = "close"
 	case r.isHTTP10():
 		connection = "keep-alive"

@@ -48,15 +48,15 @@ type Config struct {
 
 // Server serves HTTP. Make one with [New].
 type Server struct {
-	config    Config // with defaults
-	otherTime bool   // config.Now is not time.Now, so deadlines cannot be computed from it
-	guard     *listen.Guard
+	Guard     *listen.Guard
+	config    Config    // with defaults
+	otherTime bool      // config.Now is not time.Now, so deadlines cannot be computed from it
 	exchanges sync.Pool // of *exchange
 }
 
 // New returns a server. It opens no listener and starts no goroutine.
 func New(c Config) *Server {
-	s := &Server{otherTime: c.Now != nil, guard: listen.New(c.Listen)}
+	s := &Server{otherTime: c.Now != nil, Guard: listen.New(c.Listen)}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -76,14 +76,11 @@ func New(c Config) *Server {
 // returns an error that wraps [net.ErrClosed]. If accepting a connection fails before that, Serve
 // closes ln and returns the error.
 func (s *Server) Serve(ln net.Listener) error {
-	return s.guard.Serve(s.guard.Listener(ln), func(c net.Conn) { s.serveConn(c.(*listen.Conn)) })
+	return s.Guard.Serve(s.Guard.Listener(ln), func(c net.Conn) { s.serveConn(c.(*listen.Conn)) })
 }
 
 // Shutdown stops accepting connections, lets requests in progress finish, and closes each
 // connection when it is idle. If ctx ends before all connections are closed, Shutdown closes the
 // remaining ones and returns the error of ctx. Otherwise it returns the error of closing the
 // listener, or nil.
-func (s *Server) Shutdown(ctx context.Context) error { return s.guard.Shutdown(ctx) }
-
-// Count is [listen.Guard.Count] of the server's connections.
-func (s *Server) Count(uses ...listen.Use) int { return s.guard.Count(uses...) }
+func (s *Server) Shutdown(ctx context.Context) error { return s.Guard.Shutdown(ctx) }

@@ -31,8 +31,11 @@ func (w *Response) Set(name, value string) {
 // SetTime adds a header with a date.
 func (w *Response) SetTime(name string, t time.Time) {
 	w.Name(name)
-	w.Headers = append(w.dates.appendDate(w.Headers, t), "\r\n"...)
+	w.Headers = append(w.AppendDate(w.Headers, t), "\r\n"...)
 }
+
+// AppendDate appends an HTTP date to b.
+func (w *Response) AppendDate(b []byte, t time.Time) []byte { return w.dates.appendDate(b, t) }
 
 // SetNumber adds a header with a number.
 func (w *Response) SetNumber(name string, n int64) {

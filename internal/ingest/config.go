@@ -76,30 +76,21 @@ type Config struct {
 
 	NoDocs bool // HTTP serves only telemetry
 
-	// Limit sheds load of HTTP. A connection that is accepted during an overload that lasts until its
-	// first request gets 503 and is closed. If nil, no load is shed.
-	Limit *listen.Limit
+	Limit *listen.Limit // sheds load of HTTP, if not nil
 
 	// TLS is the TLS configuration of [HTTP] and [MQTT.ServeTLS]. If nil, [HTTP] serves plain HTTP,
 	// and [MQTT.ServeTLS] cannot be used.
 	TLS *tls.Config
 
-	// MaxHTTPConnections is the maximum number of open HTTP connections. At the maximum, a
-	// connection without a request in progress is closed to admit a new one (see package listen); during
-	// an overload, the new one is closed instead. If one source has requests in progress on as many
-	// connections as its share allows (see the type quota), its requests on further connections get
-	// 503. 0 means 4,096.
+	// MaxHTTPConnections is the maximum number of open HTTP connections; 0 means 4,096. DESIGN.md
+	// says what happens at this maximum and the next.
 	MaxHTTPConnections int
 	// MaxConnections is the maximum number of open MQTT connections. At the maximum, a connection
-	// that has not logged in is closed to admit a new one; if all have logged in, the new one is
-	// closed. If a source has used up its share of the connections (see the type quota), its
-	// further logins are refused. 0 means 20,000.
+	// that has not logged in is closed to admit a new one. 0 means 20,000.
 	MaxConnections int
 
 	// MaxBytes limits the memory, in bytes, of unanswered telemetry, for HTTP and MQTT separately.
-	// An HTTP request in progress counts as at least 64 KiB. When the memory or a source's share of
-	// it is used up, HTTP answers a new request with 503, and MQTT reads nothing from connections
-	// that need more. 0 means 256 MiB.
+	// An HTTP request in progress counts as at least 64 KiB. 0 means 256 MiB.
 	MaxBytes int
 
 	// grace is the time after which the minimum rate of 1 KB/s applies to the body of a request, or

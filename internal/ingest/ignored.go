@@ -153,12 +153,9 @@ var (
 	lowerNames = strings.Fields(strings.ToLower(strings.Join(knownNames, " ")))
 )
 
-// similarSignal returns the known name that is most similar to an unknown name, ignoring case. If
-// the unknown name is the last part of known names, such as Speed or OBD.Speed, the result is the
-// first such name. If it has one part too many, as in VSS 2, the result is the name without it.
-// Otherwise the result is the name that differs in the fewest letters, at most maxEdits, or the first
-// name that begins so, or whose last part does. If there is none, or if the unknown name is one of
-// otherSignals, ok is false.
+// similarSignal returns the known name that is most similar to an unknown name, ignoring case: one that
+// ends with it, the one without a part too many, as in VSS 2, the one that differs in the fewest
+// letters, or one that begins so.
 func similarSignal(name string) (known string, ok bool) {
 	name = strings.ToLower(name)
 	switch {

@@ -289,9 +289,7 @@ func (c *conn) beginPace() error {
 }
 
 // readBody reads the bytes after a packet's header. A packet that fits stays in the buffer of the
-// connection. For a larger one, readBody makes a slice that grows while the bytes of a PUBLISH
-// arrive. Before each growth it takes the memory from the quotas, and waits for it if necessary. If
-// the connection ends during the wait, the error is errEnding.
+// connection. For a larger one, readBody makes a slice, which grows as grow permits.
 func (c *conn) readBody(first byte, length int) ([]byte, error) {
 	if c.to-c.from < length && !c.paced && c.grant != nil {
 		if err := c.beginPace(); err != nil {
@@ -389,11 +387,9 @@ func (c *conn) skipPublish(first byte, length int) error {
 	return c.m.receive(c, &p, errPacketTooLarge)
 }
 
-// grow takes memory from the quotas for a larger buffer, when that of a packet is full. size is the
-// present size of the buffer, and whole is the size of the packet, both in bytes. The first result
-// is the next size: twice size, but at most whole; or whole, if receiving has too little memory and
-// grow uses finishing (see packetQuotas). The second result is false if the connection ended before
-// the memory was free.
+// grow takes memory from the quotas for a larger buffer, when that of a packet is full, and returns the
+// next size: twice size, at most that of the packet, or whole if it uses finishing (see packetQuotas). It
+// returns false if the connection ended before the memory was free.
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {

@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-
-	"example.org/carstate/internal/testkit"
 )
 
 // queued returns the number of waiting claims (requests for memory).
@@ -17,33 +15,6 @@ func (q *quota) queued() (n int) {
 		n += len(claims)
 	}
 	return n
-}
-
-func TestQuotaServesInTurn(t *testing.T) {
-	q := newQuota(100)
-	if !q.tryAcquire("a", 60) || q.tryAcquire("b", 41) {
-		t.Fatal("tryAcquire: want 60 of 100 acquired, and 41 more refused")
-	}
-	never := make(chan struct{})
-	large, small := make(chan int), make(chan int)
-	go func() { n, _ := q.acquire("b", 1000, never); large <- n }() // more than the quota has
-	testkit.Await(t, "the large claim waits", func() bool { return q.queued() == 1 })
-	go func() { n, _ := q.acquire("c", 1, never); small <- n }()
-	testkit.Await(t, "the small claim waits", func() bool { return q.queued() == 2 })
-	if q.tryAcquire("d", 1) {
-		t.Error("a new claim overtook waiting ones")
-	}
-	q.release("a", 60)
-	if n := <-large; n != 100 {
-		t.Errorf("the large claim: got %d, want 100", n)
-	}
-	if q.queued() != 1 || q.inUse() != 100 {
-		t.Errorf("got %d waiting and %d in use, want 1 and 100", q.queued(), q.inUse())
-	}
-	q.release("b", 100)
-	if n := <-small; n != 1 || q.inUse() != 1 {
-		t.Errorf("the small claim: got %d with %d in use, want 1 and 1", n, q.inUse())
-	}
 }
 
 func TestQuotaIsNeverExceeded(t *testing.T) {

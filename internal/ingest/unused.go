@@ -27,8 +27,7 @@ var unusedKinds = [...]access.Refusal{
 	access.NotAvailable, access.Impossible, access.WrongType, access.Duplicate, access.OverLimit,
 }
 
-// unusedCount is how often a batch has a signal that is not used for a reason. The JSON is that of
-// the response.
+// unusedCount is how often a batch has a signal that is not used for a reason, in the response.
 type unusedCount struct {
 	Signal string `json:"signal"`
 	Reason string `json:"reason"`
@@ -55,7 +54,6 @@ func (u *unused) join(other *unused) {
 	}
 }
 
-// total returns the number of values.
 func (u *unused) total() (n int) {
 	for _, k := range u.counts {
 		n += k

@@ -9,31 +9,20 @@ import (
 	"time"
 )
 
-// Use says what a connection is used for at present, such as waiting for a request. If there are
-// too many connections, their uses decide which of them is evicted.
+// Use says what a connection is used for at present, which decides whether it may be evicted. Its
+// owner, the server that accepted it, changes the use ([Conn.Become]).
 type Use int32
 
-// The uses of a connection. A new connection is Silent. Later its owner, the server that accepted
-// the connection, changes the use ([Conn.Become]).
 const (
-	// Silent is the use before the first request. The client is in a handshake, or has not logged
-	// in, or has sent no complete request yet.
-	Silent Use = iota
-	// Idle is the use between two requests, or while a request arrives and the owner does not work
-	// on it yet.
-	Idle
-	// Sending is the use while the owner sends something. If the client has not read all of it
-	// after the time staleAfter, the connection may be evicted before idle ones.
-	Sending
-	// Held is the use while the connection must not be evicted, for example because the owner works
-	// on a request.
-	Held
-	// ended is the use of a connection that the guard has closed. It never changes.
-	ended
+	Silent  Use = iota // before the first request, as in a handshake or a login
+	Idle               // between two requests, or while one arrives
+	Sending            // the client may not read what the owner sends
+	Held               // the connection must not be evicted, as while the owner works on a request
+	ended              // the guard has closed the connection; this never changes
 )
 
-// Conn is a connection that a [Guard] counts and may evict. Its owner, the server that accepted it,
-// must close it; closing it twice is harmless.
+// Conn is a connection that a [Guard] counts and may evict. Its owner must close it; closing it twice
+// is harmless.
 type Conn struct {
 	net.Conn
 	guard  *Guard
@@ -59,13 +48,12 @@ func Under(c net.Conn) *Conn {
 	return guarded
 }
 
-// Peer returns the address at the other end, without a zone and never as IPv4 in IPv6. If there is
-// no such address, it returns the zero Addr.
+// Peer returns the address at the other end, as [Plain] does, or the zero Addr.
 func (c *Conn) Peer() netip.Addr { return c.peer }
 
-// Crowded reports whether too many connections are open and this one was accepted beyond
-// [Config].Max. If so, it first tries to evict another one, unless there is an overload. Only the
-// owner's goroutine may call it.
+// Crowded reports whether this connection was accepted beyond [Config].Max, and still too many are
+// open. It first tries to evict another one, unless there is an overload. Only the owner's goroutine
+// may call it.
 func (c *Conn) Crowded() bool {
 	if c.crowded {
 		g := c.guard
@@ -112,8 +100,7 @@ func (c *Conn) Send(now time.Time) bool {
 	return c.Become(Sending)
 }
 
-// CloseWrite closes the sending side of the connection, as [net.TCPConn.CloseWrite] does. If the
-// connection cannot close only this side, it returns [errors.ErrUnsupported].
+// CloseWrite is [net.TCPConn.CloseWrite], or returns [errors.ErrUnsupported].
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

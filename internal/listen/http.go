@@ -77,16 +77,12 @@ func Hold(request context.Context) {
 	}
 }
 
-// sendWithin is how long the client of [Send] may take to receive the rest of an answer.
-const sendWithin = 10 * time.Second
-
-// Send writes the rest of an answer to w, and returns when the whole answer was passed to the
-// kernel. If the client does not read fast enough for this within 10 s, Send returns, and the
-// answer stays incomplete.
+// Send writes the rest of an answer to w, and returns when the kernel has the whole answer, or when
+// the client has not read enough for this within 10 s.
 func Send(w http.ResponseWriter, rest []byte) {
 	to := http.NewResponseController(w)
 	// Errors mean that the client has gone.
-	_ = to.SetWriteDeadline(time.Now().Add(sendWithin))
+	_ = to.SetWriteDeadline(time.Now().Add(10 * time.Second))
 	_, _ = w.Write(rest)
 	_ = to.Flush()
 }

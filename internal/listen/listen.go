@@ -28,22 +28,16 @@ import (
 // evicted in preference to idle connections.
 const staleAfter = time.Second
 
-// Of more than maxSearch connections, a search for one to evict examines searchSize, and up to
-// maxSearch until it finds one. After a search without success, the next one waits for searchPause:
-// while no connection can be evicted, each new connection would cause a long search.
-const (
-	searchSize  = 64
-	maxSearch   = 1024
-	searchPause = 10 * time.Millisecond
-)
+// Of more than maxSearch connections, a search for one to evict examines a sample of searchSize, and
+// up to maxSearch until it finds one. The next search after one without success waits for searchPause.
+const searchSize, maxSearch, searchPause = 64, 1024, 10 * time.Millisecond
 
 // warnInterval is the shortest time between two warnings that Accept logs about transient errors.
 const warnInterval = time.Minute
 
 // Config configures a [Guard]. Max is required.
 type Config struct {
-	// Max is the maximum number of open connections. At the maximum, one connection is evicted for
-	// each new one.
+	// Max is the maximum number of open connections. For each further one, one is evicted.
 	Max int
 	// Spare is how many connections beyond Max are accepted if no connection can be evicted, so
 	// that their owner can tell the client the reason ([Conn.Crowded]). Others are closed at once.
@@ -213,8 +207,8 @@ func isTransient(err error) bool {
 	}, e))
 }
 
-// admit adds an accepted connection to the list. If there are too many, it tries to evict another
-// one. It returns nil if there is no room, or if [Guard.Shutdown] was called.
+// admit adds an accepted connection to the list, in place of another one if there are too many. It
+// returns nil if there is no room, or if the guard ends.
 func (g *Guard) admit(nc net.Conn) *Conn {
 	if t, ok := nc.(interface{ SetWriteBuffer(int) error }); ok && g.c.SendBuffer > 0 {
 		_ = t.SetWriteBuffer(g.c.SendBuffer) // it fails only if the connection is closed already
@@ -243,7 +237,7 @@ func (g *Guard) admit(nc net.Conn) *Conn {
 			return nil
 		}
 	}
-	if len(g.conns) > 2*g.open+maxSearch { // most of them have ended
+	if len(g.conns) > 2*g.open+searchSize { // most of them have ended
 		g.conns = slices.DeleteFunc(g.conns, func(c *Conn) bool { return c == nil })
 		for i, c := range g.conns {
 			c.index = i
@@ -338,11 +332,9 @@ func (g *Guard) Count(uses ...Use) (n int) {
 }
 
 // Shutdown closes the listeners and all silent and idle connections, and waits until the others are
-// served. It returns the error of closing the listeners. If ctx ends first, Shutdown closes all
-// connections, even held ones, and returns the error of ctx.
+// served. If ctx ends first, it closes these, too, and returns the error of ctx.
 func (g *Guard) Shutdown(ctx context.Context) (err error) {
-	g.endWaiting(Silent, Idle)
-	for _, l := range g.listeners { // Serve accepts from no others
+	for _, l := range g.endWaiting(Silent, Idle) {
 		if e := l.Close(); !errors.Is(e, net.ErrClosed) { // it is closed already if Accept failed
 			err = errors.Join(err, e)
 		}
@@ -373,8 +365,9 @@ func (g *Guard) Wait() { g.serving.Wait() }
 // Ending reports whether [Guard.Shutdown] or [Server.Shutdown] was called.
 func (g *Guard) Ending() bool { return g.ending.Load() }
 
-// endWaiting closes all connections that have one of the uses. The guard admits no more.
-func (g *Guard) endWaiting(uses ...Use) {
+// endWaiting closes all connections that have one of the uses, and returns the listeners. The guard
+// admits no more, and Serve accepts from no others.
+func (g *Guard) endWaiting(uses ...Use) []*listener {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.ending.Store(true)
@@ -385,4 +378,5 @@ func (g *Guard) endWaiting(uses ...Use) {
 			}
 		}
 	}
+	return slices.Clone(g.listeners)
 }

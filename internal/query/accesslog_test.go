@@ -17,7 +17,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"example.org/carstate/internal/http1"
 	"example.org/carstate/internal/testkit"
 )
 
@@ -205,7 +204,7 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	disk := &blocked{hold: make(chan struct{})}
 	reg := prometheus.NewRegistry()
 	log := openLogFor(t, AccessLogConfig{Out: disk, Registry: reg})
-	w := response{Response: http1.Response{Status: 200}, vid: []byte("CarJam")}
+	w := response{Status: 200, vid: []byte("CarJam")}
 	r := get(drivingPath)
 	const many = 3 * queueSize
 	var writers sync.WaitGroup
@@ -250,7 +249,7 @@ func TestAccessLogOnAFullDisk(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	// Only the test reads the queue.
 	log := newAccessLog(AccessLogConfig{Out: disk, Log: slog.New(slog.DiscardHandler), Registry: reg}, disk)
-	w := response{Response: http1.Response{Status: 200}, vid: []byte("CarJam")}
+	w := response{Status: 200, vid: []byte("CarJam")}
 	r := get(drivingPath)
 	for range 10 {
 		log.logAnswer(r, &w, r.Peer, noon, time.Microsecond)
@@ -279,7 +278,7 @@ func TestAccessLogOnAFullDisk(t *testing.T) {
 func TestAccessLogCostsNoAllocation(t *testing.T) {
 	log := openLogFor(t, AccessLogConfig{Out: io.Discard})
 	defer log.Close()
-	w := response{Response: http1.Response{Status: 200}, vid: []byte("CarJam")}
+	w := response{Status: 200, vid: []byte("CarJam")}
 	r := get(drivingPath)
 	if n := testing.AllocsPerRun(1000, func() { log.logAnswer(r, &w, r.Peer, noon, time.Microsecond) }); n != 0 {
 		t.Errorf("%v allocations a request", n)

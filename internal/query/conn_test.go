@@ -50,7 +50,7 @@ func cutAll(r *running) {
 
 // opened returns the number of open connections that have one of the uses. If no use is given, it
 // counts all open connections.
-func (r *running) opened(uses ...listen.Use) int { return r.Count(uses...) }
+func (r *running) opened(uses ...listen.Use) int { return r.Guard.Count(uses...) }
 
 // waiting returns the number of connections that wait for a request.
 func (r *running) waiting() int { return r.opened(listen.Silent, listen.Idle) }

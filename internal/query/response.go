@@ -45,19 +45,18 @@ func appendHex(b []byte, n uint64) []byte {
 // start makes w an empty response to a query.
 func (w *response) start(now time.Time) {
 	w.Reset()
-	*w = response{Response: w.Response, scratch: w.scratch[:0], operation: noOperation}
+	w.operation, w.outcome, w.sandbox, w.token, w.vid, w.scratch = noOperation, answered, false, "", nil, w.scratch[:0]
 	w.begin(now, "application/json", "private, no-store")
 }
 
 // begin sets the headers that every answer carries, in place of all that were set before.
 func (w *response) begin(now time.Time, contentType, cache string) {
 	w.id = requestID{rand.Uint64(), rand.Uint64()}
-	w.Headers = w.Headers[:0]
-	w.SetTime("Date", now)
-	w.Set("Content-Type", contentType)
-	w.Set("Cache-Control", cache)
-	w.Name("X-Request-Id")
-	w.Headers = append(w.id.appendTo(w.Headers), "\r\n"...)
+	b := append(w.Headers[:0], "Date: "...)
+	b = append(w.AppendDate(b, now), "\r\nContent-Type: "...)
+	b = append(append(b, contentType...), "\r\nCache-Control: "...)
+	b = append(append(b, cache...), "\r\nX-Request-Id: "...)
+	w.Headers = append(w.id.appendTo(b), "\r\n"...)
 }
 
 func (w *response) fail(f *failure) {

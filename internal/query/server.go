@@ -29,23 +29,13 @@ type Config struct {
 
 	// MaxAge is the maximum age of a verdict. If the verdict is older, the answer is that there is
 	// no recent verdict. If MaxAge is zero or less, verdicts of any age are answered.
-	MaxAge time.Duration
-	// NoDocs disables the public documentation, so that its paths get 404.
-	NoDocs bool
-	// TrustedProxies are the addresses of the proxies in front of the server. If a request arrives
-	// from such a proxy, the client's address is read from X-Forwarded-For.
-	TrustedProxies []netip.Prefix
-	// AccessLog gets one line per request. If nil, no access log is written.
-	AccessLog *AccessLog
-	// Limit sheds load. A connection that is accepted during an overload that lasts until its first
-	// request gets 503 and is closed. If nil, no load is shed.
-	Limit *listen.Limit
-	// MaxConnections limits the open connections. At the limit, a connection that waits for a
-	// request or does not read its answers is closed to admit a newer one (see package listen). If no
-	// connection can be closed, the newer one gets 503 to its first request and is then closed. At
-	// most SpareConnections connections beyond the limit get that answer; further connections are
-	// closed without an answer. A connection takes about 10 KiB of memory. If zero, the limit is
-	// 16384.
+	MaxAge         time.Duration
+	NoDocs         bool           // the paths of the public documentation get 404
+	TrustedProxies []netip.Prefix // their X-Forwarded-For names the client
+	AccessLog      *AccessLog     // may be nil
+	Limit          *listen.Limit  // sheds load, if not nil
+	// MaxConnections limits the open connections, each of about 10 KiB of memory. At the limit, one is
+	// evicted for a newer one (see package listen), or the newer one gets 503. If zero, it is 16384.
 	MaxConnections                         int
 	HeadTimeout, WriteTimeout, IdleTimeout time.Duration // those of [http1.Config]
 
