@@ -46,7 +46,7 @@ func TestLinks_LeadSomewhere(t *testing.T) {
 	}
 }
 
-// deadLink returns what is wrong with a link, or "" if its target exists. The parameter from is the
+// deadLink returns what is wrong with a link, or "" if its target exists. from is the
 // document that contains the link.
 func deadLink(t *testing.T, from, link string) string {
 	path, fragment, _ := strings.Cut(link, "#")

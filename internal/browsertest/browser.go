@@ -162,7 +162,7 @@ func (b *Browser) Press(keys string) {
 }
 
 // TabTo presses the Tab key until the wanted element has the focus. It fails the test if 80 presses
-// are not enough. The parameter where is a JavaScript expression that is true when that element has
+// are not enough. where is a JavaScript expression that is true when that element has
 // the focus.
 func (b *Browser) TabTo(where string) {
 	b.t.Helper()
@@ -238,7 +238,7 @@ func (b *Browser) KeepAxe(axe string) {
 }
 
 // IsClean fails the test if axe-core finds a fault in the page as it
-// is now. The parameter axe is the script that the function Axe returns.
+// is now. axe is the script that the function Axe returns.
 func (b *Browser) IsClean(axe string) {
 	b.t.Helper()
 	if b.Eval(`typeof window.axe`) == "undefined" {

@@ -10,7 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Texts returns an option of the parser that adds long help texts. The parameter text has a section
+// Texts returns an option of the parser that adds long help texts. text has a section
 // for each of them (see [Sections]). The section with the name of a command becomes the long help
 // of that command. A help text of a flag may end with ${more_NAME}; the text of the section
 // more_NAME, as one line, then replaces ${more_NAME}. The parser's own variables (kong.Vars) are

@@ -19,7 +19,7 @@ func CompletionScript(shell string) string {
 	return string(script)
 }
 
-// Candidates returns the possible completions of the last word in words. The parameter words holds
+// Candidates returns the possible completions of the last word in words. words holds
 // what the user typed after the name of the command n. Each element of the result is a completion,
 // a tab, and the first line of its help, which may be empty. If nothing matches, the result is nil.
 func Candidates(n *kong.Node, words []string) (all []string) {

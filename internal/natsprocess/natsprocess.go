@@ -22,7 +22,7 @@ import (
 
 // Build builds nats-server into the directory dir and returns the path of the binary. The version
 // is the one that a Go module requires. The flags are those of `make build`, so that go uses the
-// packages that it has compiled before. The parameter module is a directory of that module; "" is
+// packages that it has compiled before. module is a directory of that module; "" is
 // the current directory.
 func Build(ctx context.Context, module, dir string) (string, error) {
 	binary := filepath.Join(dir, "nats-server")

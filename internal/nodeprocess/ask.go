@@ -167,7 +167,7 @@ type Answer struct {
 	Header   http.Header
 }
 
-// Ask sends a query about the vehicle vid. The parameter path is DrivingPath or ThrottlePath. If
+// Ask sends a query about the vehicle vid. path is DrivingPath or ThrottlePath. If
 // the service refuses the query, the refusal is in the Answer. Ask returns an error only if it
 // received no valid answer.
 func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err error) {
@@ -205,7 +205,7 @@ func (n *Node) Ask(ctx context.Context, path, token, vid string) (a Answer, err 
 }
 
 // AwaitAnswer waits until a vehicle has a new driving verdict: one that is based on a sample whose
-// time is that of the parameter since, or later. The times are compared in whole seconds. If the
+// time is that of since, or later. The times are compared in whole seconds. If the
 // limit passes or ctx ends first, AwaitAnswer returns an error with the last answer.
 func (n *Node) AwaitAnswer(ctx context.Context, limit time.Duration, token, vid string, since time.Time) error {
 	return Until(ctx, limit, func(ctx context.Context) error {

@@ -43,7 +43,7 @@ func (s *Scale) At(v float64) float64 {
 func (s *Scale) Top() float64 { return s.Ticks[len(s.Ticks)-1] }
 
 // roundStep returns the smallest number that is at least v and is 1, 2, 3 or 5 times a power of
-// ten. The parameter v must be above 0.
+// ten. v must be above 0.
 func roundStep(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, n := range []float64{1, 2, 3, 5} {
@@ -115,7 +115,7 @@ var timeSteps = [...]time.Duration{
 }
 
 // TimeTicks returns round, evenly spaced times from the time from up to the time till, both
-// included. The parameter most is the maximum number of times. The interval between the times is
+// included. most is the maximum number of times. The interval between the times is
 // the shortest of timeSteps that keeps to this maximum. If even the longest, a day, does not,
 // TimeTicks returns only the first times.
 func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
@@ -135,7 +135,7 @@ func TimeTicks(from, till time.Time, most int) (ticks []time.Time) {
 }
 
 // Between returns the SVG path around the area between the curves over and under, which have the
-// same X values. A point of over with Gap set ends the area and begins another. The parameter column
+// same X values. A point of over with Gap set ends the area and begins another. column
 // keeps the path short, as in [Curve].
 func Between(over, under []Point, column float64) (path string) {
 	for len(over) > 0 {

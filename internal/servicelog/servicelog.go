@@ -19,7 +19,7 @@ import (
 )
 
 // New returns a logger that writes to out, and the logger's level as a variable that the caller may
-// change. The parameter level is the first level, such as "info"; an unknown level panics. The
+// change. level is the first level, such as "info"; an unknown level panics. The
 // parameter format is "json" for lines in JSON, or "text". A [cleaner] removes secrets from
 // everything that is logged, including the messages of libraries. If standard error is connected to
 // the systemd journal, each line begins with its priority.

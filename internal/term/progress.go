@@ -25,7 +25,7 @@ type Progress struct {
 
 const progressEvery = 10 * time.Second
 
-// NewProgress returns a Progress that shows on w how much of some work is done. The parameter total
+// NewProgress returns a Progress that shows on w how much of some work is done. total
 // is the number of units of work, and unit is their name, such as "samples".
 func NewProgress(w io.Writer, total int, unit string) *Progress {
 	p := &Progress{w: w, unit: unit, total: total, next: time.Now().Add(progressEvery)}

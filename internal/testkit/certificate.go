@@ -16,7 +16,7 @@ import (
 )
 
 // Certificate writes a self-signed certificate for 127.0.0.1 that expires in a month, and its key,
-// to files that are removed when the test ends. The result roots is a pool that contains the
+// to files that are removed when the test ends. roots is a pool that contains the
 // certificate.
 func Certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
@@ -24,7 +24,7 @@ func Certificate(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) 
 }
 
 // CertificateUntil writes a self-signed certificate for 127.0.0.1 that expires at the time end, and
-// its key, to files that are removed when the test ends. The result roots is a pool that contains
+// its key, to files that are removed when the test ends. roots is a pool that contains
 // the certificate.
 func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
@@ -36,7 +36,7 @@ func CertificateUntil(t *testing.T, end time.Time) (certFile, keyFile string, ro
 }
 
 // WriteCertificate writes a self-signed certificate for 127.0.0.1 that is valid for the two months
-// before the time end, and its key, to files in dir. The result roots is a pool that contains the
+// before the time end, and its key, to files in dir. roots is a pool that contains the
 // certificate.
 func WriteCertificate(dir string, end time.Time) (certFile, keyFile string, roots *x509.CertPool, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

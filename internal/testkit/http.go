@@ -44,7 +44,7 @@ func Says(url string, code int, pattern string) func() error {
 var ErrRefused = errors.New("refused")
 
 // Post sends one sample of each vehicle in vids, with the present time, to the ingest listener at
-// the URL ingest, and returns how many samples were accepted. The parameter key is the key of the
+// the URL ingest, and returns how many samples were accepted. key is the key of the
 // sending source.
 func Post(ingest, key string, vids []string) (int, error) {
 	var body bytes.Buffer
@@ -56,7 +56,7 @@ func Post(ingest, key string, vids []string) (int, error) {
 }
 
 // PostLines sends samples as NDJSON to the ingest listener at the URL ingest, and returns how many
-// were accepted. The parameter key is the key of the sending source. While the service asks the source
+// were accepted. key is the key of the sending source. While the service asks the source
 // to slow down, because folding is behind on a busy machine, PostLines waits as Retry-After says and
 // sends again, at most until Patience has passed.
 func PostLines(ingest, key, lines string) (int, error) {

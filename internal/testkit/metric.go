@@ -7,7 +7,7 @@ import (
 )
 
 // Metric returns the value of a counter or gauge, or the count of a histogram, summed over all
-// series that have the labels. The parameter labels has names and values in turn. If there is no
+// series that have the labels. labels has names and values in turn. If there is no
 // such series, the sum is 0.
 func Metric(t testing.TB, from prometheus.Gatherer, name string, labels ...string) (sum float64) {
 	t.Helper()

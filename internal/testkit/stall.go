@@ -11,7 +11,7 @@ import (
 // nothing to its disk. One goroutine measures how late it wakes up, and another measures how long a
 // write of one byte to a file in dir takes until it is synced. Each of them adds up its delays of
 // more than 200 ms. Shorter delays are ignored, because a busy machine has them without a stall. If
-// the file cannot be written, the disk is no longer measured. The function end stops both
+// the file cannot be written, the disk is no longer measured. end stops both
 // goroutines and returns the larger of the two sums. It must be called once only.
 func Stall(dir string) (end func() time.Duration) {
 	const nap, busy = 10 * time.Millisecond, 200 * time.Millisecond

@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// Slow skips a test in `make check` (go test -short). The parameter why is the reason: the test
+// Slow skips a test in `make check` (go test -short). why is the reason: the test
 // starts other programs, or takes more than about a second. `make test` skips no test.
 func Slow(t testing.TB, why string) {
 	t.Helper()
@@ -66,7 +66,7 @@ func Context(t *testing.T) context.Context {
 const Patience = time.Minute
 
 // Await waits until ok returns true. If that takes longer than [Patience], it fails the test with a
-// text that ends with the parameter what, a description of the expected event.
+// text that ends with what, a description of the expected event.
 func Await(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -82,7 +82,7 @@ func Await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Opened returns what a function has opened, and closes it when the test ends. The parameter err is
+// Opened returns what a function has opened, and closes it when the test ends. err is
 // the error of that function; if it is not nil, Opened fails the test at once.
 func Opened[C io.Closer](t testing.TB, c C, err error) C {
 	t.Helper()

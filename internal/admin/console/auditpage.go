@@ -21,8 +21,8 @@ type auditView struct {
 // eventsListed is the number of events on a page of the audit.
 const eventsListed = 50
 
-// auditFields are the fields of the filter form that become part of the URL. The field vid is not
-// one of them, because proxies and browsers store URLs. In its place, the field vehicle has the
+// auditFields are the fields of the filter form that become part of the URL. vid is not
+// one of them, because proxies and browsers store URLs. In its place, vehicle has the
 // beginning of the vehicle's hash.
 var auditFields = []string{"actor", "action", "since", "until", "vehicle"}
 

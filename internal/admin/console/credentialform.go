@@ -13,7 +13,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// requestOf parses the form of a new credential. Without the field days, a source never expires.
+// requestOf parses the form of a new credential. Without days, a source never expires.
 // Package ops checks the names.
 func (c *Console) requestOf(kind access.Kind, form url.Values) (r access.Request, err error) {
 	r = access.Request{Kind: kind, Name: strings.TrimSpace(form.Get("name"))}

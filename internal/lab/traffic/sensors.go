@@ -83,7 +83,7 @@ const (
 	ignitionEvery = time.Minute
 )
 
-// read returns the readings of all sensors at the time in the parameter at. The parameter seconds
+// read returns the readings of all sensors at the time at. seconds
 // is how many seconds ago this time was; read computes the car's speed at this time from its
 // present speed. If freeFlow is true, the free flow of the car's road is a reading too, which is 0
 // in a side street. The readings of a parked car are only speed 0, engine speed 0 and ignition off.
