@@ -96,9 +96,9 @@ UNRACED := internal/archtest internal/vehicle internal/lab/evaluate internal/lab
 # testkit.Unraced run only so; the others run with the race detector, too, where they do less.
 UNRACEDTESTS := PowerCuts DiskFull Damage LogDamage MixedFleetShowsEveryVerdict FaultBook RecordedDrives ManyStretches \
 	FieldCases OnlyEverJammed NoiseMovesNoStandingCar ObserveAllocatesNothing Roadworks ClockRollsOver StandingCars \
-	FreeFlowAtAnyInterval AnyPlace JamIsOver FourteenDays Usage_WrongArguments
+	FreeFlowAtAnyInterval AnyPlace JamIsOver FourteenDays Usage_WrongArguments QueryAllocatesNothing
 UNRACEDDIRS := cmd/carstate internal/store/local internal/lab/simulate internal/lab/drivelog internal/admin/roadmap \
-	internal/road
+	internal/road internal/query
 space := $(subst ,, )
 
 # Most tests wait for processes that they have started, so more tests and packages run in parallel
