@@ -185,7 +185,7 @@ func TestConsoleDay(t *testing.T) {
 	visit(b, "Tokens")
 	b.Expect(`document.querySelectorAll(".records tbody tr").length + document.querySelector(".records th a").innerText`,
 		"1Ada Lovelace")
-	b.Expect(`document.querySelector(".records tbody").innerText.includes("1 today, 1 in 30 days")`, "true")
+	b.Expect(`document.querySelector(".records tbody").innerText.includes("1, 0 of them refused")`, "true")
 	b.Expect(`document.body.innerText.includes("`+token[:12]+`")`, "false")
 	// The operator adds a vehicle and lowers the rate; the token's page shows both.
 	b.Run(chromedp.Click(chromedp.CSS(".records th a")))

@@ -234,10 +234,10 @@ func TestServer_ExcessEndsConnection(t *testing.T) {
 	goes.wantsEnd()
 }
 
-// TestQueryAllocatesNothing checks that a query makes no allocation from its arrival to its answer,
+// TestQueryAllocatesNothing checks that a query makes no allocation from arrival to answer,
 // with access log and rate limit.
 func TestQueryAllocatesNothing(t *testing.T) {
-	testkit.Unraced(t) // under the race detector, a sync.Pool drops at random
+	testkit.Unraced(t)
 	f := newFixture(t)
 	f.AccessLog = openLogFor(t, AccessLogConfig{Out: io.Discard})
 	c := start(t, f.Config).dial(t)
