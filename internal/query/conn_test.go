@@ -234,7 +234,7 @@ func TestServer_ExcessEndsConnection(t *testing.T) {
 	goes.wantsEnd()
 }
 
-// TestQueryAllocatesNothing checks that a query makes no allocation from arrival to answer,
+// TestQueryAllocatesNothing checks that a query makes no allocation,
 // with access log and rate limit.
 func TestQueryAllocatesNothing(t *testing.T) {
 	testkit.Unraced(t)
