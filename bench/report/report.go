@@ -102,22 +102,6 @@ func Quantile(values []float64, q float64) float64 {
 	return s[min(len(s)-1, int(math.Ceil(q*float64(len(s))))-1)]
 }
 
-// Slope returns the Theil–Sen estimate: the median of the slopes between pairs of points, which a few
-// outliers do not change. x ascends. Of many points, only some of the pairs are used.
-func Slope(x, y []float64) float64 {
-	const enough = 1500
-	step := len(x)/enough + 1
-	var all []float64
-	for i := 0; i < len(x); i += step {
-		for j := i + step; j < len(x); j += step {
-			if x[j] > x[i] {
-				all = append(all, (y[j]-y[i])/(x[j]-x[i]))
-			}
-		}
-	}
-	return Median(all)
-}
-
 // Text returns the figure with the range of its rounds and its unit.
 func (f *Figure) Text() string {
 	if f.Low == 0 && f.High == 0 {

@@ -113,7 +113,7 @@ func (s *series) report(a *row.Attempt) {
 	for _, l := range limits {
 		values := s.of[l.name][half:]
 		middle, most := report.Median(values), slices.Max(values)
-		grown := report.Slope(s.at[half:], values) * hours
+		grown := slope(s.at[half:], values) * hours
 		allowed := l.floor + anHour*middle*hours
 		a.Figure(l.name+", median of the second half", middle, l.unit)
 		a.Aimed(l.name+": trend over the second half", grown, l.unit, fmt.Sprintf("≤ %.1f %s", allowed, l.unit),
@@ -333,4 +333,20 @@ func (t *traffic) hold(ctx context.Context, i int) {
 func (t *traffic) look(ctx context.Context, vids []string) {
 	t.looked += len(vids)
 	t.held.HoldVehicles(ctx, t.n, vids)
+}
+
+// slope returns the Theil–Sen estimate: the median of the slopes between pairs of points, which a few
+// outliers do not change. x ascends. Of many points, only some of the pairs are used.
+func slope(x, y []float64) float64 {
+	const enough = 1500
+	step := len(x)/enough + 1
+	var all []float64
+	for i := 0; i < len(x); i += step {
+		for j := i + step; j < len(x); j += step {
+			if x[j] > x[i] {
+				all = append(all, (y[j]-y[i])/(x[j]-x[i]))
+			}
+		}
+	}
+	return report.Median(all)
 }

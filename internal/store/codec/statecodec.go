@@ -157,12 +157,6 @@ func AppendState(b []byte, s *vehicle.State) []byte {
 	return append(b, packed[:at]...)
 }
 
-// TimeOfState returns the time of a packed state, and 0 if it is malformed.
-func TimeOfState(body []byte) vehicle.UnixMilli {
-	r := reader{b: body}
-	return vehicle.UnixMilli(r.varint())
-}
-
 // DecodeState unpacks the body of a state's record. The error is [ErrNewer] if the state has a
 // number that this version does not know, and [ErrDamaged] if the body is malformed.
 func DecodeState(body []byte) (vehicle.State, error) {

@@ -98,13 +98,6 @@ func storeState(ctx context.Context, t *testing.T, e *Engine, s vehicle.State) {
 	storeAll(ctx, t, e, codec.States, w)
 }
 
-// expired returns a context that has ended.
-func expired(ctx context.Context) context.Context {
-	ctx, cancel := context.WithCancel(ctx)
-	cancel()
-	return ctx
-}
-
 // TestRestoreWithOlderVerdict restores a newer state whose throttle verdict is based on an older
 // reading, because a trouble code was cleared. It checks that the restored state becomes the
 // answer.

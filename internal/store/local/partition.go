@@ -227,17 +227,6 @@ func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed [
 	return cmp.Or(err, ctx.Err())
 }
 
-// storedState returns the stored state of a vehicle, and its record in STATES. If there is none,
-// the record's Seq is 0.
-func (s *partitionState) storedState(id vehicle.ID) (is vehicle.State, r store.Record, err error) {
-	r, err = s.e.own().last(s.e.keyOf(letters[codec.States], codec.StateSubject(s.number, id)))
-	if err != nil || r.Seq == 0 || codec.IsMarker(r.Body) {
-		return is, store.Record{}, err
-	}
-	is, err = codec.DecodeState(r.Body)
-	return is, r, s.e.readError(err)
-}
-
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
