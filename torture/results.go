@@ -1,17 +1,14 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"text/tabwriter"
 	"time"
 
+	"example.org/carstate/bench/report"
 	"example.org/carstate/torture/row"
 )
 
@@ -44,24 +41,14 @@ type results struct {
 
 func load(docs string) (r results, err error) {
 	r.file = filepath.Join(docs, "reliability.json")
-	text, err := os.ReadFile(r.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &r)
-	}
+	err = report.ReadResults(r.file, &r)
 	return r, err
 }
 
 // save replaces the run of a row, and writes the file.
 func (r *results) save(d done) error {
 	r.Rows = append(slices.DeleteFunc(r.Rows, func(o done) bool { return o.Row == d.Row }), d)
-	text, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(r.file, append(text, '\n'), 0o644)
+	return report.WriteResults(r.file, r)
 }
 
 func (d *done) caught() (n int) {

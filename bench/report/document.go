@@ -35,28 +35,39 @@ type Document struct {
 // Load reads the results of a directory of documents. They are empty if there is no file.
 func Load(docs string) (d Document, err error) {
 	d.file = filepath.Join(docs, "performance", "results.json")
-	text, err := os.ReadFile(d.file)
+	err = ReadResults(d.file, &d)
+	return d, err
+}
+
+// ReadResults reads the JSON in a file into stored. If there is no file, it changes nothing.
+func ReadResults(file string, stored any) error {
+	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return d, nil
+		return nil
 	}
 	if err == nil {
-		err = json.Unmarshal(text, &d)
+		err = json.Unmarshal(text, stored)
 	}
 	if err != nil {
-		return d, fmt.Errorf("cannot read the stored results: %w", err)
+		return fmt.Errorf("cannot read the stored results: %w", err)
 	}
-	return d, nil
+	return nil
+}
+
+// WriteResults writes results as JSON to a file.
+func WriteResults(file string, results any) error {
+	text, err := json.MarshalIndent(results, "", " ")
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, append(text, '\n'), 0o644))
 }
 
 // Save replaces the results of a part by those of a new run, and writes the file.
 func (d *Document) Save(run Run, p *Part) error {
 	d.Runs = append(slices.DeleteFunc(d.Runs, func(o Run) bool { return o.Part == run.Part }), run)
 	d.Figures = append(slices.DeleteFunc(d.Figures, func(f Figure) bool { return f.Part == run.Part }), p.Figures...)
-	text, err := json.MarshalIndent(d, "", " ")
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.MkdirAll(filepath.Dir(d.file), 0o755), os.WriteFile(d.file, append(text, '\n'), 0o644))
+	return WriteResults(d.file, d)
 }
 
 // Print writes the figures as a plain table.
