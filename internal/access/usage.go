@@ -74,7 +74,7 @@ type usage struct {
 	Budget          Budget
 	calls, refusals atomic.Int64
 	lastUsed        atomic.Int64 // Unix seconds
-	lastRefused     atomic.Int64 // Unix seconds and reason, packed by packRefusal
+	lastRefused     atomic.Int64 // Unix seconds << 8 | reason
 
 	mu       sync.Mutex      // guards the fields below
 	activity *SourceActivity // of a source, without LastSeen; nil until something is counted
@@ -95,7 +95,7 @@ func (u *usage) Count(o Outcome, now time.Time) {
 	u.calls.Add(1)
 	if o.refused() {
 		u.refusals.Add(1)
-		u.lastRefused.Store(packRefusal(at, o))
+		u.lastRefused.Store(at<<8 | int64(o))
 	}
 	if last := u.lastUsed.Load(); !o.invalidSecret() && (at < last || at-last >= lastUsedStep) {
 		u.lastUsed.Store(at - at%lastUsedStep)
@@ -168,6 +168,3 @@ func (t *Credentials) Unstored() (ids []string) {
 	}
 	return ids
 }
-
-// packRefusal returns the time, in Unix seconds, and the reason as one number.
-func packRefusal(at int64, why Outcome) int64 { return at<<8 | int64(why) }

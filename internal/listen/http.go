@@ -52,8 +52,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	// The Shutdown of net/http closes idle connections by itself, but waits up to five seconds for
 	// the first request on a silent connection.
 	s.Guard.endWaiting(Silent)
-	err := s.HTTP.Shutdown(ctx)
-	if err != nil {
+	if err := s.HTTP.Shutdown(ctx); err != nil {
 		return errors.Join(err, s.HTTP.Close())
 	}
 	return nil

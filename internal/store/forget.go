@@ -320,6 +320,111 @@ func (k *RecordStore) dropGrants(
 	return tokens, sources, nil
 }
 
+// errKnownTombstone means that a tombstone is as new as the one to store.
+var errKnownTombstone = errors.New("the vehicle's tombstone is known")
+
+// bury stores a tombstone under the hash of a vehicle that was forgotten at the time at, unless it is
+// forgotten already, or was allowed again since.
+func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (buried bool, err error) {
+	_, err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
+		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
+			return errKnownTombstone
+		}
+		*t = access.Tombstone{Vehicle: hash, Forgotten: at}
+		return nil
+	})
+	if errors.Is(err, errKnownTombstone) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Bury forgets vehicles again, for example after a restore from an older backup, by the receipts of
+// earlier forgets that operators have kept. It skips a vehicle that is already forgotten or that
+// was allowed after the forget, and returns the number of vehicles that it forgot. After an error,
+// the vehicles of the receipts before are forgotten, and EraseDue removes their states and grants.
+func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
+	for _, r := range receipts {
+		hash, err := access.ParseVehicleHash(r.Vehicle)
+		if err != nil {
+			return buried, err
+		}
+		if r.AllowedAt != nil {
+			continue
+		}
+		did, err := k.bury(ctx, hash, r.ForgottenAt)
+		if err != nil {
+			return buried, err
+		}
+		if did {
+			buried++
+		}
+	}
+	if buried == 0 {
+		return 0, nil
+	}
+	return buried, k.removeForgotten(ctx)
+}
+
+// removeForgotten removes the states and grants of all forgotten vehicles, whose hashes alone are
+// known. After an error, EraseDue calls it again.
+func (k *RecordStore) removeForgotten(ctx context.Context) error {
+	before := k.forgotten.All()
+	if err := k.fenceAll(ctx); err != nil { // from now on, a node can fold only after it has received these tombstones
+		return err
+	}
+	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
+		id, _ := codec.VehicleOfState(r.Subject)
+		if codec.IsMarker(r.Body) || !k.forgotten.Has(id) {
+			return nil
+		}
+		_, err := k.storeMarker(ctx, codec.PartitionOf(id, k.engine.Partitions()), id)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if _, _, err = k.dropGrants(ctx, k.withoutForgotten); err != nil {
+		return err
+	}
+	for _, t := range before {
+		if !t.Removed {
+			if err := k.noteRemoved(ctx, t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fenceAll fences every partition, with all tombstones that are stored now.
+func (k *RecordStore) fenceAll(ctx context.Context) error {
+	end, err := k.engine.End(ctx, codec.Sources)
+	if err != nil {
+		return err
+	}
+	for p := range k.engine.Partitions() {
+		if err := k.engine.Fence(ctx, p, end.Last, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withoutForgotten returns v without the forgotten vehicles, and whether there were any.
+func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
+	var gone []vehicle.ID
+	for id := range v.Sorted() {
+		if k.forgotten.Has(id) {
+			gone = append(gone, id)
+		}
+	}
+	if len(gone) == 0 {
+		return v, false
+	}
+	return v.Without(gone...)
+}
+
 // receipt returns the receipt of a forget or an allow: the result that the operator gets and may
 // keep. Forget adds the time ErasedBy and the numbers of removed records.
 func receipt(t access.Tombstone) access.ForgetReceipt {

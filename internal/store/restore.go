@@ -31,8 +31,6 @@ const (
 	batchRecords = 500
 	batchBytes   = 4 << 20
 	batchWriters = 2
-	// compareReaders is the maximum number of records that a comparison looks up concurrently.
-	compareReaders = 16
 )
 
 // restore is a restore or a comparison in progress.
@@ -100,15 +98,9 @@ func (k *RecordStore) Restore(
 	if options.Compare {
 		k.engine.Settle(ctx)
 		err = r.compare(ctx, file)
-		return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
+	} else if err = cmp.Or(k.checkKeyLimit(ctx, vidKeys), r.checkEmpty(file)); err == nil {
+		err = audited(r.info, func() error { return r.run(ctx, file) })
 	}
-	if err := k.checkKeyLimit(ctx, vidKeys); err != nil {
-		return report, err
-	}
-	if err := r.checkEmpty(file); err != nil {
-		return report, err
-	}
-	err = audited(r.info, func() error { return r.run(ctx, file) })
 	return access.RestoreReport{Backup: r.info, Kinds: r.counts}, err
 }
 
@@ -230,26 +222,12 @@ func (r *restore) counted(kind string, restored bool, err error) error {
 
 // runBatches restores the records of the numerous kinds.
 func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
+	ctx, storing := newWorkers(ctx, batchWriters)
 	batches, sizes := make(map[string][]Record), make(map[string]int) // by kind; sizes in bytes
-	var storing sync.WaitGroup
-	places := make(chan struct{}, batchWriters)
 	flush := func(kind string) error {
-		select {
-		case places <- struct{}{}:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
 		batch := batches[kind]
 		batches[kind], sizes[kind] = nil, 0
-		storing.Go(func() {
-			defer func() { <-places }()
-			if err := r.restoreBatch(ctx, kind, batch); err != nil {
-				fail(err)
-			}
-		})
-		return nil
+		return storing.start(func() error { return r.restoreBatch(ctx, kind, batch) })
 	}
 	err := r.eachRecord(file, func(rec Record, kind string) error {
 		if inBatches[kind] == "" {
@@ -266,8 +244,7 @@ func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
 	for kind := range batches {
 		err = cmp.Or(err, flush(kind))
 	}
-	storing.Wait()
-	return cmp.Or(err, context.Cause(ctx))
+	return cmp.Or(err, storing.wait())
 }
 
 // fenceWithin is the time limit for fencing all partitions at the end of a restore.
@@ -349,111 +326,6 @@ func (r *restore) restoreTombstone(ctx context.Context, rec Record) (restored bo
 	return r.k.bury(ctx, t.Vehicle, t.Forgotten)
 }
 
-// errKnownTombstone means that a tombstone is as new as the one to store.
-var errKnownTombstone = errors.New("the vehicle's tombstone is known")
-
-// bury stores a tombstone under the hash of a vehicle that was forgotten at the time at, unless it is
-// forgotten already, or was allowed again since.
-func (k *RecordStore) bury(ctx context.Context, hash access.VehicleHash, at time.Time) (buried bool, err error) {
-	_, err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
-		if !t.Forgotten.IsZero() && (t.InForce() || !at.After(t.Lifted)) {
-			return errKnownTombstone
-		}
-		*t = access.Tombstone{Vehicle: hash, Forgotten: at}
-		return nil
-	})
-	if errors.Is(err, errKnownTombstone) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// Bury forgets vehicles again, for example after a restore from an older backup, by the receipts of
-// earlier forgets that operators have kept. It skips a vehicle that is already forgotten or that
-// was allowed after the forget, and returns the number of vehicles that it forgot. After an error,
-// the vehicles of the receipts before are forgotten, and EraseDue removes their states and grants.
-func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt) (buried int, err error) {
-	for _, r := range receipts {
-		hash, err := access.ParseVehicleHash(r.Vehicle)
-		if err != nil {
-			return buried, err
-		}
-		if r.AllowedAt != nil {
-			continue
-		}
-		did, err := k.bury(ctx, hash, r.ForgottenAt)
-		if err != nil {
-			return buried, err
-		}
-		if did {
-			buried++
-		}
-	}
-	if buried == 0 {
-		return 0, nil
-	}
-	return buried, k.removeForgotten(ctx)
-}
-
-// removeForgotten removes the states and grants of all forgotten vehicles, whose hashes alone are
-// known. After an error, EraseDue calls it again.
-func (k *RecordStore) removeForgotten(ctx context.Context) error {
-	before := k.forgotten.All()
-	if err := k.fenceAll(ctx); err != nil { // from now on, a node can fold only after it has received these tombstones
-		return err
-	}
-	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
-		id, _ := codec.VehicleOfState(r.Subject)
-		if codec.IsMarker(r.Body) || !k.forgotten.Has(id) {
-			return nil
-		}
-		_, err := k.storeMarker(ctx, codec.PartitionOf(id, k.engine.Partitions()), id)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if _, _, err = k.dropGrants(ctx, k.withoutForgotten); err != nil {
-		return err
-	}
-	for _, t := range before {
-		if !t.Removed {
-			if err := k.noteRemoved(ctx, t); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// fenceAll fences every partition, with all tombstones that are stored now.
-func (k *RecordStore) fenceAll(ctx context.Context) error {
-	end, err := k.engine.End(ctx, codec.Sources)
-	if err != nil {
-		return err
-	}
-	for p := range k.engine.Partitions() {
-		if err := k.engine.Fence(ctx, p, end.Last, ""); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// withoutForgotten returns v without the forgotten vehicles, and whether there were any.
-func (k *RecordStore) withoutForgotten(v access.Vehicles) (_ access.Vehicles, ok bool) {
-	var gone []vehicle.ID
-	for id := range v.Sorted() {
-		if k.forgotten.Has(id) {
-			gone = append(gone, id)
-		}
-	}
-	if len(gone) == 0 {
-		return v, false
-	}
-	return v.Without(gone...)
-}
-
 // restoreCredential restores a token, a source or an operator, and returns of how many set records
 // its grant consists. It keeps one that an interrupted restore has restored (see checkEmpty).
 func (r *restore) restoreCredential(ctx context.Context, rec Record) (restored bool, sets int, err error) {
@@ -519,15 +391,11 @@ func (r *restore) restoreOne(ctx context.Context, kind string, w Write) (restore
 	_, err = Change(ctx, r.k.engine, r.k.config.Patience.Store, inBatches[kind], w.Subject,
 		func(is Record) ([]Write, error) {
 			if restored = is.Seq == 0; !restored && kind == "state" && !codec.IsMarker(is.Body) {
-				ours, err := codec.DecodeState(is.Body)
+				order, err := compareTimes(is.Body, bodyOf(w))
 				if err != nil {
 					return nil, err
 				}
-				theirs, err := codec.DecodeState(bodyOf(w))
-				if err != nil {
-					return nil, err
-				}
-				restored = ours.Time < theirs.Time
+				restored = order < 0
 			}
 			if !restored {
 				return nil, nil
@@ -537,20 +405,28 @@ func (r *restore) restoreOne(ctx context.Context, kind string, w Write) (restore
 	return restored, err
 }
 
-// writeOf returns the write that restores a record, in the partition that a vehicle has here; ok is
-// false if the vehicle is forgotten.
+// writeOf returns the write that restores a record; ok is false if its vehicle is forgotten.
 func (r *restore) writeOf(rec Record) (w Write, ok bool, err error) {
+	subject, ok, err := r.subject(rec)
+	if _, isState := codec.VehicleOfState(subject); isState {
+		// The body is copied unchanged, so that the memory of every rule is preserved.
+		rec.Sealed = codec.Seal(subject, append([]byte{0}, rec.Body...))
+	}
+	return Write{subject, rec.Sealed, 0, true}, ok, err
+}
+
+// subject returns the subject of a record in this service, in which a vehicle may have another
+// partition; ok is false if its vehicle is forgotten.
+func (r *restore) subject(rec Record) (subject string, ok bool, err error) {
 	id, isState := codec.VehicleOfState(rec.Subject)
 	if !isState {
-		return Write{rec.Subject, rec.Sealed, 0, true}, true, nil
+		return rec.Subject, true, nil
 	}
 	s, err := codec.DecodeState(rec.Body)
 	if err != nil || r.forgotten(id, s) {
-		return w, false, err
+		return "", false, err
 	}
-	subject := codec.StateSubject(codec.PartitionOf(id, r.k.engine.Partitions()), id)
-	// The body is copied unchanged, so that the memory of every rule is preserved.
-	return Write{subject, codec.Seal(subject, append([]byte{0}, rec.Body...)), 0, true}, true, nil
+	return codec.StateSubject(codec.PartitionOf(id, r.k.engine.Partitions()), id), true, nil
 }
 
 // forgotten reports whether the vehicle is forgotten, or was allowed again after the backup was
@@ -558,93 +434,4 @@ func (r *restore) writeOf(rec Record) (w Write, ok bool, err error) {
 func (r *restore) forgotten(id vehicle.ID, s vehicle.State) bool {
 	t, ok := r.k.forgotten.Find(id)
 	return ok && (t.InForce() || !r.info.Began.After(t.Lifted) || !s.Time.Time().After(t.Forgotten))
-}
-
-// compare compares every record of the backup with that of the service.
-func (r *restore) compare(ctx context.Context, file io.ReadSeeker) error {
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	var looking sync.WaitGroup
-	places := make(chan struct{}, compareReaders)
-	err := r.eachRecord(file, func(rec Record, kind string) error {
-		switch {
-		case codec.IsSet(rec.Subject): // compared with its credential, which follows
-			r.count(kind, access.RestoreCount{}, 1)
-			return r.sets.apply(rec)
-		case isCredential(kind):
-			n, err := r.compareCredential(rec)
-			r.count(kind, n, 1)
-			return err
-		}
-		rec.Body = bytes.Clone(rec.Body)
-		select {
-		case places <- struct{}{}:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		looking.Go(func() {
-			defer func() { <-places }()
-			n, err := r.compareOne(ctx, rec, kind)
-			if err != nil {
-				fail(err)
-			}
-			r.count(kind, n, 1)
-		})
-		return nil
-	})
-	looking.Wait()
-	return cmp.Or(err, context.Cause(ctx))
-}
-
-func (r *restore) compareCredential(rec Record) (n access.RestoreCount, err error) {
-	theirs, granted, err := decodeCredential(rec)
-	if err != nil {
-		return n, err
-	}
-	r.sets.record(rec.Subject, granted, func(v access.Vehicles) { theirs.Vehicles, _ = r.k.withoutForgotten(v) })
-	ours, ok := r.k.tables.Of(theirs.Kind).Get(theirs.Name)
-	switch {
-	case !ok:
-		return access.RestoreCount{Missing: 1}, nil
-	case ours.Hash == theirs.Hash && ours.Ended.Equal(theirs.Ended) && ours.Vehicles.All() == theirs.Vehicles.All() &&
-		slices.Equal(slices.Collect(ours.Vehicles.Sorted()), slices.Collect(theirs.Vehicles.Sorted())):
-		return access.RestoreCount{Equal: 1}, nil
-	}
-	return access.RestoreCount{Different: 1}, nil
-}
-
-func (r *restore) compareOne(ctx context.Context, rec Record, kind string) (n access.RestoreCount, err error) {
-	stream, subject := cmp.Or(inBatches[kind], streamOf(rec.Subject)), rec.Subject
-	var theirs vehicle.State
-	id, isState := codec.VehicleOfState(subject)
-	if isState {
-		if theirs, err = codec.DecodeState(rec.Body); err != nil {
-			return n, err
-		}
-		if r.forgotten(id, theirs) {
-			return access.RestoreCount{Forgotten: 1}, nil
-		}
-		subject = codec.StateSubject(codec.PartitionOf(id, r.k.engine.Partitions()), id)
-	}
-	is, err := r.k.engine.Last(ctx, stream, subject)
-	switch {
-	case err != nil:
-		return n, err
-	case is.Seq == 0 || isState && codec.IsMarker(is.Body):
-		return access.RestoreCount{Missing: 1}, nil
-	case bytes.Equal(is.Body, rec.Body):
-		return access.RestoreCount{Equal: 1}, nil
-	case !isState:
-		return access.RestoreCount{Different: 1}, nil
-	}
-	ours, err := codec.DecodeState(is.Body)
-	switch {
-	case err != nil:
-		return n, err
-	case ours.Time > theirs.Time:
-		return access.RestoreCount{Newer: 1}, nil
-	case ours.Time < theirs.Time:
-		return access.RestoreCount{Older: 1}, nil
-	}
-	return access.RestoreCount{Different: 1}, nil
 }

@@ -109,34 +109,40 @@ func (k *RecordStore) KeepUsage(ctx context.Context) {
 // storeUsage stores the usage of every token that was called since its usage was last stored, also
 // after ctx has ended. It logs a failure; the next call stores what this one did not.
 func (k *RecordStore) storeUsage(ctx context.Context) {
-	storing, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	timed, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
-	storing, fail := context.WithCancelCause(storing)
-	defer fail(nil)
+	storing, writers := newWorkers(timed, usageWriters)
 	ids := k.tables.Tokens.Unstored()
-	var writers sync.WaitGroup
-	for n := range usageWriters {
-		writers.Go(func() {
-			for i := n; i < len(ids) && storing.Err() == nil; i += usageWriters {
-				if err := k.addUsage(storing, ctx, ids[i]); err != nil && !codec.IsNewer(err) {
-					fail(err)
-				}
+	for _, id := range ids {
+		if writers.start(func() error {
+			err := k.addUsage(storing, ctx, id)
+			if codec.IsNewer(err) {
+				return nil
 			}
-		})
+			return err
+		}) != nil {
+			break
+		}
 	}
-	writers.Wait()
+	err := writers.wait()
+	if err == nil {
+		err = k.removeEmptied(timed)
+	}
+	if err != nil {
+		k.log.Warn("cannot store the usage of tokens; will retry in a minute", "tokens", len(ids), "error", err)
+	}
+}
+
+// removeEmptied removes the records of earlier versions that are part of a total now.
+func (k *RecordStore) removeEmptied(ctx context.Context) error {
 	k.usage.mu.Lock()
 	emptied := k.usage.emptied
 	k.usage.emptied = nil
 	k.usage.mu.Unlock()
-	if len(emptied) > 0 && storing.Err() == nil {
-		if err := k.engine.Remove(storing, codec.Tokens, emptied); err != nil {
-			fail(err)
-		}
+	if len(emptied) == 0 {
+		return nil
 	}
-	if err := context.Cause(storing); err != nil {
-		k.log.Warn("cannot store the usage of tokens; will retry in a minute", "tokens", len(ids), "error", err)
-	}
+	return k.engine.Remove(ctx, codec.Tokens, emptied)
 }
 
 // addUsage adds what this process has counted of a token, and the records of earlier versions, to
