@@ -1,7 +1,6 @@
-// Package derive folds telemetry into states. For every partition that this node owns, it reads the
-// acknowledged samples in the order in which they were stored, and applies [Config.Fold] to each.
-// It then commits the new states together with the cursor, the sequence up to which the partition
-// is folded. The package has no rules of its own, and it never stores a cursor without the states.
+// Package derive folds telemetry into states. For every partition of this node, it reads the
+// acknowledged samples in the order in which they were stored, applies [Config.Fold] to each, and
+// publishes the answers. It stores the states in checkpoints. The package has no rules of its own.
 //
 // DESIGN.md describes leases, takeover, checkpoints and what is in memory.
 package derive
@@ -23,16 +22,25 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Config configures a [Deriver]. Partitions and Take are required, and with Members also Release.
+// Config configures a [Deriver]. Fields without another word are required.
 type Config struct {
 	Partitions int
 	// Fold folds a sample into the state of its vehicle, and reports whether the state changed.
 	// Calls for different partitions are concurrent. If nil, [vehicle.State.Fold] is used.
 	Fold func(*vehicle.State, *vehicle.Sample) (changed bool)
-	// Take makes this node the owner of partition p and fences the previous owner. If another live
-	// node owns the partition, Take returns [store.ErrHeld]; that node is about to release the
-	// partition.
-	Take func(ctx context.Context, p int) (store.Partition, error)
+	// Replay is like Fold, for samples that a process may have folded before. If nil, Fold is used.
+	Replay func(*vehicle.State, *vehicle.Sample) (changed bool)
+	// Take makes this node the owner of partition p. If another live node owns the partition, Take
+	// returns [store.ErrHeld]; that node is about to release the partition.
+	Take func(ctx context.Context, p int, owner store.Owner) (store.Partition, error)
+	// Records holds the checkpoints.
+	Records store.Records
+	// AwaitTombstones waits until this node has received all tombstones that are stored.
+	AwaitTombstones func(ctx context.Context) error
+	// Gone reports whether the marker of a forgotten vehicle is needed no more. If nil, none is.
+	Gone func(vehicle.ID) bool
+	// Loaded is called with the number of vehicles of each partition that is read. It may be nil.
+	Loaded func(vehicles int)
 	// Members assigns the partitions to nodes. If nil, all partitions are assigned to this node.
 	Members *Members
 	// Release gives up partition p if this node owns it. It is also called if this node does not
@@ -44,15 +52,24 @@ type Config struct {
 	// fold the partitions, GiveUp should end the context of Run. If GiveUp does not end that
 	// context, or is nil, this node tries again later.
 	GiveUp func()
-	// MaxStates is the maximum number of changed states that are not stored; 0 means no limit. It
-	// must be at least the maximum number of vehicles in the samples that one call of Next returns.
-	MaxStates int
-	// Checkpoint is the interval at which folded states are stored, while folding continues. After
-	// a crash, samples whose states were not stored are folded again. Any value but 0 requires that
-	// Commit of a partition may run concurrently with the partition's other methods. 0 means that
-	// folding waits for each commit.
+	// Checkpoint is the interval at which changed states are stored. After a crash, the telemetry
+	// since then is folded again. 0 means [DefaultCheckpoint].
 	Checkpoint time.Duration
+	// SilentDays is the number of days after which the state of a silent vehicle is dropped. 0
+	// means 30.
+	SilentDays int
 	Log        *slog.Logger // if nil, nothing is logged
+}
+
+// DefaultCheckpoint is the default of Config.Checkpoint.
+const DefaultCheckpoint = 10 * time.Second
+
+const defaultSilentDays = 30
+
+func (c *Config) loaded(vehicles int) {
+	if c.Loaded != nil {
+		c.Loaded(vehicles)
+	}
 }
 
 // Deriver takes partitions and folds them. Create one with [New].
@@ -69,6 +86,14 @@ func New(c Config) *Deriver {
 	if c.Fold == nil {
 		c.Fold = (*vehicle.State).Fold
 	}
+	if c.Replay == nil {
+		c.Replay = c.Fold
+	}
+	if c.Gone == nil {
+		c.Gone = func(vehicle.ID) bool { return false }
+	}
+	c.Checkpoint = cmp.Or(c.Checkpoint, DefaultCheckpoint)
+	c.SilentDays = cmp.Or(c.SilentDays, defaultSilentDays)
 	return &Deriver{config: c}
 }
 
@@ -82,8 +107,7 @@ const retryAfter = time.Second // the pause after an error before this node take
 const newerPause = 2 * time.Second
 
 // Run folds the partitions assigned to this node until the context ends. If an error ends the
-// folding of a partition, Run pauses, except after [store.ErrRecalled], and takes it again. Folding
-// continues from the last commit.
+// folding of a partition, Run pauses and takes it again. Folding continues from the last checkpoint.
 func (d *Deriver) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for p := range d.config.Partitions {
@@ -99,9 +123,6 @@ func (d *Deriver) Run(ctx context.Context) {
 					continue // the partition is now assigned to another node
 				case errors.Is(err, store.ErrHeld):
 					rest = heldPoll
-				case errors.Is(err, store.ErrRecalled):
-					d.config.Log.Info("reacquiring partition", "partition", p, "reason", err)
-					continue
 				case codec.IsNewer(err) && d.config.GiveUp != nil:
 					d.config.GiveUp()
 					rest = newerPause
@@ -131,19 +152,20 @@ func (d *Deriver) runPartition(ctx context.Context, p int) error {
 			return err
 		}
 	}
-	part, err := d.config.Take(ctx, p)
+	f := newFolding(&d.config)
+	part, err := d.config.Take(ctx, p, f)
 	if err != nil {
 		return err
 	}
 	defer part.Close()
-	f := newFolding(d.config.Fold)
-	if err = f.load(ctx, part); err != nil {
+	f.part = part
+	if err = f.load(ctx, p); err != nil {
 		err = fmt.Errorf("cannot read the states of partition %d: %w", p, err)
 	} else {
-		err = d.foldPartition(ctx, assigned, p, part, f)
+		err = d.foldPartition(ctx, assigned, p, f)
 	}
 	if d.config.Members != nil && (ctx.Err() != nil || codec.IsNewer(err)) {
-		// The next owner continues from the last commit.
+		// The next owner continues from the last checkpoint.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 		defer cancel()
 		if failed := d.config.Release(last, p); failed != nil {
@@ -183,91 +205,48 @@ func (d *Deriver) await(ctx context.Context, p int) (context.Context, error) {
 	}
 }
 
-// storeWithin is the time limit for storing the folded states at the end of a node without a
-// cluster. On a busy machine, 50,000 states took 1.3 s.
+// storeWithin is the time limit for the last checkpoint of a partition.
 const storeWithin = 2 * time.Second
 
-// foldPartition folds partition p, which this node has taken, until an error occurs. When the
-// context assigned ends, it stores the folded states and returns nil.
-func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, part store.Partition, f *folding) error {
-	// Waiting for samples ends with either context. Storing ends only with ctx.
-	waiting, cancel := context.WithCancel(ctx)
+// foldPartition folds partition p, which this node has taken, until an error occurs. When ctx or
+// assigned ends, it stores a last checkpoint, so that the next owner need not fold again.
+func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, f *folding) error {
+	folding, stop := context.WithCancelCause(ctx)
+	defer context.AfterFunc(assigned, func() { stop(nil) })()
+	var storing sync.WaitGroup
+	storing.Go(func() {
+		if err := f.runCheckpoints(folding); err != nil {
+			stop(err)
+		}
+	})
+	err := d.foldGroups(folding, f)
+	if cause := context.Cause(folding); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause // a checkpoint failed
+	}
+	stop(nil)
+	storing.Wait()
+	if ctx.Err() == nil && assigned.Err() == nil {
+		return fmt.Errorf("partition %d: %w", p, err)
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
 	defer cancel()
-	defer context.AfterFunc(assigned, cancel)()
-	c := checkpoints{part: part, f: f, every: d.config.Checkpoint, lingers: minLinger, backlog: part.Waiting()}
-	defer c.abandon()
+	if _, err := f.checkpoint(last, false, false); err != nil {
+		d.config.Log.Warn("not all folded states were stored: the next start folds the latest telemetry again",
+			"partition", p, "error", err)
+	}
+	return ctx.Err()
+}
+
+func (d *Deriver) foldGroups(ctx context.Context, f *folding) error {
 	for {
-		wait := renewAfter
-		if c.pending() {
-			wait = c.holdTime() - time.Since(c.since)
-			if c.done != nil {
-				wait = max(wait, donePoll) // even if the next checkpoint is due
-			}
-		}
-		idle, cancel := context.WithTimeout(waiting, wait)
-		seq, samples, err := part.Next(idle)
-		late := err != nil && idle.Err() != nil && ctx.Err() == nil
-		cancel()
-		wanted, isRequest := errors.AsType[*store.StateRequest](err)
-		switch {
-		case isRequest:
-			wanted.Reply(f.state(wanted.Vehicle, wanted.Drop))
-			err = nil
-		case ctx.Err() != nil: // without the samples just read; the next start reads them again
-			err = ctx.Err()
-		case assigned.Err() != nil && (late || err == nil):
-			return c.commit(ctx) // without the samples just read; the next owner reads them again
-		case late && c.pending():
-			err = c.checkpoint(ctx)
-		case late:
-			err = c.renew(ctx)
-		case errors.Is(err, store.ErrSettle):
-			err = c.checkpointNow(ctx)
-		case err == nil:
-			err = d.foldSamples(ctx, p, &c, seq, samples)
-		}
-		if err != nil && ctx.Err() != nil && d.config.Checkpoint > 0 {
-			return d.storeLast(ctx, p, &c)
+		f.goLive()
+		g, err := f.part.Next(ctx)
+		if err == nil {
+			err = f.apply(g)
 		}
 		if err != nil {
 			return err
 		}
+		d.folded.Add(uint64(len(g.Samples)))
 	}
-}
-
-// storeLast stores the folded states of a partition after the end of ctx, within storeWithin, so
-// that the next start need not fold their samples again.
-func (d *Deriver) storeLast(ctx context.Context, p int, c *checkpoints) error {
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
-	defer cancel()
-	err := c.commit(last)
-	if err != nil {
-		d.config.Log.Warn("not all folded states were stored: the next start folds the latest telemetry again",
-			"partition", p, "error", err)
-	}
-	return err
-}
-
-// foldSamples folds samples, and starts a checkpoint if one is due.
-func (d *Deriver) foldSamples(ctx context.Context, p int, c *checkpoints, seq uint64, samples []vehicle.Sample) error {
-	if most := d.config.MaxStates; most > 0 && c.pending() && c.f.changed()+len(samples) > most {
-		if err := c.commit(ctx); err != nil {
-			return err
-		}
-	}
-	if !c.pending() {
-		c.since = time.Now()
-	}
-	if err := c.f.apply(seq, c.part, samples); err != nil {
-		return fmt.Errorf("partition %d: %w", p, err)
-	}
-	d.folded.Add(uint64(len(samples)))
-	if c.backlog && !c.part.Waiting() { // so that the samples of several crashes do not add up
-		c.backlog = false
-		return c.checkpointNow(ctx)
-	}
-	if (c.every > 0 || c.part.Waiting()) && time.Since(c.since) < c.holdTime() {
-		return nil // the states wait for a larger commit, which costs almost the same as a small one
-	}
-	return c.checkpoint(ctx)
 }

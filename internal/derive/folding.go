@@ -2,110 +2,331 @@ package derive
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
+	"time"
 
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
 )
 
-// folding holds the states of all vehicles of a partition in memory.
+// folding is the owner of a partition: it holds the states of all its vehicles in memory.
 type folding struct {
-	fold func(*vehicle.State, *vehicle.Sample) (changed bool)
+	config *Config
+	part   store.Partition
+	mark   uint64        // Reply.Owner
+	now    chan struct{} // asks for a checkpoint at once
 
-	mu     sync.Mutex // guards the fields below, because a checkpoint takes states while folding continues
+	mu     sync.Mutex // guards the fields below
 	states *packedStates
-	seq    uint64 // sequence up to which all samples are folded into the states
-	// ahead holds, for each loaded state that is ahead of the cursor, up to which sequence samples
-	// are folded into it.
-	ahead   map[vehicle.ID]uint64
-	aheadTo uint64         // greatest sequence in ahead
-	sample  vehicle.Sample // being folded, because the engine may share those that it returns
+	seq    uint64         // all telemetry up to here is folded
+	saved  uint64         // of the last checkpoint
+	live   bool           // answers are published
+	sample vehicle.Sample // being folded, because the engine may share those that it returns
+	days   uint16         // of the newest telemetry
+
+	saving sync.Mutex         // held while a checkpoint is stored; guards the fields below
+	last   []store.Checkpoint // that are stored, oldest first
 }
 
-func newFolding(fold func(*vehicle.State, *vehicle.Sample) bool) *folding {
-	return &folding{fold: fold, states: newPackedStates(bucketBytes), ahead: make(map[vehicle.ID]uint64)}
+func newFolding(c *Config) *folding {
+	return &folding{
+		config: c, mark: rand.Uint64(), now: make(chan struct{}, 1), states: newPackedStates(bucketBytes),
+	}
 }
 
-// load reads the stored states of all vehicles of a partition.
-func (f *folding) load(ctx context.Context, part store.Partition) error {
-	return part.States(ctx, func(id vehicle.ID, packed []byte, folded uint64) {
-		f.states.set(id, packed, 0)
-		if folded != 0 {
-			f.ahead[id], f.aheadTo = folded, max(f.aheadTo, folded)
+// load reads the newest checkpoint that is whole. The telemetry after it is then folded again, so a
+// damaged checkpoint loses nothing while that telemetry is kept.
+func (f *folding) load(ctx context.Context, p int) error {
+	for all := f.part.Checkpoints(); ; all = all[:len(all)-1] {
+		f.states, f.seq, f.last = newPackedStates(bucketBytes), 0, all
+		if len(all) > 0 {
+			f.seq = all[len(all)-1].Seq
 		}
-	})
+		if err := f.part.Seek(ctx, f.seq); err != nil || len(all) == 0 {
+			return err
+		}
+		err := store.ReadStates(ctx, f.config.Records, p, all, func(e store.Entry, seq uint64) error {
+			forgotten, err := f.part.Forgotten(e.Vehicle, seq)
+			if forgotten {
+				e.State = nil
+			}
+			f.states.set(e.Vehicle, e.State, e.Day, 0)
+			return err
+		})
+		if err == nil {
+			f.config.loaded(f.states.vehicles())
+			f.saved = f.seq
+		}
+		if err == nil || !errors.Is(err, codec.ErrDamaged) || codec.IsNewer(err) {
+			return err
+		}
+		f.config.Log.Error("a checkpoint is damaged: the one before it is read, and the telemetry since is folded again",
+			"partition", p, "checkpoint", f.last[len(all)-1].Number, "error", err)
+	}
 }
 
-// apply folds samples, which were stored together, into the states, and passes states that change
-// to part.Answer.
+// apply folds a group into the states, and publishes the answers that change.
 //
 // A state whose time is in the future was written while a clock, of a machine or of the car, was
 // wrong. Until that time, the rules would reject every sample of the car as too old. So apply
 // resets such a state at the first sample whose time differs by at most vehicle.MaxAhead from the
 // time at which it was stored. It reads no other clock, so a replay of the log resets the same
-// states. It skips a sample that is folded into the stored state already: a state that is ahead of
-// the cursor would look to an older sample like a state from the future.
-func (f *folding) apply(seq uint64, part store.Partition, samples []vehicle.Sample) (err error) {
+// states.
+func (f *folding) apply(g store.Group) (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.seq = seq; seq > f.aheadTo {
-		f.ahead = nil
+	if g.Seq <= f.seq {
+		return nil
 	}
-	stored := part.Stored()
-	earliest, latest := vehicle.At(stored.Add(-vehicle.MaxAhead)), vehicle.At(stored.Add(vehicle.MaxAhead))
+	f.seq = g.Seq
+	f.days = max(f.days, dayAt(g.Stored))
+	fold := f.config.Fold
+	if !f.live {
+		fold = f.config.Replay
+	}
+	earliest, latest := vehicle.At(g.Stored.Add(-vehicle.MaxAhead)), vehicle.At(g.Stored.Add(vehicle.MaxAhead))
 	var s vehicle.State // of the vehicle of the present sample
-	changed := false
-	for i := range samples {
-		f.sample = samples[i]
+	changed, forgotten := false, false
+	for i := range g.Samples {
+		f.sample = g.Samples[i]
 		x := &f.sample
-		x.Stored = vehicle.At(stored)
-		if i == 0 || x.Vehicle != samples[i-1].Vehicle {
+		x.Stored = vehicle.At(g.Stored)
+		if i == 0 || x.Vehicle != g.Samples[i-1].Vehicle {
+			if forgotten, err = f.part.Forgotten(x.Vehicle, g.Seq); err != nil {
+				return err
+			}
 			if s, err = f.states.get(x.Vehicle); err != nil {
 				return fmt.Errorf("cannot read a state: %w", err)
 			}
 		}
-		if seq > f.ahead[x.Vehicle] {
-			if s.Time > latest && earliest <= x.Time && x.Time <= latest {
-				s = vehicle.State{}
-			}
-			changed = f.fold(&s, x) || changed
+		if forgotten {
+			continue
 		}
-		if changed && (i+1 == len(samples) || samples[i+1].Vehicle != x.Vehicle) {
-			f.states.put(x.Vehicle, &s)
-			part.Answer(x.Vehicle, &s)
+		if s.Time > latest && earliest <= x.Time && x.Time <= latest {
+			s = vehicle.State{}
+		}
+		changed = fold(&s, x) || changed
+		if changed && (i+1 == len(g.Samples) || g.Samples[i+1].Vehicle != x.Vehicle) {
+			f.states.put(x.Vehicle, &s, dayAt(g.Stored))
+			f.publish(x.Vehicle, &s)
 			changed = false
 		}
 	}
 	return nil
 }
 
-// state returns the state of a vehicle, or nil if it has none, and drops it if drop is set.
-func (f *folding) state(id vehicle.ID, drop bool) *vehicle.State {
+// publish publishes the answer of a vehicle. The caller holds mu.
+func (f *folding) publish(id vehicle.ID, s *vehicle.State) {
+	if f.live {
+		a := store.AnswerOf(s)
+		f.part.Publish(id, &a)
+	}
+}
+
+// goLive publishes all answers once the telemetry of the time of the take is folded: no answer is
+// older than one that another process may have shown. A checkpoint follows, so that the telemetry
+// that several crashes fold again does not add up.
+func (f *folding) goLive() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s, err := f.states.get(id)
-	if drop {
-		f.states.drop(id)
+	if f.live || f.seq < f.part.End() {
+		return
 	}
-	if err == nil && s.Time != 0 {
-		return &s
+	f.live = true
+	f.part.Live(func(yield func(vehicle.ID, *store.Answer)) {
+		for r := range f.states.all {
+			yield(answerIn(r))
+		}
+	})
+	f.checkpointSoon()
+}
+
+func (f *folding) checkpointSoon() {
+	select {
+	case f.now <- struct{}{}:
+	default:
 	}
+}
+
+// answerIn returns the answer of the vehicle of a record.
+func answerIn(r []byte) (vehicle.ID, *store.Answer) {
+	a := new(store.Answer)
+	if packed := stateOf(r); len(packed) > 0 {
+		if s, err := codec.DecodeState(packed); err == nil {
+			*a = store.AnswerOf(&s)
+		}
+	}
+	return vehicle.ID(vidOf(r)), a
+}
+
+const hoursOfDay = 24
+
+// dayAt returns the number of a Unix day.
+func dayAt(t time.Time) uint16 { return uint16(t.Unix() / int64(hoursOfDay*time.Hour/time.Second)) }
+
+// gone reports whether a record may be dropped: the state of a vehicle that was silent for
+// SilentDays, or with erase, the marker of one whose erasure is due.
+func (f *folding) gone(r []byte, erase bool) bool {
+	if len(stateOf(r)) == 0 {
+		return erase && f.config.Gone(vehicle.ID(vidOf(r)))
+	}
+	return f.days > dayOf(r) && int(f.days-dayOf(r)) > f.config.SilentDays
+}
+
+// checkpoint stores what has changed since the last one. With full, it stores all states, and with
+// erase also removes every older checkpoint.
+func (f *folding) checkpoint(ctx context.Context, full, erase bool) (store.Checkpoint, error) {
+	f.saving.Lock()
+	defer f.saving.Unlock()
+	var is store.Checkpoint
+	if len(f.last) > 0 {
+		is = f.last[len(f.last)-1]
+	}
+	f.mu.Lock()
+	if is.Number != 0 && !full && !f.pending() {
+		f.mu.Unlock()
+		return is, f.part.Save(ctx, store.Checkpoint{}, nil, false)
+	}
+	next := store.Checkpoint{Number: is.Number + 1, Owner: f.mark, Seq: f.seq}
+	if next.First = is.First; full || is.Number == 0 {
+		next.First = next.Number
+	} else if next.Number >= store.CheckpointCycle {
+		next.First = max(next.First, next.Number-store.CheckpointCycle+1)
+	}
+	pieces := f.states.pieces(next.Number, next.First == next.Number, func(r []byte) bool { return f.gone(r, erase) })
+	f.mu.Unlock()
+	next.Pieces = len(pieces)
+	if err := f.part.Save(ctx, next, pieces, erase); err != nil {
+		return is, err
+	}
+	f.mu.Lock()
+	f.saved = next.Seq
+	f.mu.Unlock()
+	f.last = store.AddCheckpoint(f.last, next, erase)
+	return next, nil
+}
+
+// pending reports whether there is something to store. The caller holds mu.
+func (f *folding) pending() bool { return f.seq != f.saved || f.states.changed != 0 }
+
+// runCheckpoints stores a checkpoint at every interval at which something has changed, until ctx ends
+// or one cannot be stored because another process owns the partition.
+func (f *folding) runCheckpoints(ctx context.Context) error {
+	renewed := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.now:
+		case <-time.After(f.config.Checkpoint):
+		}
+		f.mu.Lock()
+		idle := !f.live || !f.pending()
+		f.mu.Unlock()
+		if idle && time.Since(renewed) < renewAfter {
+			continue
+		}
+		if _, err := f.checkpoint(ctx, false, false); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		renewed = time.Now()
+	}
+}
+
+// answersBytes is the size in bytes from which a part of the answers is full.
+const answersBytes = 256 << 10
+
+// Reply implements [store.Owner].
+func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, error) {
+	r := store.Reply{Owner: f.mark}
+	switch q.Kind {
+	case store.AskCheckpoint, store.AskErase:
+		var err error
+		r.Checkpoint, err = f.checkpoint(ctx, true, q.Kind == store.AskErase)
+		return r, err
+	case store.AskTombstones, store.AskDrop, store.AskDropAll:
+		if err := f.config.AwaitTombstones(ctx); err != nil {
+			return r, err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.live {
+		return r, store.ErrNoOwner
+	}
+	switch q.Kind {
+	case store.AskState:
+		s, err := f.states.get(q.Vehicle)
+		if r.Had = s.Time != 0; r.Had && err == nil {
+			r.State = codec.AppendState(nil, &s)
+		}
+		return r, err
+	case store.AskDrop:
+		s, err := f.states.get(q.Vehicle)
+		r.Had = err != nil || s.Time != 0
+		f.drop(q.Vehicle)
+	case store.AskDropAll:
+		var found []vehicle.ID
+		for record := range f.states.all {
+			if id := vehicle.ID(vidOf(record)); len(stateOf(record)) > 0 {
+				forgotten, err := f.part.Forgotten(id, f.seq)
+				if err != nil {
+					return r, err
+				}
+				if forgotten {
+					found = append(found, id)
+				}
+			}
+		}
+		for _, id := range found {
+			f.drop(id)
+		}
+	case store.AskRestore:
+		return r, store.DecodeEntries(q.Entries, func(e store.Entry) error { return f.restore(e, &r) })
+	case store.AskAnswers:
+		for r.Next = q.From; len(r.Answers) < answersBytes; r.Next++ {
+			if r.Next >= len(f.states.buckets) {
+				r.Next = 0
+				break
+			}
+			for record := range f.states.buckets[r.Next].records {
+				id, a := answerIn(record)
+				r.Answers = store.AppendAnswer(r.Answers, id, a)
+			}
+		}
+	}
+	return r, nil
+}
+
+// drop puts a marker in place of the state of a vehicle. The caller holds mu.
+func (f *folding) drop(id vehicle.ID) {
+	f.states.set(id, nil, f.days, 1)
+	f.part.Publish(id, new(store.Answer))
+}
+
+// restore puts a restored state in place of an older one. The caller holds mu.
+func (f *folding) restore(e store.Entry, r *store.Reply) error {
+	s, err := codec.DecodeState(e.State)
+	if err != nil {
+		return err
+	}
+	is, err := f.states.get(e.Vehicle)
+	if err != nil {
+		return err
+	}
+	if is.Time >= s.Time && is.Time != 0 {
+		r.Kept++
+		return nil
+	}
+	f.states.set(e.Vehicle, e.State, e.Day, 1)
+	f.publish(e.Vehicle, &s)
+	r.Restored++
 	return nil
-}
-
-// take returns changed states, as [packedStates.take] does, and the sequence up to which samples
-// are folded into them. After the last ones, more is false.
-func (f *folding) take(from, least int) (seq uint64, states map[vehicle.ID][]byte, next int, more bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	states, next = f.states.take(from, least)
-	return f.seq, states, next, next < len(f.states.buckets)
-}
-
-// changed returns the number of states that are not stored.
-func (f *folding) changed() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.states.changed
 }

@@ -1,11 +1,11 @@
 package derive
 
 import (
-	"bytes"
 	"encoding/binary"
 	"hash/maphash"
 	"math/bits"
 
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
 )
@@ -18,7 +18,7 @@ type packedStates struct {
 	buckets []bucket
 	free    [][]byte // blocks of rebuilt buckets
 	bytes   int      // size of the records, except dropped ones
-	changed int      // how many records take would return
+	changed int      // how many records have changed since the last checkpoint
 	buffer  []byte
 }
 
@@ -32,8 +32,10 @@ const (
 )
 
 // bucket is a part of the memory. A record in a block is its size and the length of its state, two
-// bytes each, the length of the vid and whether the state has changed, one byte each, the vid, the
-// packed state, and room for the state to grow. The vid of a dropped record has length 0.
+// bytes each, the length of the vid and whether the state has changed, one byte each, the day of its
+// newest sample in two, the vid, the packed state, and room for the state to grow. The vid of a
+// dropped record has length 0. The state of a forgotten vehicle is empty (a marker): it is stored and
+// published until the vehicle is erased, so that every node learns of it.
 type bucket struct {
 	blocks   [][]byte
 	index    []uint32 // hash table with linear probing: a record's block * blockBytes + place + 1; 0 is free
@@ -43,7 +45,7 @@ type bucket struct {
 	changed  int // how many records have changed
 }
 
-const recordHeader = 6
+const recordHeader = 8
 
 func newPackedStates(room int) *packedStates {
 	return &packedStates{seed: maphash.MakeSeed(), room: room, buckets: []bucket{newBucket(0)}}
@@ -61,6 +63,7 @@ func (b *bucket) record(place uint32) []byte {
 // size, vidOf and stateOf return parts of the record with which r begins.
 func size(r []byte) int     { return int(binary.LittleEndian.Uint16(r)) }
 func vidOf(r []byte) []byte { return r[recordHeader : recordHeader+int(r[4])] }
+func dayOf(r []byte) uint16 { return binary.LittleEndian.Uint16(r[6:]) }
 func stateOf(r []byte) []byte {
 	return r[recordHeader+int(r[4]):][:binary.LittleEndian.Uint16(r[2:])]
 }
@@ -80,20 +83,27 @@ func (p *packedStates) get(id vehicle.ID) (vehicle.State, error) {
 	at, hash := p.find(id)
 	b := &p.buckets[at]
 	place := b.index[b.slot(id, hash)]
-	if place == 0 {
+	if place == 0 || len(stateOf(b.record(place))) == 0 {
 		return vehicle.State{}, nil
 	}
 	return codec.DecodeState(stateOf(b.record(place)))
 }
 
-// put packs the changed state of a vehicle.
-func (p *packedStates) put(id vehicle.ID, s *vehicle.State) {
+// has reports whether there is a state of a vehicle, or a marker.
+func (p *packedStates) has(id vehicle.ID) bool {
+	at, hash := p.find(id)
+	b := &p.buckets[at]
+	return b.index[b.slot(id, hash)] != 0
+}
+
+// put packs the changed state of a vehicle, whose newest sample was stored on the given day.
+func (p *packedStates) put(id vehicle.ID, s *vehicle.State, day uint16) {
 	p.buffer = codec.AppendState(p.buffer[:0], s)
-	p.set(id, p.buffer, 1)
+	p.set(id, p.buffer, day, 1)
 }
 
 // set replaces the packed state of a vehicle. If it is stored, changed is 0.
-func (p *packedStates) set(id vehicle.ID, packed []byte, changed byte) {
+func (p *packedStates) set(id vehicle.ID, packed []byte, day uint16, changed byte) {
 	if n := len(p.buckets); p.bytes > n*p.room {
 		at := n - 1<<(bits.Len(uint(n))-1)
 		p.buckets = append(p.buckets, newBucket(p.buckets[at].vehicles/2))
@@ -110,6 +120,7 @@ func (p *packedStates) set(id vehicle.ID, packed []byte, changed byte) {
 		if recordHeader+len(id)+len(packed) <= size(r) {
 			b.changed, p.changed = b.changed+int(r[5]-was), p.changed+int(r[5]-was)
 			binary.LittleEndian.PutUint16(r[2:], uint16(len(packed)))
+			binary.LittleEndian.PutUint16(r[6:], day)
 			copy(r[recordHeader+len(id):], packed)
 			return
 		}
@@ -131,7 +142,8 @@ func (p *packedStates) set(id vehicle.ID, packed []byte, changed byte) {
 	b.index[i] = uint32(last*blockBytes+len(block)) + 1
 	block = binary.LittleEndian.AppendUint16(block, uint16(room))
 	block = binary.LittleEndian.AppendUint16(block, uint16(len(packed)))
-	block = append(append(block, byte(len(id)), changed), id...)
+	block = append(block, byte(len(id)), changed)
+	block = append(binary.LittleEndian.AppendUint16(block, day), id...)
 	b.blocks[last] = append(append(block, packed...), packed[:slack]...)
 	if b.dropped > b.used/8 || 4*b.vehicles > 3*len(b.index) {
 		p.rebuild(at)
@@ -175,36 +187,92 @@ func (b *bucket) slot(id vehicle.ID, hash uint64) int {
 	return i
 }
 
-// rebuild copies a bucket's vehicles to the buckets where they belong.
+// rebuild copies a bucket's vehicles to the buckets where they belong. Those that come to another
+// bucket count as changed, because that bucket may not be the next to be stored as a whole.
 func (p *packedStates) rebuild(at int) {
 	old := p.buckets[at]
 	p.bytes, p.changed = p.bytes-old.used+old.dropped, p.changed-old.changed
 	p.buckets[at] = newBucket(old.vehicles)
-	for _, block := range old.blocks {
-		for r := block; len(r) > 0; r = r[size(r):] {
-			if r[4] != 0 {
-				p.set(vehicle.ID(vidOf(r)), stateOf(r), r[5])
-			}
+	for r := range old.records {
+		id, changed := vehicle.ID(vidOf(r)), r[5]
+		if to, _ := p.find(id); to != at {
+			changed = 1
 		}
+		p.set(id, stateOf(r), dayOf(r), changed)
+	}
+	for _, block := range old.blocks {
 		p.free = append(p.free, block[:0])
 	}
 }
 
-// take returns copies of changed states, which count as stored then: those of the buckets from a
-// number on, until there are as many as least. next is the number of the following bucket.
-func (p *packedStates) take(from, least int) (changed map[vehicle.ID][]byte, next int) {
-	changed = make(map[vehicle.ID][]byte)
-	for next = from; next < len(p.buckets) && len(changed) < least; next++ {
-		b := &p.buckets[next]
-		for i := 0; b.changed > 0; i++ {
-			for r := b.blocks[i]; len(r) > 0; r = r[size(r):] {
-				if r[4] != 0 && r[5] != 0 {
-					changed[vehicle.ID(vidOf(r))] = bytes.Clone(stateOf(r))
-					r[5] = 0
-					b.changed, p.changed = b.changed-1, p.changed-1
-				}
+// records is an iterator over the records that are not dropped.
+func (b *bucket) records(yield func(r []byte) bool) {
+	for _, block := range b.blocks {
+		for r := block; len(r) > 0; r = r[size(r):] {
+			if r[4] != 0 && !yield(r) {
+				return
 			}
 		}
 	}
-	return changed, next
+}
+
+// pieces returns the pieces of the checkpoint with a number: the records that have changed since the
+// one before, and all of every CheckpointCycle-th bucket, or with full, of all. They count as
+// unchanged then. It first drops those of these buckets for which gone is true.
+func (p *packedStates) pieces(number uint64, full bool, gone func(r []byte) bool) (pieces [][]byte) {
+	var piece []byte
+	for i := 0; i < len(p.buckets); i++ {
+		all := full || uint64(i)%store.CheckpointCycle == number%store.CheckpointCycle
+		if all {
+			var silent []vehicle.ID
+			for r := range p.buckets[i].records {
+				if gone(r) {
+					silent = append(silent, vehicle.ID(vidOf(r)))
+				}
+			}
+			for _, id := range silent {
+				p.drop(id)
+			}
+		}
+		b := &p.buckets[i]
+		if !all && b.changed == 0 {
+			continue
+		}
+		for r := range b.records {
+			if !all && r[5] == 0 {
+				continue
+			}
+			r[5] = 0
+			if piece == nil {
+				piece = make([]byte, 0, store.PieceBytes+blockBytes)
+			}
+			piece = store.AppendEntry(piece, store.Entry{Vehicle: vehicle.ID(vidOf(r)), Day: dayOf(r), State: stateOf(r)})
+			if len(piece) >= store.PieceBytes {
+				pieces, piece = append(pieces, piece), nil
+			}
+		}
+		p.changed, b.changed = p.changed-b.changed, 0
+	}
+	if piece != nil {
+		pieces = append(pieces, piece)
+	}
+	return pieces
+}
+
+// all is an iterator over the records of all buckets.
+func (p *packedStates) all(yield func(r []byte) bool) {
+	for i := range p.buckets {
+		for r := range p.buckets[i].records {
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+func (p *packedStates) vehicles() (n int) {
+	for i := range p.buckets {
+		n += p.buckets[i].vehicles
+	}
+	return n
 }

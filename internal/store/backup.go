@@ -21,19 +21,18 @@ import (
 // backedUp lists the records that a backup contains, in the order of the file. Each entry is a
 // stream with patterns for the subjects (keys) of its records; in a pattern, * stands for one name.
 // Tombstones come before states, so that a reader knows all forgotten vehicles before it reads the
-// first state. The profiles of roads are not in this list; they follow at the end. A backup does
-// not contain telemetry, the cursors (which are positions in telemetry), the audit and the backup
-// key.
+// first state. The states and the profiles of roads are not in this list; they follow at the end. A
+// backup does not contain telemetry, the cursors (which are positions in telemetry), the audit and
+// the backup key.
 //
-// A backup is not a snapshot of one moment: each record is copied at some moment between the start
-// and the end of the backup.
+// The states of a partition are those of one checkpoint; each record is copied at some moment between
+// the start and the end of the backup.
 var backedUp = []struct {
 	stream   string
 	subjects []string
 }{
 	{codec.Sources, []string{codec.VIDKeysSubject, "tombstone.*", "source.*", "sourceset.*.*", "operator.*"}},
 	{codec.Tokens, []string{"token.*", "tokenset.*.*", "tokenuse.*.*"}},
-	{codec.States, []string{"state.*.*"}},
 }
 
 // Backup writes a backup (see backedUp) to w while the service runs, and returns the number of its
@@ -51,12 +50,12 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 	if err != nil {
 		return 0, err
 	}
-	k.engine.Settle(ctx)
+	states, err := k.askAll(ctx, AskCheckpoint)
+	if err != nil {
+		return 0, fmt.Errorf("cannot back up the states: %w", err)
+	}
 	for _, part := range backedUp {
 		err := k.engine.Scan(ctx, part.stream, part.subjects, func(r Record) error {
-			if strings.HasPrefix(r.Subject, "state.") && codec.IsMarker(r.Body) {
-				return nil // skipped, because its subject names a forgotten vehicle
-			}
 			if isEmptied(r) {
 				return nil
 			}
@@ -66,10 +65,26 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 			return 0, fmt.Errorf("cannot back up %s: %w", part.stream, err)
 		}
 	}
+	for p, reply := range states {
+		if err := k.backUpStates(ctx, b, p, reply.Checkpoint); err != nil {
+			return 0, fmt.Errorf("cannot back up the states: %w", err)
+		}
+	}
 	if err := k.backUpRoads(ctx, b); err != nil {
 		return 0, err
 	}
 	return b.Records(), b.End()
+}
+
+// backUpStates writes the states of a checkpoint that has all states of partition p.
+func (k *RecordStore) backUpStates(ctx context.Context, b *backupfile.Writer, p int, c Checkpoint) error {
+	return ReadStates(ctx, k.engine, p, []Checkpoint{c}, func(e Entry, _ uint64) error {
+		if len(e.State) == 0 { // its vid is that of a forgotten vehicle
+			return nil
+		}
+		subject := codec.StateSubject(p, e.Vehicle)
+		return b.Add(subject, codec.Seal(subject, append([]byte{0}, e.State...)))
+	})
 }
 
 // maxVersion is the maximum length of the version string in a backup, in bytes.

@@ -55,43 +55,42 @@ func (r *restore) compareCredential(rec Record) (n access.RestoreCount, err erro
 }
 
 func (r *restore) compareOne(ctx context.Context, rec Record, kind string) (n access.RestoreCount, err error) {
-	subject, ok, err := r.subject(rec)
-	if err != nil {
-		return n, err
+	if kind == "state" {
+		return r.compareState(ctx, rec)
 	}
-	if !ok {
-		return access.RestoreCount{Forgotten: 1}, nil
-	}
-	is, err := r.k.engine.Last(ctx, cmp.Or(inBatches[kind], streamOf(subject)), subject)
-	isState := kind == "state"
+	is, err := r.k.engine.Last(ctx, cmp.Or(inBatches[kind], streamOf(rec.Subject)), rec.Subject)
 	switch {
 	case err != nil:
 		return n, err
-	case is.Seq == 0 || isState && codec.IsMarker(is.Body):
+	case is.Seq == 0:
 		return access.RestoreCount{Missing: 1}, nil
 	case bytes.Equal(is.Body, rec.Body):
 		return access.RestoreCount{Equal: 1}, nil
-	case !isState:
-		return access.RestoreCount{Different: 1}, nil
-	}
-	order, err := compareTimes(is.Body, rec.Body)
-	switch {
-	case err != nil:
-		return n, err
-	case order > 0:
-		return access.RestoreCount{Newer: 1}, nil
-	case order < 0:
-		return access.RestoreCount{Older: 1}, nil
 	}
 	return access.RestoreCount{Different: 1}, nil
 }
 
-// compareTimes compares the times of two packed states, as [cmp.Compare] does.
-func compareTimes(ours, theirs []byte) (int, error) {
-	a, err := codec.DecodeState(ours)
+func (r *restore) compareState(ctx context.Context, rec Record) (n access.RestoreCount, err error) {
+	id, _ := codec.VehicleOfState(rec.Subject)
+	theirs, err := codec.DecodeState(rec.Body)
 	if err != nil {
-		return 0, err
+		return n, err
 	}
-	b, err := codec.DecodeState(theirs)
-	return cmp.Compare(a.Time, b.Time), err
+	if r.forgotten(id, theirs) {
+		return access.RestoreCount{Forgotten: 1}, nil
+	}
+	ours, ok, err := State(ctx, r.k.engine, id)
+	switch {
+	case err != nil:
+		return n, err
+	case !ok:
+		return access.RestoreCount{Missing: 1}, nil
+	case ours == theirs:
+		return access.RestoreCount{Equal: 1}, nil
+	case ours.Time > theirs.Time:
+		return access.RestoreCount{Newer: 1}, nil
+	case ours.Time < theirs.Time:
+		return access.RestoreCount{Older: 1}, nil
+	}
+	return access.RestoreCount{Different: 1}, nil
 }

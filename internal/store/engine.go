@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -25,10 +24,6 @@ type Record struct {
 	// such as Last, return an error for which [codec.IsNewer] is true. So [Change], which calls
 	// Last first, never replaces the record of a newer version.
 	Newer bool
-	// Folded is the sequence of TELEMETRY up to which samples are folded into this state. It is 0
-	// if the record is not a state that [Partition.Commit] has stored, or if that sequence is the
-	// cursor.
-	Folded uint64
 	// Stored is the time at which the record was stored. Only [Records.Before] sets it, and only if
 	// Newer is set.
 	Stored time.Time
@@ -101,10 +96,8 @@ type Feed interface {
 	Wait(ctx context.Context, seq uint64) error
 }
 
-// Engine is a storage engine: it stores telemetry, states and records. When a call that stores data
-// returns nil, the data is on disk, unless the operator has set an interval for syncing to disk
-// (--sync-interval). [Partition.Commit] may be an exception: on one machine, it does not wait for
-// the disk, because after a crash the states are folded again from the stored samples.
+// Engine is a storage engine: it stores telemetry and records. When a call that stores data returns
+// nil, the data is on disk, unless the operator has set an interval for syncing (--sync-interval).
 type Engine interface {
 	Records
 
@@ -125,49 +118,30 @@ type Engine interface {
 
 	// Partitions returns the number of partitions, which is fixed at the first start.
 	Partitions() int
-	// Take makes owner the owner of partition p, and returns the partition, from which the owner
-	// reads samples and to which it commits states. The commits of the previous owner then fail.
-	// Take first calls free with the name of the current owner, or "" if there is none. free
-	// reports whether the partition may be taken. If free returns false, Take changes nothing and
-	// returns [ErrHeld].
-	Take(ctx context.Context, p int, owner string, free func(holder string) bool) (Partition, error)
-	// Release gives up partition p if owner owns it. Otherwise, it changes nothing and returns nil.
-	Release(ctx context.Context, p int, owner string) error
+	// Take makes the process with the given name the owner of partition p, once this process has
+	// received every stored tombstone. Saves of the previous owner then fail. Take first calls free
+	// with the name of the current owner, or "" if there is none; if free returns false, Take
+	// changes nothing and returns [ErrHeld]. Questions for the partition go to owner from then on.
+	Take(ctx context.Context, p int, name string, owner Owner, free func(holder string) bool) (Partition, error)
+	// Release gives up partition p if the process with the given name owns it.
+	Release(ctx context.Context, p int, name string) error
 	// Folding returns the numbers of the partitions that this process has taken and not closed,
-	// each with the value true. In a cluster, it does not ask the NATS servers, so another process
-	// may have taken some of these partitions in the meantime.
+	// each with the value true. Another process may have taken some of them in the meantime.
 	Folding() map[int]bool
-	// Fence forces the owner of partition p to drop the state of a vehicle, or if id is "", to take
-	// the partition again, which drops all. Until the owner has done so, its commits of the state
-	// fail. seq is the sequence of a record in the stream SOURCES, such as the tombstone of the
-	// vehicle. Once Fence has returned, only a node that has received that record folds the
-	// partition.
-	Fence(ctx context.Context, p int, seq uint64, id vehicle.ID) error
+	// Ask passes a question to the owner of partition p, on whichever node it is, and returns its
+	// reply. If there is no owner, or it does not reply in time, the error is [ErrNoOwner].
+	Ask(ctx context.Context, p int, q *Question) (Reply, error)
+	// FollowAnswers calls put with the answer of each vehicle and then with every change, until the
+	// context ends. A zero Answer means that the vehicle was forgotten. Calls of put for different
+	// partitions are concurrent. FollowAnswers calls caughtUp once, after the owner of each
+	// partition has folded all telemetry that was stored when it took it, and put has received the
+	// answers.
+	FollowAnswers(ctx context.Context, put func(vehicle.ID, *Answer), caughtUp func()) error
 	// AwaitTombstones waits until this process has received every tombstone that is stored now, and
 	// then returns nil. It returns an error if the engine has failed, if the tombstones that this
 	// process has received are of another stream SOURCES than the present one ([ErrReplaced]), or
 	// if ctx ends first.
 	AwaitTombstones(ctx context.Context) error
-	// FollowStates calls put with the stored state of each vehicle and then with every change,
-	// until the context ends. A zero state means that the vehicle was forgotten. put must neither
-	// change the state nor keep the pointer. FollowStates calls caughtUp once, after put has
-	// received all states that were stored at the start. If a state is damaged, FollowStates
-	// returns an error, the engine fails (see Failed), or both.
-	FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error
-	// AwaitState waits until put of FollowStates has received all states up to sequence seq of the
-	// stream STATES, and then returns nil. If ctx ends first, it returns an error. If FollowStates
-	// was never called, AwaitState returns nil at once.
-	AwaitState(ctx context.Context, seq uint64) error
-
-	// Settle waits until all folded states that are published to queries are also stored. (An
-	// engine may publish a state before it is stored; see [Partition.Answer].) Settle returns early
-	// when ctx ends, after a time limit of the engine, or if writes to the store fail.
-	Settle(ctx context.Context)
-	// Unstored returns the newest state of a vehicle from the memory of this process, and true. If
-	// this process does not fold the vehicle's samples, or if the state in memory cannot differ
-	// from the stored one, ok is false and s is the zero state.
-	Unstored(ctx context.Context, id vehicle.ID) (s vehicle.State, ok bool)
-
 	// Unfolded returns the samples that this process has stored and that are not folded yet.
 	Unfolded() *Unfolded
 	// Forgotten returns this process's copy of the tombstones, which a [RecordStore] maintains.
@@ -206,47 +180,42 @@ type Engine interface {
 	Close() error
 }
 
-// Partition is one partition that this process owns. Its methods must not be called concurrently,
-// with one exception: if the engine publishes states that are not stored yet (see Answer), Commit
-// may run concurrently with the other methods.
+// Partition is one partition that this process owns. Save and Forgotten may be called concurrently
+// with the other methods and with each other.
 type Partition interface {
-	// States calls put with the stored state of every vehicle of the partition, packed as by
-	// [codec.AppendState], and with the sequence up to which telemetry is folded into a state that
-	// is ahead of the cursor, otherwise 0. put must not keep packed. If a newer version wrote a
-	// state, [codec.IsNewer] is true for the error.
-	States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error
-	// Next waits for the oldest group of stored samples that are not folded into states yet. seq is
-	// its sequence: the caller folds the samples, and then passes seq to Commit. The samples of
-	// forgotten vehicles are left out. If ctx ends first, Next returns an error. If the caller no
-	// longer owns the partition, the error is [ErrFenced] or [ErrRecalled].
-	//
-	// Two errors are requests to the caller: [ErrSettle] asks it to commit the folded states, and a
-	// [*StateRequest] asks it for one state. The caller fulfills the request, and then calls Next
-	// again.
-	Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error)
-	// Stored returns the time at which the group of samples that the last call of Next returned was
-	// stored. The time is in the log, so it is the same whenever the group is folded.
-	Stored() time.Time
-	// Waiting reports whether Next would return at once, because samples wait to be folded.
-	Waiting() bool
-	// Answer publishes a folded state to queries before the state is stored. An engine publishes it
-	// only if it can guarantee that no query gets an older state after a restart; in other engines,
-	// Answer does nothing. The caller passes each changed state first to Answer and then to Commit.
-	Answer(id vehicle.ID, s *vehicle.State)
-	// Commit stores packed states into which all telemetry up to the sequence seq is folded. In the
-	// same batch it sets the partition's cursor, the sequence up to which telemetry is folded, to
-	// seq. If more is set, the cursor stays, because other states are not stored yet: only engines
-	// that publish states before they are stored permit this. So the cursor never moves beyond a
-	// sample whose state is not stored. If seq is 0, the cursor keeps its value. If also states is
-	// empty, Commit only verifies that the caller owns the partition.
-	//
-	// Commit returns nil once all states are stored. While the store cannot write, Commit waits or
-	// retries until ctx ends, and then returns an error. If the caller no longer owns the
-	// partition, Commit returns [ErrFenced] or [ErrRecalled].
-	Commit(ctx context.Context, seq uint64, states map[vehicle.ID][]byte, more bool) error
-	// Close stops reading samples. This process remains the owner of the partition until Release is
-	// called or another process takes the partition.
+	// Checkpoints returns the checkpoints of the partition as of Take, oldest first.
+	Checkpoints() []Checkpoint
+	// End returns the sequence of the newest telemetry as of Take.
+	End() uint64
+	// Seek makes Next continue after the sequence seq. It returns [codec.ErrDamaged] if telemetry
+	// after seq was removed already.
+	Seek(ctx context.Context, seq uint64) error
+	// Next waits for the next group of samples that were stored together. If the caller no longer
+	// owns the partition, the error may be [ErrFenced].
+	Next(ctx context.Context) (Group, error)
+	// Forgotten reports whether what a group or checkpoint with the sequence seq has of a vehicle
+	// must be ignored, because the vehicle was forgotten. If a newer version wrote the tombstone,
+	// [codec.IsNewer] is true for the error.
+	Forgotten(id vehicle.ID, seq uint64) (bool, error)
+	// Live begins the publishing of answers with all that the owner has.
+	Live(answers func(yield func(vehicle.ID, *Answer)))
+	// Publish publishes a new answer.
+	Publish(id vehicle.ID, a *Answer)
+	// Save stores the pieces of a checkpoint and then the checkpoint itself, in place of the oldest.
+	// If c.Number is 0, it stores only the cursor again. If erase is set, it then removes all
+	// other checkpoints. While the store cannot write, it retries until ctx ends. If the caller no
+	// longer owns the partition, the error is [ErrFenced].
+	Save(ctx context.Context, c Checkpoint, pieces [][]byte, erase bool) error
+	// Close stops reading, publishing and answering questions. This process remains the owner until
+	// Release is called or another process takes the partition.
 	Close()
+}
+
+// Group is samples that were stored together.
+type Group struct {
+	Seq     uint64
+	Stored  time.Time // is in the log, so it is the same whenever the group is folded
+	Samples []vehicle.Sample
 }
 
 // Recent is the telemetry of one vehicle that is still retained, or the newest part of it.
@@ -265,16 +234,11 @@ var (
 	// ErrHeld means that [Engine.Take] did not take a partition, because another live node owns it.
 	// The caller should retry soon, because the owner is about to release the partition.
 	ErrHeld = errors.New("another node owns the partition")
-	// ErrRecalled means that a forget or a restore has changed stored states of the partition. The
-	// owner must take the partition again at once. Samples whose states were not committed are then
-	// folded again.
-	ErrRecalled = errors.New("a forget or a restore changed its states")
 	// ErrFenced means that another node has taken the partition. States that the caller has folded
 	// after that were not stored. The caller must stop folding the partition.
 	ErrFenced = errors.New("another node has taken the partition")
-	// ErrSettle is an error of [Partition.Next] that asks the owner of a partition to commit its
-	// folded states soon, because a call of [Engine.Settle] waits for them.
-	ErrSettle = errors.New("the folded states must be committed now")
+	// ErrNoOwner means that no node folds a partition at present, or that its owner does not reply.
+	ErrNoOwner = errors.New("no node folds the vehicle's partition at present: try again")
 	// ErrConflict means that nothing was stored, because another writer had changed the record
 	// first. [Change] returns it only after repeated attempts.
 	ErrConflict = errors.New("the record is being changed by another writer: try again")
@@ -288,39 +252,3 @@ var (
 	// read from the stream and end. Its next start reads the stream again.
 	ErrReplaced = errors.New("the stream was replaced")
 )
-
-// StateRequest is an error of [Partition.Next] that asks the owner of a partition for the state of
-// one vehicle. The owner must call Reply immediately and exactly once: with the state, or with nil
-// if the owner does not have the state in memory.
-type StateRequest struct {
-	Vehicle vehicle.ID
-	Drop    bool // the owner must have dropped the state when it replies
-	Reply   func(*vehicle.State)
-}
-
-func (*StateRequest) Error() string { return "the state of a vehicle is wanted" }
-
-// PutState passes a record of a partition with the given cursor to put, as [Partition.States] does.
-func PutState(r Record, cursor uint64, put func(id vehicle.ID, packed []byte, folded uint64)) {
-	if id, ok := codec.VehicleOfState(r.Subject); ok && !codec.IsMarker(r.Body) {
-		if r.Folded <= cursor {
-			r.Folded = 0
-		}
-		put(id, r.Body, r.Folded)
-	}
-}
-
-// State returns the newest state of one vehicle, even if that state is not stored yet. If the owner
-// of the vehicle's partition does not answer within seconds, State returns the stored state. If the
-// vehicle has no state, ok is false and err is nil.
-func State(ctx context.Context, e Engine, id vehicle.ID) (s vehicle.State, ok bool, err error) {
-	if s, ok = e.Unstored(ctx, id); ok {
-		return s, true, nil
-	}
-	r, err := e.Last(ctx, codec.States, codec.StateSubject(codec.PartitionOf(id, e.Partitions()), id))
-	if err != nil || r.Seq == 0 || codec.IsMarker(r.Body) {
-		return vehicle.State{}, false, err
-	}
-	s, err = codec.DecodeState(r.Body)
-	return s, err == nil, err
-}

@@ -10,6 +10,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
 )
 
 const (
@@ -147,68 +148,23 @@ func (k *RecordStore) updateTombstones(
 }
 
 // erase removes all data that still names forgotten vehicles from the streams, and then, if the
-// storage engine can tell when bytes are gone, from the engine's files. If a state that an earlier
-// forget has removed is stored again, erase forgets the vehicle again.
+// storage engine can tell when bytes are gone, from the engine's files.
 func (k *RecordStore) erase(ctx context.Context) error {
 	// A node that had not received a tombstone yet may have granted the forgotten vehicle to a
 	// token or source.
 	if _, _, err := k.dropGrants(ctx, k.withoutForgotten); err != nil {
 		return err
 	}
-	var expired []Record // markers
-	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
-		if codec.IsMarker(r.Body) {
-			if k.expired(r) {
-				expired = append(expired, Record{Subject: r.Subject, Seq: r.Seq})
-			}
-			return nil
-		}
-		back, err := k.forgetAgain(ctx, r)
-		if back {
-			marker := []Write{{r.Subject, codec.SealMarker(r.Subject), r.Seq, true}}
-			err = storeBatch(ctx, k.engine, k.config.Patience.Store, codec.States, marker)
-		}
-		if errors.Is(err, ErrConflict) {
-			return nil // the vehicle was allowed and has a newer state
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if err := k.engine.Remove(ctx, codec.States, expired); err != nil {
+	if _, err := k.askAll(ctx, AskErase); err != nil {
 		return err
 	}
 	return k.engine.Erased(ctx)
 }
 
-// forgetAgain reports whether r is a record of STATES whose vehicle is forgotten and whose state was
-// already removed, and renews the tombstone then. Such a record can come back when a NATS server has
-// lost its index in a crash.
-func (k *RecordStore) forgetAgain(ctx context.Context, r Record) (back bool, err error) {
-	takenAway := func(t access.Tombstone) bool { return t.Removed && t.Lifted.IsZero() }
-	id, _ := codec.VehicleOfState(r.Subject)
-	t, ok := k.forgotten.Find(id)
-	if !ok || !takenAway(t) {
-		return false, nil
-	}
-	_, err = k.putTombstone(ctx, t.Vehicle, func(is *access.Tombstone) error {
-		if back = takenAway(*is); back {
-			*is = access.Tombstone{Vehicle: is.Vehicle, Forgotten: k.now().UTC().Truncate(time.Millisecond)}
-		}
-		return nil
-	})
-	if err == nil && back {
-		k.log.Warn("the state of a forgotten vehicle had come back; forgetting it again", "vehicle", t.Vehicle.Short())
-	}
-	return back && err == nil, err
-}
-
-// expired reports whether the marker r may be removed, because no node needs it any more. The
-// result is false if the vehicle's tombstone was lost with its stream, so that the age of the
-// marker is unknown, and if the storage engine has failed.
-func (k *RecordStore) expired(r Record) bool {
-	id, _ := codec.VehicleOfState(r.Subject)
+// Gone reports whether the marker of a forgotten vehicle may be dropped, because no node needs it any
+// more. The result is false if the vehicle's tombstone was lost with its stream, and if the storage
+// engine has failed.
+func (k *RecordStore) Gone(id vehicle.ID) bool {
 	t, ok := k.forgotten.Find(id)
 	return ok && k.engine.Alive() == nil && k.isDue(t, k.now())
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
 )
@@ -119,7 +121,6 @@ func decodeTombstone(subject string, body []byte) (access.Tombstone, error) {
 // tombstone, EraseDue completes it.
 func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.ForgetReceipt, err error) {
 	hash := k.forgotten.Hash(id)
-	k.engine.Settle(ctx) // so that the receipt counts a state that is not stored yet
 	work, tells, err := k.engine.ErasedWithin(ctx)
 	if err != nil {
 		return r, err
@@ -136,11 +137,10 @@ func (k *RecordStore) Forget(ctx context.Context, id vehicle.ID) (r access.Forge
 			return nil
 		})
 	}
-	seq, err := put(false)
-	if err != nil {
+	if _, err := put(false); err != nil {
 		return r, err
 	}
-	removed, err := k.remove(ctx, id, seq)
+	removed, err := k.remove(ctx, id)
 	if err != nil {
 		return r, err
 	}
@@ -197,14 +197,11 @@ func (k *RecordStore) Allow(ctx context.Context, id vehicle.ID) (access.ForgetRe
 // ingest nodes accept them. With a single step, an ingest node could acknowledge a sample that a
 // node without the change still drops.
 func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.VehicleHash) error {
-	// The owner of the fenced partition folds all samples again whose states are not stored. Settle
-	// stores the folded states first, so that these samples are few.
-	k.engine.Settle(ctx)
 	end, err := k.engine.End(ctx, codec.Telemetry)
 	if err != nil {
 		return err
 	}
-	seq, err := k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
+	_, err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
 		t.Lifted = k.now().UTC().Truncate(time.Millisecond)
 		t.Stale, t.Made = end.Last, end.Made
 		return nil
@@ -212,7 +209,7 @@ func (k *RecordStore) lift(ctx context.Context, id vehicle.ID, hash access.Vehic
 	if err != nil {
 		return err
 	}
-	if err := k.engine.Fence(ctx, codec.PartitionOf(id, k.engine.Partitions()), seq, id); err != nil {
+	if _, err := k.ask(ctx, codec.PartitionOf(id, k.engine.Partitions()), &Question{Kind: AskTombstones}); err != nil {
 		return err
 	}
 	_, err = k.putTombstone(ctx, hash, func(t *access.Tombstone) error {
@@ -250,16 +247,15 @@ func (k *RecordStore) putTombstone(
 	})
 }
 
-// remove fences the partition of a forgotten vehicle, and then removes the vehicle's state and its
-// entries in all grants. n has the numbers of states and of grants that were removed. seq is the
-// sequence of the vehicle's tombstone, for [Engine.Fence].
-func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n access.RemovedCount, err error) {
-	p := codec.PartitionOf(id, k.engine.Partitions())
-	if err := k.engine.Fence(ctx, p, seq, id); err != nil {
+// remove drops the state of a forgotten vehicle, and its entries in all grants. n has the numbers of
+// states and of grants that were removed.
+func (k *RecordStore) remove(ctx context.Context, id vehicle.ID) (n access.RemovedCount, err error) {
+	r, err := k.ask(ctx, codec.PartitionOf(id, k.engine.Partitions()), &Question{Kind: AskDrop, Vehicle: id})
+	if err != nil {
 		return n, err
 	}
-	if n.States, err = k.storeMarker(ctx, p, id); err != nil {
-		return n, err
+	if r.Had {
+		n.States = 1
 	}
 	n.TokenGrants, n.SourceGrants, err = k.dropGrants(ctx, func(v access.Vehicles) (access.Vehicles, bool) {
 		if v.All() || !v.Include(id) {
@@ -270,26 +266,33 @@ func (k *RecordStore) remove(ctx context.Context, id vehicle.ID, seq uint64) (n 
 	return n, err
 }
 
-// storeMarker replaces the state of a vehicle by a marker, and returns once this node's feed has
-// delivered it, within requestTimeout. The caller must have fenced partition p, so that nothing
-// else writes the state. replaced is the number of states replaced, 0 or 1.
-func (k *RecordStore) storeMarker(ctx context.Context, p int, id vehicle.ID) (replaced int, err error) {
-	subject := codec.StateSubject(p, id)
-	seq, err := Change(ctx, k.engine, k.config.Patience.Store, codec.States, subject, func(is Record) ([]Write, error) {
-		if replaced = 0; is.Seq != 0 {
-			if codec.IsMarker(is.Body) {
-				return nil, nil
-			}
-			replaced = 1
-		}
-		return []Write{{Subject: subject, Record: codec.SealMarker(subject)}}, nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+// askPause is the pause before a question is asked again.
+const askPause = 100 * time.Millisecond
+
+// ask asks the owner of a partition. While it has none, as during a takeover, ask retries for
+// Patience.Store.
+func (k *RecordStore) ask(ctx context.Context, p int, q *Question) (r Reply, err error) {
+	ctx, cancel := context.WithTimeout(ctx, k.config.Patience.Store)
 	defer cancel()
-	return replaced, k.engine.AwaitState(ctx, seq)
+	for {
+		if r, err = k.engine.Ask(ctx, p, q); !errors.Is(err, ErrNoOwner) || periodic.Pause(ctx, askPause) != nil {
+			return r, err
+		}
+	}
+}
+
+// askAll asks the owners of all partitions, several at a time, and returns their replies.
+func (k *RecordStore) askAll(ctx context.Context, kind string) ([]Reply, error) {
+	replies := make([]Reply, k.engine.Partitions())
+	ctx, asking := newWorkers(ctx, batchWriters)
+	var err error
+	for p := range replies {
+		err = cmp.Or(err, asking.start(func() (err error) {
+			replies[p], err = k.ask(ctx, p, &Question{Kind: kind})
+			return err
+		}))
+	}
+	return replies, cmp.Or(err, asking.wait())
 }
 
 // dropGrants removes vehicles from the grants of tokens and sources, also of revoked and removed
@@ -370,17 +373,7 @@ func (k *RecordStore) Bury(ctx context.Context, receipts []access.ForgetReceipt)
 // known. After an error, EraseDue calls it again.
 func (k *RecordStore) removeForgotten(ctx context.Context) error {
 	before := k.forgotten.All()
-	if err := k.fenceAll(ctx); err != nil { // from now on, a node can fold only after it has received these tombstones
-		return err
-	}
-	err := k.engine.Scan(ctx, codec.States, []string{"state.*.*"}, func(r Record) error {
-		id, _ := codec.VehicleOfState(r.Subject)
-		if codec.IsMarker(r.Body) || !k.forgotten.Has(id) {
-			return nil
-		}
-		_, err := k.storeMarker(ctx, codec.PartitionOf(id, k.engine.Partitions()), id)
-		return err
-	})
+	_, err := k.askAll(ctx, AskDropAll)
 	if err != nil {
 		return err
 	}
@@ -392,20 +385,6 @@ func (k *RecordStore) removeForgotten(ctx context.Context) error {
 			if err := k.noteRemoved(ctx, t); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// fenceAll fences every partition, with all tombstones that are stored now.
-func (k *RecordStore) fenceAll(ctx context.Context) error {
-	end, err := k.engine.End(ctx, codec.Sources)
-	if err != nil {
-		return err
-	}
-	for p := range k.engine.Partitions() {
-		if err := k.engine.Fence(ctx, p, end.Last, ""); err != nil {
-			return err
 		}
 	}
 	return nil

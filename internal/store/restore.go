@@ -43,6 +43,7 @@ type restore struct {
 	progress func(done, total int)
 	done     int
 	counts   map[string]access.RestoreCount
+	owners   map[int]uint64 // Reply.Owner by partition
 }
 
 // count adds n to the counts of a kind of record, and records to the progress.
@@ -83,7 +84,8 @@ func (k *RecordStore) Restore(
 		return report, err
 	}
 	defer file.Close()
-	r := &restore{k: k, sets: sets{}, progress: progress, counts: make(map[string]access.RestoreCount)}
+	r := &restore{k: k, sets: sets{}, progress: progress, counts: make(map[string]access.RestoreCount),
+		owners: make(map[int]uint64)}
 	own, err := k.BackupKey(ctx)
 	if err != nil {
 		return report, err
@@ -96,7 +98,6 @@ func (k *RecordStore) Restore(
 		return report, backupfile.ErrUnauthentic
 	}
 	if options.Compare {
-		k.engine.Settle(ctx)
 		err = r.compare(ctx, file)
 	} else if err = cmp.Or(k.checkKeyLimit(ctx, vidKeys), r.checkEmpty(file)); err == nil {
 		err = audited(r.info, func() error { return r.run(ctx, file) })
@@ -182,11 +183,10 @@ func (r *restore) run(ctx context.Context, file io.ReadSeeker) error {
 	}
 	err = r.runBatches(ctx, file)
 	r.k.readRoadsSoon() // other nodes load the roads after at most Patience.Roads
-	// The owners of the partitions must read the states that were restored, even if the restore has
-	// failed.
-	fencing, cancel := context.WithTimeout(context.WithoutCancel(ctx), fenceWithin)
-	defer cancel()
-	if err := errors.Join(err, r.k.fenceAll(fencing)); err != nil {
+	if err == nil {
+		err = r.storeStates(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	return r.eachRecord(file, func(rec Record, kind string) error {
@@ -247,11 +247,60 @@ func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
 	return cmp.Or(err, storing.wait())
 }
 
-// fenceWithin is the time limit for fencing all partitions at the end of a restore.
-const fenceWithin = 30 * time.Second
-
 // inBatches maps the kinds of records that a restore stores in batches to their streams.
 var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
+
+// restoreStates passes states to the owners of their partitions, except those of forgotten vehicles.
+func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
+	var n access.RestoreCount
+	parts := make(map[int][]byte)
+	today := uint16(r.k.now().Unix() / (24 * 3600))
+	for _, rec := range batch {
+		id, _ := codec.VehicleOfState(rec.Subject)
+		s, err := codec.DecodeState(rec.Body)
+		if err != nil {
+			return err
+		}
+		if r.forgotten(id, s) {
+			n.Forgotten++
+			continue
+		}
+		p := codec.PartitionOf(id, r.k.engine.Partitions())
+		parts[p] = AppendEntry(parts[p], Entry{Vehicle: id, Day: today, State: rec.Body})
+	}
+	for p, entries := range parts {
+		reply, err := r.k.ask(ctx, p, &Question{Kind: AskRestore, Entries: entries})
+		if err == nil {
+			err = r.sameOwner(p, reply)
+		}
+		if err != nil {
+			return err
+		}
+		n.Restored, n.Kept = n.Restored+reply.Restored, n.Kept+reply.Kept
+	}
+	r.count("state", n, len(batch))
+	return nil
+}
+
+// sameOwner returns an error if the partition had another owner before: it may not have all states.
+func (r *restore) sameOwner(p int, reply Reply) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if was, ok := r.owners[p]; ok && was != reply.Owner {
+		return errors.New("a partition moved to another node during the restore: run it again")
+	}
+	r.owners[p] = reply.Owner
+	return nil
+}
+
+// storeStates makes the owners store the states.
+func (r *restore) storeStates(ctx context.Context) error {
+	replies, err := r.k.askAll(ctx, AskCheckpoint)
+	for p, reply := range replies {
+		err = cmp.Or(err, r.sameOwner(p, reply))
+	}
+	return err
+}
 
 // eachRecord calls do for every record of the file, in order.
 func (r *restore) eachRecord(file io.ReadSeeker, do func(rec Record, kind string) error) error {
@@ -340,22 +389,18 @@ func (r *restore) restoreCredential(ctx context.Context, rec Record) (restored b
 	return true, granted.Sets, r.k.Create(ctx, theirs)
 }
 
-// restoreBatch stores records of one kind, except states of forgotten vehicles. If the service has one
-// of them already, it stores each by itself.
+// restoreBatch stores records of one kind. If the service has one of them already, it stores each by
+// itself.
 func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record) error {
+	if kind == "state" {
+		return r.restoreStates(ctx, batch)
+	}
 	var n access.RestoreCount
 	var writes []Write
 	seen := make(map[string]bool)
 	twice := false // a backup may contain a record twice: as it was before a change, and after
 	for _, rec := range batch {
-		w, ok, err := r.writeOf(rec)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			n.Forgotten++
-			continue
-		}
+		w := Write{rec.Subject, rec.Sealed, 0, true}
 		twice = twice || seen[w.Subject]
 		seen[w.Subject] = true
 		writes = append(writes, w)
@@ -371,7 +416,7 @@ func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record)
 		return err
 	default:
 		for _, w := range writes {
-			restored, err := r.restoreOne(ctx, kind, w)
+			restored, err := r.restoreOne(ctx, inBatches[kind], w)
 			if err != nil {
 				return err
 			}
@@ -386,47 +431,15 @@ func (r *restore) restoreBatch(ctx context.Context, kind string, batch []Record)
 	return nil
 }
 
-// restoreOne stores a record, unless the service has it. It replaces an older state.
-func (r *restore) restoreOne(ctx context.Context, kind string, w Write) (restored bool, err error) {
-	_, err = Change(ctx, r.k.engine, r.k.config.Patience.Store, inBatches[kind], w.Subject,
-		func(is Record) ([]Write, error) {
-			if restored = is.Seq == 0; !restored && kind == "state" && !codec.IsMarker(is.Body) {
-				order, err := compareTimes(is.Body, bodyOf(w))
-				if err != nil {
-					return nil, err
-				}
-				restored = order < 0
-			}
-			if !restored {
-				return nil, nil
-			}
-			return []Write{w}, nil
-		})
+// restoreOne stores a record, unless the service has it.
+func (r *restore) restoreOne(ctx context.Context, stream string, w Write) (restored bool, err error) {
+	_, err = Change(ctx, r.k.engine, r.k.config.Patience.Store, stream, w.Subject, func(is Record) ([]Write, error) {
+		if restored = is.Seq == 0; !restored {
+			return nil, nil
+		}
+		return []Write{w}, nil
+	})
 	return restored, err
-}
-
-// writeOf returns the write that restores a record; ok is false if its vehicle is forgotten.
-func (r *restore) writeOf(rec Record) (w Write, ok bool, err error) {
-	subject, ok, err := r.subject(rec)
-	if _, isState := codec.VehicleOfState(subject); isState {
-		// The body is copied unchanged, so that the memory of every rule is preserved.
-		rec.Sealed = codec.Seal(subject, append([]byte{0}, rec.Body...))
-	}
-	return Write{subject, rec.Sealed, 0, true}, ok, err
-}
-
-// subject returns the subject of a record in this service, in which a vehicle may have another
-// partition; ok is false if its vehicle is forgotten.
-func (r *restore) subject(rec Record) (subject string, ok bool, err error) {
-	id, isState := codec.VehicleOfState(rec.Subject)
-	if !isState {
-		return rec.Subject, true, nil
-	}
-	s, err := codec.DecodeState(rec.Body)
-	if err != nil || r.forgotten(id, s) {
-		return "", false, err
-	}
-	return codec.StateSubject(codec.PartitionOf(id, r.k.engine.Partitions()), id), true, nil
 }
 
 // forgotten reports whether the vehicle is forgotten, or was allowed again after the backup was

@@ -16,9 +16,9 @@ import (
 // SchemaVersion is the schema version of the records that this version writes. In version 1, states
 // had no [vehicle.Way]. In version 2, each kind of credential had a record format of its own. In
 // version 3, states and profiles of roads had other fields. In version 4, samples had no source. In
-// version 5, states were packed in groups of eight bytes. Records of any other version than
+// version 5, states were packed in groups of eight bytes. In version 6, each state had a record. Records of any other version than
 // SchemaVersion are not read.
-const SchemaVersion = 6
+const SchemaVersion = 7
 
 // SealBytes is the size of a seal in bytes: the schema version and the checksum of a record.
 const SealBytes = 1 + crc32.Size

@@ -206,10 +206,3 @@ func DecodeState(body []byte) (vehicle.State, error) {
 	}
 	return s.State, nil
 }
-
-// SealMarker returns the sealed marker that replaces the state of a forgotten vehicle. The body of
-// a marker is empty. The body of a state never is.
-func SealMarker(subject string) []byte { return Seal(subject, []byte{0}) }
-
-// IsMarker reports whether body is the body of a marker (see [SealMarker]).
-func IsMarker(body []byte) bool { return len(body) == 0 }

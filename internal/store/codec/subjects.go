@@ -113,3 +113,12 @@ func IsSet(subject string) bool {
 	kind, _, _ := strings.Cut(subject, ".")
 	return strings.HasSuffix(kind, "set")
 }
+
+// ChunkSubject returns the subject of a piece of a checkpoint of partition p. Checkpoints use slots
+// in turn.
+func ChunkSubject(p, slot, piece int) string {
+	return "chunk." + strconv.Itoa(p) + "." + strconv.Itoa(slot) + "." + strconv.Itoa(piece)
+}
+
+// ChunkSubjects matches the subjects of all pieces of partition p.
+func ChunkSubjects(p int) string { return "chunk." + strconv.Itoa(p) + ".*.*" }

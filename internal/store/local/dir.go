@@ -41,7 +41,7 @@ const (
 	lockFile     = "lock"
 	storeDir     = "store"
 
-	directoryFormat = 7
+	directoryFormat = 8
 	// storeFormat is the version of Pebble's file format that this version of carstate writes. A
 	// later carstate may raise it, and can still read directories with the older format. This
 	// version of carstate refuses directories with a newer format.

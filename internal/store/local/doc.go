@@ -7,10 +7,7 @@
 // The first byte of a key is a letter that says what the key holds:
 //
 //	L  partition, sequence    telemetry: the time of storing and a sealed group of samples
-//	C  partition              cursor: all telemetry up to this sequence is folded
-//	S  partition, keyed hash  STATES, one record per vehicle
-//	V  keyed hash of subject  the answers of a state, so that a start does not read the states
-//	T, O, R  keyed hash       TOKENS, SOURCES, ROADS, one record per subject
+//	S, T, O, R  keyed hash    STATES (checkpoints), TOKENS, SOURCES, ROADS, one record per subject
 //	A  sequence               AUDIT
 //	M  letter                 the last sequence of a stream
 //

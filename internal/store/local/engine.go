@@ -38,9 +38,6 @@ type Config struct {
 	// MemoryBytes is the maximum memory of the store, in bytes, for the block cache and the records
 	// that are not in tables yet. 0 means [DefaultMemoryBytes].
 	MemoryBytes int64
-	// Answers receives the stored verdicts of every vehicle while the engine opens, so that
-	// FollowStates reports only later changes. If nil, FollowStates begins with all stored states.
-	Answers Answers
 	// FS is the file system of the data directory. If nil, the file system of the machine is used.
 	FS vfs.FS
 
@@ -77,15 +74,12 @@ type Engine struct {
 	streams    map[string]*stream
 	queue      *engine.Queue // of samples
 	partitions []*partitionState
-	putMu      sync.RWMutex // held for writing to change put, and by FollowStates while it reads the states
-	put        func(vehicle.ID, *vehicle.State)
+	put        func(vehicle.ID, *store.Answer) // set before following is closed
 	unfolded   *store.Unfolded
-	following  chan struct{} // closed once FollowStates has begun; Take waits for it if Answers is set
-	followOnce sync.Once
-	over       atomic.Bool  // the backlog is over its limit
-	scarce     atomic.Bool  // the disk has less free space than reservedBytes
-	oldest     atomic.Int64 // age of the oldest sample that is not folded, ns
-	statesRead atomic.Int64 // by owners of partitions
+	following  chan struct{} // closed once FollowAnswers has begun
+	over       atomic.Bool   // the backlog is over its limit
+	scarce     atomic.Bool   // the disk has less free space than reservedBytes
+	oldest     atomic.Int64  // age of the oldest sample that is not folded, ns
 
 	writesFailed context.Context // ends at the first fatal error of Pebble
 	failWrites   context.CancelCauseFunc
@@ -170,11 +164,6 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 			err = fmt.Errorf("%w (%w)", e.dir.unusable("written", "", disk), err)
 		}
 		return nil, err
-	}
-	if c.Answers != nil {
-		if err = e.loadAnswers(ctx, c.Answers); err != nil {
-			return nil, err
-		}
 	}
 	e.running.Go(func() { e.queue.Run(background, e.metrics, e.storeChunks) })
 	e.running.Go(func() { e.watch(background) })

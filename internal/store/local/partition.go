@@ -3,15 +3,12 @@ package local
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -38,41 +35,48 @@ type partitionState struct {
 	queued   int  // samples in queue
 	reading  bool // a Partition takes from queue
 	arrived  chan struct{}
-	answered uint64 // everything up to this sequence is folded and is an answer
+	answered uint64 // everything up to this sequence is folded
 
-	// ownership guards taken and owner. They change only in changes of STATES, which also store the
-	// folded states. So no state is being stored while the owner changes.
+	// ownership guards taken, name and checkpoints. It is held for reading while a checkpoint is stored, so none is
+	// being stored while the owner changes.
 	ownership sync.RWMutex
 	taken     *Partition // the result of the last Take; nil if there was none
-	owner     string     // "" if released
+	name      string     // of the owner; "" if released
 
-	settle chan struct{}            // holds a value while a caller waits for folded states to be stored
-	asked  chan *store.StateRequest // holds requests for states in the owner's memory
-	cursor atomic.Uint64            // everything up to this sequence is folded and stored
+	checkpoints []store.Checkpoint
 
+	live   atomic.Bool   // an owner has published all answers
+	cursor atomic.Uint64 // everything up to this sequence is in the last checkpoint
 }
 
-// loadPartitions reads the last sequence of each partition's telemetry, and its cursor.
+// cursorRecord is the record of the checkpoints of a partition.
+type cursorRecord struct {
+	Checkpoints []store.Checkpoint `json:"checkpoints"`
+}
+
+// loadPartitions reads the last sequence of each partition's telemetry, and its checkpoints.
 func (e *Engine) loadPartitions() error {
 	e.unfolded = store.NewUnfolded(e.dir.Partitions, nil)
 	for n := range e.dir.Partitions {
-		p := &partitionState{
-			e: e, number: n, arrived: make(chan struct{}), settle: make(chan struct{}, 1),
-			asked: make(chan *store.StateRequest),
-		}
-		cursor, err := e.number(cursorKey(n), "a cursor")
+		p := &partitionState{e: e, number: n, arrived: make(chan struct{})}
+		r, err := e.own().last(e.keyOf(letters[codec.States], codec.CursorSubject(n)))
 		if err != nil {
 			return err
+		}
+		var is cursorRecord
+		if r.Seq != 0 && json.Unmarshal(r.Body, &is) != nil {
+			return e.dir.damaged(fmt.Sprintf("the cursor of partition %d is invalid", n))
+		}
+		p.checkpoints = is.Checkpoints
+		cursor := uint64(0)
+		if len(p.checkpoints) > 0 {
+			cursor = p.checkpoints[len(p.checkpoints)-1].Seq
 		}
 		if p.last, err = e.lastGroup(n, cursor); err != nil {
 			return err
 		}
-		ahead, err := e.number(aheadKey(n), "the last folded sequence")
-		if err != nil {
-			return err
-		}
 		p.cursor.Store(cursor)
-		p.last = max(p.last, cursor, ahead) // all telemetry of the partition may have been trimmed
+		p.last = max(p.last, cursor) // all telemetry of the partition may have been trimmed
 		p.atOpen, p.cursorAtOpen, p.answered = p.last, cursor, cursor
 		e.partitions = append(e.partitions, p)
 	}
@@ -105,62 +109,34 @@ func (s *partitionState) deliver(g group) {
 // implements [store.Partition].
 type Partition struct {
 	s      *partitionState
+	owner  store.Owner
+	end    uint64
 	next   uint64 // sequence of the first group that Next has not returned
 	stored time.Time
 
 	closed atomic.Bool
-
-	// owned ends when the owner may not fold the partition any more. The cause is [store.ErrFenced]
-	// or [store.ErrRecalled].
-	owned context.Context
-	lose  context.CancelCauseFunc
+	owned  context.Context // ends when another owner has taken the partition
+	lose   context.CancelFunc
 }
 
 // Take implements [store.Engine]: it makes owner the owner of partition n.
 func (e *Engine) Take(
-	ctx context.Context, n int, owner string, free func(holder string) bool,
+	_ context.Context, n int, name string, owner store.Owner, free func(holder string) bool,
 ) (store.Partition, error) {
-	if e.config.Answers != nil {
-		select {
-		case <-e.following:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
 	s := e.partitions[n]
-	t := &Partition{s: s}
-	t.owned, t.lose = context.WithCancelCause(context.Background())
-	err := s.changeOwner(ctx, func() error {
-		if !free(s.owner) {
-			return store.ErrHeld
-		}
-		s.lose(store.ErrFenced)
-		t.next, s.taken, s.owner = s.cursor.Load()+1, t, owner
-		s.resetQueue(true)
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cannot take partition %d: %w", n, err)
+	t := &Partition{s: s, owner: owner}
+	t.owned, t.lose = context.WithCancel(context.Background())
+	s.ownership.Lock()
+	defer s.ownership.Unlock()
+	if !free(s.name) {
+		return nil, fmt.Errorf("cannot take partition %d: %w", n, store.ErrHeld)
 	}
-	return t, nil
-}
-
-// changeOwner locks ownership and calls change, as a change of STATES. taken and owner may be
-// changed only in such a call.
-func (s *partitionState) changeOwner(ctx context.Context, change func() error) error {
-	return s.e.streams[codec.States].do(ctx, func() error {
-		s.ownership.Lock()
-		defer s.ownership.Unlock()
-		return change()
-	})
-}
-
-// lose makes further calls of the partition's present owner, if there is one, fail with the cause
-// [store.ErrFenced] or [store.ErrRecalled]. It is called in changes of STATES only.
-func (s *partitionState) lose(cause error) {
 	if s.taken != nil {
-		s.taken.lose(cause)
+		s.taken.lose()
 	}
+	t.end, t.next, s.taken, s.name = s.stored(), s.cursor.Load()+1, t, name
+	s.resetQueue(true)
+	return t, nil
 }
 
 // resetQueue empties the queue. If on is set, deliver adds later groups to it.
@@ -171,60 +147,91 @@ func (s *partitionState) resetQueue(on bool) {
 }
 
 func (t *Partition) check() error {
-	if cause := context.Cause(t.owned); cause != nil {
-		return fmt.Errorf("partition %d: %w", t.s.number, cause)
+	if t.owned.Err() != nil {
+		return fmt.Errorf("partition %d: %w", t.s.number, store.ErrFenced)
 	}
 	return nil
 }
 
-func (e *Engine) Release(ctx context.Context, n int, owner string) error {
+func (e *Engine) Release(_ context.Context, n int, name string) error {
 	s := e.partitions[n]
-	return s.changeOwner(ctx, func() error {
-		if s.owner == owner {
-			s.owner = ""
-			s.lose(store.ErrFenced)
-		}
-		return nil
-	})
+	s.ownership.Lock()
+	defer s.ownership.Unlock()
+	if s.name == name && s.taken != nil {
+		s.name = ""
+		s.taken.lose()
+	}
+	return nil
 }
 
 func (e *Engine) Folding() map[int]bool {
 	owned := make(map[int]bool)
 	for n, s := range e.partitions {
-		s.ownership.RLock()
-		if s.taken != nil && !s.taken.closed.Load() {
+		if s.owner() != nil {
 			owned[n] = true
 		}
-		s.ownership.RUnlock()
 	}
 	return owned
 }
 
-// Fence implements [store.Engine]. It ignores the sequence of a tombstone, because this process
-// already has every stored tombstone in memory. If an owner does not drop the state in time, it
-// must take the partition again.
-func (e *Engine) Fence(ctx context.Context, n int, _ uint64, id vehicle.ID) error {
-	s := e.partitions[n]
-	if id != "" && e.Folding()[n] {
-		if _, ok := s.ask(ctx, id, true); ok {
-			return nil
-		}
-	}
-	return s.changeOwner(ctx, func() error {
-		s.lose(store.ErrRecalled)
+// owner returns the present owner, or nil if there is none.
+func (s *partitionState) owner() store.Owner {
+	s.ownership.RLock()
+	defer s.ownership.RUnlock()
+	if s.taken == nil || s.taken.closed.Load() {
 		return nil
-	})
+	}
+	return s.taken.owner
 }
 
-func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error {
-	r := t.s.e.own()
-	from, to := statesSpan(t.s.number)
-	err := r.iterate(ctx, from, to, r.records(func(r store.Record) error {
-		store.PutState(r, t.next-1, put)
-		t.s.e.statesRead.Add(1)
-		return nil
-	}))
-	return cmp.Or(err, ctx.Err())
+func (e *Engine) Ask(ctx context.Context, n int, q *store.Question) (store.Reply, error) {
+	owner := e.partitions[n].owner()
+	if owner == nil {
+		return store.Reply{}, store.ErrNoOwner
+	}
+	return owner.Reply(ctx, q)
+}
+
+func (t *Partition) Checkpoints() []store.Checkpoint {
+	t.s.ownership.RLock()
+	defer t.s.ownership.RUnlock()
+	return t.s.checkpoints
+}
+
+func (t *Partition) End() uint64 { return t.end }
+
+func (t *Partition) Seek(_ context.Context, seq uint64) error {
+	t.next = seq + 1
+	t.s.resetQueue(true)
+	lower, _ := telemetrySpan(t.s.number, t.next)
+	it, err := t.s.e.view().iterator(lower, telemetryKey(t.s.number, t.end+1))
+	if err != nil {
+		return err
+	}
+	defer it.Close()
+	before := t.end
+	if it.First() {
+		value, err := it.ValueAndErr()
+		var g group
+		if err == nil {
+			g, err = decodeGroup(t.s.number, it.Key(), value)
+		}
+		if err != nil {
+			return it.r.explain(err)
+		}
+		before = g.before
+	}
+	if err := it.Error(); err != nil {
+		return it.r.explain(err)
+	}
+	if before > seq {
+		return fmt.Errorf("%w: telemetry from %d to %d is no longer stored", codec.ErrDamaged, seq+1, before)
+	}
+	return nil
+}
+
+func (t *Partition) Forgotten(id vehicle.ID, seq uint64) (bool, error) {
+	return t.s.e.forgotten.Covers(id, seq, t.s.e.dir.Made), nil
 }
 
 var closed = func() chan struct{} {
@@ -233,34 +240,27 @@ var closed = func() chan struct{} {
 	return c
 }()
 
-func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
+func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 	s := t.s
 	for ready := false; !ready; {
-		if err := t.check(); err != nil {
-			return 0, nil, err
+		if err := cmp.Or(t.check(), ctx.Err()); err != nil {
+			return store.Group{}, err
 		}
 		s.mu.Lock()
 		s.answered = max(s.answered, t.next-1) // the caller has folded what Next returned before
 		answered := s.answered
-		asked, arrived, ended := s.asked, (<-chan struct{})(s.arrived), ctx.Done()
-		if t.next <= s.answered {
-			asked = nil // no request while answered samples are folded again
-		}
+		arrived := (<-chan struct{})(s.arrived)
 		if ready = t.next <= s.last; ready {
-			arrived, ended = closed, nil
+			arrived = closed
 		}
 		s.mu.Unlock()
 		s.e.unfolded.Fold(s.number, answered)
-		select { // at random if samples wait, so that a backlog and a flood of requests both advance
+		select {
 		case <-arrived:
-		case r := <-asked:
-			return 0, nil, r
-		case <-s.settle:
-			return 0, nil, store.ErrSettle
 		case <-t.owned.Done():
 			ready = false
-		case <-ended:
-			return 0, nil, ctx.Err()
+		case <-ctx.Done():
+			return store.Group{}, ctx.Err()
 		}
 	}
 	s.mu.Lock()
@@ -274,12 +274,13 @@ func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sam
 	} else {
 		last := s.last
 		s.mu.Unlock()
+		var err error
 		if g, err = t.read(last); err != nil {
-			return 0, nil, err
+			return store.Group{}, err
 		}
 	}
 	t.next, t.stored = g.seq+1, g.stored
-	return g.seq, s.e.withoutForgotten(g), nil
+	return store.Group{Seq: g.seq, Stored: g.stored, Samples: g.samples}, nil
 }
 
 // read reads the next group from the disk, up to the sequence last.
@@ -308,92 +309,50 @@ func (t *Partition) read(last uint64) (g group, err error) {
 	return g, s.e.readError(err)
 }
 
-// withoutForgotten returns the samples of a group, except those of forgotten vehicles.
-func (e *Engine) withoutForgotten(g group) []vehicle.Sample {
-	return slices.DeleteFunc(g.samples, func(x vehicle.Sample) bool {
-		return e.forgotten.Covers(x.Vehicle, g.seq, e.dir.Made)
-	})
-}
-
-func (t *Partition) Stored() time.Time { return t.stored }
-
-// Waiting implements [store.Partition]: it reports whether a group waits to be folded.
-func (t *Partition) Waiting() bool { return t.next <= t.s.stored() }
-
-// Commit implements [store.Partition]. It does not wait for the disk, because after a crash the
-// samples are folded again. After a fatal error of Pebble, Commit returns only when ctx ends.
-func (t *Partition) Commit(
-	ctx context.Context, seq uint64, states map[vehicle.ID][]byte, more bool,
-) error {
-	if seq == 0 && len(states) == 0 {
+// Save implements [store.Partition]. After a fatal error of Pebble, it returns only when ctx ends.
+func (t *Partition) Save(ctx context.Context, c store.Checkpoint, pieces [][]byte, erase bool) error {
+	if c.Number == 0 {
 		return t.check()
 	}
-	start := time.Now()
-	e, s := t.s.e, t.s.e.streams[codec.States]
-	b := e.db.NewBatchWithSize(len(states) * usualStateBytes)
-	last, n := s.reserve(len(states)), uint64(0)
-	sealed, value := make([]byte, 0, 2*usualStateBytes), make([]byte, 0, 2*usualStateBytes) // reused
-	for id, packed := range states {
-		subject := codec.StateSubject(t.s.number, id)
-		sealed = codec.Seal(subject, append(append(sealed[:0], 0), packed...))
-		key := e.keyOf(s.letter, subject)
-		value = appendRecord(value[:0], last-n, seq, subject, sealed)
-		err := b.Set(key, value, nil)
-		if err == nil {
-			var state vehicle.State
-			state, err = codec.DecodeState(packed)
-			value = appendAnswers(value[:0], id, &state)
-		}
-		if err == nil {
-			err = b.Set(answersKey(key), value, nil)
-		}
-		if err != nil {
-			return errors.Join(err, b.Close())
-		}
-		n++
-	}
-	moves := seq != 0 && !more
-	key := aheadKey(t.s.number)
-	if moves {
-		key = cursorKey(t.s.number)
-	}
-	if seq != 0 {
-		if err := b.Set(key, binary.BigEndian.AppendUint64(nil, seq), nil); err != nil {
-			return errors.Join(err, b.Close())
-		}
-	}
-	err := s.do(ctx, func() error {
-		defer b.Close()
-		if err := t.check(); err != nil {
-			return err
-		}
-		for id := range states {
-			if e.forgotten.Has(id) { // taken from the owner's memory before Fence
-				t.lose(store.ErrRecalled)
-				return t.check()
-			}
-		}
-		if err := s.commit(b, last, func(b *pebble.Batch) error { return b.Commit(pebble.NoSync) }); err != nil {
-			return err
-		}
-		if moves {
-			t.s.cursor.Store(seq)
-		}
-		return nil
-	})
+	s, start := t.s, time.Now()
+	all := store.AddCheckpoint(t.Checkpoints(), c, erase)
+	text, err := json.Marshal(cursorRecord{all})
 	if err != nil {
-		if errors.Is(err, errWritesFailed) {
-			<-ctx.Done() // waits until the process ends, which it does when the disk accepts writes again
-			return ctx.Err()
-		}
 		return err
 	}
-	e.metrics.Fold(len(states), time.Since(start))
-	return nil
+	subject := codec.CursorSubject(s.number)
+	for i := range len(pieces) + 1 {
+		w := store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}
+		if i < len(pieces) {
+			w = c.Seal(s.number, i, pieces[i])
+		}
+		if err := t.store(ctx, w); err != nil {
+			return err
+		}
+	}
+	s.ownership.Lock()
+	if t.check() == nil { // otherwise another owner may have stored a newer one
+		s.checkpoints = all
+		s.cursor.Store(c.Seq)
+	}
+	s.ownership.Unlock()
+	s.e.metrics.Fold(len(pieces), time.Since(start))
+	return c.ClearOld(ctx, s.e, s.number, erase)
 }
 
-// usualStateBytes is the approximate size in bytes of a stored state with its answers.
-const usualStateBytes = 800
+func (t *Partition) store(ctx context.Context, w store.Write) error {
+	t.s.ownership.RLock()
+	defer t.s.ownership.RUnlock()
+	if err := t.check(); err != nil {
+		return err
+	}
+	_, err := t.s.e.Store(ctx, codec.States, []store.Write{w})
+	if errors.Is(err, errWritesFailed) {
+		<-ctx.Done() // waits until the process ends, which it does when the disk accepts writes again
+		return ctx.Err()
+	}
+	return err
+}
 
 // Close implements [store.Partition]: it stops the queueing of new samples for this owner.
 func (t *Partition) Close() {
@@ -402,72 +361,5 @@ func (t *Partition) Close() {
 	defer t.s.ownership.RUnlock()
 	if t.s.taken == t {
 		t.s.resetQueue(false)
-	}
-}
-
-const (
-	settleWithin = 20 * time.Second // a commit can take seconds on a very busy machine
-	settlePoll   = time.Millisecond
-)
-
-// Settle implements [store.Engine], with the time limit settleWithin. It skips partitions that are
-// not being folded, because they have no folded states in memory.
-func (e *Engine) Settle(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, settleWithin)
-	defer cancel()
-	for n, s := range e.partitions {
-		answered := s.folded()
-		for e.Folding()[n] && s.cursor.Load() < answered {
-			select {
-			case s.settle <- struct{}{}:
-			default:
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-e.writesFailed.Done():
-				return
-			case <-time.After(settlePoll):
-			}
-		}
-	}
-}
-
-// stateWithin is long, because the owner may be reading states or waiting for a checkpoint.
-const stateWithin = 5 * time.Second
-
-// Unstored implements [store.Engine]. It asks the owner of the vehicle's partition, unless the
-// cursor says that all folded states are stored, or nobody folds the partition.
-func (e *Engine) Unstored(ctx context.Context, id vehicle.ID) (vehicle.State, bool) {
-	n := codec.PartitionOf(id, len(e.partitions))
-	s := e.partitions[n]
-	if s.cursor.Load() >= s.folded() || !e.Folding()[n] {
-		return vehicle.State{}, false
-	}
-	x, ok := s.ask(ctx, id, false)
-	if !ok || x == nil {
-		return vehicle.State{}, false
-	}
-	return *x, true
-}
-
-// ask asks the owner for the state of a vehicle, and to drop it if drop is set. ok is false if the
-// owner does not reply in time.
-func (s *partitionState) ask(ctx context.Context, id vehicle.ID, drop bool) (x *vehicle.State, ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, stateWithin)
-	defer cancel()
-	reply := make(chan *vehicle.State, 1)
-	select {
-	case s.asked <- &store.StateRequest{Vehicle: id, Drop: drop, Reply: func(x *vehicle.State) { reply <- x }}:
-	case <-ctx.Done():
-		return nil, false
-	case <-s.e.halted.Done():
-		return nil, false
-	}
-	select {
-	case x = <-reply:
-		return x, true
-	case <-ctx.Done():
-		return nil, false
 	}
 }

@@ -75,7 +75,7 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 			if name == codec.Audit {
 				key = auditKey(last)
 			}
-			if err := e.set(b, key, store.Record{Seq: last, Subject: w.Subject, Sealed: w.Record}); err != nil {
+			if err := set(b, key, store.Record{Seq: last, Subject: w.Subject, Sealed: w.Record}); err != nil {
 				return err
 			}
 		}
@@ -92,26 +92,8 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 	return stored, nil
 }
 
-// set adds a record to a batch, and with a state or a marker, the vehicle's answers or their
-// deletion.
-func (e *Engine) set(b *pebble.Batch, key []byte, r store.Record) error {
-	if id, ok := codec.VehicleOfState(r.Subject); ok {
-		body, err := codec.Unseal(r.Subject, r.Sealed)
-		if err != nil {
-			return err
-		}
-		if codec.IsMarker(body) {
-			err = b.Delete(answersKey(key), nil)
-		} else if state, failed := codec.DecodeState(body); failed != nil {
-			err = failed
-		} else {
-			err = b.Set(answersKey(key), appendAnswers(nil, id, &state), nil)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return b.Set(key, appendRecord(nil, r.Seq, r.Folded, r.Subject, r.Sealed), nil)
+func set(b *pebble.Batch, key []byte, r store.Record) error {
+	return b.Set(key, appendRecord(nil, r.Seq, r.Subject, r.Sealed), nil)
 }
 
 // reserve assigns n sequences and returns the last.
@@ -130,7 +112,7 @@ func (s *stream) commit(b *pebble.Batch, last uint64, write func(*pebble.Batch) 
 	return nil
 }
 
-// notifyFeeds passes stored writes to the feeds of the stream, and those of STATES to putRecord.
+// notifyFeeds passes stored writes to the feeds of the stream.
 func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 	for i, w := range writes {
 		r := store.Record{Subject: w.Subject, Seq: last - uint64(len(writes)-1-i), Sealed: w.Record}
@@ -138,9 +120,6 @@ func (s *stream) notifyFeeds(last uint64, writes []store.Write) {
 		if r.Body, err = codec.Unseal(w.Subject, w.Record); err != nil {
 			s.e.fail(err)
 			return
-		}
-		if s.name == codec.States {
-			s.e.putRecord(r)
 		}
 		for _, f := range s.feeds {
 			if err := f.apply(r); err != nil {
@@ -252,11 +231,6 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 			}
 			if err := b.Delete(key, nil); err != nil {
 				return err
-			}
-			if name == codec.States {
-				if err := b.Delete(answersKey(key), nil); err != nil {
-					return err
-				}
 			}
 		}
 		return e.commit(b)

@@ -160,15 +160,6 @@ func (s *salvager) all(ctx context.Context, partitions int) error {
 	if err != nil {
 		return err
 	}
-	err = s.copy(ctx, "cursors", letterCursor, nil, func(key, value []byte) error {
-		if len(value) != 8 {
-			return codec.ErrDamaged
-		}
-		return s.batch.Set(key, value, nil)
-	})
-	if err != nil {
-		return err
-	}
 	for _, name := range []string{codec.Audit, codec.Roads, codec.Sources, codec.States, codec.Tokens} {
 		if err := s.stream(ctx, name); err != nil {
 			return err
@@ -193,8 +184,8 @@ func (s *salvager) stream(ctx context.Context, name string) error {
 		if name == codec.Audit {
 			key = auditKey(r.Seq)
 		}
-		last, r.Folded = max(last, r.Seq), 0 // if the newest telemetry is lost, its sequences are used again
-		if err := s.e.set(s.batch, key, r); err != nil {
+		last = max(last, r.Seq)
+		if err := set(s.batch, key, r); err != nil {
 			return codec.ErrDamaged
 		}
 		return nil

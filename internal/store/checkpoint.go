@@ -1,0 +1,242 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/klauspost/compress/s2"
+
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
+)
+
+const (
+	// CheckpointCycle is the number of checkpoints after which each state was stored at least once.
+	CheckpointCycle = 16
+	// KeptCheckpoints is the number of checkpoints that are kept. If one is damaged, those before it
+	// and the telemetry since are read in its place.
+	KeptCheckpoints = 2 * CheckpointCycle
+	// PieceBytes is the usual size of a piece of a checkpoint before it is compressed. NATS accepts
+	// messages of 1 MB.
+	PieceBytes = 512 << 10
+)
+
+// Checkpoint describes what is stored of a partition's states at one position of its telemetry: the
+// states that have changed since the checkpoint before, and every state of some of the buckets.
+type Checkpoint struct {
+	Number uint64 `json:"number"` // 1, 2, …
+	// First is the number of the oldest checkpoint that must be read for all states.
+	First  uint64 `json:"first"`
+	Owner  uint64 `json:"owner"` // who wrote it, as Reply.Owner
+	Seq    uint64 `json:"seq"`   // telemetry is folded up to here
+	Pieces int    `json:"pieces"`
+}
+
+// Subject returns the subject of a piece of the checkpoint of partition p.
+func (c Checkpoint) Subject(p, piece int) string {
+	return codec.ChunkSubject(p, int(c.Number%KeptCheckpoints), piece)
+}
+
+// Seal returns a piece in its stored form.
+func (c Checkpoint) Seal(p, piece int, entries []byte) Write {
+	b := binary.AppendUvarint([]byte{0}, c.Number)
+	b = binary.AppendUvarint(b, c.Owner)
+	b = append(b, s2.Encode(nil, entries)...)
+	subject := c.Subject(p, piece)
+	return Write{Subject: subject, Record: codec.Seal(subject, b)}
+}
+
+// ReadStates calls put with the entries of the checkpoint c of partition p, the last of all: oldest
+// first, so that a later entry of a vehicle replaces an earlier one. seq is the position of the
+// checkpoint from which an entry comes. If a piece is damaged or missing, the error is
+// [codec.ErrDamaged].
+func ReadStates(
+	ctx context.Context, r Records, p int, all []Checkpoint, put func(e Entry, seq uint64) error,
+) error {
+	last := all[len(all)-1]
+	for _, c := range all {
+		if c.Number < last.First {
+			continue
+		}
+		for piece := range c.Pieces {
+			entries, err := readPiece(ctx, r, p, c, piece)
+			if err != nil {
+				return err
+			}
+			if err := DecodeEntries(entries, func(e Entry) error { return put(e, c.Seq) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func readPiece(ctx context.Context, r Records, p int, c Checkpoint, piece int) ([]byte, error) {
+	rec, err := r.Last(ctx, codec.States, c.Subject(p, piece))
+	if err != nil {
+		return nil, err
+	}
+	number, n := binary.Uvarint(rec.Body)
+	owner, m := binary.Uvarint(rec.Body[max(n, 0):])
+	if n <= 0 || m <= 0 || number != c.Number || owner != c.Owner {
+		return nil, fmt.Errorf("%w: a piece of checkpoint %d of partition %d is missing", codec.ErrDamaged, c.Number, p)
+	}
+	if size, err := s2.DecodedLen(rec.Body[n+m:]); err != nil || size > maxPieceBytes {
+		return nil, codec.ErrDamaged
+	}
+	entries, err := s2.Decode(nil, rec.Body[n+m:])
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", codec.ErrDamaged, err)
+	}
+	return entries, nil
+}
+
+const maxPieceBytes = 16 << 20
+
+// Entry is a vehicle in a piece of a checkpoint.
+type Entry struct {
+	Vehicle vehicle.ID
+	Day     uint16 // of the Unix time when its newest sample was stored
+	State   []byte // packed; empty if the vehicle was forgotten
+}
+
+// AppendEntry appends an entry to a piece.
+func AppendEntry(b []byte, e Entry) []byte {
+	b = binary.AppendUvarint(b, uint64(len(e.Vehicle)))
+	b = append(b, e.Vehicle...)
+	b = binary.LittleEndian.AppendUint16(b, e.Day)
+	b = binary.AppendUvarint(b, uint64(len(e.State)))
+	return append(b, e.State...)
+}
+
+// DecodeEntries calls yield with each entry of a piece, whose State shares memory with it.
+func DecodeEntries(b []byte, yield func(Entry) error) error {
+	take := func() ([]byte, bool) {
+		length, n := binary.Uvarint(b)
+		if n <= 0 || length > uint64(len(b)-n) || length > math.MaxInt32 {
+			return nil, false
+		}
+		v := b[n : n+int(length)]
+		b = b[n+int(length):]
+		return v, true
+	}
+	for len(b) > 0 {
+		id, ok := take()
+		if !ok || len(b) < 2 || vehicle.CheckID(string(id)) != nil {
+			return codec.ErrDamaged
+		}
+		e := Entry{Vehicle: vehicle.ID(id), Day: binary.LittleEndian.Uint16(b)}
+		b = b[2:]
+		if e.State, ok = take(); !ok {
+			return codec.ErrDamaged
+		}
+		if err := yield(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AppendAnswer appends the answer of a vehicle in the form in which it travels.
+func AppendAnswer(b []byte, id vehicle.ID, a *Answer) []byte {
+	b = binary.AppendUvarint(b, uint64(len(id)))
+	b = append(b, id...)
+	flags := byte(a.Driving.State)<<3 | byte(a.Throttle.System)<<1
+	if a.Driving.NotDriving {
+		flags |= 1
+	}
+	b = append(b, flags)
+	for _, t := range [...]vehicle.UnixMilli{
+		a.Driving.Time, a.Throttle.Time - a.Driving.Time, a.JamSince, a.AnomalySince,
+	} {
+		b = binary.AppendVarint(b, int64(t))
+	}
+	return b
+}
+
+// DecodeAnswers calls put with each answer in b.
+func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
+	for len(b) > 0 {
+		length, n := binary.Uvarint(b)
+		if n <= 0 || length >= uint64(len(b)-n) {
+			return codec.ErrDamaged
+		}
+		id := vehicle.ID(b[n : n+int(length)])
+		b = b[n+int(length):]
+		if vehicle.CheckID(string(id)) != nil {
+			return codec.ErrDamaged
+		}
+		flags := b[0]
+		b = b[1:]
+		var times [4]vehicle.UnixMilli
+		for i := range times {
+			v, n := binary.Varint(b)
+			if n <= 0 {
+				return codec.ErrDamaged
+			}
+			times[i], b = vehicle.UnixMilli(v), b[n:]
+		}
+		var a Answer
+		a.Driving = vehicle.DrivingVerdict{
+			State: vehicle.DrivingState(flags >> 3), NotDriving: flags&1 != 0, Time: times[0],
+		}
+		a.Throttle = vehicle.ThrottleVerdict{System: vehicle.ThrottleSystem(flags >> 1 & 3), Time: times[0] + times[1]}
+		a.JamSince, a.AnomalySince = times[2], times[3]
+		put(id, &a)
+	}
+	return nil
+}
+
+// ClearSlot removes the pieces of a slot of partition p from a number on, the last first, so that
+// none is left behind a missing one.
+func ClearSlot(ctx context.Context, r Records, p, slot, from int) error {
+	var found []Record
+	for piece := from; ; piece++ {
+		subject := codec.ChunkSubject(p, slot, piece)
+		rec, err := r.Last(ctx, codec.States, subject)
+		if rec.Seq == 0 { // also if it is damaged, as far as it can be read
+			if err != nil {
+				return err
+			}
+			break
+		}
+		found = append(found, Record{Subject: subject, Seq: rec.Seq})
+	}
+	slices.Reverse(found)
+	for _, rec := range found {
+		if err := r.Remove(ctx, codec.States, []Record{rec}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ClearOld removes the pieces that the checkpoint c of partition p replaces: the rest of its slot, or
+// with all, those of all other checkpoints too.
+func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, all bool) error {
+	own := int(c.Number % KeptCheckpoints)
+	for slot := range KeptCheckpoints {
+		from := 0
+		if slot == own {
+			from = c.Pieces
+		} else if !all {
+			continue
+		}
+		if err := ClearSlot(ctx, r, p, slot, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddCheckpoint returns the checkpoints that are kept once c is stored.
+func AddCheckpoint(all []Checkpoint, c Checkpoint, alone bool) []Checkpoint {
+	if alone {
+		return []Checkpoint{c}
+	}
+	all = append(slices.Clip(all), c)
+	return all[max(0, len(all)-KeptCheckpoints):]
+}
