@@ -67,7 +67,7 @@ const Patience = time.Minute
 
 // Await waits until ok returns true. If that takes longer than [Patience], it fails the test with a
 // text that ends with what, a description of the expected event.
-func Await(t *testing.T, what string, ok func() bool) {
+func Await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()

@@ -7,10 +7,10 @@ import (
 	"maps"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"sync"
 	"testing"
 
-	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/testkit"
@@ -27,14 +27,14 @@ func readAll(t *testing.T, p store.Partition, n int) (last uint64, all []vehicle
 	t.Helper()
 	ctx := testkit.Context(t)
 	for len(all) < n {
-		seq, samples, err := p.Next(ctx)
+		g, err := p.Next(ctx)
 		if err != nil {
 			t.Fatalf("after %d of %d samples: %v", len(all), n, err)
 		}
-		if seq <= last {
-			t.Fatalf("sequence %d follows %d", seq, last)
+		if g.Seq <= last || g.Stored.IsZero() {
+			t.Fatalf("sequence %d, stored %s, follows %d", g.Seq, g.Stored, last)
 		}
-		last, all = seq, append(all, samples...)
+		last, all = g.Seq, append(all, g.Samples...)
 	}
 	return last, all
 }
@@ -89,7 +89,32 @@ func samplesInOrder(t *testing.T, e store.Engine) {
 	}
 }
 
-func statesAndCursor(t *testing.T, e store.Engine) {
+// piece returns a piece of a checkpoint with the states of vehicles, all with the given time.
+func piece(at int64, ids ...string) []byte {
+	var b []byte
+	for _, id := range ids {
+		s := vehicle.Observe(vehicle.State{}, sample(id, at, 50))
+		b = store.AppendEntry(b, store.Entry{Vehicle: vehicle.ID(id), State: codec.AppendState(nil, &s)})
+	}
+	return b
+}
+
+// storedTimes returns the times of the states in the checkpoints of a partition.
+func storedTimes(t *testing.T, e store.Engine, p int, part store.Partition) map[vehicle.ID]vehicle.UnixMilli {
+	t.Helper()
+	got := make(map[vehicle.ID]vehicle.UnixMilli)
+	err := store.ReadStates(t.Context(), e, p, part.Checkpoints(), func(x store.Entry, _ uint64) error {
+		s, err := codec.DecodeState(x.State)
+		got[x.Vehicle] = s.Time
+		return err
+	})
+	testkit.NoError(t, err)
+	return got
+}
+
+// checkpointsKept checks that an owner gets the states of the last checkpoints and the telemetry after
+// the last one, that an older checkpoint can be read instead, and that erasing leaves nothing else.
+func checkpointsKept(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	const vid = "carA"
 	p := codec.PartitionOf(vid, e.Partitions())
@@ -97,52 +122,61 @@ func statesAndCursor(t *testing.T, e store.Engine) {
 		testkit.NoError(t, e.Append(ctx, []vehicle.Sample{sample(vid, int64(1000*(i+1)), 50)}))
 	}
 	part := takeAs(t, e, p, "first")
-	seq, samples, err := part.Next(ctx)
+	g, err := part.Next(ctx)
 	testkit.NoError(t, err)
-	state := vehicle.Observe(vehicle.State{}, samples[0])
-	testkit.NoError(t, part.Commit(ctx, seq, Packed(map[vehicle.ID]*vehicle.State{vid: &state}), false))
+	c := store.Checkpoint{Number: 1, First: 1, Owner: 7, Seq: g.Seq, Pieces: 2}
+	testkit.NoError(t, part.Save(ctx, c, [][]byte{piece(1000, vid), piece(1, "carB")}, false))
+	next := store.Checkpoint{Number: 2, First: 1, Owner: 7, Seq: g.Seq, Pieces: 1}
+	testkit.NoError(t, part.Save(ctx, next, [][]byte{piece(2, "carB", "carC")}, false))
 	part.Close()
 
 	part = takeAs(t, e, p, "second")
-	defer part.Close()
-	states := StoredStates(t, e, p)
-	if len(states) != 1 || states[vid] != state {
-		t.Fatalf("got states %+v, want %+v", states, state)
+	if got := part.Checkpoints(); !slices.Equal(got, []store.Checkpoint{c, next}) {
+		t.Fatalf("got checkpoints %+v, want %+v", got, []store.Checkpoint{c, next})
 	}
-	_, rest := readAll(t, part, 2)
-	if rest[0].Time != 2000 || rest[1].Time != 3000 {
-		t.Fatalf("after the cursor: got samples of %v and %v, want 2000 and 3000", rest[0].Time, rest[1].Time)
+	want := map[vehicle.ID]vehicle.UnixMilli{vid: 1000, "carB": 2, "carC": 2}
+	if got := storedTimes(t, e, p, part); !maps.Equal(got, want) {
+		t.Fatalf("got states of %v, want %v", got, want)
+	}
+	last, rest := readAll(t, part, 2)
+	if rest[0].Time != 2000 || rest[1].Time != 3000 || part.End() != last {
+		t.Fatalf("after the checkpoint: got samples of %v and %v up to %d, want 2000 and 3000 up to %d",
+			rest[0].Time, rest[1].Time, part.End(), last)
+	}
+	testkit.NoError(t, part.Seek(ctx, 0))
+	if _, all := readAll(t, part, 3); all[0].Time != 1000 {
+		t.Fatalf("after Seek: got a sample of %v, want 1000", all[0].Time)
+	}
+	alone := store.Checkpoint{Number: 3, First: 3, Owner: 8, Seq: last, Pieces: 1}
+	testkit.NoError(t, part.Save(ctx, alone, [][]byte{piece(3, "carC")}, true))
+	chunks := 0
+	err = e.Scan(ctx, codec.States, []string{codec.ChunkSubjects(p)}, func(store.Record) error { chunks++; return nil })
+	if err != nil || chunks != 1 {
+		t.Errorf("after erasing: got %d pieces, %v; want 1", chunks, err)
+	}
+	part = takeAs(t, e, p, "third")
+	defer part.Close()
+	if got := storedTimes(t, e, p, part); !maps.Equal(got, map[vehicle.ID]vehicle.UnixMilli{"carC": 3}) {
+		t.Errorf("after erasing: got states of %v, want one of carC", got)
 	}
 }
 
-func statesOfOwner(t *testing.T, e store.Engine) {
-	ctx := testkit.Context(t)
-	const vehicles = 200
-	first := takeAs(t, e, 0, "first")
-	want := make(map[vehicle.ID]vehicle.State)
-	check := func(part store.Partition) {
-		t.Helper()
-		if got := Loaded(t, part); !maps.Equal(got, want) {
-			t.Errorf("got states %v, want %v", got, want)
-		}
-	}
-	check(first)
-	for at := range int64(3) {
-		for v := range vehicles {
-			id := fmt.Sprint("car", v)
-			want[vehicle.ID(id)] = vehicle.Observe(vehicle.State{}, sample(id, at+1, float64(v)))
-		}
-		testkit.NoError(t, first.Commit(ctx, uint64(at+1), Packed(Pointers(want)), false))
-		check(first)
-	}
-	check(takeAs(t, e, 0, "second"))
-	clear(want) // another partition has other states
-	other := takeAs(t, e, 1, "second")
-	check(other)
-	ended, cancel := context.WithCancel(ctx)
-	cancel()
-	if err := other.States(ended, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("after the context ended: got %v, want %v", err, context.Canceled)
+// checkpointDamaged checks that a partition whose newest checkpoint is damaged is folded again from
+// the one before.
+func checkpointDamaged(t *testing.T, open Open) {
+	n := started(t, open, store.Config{})
+	n.Drive(t, 1000, "carA", "carB")
+	p := codec.PartitionOf("carA", n.Partitions())
+	_, err := n.Ask(t.Context(), p, &store.Question{Kind: store.AskCheckpoint})
+	testkit.NoError(t, err)
+	n.Drive(t, 2000, "carA")
+	r, err := n.Ask(t.Context(), p, &store.Question{Kind: store.AskCheckpoint})
+	testkit.NoError(t, err)
+	want, _ := n.StateOf(t, "carA")
+	storeRecord(t, n.Engine, codec.States, r.Checkpoint.Subject(p, 0), []byte("not a piece"))
+	again := n.restarted(t)
+	if got, ok := again.StateOf(t, "carA"); !ok || got != want {
+		t.Errorf("got found %v, state %+v; want %+v", ok, got, want)
 	}
 }
 
@@ -151,8 +185,8 @@ func fencing(t *testing.T, e store.Engine) {
 	const racers, rounds = 4, 25
 	parts := make([]store.Partition, racers)
 	for round := range rounds {
-		// All racers take the partition one after the other, then commit concurrently. The racer
-		// that took it last is its owner.
+		// All racers take the partition one after the other, then store a checkpoint concurrently. The
+		// racer that took it last is its owner.
 		for i := range parts {
 			parts[i] = takeAs(t, e, 0, fmt.Sprintf("owner%d", i))
 		}
@@ -160,147 +194,106 @@ func fencing(t *testing.T, e store.Engine) {
 		var wg sync.WaitGroup
 		for i := range parts {
 			wg.Go(func() {
-				vid := vehicle.ID(fmt.Sprintf("by%d", i))
-				s := vehicle.Observe(vehicle.State{}, sample(string(vid), int64(round+1), 10))
-				errs[i] = parts[i].Commit(ctx, uint64(round+1), Packed(map[vehicle.ID]*vehicle.State{vid: &s}), false)
+				c := store.Checkpoint{Number: uint64(round + 1), First: uint64(round + 1), Owner: uint64(i), Pieces: 1}
+				errs[i] = parts[i].Save(ctx, c, [][]byte{piece(1, fmt.Sprintf("by%d", i))}, false)
 			})
 		}
 		wg.Wait()
 		for i, err := range errs {
 			if last := i == racers-1; last && err != nil || !last && !errors.Is(err, store.ErrFenced) {
-				t.Fatalf("round %d: commit of owner %d: got %v, want success only of the last owner", round, i, err)
+				t.Fatalf("round %d: checkpoint of owner %d: got %v, want success only of the last owner", round, i, err)
 			}
 		}
 	}
-	for id, s := range StoredStates(t, e, 0) {
-		if id != vehicle.ID(fmt.Sprintf("by%d", racers-1)) || s.Time != rounds {
-			t.Errorf("got a state of %s at %d, which only a fenced owner can have stored", id, s.Time)
+	all := takeAs(t, e, 0, "reader").Checkpoints()
+	for _, c := range all {
+		if c.Owner != racers-1 {
+			t.Errorf("got a checkpoint of owner %d, who was fenced", c.Owner)
 		}
+	}
+	if len(all) != rounds {
+		t.Errorf("got %d checkpoints, want %d", len(all), rounds)
 	}
 }
 
 // releasing checks that a node cannot take a partition from a live owner, but gets the partition
-// after the owner has released it, and then continues from the owner's last commit.
+// after the owner has released it, and then continues from the owner's last checkpoint.
 func releasing(t *testing.T, e store.Engine) {
 	ctx := testkit.Context(t)
 	asked := ""
 	polite := func(holder string) bool { asked = holder; return holder == "" }
-	first, err := e.Take(ctx, 0, "first", polite)
+	first, err := e.Take(ctx, 0, "first", Empty{}, polite)
 	if err != nil || asked != "" {
 		t.Fatalf("taking a free partition: got owner %q, error %v", asked, err)
 	}
-	s := vehicle.Observe(vehicle.State{}, sample("carA", 5, 10))
-	testkit.NoError(t, first.Commit(ctx, 1, Packed(map[vehicle.ID]*vehicle.State{"carA": &s}), false))
-	if _, err := e.Take(ctx, 0, "second", polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
+	c := store.Checkpoint{Number: 1, First: 1, Pieces: 1}
+	testkit.NoError(t, first.Save(ctx, c, [][]byte{piece(5, "carA")}, false))
+	if _, err := e.Take(ctx, 0, "second", Empty{}, polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
 		t.Fatalf("taking an owned partition: got owner %q, error %v; want %v", asked, err, store.ErrHeld)
 	}
 	if err := e.Release(ctx, 0, "second"); err != nil { // a node that does not own it
 		t.Fatal(err)
 	}
-	testkit.NoError(t, first.Commit(ctx, 2, nil, false))
+	testkit.NoError(t, first.Save(ctx, store.Checkpoint{}, nil, false))
 	testkit.NoError(t, e.Release(ctx, 0, "first"))
-	second, err := e.Take(ctx, 0, "second", polite)
+	second, err := e.Take(ctx, 0, "second", Empty{}, polite)
 	testkit.NoError(t, err)
-	if err := first.Commit(ctx, 3, nil, false); !errors.Is(err, store.ErrFenced) {
-		t.Fatalf("commit after a release: got %v, want %v", err, store.ErrFenced)
+	if err := first.Save(ctx, store.Checkpoint{}, nil, false); !errors.Is(err, store.ErrFenced) {
+		t.Fatalf("checkpoint after a release: got %v, want %v", err, store.ErrFenced)
 	}
 	if err := e.Release(ctx, 0, "first"); err != nil {
 		t.Fatalf("released twice: %v", err)
 	}
-	if got, ok, err := store.State(ctx, e, "carA"); err != nil || !ok || got != s {
-		t.Fatalf("got state %+v, found %v, error %v; want %+v", got, ok, err, s)
+	if got := storedTimes(t, e, 0, second); !maps.Equal(got, map[vehicle.ID]vehicle.UnixMilli{"carA": 5}) {
+		t.Fatalf("got states of %v, want that of carA", got)
 	}
-	testkit.NoError(t, second.Commit(ctx, 3, nil, false))
+	testkit.NoError(t, second.Save(ctx, store.Checkpoint{}, nil, false))
 }
 
-func feedsFollow(t *testing.T, e store.Engine) {
-	ctx, cancel := context.WithCancel(testkit.Context(t))
-	part := Take(t, e, 0)
-	other := string(inPartition(0, e.Partitions()))
-	commit := func(vid string, ms int64) {
-		testkit.NoError(t, e.Append(ctx, []vehicle.Sample{sample(other, ms, 10)}))
-		seq, _, err := part.Next(ctx)
-		testkit.NoError(t, err)
-		s := vehicle.Observe(vehicle.State{}, sample(vid, ms, 10))
-		part.Answer(vehicle.ID(vid), &s)
-		testkit.NoError(t, part.Commit(ctx, seq, Packed(map[vehicle.ID]*vehicle.State{vehicle.ID(vid): &s}), false))
+// answersFollow checks that a node gets the answers of vehicles from before it has started, and then
+// every change.
+func answersFollow(t *testing.T, open Open) {
+	n := started(t, open, store.Config{})
+	n.Drive(t, 1000, "before")
+	n = n.restarted(t)
+	if !n.Knows("before") {
+		t.Error("after the start: the node does not know a vehicle from before")
 	}
-	for i := range 20 {
-		commit("before", int64(i+1))
-	}
-	type update struct {
-		id vehicle.ID
-		at vehicle.UnixMilli
-	}
-	updates, caughtUp, done := make(chan update, 100), make(chan struct{}), make(chan error)
-	go func() {
-		done <- e.FollowStates(
-			ctx, func(id vehicle.ID, s *vehicle.State) { updates <- update{id, s.Time} },
-			func() { close(caughtUp) },
-		)
-	}()
-	<-caughtUp
-	if u := <-updates; u != (update{"before", 20}) || len(updates) != 0 {
-		t.Fatalf("at the start: got %v and %d more, want only the last state", u, len(updates))
-	}
-	// Use two vehicles, because a feed may skip a state that is replaced before the feed has read
-	// it.
-	commit("after", 21)
-	commit("later", 22)
-	for _, want := range []update{{"after", 21}, {"later", 22}} {
-		if u := <-updates; u != want {
-			t.Fatalf("got %v, want %v", u, want)
-		}
-	}
-	cancel()
-	testkit.NoError(t, <-done)
+	n.Drive(t, 2000, "after")
+	testkit.Await(t, "the node knows the other vehicle", func() bool { return n.Knows("after") })
 }
 
 // backupOfAll checks that a backup contains every vehicle, even if many states are replaced while
 // the backup is taken.
-func backupOfAll(t *testing.T, e store.Engine) {
-	ctx := testkit.Context(t)
-	const vehicles, backups = 3000, 20
-	k := store.NewRecordStore(e, store.Config{}, new(access.Tables))
-	part := Take(t, e, 0)
-	defer part.Close()
-	rnd := rand.New(rand.NewPCG(1, 2))
-	commit := func(at int64, n int, car func(i int) int) error {
-		states := make(map[vehicle.ID]*vehicle.State, n)
-		for i := range n {
-			if len(states) == store.BatchStates {
-				if err := part.Commit(ctx, 0, Packed(states), false); err != nil {
-					return err
-				}
-				clear(states)
-			}
-			id := fmt.Sprintf("car%d", car(i))
-			states[vehicle.ID(id)] = new(vehicle.Observe(vehicle.State{}, sample(id, at, 10)))
-		}
-		return part.Commit(ctx, 0, Packed(states), false)
+func backupOfAll(t *testing.T, open Open) {
+	ctx, stop := context.WithCancel(testkit.Context(t))
+	const vehicles, backups = 1000, 10
+	n := started(t, open, store.Config{})
+	var cars []vehicle.ID
+	for i := range vehicles {
+		cars = append(cars, vehicle.ID(fmt.Sprintf("car%d", i)))
 	}
-	testkit.NoError(t, commit(1, vehicles, func(i int) int { return i }))
-	done := make(chan struct{})
+	n.Drive(t, 1, cars...)
 	var storing sync.WaitGroup
 	defer storing.Wait()
-	defer close(done)
+	defer stop()
 	storing.Go(func() {
-		for at := int64(2); ; at++ {
-			select {
-			case <-done:
-				return
-			default:
+		rnd := rand.New(rand.NewPCG(1, 2))
+		for at := int64(2); ctx.Err() == nil; at++ {
+			batch := make([]vehicle.Sample, 1+rnd.IntN(400))
+			for i := range batch {
+				batch[i] = Speed(cars[rnd.IntN(vehicles)], at, 10)
 			}
-			if err := commit(at, 1+rnd.IntN(400), func(int) int { return rnd.IntN(vehicles) }); err != nil {
+			if err := n.Append(ctx, batch); err != nil && ctx.Err() == nil && !errors.Is(err, store.ErrOverloaded) {
 				t.Error(err)
 				return
 			}
 		}
 	})
-	subjects := regexp.MustCompile(`state\.0\.car\d+`)
+	subjects := regexp.MustCompile(`state\.\d+\.car\d+`)
 	for i := range backups {
 		seen := make(map[string]bool)
-		for _, subject := range subjects.FindAll(backupOf(t, k), -1) {
+		for _, subject := range subjects.FindAll(BackupOf(t, n), -1) {
 			seen[string(subject)] = true
 		}
 		if len(seen) != vehicles {

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"sync/atomic"
@@ -20,21 +19,13 @@ import (
 // samples that wait to be folded, or by a restart. It also checks that an allowed vehicle starts
 // without its earlier data.
 func forgottenStays(t *testing.T, open Open) {
-	c := store.Config{DataDir: t.TempDir(), Partitions: 4}
-	n := Start(t, open(t, c), c)
+	n := started(t, open, store.Config{Partitions: 4})
 	p := codec.PartitionOf(SecretVID, 4)
 	n.GrantAll(t)
 	n.Drive(t, 1000, SecretVID, "Other1")
 	testkit.Await(t, "the table knows the vehicle", func() bool { return n.Knows(SecretVID) })
 
-	// A fold is in progress: derive has read the sample, but has not stored the state.
-	n.Put(t, Speed(SecretVID, 2000, 50))
-	part := Take(t, n.Engine, p)
-	seq, samples, err := part.Next(t.Context())
-	if err != nil || len(samples) != 1 {
-		t.Fatalf("got samples %v, error %v; want one sample", samples, err)
-	}
-	n.Put(t, Speed(SecretVID, 3000, 50)) // waits to be folded
+	n.Put(t, Speed(SecretVID, 3000, 50)) // may wait to be folded
 
 	r := n.MustForget(t, SecretVID)
 	if want := (access.RemovedCount{States: 1, TokenGrants: 3, SourceGrants: 3}); r.Removed != want || r.AllowedAt != nil {
@@ -49,12 +40,6 @@ func forgottenStays(t *testing.T, open Open) {
 	if tokens, sources := n.Grants(); tokens != 0 || sources != 0 {
 		t.Errorf("%d tokens and %d sources still name the vehicle", tokens, sources)
 	}
-	states := map[vehicle.ID]*vehicle.State{SecretVID: new(vehicle.Observe(vehicle.State{}, samples[0]))}
-	err = part.Commit(t.Context(), seq, Packed(states), false)
-	if !errors.Is(err, store.ErrRecalled) {
-		t.Errorf("commit of a fold from before: got %v, want %v", err, store.ErrRecalled)
-	}
-	part.Close()
 	n.FoldAll(t, p)
 	if _, stored := n.StateOf(t, SecretVID); stored {
 		t.Error("waiting samples brought the vehicle back")
@@ -63,8 +48,7 @@ func forgottenStays(t *testing.T, open Open) {
 		t.Errorf("a second forget: got time %s, want %s", again.ForgottenAt, r.ForgottenAt)
 	}
 
-	n.Stop()
-	n = Start(t, open(t, c), c)
+	n = n.restarted(t)
 	if _, stored := n.StateOf(t, SecretVID); stored || n.Knows(SecretVID) || !n.Forgotten().Has(SecretVID) {
 		t.Error("after a restart the vehicle is not forgotten")
 	}
@@ -112,36 +96,5 @@ func forgetCutOff(t *testing.T, open Open) {
 	}
 	if all := n.Forgotten().All(); len(all) != 1 || !all[0].Removed {
 		t.Errorf("got tombstones %+v, want one with Removed", all)
-	}
-}
-
-// fencesDoNotRunAhead checks that a fence never makes a node wait for a record that may never be
-// stored. It fences a partition many times with the sequence of the newest record of SOURCES, and
-// checks that the partition can then be taken at once. It also checks that a fence makes the owner
-// take its partition again.
-func fencesDoNotRunAhead(t *testing.T, open Open) {
-	n := started(t, open, store.Config{})
-	fence := func() {
-		t.Helper()
-		end, err := n.End(t.Context(), codec.Sources)
-		if err == nil {
-			err = n.Fence(t.Context(), 0, end.Last, "")
-		}
-		testkit.NoError(t, err)
-	}
-	for range 30 {
-		fence()
-	}
-	part := Take(t, n.Engine, 0)
-	defer part.Close()
-	fence()
-	err := part.Commit(t.Context(), 0, Packed(map[vehicle.ID]*vehicle.State{}), false)
-	if !errors.Is(err, store.ErrRecalled) {
-		t.Errorf("commit after the fence: got %v, want %v", err, store.ErrRecalled)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	if _, _, err := part.Next(ctx); !errors.Is(err, store.ErrRecalled) {
-		t.Errorf("Next after the fence: got %v, want %v", err, store.ErrRecalled)
 	}
 }

@@ -2,14 +2,16 @@ package storetest
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/derive"
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -17,28 +19,32 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Node is a node like those of the service: it follows all feeds. In addition, a test can make it
-// fold (see FoldAll).
+// Node is a node like those of the service: it follows all feeds and answers, and folds the
+// partitions that no other node has taken.
 type Node struct {
 	store.Engine
 	*store.RecordStore
 	Tables *access.Tables
 	Roads  road.Map
-	Stop   func() // closes the engine; further calls do nothing
+	Stop   func() // ends the node and closes the engine; further calls do nothing
+	open   func(t testing.TB) store.Engine
+	config store.Config
 
 	mu    sync.Mutex // guards table
-	table map[vehicle.ID]vehicle.State
+	table map[vehicle.ID]store.Answer
 }
 
 // Start runs a node on an engine until the test ends, and then closes the engine. It returns once
-// all feeds have caught up.
+// all feeds have caught up and all partitions have an owner.
 func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 	t.Helper()
-	n := &Node{Engine: e, Tables: new(access.Tables), table: make(map[vehicle.ID]vehicle.State)}
+	n := &Node{Engine: e, Tables: new(access.Tables), table: make(map[vehicle.ID]store.Answer)}
 	n.RecordStore = store.NewRecordStore(e, c, n.Tables)
-	states := func(ctx context.Context, caughtUp func()) error { return e.FollowStates(ctx, n.put, caughtUp) }
-	stop := follow(t, n.RunTokens, n.RunSources, states)
+	stopFolding := Fold(e, n.RecordStore, &n.Roads)
+	answers := func(ctx context.Context, caughtUp func()) error { return e.FollowAnswers(ctx, n.put, caughtUp) }
+	stop := follow(t, n.RunTokens, n.RunSources, answers)
 	n.Stop = sync.OnceFunc(func() {
+		stopFolding()
 		stop()
 		if err := e.Close(); err != nil {
 			t.Error(err)
@@ -46,6 +52,42 @@ func Start(t testing.TB, e store.Engine, c store.Config) *Node {
 	})
 	t.Cleanup(n.Stop)
 	return n
+}
+
+// restarted stops the node and returns another one with the same data.
+func (n *Node) restarted(t testing.TB) *Node {
+	t.Helper()
+	n.Stop()
+	again := Start(t, n.open(t), n.config)
+	again.open, again.config = n.open, n.config
+	return again
+}
+
+// Fold folds the partitions that have no owner, until stop is called, which releases them. m may be
+// nil.
+func Fold(e store.Engine, k *store.RecordStore, m *road.Map) (stop func()) {
+	if m == nil {
+		m = new(road.Map)
+	}
+	name := rand.Text()
+	d := derive.New(derive.Config{
+		Partitions: e.Partitions(), Fold: m.Fold, Records: e, AwaitTombstones: e.AwaitTombstones, Gone: k.Gone,
+		Take: func(ctx context.Context, p int, owner store.Owner) (store.Partition, error) {
+			return e.Take(ctx, p, name, owner, func(holder string) bool { return holder == "" || holder == name })
+		},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	return sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+		releasing, cancel := context.WithTimeout(context.Background(), testkit.Patience)
+		defer cancel()
+		for p := range e.Partitions() {
+			_ = e.Release(releasing, p, name) // fails if the store is gone
+		}
+	})
 }
 
 // follow runs feeds, and returns once all have caught up. stop ends them and waits until they have
@@ -65,18 +107,17 @@ func follow(t testing.TB, feeds ...func(ctx context.Context, caughtUp func()) er
 	return func() { cancel(); running.Wait() }
 }
 
-func (n *Node) put(id vehicle.ID, s *vehicle.State) {
+func (n *Node) put(id vehicle.ID, a *store.Answer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if *s == (vehicle.State{}) {
+	if *a == (store.Answer{}) {
 		delete(n.table, id)
 	} else {
-		n.table[id] = *s
+		n.table[id] = *a
 	}
 }
 
-// Knows reports whether the node's own table, which follows the stored states, has a state of a
-// vehicle.
+// Knows reports whether the node's own table, which follows the answers, has a vehicle.
 func (n *Node) Knows(id vehicle.ID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -84,11 +125,18 @@ func (n *Node) Knows(id vehicle.ID) bool {
 	return ok
 }
 
-// StateOf returns the stored state of a vehicle, and whether there is one.
-func (n *Node) StateOf(t testing.TB, id vehicle.ID) (vehicle.State, bool) {
+// StateOf returns the state of a vehicle, and whether there is one. While no node owns the partition,
+// it waits.
+func (n *Node) StateOf(t testing.TB, id vehicle.ID) (s vehicle.State, ok bool) {
 	t.Helper()
-	s, ok, err := store.State(t.Context(), n.Engine, id)
-	testkit.NoError(t, err)
+	testkit.Await(t, "an owner replies", func() bool {
+		var err error
+		s, ok, err = store.State(t.Context(), n.Engine, id)
+		if err != nil && !errors.Is(err, store.ErrNoOwner) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	return s, ok
 }
 
@@ -98,37 +146,18 @@ func (n *Node) Put(t testing.TB, samples ...vehicle.Sample) {
 	testkit.NoError(t, n.Append(t.Context(), samples))
 }
 
-// FoldAll folds all waiting samples of a partition into states. To know when it has folded all, it
-// first appends a sample of an extra vehicle, and folds until that sample arrives. It stores no
-// state for the extra vehicle.
+// FoldAll waits until all samples of a partition are folded that were stored before: until a sample
+// of an extra vehicle is folded, which is then dropped.
 func (n *Node) FoldAll(t testing.TB, p int) {
 	t.Helper()
-	part := Take(t, n.Engine, p)
-	defer part.Close()
-	stored, last := Loaded(t, part), inPartition(p, n.Partitions())
-	n.Put(t, Speed(last, time.Now().UnixNano(), 0))
-	for end := false; !end; {
-		seq, samples, err := part.Next(t.Context())
-		testkit.NoError(t, err)
-		states := make(map[vehicle.ID]vehicle.State)
-		for _, x := range samples {
-			if x.Vehicle == last {
-				end = true
-				continue
-			}
-			s, ok := states[x.Vehicle]
-			if !ok {
-				s = stored[x.Vehicle]
-			}
-			states[x.Vehicle] = n.Roads.Observe(s, x)
-		}
-		folded := Pointers(states)
-		for id, s := range folded {
-			part.Answer(id, s)
-		}
-		testkit.NoError(t, part.Commit(t.Context(), seq, Packed(folded), false))
-		maps.Copy(stored, states)
-	}
+	last := inPartition(p, n.Partitions())
+	n.Put(t, Speed(last, time.Now().UnixMilli(), 0))
+	testkit.Await(t, "all samples are folded", func() bool {
+		_, ok := n.StateOf(t, last)
+		return ok
+	})
+	_, err := n.Ask(t.Context(), p, &store.Question{Kind: store.AskDrop, Vehicle: last})
+	testkit.NoError(t, err)
 }
 
 // Drive appends a sample of each vehicle, with a speed of 50 km/h at the time at, in Unix
@@ -219,17 +248,29 @@ func (n *Node) Grants() (tokens, sources int) {
 	return count(n.Tables.Tokens.All()), count(n.Tables.Sources.All())
 }
 
+// Empty is an owner that has no states.
+type Empty struct{}
+
+// Reply implements [store.Owner].
+func (Empty) Reply(context.Context, *store.Question) (store.Reply, error) { return store.Reply{}, nil }
+
 // Take takes partition p from any owner, so that the test owns it.
 func Take(t testing.TB, e store.Engine, p int) store.Partition {
 	t.Helper()
 	return takeAs(t, e, p, "test")
 }
 
-// takeAs makes owner the owner of partition p and takes it from any other owner.
+// takeAs makes owner the owner of partition p and takes it from any other owner. Next returns all
+// telemetry after the last checkpoint.
 func takeAs(t testing.TB, e store.Engine, p int, owner string) store.Partition {
 	t.Helper()
-	part, err := e.Take(t.Context(), p, owner, store.Anyone)
+	part, err := e.Take(t.Context(), p, owner, Empty{}, store.Anyone)
 	testkit.NoError(t, err)
+	seq := uint64(0)
+	if all := part.Checkpoints(); len(all) > 0 {
+		seq = all[len(all)-1].Seq
+	}
+	testkit.NoError(t, part.Seek(t.Context(), seq))
 	return part
 }
 
@@ -257,53 +298,6 @@ func inPartition(p, partitions int) vehicle.ID {
 			return id
 		}
 	}
-}
-
-// Pointers returns states in the form that [store.Partition.Commit] takes.
-func Pointers(states map[vehicle.ID]vehicle.State) map[vehicle.ID]*vehicle.State {
-	pointers := make(map[vehicle.ID]*vehicle.State, len(states))
-	for id, s := range states {
-		pointers[id] = &s
-	}
-	return pointers
-}
-
-// Packed returns states as [store.Partition.Commit] takes them.
-func Packed(states map[vehicle.ID]*vehicle.State) map[vehicle.ID][]byte {
-	packed := make(map[vehicle.ID][]byte, len(states))
-	for id, s := range states {
-		packed[id] = codec.AppendState(nil, s)
-	}
-	return packed
-}
-
-// Loaded returns the states of a partition that its owner loads.
-func Loaded(t testing.TB, p store.Partition) map[vehicle.ID]vehicle.State {
-	t.Helper()
-	states := make(map[vehicle.ID]vehicle.State)
-	testkit.NoError(t, p.States(t.Context(), func(id vehicle.ID, packed []byte, _ uint64) {
-		s, err := codec.DecodeState(packed)
-		testkit.NoError(t, err)
-		states[id] = s
-	}))
-	return states
-}
-
-// StoredStates returns the stored states of a partition.
-func StoredStates(t testing.TB, e store.Engine, p int) map[vehicle.ID]vehicle.State {
-	t.Helper()
-	states := make(map[vehicle.ID]vehicle.State)
-	err := e.Scan(t.Context(), codec.States, []string{codec.StateSubject(p, "*")}, func(r store.Record) error {
-		id, ok := codec.VehicleOfState(r.Subject)
-		if !ok || codec.IsMarker(r.Body) {
-			return nil
-		}
-		s, err := codec.DecodeState(r.Body)
-		states[id] = s
-		return err
-	})
-	testkit.NoError(t, err)
-	return states
 }
 
 // Open opens an engine, which the test must close. Engines that are opened one after the other with

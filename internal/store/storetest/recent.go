@@ -38,8 +38,9 @@ func recentOfOne(t *testing.T, e store.Engine) {
 
 // recentForgets checks that Recent returns no sample that was stored before the vehicle was
 // forgotten, even when the vehicle reports again.
-func recentForgets(t *testing.T, e store.Engine) {
-	k, _ := RunKeeper(t, e, store.Config{})
+func recentForgets(t *testing.T, open Open) {
+	e := started(t, open, store.Config{})
+	k := e.RecordStore
 	testkit.NoError(t, e.Append(testkit.Context(t), []vehicle.Sample{sample("car1", 1000, 1)}))
 	_, err := k.Forget(testkit.Context(t), "car1")
 	testkit.NoError(t, err)

@@ -34,7 +34,9 @@ func backupOf(t testing.TB, k *store.RecordStore) []byte {
 func started(t *testing.T, open Open, c store.Config) *Node {
 	t.Helper()
 	c.DataDir = t.TempDir()
-	return Start(t, open(t, c), c)
+	n := Start(t, open(t, c), c)
+	n.config, n.open = c, func(t testing.TB) store.Engine { return open(t, c) }
+	return n
 }
 
 // RestoreInto restores a backup of any origin into a node, and returns the report. It fails the test
@@ -244,16 +246,6 @@ func backupWhileServing(t *testing.T, open Open) {
 			if _, err := a.Update(
 				ctx, access.TokenKind, id, func(*access.Credential) error { return nil },
 			); err != nil && ctx.Err() == nil {
-				t.Error(err)
-			}
-		}
-	})
-	part := Take(t, a.Engine, 0)
-	busy.Go(func() {
-		for i := int64(1); ctx.Err() == nil; i++ {
-			s := vehicle.Observe(vehicle.State{}, Speed("X", i, 50))
-			err := part.Commit(ctx, 0, Packed(map[vehicle.ID]*vehicle.State{"A": &s, "B": &s}), false)
-			if err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 		}

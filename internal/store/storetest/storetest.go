@@ -56,12 +56,9 @@ func RunOn(t *testing.T, open func(t *testing.T) store.Engine) {
 // ofEngine contains the tests that run on one empty engine with four partitions.
 var ofEngine = map[string]func(*testing.T, store.Engine){
 	"samples come back in order":          samplesInOrder,
-	"states and cursor are one":           statesAndCursor,
-	"an owner loads all states":           statesOfOwner,
+	"an owner gets the checkpoints":       checkpointsKept,
 	"only the last owner commits":         fencing,
 	"a partition is released":             releasing,
-	"feeds catch up and follow":           feedsFollow,
-	"a backup leaves nothing out":         backupOfAll,
 	"records change by compare-and-set":   recordsChange,
 	"tokens are stored and change":        tokensChange,
 	"large vehicle sets":                  largeSets,
@@ -71,7 +68,6 @@ var ofEngine = map[string]func(*testing.T, store.Engine){
 	"audit keeps the order":               auditOrder,
 	"the recent samples of one vehicle":   recentOfOne,
 	"recent samples end in time":          recentEndsInTime,
-	"recent samples are forgotten":        recentForgets,
 	"roads are kept, and known to others": roadsKept,
 	"roads are forgotten":                 roadsForgotten,
 }
@@ -79,6 +75,10 @@ var ofEngine = map[string]func(*testing.T, store.Engine){
 // ofStores contains the tests that open engines themselves.
 var ofStores = map[string]func(*testing.T, Open){
 	"recent samples of long ago":             recentLooksBack,
+	"recent samples are forgotten":           recentForgets,
+	"answers follow":                         answersFollow,
+	"a backup leaves nothing out":            backupOfAll,
+	"a damaged checkpoint":                   checkpointDamaged,
 	"usage survives restarts":                usageSurvivesRestarts,
 	"a forgotten vehicle stays forgotten":    forgottenStays,
 	"a forget that was cut off is finished":  forgetCutOff,
@@ -89,5 +89,4 @@ var ofStores = map[string]func(*testing.T, Open){
 	"malformed roads spoil nothing":          backupWithoutMalformedRoads,
 	"a restart keeps roads":                  restartKeepsRoads,
 	"a restore keeps roads":                  restoreKeepsRoads,
-	"taking never waits for a future fence":  fencesDoNotRunAhead,
 }
