@@ -39,7 +39,7 @@ type commands struct {
 	Roads    roadsCommand    `cmd:"" help:"Forget what is known of roads."`
 	Backup   backupCommand   `cmd:"" help:"Write tokens, sources, states and tombstones of a running service to a file."`
 	Restore  restoreCommand  `cmd:"" help:"Restore a backup into a running service that is empty, or compare the two."`
-	Salvage  salvageCommand  `cmd:"" help:"Copy the intact records of a damaged data directory into a new one."`
+	Check    checkCommand    `cmd:"" help:"Check whether everything in a stopped service's data directory can be read."`
 	Status   statusCommand   `cmd:"" help:"Show the status of a running service: health, version, counts, disk, last backup."`
 	Health   healthCommand   `cmd:"" help:"Check whether a running service is ready."`
 	LogLevel logLevelCommand `cmd:"" help:"Show or change the log level of a running node."`

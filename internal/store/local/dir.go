@@ -24,7 +24,6 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/local/durable"
-	"example.org/carstate/internal/store/local/wal"
 )
 
 // A data directory contains
@@ -32,7 +31,8 @@ import (
 //	carstate.json  the identity of the directory; written before anything else
 //	carstate.copy  the parts of it that do not change, for the case that it is damaged or lost
 //	lock           locked by the process that owns the directory
-//	store/         the files of Pebble, and the file named synced (see wal.Note)
+//	acknowledged   up to where each stream was acknowledged (see mark)
+//	store/         the files of Pebble
 //
 // and files of other packages, such as the admin key.
 const (
@@ -272,9 +272,8 @@ func (d *dataDir) checkStoreFormat() error {
 	return nil
 }
 
-// checkStore returns an error if the store lacks its write-ahead log, or if the part of the
-// manifest that was synced is cut off or changed: Pebble would open the store without some of its
-// records.
+// checkStore returns an error if the part of the manifest that was synced is cut off or changed: Pebble
+// would open the store without some of its records.
 func (d *dataDir) checkStore(id identity) error {
 	if !id.Ready {
 		return nil
@@ -287,13 +286,6 @@ func (d *dataDir) checkStore(id identity) error {
 	case int64(len(text)) < id.Manifest.Size ||
 		crc32.Checksum(text[:id.Manifest.Size], codec.Castagnoli) != id.Manifest.Sum:
 		return d.damaged("the manifest of the store is not what was written")
-	}
-	missing, err := wal.Missing(d.fs, d.name(storeDir))
-	if err != nil {
-		return d.unusable("read", storeDir, err)
-	}
-	if missing {
-		return d.damaged("the write-ahead log is missing")
 	}
 	return nil
 }
@@ -351,8 +343,8 @@ func (d *dataDir) checkOwner() error {
 type damagedError struct{ path, what string }
 
 func (e damagedError) Error() string {
-	return fmt.Sprintf("the data directory %s is damaged (%s): restore a backup into a new --data-dir, or copy what "+
-		"is good with carstate salvage", e.path, e.what)
+	return fmt.Sprintf("the data directory %s is damaged (%s): restore a backup into a new --data-dir; "+
+		"carstate check %s says what can be read", e.path, e.what, e.path)
 }
 
 // damaged returns a damagedError for the directory. what says what is damaged.

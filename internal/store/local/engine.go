@@ -22,8 +22,6 @@ import (
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/engine"
-	"example.org/carstate/internal/store/local/damage"
-	"example.org/carstate/internal/store/local/wal"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -60,7 +58,7 @@ const (
 type Engine struct {
 	config    Config
 	dir       *dataDir
-	note      wal.Note
+	mark      mark
 	db        *pebble.DB
 	unclean   bool // the previous process did not close the engine in an orderly way
 	log       *slog.Logger
@@ -139,9 +137,13 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err = e.loadEnds(); err != nil {
 		return nil, err
 	}
-	if err = e.dir.compareEnds(e.ends()); err != nil {
+	if err = e.compareEnds(); err != nil {
 		return nil, err
 	}
+	if err = e.mark.open(e.dir); err != nil {
+		return nil, e.dir.unusable("written", markFile, err)
+	}
+	e.noteEnds(e.totals())
 	if err = e.dir.change(func(id *identity) { id.Ready, id.Ends = true, nil }); err != nil {
 		return nil, err
 	}
@@ -180,19 +182,8 @@ func (e *Engine) Unclean() bool { return e.unclean }
 // openDB opens the Pebble database.
 func (e *Engine) openDB() error {
 	var db *pebble.DB
-	open := func() (err error) {
+	err := e.unblocked(context.Background(), func() (err error) {
 		db, err = pebble.Open(e.dir.name(storeDir), e.options())
-		return err
-	}
-	err := e.unblocked(context.Background(), func() error {
-		err := open()
-		if err == nil && !e.dir.Ready {
-			// Pebble creates the first log of a store before it knows the file format, so the
-			// chunks of this log do not say how much was synced. The chunks of the next log say it.
-			if err = db.Close(); err == nil {
-				err = open()
-			}
-		}
 		e.opened.Store(err == nil)
 		return err
 	})
@@ -210,13 +201,10 @@ func (e *Engine) openError(err error) error {
 		return e.dir.unusable("written", "", disk)
 	case errors.Is(err, syscall.ENOSPC):
 		return e.dir.unusable("written", "", syscall.ENOSPC)
-	case damage.IsNot(err):
+	case isNotDamage(err):
 		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err)))
 	case !e.dir.Ready:
 		return fmt.Errorf("the store cannot be created in the data directory %s: %s", e.dir.path, access.OneLine(err))
-	}
-	if log, ok := errors.AsType[wal.DamageError](err); ok {
-		return e.dir.damaged(log.Error())
 	}
 	return e.dir.damaged("the store cannot be opened: " + access.OneLine(err))
 }
@@ -226,7 +214,7 @@ func (e *Engine) openError(err error) error {
 // too few.
 func (e *Engine) options() *pebble.Options {
 	fs := &haltingFS{
-		FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, note: &e.note, backOff: &e.tablesBackOff, cut: e.cut,
+		FS: e.config.FS, failWrites: e.failWrites, dir: e.dir, backOff: &e.tablesBackOff, cut: e.cut,
 	}
 	o := &pebble.Options{
 		FS:                          fs,
@@ -387,8 +375,12 @@ func (e *Engine) commit(b *pebble.Batch) error {
 
 func (e *Engine) syncNowAndThen(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.SyncInterval) {
-		if e.unsynced.Swap(false) {
-			_ = e.safely(func() error { return e.db.LogData(nil, pebble.Sync) }) // Writable reports a failure
+		if !e.unsynced.Swap(false) {
+			continue
+		}
+		ends := e.totals()
+		if e.safely(func() error { return e.db.LogData(nil, pebble.Sync) }) == nil { // Writable reports a failure
+			e.noteEnds(ends)
 		}
 	}
 }
@@ -417,7 +409,7 @@ func (e *Engine) Close() error {
 	}
 	ends := e.ends()
 	err := e.closeDB(func() error { return errors.Join(e.flush(), e.db.Close()) })
-	e.note.Close()
+	e.mark.close()
 	if err == nil {
 		err = e.dir.change(func(id *identity) { id.Ends = ends })
 	}
@@ -479,7 +471,7 @@ func (e *Engine) abandon() {
 	if e.db != nil {
 		_ = e.closeDB(e.db.Close) // the first error is reported
 	}
-	e.note.Close()
+	e.mark.close()
 	_ = e.dir.close()
 }
 

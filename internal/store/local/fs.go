@@ -13,7 +13,6 @@ import (
 
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/local/wal"
 )
 
 // onDisk reports whether fs is the machine's file system. The other file systems, which only tests
@@ -27,7 +26,6 @@ type haltingFS struct {
 	vfs.FS
 	failWrites func(error)
 	dir        *dataDir
-	note       *wal.Note
 	backOff    *atomic.Bool    // the next table is created after a pause
 	cut        context.Context // ends when Cut is called, and then ends the pause
 }
@@ -61,22 +59,7 @@ func (fs *haltingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 		return f, err
 	}
 	fs.halt(err)
-	if err := fs.note.Open(fs.FS, fs.PathDir(name)); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return fs.note.File(haltingFile{f, fs}, name), nil
-}
-
-// Open implements [vfs.FS]. For a damaged log, it returns a [wal.DamageError], because Pebble would
-// take some kinds of damage for the end of the log. The check runs whenever Pebble opens a log;
-// Pebble opens a log only to replay it.
-func (fs *haltingFS) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
-	if wal.IsLog(name) {
-		if err := wal.Check(fs.FS, name); err != nil {
-			return nil, err
-		}
-	}
-	return fs.FS.Open(name, options...)
+	return haltingFile{f, fs}, nil
 }
 
 // ReuseForWrite implements [vfs.FS]. Pebble reuses the file of an old log by overwriting it.

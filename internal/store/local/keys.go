@@ -5,7 +5,6 @@ import (
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/local/damage"
 )
 
 // First bytes of the keys of all data that is not a record of a stream, such as telemetry. The
@@ -22,7 +21,7 @@ var letters = map[string]byte{
 
 // hashBytes is the number of bytes of a subject's hash in a key. A subject is the name of a record
 // in its stream. The hash is the first bytes of the subject's HMAC-SHA-256 under identity.Key.
-const hashBytes = damage.TailBytes
+const hashBytes = 16
 
 // keyOf returns the key of the record with the given subject in the stream with the given letter.
 // The stream is not AUDIT, whose keys contain no subject.

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -14,8 +16,6 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/local/damage"
-	"example.org/carstate/internal/store/local/wal"
 )
 
 // reader reads the database, and explains errors according to the purpose of the read (see viewed).
@@ -66,9 +66,6 @@ func (r reader) iterator(from, to []byte) (it iterator, err error) {
 	}
 	return iterator{inner, r}, nil
 }
-
-// open is like reader.iterator, but has the type of a [damage.NewIterator].
-func (r reader) open(from, to []byte) (damage.Iterator, error) { return r.iterator(from, to) }
 
 func (r reader) iterate(ctx context.Context, from, to []byte, do func(value []byte) error) error {
 	it, err := r.iterator(from, to)
@@ -268,12 +265,29 @@ func (partError) Is(target error) bool {
 	return target == codec.ErrDamaged || target == access.ErrDamaged
 }
 
+// isNotDamage reports whether err has another cause than damage of the files: the device has reported
+// an I/O error, there are too many open files or too little memory, or this process may not read
+// them.
+func isNotDamage(err error) bool {
+	for _, e := range []error{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EACCES, syscall.EPERM, syscall.EIO,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// isLog reports whether name is a file of Pebble's write-ahead log.
+func isLog(name string) bool { return strings.HasSuffix(name, ".log") }
+
 func (e *Engine) explainRead(err error) (_ error, damaged bool) {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, errClosed):
 		return err, false
-	case damage.IsNot(err):
+	case isNotDamage(err):
 		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err))), false
 	}
 	return e.dir.damaged(access.OneLine(err)), true
@@ -293,7 +307,7 @@ func (e *Engine) checkSpace() error {
 		return nil // reading the directory fails later, with a better error
 	}
 	for _, f := range files {
-		if !wal.IsLog(f) {
+		if !isLog(f) {
 			continue
 		}
 		if info, err := e.config.FS.Stat(e.config.FS.PathJoin(e.dir.name(storeDir), f)); err == nil {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -13,7 +14,6 @@ import (
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/engine"
-	"example.org/carstate/internal/store/local/damage"
 )
 
 // stream is one stream of records. Its changes run one after the other (DESIGN.md says why).
@@ -79,7 +79,7 @@ func (e *Engine) Store(ctx context.Context, name string, writes []store.Write) (
 				return err
 			}
 		}
-		if err := s.commit(b, last, e.commit); err != nil {
+		if err := s.commit(b, last); err != nil {
 			return err
 		}
 		stored = last
@@ -100,15 +100,18 @@ func set(b *pebble.Batch, key []byte, r store.Record) error {
 func (s *stream) reserve(n int) (last uint64) { return s.given.Add(uint64(n)) }
 
 // commit stores a batch of records up to the sequence last. Only changes of the stream call it.
-func (s *stream) commit(b *pebble.Batch, last uint64, write func(*pebble.Batch) error) error {
+func (s *stream) commit(b *pebble.Batch, last uint64) error {
 	last = max(last, s.last.Load())
 	if err := b.Set(endKey(s.letter), binary.BigEndian.AppendUint64(nil, last), nil); err != nil {
 		return err
 	}
-	if err := write(b); err != nil {
+	if err := s.e.commit(b); err != nil {
 		return err
 	}
 	s.last.Store(last)
+	if s.e.config.SyncInterval == 0 {
+		s.e.mark.note(s.name, last)
+	}
 	return nil
 }
 
@@ -136,8 +139,8 @@ func (e *Engine) Scan(ctx context.Context, name string, patterns []string, do fu
 	return e.view().Scan(ctx, name, patterns, do)
 }
 
-// ScanFrom implements [store.Records]. It removes a range of ROADS that cannot be read, so that a
-// start does not fail because of data that will be learned again.
+// ScanFrom implements [store.Records]. If a part of ROADS cannot be read, it removes the roads from
+// there on, so that a start does not fail because of data that will be learned again.
 func (e *Engine) ScanFrom(
 	ctx context.Context, name string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
@@ -146,44 +149,43 @@ func (e *Engine) ScanFrom(
 	if next <= from {
 		return from, 0, nil
 	}
-	lower, upper := span(s.letter)
-	for lower != nil {
-		last, err := damage.ReadGood(ctx, e.own().open, lower, upper, func(_, value []byte) error {
-			r, err := decodeRecord(value)
-			if err == nil && r.Seq >= from {
-				err = do(r)
-			}
-			if err != nil {
-				damaged++
-			}
-			return nil
-		})
-		unreadable := damage.IsUnreadable(err)
-		switch {
-		case err == nil:
-			return next, damaged, nil
-		case damage.IsNot(err) || unreadable && name != codec.Roads:
-			return from, damaged, e.readError(err)
-		case !unreadable: // an error of the context, or an error that was already reported
+	last, upper := span(s.letter)
+	it, err := e.view().iterator(last, upper)
+	if err != nil {
+		return from, 0, err
+	}
+	defer it.Close()
+	var failed error
+	for ok := it.First(); ok; ok = it.Next() {
+		var value []byte
+		if value, failed = it.ValueAndErr(); failed != nil {
+			break
+		}
+		if err := cmp.Or(ctx.Err(), e.cut.Err()); err != nil {
 			return from, damaged, err
 		}
-		e.trouble.Log(e.log, "stored profiles of roads are damaged: they are removed, and learned again")
-		lower = damage.ReadableAfter(e.own().open, last, upper)
-		if e.cut.Err() != nil { // then every read fails, damaged or not
-			return from, damaged, errClosed
+		last = append(last[:0], it.Key()...)
+		r, err := decodeRecord(value)
+		if err == nil && r.Seq >= from {
+			err = do(r)
 		}
-		// Remove the last good record too: an iterator up to the end of that record would also read
-		// damaged data.
-		gone := pebble.KeyRange{Start: last, End: lower}
-		if lower == nil {
-			gone.End = upper
-		}
-		damaged++
-		if err := s.do(ctx, func() error { return e.db.Excise(ctx, gone) }); err != nil {
-			return from, damaged, err
+		if err != nil {
+			damaged++
 		}
 	}
-	return next, damaged, nil
+	if err = cmp.Or(failed, it.Error()); err == nil {
+		return next, damaged, nil
+	}
+	if name != codec.Roads || isNotDamage(err) {
+		return from, damaged, e.readError(err)
+	}
+	e.trouble.Log(e.log, "stored profiles of roads are damaged: they are removed, and learned again")
+	// The last good record goes too: an iterator up to its end would also read damaged data.
+	err = s.do(ctx, func() error { return e.db.Excise(ctx, pebble.KeyRange{Start: last, End: upper}) })
+	if err != nil {
+		return from, damaged, err
+	}
+	return next, damaged + 1, nil
 }
 
 func (e *Engine) Before(
@@ -277,16 +279,34 @@ func (e *Engine) ends() map[string]uint64 {
 	return ends
 }
 
+// totals returns the last sequence of each stream.
+func (e *Engine) totals() map[string]uint64 {
+	ends := map[string]uint64{codec.Telemetry: e.telemetryEnd()}
+	for name, s := range e.streams {
+		ends[name] = s.last.Load()
+	}
+	return ends
+}
+
+// noteEnds notes that all streams are synced up to the given sequences.
+func (e *Engine) noteEnds(ends map[string]uint64) {
+	for name, seq := range ends {
+		e.mark.note(name, seq)
+	}
+}
+
 // telemetryEndName is the name in identity.Ends of the last sequence of partition p's telemetry.
 func telemetryEndName(p int) string { return fmt.Sprintf("%s %d", codec.Telemetry, p) }
 
 // compareEnds returns an error if the newest records of a stream or partition are missing. It
-// compares the present sequences, the result of [Engine.ends], with those that the last orderly
-// close saved. A smaller sequence means that records are missing.
-func (d *dataDir) compareEnds(is map[string]uint64) error {
-	for name, was := range d.Ends {
-		if is[name] < was {
-			return d.damaged(fmt.Sprintf("%s held records up to %d and now ends at %d", name, was, is[name]))
+// compares the present sequences with those that the last orderly close saved, and with the mark of
+// what was acknowledged. A smaller sequence means that records are missing.
+func (e *Engine) compareEnds() error {
+	for _, c := range []struct{ was, is map[string]uint64 }{{e.dir.Ends, e.ends()}, {readMark(e.dir), e.totals()}} {
+		for name, was := range c.was {
+			if is := c.is[name]; is < was {
+				return e.dir.damaged(fmt.Sprintf("%s held records up to %d and now ends at %d", name, was, is))
+			}
 		}
 	}
 	return nil

@@ -11,7 +11,6 @@ import (
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/local/wal"
 )
 
 const trimEvery = 10 * time.Second
@@ -253,7 +252,7 @@ func (e *Engine) emptyLogs() error {
 		return err
 	}
 	for _, f := range files {
-		if !wal.IsLog(f) {
+		if !isLog(f) {
 			continue
 		}
 		err := e.config.FS.Remove(e.config.FS.PathJoin(e.dir.name(storeDir), f))

@@ -115,7 +115,13 @@ func (e *Engine) storeGroups(chunks []engine.Chunk, now time.Time) (groups []gro
 		}
 		g.packed = nil
 	}
-	return groups, e.commit(b)
+	if err := e.commit(b); err != nil {
+		return nil, err
+	}
+	if e.config.SyncInterval == 0 {
+		e.mark.note(codec.Telemetry, last)
+	}
+	return groups, nil
 }
 
 // telemetryEnd returns the greatest sequence of telemetry in any partition.

@@ -1,0 +1,127 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/store/codec"
+)
+
+// Checked says what [Check] found of a stream.
+type Checked struct {
+	Stream string `json:"stream"`
+	Good   int    `json:"good"`
+	// Damaged is the number of records that could be read but not decoded, and of gaps in telemetry.
+	Damaged int `json:"damaged"`
+	// Unreadable says why the rest could not be read; "" if all was.
+	Unreadable string `json:"unreadable,omitempty"`
+}
+
+// Check reads everything in the data directory of a service that does not run, and changes nothing
+// but to lock it. It returns an error if a start would fail, with what it has found until then. If
+// fsys is nil, the machine's file system is used.
+func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err error) {
+	fsys = cmp.Or[vfs.FS](fsys, vfs.Default)
+	if id, err := (&dataDir{fs: fsys, path: path}).identify(); err != nil {
+		return nil, err
+	} else if id.Format == 0 {
+		return nil, fmt.Errorf("%s is not a data directory or cannot be read: no %s", path, identityFile)
+	}
+	d, err := openDataDir(fsys, path, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = d.close() }() // nothing was written
+	db, err := pebble.Open(d.name(storeDir), &pebble.Options{
+		FS: fsys, ReadOnly: true, ErrorIfNotExists: true, FormatMajorVersion: storeFormat, Logger: silent{},
+	})
+	if err != nil {
+		return nil, d.damaged("the store cannot be opened: " + access.OneLine(err))
+	}
+	defer db.Close()
+	last := make(map[int]uint64) // of telemetry, by partition
+	telemetry := func(it *pebble.Iterator, value []byte) error {
+		p := int(it.Key()[1])<<8 | int(it.Key()[2])
+		g, err := decodeGroup(p, it.Key(), value)
+		if was, ok := last[p]; err == nil && ok && g.before != was {
+			err = codec.ErrDamaged
+		}
+		last[p] = sequenceOf(it.Key())
+		return err
+	}
+	record := func(_ *pebble.Iterator, value []byte) error {
+		_, err := decodeRecord(value)
+		return err
+	}
+	bad := 0
+	check := func(name string, letter byte, decode func(*pebble.Iterator, []byte) error) error {
+		is, err := checkSpan(ctx, db, letter, decode)
+		is.Stream = name
+		found = append(found, is)
+		if is.Damaged > 0 || is.Unreadable != "" {
+			bad++
+		}
+		return err
+	}
+	if err := check(codec.Telemetry, letterTelemetry, telemetry); err != nil {
+		return found, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(letters)) {
+		if err := check(name, letters[name], record); err != nil {
+			return found, err
+		}
+	}
+	if bad > 0 {
+		return found, d.damaged(fmt.Sprintf("in %d of %d streams", bad, len(found)))
+	}
+	return found, nil
+}
+
+// checkSpan reads the records whose keys begin with a letter.
+func checkSpan(
+	ctx context.Context, db *pebble.DB, letter byte, decode func(*pebble.Iterator, []byte) error,
+) (is Checked, err error) {
+	lower, upper := span(letter)
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return is, err
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		if ctx.Err() != nil {
+			return is, ctx.Err()
+		}
+		value, err := it.ValueAndErr()
+		if err != nil {
+			is.Unreadable = access.OneLine(err)
+			return is, nil
+		}
+		switch err := decode(it, value); {
+		case err == nil:
+			is.Good++
+		case errors.Is(err, codec.ErrDamaged):
+			is.Damaged++
+		default:
+			return is, err
+		}
+	}
+	if err := it.Error(); err != nil {
+		is.Unreadable = access.OneLine(err)
+	}
+	return is, nil
+}
+
+// silent drops what Pebble logs.
+type silent struct{}
+
+func (silent) Infof(string, ...any)  {}
+func (silent) Errorf(string, ...any) {}
+func (silent) Fatalf(string, ...any) {}
