@@ -190,32 +190,9 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 	return nil
 }
 
-// ClearSlot removes the pieces of a slot of partition p from a number on, the last first, so that
-// none is left behind a missing one.
-func ClearSlot(ctx context.Context, r Records, p, slot, from int) error {
-	var found []Record
-	for piece := from; ; piece++ {
-		subject := codec.ChunkSubject(p, slot, piece)
-		rec, err := r.Last(ctx, codec.States, subject)
-		if rec.Seq == 0 { // also if it is damaged, as far as it can be read
-			if err != nil {
-				return err
-			}
-			break
-		}
-		found = append(found, Record{Subject: subject, Seq: rec.Seq})
-	}
-	slices.Reverse(found)
-	for _, rec := range found {
-		if err := r.Remove(ctx, codec.States, []Record{rec}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // ClearOld removes the pieces that the checkpoint c of partition p replaces: the rest of its slot, or
-// with all, those of all other checkpoints too.
+// with all, those of all other checkpoints too. It does not remove those of later checkpoints: another
+// process may have taken the partition since c was stored.
 func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, all bool) error {
 	own := int(c.Number % KeptCheckpoints)
 	for slot := range KeptCheckpoints {
@@ -225,7 +202,32 @@ func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, all bool) er
 		} else if !all {
 			continue
 		}
-		if err := ClearSlot(ctx, r, p, slot, from); err != nil {
+		if err := c.clearSlot(ctx, r, p, slot, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clearSlot removes the pieces of a slot from a number on, the last first, so that none is left behind a
+// missing one.
+func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int) error {
+	var found []Record
+	for piece := from; ; piece++ {
+		subject := codec.ChunkSubject(p, slot, piece)
+		rec, err := r.Last(ctx, codec.States, subject)
+		number, _ := binary.Uvarint(rec.Body)
+		if rec.Seq == 0 && err != nil {
+			return err
+		}
+		if rec.Seq == 0 || number > c.Number || codec.IsNewer(err) {
+			break
+		}
+		found = append(found, Record{Subject: subject, Seq: rec.Seq}) // also if it is damaged
+	}
+	slices.Reverse(found)
+	for _, rec := range found {
+		if err := r.Remove(ctx, codec.States, []Record{rec}); err != nil {
 			return err
 		}
 	}

@@ -176,8 +176,7 @@ func (f *feed) take(r store.Record) (err error) {
 // records that NATS has yet to send. The feed has caught up if pending is 0. In a stream that is
 // written to all the time, pending may never become 0, so the feed also counts as caught up after
 // feedLaps laps. In one case, pending is 0 although one record has yet to be sent: when a record
-// replaces another, NATS first decrements pending and then increments it. If a caller must not miss
-// such a record, it calls [Engine.scanTail] afterwards.
+// replaces another, NATS first decrements pending and then increments it.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:
