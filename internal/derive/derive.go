@@ -230,7 +230,7 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, f *folding
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
 	defer cancel()
-	if _, err := f.checkpoint(last, false, false); err != nil {
+	if _, err := f.checkpoint(last, ctx, false, false); err != nil {
 		d.config.Log.Warn("not all folded states were stored: the next start folds the latest telemetry again",
 			"partition", p, "error", err)
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
@@ -22,14 +24,19 @@ type folding struct {
 
 	mu     sync.Mutex // guards the fields below
 	states *packedStates
-	seq    uint64         // all telemetry up to here is folded
-	saved  uint64         // of the last checkpoint
-	live   bool           // answers are published
-	sample vehicle.Sample // being folded, because the engine may share those that it returns
-	days   uint16         // of the newest telemetry
+	seq    uint64 // all telemetry up to here is folded
+	saved  uint64 // of the last checkpoint
+	live   bool   // answers are published
+	// ahead holds, for each loaded state that is ahead of the checkpoint, up to which sequence samples
+	// are folded into it.
+	ahead   map[vehicle.ID]uint64
+	aheadTo uint64         // greatest sequence in ahead
+	sample  vehicle.Sample // being folded, because the engine may share those that it returns
+	days    uint16         // of the newest telemetry
 
 	saving sync.Mutex         // held while a checkpoint is stored; guards the fields below
 	last   []store.Checkpoint // that are stored, oldest first
+	failed bool               // the last one was not stored, and some changes do not count as such any more
 }
 
 func newFolding(c *Config) *folding {
@@ -43,6 +50,7 @@ func newFolding(c *Config) *folding {
 func (f *folding) load(ctx context.Context, p int) error {
 	for all := f.part.Checkpoints(); ; all = all[:len(all)-1] {
 		f.states, f.seq, f.last = newPackedStates(bucketBytes), 0, all
+		f.ahead, f.aheadTo = make(map[vehicle.ID]uint64), 0
 		if len(all) > 0 {
 			f.seq = all[len(all)-1].Seq
 		}
@@ -55,6 +63,9 @@ func (f *folding) load(ctx context.Context, p int) error {
 				e.State = nil
 			}
 			f.states.set(e.Vehicle, e.State, e.Day, 0)
+			if seq > f.seq {
+				f.ahead[e.Vehicle], f.aheadTo = seq, max(f.aheadTo, seq)
+			}
 			return err
 		})
 		if err == nil {
@@ -82,7 +93,9 @@ func (f *folding) apply(g store.Group) (err error) {
 	if g.Seq <= f.seq {
 		return nil
 	}
-	f.seq = g.Seq
+	if f.seq = g.Seq; g.Seq > f.aheadTo {
+		f.ahead = nil
+	}
 	f.days = max(f.days, dayAt(g.Stored))
 	fold := f.config.Fold
 	if !f.live {
@@ -103,7 +116,7 @@ func (f *folding) apply(g store.Group) (err error) {
 				return fmt.Errorf("cannot read a state: %w", err)
 			}
 		}
-		if forgotten {
+		if forgotten || g.Seq <= f.ahead[x.Vehicle] {
 			continue
 		}
 		if s.Time > latest && earliest <= x.Time && x.Time <= latest {
@@ -178,10 +191,11 @@ func (f *folding) gone(r []byte, erase bool) bool {
 }
 
 // checkpoint stores what has changed since the last one. With full, it stores all states, and with
-// erase also removes every older checkpoint.
-func (f *folding) checkpoint(ctx context.Context, full, erase bool) (store.Checkpoint, error) {
+// erase also removes every older checkpoint. It does not pause between pieces once hurry has ended.
+func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (store.Checkpoint, error) {
 	f.saving.Lock()
 	defer f.saving.Unlock()
+	full = full || f.failed
 	var is store.Checkpoint
 	if len(f.last) > 0 {
 		is = f.last[len(f.last)-1]
@@ -189,18 +203,18 @@ func (f *folding) checkpoint(ctx context.Context, full, erase bool) (store.Check
 	f.mu.Lock()
 	if is.Number != 0 && !full && !f.pending() {
 		f.mu.Unlock()
-		return is, f.part.Save(ctx, store.Checkpoint{}, nil, false)
+		_, err := f.part.Save(ctx, store.Checkpoint{}, nil, false)
+		return is, err
 	}
 	next := store.Checkpoint{Number: is.Number + 1, Owner: f.mark, Seq: f.seq}
+	f.mu.Unlock()
 	if next.First = is.First; full || is.Number == 0 {
 		next.First = next.Number
 	} else if next.Number >= store.CheckpointCycle {
 		next.First = max(next.First, next.Number-store.CheckpointCycle+1)
 	}
-	pieces := f.states.pieces(next.Number, next.First == next.Number, func(r []byte) bool { return f.gone(r, erase) })
-	f.mu.Unlock()
-	next.Pieces = len(pieces)
-	if err := f.part.Save(ctx, next, pieces, erase); err != nil {
+	next, err := f.part.Save(ctx, next, f.pieces(hurry, next, is.Pieces, erase), erase)
+	if f.failed = err != nil; f.failed {
 		return is, err
 	}
 	f.mu.Lock()
@@ -210,6 +224,28 @@ func (f *folding) checkpoint(ctx context.Context, full, erase bool) (store.Check
 	return next, nil
 }
 
+// pieces is an iterator over the pieces of a checkpoint, each with the states as they are when it is
+// asked for. If the checkpoint is not full, the pieces are spread over half of the interval: as many
+// as the last one had.
+func (f *folding) pieces(hurry context.Context, c store.Checkpoint, last int, erase bool) iter.Seq[store.Piece] {
+	return func(yield func(store.Piece) bool) {
+		full := c.First == c.Number
+		gone := func(r []byte) bool { return f.gone(r, erase) }
+		for next, done := 0, false; !done; {
+			f.mu.Lock()
+			piece := store.Piece{Seq: f.seq}
+			piece.Entries, next, done = f.states.piece(next, c.Number, full, gone)
+			f.mu.Unlock()
+			if len(piece.Entries) > 0 && !yield(piece) {
+				return
+			}
+			if !full && !done {
+				_ = periodic.Pause(hurry, f.config.Checkpoint/time.Duration(2*max(last, 1))) // its end ends the pause
+			}
+		}
+	}
+}
+
 // pending reports whether there is something to store. The caller holds mu.
 func (f *folding) pending() bool { return f.seq != f.saved || f.states.changed != 0 }
 
@@ -217,6 +253,9 @@ func (f *folding) pending() bool { return f.seq != f.saved || f.states.changed !
 // or one cannot be stored because another process owns the partition.
 func (f *folding) runCheckpoints(ctx context.Context) error {
 	renewed := time.Now()
+	storing, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(storeWithin, cancel) })()
 	for {
 		select {
 		case <-ctx.Done():
@@ -230,10 +269,7 @@ func (f *folding) runCheckpoints(ctx context.Context) error {
 		if idle && time.Since(renewed) < renewAfter {
 			continue
 		}
-		if _, err := f.checkpoint(ctx, false, false); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		if _, err := f.checkpoint(storing, ctx, false, false); err != nil {
 			return err
 		}
 		renewed = time.Now()
@@ -249,7 +285,7 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 	switch q.Kind {
 	case store.AskCheckpoint, store.AskErase:
 		var err error
-		r.Checkpoint, err = f.checkpoint(ctx, true, q.Kind == store.AskErase)
+		r.Checkpoint, err = f.checkpoint(ctx, ctx, true, q.Kind == store.AskErase)
 		return r, err
 	case store.AskTombstones, store.AskDrop, store.AskDropAll:
 		if err := f.config.AwaitTombstones(ctx); err != nil {

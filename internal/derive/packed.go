@@ -216,16 +216,19 @@ func (b *bucket) records(yield func(r []byte) bool) {
 	}
 }
 
-// pieces returns the pieces of the checkpoint with a number: the records that have changed since the
-// one before, and all of every CheckpointCycle-th bucket, or with full, of all. They count as
-// unchanged then. It first drops those of these buckets for which gone is true.
-func (p *packedStates) pieces(number uint64, full bool, gone func(r []byte) bool) (pieces [][]byte) {
-	var piece []byte
-	for i := 0; i < len(p.buckets); i++ {
-		all := full || uint64(i)%store.CheckpointCycle == number%store.CheckpointCycle
+// piece returns the entries of a piece of the checkpoint with a number, and from which bucket the next
+// piece continues; done is set after the last one. A checkpoint has the records that have changed
+// since the one before, and all of every CheckpointCycle-th bucket, or with full, of all. They count
+// as unchanged then. piece first drops those of these buckets for which gone is true.
+func (p *packedStates) piece(from int, number uint64, full bool, gone func(r []byte) bool) (b []byte, next int, done bool) {
+	for next = from; next < len(p.buckets); next++ {
+		if len(b) >= store.PieceBytes {
+			return b, next, false
+		}
+		all := full || uint64(next)%store.CheckpointCycle == number%store.CheckpointCycle
 		if all {
 			var silent []vehicle.ID
-			for r := range p.buckets[i].records {
+			for r := range p.buckets[next].records {
 				if gone(r) {
 					silent = append(silent, vehicle.ID(vidOf(r)))
 				}
@@ -234,29 +237,19 @@ func (p *packedStates) pieces(number uint64, full bool, gone func(r []byte) bool
 				p.drop(id)
 			}
 		}
-		b := &p.buckets[i]
-		if !all && b.changed == 0 {
+		is := &p.buckets[next]
+		if !all && is.changed == 0 {
 			continue
 		}
-		for r := range b.records {
-			if !all && r[5] == 0 {
-				continue
-			}
-			r[5] = 0
-			if piece == nil {
-				piece = make([]byte, 0, store.PieceBytes+blockBytes)
-			}
-			piece = store.AppendEntry(piece, store.Entry{Vehicle: vehicle.ID(vidOf(r)), Day: dayOf(r), State: stateOf(r)})
-			if len(piece) >= store.PieceBytes {
-				pieces, piece = append(pieces, piece), nil
+		for r := range is.records {
+			if all || r[5] != 0 {
+				r[5] = 0
+				b = store.AppendEntry(b, store.Entry{Vehicle: vehicle.ID(vidOf(r)), Day: dayOf(r), State: stateOf(r)})
 			}
 		}
-		p.changed, b.changed = p.changed-b.changed, 0
+		p.changed, is.changed = p.changed-is.changed, 0
 	}
-	if piece != nil {
-		pieces = append(pieces, piece)
-	}
-	return pieces
+	return b, next, true
 }
 
 // all is an iterator over the records of all buckets.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -310,25 +311,28 @@ func (t *Partition) read(last uint64) (g group, err error) {
 }
 
 // Save implements [store.Partition]. After a fatal error of Pebble, it returns only when ctx ends.
-func (t *Partition) Save(ctx context.Context, c store.Checkpoint, pieces [][]byte, erase bool) error {
+func (t *Partition) Save(
+	ctx context.Context, c store.Checkpoint, pieces iter.Seq[store.Piece], erase bool,
+) (store.Checkpoint, error) {
 	if c.Number == 0 {
-		return t.check()
+		return c, t.check()
 	}
 	s, start := t.s, time.Now()
+	for piece := range pieces {
+		if err := t.store(ctx, c.Seal(s.number, c.Pieces, piece)); err != nil {
+			return c, err
+		}
+		c.Pieces++
+	}
 	all := store.AddCheckpoint(t.Checkpoints(), c, erase)
 	text, err := json.Marshal(cursorRecord{all})
 	if err != nil {
-		return err
+		return c, err
 	}
 	subject := codec.CursorSubject(s.number)
-	for i := range len(pieces) + 1 {
-		w := store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}
-		if i < len(pieces) {
-			w = c.Seal(s.number, i, pieces[i])
-		}
-		if err := t.store(ctx, w); err != nil {
-			return err
-		}
+	w := store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}
+	if err := t.store(ctx, w); err != nil {
+		return c, err
 	}
 	s.ownership.Lock()
 	if t.check() == nil { // otherwise another owner may have stored a newer one
@@ -336,8 +340,8 @@ func (t *Partition) Save(ctx context.Context, c store.Checkpoint, pieces [][]byt
 		s.cursor.Store(c.Seq)
 	}
 	s.ownership.Unlock()
-	s.e.metrics.Fold(len(pieces), time.Since(start))
-	return c.ClearOld(ctx, s.e, s.number, erase)
+	s.e.metrics.Fold(c.Pieces, time.Since(start))
+	return c, c.ClearOld(ctx, s.e, s.number, erase)
 }
 
 func (t *Partition) store(ctx context.Context, w store.Write) error {
