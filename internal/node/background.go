@@ -137,6 +137,10 @@ func (n *Node) awaitRoads(ctx context.Context, loaded <-chan struct{}) {
 // newDeriver returns the deriver. It calls giveUp if this node must stop folding, because it cannot
 // read records of a newer version of carstate, whose nodes then fold instead.
 func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
+	checkpoint := n.config.Checkpoint
+	if checkpoint == 0 && n.cluster != nil {
+		checkpoint = 30 * time.Second // NATS writes each byte six times
+	}
 	var grown sync.Once
 	c := derive.Config{
 		Partitions:      n.engine.Partitions(),
@@ -145,7 +149,7 @@ func (n *Node) newDeriver(ctx context.Context, giveUp func()) *derive.Deriver {
 		Records:         n.engine,
 		AwaitTombstones: n.engine.AwaitTombstones,
 		Gone:            n.records.Gone,
-		Checkpoint:      n.config.Checkpoint,
+		Checkpoint:      checkpoint,
 		Log:             n.config.Log,
 		Members:         n.joinMembers(ctx),
 		Loaded: func(vehicles int) {
