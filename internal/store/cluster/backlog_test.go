@@ -17,8 +17,19 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
+// measure measures the backlog once the engine has all cursors that are stored now.
 func measure(t *testing.T, e *Engine) {
 	t.Helper()
+	err := e.Scan(t.Context(), codec.States, []string{"cursor.*"}, func(r store.Record) error {
+		p, _ := codec.PartitionOfCursor(r.Subject)
+		want, err := decodeCursor(r, p)
+		testkit.Await(t, "the copy of a cursor is current", func() bool {
+			c := e.cursors[p].Load()
+			return c != nil && (c.Generation > want.Generation || c.Generation == want.Generation && c.Next >= want.Next)
+		})
+		return err
+	})
+	testkit.NoError(t, err)
 	if err := e.measureBacklog(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +66,8 @@ func series(from int64, n int) []vehicle.Sample {
 	return batch
 }
 
-// foldAll takes partition 0 and reads it up to the sample with the time upTo. It then commits the
-// cursor after that sample, without states.
+// foldAll takes partition 0 and reads it up to the sample with the time upTo. It then stores a
+// checkpoint after that sample.
 func foldAll(t *testing.T, e *Engine, upTo int64) {
 	t.Helper()
 	p := take(t, e, 0)
@@ -65,7 +76,7 @@ func foldAll(t *testing.T, e *Engine, upTo int64) {
 	for int64(samples[len(samples)-1].Time) < upTo {
 		seq, samples = next(t, p)
 	}
-	commit(t, p, seq)
+	save(t, p, seq)
 }
 
 func TestBacklogByAge(t *testing.T) {
@@ -227,7 +238,7 @@ func TestTrimRaces(t *testing.T) {
 				}
 				at++
 			}
-			commit(t, p, seq)
+			save(t, p, seq)
 		}
 		p.Close()
 	}
@@ -261,7 +272,7 @@ func TestBacklogOfManyPartitions(t *testing.T) { // not in parallel, because it 
 	}
 	part := take(t, e, p)
 	seq, _ := next(t, part)
-	commit(t, part, seq)
+	save(t, part, seq)
 	measure(t, e)
 	if e.backlog.firstNeeded() != seq+1 || e.backlog.age() != 0 {
 		t.Errorf("all is folded up to %d: the first that waits is %d, the backlog's age %v",
@@ -292,9 +303,9 @@ func TestBacklogWhileFolding(t *testing.T) {
 	running.Go(func() {
 		defer p.Close()
 		for {
-			seq, _, err := p.Next(ctx)
+			g, err := p.Next(ctx)
 			if err == nil {
-				err = p.Commit(ctx, seq, nil, false)
+				err = p.Save(ctx, store.Checkpoint{Number: g.Seq, First: g.Seq, Seq: g.Seq}, nil, false)
 			}
 			if ctx.Err() != nil {
 				return

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Config configures the engine. In each optional field, the zero value means the default.
@@ -25,6 +26,10 @@ type Config struct {
 
 	// StatesBytes is the maximum size of STATES in bytes. 0 means [DefaultStatesBytes].
 	StatesBytes int64
+
+	// Known returns the times of the verdicts that this node shows of a vehicle, or zeros. No answer
+	// that is older replaces them. If nil, every answer is shown.
+	Known func(vehicle.ID) (driving, throttle vehicle.UnixMilli)
 
 	Timeouts Timeouts
 }

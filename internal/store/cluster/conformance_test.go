@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -12,10 +11,8 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
 // TestConformance_OneServer runs the suite of storetest on one NATS server, with an account for
@@ -70,29 +67,6 @@ func TestConformance_ThreeServers(t *testing.T) {
 		})
 		return e
 	})
-}
-
-// TestCursorsFollow checks a node that follows only cursors, not states. If a vehicle of its
-// partition is forgotten, reading on must fail with store.ErrRecalled, so that the node takes the
-// partition again. The node must also know how old its copies of the streams that it follows are.
-func TestCursorsFollow(t *testing.T) {
-	t.Parallel()
-	e := open(t, Config{Partitions: 4})
-	vid := vehicle.ID("carA")
-	k, _ := storetest.RunKeeper(t, e, store.Config{})
-	part := take(t, e, codec.PartitionOf(vid, e.Partitions()))
-	caughtUp := make(chan struct{})
-	background(t, func(ctx context.Context) error { return e.FollowCursors(ctx, func() { close(caughtUp) }) })
-	<-caughtUp
-	commit(t, part, 1, sample(string(vid), 1))
-	if _, err := k.Forget(testkit.Context(t), vid); err != nil {
-		t.Fatal(err)
-	}
-	_, _, err := part.Next(testkit.Context(t))
-	if !errors.Is(err, store.ErrRecalled) {
-		t.Errorf("a vehicle of the partition was forgotten, and it reads on: %v", err)
-	}
-	testkit.Await(t, "the feeds have caught up", func() bool { _, err := e.FeedAge(); return err == nil })
 }
 
 // TestUsageOfSeveralNodes checks that several nodes, at the same time, add what they have counted to

@@ -36,7 +36,6 @@ type conn struct {
 	legacy nats.JetStreamContext // only this API has ordered push consumers
 
 	batches chan struct{} // holds one element for each atomic batch in flight
-	newest  atomic.Uint64 // greatest sequence in STATES that was acknowledged to this process
 	warned  warned
 	beats   map[string]*heartbeat // for each of fedStreams
 

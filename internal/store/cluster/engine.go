@@ -13,7 +13,6 @@ import (
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/engine"
-	"example.org/carstate/internal/vehicle"
 )
 
 var (
@@ -32,15 +31,19 @@ type Engine struct {
 	backlog    backlog
 	unfolded   *store.Unfolded
 	scarce     atomic.Bool  // see watchLimits
+	nearlyFull atomic.Bool  // STATES is; see watchLimits
 	failing    atomic.Bool  // whether the last write of TELEMETRY failed
 	committing atomic.Int32 // number of commits of samples in flight
 	metrics    *metrics
 
 	// forgotten is this node's table of tombstones. A store.RecordStore fills it from
-	// tombstoneFeed, the feed of SOURCES. statesFeed is the feed of FollowStates or FollowCursors.
-	forgotten                 access.Forgotten
-	tombstoneFeed, statesFeed atomic.Pointer[feed]
-	taken                     []atomic.Pointer[Partition] // by number; nil unless this node has taken it
+	// tombstoneFeed, the feed of SOURCES.
+	forgotten     access.Forgotten
+	tombstoneFeed atomic.Pointer[feed]
+	taken         []atomic.Pointer[Partition] // by number; nil unless this node has taken it
+	cursors       []atomic.Pointer[cursor]    // this node's copy of the cursors, by partition
+	cursorsRead   atomic.Bool                 // the copy has caught up
+	lacks         lacks
 
 	stop    context.CancelFunc // ends the background goroutines
 	running sync.WaitGroup
@@ -110,6 +113,8 @@ func (e *Engine) start() {
 	e.beats = make(map[string]*heartbeat)
 	e.unfolded = store.NewUnfolded(e.partitions, nil)
 	e.taken = make([]atomic.Pointer[Partition], e.partitions)
+	e.cursors = make([]atomic.Pointer[cursor], e.partitions)
+	e.lacks.began, e.lacks.since = time.Now(), make(map[int]time.Duration)
 	e.backlog.next, e.backlog.seen = make([]atomic.Uint64, e.partitions), make([]firstUnfolded, e.partitions)
 	for _, name := range fedStreams {
 		b := newHeartbeat(e.conn, name)
@@ -124,6 +129,7 @@ func (e *Engine) start() {
 	}
 	e.running.Go(func() { e.watchBacklog(ctx) })
 	e.running.Go(func() { e.tryTelemetry(ctx) })
+	e.running.Go(func() { e.sendAnswers(ctx) })
 	e.needed.Store(true)
 	if e.nc.IsClosed() {
 		e.onClosed(e.nc)
@@ -166,7 +172,7 @@ func (e *Engine) Writable() error {
 func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
 // Fed implements [store.Engine] with the oldest time of the streams that this node follows
-// (fedStreams).
+// (fedStreams), and of the partitions of which it is known to lack answers.
 func (e *Engine) Fed() (at time.Time, ok bool) {
 	for _, name := range fedStreams {
 		t, ok := e.beats[name].fed()
@@ -177,11 +183,14 @@ func (e *Engine) Fed() (at time.Time, ok bool) {
 			at = t
 		}
 	}
+	if since := e.lacks.oldest.Load(); since != 0 && e.lacks.began.Add(time.Duration(since)).Before(at) {
+		at = e.lacks.began.Add(time.Duration(since))
+	}
 	return at, true
 }
 
 // Feed implements [store.Records]. If the stream is SOURCES, which contains the tombstones, it also
-// makes awaitTombstone wait for this feed.
+// makes AwaitTombstones wait for this feed.
 func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed {
 	f := e.newFeed(stream, ">")
 	f.apply, f.newer = apply, true
@@ -189,64 +198,4 @@ func (e *Engine) Feed(stream string, apply func(store.Record) error) store.Feed 
 		e.tombstoneFeed.Store(f)
 	}
 	return f
-}
-
-// FollowStates implements [store.Engine]. It omits a state that a newer version wrote.
-func (e *Engine) FollowStates(ctx context.Context, put func(vehicle.ID, *vehicle.State), caughtUp func()) error {
-	return e.followStates(ctx, e.newFeed(codec.States, ">"), put, caughtUp)
-}
-
-// FollowCursors is like FollowStates, but for a node that does not need the states. It follows only
-// the cursors and the heartbeats in STATES. From a cursor, a derive node learns that a vehicle was
-// forgotten. From the heartbeats, any node learns how far its feed of STATES lags behind.
-func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
-	f := e.newFeed(codec.States, "cursor.*", codec.HeartbeatSubject(codec.States))
-	return e.followStates(ctx, f, func(vehicle.ID, *vehicle.State) {}, caughtUp)
-}
-
-func (e *Engine) followStates(
-	ctx context.Context, f *feed, put func(vehicle.ID, *vehicle.State), caughtUp func(),
-) error {
-	e.statesFeed.Store(f)
-	f.newer = true
-	f.apply = func(r store.Record) error {
-		id, ok := codec.VehicleOfState(r.Subject)
-		if !ok {
-			e.recall(r) // does nothing if r is not a cursor
-			return nil
-		}
-		// An empty record is the marker of a removed state, in every version. After a crash, a
-		// server that has rebuilt its index may deliver a removed state again although the marker
-		// is gone. So the tombstones are checked, too.
-		if len(r.Sealed) == codec.SealBytes || e.forgotten.Has(id) {
-			put(id, &vehicle.State{})
-			return nil
-		}
-		var s vehicle.State
-		var err error
-		newer := r.Newer
-		if !newer {
-			s, err = codec.DecodeState(r.Body)
-			newer = e.config.Newer.Note(codec.States, err)
-		}
-		switch {
-		case newer && !f.live:
-			e.config.Newer.LacksStates()
-		case newer: // the vehicle keeps the answer that this node knows
-		case err != nil:
-			return err
-		default:
-			put(id, &s)
-		}
-		return nil
-	}
-	return f.Run(ctx, caughtUp)
-}
-
-func (e *Engine) AwaitState(ctx context.Context, seq uint64) error {
-	f := e.statesFeed.Load()
-	if f == nil {
-		return nil
-	}
-	return f.Wait(ctx, seq)
 }

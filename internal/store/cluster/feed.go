@@ -33,11 +33,10 @@ type feed struct {
 	apply    func(store.Record) error // a final error (isFinal) ends the feed; after another, r comes again
 	caughtUp func()                   // called once, after all records that existed at the start
 
-	last  uint64    // sequence of the newest applied record
-	heard time.Time // when the newest record was applied
-	live  bool      // the feed has caught up, and caughtUp was called
-	goal  uint64    // the present lap ends when this sequence is applied (see feedLaps)
-	lap   int       // how many laps have ended
+	last uint64 // sequence of the newest applied record
+	live bool   // the feed has caught up, and caughtUp was called
+	goal uint64 // the present lap ends when this sequence is applied (see feedLaps)
+	lap  int    // how many laps have ended
 
 	engine.Progress // lets other goroutines wait for the field last
 
@@ -103,12 +102,6 @@ func (f *feed) follow(ctx context.Context) error {
 	if f.last != 0 && (created != f.created.Load() || last < f.last) {
 		return fmt.Errorf("%w: %s was read up to %d and now ends at %d", store.ErrReplaced, f.stream, f.last, last)
 	}
-	if f.last != 0 && f.stream == codec.States && f.filters[0] == ">" &&
-		time.Since(f.heard) > f.conn.config.Patience.Markers/2 {
-		return fmt.Errorf("%w: no record of %s came for %s, "+
-			"and a vehicle forgotten in that time may have left no trace",
-			store.ErrReplaced, f.stream, time.Since(f.heard).Round(time.Second))
-	}
 	f.created.Store(created)
 	if !f.live {
 		f.goal = last
@@ -147,7 +140,7 @@ func (f *feed) follow(ctx context.Context) error {
 		if err := f.take(store.Record{Subject: m.Subject, Seq: meta.Sequence.Stream, Sealed: m.Data}); err != nil {
 			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
 		}
-		f.last, f.heard = meta.Sequence.Stream, time.Now()
+		f.last = meta.Sequence.Stream
 		f.Advance(f.last)
 		if err := f.progress(ctx, meta.NumPending); err != nil {
 			return err
@@ -247,12 +240,9 @@ func (h *heartbeat) beat(ctx context.Context) {
 	subject := codec.HeartbeatSubject(h.stream)
 	b := binary.LittleEndian.AppendUint64([]byte{0}, h.node)
 	b = binary.LittleEndian.AppendUint64(b, uint64(began.Sub(h.start)))
-	ack, err := h.conn.js.Publish(try, subject, codec.Seal(subject, b), jetstream.WithExpectStream(h.stream))
+	_, err := h.conn.js.Publish(try, subject, codec.Seal(subject, b), jetstream.WithExpectStream(h.stream))
 	switch {
 	case err == nil:
-		if h.stream == codec.States {
-			h.conn.noteState(ack.Sequence)
-		}
 		h.failing.Store(false)
 	case ctx.Err() == nil:
 		h.failing.Store(true)

@@ -9,15 +9,13 @@ import (
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster/clustertest"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
 )
 
-// commitInProgress checks a commit whose batch the leader refuses because an earlier try of the
-// same batch is still in progress. The refusal does not say whether the earlier try will be stored.
-// So until that is known, the commit must count neither the states of the batch as stored nor the
-// partition as lost.
-func commitInProgress(t *testing.T, c *clustertest.Cluster) {
+// saveInProgress checks a checkpoint whose write the leader refuses because an earlier try of the same
+// write is still in progress. The refusal does not say whether the earlier try will be stored. So until
+// that is known, the checkpoint must count neither as stored nor the partition as lost.
+func saveInProgress(t *testing.T, c *clustertest.Cluster) {
 	open(t, Config{Partitions: 1, URLs: c.URLs(), Replicas: 3})
 	leader := c.Leader(codec.States)
 	e := open(t, Config{Partitions: 1, URLs: "nats://" + leader.Addr, Replicas: 3,
@@ -33,15 +31,15 @@ func commitInProgress(t *testing.T, c *clustertest.Cluster) {
 		t.Fatal(err)
 	}
 
-	// Without a majority the leader accepts a batch but cannot store it.
+	// Without a majority the leader accepts a write but cannot store it.
 	others := slices.DeleteFunc(slices.Clone(c.Nodes), func(n *clustertest.Node) bool { return n == leader })
 	for _, n := range others {
 		n.Pause()
 	}
 	const tries = 3
-	states := statesOf(store.BatchStates)
+	c7 := store.Checkpoint{Number: 7, First: 7, Seq: 70, Pieces: 1}
 	done := make(chan error, 1)
-	go func() { done <- p.Commit(ctx, 7, storetest.Packed(states), false) }()
+	go func() { done <- p.Save(ctx, c7, [][]byte{[]byte("states")}, false) }()
 	for refused := 0; refused < tries; {
 		m, err := answers.NextMsgWithContext(ctx)
 		if err != nil {
@@ -55,9 +53,9 @@ func commitInProgress(t *testing.T, c *clustertest.Cluster) {
 		n.Resume()
 	}
 	if err := <-done; err != nil {
-		t.Fatalf("a commit in progress: %v", err)
+		t.Fatalf("a checkpoint in progress: %v", err)
 	}
-	if found := len(storetest.StoredStates(t, e, 0)); found != len(states) {
-		t.Errorf("the cursor has moved past samples of %d vehicles, and the states of %d are stored", len(states), found)
+	if got := readCursor(t, e).Checkpoints; !slices.Equal(got, []store.Checkpoint{c7}) {
+		t.Errorf("got checkpoints %+v, want %+v", got, c7)
 	}
 }

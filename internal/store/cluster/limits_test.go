@@ -1,49 +1,56 @@
 package cluster
 
 import (
-	"fmt"
+	"crypto/rand"
 	"log/slog"
+	"slices"
 	"testing"
 
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
-// TestStatesFull checks a full STATES. It must drop the vehicle that has been silent for the
-// longest time, still accept updates, keep its cursor, and log one alarm.
+// TestStatesFull checks that no checkpoint is stored while STATES is nearly full, because it would drop
+// its oldest record, and that it is stored once an operator has raised the limit. Alarm is raised once.
 func TestStatesFull(t *testing.T) {
 	testkit.Slow(t, "it takes a real engine through seconds of work")
 	t.Parallel()
-	const limit = 4 << 10
+	const limit, pieceBytes = 64 << 10, 8 << 10
 	var log testkit.Buffer
 	e := open(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil)), StatesBytes: limit})
 	p := take(t, e, 0)
-	const vehicles = 100
-	for i := range vehicles {
-		commit(t, p, uint64(i+1), sample(fmt.Sprintf("car%d", i), int64(i+1)))
-	}
-	left := storetest.StoredStates(t, e, 0)
-	if n := len(left); n == 0 || n > vehicles/2 {
-		t.Fatalf("%d states are left", n)
-	}
-	for i := vehicles - len(left); i < vehicles; i++ {
-		if _, ok := left[vehicle.ID(fmt.Sprintf("car%d", i))]; !ok {
-			t.Fatalf("car%d was dropped, although older ones were kept", i)
-		}
-	}
-	if c := readCursor(t, e); c.Next != vehicles+1 {
-		t.Fatalf("the cursor is %+v", c)
-	}
 	alarmed := make(map[string]bool)
-	before := log.Count("filling up")
-	for range 3 {
-		if err := e.watchLimits(t.Context(), alarmed); err != nil {
-			t.Fatal(err)
+	var want []store.Checkpoint
+	for number := uint64(1); !e.nearlyFull.Load(); number++ {
+		c := store.Checkpoint{Number: number, First: 1, Seq: number, Pieces: 1}
+		piece := make([]byte, pieceBytes)
+		rand.Read(piece)
+		testkit.NoError(t, p.Save(t.Context(), c, [][]byte{piece}, false))
+		want = append(want, c)
+		testkit.NoError(t, e.watchLimits(t.Context(), alarmed))
+	}
+	next := store.Checkpoint{Number: uint64(len(want) + 1), First: 1, Seq: 100, Pieces: 1}
+	saved := make(chan error, 1)
+	go func() { saved <- p.Save(t.Context(), next, [][]byte{nil}, false) }()
+	testkit.Await(t, "it waits", func() bool { return log.Count("cannot store a checkpoint yet") > 0 })
+	if got := readCursor(t, e).Checkpoints; !slices.Equal(got, want) {
+		t.Errorf("got checkpoints %+v, want %+v", got, want)
+	}
+	for _, c := range want {
+		if r, err := e.Last(t.Context(), codec.States, c.Subject(0, 0)); err != nil || r.Seq == 0 {
+			t.Errorf("checkpoint %d was dropped: %v", c.Number, err)
 		}
 	}
-	if got := log.Count("filling up") - before; got != 1 || !alarmed[codec.States] {
-		t.Fatalf("%d alarms", got)
+	_, info := stream(t, e.js, codec.States)
+	info.Config.MaxBytes = 2 * limit
+	_, err := e.js.UpdateStream(t.Context(), info.Config)
+	testkit.NoError(t, err)
+	testkit.NoError(t, e.watchLimits(t.Context(), alarmed))
+	if err := <-saved; err != nil {
+		t.Error(err)
+	}
+	if got := log.Count("filling up"); got > 2 { // watchBacklog logs it, too
+		t.Errorf("%d alarms", got)
 	}
 }

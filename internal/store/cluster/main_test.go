@@ -60,12 +60,19 @@ func onServer(t testing.TB, c Config) Config {
 	return c
 }
 
-// open opens an engine, with one partition unless c says otherwise, and closes it with the test.
+// open opens an engine that follows the cursors, with one partition unless c says otherwise, and closes
+// it with the test.
 func open(t testing.TB, c Config) *Engine {
 	t.Helper()
 	c.Partitions = cmp.Or(c.Partitions, 1)
-	e, err := Open(t.Context(), onServer(t, c))
-	return testkit.Opened(t, e, err)
+	opened, err := Open(t.Context(), onServer(t, c))
+	e := testkit.Opened(t, opened, err)
+	background(t, func(ctx context.Context) error {
+		_ = e.FollowCursors(ctx, func() {}) // fails in a test of a replaced stream
+		return nil
+	})
+	testkit.Await(t, "the cursors are read", e.cursorsRead.Load)
+	return e
 }
 
 // take takes partition p of an engine, and closes it with the test.
@@ -79,24 +86,16 @@ func take(t testing.TB, e *Engine, p int) *Partition {
 // next returns the next samples of a partition.
 func next(t *testing.T, p *Partition) (seq uint64, samples []vehicle.Sample) {
 	t.Helper()
-	seq, samples, err := p.Next(testkit.Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return seq, samples
+	g, err := p.Next(testkit.Context(t))
+	testkit.NoError(t, err)
+	return g.Seq, g.Samples
 }
 
-// commit commits the states that the samples result in, without earlier states, and moves the
-// cursor to seq.
-func commit(t testing.TB, p *Partition, seq uint64, samples ...vehicle.Sample) {
+// save stores a checkpoint without states, up to the sequence seq.
+func save(t testing.TB, p *Partition, seq uint64) {
 	t.Helper()
-	states := make(map[vehicle.ID]*vehicle.State)
-	for _, x := range samples {
-		states[x.Vehicle] = new(vehicle.Observe(vehicle.State{}, x))
-	}
-	if err := p.Commit(t.Context(), seq, storetest.Packed(states), false); err != nil {
-		t.Fatal(err)
-	}
+	number := seq + 1
+	testkit.NoError(t, p.Save(t.Context(), store.Checkpoint{Number: number, First: number, Seq: seq}, nil, false))
 }
 
 func sample(vid string, at int64) vehicle.Sample { return storetest.Speed(vehicle.ID(vid), at, 50) }
@@ -173,4 +172,20 @@ func stream(t testing.TB, js jetstream.JetStream, name string) (jetstream.Stream
 		t.Fatal(err)
 	}
 	return s, s.CachedInfo()
+}
+
+// node is a running node: a [storetest.Node], which runs the parts of the service that use an
+// engine, and the engine.
+type node struct {
+	*storetest.Node
+	cluster *Engine
+}
+
+func startNode(t *testing.T, c Config) node {
+	t.Helper()
+	e, err := Open(t.Context(), onServer(t, c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node{storetest.Start(t, e, c.Config), e}
 }

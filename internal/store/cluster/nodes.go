@@ -93,18 +93,15 @@ func (e *Engine) NewerFolds() bool {
 // ShareRoads implements [store.RoadSharing]. The evidence is the distances and times of this node's
 // cars. While the cluster is unreachable, ShareRoads drops the evidence and returns nil.
 func (e *Engine) ShareRoads(evidence []byte) error {
-	if !e.nc.IsConnected() {
-		return nil
-	}
-	subject := sharedSubject(e.name)
-	return e.nc.Publish(subject, codec.Seal(subject, append([]byte{0}, evidence...)))
+	e.tell(roadsPrefix+e.name, append([]byte{0}, evidence...))
+	return nil
 }
 
 // ListenRoads implements [store.RoadSharing]. If the connection is closed for good, ListenRoads
 // only logs a warning, and never calls take.
 func (e *Engine) ListenRoads(take func(evidence []byte, err error)) (stop func()) {
-	own := sharedSubject(e.name)
-	sub, err := e.nc.Subscribe(sharedSubject("*"), func(m *nats.Msg) {
+	own := roadsPrefix + e.name
+	sub, err := e.nc.Subscribe(roadsPrefix+"*", func(m *nats.Msg) {
 		if m.Subject != own {
 			take(codec.Unseal(m.Subject, m.Data))
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,26 +20,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// follow follows STATES until the test ends. seen returns the times of the states that were
-// delivered.
-func follow(t *testing.T, e *Engine) (seen func() []vehicle.UnixMilli) {
+// follow follows the cursors until the test ends.
+func follow(t *testing.T, e *Engine) {
 	t.Helper()
-	var mu sync.Mutex // guards all
-	var all []vehicle.UnixMilli
 	ready := make(chan struct{})
-	background(t, func(ctx context.Context) error {
-		return e.FollowStates(ctx, func(_ vehicle.ID, s *vehicle.State) {
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, s.Time)
-		}, func() { close(ready) })
-	})
+	background(t, func(ctx context.Context) error { return e.FollowCursors(ctx, func() { close(ready) }) })
 	<-ready
-	return func() []vehicle.UnixMilli {
-		mu.Lock()
-		defer mu.Unlock()
-		return slices.Clone(all)
-	}
 }
 
 // TestOutage_RecoversWithoutLoss checks that feeds, partitions, commits and the reported health
@@ -51,7 +36,7 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 	server := clustertest.StartServer(t)
 	e := open(t, Config{Partitions: 1, URLs: server.URL(), Timeouts: impatient})
 	ctx := testkit.Context(t)
-	seen := follow(t, e)
+	follow(t, e)
 	storetest.RunKeeper(t, e, store.Config{})
 	part := take(t, e, 0)
 	at, read := int64(0), int64(0)
@@ -60,8 +45,7 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 		at++
 		storeSample(t, e, at)
 	}
-	// fold reads everything that was stored, in order, and stores each group of samples with a
-	// Commit of its own.
+	// fold reads everything that was stored, in order, and stores a checkpoint after each group.
 	fold := func() {
 		t.Helper()
 		for read < at {
@@ -71,7 +55,7 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 					t.Fatalf("sample %d came instead of %d", x.Time, read)
 				}
 			}
-			commit(t, part, seq, samples[len(samples)-1])
+			save(t, part, seq)
 		}
 	}
 	testkit.Await(t, "the engine is healthy", func() bool { return healthy(e) })
@@ -97,13 +81,6 @@ func TestOutage_RecoversWithoutLoss(t *testing.T) {
 		}
 		fold()
 		testkit.Await(t, "the engine is healthy again", func() bool { return healthy(e) })
-	}
-	testkit.Await(t, "the feed has the last state", func() bool {
-		all := seen()
-		return len(all) > 0 && int64(all[len(all)-1]) == at
-	})
-	if all := seen(); !slices.IsSorted(all) || len(slices.Compact(all)) != len(all) {
-		t.Fatalf("the feed brought states of %d, want an ascending order", all)
 	}
 }
 
@@ -143,7 +120,7 @@ func TestCommitGivenUp_WritableAgainByItself(t *testing.T) {
 			}
 			last = x.Time
 		}
-		commit(t, part, seq)
+		save(t, part, seq)
 	}
 }
 
@@ -154,7 +131,7 @@ func TestReplacedStream(t *testing.T) {
 	e := open(t, Config{Timeouts: impatient})
 	ctx := testkit.Context(t)
 	ended := make(chan error, 1)
-	go func() { ended <- e.FollowStates(ctx, func(vehicle.ID, *vehicle.State) {}, func() {}) }()
+	go func() { ended <- e.FollowAnswers(ctx, func(vehicle.ID, *store.Answer) {}, func() {}) }()
 	testkit.Await(t, "the feed has brought a heartbeat", func() bool {
 		// FeedAge returns an error that names a feed without a heartbeat. The other feeds do not
 		// run, so it then names one of them.
@@ -194,23 +171,21 @@ func TestForgottenConsumers(t *testing.T) {
 	for at := int64(1); at <= 4; at++ {
 		// In the first round the consumer is deleted before it has delivered anything. Then the
 		// client library restarts at the beginning of the stream, even if the cursor is further on.
-		type result struct {
-			samples []vehicle.Sample
-			seq     uint64
-			err     error
-		}
-		next := make(chan result, 1)
+		next := make(chan store.Group, 1)
 		go func() {
-			seq, samples, err := part.Next(ctx)
-			next <- result{samples, seq, err}
+			g, err := part.Next(ctx)
+			if err != nil {
+				t.Error(err)
+			}
+			next <- g
 		}()
 		testkit.Await(t, "a consumer was forgotten", func() bool { return forgetConsumers(ctx, e, codec.Telemetry) > 0 })
 		storeSample(t, e, at)
-		r := <-next
-		if r.err != nil || int64(r.samples[0].Time) != at {
-			t.Fatalf("got %+v, want the sample of %d", r, at)
+		g := <-next
+		if len(g.Samples) != 1 || int64(g.Samples[0].Time) != at {
+			t.Fatalf("got %+v, want the sample of %d", g, at)
 		}
-		commit(t, part, r.seq)
+		save(t, part, g.Seq)
 		if at == 2 {
 			part.Close()
 			part = take(t, e, 0)
@@ -254,17 +229,17 @@ func TestLostAnswer(t *testing.T) {
 		if n := commits(); n != round+1 {
 			t.Fatalf("%d commits are stored; want %d", n, round+1)
 		}
-		// The same for a fold. Its batch is stored and the response is lost. The owner then reads
-		// the cursor, and finds that it is the cursor that it wrote.
-		seq, samples := next(t, part)
+		// The same for a checkpoint. The owner then reads the cursor, and finds that it is the cursor
+		// that it wrote.
+		seq, _ := next(t, part)
 		wire.deaf.Store(true)
 		folded := make(chan error, 1)
 		go func() {
-			s := vehicle.Observe(vehicle.State{}, samples[0])
-			folded <- part.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"car": &s}), false)
+			c := store.Checkpoint{Number: seq, First: seq, Seq: seq, Pieces: 1}
+			folded <- part.Save(ctx, c, [][]byte{[]byte("states")}, false)
 		}()
 		want := fmt.Sprintf(`"next":%d`, seq+1)
-		testkit.Await(t, "the server has stored the fold", func() bool {
+		testkit.Await(t, "the server has stored the checkpoint", func() bool {
 			s, _ := stream(t, js, codec.States)
 			m, err := s.GetLastMsgForSubject(ctx, "cursor.0")
 			return err == nil && strings.Contains(string(m.Data), want)
@@ -272,7 +247,7 @@ func TestLostAnswer(t *testing.T) {
 		wire.deaf.Store(false)
 		wire.cut()
 		if err := <-folded; err != nil {
-			t.Fatalf("a fold whose answer was lost: %v", err)
+			t.Fatalf("a checkpoint whose answer was lost: %v", err)
 		}
 	}
 }

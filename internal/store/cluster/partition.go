@@ -2,10 +2,9 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,65 +19,90 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Partition is a partition that this node folds. It is not safe for concurrent use.
+// Partition gives an owner access to the partition that it has taken. [Engine.Take] returns it. It
+// implements [store.Partition].
 type Partition struct {
-	e      *Engine
-	number int
-	cursor cursor
-	rev    uint64    // sequence of the cursor's record, which serves as the fencing token
-	next   uint64    // sequence of the first commit that Next has not returned
-	stored time.Time // when the samples that Next last returned were stored
-	// rewound is set if the partition is folded again from its beginning: when the newest commit
-	// was stored then. States may be as new as this, so an older commit does not show that they are
-	// from the future.
-	rewound time.Time
+	e          *Engine
+	number     int
+	name       string // of the owner
+	owner      store.Owner
+	generation uint64 // of the cursor
+	made       int64  // when TELEMETRY was created, Unix ns
+	end        uint64
+	// rewound is set if the partition is folded again from its beginning: when the newest commit was
+	// stored then. States may be as new as this, so an older commit does not show that they are from
+	// the future.
+	rewound     time.Time
+	checkpoints []store.Checkpoint // as of Take
 
-	closed atomic.Bool
-	sub    *subscription // nil while the partition is not read
+	next uint64        // sequence of the first commit that Next has not returned
+	sub  *subscription // nil while the partition is not read
 
-	recalled context.Context // ends when the partition must be taken again
-	recall   context.CancelFunc
+	saving sync.Mutex // held during Save; guards the fields below
+	cursor cursor     // as stored
+	rev    uint64     // sequence of the cursor's record, which serves as the fencing token
+
+	owned     context.Context // ends with Close, and when another process has taken the partition
+	lose      context.CancelFunc
+	closed    atomic.Bool
+	answering sync.WaitGroup
+	answers   outgoing
+	folded    atomic.Uint64 // telemetry up to here is folded
+	told      uint64        // of folded, by sendAnswers
 }
 
 // Take implements [store.Engine]. It retries conflicts and lost responses as [store.Change] does.
 func (e *Engine) Take(
-	ctx context.Context, p int, owner string, free func(holder string) bool,
+	ctx context.Context, p int, name string, owner store.Owner, free func(holder string) bool,
 ) (store.Partition, error) {
-	t := &Partition{e: e, number: p}
-	t.recalled, t.recall = context.WithCancel(context.Background())
-	rev, err := e.changeCursor(ctx, p, func(c *cursor) (bool, error) {
+	t := &Partition{e: e, number: p, name: name, owner: owner}
+	t.owned, t.lose = context.WithCancel(context.Background())
+	var err error
+	t.rev, err = e.changeCursor(ctx, p, func(c *cursor) (bool, error) {
 		if !free(c.Owner) {
 			return false, store.ErrHeld
-		}
-		if err := e.awaitTombstone(ctx, c.Forgotten, c.ForgottenIn); err != nil {
-			return false, err
 		}
 		s, err := e.js.Stream(ctx, codec.Telemetry)
 		if err != nil {
 			return false, err
 		}
-		if t.cursor = *c; t.isCursorStale(s) {
-			c.Next, t.rewound = 1, s.CachedInfo().State.LastTime
+		info := s.CachedInfo()
+		if isReplaced(info, c.Made, c.Next) {
+			// All telemetry is folded into the states of the checkpoints.
+			c.Next, c.Made = 1, info.Created.UnixNano()
+			for i := range c.Checkpoints {
+				c.Checkpoints[i].Seq = 0
+			}
 		}
-		c.Owner, c.Made = owner, s.CachedInfo().Created.UnixNano()
+		if n := len(c.Checkpoints); n > 0 && c.Checkpoints[n-1].Seq == 0 && c.Checkpoints[n-1].Pieces > 0 {
+			t.rewound = info.State.LastTime
+		}
+		c.Owner = name
 		c.Generation++
 		t.cursor = *c
 		return true, nil
 	})
+	if err == nil {
+		// Only now does the former owner confirm nothing any more.
+		err = e.AwaitTombstones(ctx)
+	}
+	if err == nil {
+		t.end, err = e.lastCommit(ctx, p)
+	}
 	if err != nil {
-		e.config.Newer.Note(codec.States, err)
 		return nil, fmt.Errorf("cannot take partition %d: %w", p, err)
 	}
-	t.rev, t.next = rev, t.cursor.Next
+	t.generation, t.made, t.next, t.checkpoints = t.cursor.Generation, t.cursor.Made, t.cursor.Next, t.cursor.Checkpoints
+	t.folded.Store(t.next - 1)
 	e.taken[p].Store(t)
 	return t, nil
 }
 
 // Release implements [store.Engine]. If a newer version wrote the cursor, the owner is unknown:
 // Release returns an error if this process has taken p and not released it, and otherwise nil.
-func (e *Engine) Release(ctx context.Context, p int, owner string) error {
+func (e *Engine) Release(ctx context.Context, p int, name string) error {
 	_, err := e.changeCursor(ctx, p, func(c *cursor) (bool, error) {
-		owns := c.Owner == owner
+		owns := c.Owner == name
 		c.Owner = ""
 		return owns, nil
 	})
@@ -88,6 +112,23 @@ func (e *Engine) Release(ctx context.Context, p int, owner string) error {
 		return nil
 	}
 	return err
+}
+
+func (e *Engine) Folding() map[int]bool {
+	owned := make(map[int]bool)
+	for p := range e.taken {
+		if t := e.taken[p].Load(); t != nil && !t.closed.Load() {
+			owned[p] = true
+		}
+	}
+	return owned
+}
+
+// isReplaced reports whether TELEMETRY was created again since the time made, in Unix ns, or has lost
+// its newest commits, for example by a power cut in a cluster that does not sync each write. New
+// commits then get sequences below next, and would be skipped as if they were folded.
+func isReplaced(info *jetstream.StreamInfo, made int64, next uint64) bool {
+	return info.State.LastSeq+1 < next || info.Created.UnixNano() != made
 }
 
 // undecodable returns the error for a record that cannot be decoded because of err. Unless a newer
@@ -101,69 +142,72 @@ func (e *Engine) undecodable(stream string, seq uint64, err error) error {
 	return err
 }
 
-// isCursorStale reports whether TELEMETRY was re-created after the cursor was written, or has lost
-// its newest commits, for example by a power cut in a cluster that does not sync each write. New
-// commits then get sequences below the cursor, and would be skipped as if they were folded.
-func (t *Partition) isCursorStale(s jetstream.Stream) bool {
-	info := s.CachedInfo()
-	return info.State.LastSeq+1 < max(t.cursor.Next, t.next) || info.Created.UnixNano() != t.cursor.Made
+func (t *Partition) Checkpoints() []store.Checkpoint { return t.checkpoints }
+
+func (t *Partition) End() uint64 { return t.end }
+
+// Seek implements [store.Partition]. Trim removes only what is in the last checkpoint.
+func (t *Partition) Seek(ctx context.Context, seq uint64) error {
+	s, err := t.e.js.Stream(ctx, codec.Telemetry)
+	if err != nil {
+		return err
+	}
+	if last := len(t.checkpoints) - 1; last >= 0 && seq < t.checkpoints[last].Seq && seq+1 < s.CachedInfo().State.FirstSeq {
+		return fmt.Errorf("%w: the telemetry since %d, from which partition %d could be folded again, is no longer stored: "+
+			"restore a backup", codec.ErrDamaged, seq, t.number)
+	}
+	t.unsubscribe()
+	t.next = seq + 1
+	return nil
 }
 
 // Next implements [store.Partition]. The error is [store.ErrReplaced] if TELEMETRY was re-created
-// or has lost its newest commits, and [codec.IsNewer] if a newer version wrote the commit, or a
-// tombstone of one of its vehicles.
-func (t *Partition) Next(ctx context.Context) (seq uint64, samples []vehicle.Sample, err error) {
-	m, seq, err := t.nextMessage(ctx)
+// or has lost its newest commits, and [codec.IsNewer] if a newer version wrote the commit.
+func (t *Partition) Next(ctx context.Context) (store.Group, error) {
+	t.folded.Store(t.next - 1) // the caller has folded what Next returned before
+	m, meta, err := t.nextMessage(ctx)
 	if err != nil {
-		return 0, nil, err
+		return store.Group{}, err
 	}
-	body, err := codec.Unseal(m.Subject, m.Data)
+	g := store.Group{Seq: meta.Sequence.Stream, Stored: meta.Timestamp}
+	if g.Stored.Before(t.rewound) {
+		g.Stored = t.rewound
+	}
+	body, err := unpackCommit(m)
 	if err == nil {
-		samples = make([]vehicle.Sample, 0, len(body)/engine.UsualSampleBytes+1)
-		unread := false
-		err = codec.DecodeSamples(body, func(x vehicle.Sample) {
-			stone, forgotten := t.e.forgotten.Find(x.Vehicle)
-			unread = unread || forgotten && stone.Unread
-			if !forgotten || !stone.Covers(seq, t.cursor.Made) {
-				samples = append(samples, x)
-			}
-		})
-		if err == nil && unread {
-			return 0, nil, fmt.Errorf("partition %d: %w: a tombstone of one of its vehicles", t.number, codec.ErrNewer)
-		}
+		g.Samples = make([]vehicle.Sample, 0, len(body)/engine.UsualSampleBytes+1)
+		err = codec.DecodeSamples(body, func(x vehicle.Sample) { g.Samples = append(g.Samples, x) })
 	}
 	if err != nil {
-		return 0, nil, t.e.undecodable(codec.Telemetry, seq, err)
+		return store.Group{}, t.e.undecodable(codec.Telemetry, g.Seq, err)
 	}
-	t.next = seq + 1
-	return seq, samples, nil
+	t.next = g.Seq + 1
+	return g, nil
 }
 
-// Stored implements [store.Partition], by the clock of NATS.
-func (t *Partition) Stored() time.Time { return t.stored }
-
 // nextMessage waits for the first message with a sequence of at least t.next.
-func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) {
+func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, *nats.MsgMetadata, error) {
 	for {
+		if t.owned.Err() != nil {
+			return nil, nil, t.fenced()
+		}
 		if t.sub == nil {
 			sub, err := t.e.readTelemetry(codec.TelemetrySubject(t.number), nats.StartSequence(t.next))
 			if err != nil {
-				return nil, 0, err
+				return nil, nil, err
 			}
 			t.sub = sub
 		}
 		try, cancel := context.WithTimeout(ctx, t.e.config.Timeouts.Stall)
-		stop := context.AfterFunc(t.recalled, cancel)
+		stop := context.AfterFunc(t.owned, cancel)
 		m, meta, err := t.sub.receive(try)
 		silent := err != nil && try.Err() != nil
 		stop()
 		cancel()
 		switch {
 		case ctx.Err() != nil && err != nil:
-			return nil, 0, ctx.Err()
-		case t.recalled.Err() != nil:
-			return nil, 0, fmt.Errorf("partition %d: %w", t.number, store.ErrRecalled)
-		case err != nil:
+			return nil, nil, ctx.Err()
+		case err != nil && t.owned.Err() == nil:
 			changed := errors.Is(err, errConsumerChanged)
 			if changed {
 				t.unsubscribe()
@@ -171,24 +215,20 @@ func (t *Partition) nextMessage(ctx context.Context) (*nats.Msg, uint64, error) 
 			// If silent, either no samples were committed, or the subscription has failed without
 			// an error. The client library also gives up a subscription if the stream is gone.
 			if replaced := t.checkSubscription(ctx); replaced != nil {
-				return nil, 0, replaced
+				return nil, nil, replaced
 			}
 			if !silent && !changed {
-				return nil, 0, err
+				return nil, nil, err
 			}
-			continue
-		}
 		// If a consumer breaks before its first message, the client library restarts at the
-		// beginning of the stream. A folded message must not be folded again, because that would
-		// move the cursor back.
-		if meta.Sequence.Stream >= t.next {
-			if t.stored = meta.Timestamp; t.stored.Before(t.rewound) {
-				t.stored = t.rewound
-			}
-			return m, meta.Sequence.Stream, nil
+		// beginning of the stream. A folded message must not be folded again.
+		case err == nil && meta.Sequence.Stream >= t.next:
+			return m, meta, nil
 		}
 	}
 }
+
+func (t *Partition) fenced() error { return fmt.Errorf("partition %d: %w", t.number, store.ErrFenced) }
 
 // checkSubscription checks the subscription of a partition after a silence or an error. It returns
 // an error if TELEMETRY was re-created or has lost its newest commits. If the subscription should
@@ -201,121 +241,20 @@ func (t *Partition) checkSubscription(ctx context.Context) error {
 	if err != nil {
 		return nil
 	}
-	if t.isCursorStale(s) {
+	if info := s.CachedInfo(); isReplaced(info, t.made, t.next) {
 		return fmt.Errorf("partition %d: %w: %s was read up to %d and now ends at %d", t.number, store.ErrReplaced,
-			codec.Telemetry, t.next-1, s.CachedInfo().State.LastSeq)
+			codec.Telemetry, t.next-1, info.State.LastSeq)
 	}
 	m, err := firstCommit(ctx, s, t.number, t.next)
-	if err != nil || m == nil || t.sub == nil || t.Waiting() {
+	if err != nil || m == nil || t.sub == nil {
+		return nil
+	}
+	if waiting, _, err := t.sub.Pending(); err == nil && waiting > 0 {
 		return nil
 	}
 	t.e.log.Warn("resubscribing to a partition", "partition", t.number, "waiting_since", m.Time)
 	t.unsubscribe()
 	return nil
-}
-
-func (t *Partition) Waiting() bool {
-	if t.sub == nil {
-		return false
-	}
-	n, _, err := t.sub.Pending()
-	return err == nil && n > 0
-}
-
-// Answer does nothing. In a cluster, a state must be stored before it is published to queries.
-// Otherwise another node could take the partition and answer from an older state.
-func (t *Partition) Answer(vehicle.ID, *vehicle.State) {}
-
-// Settle does nothing, because every state that is published to queries is stored.
-func (e *Engine) Settle(context.Context) {}
-
-// Unstored returns false, because queries use only stored states.
-func (e *Engine) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
-	return vehicle.State{}, false
-}
-
-// Commit implements [store.Partition]. More than [store.BatchStates] states are an error, because
-// one batch stores them all, with the cursor. So no state is ahead of the cursor, and a node that
-// has lost the partition is fenced out. If the context ends first, the states may be stored in
-// spite of the error. With seq 0 and no states, Commit only stores the cursor once more.
-func (t *Partition) Commit(
-	ctx context.Context, seq uint64, states map[vehicle.ID][]byte, more bool,
-) error {
-	if len(states) > store.BatchStates || more {
-		return fmt.Errorf("not one batch of states: %d, limit %d", len(states), store.BatchStates)
-	}
-	start := time.Now()
-	writes := make([]store.Write, 0, len(states)+1)
-	for id, packed := range states {
-		subject := codec.StateSubject(t.number, id)
-		writes = append(writes, store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, packed...))})
-	}
-	if seq != 0 {
-		t.cursor.Next = seq + 1
-	}
-	if err := t.commitBatch(ctx, writes); err != nil {
-		return err
-	}
-	t.e.metrics.Fold(len(states), time.Since(start))
-	return nil
-}
-
-// commitBatch stores states together with the cursor t.cursor. It retries and fails like Commit.
-func (t *Partition) commitBatch(ctx context.Context, states []store.Write) error {
-	for {
-		rev, err := t.e.Store(ctx, codec.States, append(states, t.cursor.write(t.number, t.rev)))
-		if err == nil {
-			t.rev = rev
-			return nil
-		}
-		if ctx.Err() != nil {
-			return err
-		}
-		if errors.Is(err, store.ErrConflict) {
-			// An earlier try may have been stored although its response was lost. The cursor
-			// contains its owner and generation, so no other process can have written the same
-			// cursor.
-			is, err := t.e.Last(ctx, codec.States, codec.CursorSubject(t.number))
-			var stored cursor
-			if err == nil {
-				stored, err = decodeCursor(is, t.number)
-			}
-			switch {
-			case t.e.config.Newer.Note(codec.States, err):
-				return fmt.Errorf("partition %d: %w: %w", t.number, store.ErrFenced, err)
-			case err != nil:
-			case is.Seq == t.rev: // nothing has been stored yet; a write is in progress
-			case is.Seq > t.rev && stored == t.cursor:
-				t.rev = is.Seq
-				return nil
-			case stored.Owner == t.cursor.Owner && stored.Generation == t.cursor.Generation &&
-				stored.Fences != t.cursor.Fences:
-				return fmt.Errorf("partition %d: %w", t.number, store.ErrRecalled)
-			default:
-				return fmt.Errorf("partition %d: %w", t.number, store.ErrFenced)
-			}
-		}
-		t.e.warned.fold.Log(t.e.log, "cannot store a fold yet; will retry", "partition", t.number, "error", err)
-		if err := periodic.Pause(ctx, 100*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}
-
-func (e *Engine) Folding() map[int]bool {
-	owned := make(map[int]bool)
-	for p := range e.taken {
-		if t := e.taken[p].Load(); t != nil && !t.closed.Load() {
-			owned[p] = true
-		}
-	}
-	return owned
-}
-
-// Close implements [store.Partition]: it stops reading.
-func (t *Partition) Close() {
-	t.closed.Store(true)
-	t.unsubscribe()
 }
 
 func (t *Partition) unsubscribe() {
@@ -325,16 +264,108 @@ func (t *Partition) unsubscribe() {
 	}
 }
 
-// States implements [store.Partition]. Everything that was committed before the partition was taken
-// precedes the cursor record that Take has stored, so the scan delivers it.
-func (t *Partition) States(ctx context.Context, put func(id vehicle.ID, packed []byte, folded uint64)) error {
-	subjects := []string{codec.StateSubject(t.number, "*")}
-	err := t.e.Scan(ctx, codec.States, subjects, func(r store.Record) error {
-		store.PutState(r, t.next-1, put)
-		return nil
-	})
-	t.e.config.Newer.Note(codec.States, err)
+func (t *Partition) Forgotten(id vehicle.ID, seq uint64) (bool, error) {
+	stone, ok := t.e.forgotten.Find(id)
+	if ok && stone.Unread {
+		return false, fmt.Errorf("partition %d: %w: a tombstone of one of its vehicles", t.number, codec.ErrNewer)
+	}
+	return ok && stone.Covers(seq, t.made), nil
+}
+
+var errNearlyFull = errors.New("the stream STATES is nearly full, and drops its oldest record when it is full: " +
+	"make its limit larger (--states-bytes)")
+
+// Save implements [store.Partition]. Each piece is stored only if the cursor still has the revision
+// that this process has written, so a former owner replaces no piece of its successor.
+func (t *Partition) Save(ctx context.Context, c store.Checkpoint, pieces [][]byte, erase bool) error {
+	t.saving.Lock()
+	defer t.saving.Unlock()
+	start := time.Now()
+	for i, piece := range pieces {
+		w := c.Seal(t.number, i, piece)
+		err := t.retry(ctx, func() error {
+			if t.e.nearlyFull.Load() {
+				return errNearlyFull
+			}
+			w.Expect, w.Expected = t.rev, true
+			_, err := t.e.storeIf(ctx, codec.States, codec.CursorSubject(t.number), []store.Write{w})
+			if errors.Is(err, store.ErrConflict) {
+				if lost := t.write(ctx, nil); lost != nil {
+					err = lost
+				}
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	next := t.cursor
+	if c.Number != 0 {
+		next.Next, next.Checkpoints = c.Seq+1, store.AddCheckpoint(next.Checkpoints, c, erase)
+	}
+	if err := t.retry(ctx, func() error { return t.write(ctx, &next) }); err != nil || c.Number == 0 {
+		return err
+	}
+	t.e.metrics.Fold(len(pieces), time.Since(start))
+	return c.ClearOld(ctx, t.e, t.number, erase)
+}
+
+// retry calls store until it returns nil, this process no longer owns the partition, or ctx ends.
+func (t *Partition) retry(ctx context.Context, store func() error) error {
+	for {
+		err := store()
+		if err == nil || t.owned.Err() != nil || ctx.Err() != nil {
+			return err
+		}
+		t.e.warned.fold.Log(t.e.log, "cannot store a checkpoint yet; will retry", "partition", t.number, "error", err)
+		if err := periodic.Pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// write reads the revision of the cursor, and unless next is nil, replaces the cursor by next. The
+// caller holds saving.
+func (t *Partition) write(ctx context.Context, next *cursor) error {
+	rev, err := t.check(ctx, next)
+	if err == nil {
+		t.rev = rev
+		if next != nil {
+			t.cursor = *next
+		}
+	}
 	return err
+}
+
+// check returns the revision of the cursor, by which this process owns the partition. Otherwise the
+// error is [store.ErrFenced]. Unless next is nil, it first replaces the cursor by next.
+func (t *Partition) check(ctx context.Context, next *cursor) (rev uint64, err error) {
+	rev, err = t.e.changeCursor(ctx, t.number, func(c *cursor) (bool, error) {
+		if c.Owner != t.name || c.Generation != t.generation {
+			return false, t.fenced()
+		}
+		if next != nil {
+			*c = *next
+		}
+		return next != nil, nil
+	})
+	if codec.IsNewer(err) {
+		err = fmt.Errorf("%w: %w", t.fenced(), err)
+	}
+	if errors.Is(err, store.ErrFenced) {
+		t.lose()
+	}
+	return rev, err
+}
+
+// Close implements [store.Partition].
+func (t *Partition) Close() {
+	t.send(false)
+	t.closed.Store(true)
+	t.lose()
+	t.answering.Wait()
+	t.unsubscribe()
 }
 
 func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
@@ -342,95 +373,26 @@ func (e *Engine) Forgotten() *access.Forgotten { return &e.forgotten }
 // Unfolded implements [store.Engine].
 func (e *Engine) Unfolded() *store.Unfolded { return e.unfolded }
 
-// Fence implements [store.Engine]: it writes the sequence seq of a tombstone into the cursor of
-// partition p. This also changes the cursor's revision, so a commit in progress fails, and the
-// owner takes the partition again.
-func (e *Engine) Fence(ctx context.Context, p int, seq uint64, _ vehicle.ID) error {
-	s, err := e.js.Stream(ctx, codec.Sources)
-	if err != nil {
-		return err
-	}
-	made := s.CachedInfo().Created.UnixNano()
-	_, err = e.changeCursor(ctx, p, func(c *cursor) (bool, error) {
-		// Fences increases, so that an owner can distinguish this cursor record from one that the
-		// owner wrote.
-		c.Fences++
-		if c.ForgottenIn != 0 && c.ForgottenIn != made {
-			c.Forgotten = 0 // it refers to a SOURCES stream that no longer exists
-		}
-		c.Forgotten, c.ForgottenIn = max(c.Forgotten, seq), made
-		return true, nil
-	})
-	return err
-}
-
-// awaitTombstone waits until this node has applied the record seq of SOURCES. made is the creation
-// time, in Unix ns, of the stream to which seq refers; 0 means the current one. If that stream was
-// replaced, or has lost the record, it does not wait. If this node's tombstones were read from
-// another stream than the current one, the error is [store.ErrReplaced].
-func (e *Engine) awaitTombstone(ctx context.Context, seq uint64, made int64) error {
+// AwaitTombstones implements [store.Engine]. Without a RecordStore, this node forgets nothing, and
+// AwaitTombstones returns at once.
+func (e *Engine) AwaitTombstones(ctx context.Context) error {
 	if err := e.Alive(); err != nil {
 		return err // the tables are copies of streams that no longer exist
 	}
 	f := e.tombstoneFeed.Load()
-	if f == nil || seq == 0 {
-		return nil // without a RecordStore, this node forgets nothing
+	if f == nil {
+		return nil
 	}
 	s, err := e.js.Stream(ctx, codec.Sources)
 	if err != nil {
 		return err
 	}
 	info := s.CachedInfo()
-	if made != 0 && made != info.Created.UnixNano() {
-		return nil
-	}
-	if err := f.Wait(ctx, min(seq, info.State.LastSeq)); err != nil {
+	if err := f.Wait(ctx, info.State.LastSeq); err != nil {
 		return err
 	}
 	if f.created.Load() != info.Created.UnixNano() {
 		return fmt.Errorf("%w: this node's tombstones are of another stream %s", store.ErrReplaced, codec.Sources)
 	}
 	return nil
-}
-
-func (e *Engine) AwaitTombstones(ctx context.Context) error {
-	return e.awaitTombstone(ctx, math.MaxUint64, 0)
-}
-
-// recall handles r, a record that the feed of STATES has delivered. If r is a cursor, its partition
-// is folded up to there. If this process has taken that partition, and r shows that Fence was
-// called since, or that a newer version wrote it, Next returns store.ErrRecalled from now on.
-func (e *Engine) recall(r store.Record) {
-	p, ok := codec.PartitionOfCursor(r.Subject)
-	if !ok || p >= e.partitions {
-		return
-	}
-	var c cursor
-	known := !r.Newer && json.Unmarshal(r.Body, &c) == nil
-	if known && c.Next > 0 {
-		e.unfolded.Fold(p, c.Next-1)
-	}
-	if t := e.taken[p].Load(); t != nil && (r.Newer || known && c.Fences != t.cursor.Fences) {
-		t.recall()
-	}
-}
-
-// changeCursor changes the cursor of partition p by compare-and-set, and returns its new revision.
-// It retries as [store.Change] does, for Patience.Store at most. If change returns false or an
-// error, nothing is stored.
-func (e *Engine) changeCursor(
-	ctx context.Context, p int, change func(c *cursor) (changed bool, err error),
-) (rev uint64, err error) {
-	write := func(is store.Record) ([]store.Write, error) {
-		c, err := decodeCursor(is, p)
-		changed := false
-		if err == nil {
-			changed, err = change(&c)
-		}
-		if err != nil || !changed {
-			return nil, err
-		}
-		return []store.Write{c.write(p, is.Seq)}, nil
-	}
-	return store.Change(ctx, e, e.config.Patience.Store, codec.States, codec.CursorSubject(p), write)
 }

@@ -10,9 +10,7 @@ import (
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster/clustertest"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
 // TestSilentSubscription checks that a subscription is replaced if it is silent for Timeouts.Stall
@@ -47,7 +45,7 @@ func TestClosedSubscription(t *testing.T) {
 	if err := p.sub.Unsubscribe(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := p.Next(t.Context()); !errors.Is(err, nats.ErrBadSubscription) {
+	if _, err := p.Next(t.Context()); !errors.Is(err, nats.ErrBadSubscription) {
 		t.Fatal(err)
 	}
 }
@@ -76,7 +74,7 @@ func TestTelemetryBehindCursor(t *testing.T) {
 		"re-created":           func(t *testing.T, e *Engine) { recreate(t, e, codec.Telemetry, 0) },
 		"re-created and grown": func(t *testing.T, e *Engine) { recreate(t, e, codec.Telemetry, 20) },
 		// The test cannot shorten the stream, so it moves the cursor beyond its end.
-		"its end lost": func(t *testing.T, e *Engine) { commit(t, take(t, e, 0), 1000) },
+		"its end lost": func(t *testing.T, e *Engine) { save(t, take(t, e, 0), 1000) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := clustertest.Account(t)
@@ -111,42 +109,10 @@ func TestTelemetryReplaced(t *testing.T) {
 				next(t, p)
 			}
 			recreate(t, e, codec.Telemetry, grown)
-			if _, samples, err := p.Next(testkit.Context(t)); !errors.Is(err, store.ErrReplaced) {
-				t.Fatalf("got %v, %v", samples, err)
+			if g, err := p.Next(testkit.Context(t)); !errors.Is(err, store.ErrReplaced) {
+				t.Fatalf("got %v, %v", g, err)
 			}
 		})
-	}
-}
-
-// statesOf returns states of n vehicles.
-func statesOf(n int) map[vehicle.ID]*vehicle.State {
-	states := make(map[vehicle.ID]*vehicle.State, n)
-	for i := range n {
-		states[vehicle.ID(fmt.Sprintf("car%d", i))] = &vehicle.State{Time: 1}
-	}
-	return states
-}
-
-// TestTooManyStates checks that a commit with more states than the limit is refused, and not
-// retried forever.
-func TestTooManyStates(t *testing.T) {
-	testkit.Slow(t, "it takes a real engine through seconds of work")
-	t.Parallel()
-	e := open(t, Config{})
-	p := take(t, e, 0)
-	states := statesOf(store.BatchStates + 1)
-	if err := p.Commit(t.Context(), 1, storetest.Packed(states), false); err == nil {
-		t.Fatal("it was stored")
-	}
-	for id := range states {
-		delete(states, id)
-		break
-	}
-	if err := p.Commit(t.Context(), 1, storetest.Packed(states), false); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(storetest.StoredStates(t, e, 0)); n != store.BatchStates {
-		t.Fatalf("%d states are stored, want %d", n, store.BatchStates)
 	}
 }
 

@@ -78,12 +78,12 @@ func (e *Engine) window(
 			break
 		}
 		first = min(first, meta.Sequence.Stream)
-		if !bytes.Contains(m.Data, []byte(id)) {
-			continue // far cheaper than decoding all samples of the commit
-		}
-		body, err := codec.Unseal(m.Subject, m.Data)
+		body, err := unpackCommit(m)
 		if err != nil {
 			return 0, nil, err
+		}
+		if !bytes.Contains(body, []byte(id)) {
+			continue // far cheaper than decoding all samples of the commit
 		}
 		err = codec.DecodeSamples(body, func(x vehicle.Sample) {
 			if x.Vehicle == id && !e.forgotten.Covers(id, meta.Sequence.Stream, made) {

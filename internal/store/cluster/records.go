@@ -182,11 +182,17 @@ func (c *conn) TrimTo(context.Context, uint64) (gone bool, err error) { return t
 // Store tries again only while NATS is processing another write of the subject, perhaps an earlier
 // write of the same caller, for Timeouts.Try at most. Then it returns [store.ErrConflict], too.
 func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (seq uint64, err error) {
+	return c.storeIf(ctx, stream, "", writes)
+}
+
+// storeIf is like Store. If subject is not empty, it has the sequence that a write expects, instead of
+// the subject of the write.
+func (c *conn) storeIf(ctx context.Context, stream, subject string, writes []store.Write) (seq uint64, err error) {
 	if len(writes) > store.MaxBatch {
 		return 0, fmt.Errorf("a batch of %d records exceeds the limit of %d", len(writes), store.MaxBatch)
 	}
 	for until := time.Now().Add(c.config.Timeouts.Try); ; {
-		seq, err = c.storeOnce(ctx, stream, writes)
+		seq, err = c.storeOnce(ctx, stream, subject, writes)
 		if !hasCode(err, writeInProgress) || time.Now().After(until) {
 			if hasCode(err, wrongLastSequence, writeInProgress) {
 				err = fmt.Errorf("%w: %w", store.ErrConflict, err)
@@ -203,7 +209,7 @@ func (c *conn) Store(ctx context.Context, stream string, writes []store.Write) (
 // another write of the subject.
 const inProgressBackoff = 50 * time.Millisecond
 
-// storeOnce is one try of Store. It returns the sequence of the last write.
+// storeOnce is one try of storeIf. It returns the sequence of the last write.
 //
 // The client library has no call for atomic batches, so storeOnce implements NATS ADR-50. Every
 // message contains the id of the batch and the number of the message in the batch. The last message
@@ -212,7 +218,7 @@ const inProgressBackoff = 50 * time.Millisecond
 // The server drops batches if a stream has more than 50 open ones, so a node opens at most
 // openBatches. storeOnce waits until it may open another, or until the context ends. This costs no
 // speed, because the server processes the batches of a stream one at a time.
-func (c *conn) storeOnce(ctx context.Context, stream string, writes []store.Write) (uint64, error) {
+func (c *conn) storeOnce(ctx context.Context, stream, subject string, writes []store.Write) (uint64, error) {
 	if len(writes) > 1 {
 		select {
 		case c.batches <- struct{}{}:
@@ -228,6 +234,9 @@ func (c *conn) storeOnce(ctx context.Context, stream string, writes []store.Writ
 		m := &nats.Msg{Subject: w.Subject, Data: w.Record, Header: make(nats.Header, 4)}
 		if w.Expected {
 			m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(w.Expect, 10)}
+			if subject != "" {
+				m.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{subject}
+			}
 		}
 		if len(writes) > 1 {
 			m.Header["Nats-Batch-Id"] = []string{id}
@@ -257,9 +266,6 @@ func (c *conn) storeOnce(ctx context.Context, stream string, writes []store.Writ
 		}
 		if ack.Error != nil {
 			return 0, ack.Error
-		}
-		if stream == codec.States {
-			c.noteState(ack.Sequence)
 		}
 		return ack.Sequence, nil
 	}
@@ -402,61 +408,6 @@ var errNoRecords = errors.New("NATS has no such records")
 // errInvalidResponse means that a response violates the protocol.
 var errInvalidResponse = errors.New("invalid response from NATS")
 
-// errBehind means that the server that answered has not reached the required sequence, so it
-// may lack records that were committed.
-var errBehind = errors.New("a server of the cluster lags behind")
-
-// awaitRecords repeats the request of lastRecords until it succeeds or the context ends. The error
-// then contains the last error of lastRecords.
-func (c *conn) awaitRecords(
-	ctx context.Context, stream string, subjects []string, since uint64,
-) ([]store.Record, error) {
-	const soon, later = 2 * time.Millisecond, 100 * time.Millisecond
-	for behind := soon; ; {
-		records, err := c.lastRecords(ctx, stream, subjects, since)
-		if err == nil {
-			return records, nil
-		}
-		if ctx.Err() != nil {
-			return nil, errors.Join(ctx.Err(), err)
-		}
-		rest := later // used if no server answers
-		if errors.Is(err, errBehind) {
-			// A server may have none of the records yet. Retry soon at first, then less often.
-			rest, behind = behind, min(2*behind, later)
-		}
-		_ = periodic.Pause(ctx, rest) // lastRecords fails if the context has ended
-	}
-}
-
-// lastRecords asks any server for the last record of each subject. At least one of these records
-// must exist. All records are as of a single moment. If the server's copy of the stream did not
-// contain all records up to the sequence since at that moment, the error is errBehind.
-func (c *conn) lastRecords(
-	ctx context.Context, stream string, subjects []string, since uint64,
-) ([]store.Record, error) {
-	records, end, err := c.directGet(ctx, stream, struct {
-		Last []string `json:"multi_last"`
-	}{subjects})
-	if errors.Is(err, errNoRecords) { // not even the record that always exists (a cursor or heartbeat)
-		return nil, errBehind
-	}
-	if err != nil {
-		return nil, err
-	}
-	upTo, err := strconv.ParseUint(end.Get("Nats-UpTo-Sequence"), 10, 64)
-	if err != nil {
-		return nil, errInvalidResponse
-	}
-	if left := end.Get("Nats-Num-Pending"); left != "0" {
-		return nil, fmt.Errorf("the response from NATS lacks %s records", left)
-	}
-	if upTo < since {
-		return nil, errBehind
-	}
-	return records, nil
-}
-
 // page is a request for records of a stream: at most Batch records and Bytes bytes, beginning at
 // sequence Seq.
 type page struct {
@@ -521,15 +472,6 @@ func (c *conn) directGet(
 			return nil, nil, errNoRecords
 		default:
 			return nil, nil, fmt.Errorf("NATS responds with status %s", status)
-		}
-	}
-}
-
-// noteState raises newest, the greatest acknowledged sequence of STATES, to seq.
-func (c *conn) noteState(seq uint64) {
-	for last := c.newest.Load(); seq > last; last = c.newest.Load() {
-		if c.newest.CompareAndSwap(last, seq) {
-			return
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestThreeServers(t *testing.T) {
 	}{
 		{"replicas are never reduced", replicasNeverReduced},
 		{"first starts at once", func(t *testing.T, c *clustertest.Cluster) { firstStartsAtOnce(t, c.URLs()) }},
-		{"a commit in progress", commitInProgress},
+		{"a checkpoint in progress", saveInProgress},
 		{"a lost server shows", aLostServerShows},
 	} {
 		c.Wipe()

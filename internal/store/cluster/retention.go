@@ -87,6 +87,20 @@ func firstCommit(ctx context.Context, s jetstream.Stream, p int, from uint64) (*
 	return m, err
 }
 
+// lastCommit returns the sequence of the newest commit of a partition, or 0 if there is none.
+func (e *Engine) lastCommit(ctx context.Context, p int) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	m, err := e.legacy.GetLastMsg(codec.Telemetry, codec.TelemetrySubject(p), nats.Context(ctx))
+	if errors.Is(err, nats.ErrMsgNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("cannot read the end of the telemetry from NATS: %w", err)
+	}
+	return m.Sequence, nil
+}
+
 func (e *Engine) measureBacklog(ctx context.Context) error {
 	e.backlog.measuring.Lock()
 	defer e.backlog.measuring.Unlock()
@@ -94,10 +108,16 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	defer cancel()
 	// Read the cursors before the stream's end. If a cursor is then ahead of the end, it refers to
 	// another TELEMETRY stream, or the end of the stream was lost. In the other order, a cursor
-	// could also be ahead because commits have arrived after the end was read.
-	cursors, err := e.readCursors(ctx, e.partitions)
-	if err != nil {
-		return err
+	// could also be ahead because commits have arrived after the end was read. A copy of a cursor may
+	// be too old; then some samples that are in a checkpoint seem not to be.
+	if !e.cursorsRead.Load() {
+		return nil
+	}
+	cursors := make([]cursor, e.partitions)
+	for p := range cursors {
+		if c := e.cursors[p].Load(); c != nil {
+			cursors[p] = *c
+		}
 	}
 	s, err := e.js.Stream(ctx, codec.Telemetry)
 	if err != nil {
@@ -113,7 +133,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			e.backlog.next[p].Store(0) // unknown, so this node removes no telemetry
 			continue
 		}
-		if c.Next > state.LastSeq+1 || c.Made != info.Created.UnixNano() {
+		if isReplaced(info, c.Made, c.Next) {
 			c.Next = 0 // nothing counts as folded, as in Take
 		}
 		w := &e.backlog.seen[p]
@@ -243,7 +263,7 @@ func copiesMissing(info *jetstream.StreamInfo) int {
 const (
 	fullAlarm = 80
 	// reservedFrom is the fill level of TOKENS, SOURCES or AUDIT from which only rights are taken
-	// away; 64 MiB are left then.
+	// away; 64 MiB are left then. It is also that of STATES from which no checkpoint is stored.
 	reservedFrom = 94
 	fullOver     = 75
 )
@@ -266,6 +286,9 @@ func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error
 		percent := info.State.Bytes * 100 / uint64(info.Config.MaxBytes)
 		refuses := name == codec.Audit || name == codec.Tokens || name == codec.Sources
 		scarce = scarce || refuses && percent >= reservedFrom
+		if name == codec.States {
+			e.nearlyFull.Store(percent >= reservedFrom)
+		}
 		switch {
 		case name == codec.Telemetry:
 		case percent >= fullAlarm && !alarmed[name]:

@@ -124,6 +124,18 @@ func (c *rightsCluster) see(m *nats.Msg) {
 	c.used[m.Subject] = true
 }
 
+// sent reports whether carstate has published to a subject with the given prefix.
+func (c *rightsCluster) sent(prefix string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for subject := range c.used {
+		if strings.HasPrefix(subject, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
 // unused returns the permissions that were not used.
 func (c *rightsCluster) unused() (rights []string) {
 	c.mu.Lock()
@@ -247,13 +259,6 @@ func TestRights_SufficientAndAllUsed(t *testing.T) {
 // evidence.
 func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 	t.Helper()
-	for p := range n.Partitions() {
-		part, err := n.Take(t.Context(), p, "roads", store.Anyone)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer part.Close()
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	loaded := make(chan struct{})
 	var running sync.WaitGroup
@@ -273,8 +278,7 @@ func (n node) keepRoads(t *testing.T, c *rightsCluster) {
 			}
 		}
 	}
-	testkit.Await(t, "other nodes receive evidence",
-		func() bool { return !slices.Contains(c.unused(), "carstate.roads.*") })
+	testkit.Await(t, "other nodes receive evidence", func() bool { return c.sent("carstate.roads.") })
 	cancel()
 	running.Wait()
 }
@@ -287,7 +291,7 @@ func TestEachRightIsProbed(t *testing.T) {
 	type account struct{ lacks, permissions, want string }
 	accounts := []account{
 		{"subscribe", `permissions { subscribe: { deny: ">" } }`, "Subscription to "},
-		{"carstate.>", `permissions { subscribe: { deny: "carstate.>" } }`, "Subscription to carstate.roads.*"},
+		{"carstate.>", `permissions { subscribe: { deny: "carstate.>" } }`, "Subscription to carstate."},
 	}
 	for _, right := range publishRights(t, rights) {
 		if !strings.HasPrefix(right, "$JS.API.STREAM.UPDATE.") {

@@ -13,6 +13,7 @@ import (
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
 )
@@ -63,24 +64,6 @@ func TestRefusedRoads(t *testing.T) {
 	if heard.Len() != 0 {
 		t.Errorf("%d stretches came of it", heard.Len())
 	}
-	if n := roadsInBackup(t, idle(e)); n != 0 {
-		t.Errorf("%d tiles are in the backup", n)
-	}
-}
-
-// roadsInBackup returns the number of tiles in a backup.
-func roadsInBackup(t *testing.T, k *store.RecordStore) int {
-	t.Helper()
-	var backup bytes.Buffer
-	_, err := k.Backup(t.Context(), &backup, "v-test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err := store.CheckBackup(&backup)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return info.Kinds["road"]
 }
 
 func counter(t *testing.T, r *prometheus.Registry, name, reason string) float64 {
@@ -132,7 +115,10 @@ func TestRoadsOfSeveralNodes(t *testing.T) {
 			func() bool { return len(storetest.Learned(maps[n])) == len(want) })
 		storetest.SameRoads(t, storetest.Learned(maps[n]), want)
 	}
-	count := func() int { return roadsInBackup(t, idle(engines[2])) }
+	count := func() int {
+		_, info := stream(t, engines[2].js, codec.Roads)
+		return int(info.State.Msgs)
+	}
 	all := len(storetest.Tiles(t))
 	ends[2]()
 	if n := count(); n != 0 {

@@ -34,9 +34,8 @@ const schemaKey = "carstate.schema"
 //
 //   - TELEMETRY refuses a commit that would exceed its bytes, so that no limit ever drops what was
 //     acknowledged. It has no age limit; Trim (retention.go) removes what is both folded and old.
-//   - STATES drops its oldest record, which is the state of the vehicle that has been silent for
-//     longest. If STATES refused writes instead, it would also refuse updates of existing states.
-//     An alarm is logged at 80 %.
+//   - STATES drops its oldest record. If it refused writes instead, no node could renew its lease. An
+//     alarm is logged at 80 %, and no checkpoint is stored from reservedFrom on.
 //   - TOKENS, SOURCES and AUDIT refuse writes. An alarm is logged at 80 %.
 //   - ROADS drops its oldest record, which is the tile (a stored record of the road map) that has
 //     had no car for longest. An alarm is logged at 80 %.
@@ -72,7 +71,7 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			MaxConsumers:      consumersOf(m.partitions),
 			MaxMsgsPerSubject: -1,
 		},
-		lastValue(codec.States, c.StatesBytes, jetstream.DiscardOld, "state.*.*", "cursor.*", "member.*"),
+		lastValue(codec.States, c.StatesBytes, jetstream.DiscardOld, "chunk.*.*.*", "cursor.*", "member.*"),
 		lastValue(codec.Tokens, recordBytes, jetstream.DiscardNew, "token.*", "tokenset.*.*", "tokenuse.*.*"),
 		lastValue(codec.Sources, recordBytes, jetstream.DiscardNew, "source.*", "sourceset.*.*", "operator.*",
 			"tombstone.*", codec.VIDKeysSubject, codec.BackupKeySubject),
@@ -303,10 +302,6 @@ const requestTimeout = 5 * time.Second
 // message to it to find out whether the account may do so.
 const flowProbe = "$JS.FC.probe"
 
-// sharedProbe is a message with empty road evidence. probeRights sends it to find out whether the
-// account may send road evidence.
-var sharedProbe = codec.Seal(sharedSubject("probe"), []byte{0})
-
 // noRecord is a request for a record with a sequence that no stream reaches.
 const noRecord = `{"seq":4611686018427387904}`
 
@@ -364,17 +359,19 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	}
 	// These requests get no answer. But if a request is denied, the denial arrives before the
 	// answer to the next request.
-	for subject, do := range map[string]func() error{
-		flowProbe:              func() error { return c.nc.Publish(flowProbe, nil) },
-		sharedSubject("probe"): func() error { return c.nc.Publish(sharedSubject("probe"), sharedProbe) },
-		sharedSubject("*"): func() error {
-			sub, err := c.nc.SubscribeSync(sharedSubject("*"))
+	tries := map[string]func() error{flowProbe: func() error { return c.nc.Publish(flowProbe, nil) }}
+	for _, prefix := range []string{ownerPrefix, replyPrefix, answersPrefix, foldedPrefix, roadsPrefix} {
+		subject := prefix + "probe"
+		tries[subject] = func() error { return c.nc.Publish(subject, codec.Seal(subject, []byte{0})) }
+		tries[prefix+"*"] = func() error {
+			sub, err := c.nc.SubscribeSync(prefix + "*")
 			if err != nil {
 				return err
 			}
 			return sub.Unsubscribe()
-		},
-	} {
+		}
+	}
+	for subject, do := range tries {
 		asking.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, setupTimeout)
 			defer cancel()
@@ -390,7 +387,3 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 	asking.Wait()
 	return failed
 }
-
-// sharedSubject is the subject on which a node sends its road evidence to the other nodes. No
-// stream stores it.
-func sharedSubject(node string) string { return "carstate.roads." + node }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/klauspost/compress/s2"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -57,11 +59,11 @@ func newQueue() *engine.Queue {
 // runQueue stores what is in the queue of partition p until ctx ends, one message at a time.
 func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 	q.Run(ctx, e.metrics.Metrics, func(ctx context.Context, chunks []engine.Chunk) error {
-		record := []byte{0}
+		var packed []byte
 		for i := range chunks {
-			record = append(record, chunks[i].Packed...)
+			packed = append(packed, chunks[i].Packed...)
 		}
-		seq, err := e.publish(ctx, p, record)
+		seq, err := e.publish(ctx, p, packed)
 		if err != nil {
 			return err
 		}
@@ -72,19 +74,19 @@ func (e *Engine) runQueue(ctx context.Context, p int, q *engine.Queue) {
 	})
 }
 
-// publish sends one commit of samples, which it seals, until NATS confirms that the commit is on
+// publish sends one commit of packed samples, which it compresses and seals, until NATS confirms that the commit is on
 // disk, and returns its sequence. After Patience.Store, it returns the error of the last try. An
 // error by which NATS refuses the commit is returned at once. After a time-out, it is unknown
 // whether the commit was stored. So the same bytes are sent again with the same message id, by
 // which NATS recognizes a duplicate. If the stream is full, the error is [store.ErrBacklog]. If the
 // context is canceled first, the error is [engine.ErrClosed].
-func (e *Engine) publish(ctx context.Context, p int, record []byte) (seq uint64, _ error) {
+func (e *Engine) publish(ctx context.Context, p int, packed []byte) (seq uint64, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.Patience.Store)
 	defer cancel()
 	e.committing.Add(1)
 	defer e.committing.Add(-1)
 	id, subject := rand.Text(), codec.TelemetrySubject(p)
-	m := &nats.Msg{Subject: subject, Data: codec.Seal(subject, record)}
+	m := &nats.Msg{Subject: subject, Data: codec.Seal(subject, append([]byte{0}, s2.Encode(nil, packed)...))}
 	for {
 		try, cancel := context.WithTimeout(ctx, e.config.Timeouts.Try)
 		ack, err := e.js.PublishMsg(try, m, jetstream.WithMsgID(id), jetstream.WithExpectStream(codec.Telemetry))
@@ -115,13 +117,32 @@ func (e *Engine) publish(ctx context.Context, p int, record []byte) (seq uint64,
 	}
 }
 
+// maxCommitBytes bounds a commit before it is compressed.
+const maxCommitBytes = engine.ChunkBytes + 2*engine.MaxSampleBytes
+
+// unpackCommit returns the packed samples of a commit.
+func unpackCommit(m *nats.Msg) ([]byte, error) {
+	body, err := codec.Unseal(m.Subject, m.Data)
+	if err != nil {
+		return nil, err
+	}
+	if size, err := s2.DecodedLen(body); err != nil || size > maxCommitBytes {
+		return nil, codec.ErrDamaged
+	}
+	packed, err := s2.Decode(nil, body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", codec.ErrDamaged, err)
+	}
+	return packed, nil
+}
+
 // tryTelemetry stores a commit without samples after a commit of samples has failed, because only a
 // stored commit proves that writes work, and no samples are accepted while Writable returns an
 // error. For the other streams, the heartbeats show that writes work.
 func (e *Engine) tryTelemetry(ctx context.Context) {
 	for range periodic.Every(ctx, e.config.Timeouts.Beat) {
 		if e.failing.Load() && e.committing.Load() == 0 { // a commit in progress shows by itself whether writes work
-			_, _ = e.publish(ctx, 0, []byte{0}) // sets failing
+			_, _ = e.publish(ctx, 0, nil) // sets failing
 		}
 	}
 }

@@ -1,0 +1,224 @@
+package cluster
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
+)
+
+// follower keeps this node's answers of the vehicles of one partition complete. It asks the owner for
+// all answers, and then receives new ones. After a gap in their numbers, and if there is another owner,
+// it asks for all again.
+type follower struct {
+	e      *Engine
+	p      int
+	put    func(vehicle.ID, *store.Answer)
+	loaded func() // called once this node has had all answers
+
+	// generation and number are those of the newest message that was received in order.
+	generation, number uint64
+	complete           bool      // no message after it is known to be lost
+	live               bool      // loaded was called
+	heard              time.Time // when the answers were last complete
+}
+
+// loadAgain is the pause before an owner is asked again that did not reply.
+const loadAgain = 250 * time.Millisecond
+
+// FollowAnswers implements [store.Engine]. It also does what FollowCursors does.
+func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.Answer), caughtUp func()) error {
+	run, stop := context.WithCancelCause(ctx)
+	var following sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(e.partitions))
+	loaded := func() {
+		if left.Add(-1) == 0 {
+			caughtUp()
+		}
+	}
+	// An owner of an older generation than that of the cursors is not asked.
+	err := e.FollowCursors(run, func() {
+		for p := range e.partitions {
+			f := &follower{e: e, p: p, put: put, loaded: loaded}
+			following.Go(func() {
+				if err := f.run(run); err != nil {
+					stop(err)
+				}
+			})
+		}
+	})
+	if err == nil && ctx.Err() == nil {
+		err = context.Cause(run)
+	}
+	stop(nil)
+	following.Wait()
+	return err
+}
+
+func (f *follower) run(ctx context.Context) error {
+	sub, err := f.e.nc.SubscribeSync(answersSubject(f.p))
+	if err != nil {
+		<-ctx.Done() // the connection was closed for good, which ends the node
+		return nil
+	}
+	defer sub.Unsubscribe()
+	defer f.e.lacks.end(f.p)
+	for ask := true; ctx.Err() == nil; {
+		if ask || !f.complete {
+			if err := f.load(ctx); errors.Is(err, store.ErrReplaced) {
+				return err
+			} else if err != nil && !f.complete {
+				_ = periodic.Pause(ctx, loadAgain) // the loop ends with the context
+				continue
+			}
+		}
+		try, cancel := context.WithTimeout(ctx, f.e.config.Timeouts.Stall)
+		m, err := sub.NextMsgWithContext(try) // if it has dropped messages, the next number shows that
+		ask = try.Err() != nil                // there may be no owner, or nothing arrives from it
+		cancel()
+		if err == nil {
+			f.receive(m)
+		} else if !sub.IsValid() {
+			<-ctx.Done()
+		}
+	}
+	return nil
+}
+
+// receive puts the answers of a message. It ignores a message that cannot be read: if it was one of the
+// owner, the next number shows that.
+func (f *follower) receive(m *nats.Msg) {
+	b, err := codec.Unseal(m.Subject, m.Data)
+	f.e.config.Newer.Note(codec.States, err)
+	generation, n := binary.Uvarint(b)
+	number, k := binary.Uvarint(b[max(n, 0):])
+	switch {
+	case err != nil || n <= 0 || k <= 0 || generation < f.oldest():
+	case generation == f.generation && number <= f.number:
+	case generation == f.generation && number == f.number+1 && store.DecodeAnswers(b[n+k:], f.show) == nil:
+		f.number, f.heard = number, time.Now()
+	default:
+		if f.complete = false; generation > f.generation {
+			f.heard = time.Now() // until now, the partition had no other owner
+		}
+		f.e.lacks.begin(f.p, f.heard)
+	}
+}
+
+// oldest returns the generation of the present owner, as far as this node knows.
+func (f *follower) oldest() uint64 {
+	if c := f.e.cursors[f.p].Load(); c != nil {
+		return max(f.generation, c.Generation)
+	}
+	return f.generation
+}
+
+// load asks the owner for all answers.
+func (f *follower) load(ctx context.Context) error {
+	q := &store.Question{Kind: store.AskAnswers}
+	var first reply
+	for more := true; more; more = q.From != 0 {
+		r, err := f.e.ask(ctx, f.p, q)
+		if f.e.config.Newer.Note(codec.States, err) {
+			// The vehicles keep the answers that this node knows.
+			if !f.live {
+				f.e.config.Newer.LacksStates()
+			}
+			break
+		}
+		if q.From == 0 {
+			first = r
+		}
+		switch {
+		case err != nil:
+			return err
+		case r.Generation < f.oldest() || r.Generation != first.Generation:
+			return store.ErrNoOwner
+		}
+		if err := store.DecodeAnswers(r.Answers, f.show); err != nil {
+			return err
+		}
+		q.From = r.Next
+	}
+	if lacking := f.e.lacks.end(f.p); lacking > f.e.config.Patience.Markers/2 {
+		return fmt.Errorf("%w: answers of partition %d were missing for %s, "+
+			"and a vehicle forgotten in that time may have left no trace",
+			store.ErrReplaced, f.p, lacking.Round(time.Second))
+	}
+	f.generation, f.number = max(f.generation, first.Generation), first.Number
+	f.complete, f.heard = true, time.Now()
+	if !f.live {
+		f.live = true
+		f.loaded()
+	}
+	return nil
+}
+
+// show puts an answer, unless this node knows a newer one, which an owner that is gone may have sent. A
+// time in the future is not newer: a clock was wrong. The answer of a forgotten vehicle is removed.
+func (f *follower) show(id vehicle.ID, a *store.Answer) {
+	stone, forgotten := f.e.forgotten.Find(id)
+	switch none := (store.Answer{}); {
+	case forgotten && stone.Lifted.IsZero():
+		a = &none
+	case *a != none && f.e.config.Known != nil:
+		driving, throttle := f.e.config.Known(id)
+		older := a.Driving.Time < driving || a.Throttle.Time < throttle
+		if older && max(driving, throttle) <= vehicle.At(f.e.now().Add(vehicle.MaxAhead)) {
+			return
+		}
+	}
+	f.put(id, a)
+}
+
+// lacks has, by partition, since when answers are known to be missing.
+type lacks struct {
+	began time.Time // the times below are measured from here, because they are monotonic
+	// oldest is the oldest of since, in ns after began; 0 if there is none.
+	oldest atomic.Int64
+
+	mu    sync.Mutex // guards since
+	since map[int]time.Duration
+}
+
+func (l *lacks) begin(p int, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.since[p]; !ok {
+		l.since[p] = max(1, at.Sub(l.began))
+		l.update()
+	}
+}
+
+// end returns how long answers of partition p were missing.
+func (l *lacks) end(p int) (lacking time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if since, ok := l.since[p]; ok {
+		lacking = time.Since(l.began) - since
+		delete(l.since, p)
+		l.update()
+	}
+	return lacking
+}
+
+func (l *lacks) update() {
+	oldest := time.Duration(0)
+	for _, since := range l.since {
+		if oldest == 0 || since < oldest {
+			oldest = since
+		}
+	}
+	l.oldest.Store(int64(oldest))
+}

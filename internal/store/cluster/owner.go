@@ -1,0 +1,327 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/vehicle"
+)
+
+// Subjects of messages that no stream stores. An owner replies only to subjects of replyPrefix: the
+// asker chooses where a reply goes, and NATS would store it in a stream with such a subject.
+const (
+	ownerPrefix   = "carstate.owner."   // questions to the owner of a partition
+	replyPrefix   = "carstate.reply."   // replies
+	answersPrefix = "carstate.answers." // new answers of the vehicles of a partition
+	foldedPrefix  = "carstate.folded."  // up to where a node has folded its partitions
+	roadsPrefix   = "carstate.roads."   // road evidence of a node
+)
+
+func ownerSubject(p int) string   { return ownerPrefix + strconv.Itoa(p) }
+func answersSubject(p int) string { return answersPrefix + strconv.Itoa(p) }
+
+// outgoing holds the answers that an owner is about to send. The messages of a generation are
+// numbered, so that a follower notices a lost one.
+type outgoing struct {
+	sync.Mutex        // guards the fields below, and orders the messages
+	live       bool   // Live was called
+	number     uint64 // of the last message
+	packed     []byte
+}
+
+const (
+	// sendEvery is the interval at which new answers are sent.
+	sendEvery = 25 * time.Millisecond
+	// answersBytes is the size of new answers, in bytes, from which they are sent at once.
+	answersBytes = 256 << 10
+)
+
+// Live implements [store.Partition]. Followers learn of the new owner from an empty message and ask it
+// for all answers, so Live need not send them.
+func (t *Partition) Live(func(yield func(vehicle.ID, *store.Answer))) {
+	sub, err := t.e.nc.SubscribeSync(ownerSubject(t.number))
+	if err == nil {
+		err = sub.SetPendingLimits(waitingQuestions, waitingQuestionBytes)
+	}
+	if err != nil { // the connection was closed for good, which ends the node
+		t.e.log.Warn("cannot receive questions", "partition", t.number, "error", err)
+		return
+	}
+	t.answers.Lock()
+	t.answers.live = true
+	t.answers.Unlock()
+	t.answering.Go(func() { t.answer(sub) })
+	t.send(true)
+}
+
+func (t *Partition) Publish(id vehicle.ID, a *store.Answer) {
+	t.answers.Lock()
+	t.answers.packed = store.AppendAnswer(t.answers.packed, id, a)
+	full := len(t.answers.packed) >= answersBytes
+	t.answers.Unlock()
+	if full {
+		t.send(false)
+	}
+}
+
+// send sends the new answers, or if there are none and empty is set, a message without answers. While
+// the connection is lost, it drops them, and followers notice that a number is missing.
+func (t *Partition) send(empty bool) {
+	o := &t.answers
+	o.Lock()
+	defer o.Unlock()
+	if !o.live || t.owned.Err() != nil || len(o.packed) == 0 && !empty {
+		return
+	}
+	o.number++
+	b := binary.AppendUvarint([]byte{0}, t.generation)
+	b = append(binary.AppendUvarint(b, o.number), o.packed...)
+	o.packed = o.packed[:0]
+	t.e.tell(answersSubject(t.number), b)
+}
+
+// tell seals and sends a message that no stream stores. While the connection is lost, it drops it.
+func (e *Engine) tell(subject string, record []byte) {
+	if e.nc.IsConnected() {
+		_ = e.nc.Publish(subject, codec.Seal(subject, record)) // fails if the connection is closed
+	}
+}
+
+// sendAnswers sends what the owners of this node have to send, until ctx ends. At the interval
+// Timeouts.Beat, it sends a message even if there is nothing new.
+func (e *Engine) sendAnswers(ctx context.Context) {
+	beaten := time.Now()
+	for range periodic.Every(ctx, sendEvery) {
+		beat := time.Since(beaten) >= e.config.Timeouts.Beat
+		if beat {
+			beaten = time.Now()
+		}
+		positions := []byte{0}
+		for p := range e.taken {
+			t := e.taken[p].Load()
+			if t == nil || t.owned.Err() != nil {
+				continue
+			}
+			t.send(beat)
+			if at := t.folded.Load(); at != t.told || beat {
+				t.told = at
+				positions = binary.AppendUvarint(binary.AppendUvarint(positions, uint64(p)), at)
+			}
+		}
+		if len(positions) > 1 {
+			e.tell(foldedPrefix+e.name, positions)
+		}
+	}
+}
+
+// followFolded follows up to where all nodes have folded, until stop is called.
+func (e *Engine) followFolded() (stop func()) {
+	sub, err := e.nc.Subscribe(foldedPrefix+"*", func(m *nats.Msg) {
+		b, err := codec.Unseal(m.Subject, m.Data)
+		for err == nil && len(b) > 0 {
+			p, n := binary.Uvarint(b)
+			seq, k := binary.Uvarint(b[max(n, 0):])
+			if n <= 0 || k <= 0 || p >= uint64(e.partitions) {
+				return
+			}
+			e.unfolded.Fold(int(p), seq)
+			b = b[n+k:]
+		}
+	})
+	if err != nil { // the connection was closed for good, which ends the node
+		return func() {}
+	}
+	return func() { _ = sub.Unsubscribe() } // fails if the connection is closed
+}
+
+const (
+	// At most openQuestions questions to the owner of a partition are answered at a time. Further
+	// ones wait in memory, up to the limits below.
+	openQuestions        = 4
+	waitingQuestions     = 64
+	waitingQuestionBytes = 8 << 20
+)
+
+// question is a question as it travels.
+type question struct {
+	store.Question
+	WithinMillis int64 `json:"within_ms"` // the asker waits no longer
+}
+
+// reply is a reply as it travels.
+type reply struct {
+	store.Reply
+	Generation uint64 `json:"generation"` // of the owner's cursor
+	Number     uint64 `json:"number"`     // of the owner's last message before Answers were read
+	Error      string `json:"error,omitempty"`
+	Kind       string `json:"kind,omitempty"` // the text of one of errorKinds
+}
+
+// errorKinds are the errors that an asker recognizes.
+var errorKinds = []error{store.ErrNoOwner, codec.ErrNewer, codec.ErrDamaged, access.ErrBusy}
+
+// remoteError is an error of an owner on another node.
+type remoteError struct {
+	text string
+	kind error // one of errorKinds, or nil
+}
+
+func (r remoteError) Error() string { return r.text }
+func (r remoteError) Unwrap() error { return r.kind }
+
+// answer answers questions until this process no longer owns the partition.
+func (t *Partition) answer(sub *nats.Subscription) {
+	defer sub.Unsubscribe()
+	open := make(chan struct{}, openQuestions)
+	for {
+		m, err := sub.NextMsgWithContext(t.owned)
+		if t.owned.Err() != nil || !sub.IsValid() {
+			return
+		}
+		if err != nil { // too many questions
+			continue
+		}
+		open <- struct{}{}
+		t.answering.Go(func() {
+			defer func() { <-open }()
+			t.answerMessage(m)
+		})
+	}
+}
+
+func (t *Partition) answerMessage(m *nats.Msg) {
+	var q question
+	body, err := codec.Unseal(m.Subject, m.Data)
+	if !strings.HasPrefix(m.Reply, replyPrefix) {
+		return
+	}
+	if err == nil && json.Unmarshal(body, &q) != nil {
+		err = codec.ErrDamaged
+	}
+	var r reply
+	if err == nil {
+		ctx, cancel := context.WithTimeout(t.owned, time.Duration(q.WithinMillis)*time.Millisecond)
+		defer cancel()
+		r, err = t.reply(ctx, &q.Question)
+	}
+	if err != nil {
+		r.Error = err.Error()
+		for _, kind := range errorKinds {
+			if errors.Is(err, kind) {
+				r.Kind = kind.Error()
+				break
+			}
+		}
+	}
+	text, err := json.Marshal(r)
+	if err == nil {
+		err = t.e.nc.Publish(m.Reply, codec.Seal(m.Subject, append([]byte{0}, text...)))
+	}
+	if err != nil {
+		t.e.log.Warn("cannot reply to a question", "partition", t.number, "error", err)
+	}
+}
+
+// reply answers a question. If it changes something, another process may have taken the partition
+// without this one's knowledge, so the cursor is read first.
+func (t *Partition) reply(ctx context.Context, q *store.Question) (r reply, err error) {
+	t.answers.Lock()
+	r.Generation, r.Number = t.generation, t.answers.number
+	t.answers.Unlock()
+	if q.Kind != store.AskState && q.Kind != store.AskAnswers {
+		_, err = t.check(ctx, nil)
+	}
+	if err == nil {
+		r.Reply, err = t.owner.Reply(ctx, q)
+	}
+	if errors.Is(err, store.ErrFenced) || t.owned.Err() != nil {
+		err = store.ErrNoOwner
+	}
+	return r, err
+}
+
+// Ask implements [store.Engine].
+func (e *Engine) Ask(ctx context.Context, p int, q *store.Question) (store.Reply, error) {
+	r, err := e.ask(ctx, p, q)
+	return r.Reply, err
+}
+
+func (e *Engine) ask(ctx context.Context, p int, q *store.Question) (r reply, err error) {
+	try := ctx
+	if q.Kind != store.AskCheckpoint && q.Kind != store.AskErase { // which take longer
+		var cancel context.CancelFunc
+		try, cancel = context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+	}
+	if t := e.taken[p].Load(); t != nil && t.isLive() {
+		r, err = t.reply(try, q)
+	} else {
+		r, err = e.askRemote(try, p, q)
+	}
+	if err != nil && ctx.Err() == nil && (try.Err() != nil || errors.Is(err, nats.ErrNoResponders)) {
+		err = fmt.Errorf("%w: %w", store.ErrNoOwner, err)
+	}
+	return r, err
+}
+
+func (t *Partition) isLive() bool {
+	t.answers.Lock()
+	defer t.answers.Unlock()
+	return t.answers.live && t.owned.Err() == nil
+}
+
+// longestQuestion bounds a question whose context has no deadline.
+const longestQuestion = 10 * time.Minute
+
+// askRemote asks the owner of partition p over NATS.
+func (e *Engine) askRemote(ctx context.Context, p int, q *store.Question) (r reply, err error) {
+	ctx, cancel := context.WithTimeout(ctx, longestQuestion)
+	defer cancel()
+	until, _ := ctx.Deadline()
+	text, err := json.Marshal(question{*q, time.Until(until).Milliseconds()})
+	if err != nil {
+		return r, err
+	}
+	m := nats.NewMsg(ownerSubject(p))
+	m.Reply, m.Data = replyPrefix+rand.Text(), codec.Seal(m.Subject, append([]byte{0}, text...))
+	sub, err := e.nc.SubscribeSync(m.Reply)
+	if err != nil {
+		return r, err
+	}
+	defer sub.Unsubscribe()
+	if err := e.nc.PublishMsg(m); err != nil {
+		return r, err
+	}
+	answer, err := sub.NextMsgWithContext(ctx)
+	if err != nil {
+		return r, err
+	}
+	body, err := codec.Unseal(m.Subject, answer.Data)
+	if err == nil && json.Unmarshal(body, &r) != nil {
+		err = codec.ErrDamaged
+	}
+	if err == nil && r.Error != "" {
+		failed := remoteError{text: r.Error}
+		for _, kind := range errorKinds {
+			if kind.Error() == r.Kind {
+				failed.kind = kind
+			}
+		}
+		err = failed
+	}
+	return r, err
+}
