@@ -25,27 +25,28 @@ type folding struct {
 	seq    uint64         // all telemetry up to here is folded
 	saved  uint64         // of the last checkpoint
 	live   bool           // answers are published
+	broken error          // a group is folded in part, so no checkpoint may be stored
 	sample vehicle.Sample // being folded, because the engine may share those that it returns
-	days   uint16         // of the newest telemetry
+	day    uint16         // of the newest telemetry; a clock that was ahead has no effect for long
 
-	saving sync.Mutex         // held while a checkpoint is stored; guards the fields below
-	last   []store.Checkpoint // that are stored, oldest first
+	saving sync.Mutex // held while a checkpoint is stored; guards the fields below
+	last   store.Checkpoint
+	tried  uint64 // number of the last one, even if it could not be stored
 }
 
 func newFolding(c *Config) *folding {
-	return &folding{
-		config: c, mark: rand.Uint64(), now: make(chan struct{}, 1), states: newPackedStates(bucketBytes),
-	}
+	return &folding{config: c, mark: rand.Uint64(), now: make(chan struct{}, 1)}
 }
 
 // load reads the newest checkpoint that is whole. The telemetry after it is then folded again, so a
 // damaged checkpoint loses nothing while that telemetry is kept.
 func (f *folding) load(ctx context.Context, p int) error {
 	for all := f.part.Checkpoints(); ; all = all[:len(all)-1] {
-		f.states, f.seq, f.last = newPackedStates(bucketBytes), 0, all
+		f.states, f.last = newPackedStates(f.config.bucketBytes), store.Checkpoint{}
 		if len(all) > 0 {
-			f.seq = all[len(all)-1].Seq
+			f.last = all[len(all)-1]
 		}
+		f.seq = f.last.Seq
 		if err := f.part.Seek(ctx, f.seq); err != nil || len(all) == 0 {
 			return err
 		}
@@ -65,7 +66,7 @@ func (f *folding) load(ctx context.Context, p int) error {
 			return err
 		}
 		f.config.Log.Error("a checkpoint is damaged: the one before it is read, and the telemetry since is folded again",
-			"partition", p, "checkpoint", f.last[len(all)-1].Number, "error", err)
+			"partition", p, "checkpoint", f.last.Number, "error", err)
 	}
 }
 
@@ -82,8 +83,12 @@ func (f *folding) apply(g store.Group) (err error) {
 	if g.Seq <= f.seq {
 		return nil
 	}
-	f.seq = g.Seq
-	f.days = max(f.days, dayAt(g.Stored))
+	defer func() {
+		if err != nil {
+			f.live, f.broken = false, err
+		}
+	}()
+	f.seq, f.day = g.Seq, dayAt(g.Stored)
 	fold := f.config.Fold
 	if !f.live {
 		fold = f.config.Replay
@@ -111,7 +116,7 @@ func (f *folding) apply(g store.Group) (err error) {
 		}
 		changed = fold(&s, x) || changed
 		if changed && (i+1 == len(g.Samples) || g.Samples[i+1].Vehicle != x.Vehicle) {
-			f.states.put(x.Vehicle, &s, dayAt(g.Stored))
+			f.states.put(x.Vehicle, &s, f.day)
 			f.publish(x.Vehicle, &s)
 			changed = false
 		}
@@ -130,14 +135,14 @@ func (f *folding) publish(id vehicle.ID, s *vehicle.State) {
 // goLive publishes all answers once the telemetry of the time of the take is folded: no answer is
 // older than one that another process may have shown. A checkpoint follows, so that the telemetry
 // that several crashes fold again does not add up.
-func (f *folding) goLive() {
+func (f *folding) goLive(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.live || f.seq < f.part.End() {
 		return
 	}
 	f.live = true
-	f.part.Live(func(yield func(vehicle.ID, *store.Answer)) {
+	f.part.Live(ctx, func(yield func(vehicle.ID, *store.Answer)) {
 		for r := range f.states.all {
 			yield(answerIn(r))
 		}
@@ -174,30 +179,32 @@ func (f *folding) gone(r []byte, erase bool) bool {
 	if len(stateOf(r)) == 0 {
 		return erase && f.config.Gone(vehicle.ID(vidOf(r)))
 	}
-	return f.days > dayOf(r) && int(f.days-dayOf(r)) > f.config.SilentDays
+	return int(f.day)-int(dayOf(r)) > f.config.SilentDays
 }
 
 // checkpoint stores what has changed since the last one. With full, it stores all states, and with
-// erase also removes every older checkpoint.
+// erase also removes every older checkpoint. If it fails, its pieces may be stored later still, and
+// the states in them count as unchanged; so the next has another number, and all states.
 func (f *folding) checkpoint(ctx context.Context, full, erase bool) (store.Checkpoint, error) {
 	f.saving.Lock()
 	defer f.saving.Unlock()
-	var is store.Checkpoint
-	if len(f.last) > 0 {
-		is = f.last[len(f.last)-1]
-	}
+	is := f.last
+	full = full || is.Number == 0 || f.tried > is.Number
 	f.mu.Lock()
-	if is.Number != 0 && !full && !f.pending() {
+	if f.broken != nil {
+		f.mu.Unlock()
+		return is, f.broken
+	}
+	if !full && !f.pending() {
 		f.mu.Unlock()
 		return is, f.part.Save(ctx, store.Checkpoint{}, nil, false)
 	}
-	next := store.Checkpoint{Number: is.Number + 1, Owner: f.mark, Seq: f.seq}
-	if next.First = is.First; full || is.Number == 0 {
-		next.First = next.Number
-	} else if next.Number >= store.CheckpointCycle {
-		next.First = max(next.First, next.Number-store.CheckpointCycle+1)
+	f.tried = max(f.tried, is.Number) + 1
+	next := store.Checkpoint{Number: f.tried, First: f.tried, Owner: f.mark, Seq: f.seq}
+	if !full {
+		next.First = max(is.First, next.Number-min(next.Number, store.CheckpointCycle)+1)
 	}
-	pieces := f.states.pieces(next.Number, next.First == next.Number, func(r []byte) bool { return f.gone(r, erase) })
+	pieces := f.states.pieces(next.Number, full, func(r []byte) bool { return f.gone(r, erase) })
 	f.mu.Unlock()
 	next.Pieces = len(pieces)
 	if err := f.part.Save(ctx, next, pieces, erase); err != nil {
@@ -206,7 +213,7 @@ func (f *folding) checkpoint(ctx context.Context, full, erase bool) (store.Check
 	f.mu.Lock()
 	f.saved = next.Seq
 	f.mu.Unlock()
-	f.last = store.AddCheckpoint(f.last, next, erase)
+	f.last = next
 	return next, nil
 }
 
@@ -247,10 +254,6 @@ const answersBytes = 256 << 10
 func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, error) {
 	r := store.Reply{Owner: f.mark}
 	switch q.Kind {
-	case store.AskCheckpoint, store.AskErase:
-		var err error
-		r.Checkpoint, err = f.checkpoint(ctx, true, q.Kind == store.AskErase)
-		return r, err
 	case store.AskTombstones, store.AskDrop, store.AskDropAll:
 		if err := f.config.AwaitTombstones(ctx); err != nil {
 			return r, err
@@ -262,6 +265,12 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 		return r, store.ErrNoOwner
 	}
 	switch q.Kind {
+	case store.AskCheckpoint, store.AskErase:
+		f.mu.Unlock()
+		defer f.mu.Lock() // before the deferred Unlock
+		var err error
+		r.Checkpoint, err = f.checkpoint(ctx, true, q.Kind == store.AskErase)
+		return r, err
 	case store.AskState:
 		s, err := f.states.get(q.Vehicle)
 		if r.Had = s.Time != 0; r.Had && err == nil {
@@ -307,7 +316,7 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 
 // drop puts a marker in place of the state of a vehicle. The caller holds mu.
 func (f *folding) drop(id vehicle.ID) {
-	f.states.set(id, nil, f.days, 1)
+	f.states.set(id, nil, f.day, 1)
 	f.part.Publish(id, new(store.Answer))
 }
 
