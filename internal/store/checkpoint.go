@@ -143,10 +143,11 @@ func DecodeEntries(b []byte, yield func(Entry) error) error {
 	}
 	for len(b) > 0 {
 		id, ok := take()
-		if !ok || len(b) < 2 || vehicle.CheckID(string(id)) != nil {
+		vid, err := vehicle.ParseReportingID(string(id))
+		if !ok || len(b) < 2 || err != nil {
 			return codec.ErrDamaged
 		}
-		e := Entry{Vehicle: vehicle.ID(id), Day: binary.LittleEndian.Uint16(b)}
+		e := Entry{Vehicle: vid, Day: binary.LittleEndian.Uint16(b)}
 		b = b[2:]
 		if e.State, ok = take(); !ok {
 			return codec.ErrDamaged
@@ -250,11 +251,12 @@ func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, all bool) er
 	return nil
 }
 
-// AddCheckpoint returns the checkpoints that are kept once c is stored.
+// AddCheckpoint returns the checkpoints that are kept once c is stored. Damaged ones that the owner
+// did not read, because it has read one before them, have the numbers of c and later ones.
 func AddCheckpoint(all []Checkpoint, c Checkpoint, alone bool) []Checkpoint {
 	if alone {
 		return []Checkpoint{c}
 	}
-	all = append(slices.Clip(all), c)
+	all = append(slices.DeleteFunc(slices.Clone(all), func(is Checkpoint) bool { return is.Number >= c.Number }), c)
 	return all[max(0, len(all)-KeptCheckpoints):]
 }

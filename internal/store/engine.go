@@ -198,8 +198,8 @@ type Partition interface {
 	// must be ignored, because the vehicle was forgotten. If a newer version wrote the tombstone,
 	// [codec.IsNewer] is true for the error.
 	Forgotten(id vehicle.ID, seq uint64) (bool, error)
-	// Live begins the publishing of answers with all that the owner has.
-	Live(answers func(yield func(vehicle.ID, *Answer)))
+	// Live begins the publishing of answers with all that the owner has, unless ctx ends first.
+	Live(ctx context.Context, answers func(yield func(vehicle.ID, *Answer)))
 	// Publish publishes a new answer.
 	Publish(id vehicle.ID, a *Answer)
 	// Save stores the pieces of a checkpoint and then the checkpoint itself, in place of the oldest,
