@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
 	"time"
 
 	"example.org/carstate/bench/must"
-	"example.org/carstate/bench/report"
 	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
@@ -120,71 +118,43 @@ func templates(now time.Time) []vehicle.State {
 	return states
 }
 
-// filled is a store to which states are written as derive does, in atomic batches.
-type filled struct {
-	partitions []store.Partition
-	states     []vehicle.State
-	waiting    []map[vehicle.ID][]byte // the next batch of each partition
-}
-
 func openLocal(ctx context.Context, dir string) store.Engine {
 	return must.Get(local.Open(ctx, local.Config{DataDir: dir}))
 }
 
-// fill owns all partitions of an engine while put fills them, and closes the engine.
-func fill(ctx context.Context, e store.Engine, put func(*filled)) {
+// Fill stores the states of the vehicles 0 to n-1 in one checkpoint of each partition of an engine, and
+// closes the engine.
+func Fill(ctx context.Context, e store.Engine, n int) {
 	defer func() { must.Do(e.Close()) }()
-	s := &filled{states: templates(time.Now())}
+	states := templates(time.Now())
 	for p := range e.Partitions() {
-		s.partitions = append(s.partitions, must.Get(e.Take(ctx, p, "bench", store.Anyone)))
-		s.waiting = append(s.waiting, make(map[vehicle.ID][]byte))
-	}
-	put(s)
-	for p := range s.partitions {
-		s.flush(ctx, p)
+		part := must.Get(e.Take(ctx, p, "bench", nobody{}, store.Anyone))
+		must.Get(part.Save(ctx, store.Checkpoint{Number: 1, First: 1}, func(yield func(store.Piece) bool) {
+			var b []byte
+			for i := range n {
+				if codec.PartitionOf(VID(i), e.Partitions()) != p {
+					continue
+				}
+				state := states[i%len(states)]
+				for j := range state.Latest { // states that are alike would be compressed
+					state.Latest[j].Value *= 1 + float32(i%9973)/1e6
+				}
+				day := uint16(time.Now().Unix() / (24 * 3600))
+				b = store.AppendEntry(b, store.Entry{Vehicle: VID(i), Day: day, State: codec.AppendState(nil, &state)})
+				if len(b) >= store.PieceBytes {
+					if !yield(store.Piece{Entries: b}) {
+						return
+					}
+					b = b[:0]
+				}
+			}
+			yield(store.Piece{Entries: b})
+		}, false))
 		must.Do(e.Release(ctx, p, "bench"))
 	}
 }
 
-func (s *filled) put(ctx context.Context, i, n int) {
-	p := codec.PartitionOf(VID(i), len(s.partitions))
-	state := s.states[(i+n)%len(s.states)]
-	for j := range state.Latest { // states that are alike would be compressed
-		state.Latest[j].Value *= 1 + float32(i%9973)/1e6
-	}
-	s.waiting[p][VID(i)] = codec.AppendState(nil, &state)
-	if len(s.waiting[p]) == store.BatchStates {
-		s.flush(ctx, p)
-	}
-}
+// nobody is an owner without states.
+type nobody struct{}
 
-func (s *filled) flush(ctx context.Context, p int) {
-	must.Do(s.partitions[p].Commit(ctx, 0, s.waiting[p], false))
-	clear(s.waiting[p])
-}
-
-// Fill adds the vehicles 0 to n-1 to the store of an engine, and closes the engine.
-func Fill(ctx context.Context, e store.Engine, n int) {
-	fill(ctx, e, func(s *filled) {
-		for i := range n {
-			s.put(ctx, i, 0)
-		}
-	})
-}
-
-// overwrite stores new states, half of them of only about √n of the n vehicles, and returns the
-// largest size of the store on disk during that.
-func overwrite(ctx context.Context, dir string, n, updates int) (most int64) {
-	random := rand.New(rand.NewPCG(1, 2))
-	fill(ctx, openLocal(ctx, dir), func(s *filled) {
-		for u := range updates {
-			// The logarithm of the number is uniformly distributed, like Zipf's law
-			// with exponent 1.
-			s.put(ctx, int(math.Pow(float64(n), random.Float64()))-1, u)
-			if u%(updates/100+1) == 0 {
-				most = max(most, must.Get(report.DirSize(dir)))
-			}
-		}
-	})
-	return most
-}
+func (nobody) Reply(context.Context, *store.Question) (store.Reply, error) { return store.Reply{}, nil }

@@ -13,11 +13,12 @@ import (
 	"example.org/carstate/bench/restart"
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/vehicle"
 )
 
-// follower is a fleet table in this process. It follows the feed of states as a node does.
+// follower is a fleet table in this process. It follows the answers as a node does.
 type follower struct {
 	engine   *cluster.Engine
 	table    *fleet.Table
@@ -37,7 +38,7 @@ func follow(ctx context.Context, c cluster.Config) *follower {
 	ctx, f.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(f.done)
-		_ = f.engine.FollowStates(ctx, f.put, func() { close(f.caughtUp) }) // it ends with the context
+		_ = f.engine.FollowAnswers(ctx, f.put, func() { close(f.caughtUp) }) // it ends with the context
 	}()
 	return f
 }
@@ -53,15 +54,15 @@ func (f *follower) await(ctx context.Context) {
 	}
 }
 
-func (f *follower) put(id vehicle.ID, st *vehicle.State) {
-	f.table.Put(id, fleet.Answer{Driving: st.Driving(), Throttle: st.Throttle()})
+func (f *follower) put(id vehicle.ID, a *store.Answer) {
+	f.table.Put(id, fleet.Answer{Driving: a.Driving, Throttle: a.Throttle})
 	if f.states.Add(1) == 1 {
 		f.first = time.Now()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.lags != nil {
-		f.lags.add(time.Now(), vehicle.UnixMilli(st.Time))
+		f.lags.add(time.Now(), max(a.Driving.Time, a.Throttle.Time))
 	}
 }
 

@@ -1,29 +1,37 @@
 package main
 
 import (
-	"context"
 	"fmt"
+	"log/slog"
+	"time"
 
-	"example.org/carstate/internal/store/local"
+	"github.com/alecthomas/kong"
+
+	"example.org/carstate/internal/cmdline"
+	"example.org/carstate/internal/node"
 )
 
-type checkCommand struct {
-	Dir  string `arg:"" help:"The data directory. Stop its service first. Nothing in it is changed."`
-	JSON bool   `name:"json" help:"Print the result as one JSON value and nothing else."`
-}
-
-// Run reads everything in a data directory, and prints for each stream how many records are good and
-// how many are damaged.
-func (c *checkCommand) Run(ctx context.Context, w streams) error {
-	found, err := local.Check(ctx, nil, c.Dir)
-	if len(found) > 0 {
-		if err := w.show(found); err != nil {
-			return err
-		}
-	}
-	if err != nil || c.JSON {
+// check returns an error for a configuration that cannot work, or for a data directory whose format
+// this version of carstate cannot read. For a valid configuration it prints every setting, the
+// source of the setting, and the listeners. It opens no port and changes nothing.
+func (c *serveCommand) check(w streams, given *kong.Context) error {
+	log := slog.New(slog.NewTextHandler(w.err, nil))
+	warnOfUnknown(log, given)
+	config, err := c.node(log, nil)
+	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w.err, "%s: everything can be read\n", c.Dir)
-	return err
+	certificateEnds, err := node.Check(config)
+	if err != nil {
+		return err
+	}
+	if err := cmdline.WriteSettings(w.out, given, "help", "check"); err != nil {
+		return err
+	}
+	fmt.Fprintln(w.out)
+	return w.show(struct {
+		*serveFlags
+		Listeners       []node.Listener
+		CertificateEnds time.Time
+	}{&c.serveFlags, config.Listeners, certificateEnds})
 }

@@ -41,6 +41,7 @@ type nodeFlags struct {
 
 	MaxAge         time.Duration `default:"${max_age}" help:"Maximum age of the readings that answer a query (${default})."`
 	Retention      time.Duration `default:"1h" help:"How long telemetry is kept after it was folded into states (${default})."`
+	Checkpoint     time.Duration `default:"0s" help:"Interval at which changed states are stored. 0s means 10s, or 30s with --nats. ${more_checkpoint}"`
 	Partitions     int           `default:"0" help:"Number of partitions of the vehicles; fixed at the first start. 0 means 1, or 64 with --nats."`
 	SyncInterval   string        `default:"always" placeholder:"always|DURATION" help:"When acknowledged telemetry is on disk: always, ${more_sync_interval}"`
 	StoreMemoryMib int           `default:"128" help:"Memory of the store in MiB (${default}, without --nats): ${more_store_memory_mib}"`
@@ -100,6 +101,8 @@ func (f *serveFlags) validate() error {
 		return usageError("--drain must be between 0s and 1h")
 	case f.Retention < time.Minute:
 		return usageError("--retention must be at least 1m: ingest refuses telemetry when folding lags behind by half of it")
+	case f.Checkpoint != 0 && (f.Checkpoint < 100*time.Millisecond || f.Checkpoint > 10*time.Minute):
+		return usageError("--checkpoint must be between 100ms and 10m")
 	case f.MaxStretches < 1000 || f.MaxStretches > 1e9:
 		return usageError("--max-stretches must be between 1000 and 1000000000; a town has about 20000")
 	case f.MaxVehicles < 0 || f.MaxVehicles > 1e9:
@@ -199,6 +202,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 		Local:        local.Config{SyncInterval: interval, MemoryBytes: int64(f.StoreMemoryMib) << 20},
 		Cluster:      cluster.Config{URLs: f.Nats, CredsFile: f.NatsCreds, Replicas: f.Replicas},
 		MaxAge:       f.MaxAge,
+		Checkpoint:   f.Checkpoint,
 		MaxFeedAge:   f.MaxFeedAge,
 		MaxStretches: f.MaxStretches,
 		MaxVehicles:  f.MaxVehicles,

@@ -59,6 +59,8 @@ type Config struct {
 	// means 30.
 	SilentDays int
 	Log        *slog.Logger // if nil, nothing is logged
+
+	bucketBytes int // size of a bucket of packedStates; 0 means the constant
 }
 
 // DefaultCheckpoint is the default of Config.Checkpoint.
@@ -94,6 +96,7 @@ func New(c Config) *Deriver {
 	}
 	c.Checkpoint = cmp.Or(c.Checkpoint, DefaultCheckpoint)
 	c.SilentDays = cmp.Or(c.SilentDays, defaultSilentDays)
+	c.bucketBytes = cmp.Or(c.bucketBytes, bucketBytes)
 	return &Deriver{config: c}
 }
 
@@ -230,7 +233,7 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, f *folding
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeWithin)
 	defer cancel()
-	if _, err := f.checkpoint(last, false, false); err != nil {
+	if _, err := f.checkpoint(last, ctx, false, false); err != nil {
 		d.config.Log.Warn("not all folded states were stored: the next start folds the latest telemetry again",
 			"partition", p, "error", err)
 	}
@@ -239,7 +242,7 @@ func (d *Deriver) foldPartition(ctx, assigned context.Context, p int, f *folding
 
 func (d *Deriver) foldGroups(ctx context.Context, f *folding) error {
 	for {
-		f.goLive()
+		f.goLive(ctx)
 		g, err := f.part.Next(ctx)
 		if err == nil {
 			err = f.apply(g)

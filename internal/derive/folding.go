@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
 	"example.org/carstate/internal/vehicle"
@@ -22,30 +24,36 @@ type folding struct {
 
 	mu     sync.Mutex // guards the fields below
 	states *packedStates
-	seq    uint64         // all telemetry up to here is folded
-	saved  uint64         // of the last checkpoint
-	live   bool           // answers are published
-	sample vehicle.Sample // being folded, because the engine may share those that it returns
-	days   uint16         // of the newest telemetry
+	seq    uint64 // all telemetry up to here is folded
+	saved  uint64 // of the last checkpoint
+	live   bool   // answers are published
+	broken error  // a group is folded in part, so no checkpoint may be stored
+	// ahead holds, for each loaded state that is ahead of the checkpoint, up to which sequence samples
+	// are folded into it.
+	ahead   map[vehicle.ID]uint64
+	aheadTo uint64         // greatest sequence in ahead
+	sample  vehicle.Sample // being folded, because the engine may share those that it returns
+	day     uint16         // of the newest telemetry; a clock that was ahead has no effect for long
 
-	saving sync.Mutex         // held while a checkpoint is stored; guards the fields below
-	last   []store.Checkpoint // that are stored, oldest first
+	saving sync.Mutex // held while a checkpoint is stored; guards the fields below
+	last   store.Checkpoint
+	tried  uint64 // number of the last one, even if it could not be stored
 }
 
 func newFolding(c *Config) *folding {
-	return &folding{
-		config: c, mark: rand.Uint64(), now: make(chan struct{}, 1), states: newPackedStates(bucketBytes),
-	}
+	return &folding{config: c, mark: rand.Uint64(), now: make(chan struct{}, 1)}
 }
 
 // load reads the newest checkpoint that is whole. The telemetry after it is then folded again, so a
 // damaged checkpoint loses nothing while that telemetry is kept.
 func (f *folding) load(ctx context.Context, p int) error {
 	for all := f.part.Checkpoints(); ; all = all[:len(all)-1] {
-		f.states, f.seq, f.last = newPackedStates(bucketBytes), 0, all
+		f.states, f.last = newPackedStates(f.config.bucketBytes), store.Checkpoint{}
+		f.ahead, f.aheadTo = make(map[vehicle.ID]uint64), 0
 		if len(all) > 0 {
-			f.seq = all[len(all)-1].Seq
+			f.last = all[len(all)-1]
 		}
+		f.seq = f.last.Seq
 		if err := f.part.Seek(ctx, f.seq); err != nil || len(all) == 0 {
 			return err
 		}
@@ -55,6 +63,9 @@ func (f *folding) load(ctx context.Context, p int) error {
 				e.State = nil
 			}
 			f.states.set(e.Vehicle, e.State, e.Day, 0)
+			if seq > f.seq {
+				f.ahead[e.Vehicle], f.aheadTo = seq, max(f.aheadTo, seq)
+			}
 			return err
 		})
 		if err == nil {
@@ -65,7 +76,7 @@ func (f *folding) load(ctx context.Context, p int) error {
 			return err
 		}
 		f.config.Log.Error("a checkpoint is damaged: the one before it is read, and the telemetry since is folded again",
-			"partition", p, "checkpoint", f.last[len(all)-1].Number, "error", err)
+			"partition", p, "checkpoint", f.last.Number, "error", err)
 	}
 }
 
@@ -82,8 +93,15 @@ func (f *folding) apply(g store.Group) (err error) {
 	if g.Seq <= f.seq {
 		return nil
 	}
-	f.seq = g.Seq
-	f.days = max(f.days, dayAt(g.Stored))
+	defer func() {
+		if err != nil {
+			f.live, f.broken = false, err
+		}
+	}()
+	f.seq, f.day = g.Seq, dayAt(g.Stored)
+	if g.Seq > f.aheadTo {
+		f.ahead = nil
+	}
 	fold := f.config.Fold
 	if !f.live {
 		fold = f.config.Replay
@@ -103,7 +121,7 @@ func (f *folding) apply(g store.Group) (err error) {
 				return fmt.Errorf("cannot read a state: %w", err)
 			}
 		}
-		if forgotten {
+		if forgotten || g.Seq <= f.ahead[x.Vehicle] {
 			continue
 		}
 		if s.Time > latest && earliest <= x.Time && x.Time <= latest {
@@ -111,7 +129,7 @@ func (f *folding) apply(g store.Group) (err error) {
 		}
 		changed = fold(&s, x) || changed
 		if changed && (i+1 == len(g.Samples) || g.Samples[i+1].Vehicle != x.Vehicle) {
-			f.states.put(x.Vehicle, &s, dayAt(g.Stored))
+			f.states.put(x.Vehicle, &s, f.day)
 			f.publish(x.Vehicle, &s)
 			changed = false
 		}
@@ -130,14 +148,14 @@ func (f *folding) publish(id vehicle.ID, s *vehicle.State) {
 // goLive publishes all answers once the telemetry of the time of the take is folded: no answer is
 // older than one that another process may have shown. A checkpoint follows, so that the telemetry
 // that several crashes fold again does not add up.
-func (f *folding) goLive() {
+func (f *folding) goLive(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.live || f.seq < f.part.End() {
 		return
 	}
 	f.live = true
-	f.part.Live(func(yield func(vehicle.ID, *store.Answer)) {
+	f.part.Live(ctx, func(yield func(vehicle.ID, *store.Answer)) {
 		for r := range f.states.all {
 			yield(answerIn(r))
 		}
@@ -174,40 +192,65 @@ func (f *folding) gone(r []byte, erase bool) bool {
 	if len(stateOf(r)) == 0 {
 		return erase && f.config.Gone(vehicle.ID(vidOf(r)))
 	}
-	return f.days > dayOf(r) && int(f.days-dayOf(r)) > f.config.SilentDays
+	return int(f.day)-int(dayOf(r)) > f.config.SilentDays
 }
 
 // checkpoint stores what has changed since the last one. With full, it stores all states, and with
-// erase also removes every older checkpoint.
-func (f *folding) checkpoint(ctx context.Context, full, erase bool) (store.Checkpoint, error) {
+// erase also removes every older checkpoint. It does not pause between pieces once hurry has ended.
+// If it fails, its pieces may be stored later still, and the states in them count as unchanged; so
+// the next has another number, and all states.
+func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (store.Checkpoint, error) {
 	f.saving.Lock()
 	defer f.saving.Unlock()
-	var is store.Checkpoint
-	if len(f.last) > 0 {
-		is = f.last[len(f.last)-1]
-	}
+	is := f.last
+	full = full || is.Number == 0 || f.tried > is.Number
 	f.mu.Lock()
-	if is.Number != 0 && !full && !f.pending() {
+	if f.broken != nil {
 		f.mu.Unlock()
-		return is, f.part.Save(ctx, store.Checkpoint{}, nil, false)
+		return is, f.broken
 	}
-	next := store.Checkpoint{Number: is.Number + 1, Owner: f.mark, Seq: f.seq}
-	if next.First = is.First; full || is.Number == 0 {
-		next.First = next.Number
-	} else if next.Number >= store.CheckpointCycle {
-		next.First = max(next.First, next.Number-store.CheckpointCycle+1)
+	if !full && !f.pending() {
+		f.mu.Unlock()
+		_, err := f.part.Save(ctx, store.Checkpoint{}, nil, false)
+		return is, err
 	}
-	pieces := f.states.pieces(next.Number, next.First == next.Number, func(r []byte) bool { return f.gone(r, erase) })
+	f.tried = max(f.tried, is.Number) + 1
+	next := store.Checkpoint{Number: f.tried, First: f.tried, Owner: f.mark, Seq: f.seq}
 	f.mu.Unlock()
-	next.Pieces = len(pieces)
-	if err := f.part.Save(ctx, next, pieces, erase); err != nil {
+	if !full {
+		next.First = max(is.First, next.Number-min(next.Number, store.CheckpointCycle)+1)
+	}
+	next, err := f.part.Save(ctx, next, f.pieces(hurry, next, is.Pieces, erase), erase)
+	if err != nil {
 		return is, err
 	}
 	f.mu.Lock()
 	f.saved = next.Seq
 	f.mu.Unlock()
-	f.last = store.AddCheckpoint(f.last, next, erase)
+	f.last = next
 	return next, nil
+}
+
+// pieces is an iterator over the pieces of a checkpoint, each with the states as they are when it is
+// asked for. If the checkpoint is not full, the pieces are spread over half of the interval: as many
+// as the last one had.
+func (f *folding) pieces(hurry context.Context, c store.Checkpoint, last int, erase bool) iter.Seq[store.Piece] {
+	return func(yield func(store.Piece) bool) {
+		full := c.First == c.Number
+		gone := func(r []byte) bool { return f.gone(r, erase) }
+		for next, done := 0, false; !done; {
+			f.mu.Lock()
+			piece := store.Piece{Seq: f.seq}
+			piece.Entries, next, done = f.states.piece(next, c.Number, full, gone)
+			f.mu.Unlock()
+			if len(piece.Entries) > 0 && !yield(piece) {
+				return
+			}
+			if !full && !done {
+				_ = periodic.Pause(hurry, f.config.Checkpoint/time.Duration(2*max(last, 1))) // its end ends the pause
+			}
+		}
+	}
 }
 
 // pending reports whether there is something to store. The caller holds mu.
@@ -217,6 +260,9 @@ func (f *folding) pending() bool { return f.seq != f.saved || f.states.changed !
 // or one cannot be stored because another process owns the partition.
 func (f *folding) runCheckpoints(ctx context.Context) error {
 	renewed := time.Now()
+	storing, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(storeWithin, cancel) })()
 	for {
 		select {
 		case <-ctx.Done():
@@ -230,10 +276,7 @@ func (f *folding) runCheckpoints(ctx context.Context) error {
 		if idle && time.Since(renewed) < renewAfter {
 			continue
 		}
-		if _, err := f.checkpoint(ctx, false, false); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		if _, err := f.checkpoint(storing, ctx, false, false); err != nil {
 			return err
 		}
 		renewed = time.Now()
@@ -247,10 +290,6 @@ const answersBytes = 256 << 10
 func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, error) {
 	r := store.Reply{Owner: f.mark}
 	switch q.Kind {
-	case store.AskCheckpoint, store.AskErase:
-		var err error
-		r.Checkpoint, err = f.checkpoint(ctx, true, q.Kind == store.AskErase)
-		return r, err
 	case store.AskTombstones, store.AskDrop, store.AskDropAll:
 		if err := f.config.AwaitTombstones(ctx); err != nil {
 			return r, err
@@ -262,6 +301,12 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 		return r, store.ErrNoOwner
 	}
 	switch q.Kind {
+	case store.AskCheckpoint, store.AskErase:
+		f.mu.Unlock()
+		defer f.mu.Lock() // before the deferred Unlock
+		var err error
+		r.Checkpoint, err = f.checkpoint(ctx, ctx, true, q.Kind == store.AskErase)
+		return r, err
 	case store.AskState:
 		s, err := f.states.get(q.Vehicle)
 		if r.Had = s.Time != 0; r.Had && err == nil {
@@ -307,7 +352,7 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 
 // drop puts a marker in place of the state of a vehicle. The caller holds mu.
 func (f *folding) drop(id vehicle.ID) {
-	f.states.set(id, nil, f.days, 1)
+	f.states.set(id, nil, f.day, 1)
 	f.part.Publish(id, new(store.Answer))
 }
 

@@ -32,10 +32,10 @@ const (
 )
 
 // bucket is a part of the memory. A record in a block is its size and the length of its state, two
-// bytes each, the length of the vid and whether the state has changed, one byte each, the day of its
-// newest sample in two, the vid, the packed state, and room for the state to grow. The vid of a
-// dropped record has length 0. The state of a forgotten vehicle is empty (a marker): it is stored and
-// published until the vehicle is erased, so that every node learns of it.
+// bytes each, the length of the vid less 1, and 1 if the state has changed or isDropped, one byte each,
+// the day of its newest sample in two, the vid, the packed state, and room for the state to grow. The
+// state of a forgotten vehicle is empty (a marker): it is stored and published until the vehicle is
+// erased, so that every node learns of it.
 type bucket struct {
 	blocks   [][]byte
 	index    []uint32 // hash table with linear probing: a record's block * blockBytes + place + 1; 0 is free
@@ -45,7 +45,10 @@ type bucket struct {
 	changed  int // how many records have changed
 }
 
-const recordHeader = 8
+const (
+	recordHeader = 8
+	isDropped    = 2
+)
 
 func newPackedStates(room int) *packedStates {
 	return &packedStates{seed: maphash.MakeSeed(), room: room, buckets: []bucket{newBucket(0)}}
@@ -62,10 +65,10 @@ func (b *bucket) record(place uint32) []byte {
 
 // size, vidOf and stateOf return parts of the record with which r begins.
 func size(r []byte) int     { return int(binary.LittleEndian.Uint16(r)) }
-func vidOf(r []byte) []byte { return r[recordHeader : recordHeader+int(r[4])] }
+func vidOf(r []byte) []byte { return r[recordHeader : recordHeader+int(r[4])+1] }
 func dayOf(r []byte) uint16 { return binary.LittleEndian.Uint16(r[6:]) }
 func stateOf(r []byte) []byte {
-	return r[recordHeader+int(r[4]):][:binary.LittleEndian.Uint16(r[2:])]
+	return r[recordHeader+int(r[4])+1:][:binary.LittleEndian.Uint16(r[2:])]
 }
 
 // find returns the number of a vehicle's bucket.
@@ -109,6 +112,11 @@ func (p *packedStates) set(id vehicle.ID, packed []byte, day uint16, changed byt
 		p.buckets = append(p.buckets, newBucket(p.buckets[at].vehicles/2))
 		p.rebuild(at)
 	}
+	p.insert(id, packed, day, changed)
+}
+
+// insert is like set, without a split of a bucket.
+func (p *packedStates) insert(id vehicle.ID, packed []byte, day uint16, changed byte) {
 	at, hash := p.find(id)
 	b := &p.buckets[at]
 	i := b.slot(id, hash)
@@ -125,7 +133,7 @@ func (p *packedStates) set(id vehicle.ID, packed []byte, day uint16, changed byt
 			return
 		}
 		b.dropped, p.bytes = b.dropped+size(r), p.bytes-size(r)
-		r[4] = 0
+		r[5] = isDropped
 	} else {
 		b.vehicles++
 	}
@@ -142,7 +150,7 @@ func (p *packedStates) set(id vehicle.ID, packed []byte, day uint16, changed byt
 	b.index[i] = uint32(last*blockBytes+len(block)) + 1
 	block = binary.LittleEndian.AppendUint16(block, uint16(room))
 	block = binary.LittleEndian.AppendUint16(block, uint16(len(packed)))
-	block = append(block, byte(len(id)), changed)
+	block = append(block, byte(len(id)-1), changed)
 	block = append(binary.LittleEndian.AppendUint16(block, day), id...)
 	b.blocks[last] = append(append(block, packed...), packed[:slack]...)
 	if b.dropped > b.used/8 || 4*b.vehicles > 3*len(b.index) {
@@ -150,19 +158,20 @@ func (p *packedStates) set(id vehicle.ID, packed []byte, day uint16, changed byt
 	}
 }
 
-// drop removes the state of a vehicle.
-func (p *packedStates) drop(id vehicle.ID) {
-	at, hash := p.find(id)
+// drop removes the records of a bucket for which gone is true.
+func (p *packedStates) drop(at int, gone func(r []byte) bool) {
 	b := &p.buckets[at]
-	place := b.index[b.slot(id, hash)]
-	if place == 0 {
-		return
+	before := b.vehicles
+	for r := range b.records {
+		if gone(r) {
+			b.changed, p.changed = b.changed-int(r[5]), p.changed-int(r[5])
+			b.dropped, p.bytes, b.vehicles = b.dropped+size(r), p.bytes-size(r), b.vehicles-1
+			r[5] = isDropped
+		}
 	}
-	r := b.record(place)
-	b.changed, p.changed = b.changed-int(r[5]), p.changed-int(r[5])
-	b.dropped, p.bytes, b.vehicles = b.dropped+size(r), p.bytes-size(r), b.vehicles-1
-	r[4] = 0
-	p.rebuild(at) // a free place in the index would hide the vehicles behind it
+	if b.vehicles < before {
+		p.rebuild(at) // a free place in the index would hide the vehicles behind it
+	}
 }
 
 // block returns an empty block.
@@ -198,7 +207,7 @@ func (p *packedStates) rebuild(at int) {
 		if to, _ := p.find(id); to != at {
 			changed = 1
 		}
-		p.set(id, stateOf(r), dayOf(r), changed)
+		p.insert(id, stateOf(r), dayOf(r), changed)
 	}
 	for _, block := range old.blocks {
 		p.free = append(p.free, block[:0])
@@ -209,54 +218,39 @@ func (p *packedStates) rebuild(at int) {
 func (b *bucket) records(yield func(r []byte) bool) {
 	for _, block := range b.blocks {
 		for r := block; len(r) > 0; r = r[size(r):] {
-			if r[4] != 0 && !yield(r) {
+			if r[5] != isDropped && !yield(r) {
 				return
 			}
 		}
 	}
 }
 
-// pieces returns the pieces of the checkpoint with a number: the records that have changed since the
-// one before, and all of every CheckpointCycle-th bucket, or with full, of all. They count as
-// unchanged then. It first drops those of these buckets for which gone is true.
-func (p *packedStates) pieces(number uint64, full bool, gone func(r []byte) bool) (pieces [][]byte) {
-	var piece []byte
-	for i := 0; i < len(p.buckets); i++ {
-		all := full || uint64(i)%store.CheckpointCycle == number%store.CheckpointCycle
-		if all {
-			var silent []vehicle.ID
-			for r := range p.buckets[i].records {
-				if gone(r) {
-					silent = append(silent, vehicle.ID(vidOf(r)))
-				}
-			}
-			for _, id := range silent {
-				p.drop(id)
-			}
+// piece returns the entries of a piece of the checkpoint with a number, and from which bucket the next
+// piece continues; done is set after the last one. A checkpoint has the records that have changed
+// since the one before, and all of every CheckpointCycle-th bucket, or with full, of all. They count
+// as unchanged then. piece first drops those of these buckets for which gone is true.
+func (p *packedStates) piece(from int, number uint64, full bool, gone func(r []byte) bool) (b []byte, next int, done bool) {
+	for next = from; next < len(p.buckets); next++ {
+		if len(b) >= store.PieceBytes {
+			return b, next, false
 		}
-		b := &p.buckets[i]
-		if !all && b.changed == 0 {
+		all := full || uint64(next)%store.CheckpointCycle == number%store.CheckpointCycle
+		if all {
+			p.drop(next, gone)
+		}
+		is := &p.buckets[next]
+		if !all && is.changed == 0 {
 			continue
 		}
-		for r := range b.records {
-			if !all && r[5] == 0 {
-				continue
-			}
-			r[5] = 0
-			if piece == nil {
-				piece = make([]byte, 0, store.PieceBytes+blockBytes)
-			}
-			piece = store.AppendEntry(piece, store.Entry{Vehicle: vehicle.ID(vidOf(r)), Day: dayOf(r), State: stateOf(r)})
-			if len(piece) >= store.PieceBytes {
-				pieces, piece = append(pieces, piece), nil
+		for r := range is.records {
+			if all || r[5] != 0 {
+				r[5] = 0
+				b = store.AppendEntry(b, store.Entry{Vehicle: vehicle.ID(vidOf(r)), Day: dayOf(r), State: stateOf(r)})
 			}
 		}
-		p.changed, b.changed = p.changed-b.changed, 0
+		p.changed, is.changed = p.changed-is.changed, 0
 	}
-	if piece != nil {
-		pieces = append(pieces, piece)
-	}
-	return pieces
+	return b, next, true
 }
 
 // all is an iterator over the records of all buckets.

@@ -5,63 +5,82 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"example.org/carstate/internal/road/roadtest"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/local"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestPackedStates checks that a memory returns the last state of each vehicle until it is dropped,
-// whatever its size and that of the buckets, and takes each changed state once.
+// TestPackedStates checks that a memory has the last state of each vehicle until it is dropped,
+// whatever its size and that of the buckets, and that the pieces of the last CheckpointCycle
+// checkpoints have the same.
 func TestPackedStates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, want := newPackedStates(500), make(map[vehicle.ID]vehicle.State)
-		changed := make(map[vehicle.ID]vehicle.State)
+		var stored [][][]byte // pieces by checkpoint
 		for range rapid.IntRange(1, 300).Draw(t, "uses") {
-			id := vehicle.ID(fmt.Sprint("car", rapid.IntRange(0, 40).Draw(t, "id")))
-			s := vehicle.State{Time: vehicle.UnixMilli(rapid.Int64().Draw(t, "time"))}
+			n := rapid.IntRange(0, 40).Draw(t, "id")
+			id := vehicle.ID(fmt.Sprintf("%02d", n) + strings.Repeat("x", n*n%255))
+			s := vehicle.State{Time: vehicle.UnixMilli(rapid.Int64Range(1, 1<<50).Draw(t, "time"))}
 			for i := range rapid.IntRange(0, vehicle.NumSignals).Draw(t, "signals") {
 				s.Latest[i] = vehicle.Reading{Value: 1, Time: s.Time}
 			}
-			if rapid.IntRange(0, 9).Draw(t, "drop") == 0 {
-				p.drop(id)
-				delete(want, id)
-				delete(changed, id)
-			} else {
-				p.put(id, &s)
-				want[id], changed[id] = s, s
-			}
-			for _, id := range append(slices.Collect(maps.Keys(want)), id) {
+			p.put(id, &s, uint16(n))
+			want[id] = s
+			for _, id := range append(slices.Collect(maps.Keys(want)), "unknown") {
 				if got, err := p.get(id); err != nil || got != want[id] {
 					t.Fatalf("%s: got %+v, %v, want %+v", id, got, err, want[id])
 				}
 			}
-			if rapid.IntRange(0, 30).Draw(t, "take") > 0 {
+			if rapid.IntRange(0, 3).Draw(t, "checkpoint") > 0 {
 				continue
 			}
+			full := len(stored) == 0 || rapid.IntRange(0, 20).Draw(t, "full") == 0
+			if full {
+				stored = nil
+			}
+			most := rapid.SampledFrom([]int{0, 0, 0, 4}).Draw(t, "gone") // of a full checkpoint the first few
+			pieces := p.pieces(uint64(len(stored)), full, func(r []byte) bool {
+				if !full || int(dayOf(r)) >= most {
+					return false
+				}
+				delete(want, vehicle.ID(vidOf(r)))
+				return true
+			})
+			stored = append(stored, pieces)
 			got := make(map[vehicle.ID]vehicle.State)
-			for next := 0; next < len(p.buckets); {
-				var states map[vehicle.ID][]byte
-				states, next = p.take(next, 1)
-				for id, packed := range states {
-					got[id], _ = codec.DecodeState(packed)
+			for _, pieces := range stored[max(0, len(stored)-store.CheckpointCycle):] {
+				for _, piece := range pieces {
+					err := store.DecodeEntries(piece, func(e store.Entry) (err error) {
+						got[e.Vehicle], err = codec.DecodeState(e.State)
+						return err
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
-			if !maps.Equal(got, changed) || p.changed != 0 {
-				t.Fatalf("took %v, and %d are left; want %v", got, p.changed, changed)
+			if !maps.Equal(got, want) || p.changed != 0 || p.vehicles() != len(want) {
+				t.Fatalf("stored %v; want %v; %d are changed", got, want, p.changed)
 			}
-			clear(changed)
 		}
 	})
 }
 
+const benchCars = 100_000
+
+func benchCar(v int) vehicle.ID { return vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS55%06d", v)) }
+
 // BenchmarkPackedStates puts full states of new vehicles into a memory, and then replaces each. It
 // reports the processor time of a put and what a vehicle takes.
 func BenchmarkPackedStates(b *testing.B) {
-	const vehicles = 100_000
 	heap := func() float64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -72,13 +91,51 @@ func BenchmarkPackedStates(b *testing.B) {
 	for b.Loop() {
 		before, p := heap(), newPackedStates(bucketBytes)
 		for _, round := range []string{"new", "known"} {
-			began := cpu()
-			for v := range vehicles {
-				p.put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS55%06d", v)), &state)
+			began := testkit.ProcessorTime()
+			for v := range benchCars {
+				p.put(benchCar(v), &state, 0)
 			}
-			b.ReportMetric(float64(cpu()-began)/vehicles, "cpu-ns/"+round)
+			b.ReportMetric(float64(testkit.ProcessorTime()-began)/benchCars, "cpu-ns/"+round)
 		}
-		b.ReportMetric((heap()-before)/vehicles, "bytes/vehicle")
+		b.ReportMetric((heap()-before)/benchCars, "bytes/vehicle")
 		runtime.KeepAlive(p)
 	}
+}
+
+// BenchmarkCheckpoint stores checkpoints of 100,000 full states, all and a tenth of which have
+// changed, and loads them.
+func BenchmarkCheckpoint(b *testing.B) {
+	ctx, state := b.Context(), roadtest.State(b)
+	opened, err := local.Open(ctx, local.Config{DataDir: b.TempDir()})
+	e := testkit.Opened(b, opened, err)
+	take := func() *folding {
+		f := newFolding(&New(Config{Records: e}).config)
+		f.part, err = e.Take(ctx, 0, "bench", f, store.Anyone)
+		testkit.NoError(b, err)
+		testkit.NoError(b, f.load(ctx, 0))
+		return f
+	}
+	f := take()
+	for share, change := range map[string]int{"full": benchCars, "tenth": benchCars / 10} {
+		b.Run(share, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				for v := range benchCars {
+					if v < change || !f.states.has(benchCar(v)) {
+						f.states.put(benchCar(v), &state, 0)
+					}
+				}
+				b.StartTimer()
+				_, err := f.checkpoint(ctx, change == benchCars, false)
+				testkit.NoError(b, err)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchCars, "ns/state")
+		})
+	}
+	b.Run("load", func(b *testing.B) {
+		for b.Loop() {
+			f = take()
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchCars, "ns/state")
+	})
 }

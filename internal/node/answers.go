@@ -8,53 +8,37 @@ import (
 	"example.org/carstate/internal/fleet"
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/vehicle"
 )
 
-// answers writes the newest verdicts of vehicles to the tables of this node: the fleet table, from
-// which queries are answered, and the console's lists of vehicles if the node has a console. It
-// implements [local.Answers].
+// answers writes the newest answers of vehicles to the tables of this node: the fleet table, from
+// which queries are answered, and the console's lists of vehicles if the node has a console.
 type answers struct {
 	table   *fleet.Table
 	monitor *console.Monitor // nil if the node has no console
 	changes *ops.Changes     // nil if the node has no console
 }
 
-// update puts the verdicts of a vehicle into the tables, and its state into the lists of the
-// console. If state is nil, the lists of the console receive only the verdicts. The storage engine
-// of one machine passes no states while it opens.
-func (a answers) update(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, state *vehicle.State) {
-	is := fleet.Answer{Driving: d, Throttle: t}
-	was := a.table.Put(id, is)
+// Put replaces what the tables hold about a vehicle. A zero answer means that the vehicle was
+// forgotten.
+func (a answers) Put(id vehicle.ID, is *store.Answer) {
+	if *is == (store.Answer{}) {
+		a.Delete(id)
+		return
+	}
+	now := fleet.Answer{Driving: is.Driving, Throttle: is.Throttle}
+	was := a.table.Put(id, now)
 	if a.monitor != nil {
-		a.monitor.Put(id, d, t, state)
-		a.changes.Put(id, was, is)
+		a.monitor.Put(id, is)
+		a.changes.Put(id, was, now)
 	}
 }
-
-// Put implements [local.Answers]. It is called only while the engine of one machine opens. After
-// that, changes arrive by PutState.
-func (a answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) {
-	a.update(id, d, t, nil)
-}
-
-// Grow makes room in the tables before [answers.Put] fills them.
-func (a answers) Grow(vehicles int) { a.table.Grow(vehicles) }
 
 // Get returns the verdicts of a vehicle, which are zero if the vehicle is unknown.
 func (a answers) Get(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) {
 	known := a.table.Get([]byte(id))
 	return known.Driving, known.Throttle
-}
-
-// PutState replaces what the tables hold about a vehicle by its newest state. The zero state means
-// that the vehicle was forgotten; PutState then removes it.
-func (a answers) PutState(id vehicle.ID, s *vehicle.State) {
-	if *s == (vehicle.State{}) {
-		a.Delete(id)
-		return
-	}
-	a.update(id, s.Driving(), s.Throttle(), s)
 }
 
 // Delete removes a vehicle from the tables.

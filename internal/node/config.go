@@ -30,6 +30,7 @@ type Config struct {
 	Local   local.Config
 
 	MaxAge     time.Duration // maximum age of a reading in an answer
+	Checkpoint time.Duration // interval at which changed states are stored
 	MaxFeedAge time.Duration // how long queries are answered without contact to the engine
 
 	Drain time.Duration // how long Drain keeps serving

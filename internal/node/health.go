@@ -7,24 +7,23 @@ import (
 	"time"
 
 	"example.org/carstate/internal/store"
-	"example.org/carstate/internal/store/local"
 )
 
 // health reports whether a node can answer queries and accept telemetry at present. Its methods may
 // be called concurrently.
 type health struct {
-	fed        func() (time.Time, bool) // as [store.Engine.Fed]
-	writable   func() error             // as [store.Engine.Writable]
-	newer      *store.Newer             // records of a newer version that this node has met
-	progress   func() local.Progress    // of the start; nil on a cluster
-	maxFeedAge time.Duration            // how long queries are answered while the engine cannot be reached
-	ingests    bool                     // whether the node has the ingest role
-	feeds      atomic.Int32             // how many feeds have not caught up yet
-	records    atomic.Int32             // how many of them are the feeds of tokens and sources
-	started    chan struct{}            // closed once records is 0
-	draining   atomic.Bool              // the probes fail, so that load balancers send no more requests
-	ending     atomic.Bool              // telemetry is refused
-	readOnly   atomic.Bool              // set by an operator
+	fed        func() (time.Time, bool)                     // as [store.Engine.Fed]
+	writable   func() error                                 // as [store.Engine.Writable]
+	newer      *store.Newer                                 // records of a newer version that this node has met
+	progress   func() (states int64, folded, groups uint64) // of the start; nil on a cluster
+	maxFeedAge time.Duration                                // how long queries are answered while the engine cannot be reached
+	ingests    bool                                         // whether the node has the ingest role
+	feeds      atomic.Int32                                 // how many feeds have not caught up yet
+	records    atomic.Int32                                 // how many of them are the feeds of tokens and sources
+	started    chan struct{}                                // closed once records is 0
+	draining   atomic.Bool                                  // the probes fail, so that load balancers send no more requests
+	ending     atomic.Bool                                  // telemetry is refused
+	readOnly   atomic.Bool                                  // set by an operator
 }
 
 var (
@@ -106,9 +105,9 @@ func (h *health) answersNow() error {
 func (h *health) inTouchNow() error {
 	err := h.inTouch(time.Now())
 	if errors.Is(err, errStarting) && h.progress != nil {
-		p := h.progress()
+		states, folded, groups := h.progress()
 		return fmt.Errorf("starting: %d states are read, %d %% of the telemetry since the last checkpoint is folded",
-			p.States, 100*p.Folded/max(p.Groups, 1))
+			states, 100*folded/max(groups, 1))
 	}
 	if age, ok := h.feedAge(); ok && errors.Is(err, errTooOld) {
 		err = fmt.Errorf("out of touch with the engine for %s", age.Round(time.Second))

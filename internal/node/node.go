@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -49,7 +50,8 @@ type Node struct {
 	records   *store.RecordStore
 	health    *health
 	probe     listen.Probe
-	member    string // name of this process, random, among the processes that fold
+	loaded    atomic.Int64 // vehicles that the owners of partitions have read
+	member    string       // name of this process, random, among the processes that fold
 
 	servers []server
 	stop    context.CancelFunc // ends the work in the background
@@ -102,10 +104,8 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 		return nil, err
 	}
 
-	// The storage engine opens the data directory. The storage engine of one machine also fills the
-	// fleet table while it opens; the feed of stored states brings later changes. After a crash
-	// during this step, the next start opens the storage engine again. No client has received an
-	// acknowledgement yet.
+	// The storage engine opens the data directory. After a crash during this step, the next start
+	// opens the storage engine again. No client has received an acknowledgement yet.
 	n.monitor = console.NewMonitor(n.fleet, n.registry, c.MaxAge, nil)
 	n.answers = answers{table: n.fleet}
 	if c.has(Admin) {
@@ -130,7 +130,10 @@ func Start(ctx context.Context, c Config) (_ *Node, err error) {
 	n.records = store.NewRecordStore(n.engine, c.Store, &n.tables)
 	n.health = newHealth(n.engine.Fed, n.engine.Writable, c.Store.Newer, c.MaxFeedAge, c.has(Ingest))
 	if e, ok := n.engine.(*local.Engine); ok {
-		n.health.progress = e.Progress
+		n.health.progress = func() (int64, uint64, uint64) {
+			folded, groups := e.Progress()
+			return n.loaded.Load(), folded, groups
+		}
 	}
 	n.registerMetrics()
 	// Now the tables begin to load from the storage engine. The comments in startBackground say
@@ -196,7 +199,7 @@ func (n *Node) openEngine(ctx context.Context, c *Config) error {
 		var err error
 		if c.Cluster.URLs == "" {
 			var e *local.Engine
-			c.Local.Config, c.Local.Answers = c.Store, n.answers
+			c.Local.Config = c.Store
 			if e, err = local.Open(ctx, c.Local); err == nil {
 				n.engine, n.unclean = e, e.Unclean()
 			}

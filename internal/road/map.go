@@ -53,8 +53,13 @@ func (m *Map) Refused() uint64 { return m.refused.Load() }
 // Fold folds a sample into the state of its vehicle, as [vehicle.State.Fold] does, and reports
 // whether the state changed. Fold uses what the map knows of the car's road, and adds the car's
 // evidence to the map.
-func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) {
-	located := x.Time > s.Way.Time && x.Time >= s.PositionTime() && m.locate(s, x)
+func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) { return m.fold(s, x, true) }
+
+// Refold is like Fold, but adds nothing to the map, because the sample's evidence was added before.
+func (m *Map) Refold(s *vehicle.State, x *vehicle.Sample) (changed bool) { return m.fold(s, x, false) }
+
+func (m *Map) fold(s *vehicle.State, x *vehicle.Sample, shows bool) (changed bool) {
+	located := x.Time > s.Way.Time && x.Time >= s.PositionTime() && m.locate(s, x, shows)
 	before := s.Time
 	changed = s.Fold(x) || located
 	if s.Time != before && s.Pace != 0 {
@@ -72,9 +77,9 @@ func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 
 // locate extends the way in a car's state, the stretches that it drove last, to the position in a
 // sample. It puts what is known of the road around the car into the state. Unless the car is not
-// driving, it also adds to the map what the car drove since its last position. It returns whether it
+// driving, it also adds to the map what the car drove since its last position, if shows is set. It returns whether it
 // changed the state.
-func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
+func (m *Map) locate(s *vehicle.State, x *vehicle.Sample, shows bool) bool {
 	f, has, why := fixOf(s, x)
 	if !has {
 		return false
@@ -92,7 +97,7 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	var room [16]part
 	driven := follow(&s.Way, f, room[:0])
 	source, voice := voiceOf(x)
-	if begin(s, f, metres); s.Way.OnRoad {
+	if begin(s, f, metres); s.Way.OnRoad && shows {
 		m.show(driven, x, source, voice, gap)
 	}
 	asker := uint32(1) << voice

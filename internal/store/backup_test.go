@@ -25,7 +25,7 @@ func TestBadBackups(t *testing.T) {
 	e := newMemory(t)
 	k := runRecordStore(t, e, Config{})
 	create(t, k, tokenFor(access.VehicleSet(tooMany()...)))
-	e.putState(t, "Car1", 1000)
+	e.states["Car1"] = speed("Car1", 1000)
 	good := backupOf(t, k)
 	key, err := k.BackupKey(t.Context())
 	testkit.NoError(t, err)

@@ -29,10 +29,18 @@ const (
 type Checkpoint struct {
 	Number uint64 `json:"number"` // 1, 2, …
 	// First is the number of the oldest checkpoint that must be read for all states.
-	First  uint64 `json:"first"`
-	Owner  uint64 `json:"owner"` // who wrote it, as Reply.Owner
-	Seq    uint64 `json:"seq"`   // telemetry is folded up to here
+	First uint64 `json:"first"`
+	Owner uint64 `json:"owner"` // who wrote it, as Reply.Owner
+	// Seq is the position when the checkpoint was begun: every sample up to it is folded into the
+	// states. A state may be ahead of it, up to the position of its piece.
+	Seq    uint64 `json:"seq"`
 	Pieces int    `json:"pieces"`
+}
+
+// Piece is a part of a checkpoint.
+type Piece struct {
+	Seq     uint64 // position of the states
+	Entries []byte // as AppendEntry appends them
 }
 
 // Subject returns the subject of a piece of the checkpoint of partition p.
@@ -41,17 +49,19 @@ func (c Checkpoint) Subject(p, piece int) string {
 }
 
 // Seal returns a piece in its stored form.
-func (c Checkpoint) Seal(p, piece int, entries []byte) Write {
-	b := binary.AppendUvarint([]byte{0}, c.Number)
-	b = binary.AppendUvarint(b, c.Owner)
-	b = append(b, s2.Encode(nil, entries)...)
-	subject := c.Subject(p, piece)
+func (c Checkpoint) Seal(p, number int, piece Piece) Write {
+	b := []byte{0}
+	for _, n := range [...]uint64{c.Number, c.Owner, piece.Seq} {
+		b = binary.AppendUvarint(b, n)
+	}
+	b = append(b, s2.Encode(nil, piece.Entries)...)
+	subject := c.Subject(p, number)
 	return Write{Subject: subject, Record: codec.Seal(subject, b)}
 }
 
 // ReadStates calls put with the entries of the checkpoint c of partition p, the last of all: oldest
 // first, so that a later entry of a vehicle replaces an earlier one. seq is the position of the
-// checkpoint from which an entry comes. If a piece is damaged or missing, the error is
+// piece from which an entry comes. If a piece is damaged or missing, the error is
 // [codec.ErrDamaged].
 func ReadStates(
 	ctx context.Context, r Records, p int, all []Checkpoint, put func(e Entry, seq uint64) error,
@@ -61,12 +71,12 @@ func ReadStates(
 		if c.Number < last.First {
 			continue
 		}
-		for piece := range c.Pieces {
-			entries, err := readPiece(ctx, r, p, c, piece)
+		for number := range c.Pieces {
+			piece, err := readPiece(ctx, r, p, c, number)
 			if err != nil {
 				return err
 			}
-			if err := DecodeEntries(entries, func(e Entry) error { return put(e, c.Seq) }); err != nil {
+			if err := DecodeEntries(piece.Entries, func(e Entry) error { return put(e, piece.Seq) }); err != nil {
 				return err
 			}
 		}
@@ -74,24 +84,32 @@ func ReadStates(
 	return nil
 }
 
-func readPiece(ctx context.Context, r Records, p int, c Checkpoint, piece int) ([]byte, error) {
-	rec, err := r.Last(ctx, codec.States, c.Subject(p, piece))
+func readPiece(ctx context.Context, r Records, p int, c Checkpoint, number int) (piece Piece, err error) {
+	rec, err := r.Last(ctx, codec.States, c.Subject(p, number))
 	if err != nil {
-		return nil, err
+		return piece, err
 	}
-	number, n := binary.Uvarint(rec.Body)
-	owner, m := binary.Uvarint(rec.Body[max(n, 0):])
-	if n <= 0 || m <= 0 || number != c.Number || owner != c.Owner {
-		return nil, fmt.Errorf("%w: a piece of checkpoint %d of partition %d is missing", codec.ErrDamaged, c.Number, p)
+	body := rec.Body
+	var head [3]uint64
+	for i := range head {
+		n := 0
+		if head[i], n = binary.Uvarint(body); n <= 0 {
+			head = [3]uint64{} // no checkpoint has the number 0
+			break
+		}
+		body = body[n:]
 	}
-	if size, err := s2.DecodedLen(rec.Body[n+m:]); err != nil || size > maxPieceBytes {
-		return nil, codec.ErrDamaged
+	if head[0] != c.Number || head[1] != c.Owner {
+		return piece, fmt.Errorf("%w: a piece of checkpoint %d of partition %d is missing", codec.ErrDamaged, c.Number, p)
 	}
-	entries, err := s2.Decode(nil, rec.Body[n+m:])
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", codec.ErrDamaged, err)
+	piece.Seq = head[2]
+	if size, err := s2.DecodedLen(body); err != nil || size > maxPieceBytes {
+		return piece, codec.ErrDamaged
 	}
-	return entries, nil
+	if piece.Entries, err = s2.Decode(nil, body); err != nil {
+		return piece, fmt.Errorf("%w: %w", codec.ErrDamaged, err)
+	}
+	return piece, nil
 }
 
 const maxPieceBytes = 16 << 20
@@ -125,10 +143,11 @@ func DecodeEntries(b []byte, yield func(Entry) error) error {
 	}
 	for len(b) > 0 {
 		id, ok := take()
-		if !ok || len(b) < 2 || vehicle.CheckID(string(id)) != nil {
+		vid, err := vehicle.ParseReportingID(string(id))
+		if !ok || len(b) < 2 || err != nil {
 			return codec.ErrDamaged
 		}
-		e := Entry{Vehicle: vehicle.ID(id), Day: binary.LittleEndian.Uint16(b)}
+		e := Entry{Vehicle: vid, Day: binary.LittleEndian.Uint16(b)}
 		b = b[2:]
 		if e.State, ok = take(); !ok {
 			return codec.ErrDamaged
@@ -234,11 +253,12 @@ func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int)
 	return nil
 }
 
-// AddCheckpoint returns the checkpoints that are kept once c is stored.
+// AddCheckpoint returns the checkpoints that are kept once c is stored. Damaged ones that the owner
+// did not read, because it has read one before them, have the numbers of c and later ones.
 func AddCheckpoint(all []Checkpoint, c Checkpoint, alone bool) []Checkpoint {
 	if alone {
 		return []Checkpoint{c}
 	}
-	all = append(slices.Clip(all), c)
+	all = append(slices.DeleteFunc(slices.Clone(all), func(is Checkpoint) bool { return is.Number >= c.Number }), c)
 	return all[max(0, len(all)-KeptCheckpoints):]
 }

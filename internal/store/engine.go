@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"iter"
 	"time"
 
 	"example.org/carstate/internal/access"
@@ -197,15 +198,15 @@ type Partition interface {
 	// must be ignored, because the vehicle was forgotten. If a newer version wrote the tombstone,
 	// [codec.IsNewer] is true for the error.
 	Forgotten(id vehicle.ID, seq uint64) (bool, error)
-	// Live begins the publishing of answers with all that the owner has.
-	Live(answers func(yield func(vehicle.ID, *Answer)))
+	// Live begins the publishing of answers with all that the owner has, unless ctx ends first.
+	Live(ctx context.Context, answers func(yield func(vehicle.ID, *Answer)))
 	// Publish publishes a new answer.
 	Publish(id vehicle.ID, a *Answer)
-	// Save stores the pieces of a checkpoint and then the checkpoint itself, in place of the oldest.
-	// If c.Number is 0, it stores only the cursor again. If erase is set, it then removes all
-	// other checkpoints. While the store cannot write, it retries until ctx ends. If the caller no
-	// longer owns the partition, the error is [ErrFenced].
-	Save(ctx context.Context, c Checkpoint, pieces [][]byte, erase bool) error
+	// Save stores the pieces of a checkpoint and then the checkpoint itself, in place of the oldest,
+	// and returns it with the number of pieces. If c.Number is 0, it stores only the cursor again.
+	// If erase is set, it then removes all other checkpoints. While the store cannot write, it
+	// retries until ctx ends. If the caller no longer owns the partition, the error is [ErrFenced].
+	Save(ctx context.Context, c Checkpoint, pieces iter.Seq[Piece], erase bool) (Checkpoint, error)
 	// Close stops reading, publishing and answering questions. This process remains the owner until
 	// Release is called or another process takes the partition.
 	Close()

@@ -35,11 +35,10 @@ func TestEraseWithoutTombstone(t *testing.T) {
 	stone, _ := e.forgotten.Find(secretVID)
 	testkit.NoError(t, k.noteQuiet(t.Context(), []access.Tombstone{stone}, clock.Now()))
 	clock.Advance(24 * time.Hour)
-	marker := func(id vehicle.ID) Record { return Record{Subject: codec.StateSubject(0, id)} }
-	if !k.expired(marker(secretVID)) {
+	if !k.Gone(secretVID) {
 		t.Error("an old marker is not expired")
 	}
-	if k.expired(marker("unknown")) {
+	if k.Gone("unknown") {
 		t.Error("a marker without a tombstone is expired")
 	}
 	gone := access.Tombstone{Vehicle: e.forgotten.Hash("unknown"), Forgotten: time.Now()}
@@ -57,39 +56,8 @@ func TestEraseWithoutTombstone(t *testing.T) {
 		t.Errorf("a missing tombstone was created: got %s, error %v", r.Body, err)
 	}
 	e.dead = ErrReplaced
-	if k.expired(marker(secretVID)) {
+	if k.Gone(secretVID) {
 		t.Error("a marker is expired by an outdated table of tombstones")
-	}
-}
-
-// TestEraseDue_RemovesMarkerWhenDue checks that EraseDue removes the marker of a forgotten
-// vehicle's removed state when the erasure is due, and records the erasure in the tombstone.
-func TestEraseDue_RemovesMarkerWhenDue(t *testing.T) {
-	t.Parallel()
-	began := time.Now()
-	clock := testkit.NewClock(began)
-	e := newMemory(t)
-	k := runRecordStore(t, e, Config{Now: clock.Now})
-	e.putState(t, secretVID, 1000)
-	mustForget(t, k, secretVID)
-	for _, step := range []struct {
-		at     time.Duration
-		erased bool
-	}{
-		{0, false},
-		{2 * defaultStore, false}, // from here on, new telemetry does not name it
-		{DefaultRetention, false},
-		{2*defaultStore + DefaultRetention + time.Second, true},
-	} {
-		clock.Advance(began.Add(step.at).Sub(clock.Now()))
-		testkit.NoError(t, k.EraseDue(t.Context()))
-		marker := e.last(codec.States, codec.StateSubject(0, secretVID)).Seq != 0
-		if stone, _ := e.forgotten.Find(secretVID); stone.Erased.IsZero() == step.erased || marker == step.erased {
-			t.Errorf("after %s: got tombstone %+v, marker %v; want erased %v", step.at, stone, marker, step.erased)
-		}
-	}
-	if !e.forgotten.Has(secretVID) {
-		t.Error("the vehicle is not forgotten any more")
 	}
 }
 
@@ -137,58 +105,6 @@ func TestEraseAfterTelemetry(t *testing.T) {
 		if e.erased != step.times {
 			t.Errorf("after %s, folded up to %d: erased %d times, want %d", step.at, step.folded, e.erased, step.times)
 		}
-	}
-}
-
-// TestStateThatCameBack checks that if the state of a forgotten vehicle comes back after it was
-// removed, the next erasure removes it again and renews the tombstone, so that the bytes of the
-// state are erased later.
-func TestStateThatCameBack(t *testing.T) {
-	t.Parallel()
-	clock := testkit.NewClock(time.Now())
-	e := newMemory(t)
-	k := runRecordStore(t, e, Config{Now: clock.Now})
-	e.putState(t, secretVID, 1000)
-	mustForget(t, k, secretVID)
-	erased := func(t *access.Tombstone) { t.Erased = clock.Now() }
-	testkit.NoError(t, k.updateTombstones(t.Context(), e.forgotten.All(), erased))
-	e.putState(t, secretVID, 1000)
-	mustForget(t, k, "Allowed")
-	_, err := k.Allow(t.Context(), "Allowed")
-	testkit.NoError(t, err)
-	e.putState(t, "Allowed", 2000)
-
-	clock.Advance(k.keptFor())
-	testkit.NoError(t, k.erase(t.Context()))
-	if _, ok := e.stateOf(t, secretVID); ok {
-		t.Fatal("the state is still stored")
-	}
-	if stone, _ := e.forgotten.Find(secretVID); !stone.Erased.IsZero() || clock.Now().Sub(stone.Forgotten) > forgetTimeout {
-		t.Errorf("the tombstone was not renewed: got %+v", stone)
-	}
-	if s, ok := e.stateOf(t, "Allowed"); !ok || s.Time != 2000 {
-		t.Error("a vehicle that was allowed again lost its state")
-	}
-}
-
-// TestRestoreBatch_Duplicates checks a batch that contains several states of a vehicle, as a backup
-// that was made while records changed. The newest must be stored, and each must be counted once.
-func TestRestoreBatch_Duplicates(t *testing.T) {
-	t.Parallel()
-	e := newMemory(t)
-	k := runRecordStore(t, e, Config{})
-	r := &restore{k: k, progress: func(int, int) {}, counts: make(map[string]access.RestoreCount)}
-	var batch []Record
-	for _, at := range []int64{2000, 3000, 1000, 3000} {
-		w := stateWrite("car", at)
-		batch = append(batch, Record{Subject: w.Subject, Body: bodyOf(w), Sealed: w.Record})
-	}
-	testkit.NoError(t, r.restoreBatch(t.Context(), "state", batch))
-	if s, ok := e.stateOf(t, "car"); !ok || s.Time != 3000 {
-		t.Errorf("got state %+v, found %v; want that of 3000", s, ok)
-	}
-	if n := r.counts["state"]; n != (access.RestoreCount{Restored: 2, Kept: 2}) {
-		t.Errorf("got %+v, want 2 restored, 2 kept", n)
 	}
 }
 

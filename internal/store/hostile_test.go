@@ -145,7 +145,7 @@ func TestHostileRecordsAreRefused(t *testing.T) {
 	if n := k.tables.Tokens.Len() + k.tables.Sources.Len() + k.tables.Operators.Len(); n != 0 {
 		t.Errorf("%d hostile credentials are valid, want none", n)
 	}
-	if r, err := e.Last(t.Context(), codec.States, codec.StateSubject(0, "X")); err != nil || r.Seq != 0 {
+	if len(e.states) != 0 {
 		t.Error("a part of a refused backup was restored")
 	}
 }

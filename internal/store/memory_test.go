@@ -30,12 +30,13 @@ type memory struct {
 	mu      sync.Mutex          // guards the fields below
 	records map[string][]Record // by stream: the last record of each subject, in order of Seq
 	seq     uint64              // last sequence, of all streams together
-	feeds   []*memoryFeed       // those that run
+	states  map[vehicle.ID]vehicle.State
+	feeds   []*memoryFeed // those that run
 }
 
 func newMemory(t testing.TB) *memory {
 	t.Helper()
-	m := &memory{records: make(map[string][]Record)}
+	m := &memory{records: make(map[string][]Record), states: make(map[vehicle.ID]vehicle.State)}
 	testkit.NoError(t, LoadVIDKeys(t.Context(), m, &m.forgotten))
 	return m
 }
@@ -45,16 +46,32 @@ func (m *memory) Partitions() int                                           { re
 func (m *memory) Scarce() bool                                              { return false }
 func (m *memory) Unfolded() *Unfolded                                       { return nil }
 func (m *memory) Forgotten() *access.Forgotten                              { return &m.forgotten }
-func (m *memory) AwaitState(context.Context, uint64) error                  { return nil }
 func (m *memory) Erased(context.Context) error                              { return nil }
 func (m *memory) TrimTo(context.Context, uint64) (bool, error)              { return true, nil }
-func (m *memory) Fence(context.Context, int, uint64, vehicle.ID) error      { return nil }
 func (m *memory) AwaitTombstones(context.Context) error                     { return m.dead }
 func (m *memory) ErasedWithin(context.Context) (time.Duration, bool, error) { return 0, false, nil }
-func (m *memory) Settle(context.Context)                                    {}
 
-func (m *memory) Unstored(context.Context, vehicle.ID) (vehicle.State, bool) {
-	return vehicle.State{}, false
+// Ask replies as the owner of the partition.
+func (m *memory) Ask(ctx context.Context, p int, q *Question) (r Reply, err error) {
+	m.mu.Lock()
+	s, ok := m.states[q.Vehicle]
+	var entries []byte
+	for id, s := range m.states {
+		entries = AppendEntry(entries, Entry{Vehicle: id, State: codec.AppendState(nil, &s)})
+	}
+	m.mu.Unlock()
+	switch q.Kind {
+	case AskState:
+		r.Had = ok
+		r.State = codec.AppendState(nil, &s)
+	case AskDrop:
+		r.Had = ok
+		delete(m.states, q.Vehicle)
+	case AskCheckpoint:
+		r.Checkpoint = Checkpoint{Number: 1, First: 1, Pieces: 1}
+		_, err = m.Store(ctx, codec.States, []Write{r.Checkpoint.Seal(p, 0, Piece{Entries: entries})})
+	}
+	return r, err
 }
 
 func (m *memory) Last(_ context.Context, stream, subject string) (Record, error) {
@@ -233,14 +250,6 @@ func (m *memory) put(t testing.TB, stream string, writes ...Write) (seq uint64) 
 	return seq
 }
 
-// putState stores the state that speed returns, and returns its record.
-func (m *memory) putState(t testing.TB, id vehicle.ID, at int64) Record {
-	t.Helper()
-	w := stateWrite(id, at)
-	m.put(t, codec.States, w)
-	return m.last(codec.States, w.Subject)
-}
-
 // write returns the write of a record whose body is v as JSON.
 func write(t testing.TB, subject string, v any) Write {
 	t.Helper()
@@ -292,12 +301,4 @@ func backupWith(t testing.TB, key string, records ...Write) []byte {
 	}
 	testkit.NoError(t, errors.Join(err, w.End()))
 	return b.Bytes()
-}
-
-// stateOf returns the stored state of a vehicle, and false if there is none.
-func (m *memory) stateOf(t testing.TB, id vehicle.ID) (vehicle.State, bool) {
-	t.Helper()
-	s, ok, err := State(t.Context(), m, id)
-	testkit.NoError(t, err)
-	return s, ok
 }

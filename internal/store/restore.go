@@ -250,10 +250,23 @@ func (r *restore) runBatches(ctx context.Context, file io.ReadSeeker) error {
 // inBatches maps the kinds of records that a restore stores in batches to their streams.
 var inBatches = map[string]string{"state": codec.States, "tokenuse": codec.Tokens, "road": codec.Roads}
 
+// askedBytes is the size in bytes from which restored states are passed to an owner, perhaps in a
+// message of NATS.
+const askedBytes = 128 << 10
+
 // restoreStates passes states to the owners of their partitions, except those of forgotten vehicles.
 func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 	var n access.RestoreCount
 	parts := make(map[int][]byte)
+	send := func(p int) error {
+		reply, err := r.k.ask(ctx, p, &Question{Kind: AskRestore, Entries: parts[p]})
+		if err == nil {
+			err = r.sameOwner(p, reply)
+		}
+		parts[p] = parts[p][:0]
+		n.Restored, n.Kept = n.Restored+reply.Restored, n.Kept+reply.Kept
+		return err
+	}
 	today := uint16(r.k.now().Unix() / (24 * 3600))
 	for _, rec := range batch {
 		id, _ := codec.VehicleOfState(rec.Subject)
@@ -266,17 +279,17 @@ func (r *restore) restoreStates(ctx context.Context, batch []Record) error {
 			continue
 		}
 		p := codec.PartitionOf(id, r.k.engine.Partitions())
-		parts[p] = AppendEntry(parts[p], Entry{Vehicle: id, Day: today, State: rec.Body})
-	}
-	for p, entries := range parts {
-		reply, err := r.k.ask(ctx, p, &Question{Kind: AskRestore, Entries: entries})
-		if err == nil {
-			err = r.sameOwner(p, reply)
+		if parts[p] = AppendEntry(parts[p], Entry{Vehicle: id, Day: today, State: rec.Body}); len(parts[p]) < askedBytes {
+			continue
 		}
-		if err != nil {
+		if err := send(p); err != nil {
 			return err
 		}
-		n.Restored, n.Kept = n.Restored+reply.Restored, n.Kept+reply.Kept
+	}
+	for p := range parts {
+		if err := send(p); err != nil {
+			return err
+		}
 	}
 	r.count("state", n, len(batch))
 	return nil

@@ -51,7 +51,8 @@ func TestRestore_BoundsRoads(t *testing.T) {
 	}
 	file := &counted{Reader: bytes.NewReader(backupWith(t, "key", writes...))}
 	e := &slow{memory: newMemory(t)}
-	r := &restore{k: runRecordStore(t, e, Config{}), progress: func(int, int) {}, counts: make(map[string]access.RestoreCount)}
+	r := &restore{k: runRecordStore(t, e, Config{}), progress: func(int, int) {}, counts: make(map[string]access.RestoreCount),
+		owners: make(map[int]uint64)}
 	var stored atomic.Int64
 	e.storing = func(writes []Write) {
 		time.Sleep(50 * time.Millisecond) // the restore could read on in this time

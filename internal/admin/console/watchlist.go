@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -32,30 +33,27 @@ func newWatchlist() *watchlist {
 	return &watchlist{jams: make(map[vehicle.ID]watched), anomalies: make(map[vehicle.ID]watched)}
 }
 
-// Put updates the lists. If s is nil, the state is not in memory, and the time when a verdict began
-// is unknown until a page reads the state.
-func (w *watchlist) Put(id vehicle.ID, d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict, s *vehicle.State) {
-	jam := d.State == vehicle.TrafficJam
-	anomaly := t.Time != 0 && t.System == vehicle.ThrottleAnomaly
-	var jamSince, anomalySince vehicle.UnixMilli
+// Put updates the lists.
+func (w *watchlist) Put(id vehicle.ID, a *store.Answer) {
+	t := a.Throttle.Time
+	jam := a.Driving.State == vehicle.TrafficJam
+	anomaly := t != 0 && a.Throttle.System == vehicle.ThrottleAnomaly
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s != nil {
-		jamSince, anomalySince = s.Traffic.Changed, s.ThrottleMemory.Alarm.Since
-		if s.FaultCode != (vehicle.TroubleCode{}) || anomalySince == 0 {
-			anomalySince = t.Time // time of the reading, because no state contains when a trouble code began
-			if known, ok := w.anomalies[id]; ok && known.since != 0 {
-				anomalySince = known.since
-			}
+	since := a.AnomalySince
+	if since == 0 {
+		since = t // time of the reading, because no state contains when a trouble code began
+		if known, ok := w.anomalies[id]; ok {
+			since = known.since
 		}
 	}
-	w.note(w.jams, jam, watched{id, jamSince, d.Time})
-	w.note(w.anomalies, anomaly, watched{id, anomalySince, t.Time})
+	w.note(w.jams, jam, watched{id, a.JamSince, a.Driving.Time})
+	w.note(w.anomalies, anomaly, watched{id, since, t})
 }
 
 // Forget removes a forgotten vehicle from the lists. From then on, no page names the vehicle.
 func (w *watchlist) Forget(id vehicle.ID) {
-	w.Put(id, vehicle.DrivingVerdict{}, vehicle.ThrottleVerdict{}, nil)
+	w.Put(id, new(store.Answer))
 }
 
 // note adds x to a list that is not full, replaces its times, or removes it if listed is false. The

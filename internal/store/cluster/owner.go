@@ -52,7 +52,7 @@ const (
 
 // Live implements [store.Partition]. Followers learn of the new owner from an empty message and ask it
 // for all answers, so Live need not send them.
-func (t *Partition) Live(func(yield func(vehicle.ID, *store.Answer))) {
+func (t *Partition) Live(_ context.Context, _ func(yield func(vehicle.ID, *store.Answer))) {
 	sub, err := t.e.nc.SubscribeSync(ownerSubject(t.number))
 	if err == nil {
 		err = sub.SetPendingLimits(waitingQuestions, waitingQuestionBytes)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -277,12 +278,17 @@ var errNearlyFull = errors.New("the stream STATES is nearly full, and drops its 
 
 // Save implements [store.Partition]. Each piece is stored only if the cursor still has the revision
 // that this process has written, so a former owner replaces no piece of its successor.
-func (t *Partition) Save(ctx context.Context, c store.Checkpoint, pieces [][]byte, erase bool) error {
+func (t *Partition) Save(
+	ctx context.Context, c store.Checkpoint, pieces iter.Seq[store.Piece], erase bool,
+) (store.Checkpoint, error) {
 	t.saving.Lock()
 	defer t.saving.Unlock()
 	start := time.Now()
-	for i, piece := range pieces {
-		w := c.Seal(t.number, i, piece)
+	if c.Number == 0 {
+		pieces = func(func(store.Piece) bool) {}
+	}
+	for piece := range pieces {
+		w := c.Seal(t.number, c.Pieces, piece)
 		err := t.retry(ctx, func() error {
 			if t.e.nearlyFull.Load() {
 				return errNearlyFull
@@ -297,18 +303,19 @@ func (t *Partition) Save(ctx context.Context, c store.Checkpoint, pieces [][]byt
 			return err
 		})
 		if err != nil {
-			return err
+			return c, err
 		}
+		c.Pieces++
 	}
 	next := t.cursor
 	if c.Number != 0 {
 		next.Next, next.Checkpoints = c.Seq+1, store.AddCheckpoint(next.Checkpoints, c, erase)
 	}
 	if err := t.retry(ctx, func() error { return t.write(ctx, &next) }); err != nil || c.Number == 0 {
-		return err
+		return c, err
 	}
-	t.e.metrics.Fold(len(pieces), time.Since(start))
-	return c.ClearOld(ctx, t.e, t.number, erase)
+	t.e.metrics.Fold(c.Pieces, time.Since(start))
+	return c, c.ClearOld(ctx, t.e, t.number, erase)
 }
 
 // retry calls store until it returns nil, this process no longer owns the partition, or ctx ends.

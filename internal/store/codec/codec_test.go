@@ -239,7 +239,7 @@ func TestStoredFormat(t *testing.T) {
 		{"a crowd", AppendSource(nil, &vehicle.Sample{Source: 300, Crowd: true}), "00ac82808010"},
 		{"a state", AppendState(nil, &state), "d00f01010300004841010105033000004841000000803f0001011f503031323001" +
 			"0337260000484100000000803f00000442000048410000000400000004c0000100"},
-		{"a seal", Seal("state.0.carA", []byte{0, 'x'}), "067880131d0b"},
+		{"a seal", Seal("state.0.carA", []byte{0, 'x'}), "0778f78bbf18"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s: got\n%s, want\n%s", c.what, got, c.want)

@@ -10,14 +10,15 @@ import (
 )
 
 // Live implements [store.Partition]. It waits for FollowAnswers.
-func (t *Partition) Live(answers func(yield func(vehicle.ID, *store.Answer))) {
+func (t *Partition) Live(ctx context.Context, answers func(yield func(vehicle.ID, *store.Answer))) {
 	select {
 	case <-t.s.e.following:
 		answers(t.s.e.put)
+		t.s.live.Store(true)
+	case <-ctx.Done():
 	case <-t.owned.Done():
 	case <-t.s.e.halted.Done():
 	}
-	t.s.live.Store(true)
 }
 
 func (t *Partition) Publish(id vehicle.ID, a *store.Answer) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +28,7 @@ type partitionState struct {
 	// When the engine was opened: the last sequence, and that of the cursor.
 	atOpen, cursorAtOpen uint64
 
-	mu   sync.Mutex // guards the fields down to answered
+	mu   sync.Mutex // guards the fields down to checkpoints
 	last uint64     // last sequence on disk
 	// queue holds consecutive groups of samples that wait to be folded. Further groups, which are
 	// not in the queue, are read from the disk.
@@ -37,16 +38,18 @@ type partitionState struct {
 	arrived  chan struct{}
 	answered uint64 // everything up to this sequence is folded
 
-	// ownership guards taken, name and checkpoints. It is held for reading while a checkpoint is stored, so none is
-	// being stored while the owner changes.
+	checkpoints []store.Checkpoint
+
+	// ownership guards taken and name. It is held for reading while a checkpoint is stored, so none
+	// is being stored while the owner changes.
 	ownership sync.RWMutex
 	taken     *Partition // the result of the last Take; nil if there was none
 	name      string     // of the owner; "" if released
 
-	checkpoints []store.Checkpoint
-
-	live   atomic.Bool   // an owner has published all answers
-	cursor atomic.Uint64 // everything up to this sequence is in the last checkpoint
+	live atomic.Bool // an owner has published all answers
+	// Everything up to the sequence cursor is in the checkpoint that was read or stored last, so the
+	// telemetry up to there may be trimmed.
+	cursor atomic.Uint64
 }
 
 // cursorRecord is the record of the checkpoints of a partition.
@@ -193,8 +196,8 @@ func (e *Engine) Ask(ctx context.Context, n int, q *store.Question) (store.Reply
 }
 
 func (t *Partition) Checkpoints() []store.Checkpoint {
-	t.s.ownership.RLock()
-	defer t.s.ownership.RUnlock()
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
 	return t.s.checkpoints
 }
 
@@ -202,6 +205,7 @@ func (t *Partition) End() uint64 { return t.end }
 
 func (t *Partition) Seek(_ context.Context, seq uint64) error {
 	t.next = seq + 1
+	t.s.cursor.Store(min(seq, t.s.cursor.Load()))
 	t.s.resetQueue(true)
 	lower, _ := telemetrySpan(t.s.number, t.next)
 	it, err := t.s.e.view().iterator(lower, telemetryKey(t.s.number, t.end+1))
@@ -310,43 +314,51 @@ func (t *Partition) read(last uint64) (g group, err error) {
 }
 
 // Save implements [store.Partition]. After a fatal error of Pebble, it returns only when ctx ends.
-func (t *Partition) Save(ctx context.Context, c store.Checkpoint, pieces [][]byte, erase bool) error {
+func (t *Partition) Save(
+	ctx context.Context, c store.Checkpoint, pieces iter.Seq[store.Piece], erase bool,
+) (store.Checkpoint, error) {
 	if c.Number == 0 {
-		return t.check()
+		return c, t.check()
 	}
 	s, start := t.s, time.Now()
+	for piece := range pieces {
+		if err := t.owning(func() error { return s.store(ctx, c.Seal(s.number, c.Pieces, piece)) }); err != nil {
+			return c, err
+		}
+		c.Pieces++
+	}
 	all := store.AddCheckpoint(t.Checkpoints(), c, erase)
 	text, err := json.Marshal(cursorRecord{all})
 	if err != nil {
-		return err
+		return c, err
 	}
 	subject := codec.CursorSubject(s.number)
-	for i := range len(pieces) + 1 {
-		w := store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}
-		if i < len(pieces) {
-			w = c.Seal(s.number, i, pieces[i])
-		}
-		if err := t.store(ctx, w); err != nil {
+	w := store.Write{Subject: subject, Record: codec.Seal(subject, append([]byte{0}, text...))}
+	return c, t.owning(func() error { // the next owner reads no checkpoint that is removed
+		if err := s.store(ctx, w); err != nil {
 			return err
 		}
-	}
-	s.ownership.Lock()
-	if t.check() == nil { // otherwise another owner may have stored a newer one
+		s.mu.Lock()
 		s.checkpoints = all
+		s.mu.Unlock()
 		s.cursor.Store(c.Seq)
-	}
-	s.ownership.Unlock()
-	s.e.metrics.Fold(len(pieces), time.Since(start))
-	return c.ClearOld(ctx, s.e, s.number, erase)
+		s.e.metrics.Fold(c.Pieces, time.Since(start))
+		return c.ClearOld(ctx, s.e, s.number, erase)
+	})
 }
 
-func (t *Partition) store(ctx context.Context, w store.Write) error {
+// owning calls do, unless another owner has taken the partition. None takes it during the call.
+func (t *Partition) owning(do func() error) error {
 	t.s.ownership.RLock()
 	defer t.s.ownership.RUnlock()
 	if err := t.check(); err != nil {
 		return err
 	}
-	_, err := t.s.e.Store(ctx, codec.States, []store.Write{w})
+	return do()
+}
+
+func (s *partitionState) store(ctx context.Context, w store.Write) error {
+	_, err := s.e.Store(ctx, codec.States, []store.Write{w})
 	if errors.Is(err, errWritesFailed) {
 		<-ctx.Done() // waits until the process ends, which it does when the disk accepts writes again
 		return ctx.Err()

@@ -90,13 +90,19 @@ func samplesInOrder(t *testing.T, e store.Engine) {
 }
 
 // piece returns a piece of a checkpoint with the states of vehicles, all with the given time.
-func piece(at int64, ids ...string) []byte {
-	var b []byte
+func piece(at int64, ids ...string) (p store.Piece) {
 	for _, id := range ids {
 		s := vehicle.Observe(vehicle.State{}, sample(id, at, 50))
-		b = store.AppendEntry(b, store.Entry{Vehicle: vehicle.ID(id), State: codec.AppendState(nil, &s)})
+		e := store.Entry{Vehicle: vehicle.ID(id), State: codec.AppendState(nil, &s)}
+		p.Entries = store.AppendEntry(p.Entries, e)
 	}
-	return b
+	return p
+}
+
+// save stores a checkpoint.
+func save(ctx context.Context, part store.Partition, c store.Checkpoint, erase bool, pieces ...store.Piece) error {
+	_, err := part.Save(ctx, c, slices.Values(pieces), erase)
+	return err
 }
 
 // storedTimes returns the times of the states in the checkpoints of a partition.
@@ -124,13 +130,14 @@ func checkpointsKept(t *testing.T, e store.Engine) {
 	part := takeAs(t, e, p, "first")
 	g, err := part.Next(ctx)
 	testkit.NoError(t, err)
-	c := store.Checkpoint{Number: 1, First: 1, Owner: 7, Seq: g.Seq, Pieces: 2}
-	testkit.NoError(t, part.Save(ctx, c, [][]byte{piece(1000, vid), piece(1, "carB")}, false))
-	next := store.Checkpoint{Number: 2, First: 1, Owner: 7, Seq: g.Seq, Pieces: 1}
-	testkit.NoError(t, part.Save(ctx, next, [][]byte{piece(2, "carB", "carC")}, false))
+	c := store.Checkpoint{Number: 1, First: 1, Owner: 7, Seq: g.Seq}
+	testkit.NoError(t, save(ctx, part, c, false, piece(1000, vid), piece(1, "carB")))
+	next := store.Checkpoint{Number: 2, First: 1, Owner: 7, Seq: g.Seq}
+	testkit.NoError(t, save(ctx, part, next, false, piece(2, "carB", "carC")))
 	part.Close()
 
 	part = takeAs(t, e, p, "second")
+	c.Pieces, next.Pieces = 2, 1
 	if got := part.Checkpoints(); !slices.Equal(got, []store.Checkpoint{c, next}) {
 		t.Fatalf("got checkpoints %+v, want %+v", got, []store.Checkpoint{c, next})
 	}
@@ -147,8 +154,8 @@ func checkpointsKept(t *testing.T, e store.Engine) {
 	if _, all := readAll(t, part, 3); all[0].Time != 1000 {
 		t.Fatalf("after Seek: got a sample of %v, want 1000", all[0].Time)
 	}
-	alone := store.Checkpoint{Number: 3, First: 3, Owner: 8, Seq: last, Pieces: 1}
-	testkit.NoError(t, part.Save(ctx, alone, [][]byte{piece(3, "carC")}, true))
+	alone := store.Checkpoint{Number: 3, First: 3, Owner: 8, Seq: last}
+	testkit.NoError(t, save(ctx, part, alone, true, piece(3, "carC")))
 	chunks := 0
 	err = e.Scan(ctx, codec.States, []string{codec.ChunkSubjects(p)}, func(store.Record) error { chunks++; return nil })
 	if err != nil || chunks != 1 {
@@ -194,8 +201,8 @@ func fencing(t *testing.T, e store.Engine) {
 		var wg sync.WaitGroup
 		for i := range parts {
 			wg.Go(func() {
-				c := store.Checkpoint{Number: uint64(round + 1), First: uint64(round + 1), Owner: uint64(i), Pieces: 1}
-				errs[i] = parts[i].Save(ctx, c, [][]byte{piece(1, fmt.Sprintf("by%d", i))}, false)
+				c := store.Checkpoint{Number: uint64(round + 1), First: uint64(round + 1), Owner: uint64(i)}
+				errs[i] = save(ctx, parts[i], c, false, piece(1, fmt.Sprintf("by%d", i)))
 			})
 		}
 		wg.Wait()
@@ -226,19 +233,19 @@ func releasing(t *testing.T, e store.Engine) {
 	if err != nil || asked != "" {
 		t.Fatalf("taking a free partition: got owner %q, error %v", asked, err)
 	}
-	c := store.Checkpoint{Number: 1, First: 1, Pieces: 1}
-	testkit.NoError(t, first.Save(ctx, c, [][]byte{piece(5, "carA")}, false))
+	c := store.Checkpoint{Number: 1, First: 1}
+	testkit.NoError(t, save(ctx, first, c, false, piece(5, "carA")))
 	if _, err := e.Take(ctx, 0, "second", Empty{}, polite); !errors.Is(err, store.ErrHeld) || asked != "first" {
 		t.Fatalf("taking an owned partition: got owner %q, error %v; want %v", asked, err, store.ErrHeld)
 	}
 	if err := e.Release(ctx, 0, "second"); err != nil { // a node that does not own it
 		t.Fatal(err)
 	}
-	testkit.NoError(t, first.Save(ctx, store.Checkpoint{}, nil, false))
+	testkit.NoError(t, save(ctx, first, store.Checkpoint{}, false))
 	testkit.NoError(t, e.Release(ctx, 0, "first"))
 	second, err := e.Take(ctx, 0, "second", Empty{}, polite)
 	testkit.NoError(t, err)
-	if err := first.Save(ctx, store.Checkpoint{}, nil, false); !errors.Is(err, store.ErrFenced) {
+	if err := save(ctx, first, store.Checkpoint{}, false); !errors.Is(err, store.ErrFenced) {
 		t.Fatalf("checkpoint after a release: got %v, want %v", err, store.ErrFenced)
 	}
 	if err := e.Release(ctx, 0, "first"); err != nil {
@@ -247,7 +254,7 @@ func releasing(t *testing.T, e store.Engine) {
 	if got := storedTimes(t, e, 0, second); !maps.Equal(got, map[vehicle.ID]vehicle.UnixMilli{"carA": 5}) {
 		t.Fatalf("got states of %v, want that of carA", got)
 	}
-	testkit.NoError(t, second.Save(ctx, store.Checkpoint{}, nil, false))
+	testkit.NoError(t, save(ctx, second, store.Checkpoint{}, false))
 }
 
 // answersFollow checks that a node gets the answers of vehicles from before it has started, and then
