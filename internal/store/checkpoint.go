@@ -35,6 +35,8 @@ type Checkpoint struct {
 	// states. A state may be ahead of it, up to the position of its piece.
 	Seq    uint64 `json:"seq"`
 	Pieces int    `json:"pieces"`
+	// Replaced is set if the positions are those of telemetry that was replaced. Seq is 0 then.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
 // Piece is a part of a checkpoint.
@@ -75,6 +77,9 @@ func ReadStates(
 			piece, err := readPiece(ctx, r, p, c, number)
 			if err != nil {
 				return err
+			}
+			if c.Replaced {
+				piece.Seq = 0
 			}
 			if err := DecodeEntries(piece.Entries, func(e Entry) error { return put(e, piece.Seq) }); err != nil {
 				return err
