@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,7 @@ type Engine struct {
 	backlog    backlog
 	unfolded   *store.Unfolded
 	scarce     atomic.Bool  // see watchLimits
-	nearlyFull atomic.Bool  // STATES is; see watchLimits
+	room       atomic.Int64 // bytes that checkpoints may add to STATES until watchLimits is called
 	failing    atomic.Bool  // whether the last write of TELEMETRY failed
 	committing atomic.Int32 // number of commits of samples in flight
 	metrics    *metrics
@@ -111,6 +112,7 @@ func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.beats = make(map[string]*heartbeat)
+	e.room.Store(math.MaxInt64)
 	e.unfolded = store.NewUnfolded(e.partitions, nil)
 	e.taken = make([]atomic.Pointer[Partition], e.partitions)
 	e.cursors = make([]atomic.Pointer[cursor], e.partitions)

@@ -299,7 +299,7 @@ func (t *Partition) Save(
 	for piece := range pieces {
 		w := c.Seal(t.number, c.Pieces, piece)
 		err := t.retry(ctx, func() error {
-			if t.e.nearlyFull.Load() {
+			if t.e.room.Add(-int64(len(w.Record))) < 0 {
 				return errNearlyFull
 			}
 			w.Expect, w.Expected = t.rev, true

@@ -287,7 +287,7 @@ func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error
 		refuses := name == codec.Audit || name == codec.Tokens || name == codec.Sources
 		scarce = scarce || refuses && percent >= reservedFrom
 		if name == codec.States {
-			e.nearlyFull.Store(percent >= reservedFrom)
+			e.room.Store(info.Config.MaxBytes/100*reservedFrom - int64(info.State.Bytes))
 		}
 		switch {
 		case name == codec.Telemetry:
