@@ -28,6 +28,7 @@ import (
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/store/local"
+	"example.org/carstate/internal/vehicle"
 )
 
 // Node is a running node. [Start] returns one; [Node.Close] ends it.
@@ -205,6 +206,10 @@ func (n *Node) openEngine(ctx context.Context, c *Config) error {
 			}
 		} else {
 			c.Cluster.Config = c.Store
+			c.Cluster.Known = func(id vehicle.ID) (driving, throttle vehicle.UnixMilli) {
+				known := n.fleet.Get([]byte(id))
+				return known.Driving.Time, known.Throttle.Time
+			}
 			if n.cluster, err = cluster.Open(ctx, c.Cluster); err == nil {
 				n.engine = n.cluster
 			}
