@@ -96,9 +96,9 @@ func (h *hand) Save(ctx context.Context, c store.Checkpoint, pieces [][]byte, er
 var errInjected = errors.New("the disk is on fire")
 
 // TestFolding_EndsInTheSameBytes folds logs with any clock errors of cars and of the machine. It
-// stores checkpoints of any kind, some of which fail, forgets vehicles, and crashes, each time with
-// any damage of the newest checkpoints. What is read again must equal a plain fold of the log up to
-// the same place.
+// stores checkpoints of any kind, also in vain, forgets vehicles, and crashes, each time with any
+// damage of the newest checkpoints. The states that are read again must equal a plain fold of the log
+// up to the same place.
 func TestFolding_EndsInTheSameBytes(t *testing.T) {
 	const partitions, vehicles, groups = 200, 9, 70
 	ctx, clock := t.Context(), testkit.NewClock(time.UnixMilli(1e12))

@@ -102,8 +102,8 @@ func BenchmarkPackedStates(b *testing.B) {
 	}
 }
 
-// BenchmarkCheckpoint stores checkpoints of 100,000 full states, all and a tenth of which have
-// changed, and loads them.
+// BenchmarkCheckpoint stores checkpoints of 100,000 full states, after a change of all or of a tenth,
+// and loads them.
 func BenchmarkCheckpoint(b *testing.B) {
 	ctx, state := b.Context(), roadtest.State(b)
 	opened, err := local.Open(ctx, local.Config{DataDir: b.TempDir()})
