@@ -100,10 +100,10 @@ var errInjected = errors.New("the disk is on fire")
 // damage of the newest checkpoints. The states that are read again must equal a plain fold of the log
 // up to the same place.
 func TestFolding_EndsInTheSameBytes(t *testing.T) {
-	const partitions, vehicles, groups = 200, 9, 70
+	const partitions, vehicles, groups = 200, 7, 45
 	ctx, clock := t.Context(), testkit.NewClock(time.UnixMilli(1e12))
 	c := local.Config{DataDir: t.TempDir(), SyncInterval: time.Hour}
-	c.Partitions, c.Now = partitions, clock.Now
+	c.Partitions, c.Now, c.Retention = partitions, clock.Now, 1e6*time.Hour
 	opened, err := local.Open(ctx, c)
 	e := testkit.Opened(t, opened, err)
 	steps := []time.Duration{time.Second, time.Second, 20 * time.Second, 10 * time.Minute, -10 * time.Minute}
