@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,7 +38,8 @@ type folding struct {
 
 	saving sync.Mutex // held while a checkpoint is stored; guards the fields below
 	last   store.Checkpoint
-	tried  uint64 // number of the last one, even if it could not be stored
+	window []store.Checkpoint // from last.First to last
+	tried  uint64             // number of the last one, even if it could not be stored
 }
 
 func newFolding(c *Config) *folding {
@@ -71,6 +73,7 @@ func (f *folding) load(ctx context.Context, p int) error {
 		if err == nil {
 			f.config.loaded(f.states.vehicles())
 			f.saved = f.seq
+			f.window = slices.DeleteFunc(slices.Clone(all), func(c store.Checkpoint) bool { return c.Number < f.last.First })
 		}
 		if err == nil || !errors.Is(err, codec.ErrDamaged) || codec.IsNewer(err) {
 			return err
@@ -216,25 +219,35 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 	}
 	f.tried = max(f.tried, is.Number) + 1
 	next := store.Checkpoint{Number: f.tried, First: f.tried, Owner: f.mark, Seq: f.seq}
+	live := f.states.bytes
+	bytes := live*f.states.changed/max(1, f.states.vehicles()) + live/store.CheckpointCycle // that it will have
 	f.mu.Unlock()
-	if !full {
-		next.First = max(is.First, next.Number-min(next.Number, store.CheckpointCycle)+1)
+	first := max(is.First, next.Number-min(next.Number, store.CheckpointCycle)+1)
+	window := slices.DeleteFunc(slices.Clone(f.window), func(c store.Checkpoint) bool { return c.Number < first })
+	for _, c := range window {
+		bytes += c.Bytes
 	}
-	next, err := f.part.Save(ctx, next, f.pieces(hurry, next, is.Pieces, erase), erase)
+	// If the checkpoints that a start must read would have every state twice, this one has all.
+	if full = full || bytes >= 2*live; full {
+		bytes, window = live, nil
+	} else {
+		next.First = first
+	}
+	next, err := f.part.Save(ctx, next, f.pieces(hurry, next, bytes, erase), erase)
 	if err != nil {
 		return is, err
 	}
 	f.mu.Lock()
 	f.saved = next.Seq
 	f.mu.Unlock()
-	f.last = next
+	f.last, f.window = next, append(window, next)
 	return next, nil
 }
 
 // pieces is an iterator over the pieces of a checkpoint, each with the states as they are when it is
-// asked for. If the checkpoint is not full, the pieces are spread over half of the interval: as many
-// as the last one had.
-func (f *folding) pieces(hurry context.Context, c store.Checkpoint, last int, erase bool) iter.Seq[store.Piece] {
+// asked for. The pieces, which will have the given number of bytes, are spread over half of the
+// interval.
+func (f *folding) pieces(hurry context.Context, c store.Checkpoint, bytes int, erase bool) iter.Seq[store.Piece] {
 	return func(yield func(store.Piece) bool) {
 		full := c.First == c.Number
 		gone := func(r []byte) bool { return f.gone(r, erase) }
@@ -246,8 +259,8 @@ func (f *folding) pieces(hurry context.Context, c store.Checkpoint, last int, er
 			if len(piece.Entries) > 0 && !yield(piece) {
 				return
 			}
-			if !full && !done {
-				_ = periodic.Pause(hurry, f.config.Checkpoint/time.Duration(2*max(last, 1))) // its end ends the pause
+			if !done {
+				_ = periodic.Pause(hurry, f.config.Checkpoint/2*store.PieceBytes/time.Duration(max(bytes, store.PieceBytes)))
 			}
 		}
 	}
@@ -305,7 +318,9 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 		f.mu.Unlock()
 		defer f.mu.Lock() // before the deferred Unlock
 		var err error
-		r.Checkpoint, err = f.checkpoint(ctx, ctx, true, q.Kind == store.AskErase)
+		ended, end := context.WithCancel(ctx)
+		end()
+		r.Checkpoint, err = f.checkpoint(ctx, ended, true, q.Kind == store.AskErase)
 		return r, err
 	case store.AskState:
 		s, err := f.states.get(q.Vehicle)

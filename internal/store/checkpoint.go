@@ -16,8 +16,8 @@ import (
 const (
 	// CheckpointCycle is the number of checkpoints after which each state was stored at least once.
 	CheckpointCycle = 16
-	// KeptCheckpoints is the number of checkpoints that are kept. If one is damaged, those before it
-	// and the telemetry since are read in its place.
+	// KeptCheckpoints is the greatest number of checkpoints that are kept. If one is damaged, those
+	// before it and the telemetry since are read in its place.
 	KeptCheckpoints = 2 * CheckpointCycle
 	// PieceBytes is the usual size of a piece of a checkpoint before it is compressed. NATS accepts
 	// messages of 1 MB.
@@ -35,9 +35,13 @@ type Checkpoint struct {
 	// states. A state may be ahead of it, up to the position of its piece.
 	Seq    uint64 `json:"seq"`
 	Pieces int    `json:"pieces"`
+	Bytes  int    `json:"bytes"` // of all pieces before they are compressed
 	// Replaced is set if the positions are those of telemetry that was replaced. Seq is 0 then.
 	Replaced bool `json:"replaced,omitempty"`
 }
+
+// Add counts a piece that is stored.
+func (c *Checkpoint) Add(piece Piece) { c.Pieces, c.Bytes = c.Pieces+1, c.Bytes+len(piece.Entries) }
 
 // Piece is a part of a checkpoint.
 type Piece struct {
@@ -214,23 +218,29 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 	return nil
 }
 
-// ClearOld removes the pieces that the checkpoint c of partition p replaces: the rest of its slot, or
-// with all, those of all other checkpoints too. It does not remove those of later checkpoints: another
-// process may have taken the partition since c was stored.
-func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, all bool) error {
-	own := int(c.Number % KeptCheckpoints)
-	for slot := range KeptCheckpoints {
+// ClearOld removes the pieces of dropped checkpoints of partition p, or with all, those of everything
+// before the checkpoint c, also what was stored of others that failed. It does not remove those of
+// later checkpoints: another process may have taken the partition since c was stored.
+func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, dropped []Checkpoint, all bool) error {
+	var gone []Record
+	for _, d := range dropped {
 		from := 0
-		if slot == own {
+		if d.Number%KeptCheckpoints == c.Number%KeptCheckpoints {
 			from = c.Pieces
-		} else if !all {
-			continue
 		}
-		if err := c.clearSlot(ctx, r, p, slot, from); err != nil {
-			return err
+		for piece := from; piece < d.Pieces; piece++ {
+			gone = append(gone, Record{Subject: d.Subject(p, piece)})
 		}
 	}
-	return nil
+	err := r.Remove(ctx, codec.States, gone)
+	for slot := 0; all && err == nil && slot < KeptCheckpoints; slot++ {
+		from := 0
+		if slot == int(c.Number%KeptCheckpoints) {
+			from = c.Pieces
+		}
+		err = c.clearSlot(ctx, r, p, slot, from)
+	}
+	return err
 }
 
 // clearSlot removes the pieces of a slot from a number on, the last first, so that none is left behind a
@@ -258,12 +268,27 @@ func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int)
 	return nil
 }
 
-// AddCheckpoint returns the checkpoints that are kept once c is stored. Damaged ones that the owner
-// did not read, because it has read one before them, have the numbers of c and later ones.
-func AddCheckpoint(all []Checkpoint, c Checkpoint, alone bool) []Checkpoint {
+// AddCheckpoint returns the checkpoints that are kept once c is stored, and those that are not. If a
+// piece of c is damaged, a checkpoint that does not need that piece must be there: the one before the
+// first that c needs, with all that it needs. Damaged ones that the owner did not read, because it has
+// read one before them, have the numbers of c and later ones.
+func AddCheckpoint(all []Checkpoint, c Checkpoint, alone bool) (kept, dropped []Checkpoint) {
+	first := c.First
 	if alone {
-		return []Checkpoint{c}
+		first = c.Number
+	} else if i := slices.IndexFunc(all, func(is Checkpoint) bool { return is.Number >= c.First }); i > 0 {
+		first = all[i-1].First
+	} else if i < 0 && len(all) > 0 { // c has all states
+		first = all[len(all)-1].First
+	} else if len(all) > 0 {
+		first = all[0].Number
 	}
-	all = append(slices.DeleteFunc(slices.Clone(all), func(is Checkpoint) bool { return is.Number >= c.Number }), c)
-	return all[max(0, len(all)-KeptCheckpoints):]
+	for _, is := range all {
+		if is.Number < first || is.Number >= c.Number {
+			dropped = append(dropped, is)
+		} else {
+			kept = append(kept, is)
+		}
+	}
+	return append(kept, c), dropped
 }

@@ -76,6 +76,7 @@ type Records interface {
 	Before(ctx context.Context, stream string, before uint64, limit int) (records []Record, older uint64, err error)
 	// Remove removes the given records, which it identifies by Subject and Seq. If a record was
 	// replaced after it was read, Remove does not remove its successor and returns no error for it.
+	// If Seq is 0, it removes whatever record the subject has.
 	Remove(ctx context.Context, stream string, records []Record) error
 	// End returns the sequence of a stream's newest record and the creation time of the stream.
 	End(ctx context.Context, stream string) (End, error)

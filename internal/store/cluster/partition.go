@@ -314,17 +314,18 @@ func (t *Partition) Save(
 		if err != nil {
 			return c, err
 		}
-		c.Pieces++
+		c.Add(piece)
 	}
-	next := t.cursor
+	next, dropped := t.cursor, []store.Checkpoint(nil)
 	if c.Number != 0 {
-		next.Next, next.Checkpoints = c.Seq+1, store.AddCheckpoint(next.Checkpoints, c, erase)
+		next.Next = c.Seq + 1
+		next.Checkpoints, dropped = store.AddCheckpoint(next.Checkpoints, c, erase)
 	}
 	if err := t.retry(ctx, func() error { return t.write(ctx, &next) }); err != nil || c.Number == 0 {
 		return c, err
 	}
 	t.e.metrics.Fold(c.Pieces, time.Since(start))
-	return c, c.ClearOld(ctx, t.e, t.number, erase)
+	return c, c.ClearOld(ctx, t.e, t.number, dropped, erase)
 }
 
 // retry calls store until it returns nil, this process no longer owns the partition, or ctx ends.

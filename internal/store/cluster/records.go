@@ -125,9 +125,12 @@ func (c *conn) Remove(ctx context.Context, stream string, records []store.Record
 		return err
 	}
 	for _, r := range records {
-		if stream == codec.States {
+		switch {
+		case r.Seq == 0:
+			err = s.Purge(ctx, jetstream.WithPurgeSubject(r.Subject))
+		case stream == codec.States:
 			err = s.SecureDeleteMsg(ctx, r.Seq)
-		} else {
+		default:
 			err = s.Purge(ctx, jetstream.WithPurgeSubject(r.Subject), jetstream.WithPurgeSequence(r.Seq+1))
 		}
 		if err != nil && !noSuchMessage(err) {

@@ -325,9 +325,9 @@ func (t *Partition) Save(
 		if err := t.owning(func() error { return s.store(ctx, c.Seal(s.number, c.Pieces, piece)) }); err != nil {
 			return c, err
 		}
-		c.Pieces++
+		c.Add(piece)
 	}
-	all := store.AddCheckpoint(t.Checkpoints(), c, erase)
+	all, dropped := store.AddCheckpoint(t.Checkpoints(), c, erase)
 	text, err := json.Marshal(cursorRecord{all})
 	if err != nil {
 		return c, err
@@ -343,7 +343,7 @@ func (t *Partition) Save(
 		s.mu.Unlock()
 		s.cursor.Store(c.Seq)
 		s.e.metrics.Fold(c.Pieces, time.Since(start))
-		return c.ClearOld(ctx, s.e, s.number, erase)
+		return c.ClearOld(ctx, s.e, s.number, dropped, erase)
 	})
 }
 

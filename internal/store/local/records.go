@@ -218,18 +218,23 @@ func (e *Engine) Before(
 }
 
 func (e *Engine) Remove(ctx context.Context, name string, records []store.Record) error {
+	if len(records) == 0 {
+		return nil
+	}
 	s := e.streams[name]
 	return s.do(ctx, func() error {
 		b := e.db.NewBatch()
 		defer b.Close()
 		for _, r := range records {
 			key := e.keyOf(s.letter, r.Subject)
-			is, err := e.own().last(key)
-			if err != nil {
-				return err
-			}
-			if is.Seq != r.Seq || is.Seq == 0 {
-				continue
+			if r.Seq != 0 {
+				is, err := e.own().last(key)
+				if err != nil {
+					return err
+				}
+				if is.Seq != r.Seq {
+					continue
+				}
 			}
 			if err := b.Delete(key, nil); err != nil {
 				return err

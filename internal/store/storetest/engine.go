@@ -137,7 +137,7 @@ func checkpointsKept(t *testing.T, e store.Engine) {
 	part.Close()
 
 	part = takeAs(t, e, p, "second")
-	c.Pieces, next.Pieces = 2, 1
+	c.Pieces, c.Bytes, next.Pieces, next.Bytes = 2, 105, 1, 104
 	if got := part.Checkpoints(); !slices.Equal(got, []store.Checkpoint{c, next}) {
 		t.Fatalf("got checkpoints %+v, want %+v", got, []store.Checkpoint{c, next})
 	}
@@ -218,8 +218,8 @@ func fencing(t *testing.T, e store.Engine) {
 			t.Errorf("got a checkpoint of owner %d, who was fenced", c.Owner)
 		}
 	}
-	if len(all) != rounds {
-		t.Errorf("got %d checkpoints, want %d", len(all), rounds)
+	if n := len(all); n != 2 || all[n-1].Number != rounds { // each had all states, so that one before it is enough
+		t.Errorf("got checkpoints %+v, want those of the last two rounds", all)
 	}
 }
 
