@@ -44,6 +44,7 @@ type Engine struct {
 	taken         []atomic.Pointer[Partition] // by number; nil unless this node has taken it
 	cursors       []atomic.Pointer[cursor]    // this node's copy of the cursors, by partition
 	cursorsRead   atomic.Bool                 // the copy has caught up
+	folded        []atomic.Uint64             // the owners have folded up to here, by partition
 	lacks         lacks
 
 	stop    context.CancelFunc // ends the background goroutines
@@ -117,7 +118,9 @@ func (e *Engine) start() {
 	e.taken = make([]atomic.Pointer[Partition], e.partitions)
 	e.cursors = make([]atomic.Pointer[cursor], e.partitions)
 	e.lacks.began, e.lacks.since = time.Now(), make(map[int]time.Duration)
+	e.folded = make([]atomic.Uint64, e.partitions)
 	e.backlog.next, e.backlog.seen = make([]atomic.Uint64, e.partitions), make([]firstUnfolded, e.partitions)
+	e.backlog.folding = make([]firstUnfolded, e.partitions)
 	for _, name := range fedStreams {
 		b := newHeartbeat(e.conn, name)
 		e.beats[name] = b
