@@ -125,15 +125,16 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	defer e.backlog.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	// Read the cursors before the stream's end. If a cursor is then ahead of the end, it refers to
-	// another TELEMETRY stream, or the end of the stream was lost. In the other order, a cursor
+	// Read the positions before the stream's end. If one is then ahead of the end, it refers to
+	// another TELEMETRY stream, or the end of the stream was lost. In the other order, it
 	// could also be ahead because commits have arrived after the end was read. A copy of a cursor may
 	// be too old; then some samples that are in a checkpoint seem not to be.
 	if !e.cursorsRead.Load() {
 		return nil
 	}
-	cursors := make([]cursor, e.partitions)
+	cursors, folded := make([]cursor, e.partitions), make([]uint64, e.partitions)
 	for p := range cursors {
+		folded[p] = e.folded[p].Load()
 		if c := e.cursors[p].Load(); c != nil {
 			cursors[p] = *c
 		}
@@ -168,7 +169,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 		e.backlog.next[p].Store(w.first)
 		unfolded = min(unfolded, w.first)
 		unsaved = max(unsaved, now.Sub(w.stored))
-		if next := e.folded[p].Load() + 1; next > c.Next && next <= state.LastSeq+1 {
+		if next := folded[p] + 1; next > c.Next && next <= state.LastSeq+1 {
 			w = &e.backlog.folding[p]
 			if err := w.find(ctx, s, p, next); err != nil {
 				return err
