@@ -88,12 +88,13 @@ func (h *hand) Forgotten(id vehicle.ID, seq uint64) (bool, error) { return h.for
 func (h *hand) Save(ctx context.Context, c store.Checkpoint, pieces [][]byte, erase bool) error {
 	if h.fail {
 		h.fail = false
-		return errInjected
+		return ErrInjected
 	}
 	return h.Partition.Save(ctx, c, pieces, erase)
 }
 
-var errInjected = errors.New("the disk is on fire")
+// ErrInjected is the error of what a test makes fail.
+var ErrInjected = errors.New("the disk is on fire")
 
 // TestFolding_EndsInTheSameBytes folds logs with any clock errors of cars and of the machine. It
 // stores checkpoints of any kind, also in vain, forgets vehicles, and crashes, each time with any
@@ -169,7 +170,7 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 		crash(0)
 		store := func(full, erase bool) {
 			before := part.fail
-			if _, err := f.checkpoint(ctx, full, erase); err != nil && !(before && errors.Is(err, errInjected)) {
+			if _, err := f.checkpoint(ctx, full, erase); err != nil && !(before && errors.Is(err, ErrInjected)) {
 				t.Fatal(err)
 			}
 		}
