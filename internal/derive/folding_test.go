@@ -110,12 +110,13 @@ func (h *hand) Save(
 		}
 	}, erase)
 	if fails {
-		return is, errInjected
+		return is, ErrInjected
 	}
 	return is, err
 }
 
-var errInjected = errors.New("the disk is on fire")
+// ErrInjected is the error of what a test makes fail.
+var ErrInjected = errors.New("the disk is on fire")
 
 // TestFolding_EndsInTheSameBytes folds logs with any clock errors of cars and of the machine. It
 // stores checkpoints of any kind, also in vain, forgets vehicles, and crashes, each time with any
@@ -204,7 +205,7 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 		crash(0)
 		store := func(full, erase bool) {
 			before := part.fail
-			if _, err := f.checkpoint(ctx, ctx, full, erase); err != nil && !(before && errors.Is(err, errInjected)) {
+			if _, err := f.checkpoint(ctx, ctx, full, erase); err != nil && !(before && errors.Is(err, ErrInjected)) {
 				t.Fatal(err)
 			}
 		}

@@ -92,13 +92,6 @@ func (p *packedStates) get(id vehicle.ID) (vehicle.State, error) {
 	return codec.DecodeState(stateOf(b.record(place)))
 }
 
-// has reports whether there is a state of a vehicle, or a marker.
-func (p *packedStates) has(id vehicle.ID) bool {
-	at, hash := p.find(id)
-	b := &p.buckets[at]
-	return b.index[b.slot(id, hash)] != 0
-}
-
 // put packs the changed state of a vehicle, whose newest sample was stored on the given day.
 func (p *packedStates) put(id vehicle.ID, s *vehicle.State, day uint16) {
 	p.buffer = codec.AppendState(p.buffer[:0], s)
