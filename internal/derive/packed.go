@@ -92,13 +92,6 @@ func (p *packedStates) get(id vehicle.ID) (vehicle.State, error) {
 	return codec.DecodeState(stateOf(b.record(place)))
 }
 
-// has reports whether there is a state of a vehicle, or a marker.
-func (p *packedStates) has(id vehicle.ID) bool {
-	at, hash := p.find(id)
-	b := &p.buckets[at]
-	return b.index[b.slot(id, hash)] != 0
-}
-
 // put packs the changed state of a vehicle, whose newest sample was stored on the given day.
 func (p *packedStates) put(id vehicle.ID, s *vehicle.State, day uint16) {
 	p.buffer = codec.AppendState(p.buffer[:0], s)
@@ -225,13 +218,15 @@ func (b *bucket) records(yield func(r []byte) bool) {
 	}
 }
 
-// piece returns the entries of a piece of the checkpoint with a number, and from which bucket the next
+// piece returns the entries of a piece of about size bytes of the checkpoint with a number, and from which bucket the next
 // piece continues; done is set after the last one. A checkpoint has the records that have changed
 // since the one before, and all of every CheckpointCycle-th bucket, or with full, of all. They count
 // as unchanged then. piece first drops those of these buckets for which gone is true.
-func (p *packedStates) piece(from int, number uint64, full bool, gone func(r []byte) bool) (b []byte, next int, done bool) {
+func (p *packedStates) piece(
+	from, size int, number uint64, full bool, gone func(r []byte) bool,
+) (b []byte, next int, done bool) {
 	for next = from; next < len(p.buckets); next++ {
-		if len(b) >= store.PieceBytes {
+		if len(b) >= size {
 			return b, next, false
 		}
 		all := full || uint64(next)%store.CheckpointCycle == number%store.CheckpointCycle

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,18 +24,12 @@ type idle struct {
 	store.Partition
 	err   error         // of Next
 	takes time.Duration // duration of a Save
-	began time.Time
-	saves []saved
-}
-
-type saved struct {
-	after  time.Duration
-	number uint64
+	saves []uint64      // numbers of checkpoints
 }
 
 func (p *idle) Checkpoints() []store.Checkpoint                                   { return nil }
 func (p *idle) End() uint64                                                       { return 0 }
-func (p *idle) Seek(context.Context, uint64) error                                { p.began = time.Now(); return nil }
+func (p *idle) Seek(context.Context, uint64) error                                { return nil }
 func (p *idle) Live(context.Context, func(yield func(vehicle.ID, *store.Answer))) {}
 func (p *idle) Close()                                                            {}
 func (p *idle) Next(ctx context.Context) (store.Group, error) {
@@ -44,14 +40,16 @@ func (p *idle) Next(ctx context.Context) (store.Group, error) {
 	return store.Group{}, ctx.Err()
 }
 
-func (p *idle) Save(ctx context.Context, c store.Checkpoint, _ [][]byte, _ bool) error {
+func (p *idle) Save(
+	ctx context.Context, c store.Checkpoint, _ iter.Seq[store.Piece], _ bool,
+) (store.Checkpoint, error) {
 	select {
 	case <-time.After(p.takes):
 	case <-ctx.Done():
-		return ctx.Err()
+		return c, ctx.Err()
 	}
-	p.saves = append(p.saves, saved{time.Since(p.began), c.Number})
-	return nil
+	p.saves = append(p.saves, c.Number)
+	return c, nil
 }
 
 // TestIdleRenews checks that an idle partition stores only its cursor, every minute, and at the end,
@@ -65,8 +63,7 @@ func TestIdleRenews(t *testing.T) {
 			Partitions: 1, Checkpoint: time.Second,
 			Take: func(context.Context, int, store.Owner) (store.Partition, error) { return part, nil },
 		}).Run(ctx)
-		n := len(part.saves)
-		if n != 3 || part.saves[0].number != 1 || part.saves[1].number != 0 || part.saves[2].number != 0 {
+		if !slices.Equal(part.saves, []uint64{1, 0, 0}) {
 			t.Fatalf("got %+v, want an empty checkpoint and then the cursor alone", part.saves)
 		}
 	})
@@ -227,16 +224,4 @@ func TestNewerPartitionGivenUp(t *testing.T) {
 			t.Errorf("taken at %v, released %d times; want 2 of each, %v apart", took, released, newerPause)
 		}
 	})
-}
-
-// TestMembers_LeaveUnassigns checks that after leave no partition is assigned to the node.
-func TestMembers_LeaveUnassigns(t *testing.T) {
-	o := observe(t)
-	o.renewed("self")
-	assigned := o.assignment(0)
-	o.leave()
-	o.wants(0, 0)
-	if assigned.Err() == nil {
-		t.Error("the context of a partition did not end")
-	}
 }
