@@ -177,7 +177,7 @@ func (e *Engine) Writable() error {
 func (e *Engine) Scarce() bool { return e.scarce.Load() }
 
 // Fed implements [store.Engine] with the oldest time of the streams that this node follows
-// (fedStreams), and of the partitions of which it is known to lack answers.
+// (fedStreams), and of the partitions whose answers it lacks.
 func (e *Engine) Fed() (at time.Time, ok bool) {
 	for _, name := range fedStreams {
 		t, ok := e.beats[name].fed()
