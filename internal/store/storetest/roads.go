@@ -195,8 +195,12 @@ func idle(e store.Engine) *store.RecordStore {
 // partitions that it owns.
 func takeAll(t *testing.T, e store.Engine) {
 	t.Helper()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
 	for p := range e.Partitions() {
-		t.Cleanup(Take(t, e, p).Close)
+		part := Take(t, e, p)
+		t.Cleanup(part.Close)
+		part.Live(ended, nil) // replies to questions
 	}
 }
 
