@@ -344,12 +344,15 @@ func (b before) Remove(ctx context.Context, stream string, records []store.Recor
 	return b.Engine.Remove(ctx, stream, records)
 }
 
-// retry calls store until it returns nil, this process no longer owns the partition, or ctx ends.
-func (t *Partition) retry(ctx context.Context, store func() error) error {
+// retry calls try until it returns nil, this process no longer owns the partition, or ctx ends.
+func (t *Partition) retry(ctx context.Context, try func() error) error {
 	for {
-		err := store()
-		if err == nil || t.owned.Err() != nil || ctx.Err() != nil {
+		err := try()
+		switch {
+		case err == nil || ctx.Err() != nil || errors.Is(err, store.ErrFenced):
 			return err
+		case t.owned.Err() != nil:
+			return t.fenced()
 		}
 		t.e.warned.fold.Log(t.e.log, "cannot store a checkpoint yet; will retry", "partition", t.number, "error", err)
 		if err := periodic.Pause(ctx, 100*time.Millisecond); err != nil {
