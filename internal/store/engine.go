@@ -189,8 +189,9 @@ type Partition interface {
 	Checkpoints() []Checkpoint
 	// End returns the sequence of the newest telemetry as of Take.
 	End() uint64
-	// Seek makes Next continue after the sequence seq. It returns [codec.ErrDamaged] if telemetry
-	// after seq was removed already.
+	// Seek makes Next continue after the sequence seq, which is that of a checkpoint, or 0 to fold all
+	// telemetry. It returns [codec.ErrDamaged] if telemetry after seq was removed already, or if seq is
+	// 0 and the first checkpoint is not kept: another may have states that were restored.
 	Seek(ctx context.Context, seq uint64) error
 	// Next waits for the next group of samples that were stored together. If the caller no longer
 	// owns the partition, the error may be [ErrFenced].
