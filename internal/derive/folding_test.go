@@ -96,14 +96,14 @@ func (h *hand) Save(ctx context.Context, c store.Checkpoint, pieces [][]byte, er
 var errInjected = errors.New("the disk is on fire")
 
 // TestFolding_EndsInTheSameBytes folds logs with any clock errors of cars and of the machine. It
-// stores checkpoints of any kind, some of which fail, forgets vehicles, and crashes, each time with
-// any damage of the newest checkpoints. What is read again must equal a plain fold of the log up to
-// the same place.
+// stores checkpoints of any kind, also in vain, forgets vehicles, and crashes, each time with any
+// damage of the newest checkpoints. The states that are read again must equal a plain fold of the log
+// up to the same place.
 func TestFolding_EndsInTheSameBytes(t *testing.T) {
-	const partitions, vehicles, groups = 200, 9, 70
+	const partitions, vehicles, groups = 200, 7, 45
 	ctx, clock := t.Context(), testkit.NewClock(time.UnixMilli(1e12))
 	c := local.Config{DataDir: t.TempDir(), SyncInterval: time.Hour}
-	c.Partitions, c.Now = partitions, clock.Now
+	c.Partitions, c.Now, c.Retention = partitions, clock.Now, 1e6*time.Hour
 	opened, err := local.Open(ctx, c)
 	e := testkit.Opened(t, opened, err)
 	steps := []time.Duration{time.Second, time.Second, 20 * time.Second, 10 * time.Minute, -10 * time.Minute}

@@ -207,8 +207,8 @@ func (n *Node) openEngine(ctx context.Context, c *Config) error {
 		} else {
 			c.Cluster.Config = c.Store
 			c.Cluster.Known = func(id vehicle.ID) (driving, throttle vehicle.UnixMilli) {
-				known := n.fleet.Get([]byte(id))
-				return known.Driving.Time, known.Throttle.Time
+				d, t := n.answers.Get(id)
+				return d.Time, t.Time
 			}
 			if n.cluster, err = cluster.Open(ctx, c.Cluster); err == nil {
 				n.engine = n.cluster

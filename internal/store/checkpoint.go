@@ -36,6 +36,8 @@ type Checkpoint struct {
 	Seq    uint64 `json:"seq"`
 	Pieces int    `json:"pieces"`
 	Bytes  int    `json:"bytes"` // of all pieces before they are compressed
+	// Replaced is set if the positions are those of telemetry that was replaced. Seq is 0 then.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
 // Add counts a piece that is stored.
@@ -79,6 +81,9 @@ func ReadStates(
 			piece, err := readPiece(ctx, r, p, c, number)
 			if err != nil {
 				return err
+			}
+			if c.Replaced {
+				piece.Seq = 0
 			}
 			if err := DecodeEntries(piece.Entries, func(e Entry) error { return put(e, piece.Seq) }); err != nil {
 				return err
@@ -213,23 +218,9 @@ func DecodeAnswers(b []byte, put func(vehicle.ID, *Answer)) error {
 	return nil
 }
 
-// clearSlot removes the pieces of a slot of partition p from a number on.
-func clearSlot(ctx context.Context, r Records, p, slot, from int) error {
-	for {
-		subject := codec.ChunkSubject(p, slot, from)
-		rec, err := r.Last(ctx, codec.States, subject)
-		if rec.Seq == 0 { // also if it is damaged, as far as it can be read
-			return err
-		}
-		if err := r.Remove(ctx, codec.States, []Record{{Subject: subject, Seq: rec.Seq}}); err != nil {
-			return err
-		}
-		from++
-	}
-}
-
-// ClearOld removes the pieces of dropped checkpoints of partition p, or with all, everything but the
-// checkpoint c, also what was stored of others that failed.
+// ClearOld removes the pieces of dropped checkpoints of partition p, or with all, those of everything
+// before the checkpoint c, also what was stored of others that failed. It does not remove those of
+// later checkpoints: another process may have taken the partition since c was stored.
 func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, dropped []Checkpoint, all bool) error {
 	var gone []Record
 	for _, d := range dropped {
@@ -247,9 +238,34 @@ func (c Checkpoint) ClearOld(ctx context.Context, r Records, p int, dropped []Ch
 		if slot == int(c.Number%KeptCheckpoints) {
 			from = c.Pieces
 		}
-		err = clearSlot(ctx, r, p, slot, from)
+		err = c.clearSlot(ctx, r, p, slot, from)
 	}
 	return err
+}
+
+// clearSlot removes the pieces of a slot from a number on, the last first, so that none is left behind a
+// missing one.
+func (c Checkpoint) clearSlot(ctx context.Context, r Records, p, slot, from int) error {
+	var found []Record
+	for piece := from; ; piece++ {
+		subject := codec.ChunkSubject(p, slot, piece)
+		rec, err := r.Last(ctx, codec.States, subject)
+		number, _ := binary.Uvarint(rec.Body)
+		if rec.Seq == 0 && err != nil {
+			return err
+		}
+		if rec.Seq == 0 || number > c.Number || codec.IsNewer(err) {
+			break
+		}
+		found = append(found, Record{Subject: subject, Seq: rec.Seq}) // also if it is damaged
+	}
+	slices.Reverse(found)
+	for _, rec := range found {
+		if err := r.Remove(ctx, codec.States, []Record{rec}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // AddCheckpoint returns the checkpoints that are kept once c is stored, and those that are not. If a

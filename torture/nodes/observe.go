@@ -23,7 +23,7 @@ import (
 	"example.org/carstate/torture/writers"
 )
 
-// following reads every state when it is stored. One that is older than the last is a finding.
+// following follows the answers as a node does. One that is older than the last is a finding.
 type following struct {
 	a *row.Attempt
 
@@ -33,19 +33,26 @@ type following struct {
 }
 
 func (f *following) run(ctx context.Context, e *cluster.Engine) {
-	if err := e.FollowStates(ctx, f.put, func() {}); err != nil && ctx.Err() == nil {
-		f.a.Wrong("the states cannot be followed: %v", err)
+	if err := e.FollowAnswers(ctx, f.put, func() {}); err != nil && ctx.Err() == nil {
+		f.a.Wrong("the answers cannot be followed: %v", err)
 	}
 }
 
-func (f *following) put(id vehicle.ID, s *vehicle.State) {
+func (f *following) put(id vehicle.ID, a *store.Answer) {
+	at := max(a.Driving.Time, a.Throttle.Time)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.states++
-	if was := f.at[id]; s.Time < was {
-		f.a.Wrong("the state of %s goes back by %s, to %s", id, was.Sub(s.Time), s.Time.Time().Format("15:04:05.000"))
+	if was := f.at[id]; at < was {
+		f.a.Wrong("the state of %s goes back by %s, to %s", id, was.Sub(at), at.Time().Format("15:04:05.000"))
 	}
-	f.at[id] = s.Time
+	f.at[id] = at
+}
+
+func (f *following) known(id vehicle.ID) (driving, throttle vehicle.UnixMilli) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.at[id], f.at[id]
 }
 
 func (f *following) newerThan(when vehicle.UnixMilli) error {

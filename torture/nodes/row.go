@@ -55,7 +55,8 @@ func run(ctx context.Context, a *row.Attempt) {
 		must.Do(s.nodes[i].AwaitReady(ctx, startWithin))
 	}
 	s.token = must.Get(s.nodes[0].IssueToken(ctx, "Ada")).AccessToken
-	s.engine = must.Get(cluster.Open(ctx, cluster.Config{URLs: s.cluster.urls(), Replicas: servers}))
+	s.follow = &following{a: s.a, at: make(map[vehicle.ID]vehicle.UnixMilli)}
+	s.engine = must.Get(cluster.Open(ctx, cluster.Config{URLs: s.cluster.urls(), Replicas: servers, Known: s.follow.known}))
 	defer func() { must.Do(s.engine.Close()) }()
 	defer s.stopTraffic()
 	s.startTraffic(ctx)
@@ -192,7 +193,7 @@ func (s *system) startTraffic(ctx context.Context) {
 	}
 	rest, stopRest := context.WithCancel(ctx)
 	s.stopRest = stopRest
-	s.follow, s.watch = &following{a: s.a, at: make(map[vehicle.ID]vehicle.UnixMilli)}, new(watching)
+	s.watch = new(watching)
 	s.running.Go(func() { s.follow.run(rest, s.engine) })
 	for i, n := range s.nodes {
 		s.running.Go(func() { s.watch.run(rest, i, n) })

@@ -3,8 +3,6 @@ package cluster
 import (
 	"context"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +36,7 @@ const loadAgain = 250 * time.Millisecond
 
 // FollowAnswers implements [store.Engine]. It also does what FollowCursors does.
 func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.Answer), caughtUp func()) error {
-	run, stop := context.WithCancelCause(ctx)
+	run, stop := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	var left atomic.Int64
 	left.Store(int64(e.partitions))
@@ -48,37 +46,27 @@ func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.
 		}
 	}
 	// An owner of an older generation than that of the cursors is not asked.
-	err := e.FollowCursors(run, func() {
+	err := e.followCursors(run, e.config.Patience.Markers/2, func() {
 		for p := range e.partitions {
 			f := &follower{e: e, p: p, put: put, loaded: loaded}
-			following.Go(func() {
-				if err := f.run(run); err != nil {
-					stop(err)
-				}
-			})
+			following.Go(func() { f.run(run) })
 		}
 	})
-	if err == nil && ctx.Err() == nil {
-		err = context.Cause(run)
-	}
-	stop(nil)
+	stop()
 	following.Wait()
 	return err
 }
 
-func (f *follower) run(ctx context.Context) error {
+func (f *follower) run(ctx context.Context) {
 	sub, err := f.e.nc.SubscribeSync(answersSubject(f.p))
 	if err != nil {
-		<-ctx.Done() // the connection was closed for good, which ends the node
-		return nil
+		return // the connection was closed for good, which ends the node
 	}
 	defer sub.Unsubscribe()
 	defer f.e.lacks.end(f.p)
 	for ask := true; ctx.Err() == nil; {
 		if ask || !f.complete {
-			if err := f.load(ctx); errors.Is(err, store.ErrReplaced) {
-				return err
-			} else if err != nil && !f.complete {
+			if err := f.load(ctx); err != nil && !f.complete {
 				_ = periodic.Pause(ctx, loadAgain) // the loop ends with the context
 				continue
 			}
@@ -90,10 +78,9 @@ func (f *follower) run(ctx context.Context) error {
 		if err == nil {
 			f.receive(m)
 		} else if !sub.IsValid() {
-			<-ctx.Done()
+			return
 		}
 	}
-	return nil
 }
 
 // receive puts the answers of a message. It ignores a message that cannot be read: if it was one of the
@@ -151,11 +138,7 @@ func (f *follower) load(ctx context.Context) error {
 		}
 		q.From = r.Next
 	}
-	if lacking := f.e.lacks.end(f.p); lacking > f.e.config.Patience.Markers/2 {
-		return fmt.Errorf("%w: answers of partition %d were missing for %s, "+
-			"and a vehicle forgotten in that time may have left no trace",
-			store.ErrReplaced, f.p, lacking.Round(time.Second))
-	}
+	f.e.lacks.end(f.p)
 	f.generation, f.number = max(f.generation, first.Generation), first.Number
 	f.complete, f.heard = true, time.Now()
 	if !f.live {
@@ -201,16 +184,11 @@ func (l *lacks) begin(p int, at time.Time) {
 	}
 }
 
-// end returns how long answers of partition p were missing.
-func (l *lacks) end(p int) (lacking time.Duration) {
+func (l *lacks) end(p int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if since, ok := l.since[p]; ok {
-		lacking = time.Since(l.began) - since
-		delete(l.since, p)
-		l.update()
-	}
-	return lacking
+	delete(l.since, p)
+	l.update()
 }
 
 func (l *lacks) update() {

@@ -105,7 +105,7 @@ func live(t *testing.T, e *Engine, p int, answers ...one) (*Partition, *testOwne
 	part, err := e.Take(t.Context(), p, "owner", o, store.Anyone)
 	testkit.NoError(t, err)
 	t.Cleanup(part.Close)
-	part.Live(nil)
+	part.Live(t.Context(), nil)
 	return part.(*Partition), o
 }
 
@@ -149,6 +149,7 @@ func TestAnswers(t *testing.T) {
 	part, owner := live(t, first, 0, answer("a", 1), answer("b", 2), answer("c", 3))
 	live(t, first, 1)
 	e := open(t, Config{Partitions: 2, URLs: url, Timeouts: impatient})
+	storetest.RunKeeper(t, e, store.Config{})
 	s := followAnswers(t, e)
 	for id, want := range map[vehicle.ID]vehicle.UnixMilli{"a": 1, "b": 2, "c": 3} {
 		if got := s.time(id); got != want {

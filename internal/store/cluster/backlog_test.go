@@ -305,7 +305,7 @@ func TestBacklogWhileFolding(t *testing.T) {
 		for {
 			g, err := p.Next(ctx)
 			if err == nil {
-				err = p.Save(ctx, store.Checkpoint{Number: g.Seq, First: g.Seq, Seq: g.Seq}, nil, false)
+				err = saveAs(ctx, p, store.Checkpoint{Number: g.Seq, First: g.Seq, Seq: g.Seq})
 			}
 			if ctx.Err() != nil {
 				return

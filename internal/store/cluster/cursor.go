@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
@@ -58,9 +59,13 @@ func (e *Engine) changeCursor(
 // FollowCursors follows the cursors and the heartbeats in STATES, for a node that does not need
 // answers. From the heartbeats, the node learns how far its feed of STATES lags behind.
 func (e *Engine) FollowCursors(ctx context.Context, caughtUp func()) error {
+	return e.followCursors(ctx, 0, caughtUp)
+}
+
+func (e *Engine) followCursors(ctx context.Context, longest time.Duration, caughtUp func()) error {
 	defer e.followFolded()()
 	f := e.newFeed(codec.States, "cursor.*", codec.HeartbeatSubject(codec.States))
-	f.newer, f.apply = true, e.noteCursor
+	f.newer, f.apply, f.longest = true, e.noteCursor, longest
 	return f.Run(ctx, func() {
 		e.cursorsRead.Store(true)
 		caughtUp()

@@ -33,10 +33,14 @@ type feed struct {
 	apply    func(store.Record) error // a final error (isFinal) ends the feed; after another, r comes again
 	caughtUp func()                   // called once, after all records that existed at the start
 
-	last uint64 // sequence of the newest applied record
-	live bool   // the feed has caught up, and caughtUp was called
-	goal uint64 // the present lap ends when this sequence is applied (see feedLaps)
-	lap  int    // how many laps have ended
+	// longest is the longest time for which the feed may receive nothing; 0 means any.
+	longest time.Duration
+
+	last  uint64    // sequence of the newest applied record
+	heard time.Time // when the newest record was applied
+	live  bool      // the feed has caught up, and caughtUp was called
+	goal  uint64    // the present lap ends when this sequence is applied (see feedLaps)
+	lap   int       // how many laps have ended
 
 	engine.Progress // lets other goroutines wait for the field last
 
@@ -102,6 +106,11 @@ func (f *feed) follow(ctx context.Context) error {
 	if f.last != 0 && (created != f.created.Load() || last < f.last) {
 		return fmt.Errorf("%w: %s was read up to %d and now ends at %d", store.ErrReplaced, f.stream, f.last, last)
 	}
+	if silent := time.Since(f.heard); f.last != 0 && f.longest != 0 && silent > f.longest {
+		return fmt.Errorf("%w: no record of %s came for %s, "+
+			"and a vehicle forgotten in that time may have left no trace",
+			store.ErrReplaced, f.stream, silent.Round(time.Second))
+	}
 	f.created.Store(created)
 	if !f.live {
 		f.goal = last
@@ -140,7 +149,7 @@ func (f *feed) follow(ctx context.Context) error {
 		if err := f.take(store.Record{Subject: m.Subject, Seq: meta.Sequence.Stream, Sealed: m.Data}); err != nil {
 			return fmt.Errorf("%s: record %d: %w", f.stream, meta.Sequence.Stream, err)
 		}
-		f.last = meta.Sequence.Stream
+		f.last, f.heard = meta.Sequence.Stream, time.Now()
 		f.Advance(f.last)
 		if err := f.progress(ctx, meta.NumPending); err != nil {
 			return err
@@ -176,8 +185,7 @@ func (f *feed) take(r store.Record) (err error) {
 // records that NATS has yet to send. The feed has caught up if pending is 0. In a stream that is
 // written to all the time, pending may never become 0, so the feed also counts as caught up after
 // feedLaps laps. In one case, pending is 0 although one record has yet to be sent: when a record
-// replaces another, NATS first decrements pending and then increments it. If a caller must not miss
-// such a record, it calls [Engine.scanTail] afterwards.
+// replaces another, NATS first decrements pending and then increments it.
 func (f *feed) progress(ctx context.Context, pending uint64) error {
 	switch {
 	case f.live || pending != 0 && f.last < f.goal:

@@ -23,16 +23,17 @@ func TestStatesFull(t *testing.T) {
 	alarmed := make(map[string]bool)
 	var want []store.Checkpoint
 	for number := uint64(1); !e.nearlyFull.Load(); number++ {
-		c := store.Checkpoint{Number: number, First: 1, Seq: number, Pieces: 1}
+		c := store.Checkpoint{Number: number, First: 1, Seq: number}
 		piece := make([]byte, pieceBytes)
 		rand.Read(piece)
-		testkit.NoError(t, p.Save(t.Context(), c, [][]byte{piece}, false))
+		testkit.NoError(t, saveAs(t.Context(), p, c, string(piece)))
+		c.Pieces = 1
 		want = append(want, c)
 		testkit.NoError(t, e.watchLimits(t.Context(), alarmed))
 	}
-	next := store.Checkpoint{Number: uint64(len(want) + 1), First: 1, Seq: 100, Pieces: 1}
+	next := store.Checkpoint{Number: uint64(len(want) + 1), First: 1, Seq: 100}
 	saved := make(chan error, 1)
-	go func() { saved <- p.Save(t.Context(), next, [][]byte{nil}, false) }()
+	go func() { saved <- saveAs(t.Context(), p, next, "") }()
 	testkit.Await(t, "it waits", func() bool { return log.Count("cannot store a checkpoint yet") > 0 })
 	if got := readCursor(t, e).Checkpoints; !slices.Equal(got, want) {
 		t.Errorf("got checkpoints %+v, want %+v", got, want)

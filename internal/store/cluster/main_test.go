@@ -94,8 +94,19 @@ func next(t *testing.T, p *Partition) (seq uint64, samples []vehicle.Sample) {
 // save stores a checkpoint without states, up to the sequence seq.
 func save(t testing.TB, p *Partition, seq uint64) {
 	t.Helper()
-	number := seq + 1
-	testkit.NoError(t, p.Save(t.Context(), store.Checkpoint{Number: number, First: number, Seq: seq}, nil, false))
+	testkit.NoError(t, saveAs(t.Context(), p, store.Checkpoint{Number: seq + 1, First: seq + 1, Seq: seq}))
+}
+
+// saveAs stores a checkpoint with the given pieces.
+func saveAs(ctx context.Context, p *Partition, c store.Checkpoint, pieces ...string) error {
+	_, err := p.Save(ctx, c, func(yield func(store.Piece) bool) {
+		for _, piece := range pieces {
+			if !yield(store.Piece{Seq: c.Seq, Entries: []byte(piece)}) {
+				return
+			}
+		}
+	}, false)
+	return err
 }
 
 func sample(vid string, at int64) vehicle.Sample { return storetest.Speed(vehicle.ID(vid), at, 50) }

@@ -95,6 +95,7 @@ func TestNewerCredential(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{})
 	k, tables := o.keep(t)
+	live(t, o.Engine, 0)
 	token, secret := storetest.Issue(t, k, access.AllVehicles())
 	_, kept := storetest.Issue(t, k, access.AllVehicles())
 	subject := "token." + token.Name
@@ -190,7 +191,7 @@ func TestNewerPartition(t *testing.T) {
 			return err
 		}},
 		"the cursor": {codec.States, codec.CursorSubject(0), func(ctx context.Context, p *Partition) error {
-			return p.Save(ctx, store.Checkpoint{Number: 1, First: 1, Pieces: 1}, [][]byte{[]byte("states")}, false)
+			return saveAs(ctx, p, store.Checkpoint{Number: 1, First: 1}, "states")
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -309,5 +310,29 @@ func TestStreamOfNewer(t *testing.T) {
 	again := openBehind(t, Config{URLs: o.config.URLs})
 	if _, info = stream(t, again.js, codec.Sources); !slices.Contains(info.Config.Subjects, "fence.*") {
 		t.Error("the subject is gone")
+	}
+}
+
+// TestAwayForTooLong checks that a node fails if it received nothing for more than half of the time
+// for which the markers of removed states are kept. Such a node cannot know which vehicles were
+// forgotten in the meantime.
+func TestAwayForTooLong(t *testing.T) {
+	t.Parallel()
+	e := open(t, Config{})
+	f := e.newFeed(codec.States, ">")
+	f.longest = e.config.Patience.Markers / 2
+	f.apply = func(store.Record) error { return nil }
+	stop := background(t, func(ctx context.Context) error { return f.Run(ctx, func() {}) })
+	if err := f.Wait(testkit.Context(t), 1); err != nil { // until a heartbeat comes
+		t.Fatal(err)
+	}
+	stop()
+	f.heard = f.heard.Add(-10 * time.Minute) // as if the feed had been silent for ten minutes
+	if err := f.Run(t.Context(), func() {}); !errors.Is(err, store.ErrReplaced) ||
+		!strings.Contains(err.Error(), "left no trace") {
+		t.Errorf("it went on: %v", err)
+	}
+	if err := <-e.Failed(); !errors.Is(err, store.ErrReplaced) {
+		t.Errorf("the engine: %v", err)
 	}
 }

@@ -72,10 +72,10 @@ func (e *Engine) Take(
 			// All telemetry is folded into the states of the checkpoints.
 			c.Next, c.Made = 1, info.Created.UnixNano()
 			for i := range c.Checkpoints {
-				c.Checkpoints[i].Seq = 0
+				c.Checkpoints[i].Seq, c.Checkpoints[i].Replaced = 0, true
 			}
 		}
-		if n := len(c.Checkpoints); n > 0 && c.Checkpoints[n-1].Seq == 0 && c.Checkpoints[n-1].Pieces > 0 {
+		if n := len(c.Checkpoints); n > 0 && c.Checkpoints[n-1].Replaced {
 			t.rewound = info.State.LastTime
 		}
 		c.Owner = name
@@ -147,8 +147,17 @@ func (t *Partition) Checkpoints() []store.Checkpoint { return t.checkpoints }
 
 func (t *Partition) End() uint64 { return t.end }
 
-// Seek implements [store.Partition]. Trim removes only what is in the last checkpoint.
+// Seek implements [store.Partition]. Trim removes only telemetry before the cursor, which is therefore
+// moved back if an older checkpoint than the last is read.
 func (t *Partition) Seek(ctx context.Context, seq uint64) error {
+	t.saving.Lock()
+	defer t.saving.Unlock()
+	if next := t.cursor; seq+1 < next.Next {
+		next.Next = seq + 1
+		if err := t.write(ctx, &next); err != nil {
+			return err
+		}
+	}
 	s, err := t.e.js.Stream(ctx, codec.Telemetry)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func TestSilentSubscription(t *testing.T) {
 	p := take(t, e, 0)
 	storeSample(t, e, 1)
 	next(t, p)
-	p.Close()
+	p.unsubscribe()
 	silent, err := e.nc.SubscribeSync("nobody.speaks.here")
 	if err != nil {
 		t.Fatal(err)

@@ -1,13 +1,16 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -36,45 +39,41 @@ func (c *conn) Last(ctx context.Context, stream, subject string) (store.Record, 
 	return store.Record{Subject: subject, Body: body, Seq: m.Sequence, Sealed: m.Data}, err
 }
 
-const (
-	// pageRecords is the maximum number of records in the response to one request of ScanFrom, and
-	// pageBytes the maximum number of bytes.
-	pageRecords = 1000
-	pageBytes   = 8 << 20
-	// replicaPause is the pause before conn.Before requests a record again, after a replica that
-	// does not have the record yet has answered.
-	replicaPause = 20 * time.Millisecond
-)
-
 // ScanFrom implements [store.Records]. Any server may answer. If the answering server lags behind,
 // the newest records are missing; the caller gets them in a later call, to which it passes next as
 // from.
 func (c *conn) ScanFrom(
 	ctx context.Context, stream string, from uint64, do func(store.Record) error,
 ) (next uint64, damaged int, err error) {
-	for next = from; ; {
-		records, end, err := c.directGet(ctx, stream, page{next, pageRecords, pageBytes})
-		if errors.Is(err, errNoRecords) {
-			return next, damaged, nil
+	next = max(from, 1)
+	sub, err := c.subscribe(stream, requestTimeout, nats.StartSequence(next))
+	if err != nil {
+		return next, 0, err
+	}
+	defer sub.Unsubscribe()
+	left, err := sub.InitialConsumerPending()
+	for err == nil && left > 0 {
+		var m *nats.Msg
+		var meta *nats.MsgMetadata
+		waiting, cancel := context.WithTimeout(ctx, c.config.Timeouts.Stall)
+		m, meta, err = sub.receive(waiting)
+		cancel()
+		if err != nil || meta.Sequence.Stream < next {
+			continue // the client library may restart at the beginning of the stream
 		}
-		if err != nil {
-			return next, damaged, err
+		next, left = meta.Sequence.Stream+1, meta.NumPending
+		r := store.Record{Subject: m.Subject, Seq: meta.Sequence.Stream, Sealed: m.Data}
+		var bad error
+		r.Body, bad = codec.Unseal(r.Subject, r.Sealed)
+		r.Newer = c.config.Newer.Note(stream, bad)
+		if bad == nil || r.Newer {
+			bad = do(r)
 		}
-		for _, r := range records {
-			next = r.Seq + 1
-			r.Body, err = codec.Unseal(r.Subject, r.Sealed)
-			r.Newer = c.config.Newer.Note(stream, err)
-			if err == nil || r.Newer {
-				err = do(r)
-			}
-			if err != nil {
-				damaged++
-			}
-		}
-		if len(records) == 0 || end.Get("Nats-Num-Pending") == "0" {
-			return next, damaged, nil
+		if bad != nil {
+			damaged++
 		}
 	}
+	return next, damaged, err
 }
 
 // Before implements [store.Records]. A damaged record is an error.
@@ -93,15 +92,7 @@ func (c *conn) Before(
 	for ; seq >= first && len(records) < limit; seq-- {
 		m, err := s.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			if state.NumDeleted > 0 { // an operator has deleted the record
-				continue
-			}
-			// The replica that answered lags behind the leader.
-			if err := periodic.Pause(ctx, replicaPause); err != nil {
-				return nil, 0, err
-			}
-			seq++
-			continue
+			continue // an operator has deleted the record
 		}
 		if err != nil {
 			return nil, 0, err
@@ -265,7 +256,7 @@ func (c *conn) storeOnce(ctx context.Context, stream, subject string, writes []s
 			Sequence uint64              `json:"seq"`
 		}
 		if err := json.Unmarshal(answer.Data, &ack); err != nil {
-			return 0, fmt.Errorf("%w: %w", errInvalidResponse, err)
+			return 0, fmt.Errorf("invalid response from NATS: %w", err)
 		}
 		if ack.Error != nil {
 			return 0, ack.Error
@@ -275,16 +266,16 @@ func (c *conn) storeOnce(ctx context.Context, stream, subject string, writes []s
 	return 0, nil
 }
 
-// Scan implements [store.Records]. For a subject that changes during the scan, do receives the
-// newer record, either in addition to the older one or instead of it. While NATS is unavailable,
-// Scan retries until the context ends, and then returns the error of the context.
+// Scan implements [store.Records], for the streams with heartbeats. A record that is replaced during the
+// scan may be missed, so the scan ends only after everything that was stored when all other records had
+// come. Heartbeats show that, whatever the newest record is. While NATS is unavailable, Scan retries until
+// the context ends, and then returns the error of the context.
 func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do func(store.Record) error) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	f := c.newFeed(stream, patterns...)
+	f := c.newFeed(stream, append(slices.Clip(patterns), codec.HeartbeatSubject(stream))...)
 	f.beat = nil // this node's copy of the stream is read by another feed
 	var failed error
-	last := uint64(0)
 	f.apply = func(r store.Record) error {
 		if reading.Err() != nil {
 			return nil
@@ -292,189 +283,22 @@ func (c *conn) Scan(ctx context.Context, stream string, patterns []string, do fu
 		if failed = do(r); failed != nil {
 			stop()
 		}
-		last = r.Seq
 		return nil
 	}
-	if err := f.Run(reading, stop); err != nil {
-		return err
-	}
-	if err := errors.Join(failed, ctx.Err()); err != nil {
-		return err
-	}
-	return c.scanTail(ctx, stream, f.created.Load(), last+1, func(r store.Record) error {
-		for _, pattern := range patterns {
-			if codec.Matches(pattern, r.Subject) {
-				return do(r)
+	var ending sync.WaitGroup
+	defer ending.Wait()
+	err := f.Run(reading, func() {
+		ending.Go(func() {
+			defer stop()
+			for reading.Err() == nil {
+				if end, err := c.End(reading, stream); err == nil {
+					_ = f.Wait(reading, end.Last) // fails if the context has ended
+					return
+				}
+				_ = periodic.Pause(reading, feedBackoff) // the loop ends with the context
 			}
-		}
-		return nil
+		})
 	})
-}
-
-const (
-	// The first request of scanTail asks for at most tailRecords records and tailBytes bytes. These
-	// limits are low, because NATS stores nothing while it answers a request. After each request
-	// that returns records but does not reach the end of the stream, the limits are doubled, up to
-	// tailMost times their first values.
-	tailRecords = 250
-	tailBytes   = 4 << 20
-	tailMost    = 16
-	// tailPause is the pause before the next request, if a server has returned no records although
-	// the end of the stream is not reached.
-	tailPause = 10 * time.Millisecond
-)
-
-// scanTail calls do with all records from sequence next up to the end of the stream. It completes a
-// Scan. While the Scan reads, a record may be replaced and missed; scanTail delivers the
-// replacement. made is the creation time, in Unix ns, of the stream that the Scan has read.
-// scanTail retries while NATS is unavailable, until the context ends, and then returns the error of
-// the context. An error of do ends scanTail and is returned.
-func (c *conn) scanTail(
-	ctx context.Context, stream string, made int64, next uint64, do func(store.Record) error,
-) error {
-	for times := 1; ; {
-		records, end, err := c.readPage(ctx, stream, made, next, times)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if c.isFinal(err) {
-			return err
-		}
-		for _, r := range records {
-			if err := do(r); err != nil {
-				return err
-			}
-			next = r.Seq + 1
-		}
-		if end {
-			return nil
-		}
-		rest := tailPause
-		if err != nil {
-			rest, times = feedBackoff, 1
-		} else if len(records) > 0 {
-			times = min(2*times, tailMost)
-			continue
-		}
-		if err := periodic.Pause(ctx, rest); err != nil {
-			return err
-		}
-	}
-}
-
-// readPage reads records from sequence next on. Its limits are times × tailRecords records and
-// times × tailBytes bytes. end reports whether the records include everything that was stored
-// before readPage was called. If the stream was not created at the time made, in Unix ns, the error
-// is [store.ErrReplaced].
-func (c *conn) readPage(
-	ctx context.Context, stream string, made int64, next uint64, times int,
-) (records []store.Record, end bool, err error) {
-	s, err := c.js.Stream(ctx, stream)
-	if err != nil {
-		return nil, false, err
-	}
-	// known is the present end of the stream, according to the stream's leader. No earlier answer
-	// contained a record after known. A server whose copy of the stream ends before known may lack
-	// the replacement of a record that another server has delivered. If the record with the
-	// sequence known was removed, no record arrives with this sequence, but a heartbeat with a
-	// later sequence follows soon.
-	info := s.CachedInfo()
-	known := info.State.LastSeq
-	if info.Created.UnixNano() != made {
-		return nil, false, fmt.Errorf("%w: %s", store.ErrReplaced, stream)
-	}
-	most := times * tailRecords
-	records, last, err := c.directGet(ctx, stream, page{next, most, times * tailBytes})
-	if errors.Is(err, errNoRecords) {
-		return nil, next > known, nil
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	for i := range records {
-		r := &records[i]
-		if r.Body, err = codec.Unseal(r.Subject, r.Sealed); err != nil {
-			return nil, false, fmt.Errorf("%s: record %d: %w", stream, r.Seq, err)
-		}
-		next = r.Seq + 1
-	}
-	return records, len(records) < most && last.Get("Nats-Num-Pending") == "0" && next > known, nil
-}
-
-// errGap means that some records of a response did not arrive, because the connection was lost and
-// re-established during the response.
-var errGap = errors.New("a part of the response from NATS is missing")
-
-// errNoRecords means that the server that answered has none of the requested records.
-var errNoRecords = errors.New("NATS has no such records")
-
-// errInvalidResponse means that a response violates the protocol.
-var errInvalidResponse = errors.New("invalid response from NATS")
-
-// page is a request for records of a stream: at most Batch records and Bytes bytes, beginning at
-// sequence Seq.
-type page struct {
-	Seq   uint64 `json:"seq"`
-	Batch int    `json:"batch"`
-	Bytes int    `json:"max_bytes"`
-}
-
-// directGet asks any server of a stream for several records. It returns the records, with their
-// bodies still sealed, and the header of the message that ends the response.
-//
-// The client library has no call for this request, so directGet implements NATS ADR-31. The records
-// arrive one by one, each with the sequence of the previous record. After the last record, a
-// message with status 204 arrives. If a record is missing, the error is errGap; without this check,
-// a vehicle whose record was lost would be treated as a new vehicle. If the server has none of the
-// requested records, the error is errNoRecords. If no answer arrives within requestTimeout, the
-// error is context.DeadlineExceeded.
-func (c *conn) directGet(
-	ctx context.Context, stream string, question any,
-) (records []store.Record, end nats.Header, err error) {
-	request, err := json.Marshal(question)
-	if err != nil {
-		return nil, nil, err
-	}
-	// The timeout is short, so that the request can be repeated if the answer is lost, before the
-	// caller gives up.
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	inbox := c.nc.NewRespInbox()
-	sub, err := c.nc.SubscribeSync(inbox)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer sub.Unsubscribe()
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return nil, nil, err
-	}
-	if err := c.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
-		return nil, nil, err
-	}
-	last := "0" // sequence of the newest record
-	for {
-		m, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		status := m.Header.Get("Status")
-		if (status == "" || status == "204") && m.Header.Get("Nats-Last-Sequence") != last {
-			return nil, nil, errGap
-		}
-		switch status {
-		case "":
-			last = m.Header.Get("Nats-Sequence")
-			seq, err := strconv.ParseUint(last, 10, 64)
-			if err != nil {
-				return nil, nil, errInvalidResponse
-			}
-			records = append(records, store.Record{Subject: m.Header.Get("Nats-Subject"), Seq: seq, Sealed: m.Data})
-		case "204":
-			return records, m.Header, nil
-		case "404":
-			return nil, nil, errNoRecords
-		default:
-			return nil, nil, fmt.Errorf("NATS responds with status %s", status)
-		}
-	}
+	stop()
+	return cmp.Or(err, failed, ctx.Err())
 }

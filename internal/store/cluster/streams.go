@@ -30,7 +30,8 @@ const partitionsKey = "carstate.partitions"
 // last set up the stream. A carstate with a lower schema version does not change the stream.
 const schemaKey = "carstate.schema"
 
-// streamConfigs describes every stream. When a stream reaches its limit, this happens:
+// streamConfigs describes every stream. Only the leader of a stream answers requests for records, because
+// another server may lag behind. When a stream reaches its limit, this happens:
 //
 //   - TELEMETRY refuses a commit that would exceed its bytes, so that no limit ever drops what was
 //     acknowledged. It has no age limit; Trim (retention.go) removes what is both folded and old.
@@ -50,7 +51,6 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			MaxMsgsPerSubject:  1,
 			MaxBytes:           bytes,
 			Discard:            d,
-			AllowDirect:        true,
 			AllowAtomicPublish: true,
 			// No write has an id, so no window is needed. With a longer window, a server that
 			// starts would search all records of the window for ids.
@@ -59,14 +59,10 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 	}
 	configs := []jetstream.StreamConfig{
 		{
-			Name:     codec.Telemetry,
-			Subjects: []string{"telemetry.*"},
-			MaxBytes: c.TelemetryBytes,
-			Discard:  jetstream.DiscardNew,
-			// A direct get may be answered by a replica, which may lag behind the leader. If a
-			// replica answered that no telemetry is left to fold, Trim could remove telemetry that
-			// is not folded. So only the leader may answer.
-			AllowDirect:       false,
+			Name:              codec.Telemetry,
+			Subjects:          []string{"telemetry.*"},
+			MaxBytes:          c.TelemetryBytes,
+			Discard:           jetstream.DiscardNew,
 			Duplicates:        duplicateWindow,
 			MaxConsumers:      consumersOf(m.partitions),
 			MaxMsgsPerSubject: -1,
@@ -80,7 +76,6 @@ func streamConfigs(c Config, m fixedNumbers) []jetstream.StreamConfig {
 			Subjects:          []string{codec.AuditSubject},
 			MaxBytes:          recordBytes,
 			Discard:           jetstream.DiscardNew,
-			AllowDirect:       true,
 			DenyDelete:        true,
 			DenyPurge:         true,
 			MaxMsgsPerSubject: -1,
@@ -347,13 +342,12 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		// The request purges nothing, because this subject does not exist.
 		question("$JS.API.STREAM.PURGE."+name, `{"filter":"`+codec.HeartbeatSubject("probe")+`"}`)
 	}
-	for _, name := range append([]string{codec.Audit, codec.Roads}, fedStreams...) {
-		question("$JS.API.DIRECT.GET."+name, noRecord)
-	}
 	question("$JS.API.STREAM.MSG.DELETE."+codec.States, noRecord)
-	question("$JS.API.STREAM.MSG.GET."+codec.Roads, noRecord)
-	for _, name := range append([]string{codec.Telemetry}, fedStreams...) {
+	for _, name := range codec.Streams {
 		question("$JS.API.STREAM.MSG.GET."+name, noRecord)
+		if name == codec.Audit {
+			continue
+		}
 		question("$JS.API.CONSUMER.CREATE."+name+".probe", "{}") // not a valid consumer
 		question("$JS.API.CONSUMER.DELETE."+name+".probe", "{}")
 	}

@@ -1,0 +1,861 @@
+package derive_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"example.org/carstate/internal/derive"
+	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/store/local"
+	"example.org/carstate/internal/store/storetest"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errInjected = errors.New("the disk is on fire")
+
+// open opens a local store. It has several partitions, so that the tests notice if derive mixes them
+// up, and syncs rarely.
+func open(t testing.TB, c local.Config) *local.Engine {
+	t.Helper()
+	c.DataDir, c.Partitions, c.SyncInterval = t.TempDir(), 4, time.Hour
+	e, err := local.Open(t.Context(), c)
+	return testkit.Opened(t, e, err)
+}
+
+// spied is a partition that checks when a deriver publishes. A test may change its functions.
+type spied struct {
+	store.Partition
+	t         testing.TB
+	folded    uint64
+	live      bool
+	save      func(context.Context, store.Checkpoint) error
+	forgotten func(vehicle.ID, uint64) (bool, error)
+}
+
+func (p *spied) Seek(ctx context.Context, seq uint64) error {
+	p.folded = seq
+	return p.Partition.Seek(ctx, seq)
+}
+
+func (p *spied) Next(ctx context.Context) (store.Group, error) {
+	g, err := p.Partition.Next(ctx)
+	p.folded = max(p.folded, g.Seq)
+	return g, err
+}
+
+func (p *spied) Live(ctx context.Context, answers func(func(vehicle.ID, *store.Answer))) {
+	if p.live || p.folded < p.End() {
+		p.t.Errorf("live as of %d, want one time, as of %d at least", p.folded, p.End())
+	}
+	p.live = true
+	p.Partition.Live(ctx, answers)
+}
+
+func (p *spied) Publish(id vehicle.ID, a *store.Answer) {
+	if !p.live {
+		p.t.Errorf("%s: an answer as of %d was published before Live", id, p.folded)
+	}
+	p.Partition.Publish(id, a)
+}
+
+func (p *spied) Save(ctx context.Context, c store.Checkpoint, pieces [][]byte, erase bool) error {
+	if p.save != nil {
+		if err := p.save(ctx, c); err != nil {
+			return err
+		}
+	}
+	return p.Partition.Save(ctx, c, pieces, erase)
+}
+
+func (p *spied) Forgotten(id vehicle.ID, seq uint64) (bool, error) {
+	if p.forgotten != nil {
+		return p.forgotten(id, seq)
+	}
+	return p.Partition.Forgotten(id, seq)
+}
+
+// config returns a configuration for all partitions of e, which the deriver takes from any owner.
+// change, which may be nil, gets each partition.
+func config(t testing.TB, e *local.Engine, change func(*spied)) derive.Config {
+	return derive.Config{
+		Partitions: e.Partitions(), Records: e, AwaitTombstones: e.AwaitTombstones, Checkpoint: 2 * time.Millisecond,
+		Take: func(ctx context.Context, p int, owner store.Owner) (store.Partition, error) {
+			part, err := e.Take(ctx, p, "node", owner, store.Anyone)
+			if err != nil {
+				return nil, err
+			}
+			s := &spied{Partition: part, t: t}
+			if change != nil {
+				change(s)
+			}
+			return s, nil
+		},
+	}
+}
+
+// start runs a deriver until stop is called. stop returns once the deriver has ended.
+func start(t testing.TB, c derive.Config) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { derive.New(c).Run(ctx) })
+	return sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+}
+
+// table has the answers that were published.
+type table struct {
+	mu      sync.Mutex
+	answers map[vehicle.ID]store.Answer
+}
+
+// follow fills a table until the test ends. It checks that no answer is older than one before.
+func follow(t testing.TB, e *local.Engine) *table {
+	tab := &table{answers: make(map[vehicle.ID]store.Answer)}
+	followBy(t, e, func(id vehicle.ID, a *store.Answer) {
+		tab.mu.Lock()
+		defer tab.mu.Unlock()
+		if was := tab.answers[id]; *a == (store.Answer{}) {
+			delete(tab.answers, id)
+		} else if tab.answers[id] = *a; a.Driving.Time < was.Driving.Time {
+			t.Errorf("%s: an answer of %d follows that of %d", id, a.Driving.Time, was.Driving.Time)
+		}
+	})
+	return tab
+}
+
+// followBy calls put with all answers until the test ends.
+func followBy(t testing.TB, e *local.Engine, put func(vehicle.ID, *store.Answer)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := e.FollowAnswers(ctx, put, func() {}); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+// wait waits until exactly n vehicles in the table have an answer of the time at.
+func (tab *table) wait(t testing.TB, n int, at vehicle.UnixMilli) {
+	t.Helper()
+	testkit.Await(t, fmt.Sprintf("%d vehicles have an answer of %d", n, at), func() bool {
+		there := 0
+		for _, a := range tab.copy() {
+			if a.Driving.Time == at {
+				there++
+			}
+		}
+		return there == n
+	})
+}
+
+func (tab *table) copy() map[vehicle.ID]store.Answer {
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	return maps.Clone(tab.answers)
+}
+
+// ask asks the owner of the partition of a vehicle, until there is one.
+func ask(t testing.TB, e store.Engine, id vehicle.ID, kind string) (r store.Reply) {
+	t.Helper()
+	testkit.Await(t, "an owner replies", func() (ok bool) {
+		var err error
+		q := &store.Question{Kind: kind, Vehicle: id}
+		r, err = e.Ask(t.Context(), codec.PartitionOf(id, e.Partitions()), q)
+		if err != nil && !errors.Is(err, store.ErrNoOwner) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	return r
+}
+
+// stored returns the packed states in the checkpoints of a partition.
+func stored(t testing.TB, e *local.Engine, p int, all ...store.Checkpoint) derive.Packed {
+	t.Helper()
+	got := make(derive.Packed)
+	testkit.NoError(t, store.ReadStates(t.Context(), e, p, all, func(x store.Entry, _ uint64) error {
+		got[x.Vehicle] = string(x.State)
+		return nil
+	}))
+	return got
+}
+
+// check checks that no deriver runs, and that the states in the checkpoints equal, byte for byte, a
+// plain fold of all telemetry.
+func check(t testing.TB, e *local.Engine) {
+	t.Helper()
+	for p := range e.Partitions() {
+		part := storetest.Take(t, e, p)
+		part.Close()
+		log, err := derive.Log(part)
+		testkit.NoError(t, err)
+		want := derive.Plain(log, part.End(), func(vehicle.ID, uint64) bool { return false })
+		all := part.Checkpoints()
+		if part.End() == 0 {
+			continue
+		}
+		if len(all) == 0 || all[len(all)-1].Seq != part.End() {
+			t.Fatalf("partition %d: got checkpoints %+v, want one of %d", p, all, part.End())
+		}
+		if got := stored(t, e, p, all...); !maps.Equal(got, want) {
+			t.Errorf("partition %d: stored %q, want %q", p, got, want)
+		}
+	}
+}
+
+func put(t testing.TB, e store.Engine, samples ...vehicle.Sample) {
+	t.Helper()
+	testkit.NoError(t, e.Append(t.Context(), samples))
+}
+
+// last is the time of each vehicle's last sample.
+const last = 1 << 40
+
+// traffic stores random batches of samples, some of them late or repeated, and at the end one
+// sample of each vehicle with the time last. It returns the number of vehicles.
+func traffic(t *testing.T, e *local.Engine, writers, vehicles, batches int) int {
+	var running sync.WaitGroup
+	for w := range writers {
+		running.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(w), 7))
+			now := int64(1_000_000)
+			var before []vehicle.Sample
+			id := func(v int) vehicle.ID {
+				return vehicle.ID(fmt.Sprintf("w%dcar%03d", w, v) + strings.Repeat("x", v%2*(vehicle.MaxReportingID-8)))
+			}
+			for range batches {
+				var batch []vehicle.Sample
+				for range 1 + rnd.IntN(60) {
+					now += rnd.Int64N(2000)
+					x := storetest.Speed(id(rnd.IntN(vehicles)), now, rnd.Float64()*120)
+					switch rnd.IntN(5) {
+					case 0:
+						x.Time -= vehicle.UnixMilli(rnd.Int64N(100_000)) // a late sample
+					case 1:
+						if len(before) > 0 {
+							x = before[rnd.IntN(len(before))] // a repeated sample
+						}
+					}
+					batch = append(batch, x)
+				}
+				before = batch
+				if err := e.Append(t.Context(), batch); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			var batch []vehicle.Sample
+			for v := range vehicles {
+				batch = append(batch, storetest.Speed(id(v), last, 33))
+			}
+			if err := e.Append(t.Context(), batch); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	running.Wait()
+	return writers * vehicles
+}
+
+// TestRun_RestartsLoseNothing checks that restarts at random moments, with the last checkpoint and
+// without, neither lose a sample nor count one twice, while questions are asked.
+func TestRun_RestartsLoseNothing(t *testing.T) {
+	e := open(t, local.Config{})
+	tab := follow(t, e)
+	ctx, finished := context.WithCancel(t.Context())
+	defer finished()
+	var running sync.WaitGroup
+	var restarts, saves atomic.Int64
+	running.Go(func() {
+		const short = 15 * time.Millisecond
+		for most := short; ctx.Err() == nil; restarts.Add(1) {
+			var crashed atomic.Bool
+			before := saves.Load()
+			c := config(t, e, func(p *spied) {
+				p.save = func(context.Context, store.Checkpoint) error {
+					if crashed.Load() {
+						return errInjected
+					}
+					saves.Add(1)
+					return nil
+				}
+			})
+			c.SetBucketBytes(500)
+			life, cancel := context.WithCancel(ctx)
+			time.AfterFunc(rand.N(most), func() { crashed.Store(rand.IntN(2) == 0); cancel() })
+			derive.New(c).Run(life)
+			// On a busy machine a run may be too short for a single checkpoint.
+			if most *= 2; saves.Load() > before {
+				most = short
+			}
+		}
+	})
+	running.Go(func() {
+		kinds := []string{store.AskState, store.AskAnswers, store.AskTombstones, store.AskCheckpoint, store.AskErase}
+		for range periodic.Every(ctx, time.Millisecond) {
+			q := &store.Question{Kind: kinds[rand.IntN(len(kinds))], Vehicle: "w0car000"}
+			_, err := e.Ask(ctx, rand.IntN(e.Partitions()), q)
+			if err != nil && !errors.Is(err, errInjected) && !errors.Is(err, store.ErrNoOwner) &&
+				!errors.Is(err, store.ErrFenced) && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+	})
+	n := traffic(t, e, 4, 50, 60)
+	tab.wait(t, n, last)
+	testkit.Await(t, "some restarts", func() bool { return restarts.Load() >= 5 })
+	finished()
+	running.Wait()
+	stop := start(t, config(t, e, nil))
+	for p := range e.Partitions() {
+		testkit.Await(t, "all is folded", func() bool {
+			_, err := e.Ask(t.Context(), p, &store.Question{Kind: store.AskState, Vehicle: "w0car000"})
+			return err == nil
+		})
+	}
+	stop()
+	check(t, e)
+}
+
+// TestRun_FailedCheckpoint checks that the states of a checkpoint that fails are in the next one: of
+// a checkpoint after an interval or a question, and of one that is cut off by the end of the process.
+func TestRun_FailedCheckpoint(t *testing.T) {
+	for name, c := range map[string]struct {
+		interval time.Duration
+		ask, cut bool
+	}{
+		"interval": {interval: time.Millisecond}, "question": {time.Hour, true, false},
+		"end": {time.Millisecond, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, local.Config{})
+			var fail, failed atomic.Bool
+			conf := config(t, e, func(p *spied) {
+				p.save = func(ctx context.Context, is store.Checkpoint) error {
+					if is.Number == 0 || !fail.Swap(false) {
+						return nil
+					}
+					failed.Store(true)
+					if c.cut { // as while the disk is full
+						<-ctx.Done()
+					}
+					return errInjected
+				}
+			})
+			conf.Checkpoint = c.interval
+			tab, stop := follow(t, e), start(t, conf)
+			ask(t, e, "car", store.AskCheckpoint)
+			fail.Store(true)
+			put(t, e, storetest.Speed("car", last, 50))
+			tab.wait(t, 1, last)
+			if c.ask {
+				p := codec.PartitionOf(vehicle.ID("car"), e.Partitions())
+				if _, err := e.Ask(t.Context(), p, &store.Question{Kind: store.AskCheckpoint}); !errors.Is(err, errInjected) {
+					t.Fatalf("got %v, want %v", err, errInjected)
+				}
+			}
+			testkit.Await(t, "a failure", failed.Load)
+			if name == "interval" {
+				ask(t, e, "car", store.AskCheckpoint) // of the next owner
+			}
+			stop()
+			check(t, e)
+		})
+	}
+}
+
+// TestRun_FailsWithinGroup checks that a group is not stored as folded if a part of it could not be
+// folded, although the process ends at that moment.
+func TestRun_FailsWithinGroup(t *testing.T) {
+	e := open(t, local.Config{})
+	follow(t, e)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	put(t, e, storetest.Speed("car", last, 50))
+	derive.New(config(t, e, func(p *spied) {
+		p.forgotten = func(id vehicle.ID, _ uint64) (bool, error) {
+			cancel()
+			return false, errInjected
+		}
+	})).Run(ctx)
+	stop := start(t, config(t, e, nil))
+	if r := ask(t, e, "car", store.AskState); !r.Had {
+		t.Error("the sample was lost")
+	}
+	stop()
+	check(t, e)
+}
+
+// TestTakeover_FencesFirstOwner checks that once a second deriver has taken the partitions, the
+// first one stores nothing more, and the states are those of all samples.
+func TestTakeover_FencesFirstOwner(t *testing.T) {
+	e := open(t, local.Config{})
+	tab := follow(t, e)
+	n := traffic(t, e, 2, 20, 10)
+	first := config(t, e, nil)
+	take := first.Take
+	taken, fenced := make([]atomic.Bool, e.Partitions()), make(chan int, e.Partitions())
+	first.Take = func(ctx context.Context, p int, owner store.Owner) (store.Partition, error) {
+		if taken[p].Swap(true) { // again, after an error
+			fenced <- p
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return take(ctx, p, owner)
+	}
+	defer start(t, first)()
+	tab.wait(t, n, last)
+	second := config(t, e, nil)
+	second.Take = func(ctx context.Context, p int, owner store.Owner) (store.Partition, error) {
+		return e.Take(ctx, p, "second", owner, store.Anyone)
+	}
+	stop := start(t, second)
+	for range e.Partitions() {
+		<-fenced
+	}
+	var batch []vehicle.Sample
+	for id := range tab.copy() {
+		batch = append(batch, storetest.Speed(id, last+1000, 66))
+	}
+	put(t, e, batch...)
+	tab.wait(t, n, last+1000)
+	stop()
+	check(t, e)
+}
+
+// TestRun_Replays checks that telemetry from before the take is folded by Config.Replay, and later
+// telemetry by Config.Fold. A checkpoint follows the replay at once, so that after a crash only later
+// telemetry is folded again.
+func TestRun_Replays(t *testing.T) {
+	e := open(t, local.Config{})
+	tab := follow(t, e)
+	var replayed, folded, saves atomic.Int64
+	var crashed atomic.Bool
+	c := config(t, e, func(p *spied) {
+		p.save = func(context.Context, store.Checkpoint) error {
+			if crashed.Load() {
+				return errInjected
+			}
+			saves.Add(1)
+			return nil
+		}
+	})
+	counting := func(n *atomic.Int64) func(*vehicle.State, *vehicle.Sample) bool {
+		return func(s *vehicle.State, x *vehicle.Sample) bool { n.Add(1); return s.Fold(x) }
+	}
+	c.Replay, c.Fold, c.Checkpoint = counting(&replayed), counting(&folded), time.Hour
+	for at := range vehicle.UnixMilli(3) {
+		put(t, e, storetest.Speed("car", int64(last+at), 50))
+	}
+	stop := start(t, c)
+	testkit.Await(t, "a checkpoint", func() bool { return saves.Load() == 1 })
+	put(t, e, storetest.Speed("car", last+3, 50), storetest.Speed("car", last+4, 50))
+	tab.wait(t, 1, last+4)
+	crashed.Store(true)
+	stop()
+	crashed.Store(false)
+	stop = start(t, c)
+	ask(t, e, "car", store.AskState)
+	stop()
+	if replayed.Load() != 5 || folded.Load() != 2 {
+		t.Errorf("%d samples were replayed and %d folded, want 5 and 2", replayed.Load(), folded.Load())
+	}
+	check(t, e)
+}
+
+// TestTake_NoReplyBeforeLive checks that the owner of a partition replies to no question before it
+// has loaded its states, and stores nothing for one.
+func TestTake_NoReplyBeforeLive(t *testing.T) {
+	e := open(t, local.Config{})
+	follow(t, e)
+	c := config(t, e, nil)
+	take := c.Take
+	c.Take = func(ctx context.Context, p int, owner store.Owner) (store.Partition, error) {
+		part, err := take(ctx, p, owner)
+		for _, kind := range []string{store.AskState, store.AskDrop, store.AskDropAll, store.AskTombstones,
+			store.AskAnswers, store.AskRestore, store.AskCheckpoint, store.AskErase} {
+			q := &store.Question{Kind: kind, Vehicle: "car"}
+			if _, err := owner.Reply(ctx, q); !errors.Is(err, store.ErrNoOwner) && ctx.Err() == nil {
+				t.Errorf("%s: got %v, want %v", kind, err, store.ErrNoOwner)
+			}
+		}
+		return part, err
+	}
+	put(t, e, storetest.Speed("car", last, 50))
+	for range 2 {
+		stop := start(t, c)
+		if r := ask(t, e, "car", store.AskState); !r.Had {
+			t.Error("the state was lost")
+		}
+		stop()
+	}
+	check(t, e)
+}
+
+// TestRun_EndsWithContext checks that a deriver returns as soon as its context ends, whether it is
+// idle, takes a partition, pauses after an error, or waits for a process to follow its answers.
+func TestRun_EndsWithContext(t *testing.T) {
+	for name, take := range map[string]func(context.Context, int, store.Owner) (store.Partition, error){
+		"idle": nil, "unfollowed": nil,
+		"taking": func(ctx context.Context, _ int, _ store.Owner) (store.Partition, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+		"resting": func(context.Context, int, store.Owner) (store.Partition, error) { return nil, errInjected },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, local.Config{})
+			if name != "unfollowed" {
+				follow(t, e)
+			}
+			c := config(t, e, nil)
+			if take == nil {
+				take = c.Take
+			}
+			reached := make(chan struct{}, 100)
+			c.Take = func(ctx context.Context, p int, owner store.Owner) (store.Partition, error) {
+				reached <- struct{}{}
+				return take(ctx, p, owner)
+			}
+			stop := start(t, c)
+			<-reached
+			stop() // returns once the deriver has ended
+		})
+	}
+}
+
+// TestCorrectedClock folds a sample of a car whose clock was a day ahead and then one of its
+// corrected clock, long after both were stored, with a stop in between or without. The state must
+// be that of the corrected clock, because a fold reads no clock but that of the log.
+func TestCorrectedClock(t *testing.T) {
+	then := time.UnixMilli(1e12)
+	for name, stop := range map[string]bool{"ReplayOfReset": false, "LateCorrection": true} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, local.Config{Config: store.Config{Now: func() time.Time { return then }}})
+			followBy(t, e, func(vehicle.ID, *store.Answer) {})
+			put(t, e, storetest.Speed("car", then.Add(24*time.Hour).UnixMilli(), 50))
+			if stop {
+				stop := start(t, config(t, e, nil))
+				ask(t, e, "car", store.AskState)
+				stop()
+			}
+			put(t, e, storetest.Speed("car", then.UnixMilli(), 50))
+			defer start(t, config(t, e, nil))()
+			if s, err := codec.DecodeState(ask(t, e, "car", store.AskState).State); err != nil || s.Time != vehicle.At(then) {
+				t.Errorf("got %+v, %v; want a state of %d", s, err, vehicle.At(then))
+			}
+		})
+	}
+}
+
+// cars returns vehicles of partition 0, whose vids end with end.
+func cars(e store.Engine, n int, end string) (ids []vehicle.ID) {
+	for i := 0; len(ids) < n; i++ {
+		if id := vehicle.ID(fmt.Sprintf("car%d%s", i, end)); codec.PartitionOf(id, e.Partitions()) == 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// TestSilentVehicles checks that a vehicle that has been silent for 30 days leaves memory and
+// checkpoints while others report, and that a clock that was ahead for a moment drops no vehicle.
+func TestSilentVehicles(t *testing.T) {
+	now := testkit.NewClock(time.UnixMilli(1e12))
+	e := open(t, local.Config{Config: store.Config{Now: now.Now}})
+	tab, ids := follow(t, e), cars(e, 3, "")
+	var saves atomic.Int64
+	c := config(t, e, func(p *spied) {
+		p.save = func(_ context.Context, is store.Checkpoint) error { saves.Add(1); return nil }
+	})
+	c.Checkpoint = time.Hour
+	stop := start(t, c)
+	report := func(id vehicle.ID, after time.Duration) {
+		now.Advance(after)
+		put(t, e, storetest.Speed(id, now.Now().UnixMilli(), 50))
+		tab.wait(t, 1, vehicle.At(now.Now()))
+	}
+	const day = 24 * time.Hour
+	report(ids[0], 0)
+	report(ids[1], 29*day)
+	report(ids[2], 365*day)
+	report(ids[1], time.Second-365*day)
+	if all := stored(t, e, 0, ask(t, e, ids[0], store.AskCheckpoint).Checkpoint); len(all) != 3 {
+		t.Errorf("after 29 days, states of %d vehicles are stored, want 3", len(all))
+	}
+	stop()
+	c.Checkpoint = time.Millisecond
+	stop = start(t, c)
+	now.Advance(3 * day)
+	testkit.Await(t, "the vehicle leaves memory", func() bool {
+		report(ids[1], time.Second)
+		return !ask(t, e, ids[0], store.AskState).Had
+	})
+	for most := saves.Load() + 2*store.CheckpointCycle; saves.Load() < most; {
+		report(ids[1], time.Second)
+	}
+	stop()
+	all := stored(t, e, 0, storetest.Take(t, e, 0).Checkpoints()...)
+	if all[ids[0]] != "" || all[ids[1]] == "" || all[ids[2]] == "" {
+		t.Errorf("stored %q, want the states of %s and %s", all, ids[1], ids[2])
+	}
+}
+
+// TestForget checks that a dropped vehicle leaves a marker, which is stored and published, until
+// an erasure once it may go. AskDropAll must drop exactly the forgotten vehicles.
+func TestForget(t *testing.T) {
+	e := open(t, local.Config{})
+	ids := cars(e, 4, "")
+	var gone, forget atomic.Bool
+	c := config(t, e, func(p *spied) {
+		p.forgotten = func(id vehicle.ID, _ uint64) (bool, error) { return forget.Load() && id == ids[1], nil }
+	})
+	c.Gone = func(id vehicle.ID) bool { return gone.Load() && id == ids[0] }
+	tab, stop := follow(t, e), start(t, c)
+	for _, id := range ids[:3] {
+		put(t, e, storetest.Speed(id, last, 50))
+	}
+	tab.wait(t, 3, last)
+	for _, id := range []vehicle.ID{ids[0], ids[3]} {
+		if r := ask(t, e, id, store.AskDrop); r.Had != (id == ids[0]) || ask(t, e, id, store.AskState).Had {
+			t.Errorf("%s: got %+v", id, r)
+		}
+	}
+	forget.Store(true)
+	ask(t, e, ids[0], store.AskDropAll)
+	if got := tab.copy(); len(got) != 1 || got[ids[2]] == (store.Answer{}) {
+		t.Errorf("published %+v, want an answer of %s", got, ids[2])
+	}
+	is := func(kind string, markers ...vehicle.ID) {
+		t.Helper()
+		got := stored(t, e, 0, ask(t, e, ids[0], kind).Checkpoint)
+		if len(got) != len(markers)+1 || got[ids[2]] == "" {
+			t.Errorf("%s: stored %q, want markers of %s", kind, got, markers)
+		}
+		for _, id := range markers {
+			if state, ok := got[id]; !ok || state != "" {
+				t.Errorf("%s: stored %q, want a marker of %s", kind, got, id)
+			}
+		}
+	}
+	is(store.AskCheckpoint, ids[0], ids[1], ids[3])
+	is(store.AskErase, ids[0], ids[1], ids[3])
+	gone.Store(true)
+	is(store.AskCheckpoint, ids[0], ids[1], ids[3])
+	stop()
+	defer start(t, c)()
+	is(store.AskErase, ids[1], ids[3])
+}
+
+// TestForget_WhileFolding forgets a vehicle that keeps reporting, allows it, and forgets it again,
+// while samples are folded. None of its old data may come back. Each time that it is allowed, its
+// state must begin without earlier data. Another vehicle must lose no sample.
+func TestForget_WhileFolding(t *testing.T) {
+	e, err := local.Open(t.Context(), local.Config{Config: store.Config{DataDir: t.TempDir()}})
+	testkit.NoError(t, err)
+	n := storetest.Start(t, e, store.Config{}) // closes it
+	const gone, other, rounds = vehicle.ID("Gone"), vehicle.ID("Other"), 6
+	now := time.Now().UnixMilli() - 1_000_000
+	var want vehicle.State // of the other vehicle
+	send := func(count int) {
+		for range count {
+			now += 100
+			x := storetest.Speed(other, now, 50)
+			want = vehicle.Observe(want, x)
+			n.Put(t, x, storetest.Speed(gone, now, 50))
+		}
+	}
+	wait := func(id vehicle.ID) (s vehicle.State) {
+		testkit.Await(t, "all is folded", func() bool {
+			s, _ = n.StateOf(t, id)
+			return int64(s.Time) == now
+		})
+		return s
+	}
+	for range rounds {
+		send(30)
+		var forgetting sync.WaitGroup
+		forgetting.Go(func() { n.MustForget(t, gone) })
+		send(30) // some of these samples may be stored before the tombstone
+		forgetting.Wait()
+		if n.Knows(gone) {
+			t.Error("the table still has the vehicle when Forget returns")
+		}
+		send(10)
+		if got := wait(other); got.Driving() != want.Driving() || got.Traffic != want.Traffic {
+			t.Errorf("the other vehicle: got %+v, want %+v", got, want)
+		}
+		if _, ok := n.StateOf(t, gone); ok || n.Knows(gone) {
+			t.Error("waiting samples brought the vehicle back")
+		}
+		_, err := n.Allow(t.Context(), gone)
+		testkit.NoError(t, err)
+		now += 100
+		n.Put(t, storetest.Speed(gone, now, 7))
+		if got := wait(gone); got.Traffic != vehicle.Observe(vehicle.State{}, storetest.Speed(gone, now, 7)).Traffic {
+			t.Errorf("after Allow: got %+v, want a state without a past", got)
+		}
+	}
+}
+
+// TestAnswers_Pages checks that the pages of all answers have every vehicle as it was published,
+// although new vehicles split buckets between the pages.
+func TestAnswers_Pages(t *testing.T) {
+	e := open(t, local.Config{})
+	const before, after = 3000, 1000
+	ids := cars(e, before+after, strings.Repeat("x", 240))
+	c := config(t, e, nil)
+	c.SetBucketBytes(2000)
+	tab := follow(t, e)
+	defer start(t, c)()
+	add := func(ids []vehicle.ID) {
+		var batch []vehicle.Sample
+		for i, id := range ids {
+			batch = append(batch, storetest.Speed(id, last, float64(i%100)))
+		}
+		put(t, e, batch...)
+	}
+	add(ids[:before])
+	tab.wait(t, before, last)
+	got, pages, want := make(map[vehicle.ID]store.Answer), 0, tab.copy()
+	for from, more := 0, true; more; pages++ {
+		r, err := e.Ask(t.Context(), 0, &store.Question{Kind: store.AskAnswers, From: from})
+		testkit.NoError(t, err)
+		testkit.NoError(t, store.DecodeAnswers(r.Answers, func(id vehicle.ID, a *store.Answer) { got[id] = *a }))
+		if from, more = r.Next, r.Next != 0; pages == 0 {
+			add(ids[before:])
+			tab.wait(t, before+after, last)
+		}
+	}
+	for id, a := range want {
+		if got[id] != a {
+			t.Errorf("%s: got %+v, want %+v", id, got[id], a)
+		}
+	}
+	if pages < 3 {
+		t.Errorf("got %d pages, want several", pages)
+	}
+}
+
+// TestRestore checks that restored states replace older ones, but no newer ones, are published, and
+// are stored by a checkpoint.
+func TestRestore(t *testing.T) {
+	e := open(t, local.Config{})
+	ids := cars(e, 3, "")
+	tab, stop := follow(t, e), start(t, config(t, e, nil))
+	put(t, e, storetest.Speed(ids[0], last, 50), storetest.Speed(ids[1], last+1, 50))
+	tab.wait(t, 1, last+1)
+	q, today := &store.Question{Kind: store.AskRestore}, uint16(time.Now().Unix()/(24*3600))
+	for _, id := range ids {
+		s := vehicle.Observe(vehicle.State{}, storetest.Speed(id, last+1, 80))
+		q.Entries = store.AppendEntry(q.Entries, store.Entry{Vehicle: id, Day: today, State: codec.AppendState(nil, &s)})
+	}
+	r, err := e.Ask(t.Context(), 0, q)
+	if err != nil || r.Restored != 2 || r.Kept != 1 {
+		t.Fatalf("got %+v, %v; want 2 states restored and 1 kept", r, err)
+	}
+	tab.wait(t, 3, last+1)
+	if again := ask(t, e, ids[0], store.AskCheckpoint); again.Owner != r.Owner {
+		t.Error("the owner has another number")
+	}
+	stop()
+	defer start(t, config(t, e, nil))()
+	for i, id := range ids {
+		want := map[bool]float32{true: 50, false: 80}[i == 1]
+		if s, err := codec.DecodeState(ask(t, e, id, store.AskState).State); err != nil || s.Latest[vehicle.Speed].Value != want {
+			t.Errorf("%s: got %+v, %v; want a speed of %v", id, s, err, want)
+		}
+	}
+	if again := ask(t, e, ids[0], store.AskState); again.Owner == r.Owner {
+		t.Error("the next owner has the same number")
+	}
+}
+
+// TestLoad_DamagedCheckpoints checks that the owner of a partition folds telemetry again in place of
+// damaged checkpoints, and that it refuses the partition if that telemetry is gone. The telemetry
+// must stay until a checkpoint is stored, which can then be read.
+func TestLoad_DamagedCheckpoints(t *testing.T) {
+	for name, c := range map[string]struct {
+		damaged int // newest checkpoints
+		trim    bool
+	}{"newest": {1, false}, "all": {9, false}, "newest, trimmed": {1, true}, "all, trimmed": {9, true}} {
+		t.Run(name, func(t *testing.T) {
+			e := open(t, local.Config{})
+			id, want := cars(e, 1, "")[0], store.Reply{}
+			follow(t, e)
+			for i := range int64(3) {
+				put(t, e, storetest.Speed(id, last+i, 50))
+				stop := start(t, config(t, e, nil))
+				want = ask(t, e, id, store.AskState)
+				stop()
+			}
+			part := storetest.Take(t, e, 0)
+			part.Close() // it replies no more
+			all := part.Checkpoints()
+			for _, is := range all[len(all)-min(c.damaged, len(all)):] {
+				testkit.NoError(t, derive.Spoil(e, 0, is))
+			}
+			trimmed := func() bool {
+				gone, err := e.TrimTo(t.Context(), part.End())
+				testkit.NoError(t, err)
+				return gone
+			}
+			if c.trim && !trimmed() {
+				t.Fatal("the telemetry was not trimmed")
+			}
+			var once sync.Once
+			conf := config(t, e, func(p *spied) {
+				p.save = func(_ context.Context, is store.Checkpoint) error {
+					if is.Seq > 0 {
+						once.Do(func() {
+							if trimmed() {
+								t.Error("telemetry that is folded again was trimmed")
+							}
+						})
+					}
+					return nil
+				}
+			})
+			log := new(testkit.Buffer)
+			conf.Log = slog.New(slog.NewTextHandler(log, nil))
+			stop := start(t, conf)
+			if c.trim {
+				testkit.Await(t, "the partition is refused", func() bool {
+					return log.Count("cannot read the states of partition 0") > 0 && log.Count("no longer stored") > 0
+				})
+				stop()
+				return
+			}
+			for range 2 { // the second time from the checkpoint of the first
+				if got := ask(t, e, id, store.AskState); string(got.State) != string(want.State) {
+					t.Errorf("got %q, want %q", got.State, want.State)
+				}
+				stop()
+				stop = start(t, conf)
+			}
+			stop()
+			if n := log.Count("a checkpoint is damaged"); n != min(c.damaged, len(all)) {
+				t.Errorf("%d damaged checkpoints were logged, want %d: %s", n, c.damaged, log)
+			}
+		})
+	}
+}

@@ -1,0 +1,242 @@
+package derive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.org/carstate/internal/store"
+	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/vehicle"
+)
+
+// idle is a partition without telemetry, on the fake clock, where a real engine would take real time.
+type idle struct {
+	store.Partition
+	err   error         // of Next
+	takes time.Duration // duration of a Save
+	began time.Time
+	saves []saved
+}
+
+type saved struct {
+	after  time.Duration
+	number uint64
+}
+
+func (p *idle) Checkpoints() []store.Checkpoint                                   { return nil }
+func (p *idle) End() uint64                                                       { return 0 }
+func (p *idle) Seek(context.Context, uint64) error                                { p.began = time.Now(); return nil }
+func (p *idle) Live(context.Context, func(yield func(vehicle.ID, *store.Answer))) {}
+func (p *idle) Close()                                                            {}
+func (p *idle) Next(ctx context.Context) (store.Group, error) {
+	if p.err != nil {
+		return store.Group{}, p.err
+	}
+	<-ctx.Done()
+	return store.Group{}, ctx.Err()
+}
+
+func (p *idle) Save(ctx context.Context, c store.Checkpoint, _ [][]byte, _ bool) error {
+	select {
+	case <-time.After(p.takes):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	p.saves = append(p.saves, saved{time.Since(p.began), c.Number})
+	return nil
+}
+
+// TestIdleRenews checks that an idle partition stores only its cursor, every minute, and at the end,
+// even if that takes more than a second.
+func TestIdleRenews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*renewAfter+time.Second)
+		defer cancel()
+		part := &idle{takes: 1500 * time.Millisecond}
+		New(Config{
+			Partitions: 1, Checkpoint: time.Second,
+			Take: func(context.Context, int, store.Owner) (store.Partition, error) { return part, nil },
+		}).Run(ctx)
+		n := len(part.saves)
+		if n != 3 || part.saves[0].number != 1 || part.saves[1].number != 0 || part.saves[2].number != 0 {
+			t.Fatalf("got %+v, want an empty checkpoint and then the cursor alone", part.saves)
+		}
+	})
+}
+
+// TestRun_RetriesRelease checks that if a partition is assigned to another node, this node releases
+// the partition, and repeats the release until it succeeds. If an earlier Take of this node is
+// stored only after the release, this node must release the partition again, because no other node
+// takes a partition from a live owner.
+func TestRun_RetriesRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := observe(t)
+		o.renewed("self")
+		var mu sync.Mutex
+		owned, failures, releases := false, 0, 0
+		is := func(want bool, tries int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if owned != want || releases < tries {
+				t.Fatalf("owned: %v after %d releases, want %v after at least %d", owned, releases, want, tries)
+			}
+		}
+		d := New(Config{
+			Partitions: 1, Members: o.Members,
+			Take: func(context.Context, int, store.Owner) (store.Partition, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				owned = true
+				return new(idle), nil
+			},
+			Release: func(context.Context, int) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if releases++; failures > 0 {
+					failures--
+					return errors.New("not now")
+				}
+				owned = false
+				return nil
+			},
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { d.Run(ctx) })
+		is(true, 0)
+		// The partition is assigned to another node, and the engine does not respond at first.
+		mu.Lock()
+		failures = 3
+		mu.Unlock()
+		for i := 0; o.assignment(0) != nil; i++ {
+			o.renewed("member" + string(rune('a'+i)))
+		}
+		is(true, 1)
+		time.Sleep(10 * heldPoll) // on the fake clock
+		is(false, 4)
+		// The response to an earlier Take was lost, but the cursor that it wrote was stored.
+		mu.Lock()
+		owned = true
+		mu.Unlock()
+		time.Sleep(3 * o.stale)
+		is(false, 5)
+		stop()
+		running.Wait()
+	})
+}
+
+// TestRun_PauseBeforeRetry checks the pause before a partition is taken again. If another node is
+// about to release the partition, the pause must be shorter than after other errors.
+func TestRun_PauseBeforeRetry(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want time.Duration
+	}{
+		{fmt.Errorf("partition 0: %w", store.ErrHeld), heldPoll},
+		{store.ErrFenced, retryAfter},
+		{errors.New("no answer"), retryAfter},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			var took []time.Time
+			New(Config{Partitions: 1, Take: func(context.Context, int, store.Owner) (store.Partition, error) {
+				if took = append(took, time.Now()); len(took) == 2 {
+					stop()
+				}
+				return nil, c.err
+			}}).Run(ctx)
+			if rest := took[1].Sub(took[0]); rest != c.want {
+				t.Errorf("after %q it is taken again in %v, want %v", c.err, rest, c.want)
+			}
+		})
+	}
+}
+
+// TestRun_OutageLogsAtIntervals checks that while the engine does not respond, a node with many
+// partitions logs this once a minute, not for each partition and each attempt.
+func TestRun_OutageLogsAtIntervals(t *testing.T) {
+	for what, failing := range map[string]func(*Config, *observer){
+		"cannot release partition yet; will retry": func(c *Config, o *observer) {
+			for i := range 20 { // then most partitions are assigned to other nodes
+				o.renewed("member" + string(rune('a'+i)))
+			}
+			c.Members = o.Members
+			c.Release = func(context.Context, int) error { return errors.New("no answer") }
+		},
+		"reacquiring partition after an error": func(*Config, *observer) {},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := observe(t)
+			o.renewed("self")
+			log := new(testkit.Buffer)
+			c := Config{
+				Partitions: 16, Log: slog.New(slog.NewTextHandler(log, nil)),
+				Take: func(context.Context, int, store.Owner) (store.Partition, error) { return nil, errors.New("no answer") },
+			}
+			failing(&c, o)
+			ctx, stop := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { New(c).Run(ctx) })
+			time.Sleep(10*time.Minute + time.Second) // on the fake clock
+			stop()
+			running.Wait()
+			if n := log.Count(what); n < 10 || n > 11 {
+				t.Errorf("%d lines of %q in ten minutes:\n%.2000s", n, what, log)
+			}
+			if !strings.Contains(log.String(), "times_since_last_line=") {
+				t.Errorf("no line has the number of suppressed ones: %s", log)
+			}
+		})
+	}
+}
+
+// TestNewerPartitionGivenUp checks a partition with a record of a newer version. If no node of that
+// version has joined, this node must release the partition and try again after a pause. After such
+// a node has joined, this node must give up all its partitions.
+func TestNewerPartitionGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := observe(t)
+		o.renewed("self")
+		ctx, giveUp := context.WithCancel(t.Context())
+		var took []time.Time
+		released, asked := 0, 0
+		New(Config{
+			Partitions: 1, Members: o.Members,
+			Take: func(context.Context, int, store.Owner) (store.Partition, error) {
+				took = append(took, time.Now())
+				return &idle{err: fmt.Errorf("TELEMETRY: record 1: %w", codec.ErrNewer)}, nil
+			},
+			Release: func(context.Context, int) error { released++; return nil },
+			GiveUp: func() {
+				if asked++; asked == 2 { // a newer node has joined
+					giveUp()
+				}
+			},
+		}).Run(ctx)
+		if len(took) != 2 || took[1].Sub(took[0]) != newerPause || released != 2 {
+			t.Errorf("taken at %v, released %d times; want 2 of each, %v apart", took, released, newerPause)
+		}
+	})
+}
+
+// TestMembers_LeaveUnassigns checks that after leave no partition is assigned to the node.
+func TestMembers_LeaveUnassigns(t *testing.T) {
+	o := observe(t)
+	o.renewed("self")
+	assigned := o.assignment(0)
+	o.leave()
+	o.wants(0, 0)
+	if assigned.Err() == nil {
+		t.Error("the context of a partition did not end")
+	}
+}
