@@ -57,7 +57,7 @@ func (f *folding) load(ctx context.Context, p int) error {
 			f.last = all[len(all)-1]
 		}
 		f.seq = f.last.Seq
-		if err := f.part.Seek(ctx, f.seq); err != nil || len(all) == 0 {
+		if err := f.part.Seek(ctx, f.last); err != nil || len(all) == 0 {
 			return err
 		}
 		err := store.ReadStates(ctx, f.config.Records, p, all, func(e store.Entry, seq uint64) error {
@@ -220,7 +220,7 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 	}
 	f.tried = max(f.tried, is.Number) + 1
 	if erase {
-		f.tried = max(f.tried, 2) // so it is never replaced by all telemetry, see Partition.Seek
+		f.tried = max(f.tried, 2) // a start never folds all telemetry in its place, see Partition.Seek
 	}
 	next := store.Checkpoint{Number: f.tried, First: f.tried, Owner: f.mark, Seq: f.seq}
 	live := f.states.bytes

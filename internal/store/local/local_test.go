@@ -46,7 +46,7 @@ func take(ctx context.Context, t testing.TB, e *Engine, p int) store.Partition {
 	t.Helper()
 	part, err := e.Take(ctx, p, "me", storetest.Empty{}, store.Anyone)
 	testkit.NoError(t, err)
-	testkit.NoError(t, part.Seek(ctx, 0))
+	testkit.NoError(t, part.Seek(ctx, store.Checkpoint{}))
 	return part
 }
 

@@ -205,7 +205,8 @@ func (t *Partition) End() uint64 { return t.end }
 
 // Seek implements [store.Partition]. After an error of damage, the engine fails, because a checkpoint
 // before would need the same telemetry.
-func (t *Partition) Seek(_ context.Context, seq uint64) error {
+func (t *Partition) Seek(_ context.Context, c store.Checkpoint) error {
+	seq := c.Seq
 	t.next = seq + 1
 	t.s.cursor.Store(min(seq, t.s.cursor.Load()))
 	t.s.resetQueue(true)
@@ -213,7 +214,7 @@ func (t *Partition) Seek(_ context.Context, seq uint64) error {
 	if err == nil && g.seq == 0 {
 		g.before = t.end
 	}
-	if all := t.Checkpoints(); err == nil && seq == 0 && len(all) > 0 && all[0].Number > 1 {
+	if all := t.Checkpoints(); err == nil && c.Number == 0 && len(all) > 0 && all[0].Number > 1 {
 		err = fmt.Errorf("%w: the checkpoints of partition %d", codec.ErrDamaged, t.s.number)
 	} else if err == nil && g.before > seq {
 		err = fmt.Errorf("%w: telemetry from %d to %d is no longer stored", codec.ErrDamaged, seq+1, g.before)
