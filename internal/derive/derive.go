@@ -61,6 +61,7 @@ type Config struct {
 	Log        *slog.Logger // if nil, nothing is logged
 
 	bucketBytes int // size of a bucket of packedStates; 0 means the constant
+	pieceBytes  int // size of a piece; 0 means store.PieceBytes
 }
 
 // DefaultCheckpoint is the default of Config.Checkpoint.
@@ -97,6 +98,7 @@ func New(c Config) *Deriver {
 	c.Checkpoint = cmp.Or(c.Checkpoint, DefaultCheckpoint)
 	c.SilentDays = cmp.Or(c.SilentDays, defaultSilentDays)
 	c.bucketBytes = cmp.Or(c.bucketBytes, bucketBytes)
+	c.pieceBytes = cmp.Or(c.pieceBytes, store.PieceBytes)
 	return &Deriver{config: c}
 }
 

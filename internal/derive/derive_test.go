@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -74,10 +75,12 @@ func (p *spied) Publish(id vehicle.ID, a *store.Answer) {
 	p.Partition.Publish(id, a)
 }
 
-func (p *spied) Save(ctx context.Context, c store.Checkpoint, pieces [][]byte, erase bool) error {
+func (p *spied) Save(
+	ctx context.Context, c store.Checkpoint, pieces iter.Seq[store.Piece], erase bool,
+) (store.Checkpoint, error) {
 	if p.save != nil {
 		if err := p.save(ctx, c); err != nil {
-			return err
+			return c, err
 		}
 	}
 	return p.Partition.Save(ctx, c, pieces, erase)

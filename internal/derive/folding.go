@@ -260,13 +260,13 @@ func (f *folding) pieces(hurry context.Context, c store.Checkpoint, bytes int, e
 		for next, done := 0, false; !done; {
 			f.mu.Lock()
 			piece := store.Piece{Seq: f.seq}
-			piece.Entries, next, done = f.states.piece(next, c.Number, full, gone)
+			piece.Entries, next, done = f.states.piece(next, f.config.pieceBytes, c.Number, full, gone)
 			f.mu.Unlock()
 			if len(piece.Entries) > 0 && !yield(piece) {
 				return
 			}
 			if !done {
-				_ = periodic.Pause(hurry, f.config.Checkpoint/2*store.PieceBytes/time.Duration(max(bytes, store.PieceBytes)))
+				_ = periodic.Pause(hurry, f.config.Checkpoint/2*time.Duration(f.config.pieceBytes)/time.Duration(max(bytes, f.config.pieceBytes)))
 			}
 		}
 	}

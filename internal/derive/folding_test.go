@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"testing"
 	"time"
@@ -79,18 +80,39 @@ func Spoil(e store.Engine, p int, c store.Checkpoint) error {
 // hand is a partition whose next Save fails if fail is set, and that has forgotten vehicles.
 type hand struct {
 	store.Partition
-	fail      bool
+	fail      bool   // the next Save fails, or its response is lost
+	between   func() // is called after each piece
 	forgotten func(vehicle.ID, uint64) bool
 }
 
 func (h *hand) Forgotten(id vehicle.ID, seq uint64) (bool, error) { return h.forgotten(id, seq), nil }
 
-func (h *hand) Save(ctx context.Context, c store.Checkpoint, pieces [][]byte, erase bool) error {
-	if h.fail {
-		h.fail = false
-		return errors.Join(errInjected, h.Partition.Save(ctx, store.Checkpoint{}, nil, false))
+func (h *hand) Save(
+	ctx context.Context, c store.Checkpoint, pieces iter.Seq[store.Piece], erase bool,
+) (store.Checkpoint, error) {
+	fails := h.fail
+	h.fail = false
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n := 0
+	is, err := h.Partition.Save(ctx, c, func(yield func(store.Piece) bool) {
+		if pieces == nil {
+			return
+		}
+		for piece := range pieces {
+			if n++; fails && n == 2 {
+				cancel() // the piece may be stored
+			}
+			if !yield(piece) {
+				return
+			}
+			h.between()
+		}
+	}, erase)
+	if fails {
+		return is, errInjected
 	}
-	return h.Partition.Save(ctx, c, pieces, erase)
+	return is, err
 }
 
 var errInjected = errors.New("the disk is on fire")
@@ -137,7 +159,7 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 		}
 		upTo, gone := make(map[vehicle.ID]uint64), rapid.Bool().Draw(t, "gone") // forgotten up to a sequence
 		forgotten := func(id vehicle.ID, seq uint64) bool { return seq <= upTo[id] }
-		config := &New(Config{Records: e, bucketBytes: 150, Gone: func(vehicle.ID) bool { return gone }}).config
+		config := &New(Config{Records: e, bucketBytes: 150, pieceBytes: 200, Gone: func(vehicle.ID) bool { return gone }}).config
 		var log []store.Group
 		var f *folding
 		var part *hand
@@ -153,9 +175,22 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 			for _, c := range is[len(is)-min(len(is), damage):] {
 				must(Spoil(e, p, c))
 			}
-			part = &hand{took, false, forgotten}
+			part = &hand{Partition: took, forgotten: forgotten}
 			f.part = part
 			must(f.load(ctx, p))
+			next := func() {
+				g, err := part.Next(ctx)
+				must(err)
+				must(f.apply(g))
+			}
+			for f.seq < f.aheadTo {
+				next()
+			}
+			part.between = func() {
+				if f.seq < part.End() && rapid.Bool().Draw(t, "between") {
+					next()
+				}
+			}
 			got := make(Packed)
 			for r := range f.states.all {
 				if len(stateOf(r)) > 0 {
@@ -169,7 +204,7 @@ func TestFolding_EndsInTheSameBytes(t *testing.T) {
 		crash(0)
 		store := func(full, erase bool) {
 			before := part.fail
-			if _, err := f.checkpoint(ctx, full, erase); err != nil && !(before && errors.Is(err, errInjected)) {
+			if _, err := f.checkpoint(ctx, ctx, full, erase); err != nil && !(before && errors.Is(err, errInjected)) {
 				t.Fatal(err)
 			}
 		}

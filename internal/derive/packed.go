@@ -225,13 +225,15 @@ func (b *bucket) records(yield func(r []byte) bool) {
 	}
 }
 
-// piece returns the entries of a piece of the checkpoint with a number, and from which bucket the next
+// piece returns the entries of a piece of about size bytes of the checkpoint with a number, and from which bucket the next
 // piece continues; done is set after the last one. A checkpoint has the records that have changed
 // since the one before, and all of every CheckpointCycle-th bucket, or with full, of all. They count
 // as unchanged then. piece first drops those of these buckets for which gone is true.
-func (p *packedStates) piece(from int, number uint64, full bool, gone func(r []byte) bool) (b []byte, next int, done bool) {
+func (p *packedStates) piece(
+	from, size int, number uint64, full bool, gone func(r []byte) bool,
+) (b []byte, next int, done bool) {
 	for next = from; next < len(p.buckets); next++ {
-		if len(b) >= store.PieceBytes {
+		if len(b) >= size {
 			return b, next, false
 		}
 		all := full || uint64(next)%store.CheckpointCycle == number%store.CheckpointCycle

@@ -1,6 +1,7 @@
 package derive
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"runtime"
@@ -46,13 +47,18 @@ func TestPackedStates(t *testing.T) {
 				stored = nil
 			}
 			most := rapid.SampledFrom([]int{0, 0, 0, 4}).Draw(t, "gone") // of a full checkpoint the first few
-			pieces := p.pieces(uint64(len(stored)), full, func(r []byte) bool {
-				if !full || int(dayOf(r)) >= most {
-					return false
-				}
-				delete(want, vehicle.ID(vidOf(r)))
-				return true
-			})
+			var pieces [][]byte
+			for next, done := 0, false; !done; {
+				var piece []byte
+				piece, next, done = p.piece(next, 400, uint64(len(stored)), full, func(r []byte) bool {
+					if !full || int(dayOf(r)) >= most {
+						return false
+					}
+					delete(want, vehicle.ID(vidOf(r)))
+					return true
+				})
+				pieces = append(pieces, piece)
+			}
 			stored = append(stored, pieces)
 			got := make(map[vehicle.ID]vehicle.State)
 			for _, pieces := range stored[max(0, len(stored)-store.CheckpointCycle):] {
@@ -115,6 +121,8 @@ func BenchmarkCheckpoint(b *testing.B) {
 		return f
 	}
 	f := take()
+	ended, cancel := context.WithCancel(ctx)
+	cancel() // no pauses
 	for share, change := range map[string]int{"full": benchCars, "tenth": benchCars / 10} {
 		b.Run(share, func(b *testing.B) {
 			for b.Loop() {
@@ -125,7 +133,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 					}
 				}
 				b.StartTimer()
-				_, err := f.checkpoint(ctx, change == benchCars, false)
+				_, err := f.checkpoint(ctx, ended, change == benchCars, false)
 				testkit.NoError(b, err)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchCars, "ns/state")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"strings"
 	"sync"
@@ -44,14 +45,16 @@ func (p *idle) Next(ctx context.Context) (store.Group, error) {
 	return store.Group{}, ctx.Err()
 }
 
-func (p *idle) Save(ctx context.Context, c store.Checkpoint, _ [][]byte, _ bool) error {
+func (p *idle) Save(
+	ctx context.Context, c store.Checkpoint, _ iter.Seq[store.Piece], _ bool,
+) (store.Checkpoint, error) {
 	select {
 	case <-time.After(p.takes):
 	case <-ctx.Done():
-		return ctx.Err()
+		return c, ctx.Err()
 	}
 	p.saves = append(p.saves, saved{time.Since(p.began), c.Number})
-	return nil
+	return c, nil
 }
 
 // TestIdleRenews checks that an idle partition stores only its cursor, every minute, and at the end,
