@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,7 @@ type Engine struct {
 	backlog    backlog
 	unfolded   *store.Unfolded
 	scarce     atomic.Bool  // see watchLimits
-	nearlyFull atomic.Bool  // STATES is; see watchLimits
+	room       atomic.Int64 // bytes that checkpoints may add to STATES until watchLimits is called
 	failing    atomic.Bool  // whether the last write of TELEMETRY failed
 	committing atomic.Int32 // number of commits of samples in flight
 	metrics    *metrics
@@ -43,6 +44,7 @@ type Engine struct {
 	taken         []atomic.Pointer[Partition] // by number; nil unless this node has taken it
 	cursors       []atomic.Pointer[cursor]    // this node's copy of the cursors, by partition
 	cursorsRead   atomic.Bool                 // the copy has caught up
+	folded        []atomic.Uint64             // the owners have folded up to here, by partition
 	lacks         lacks
 
 	stop    context.CancelFunc // ends the background goroutines
@@ -111,11 +113,14 @@ func (e *Engine) start() {
 	var ctx context.Context
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.beats = make(map[string]*heartbeat)
+	e.room.Store(math.MaxInt64)
 	e.unfolded = store.NewUnfolded(e.partitions, nil)
 	e.taken = make([]atomic.Pointer[Partition], e.partitions)
 	e.cursors = make([]atomic.Pointer[cursor], e.partitions)
 	e.lacks.began, e.lacks.since = time.Now(), make(map[int]time.Duration)
+	e.folded = make([]atomic.Uint64, e.partitions)
 	e.backlog.next, e.backlog.seen = make([]atomic.Uint64, e.partitions), make([]firstUnfolded, e.partitions)
+	e.backlog.folding = make([]firstUnfolded, e.partitions)
 	for _, name := range fedStreams {
 		b := newHeartbeat(e.conn, name)
 		e.beats[name] = b

@@ -131,14 +131,15 @@ func TestNewerCredential(t *testing.T) {
 func TestNewerAnswers(t *testing.T) {
 	t.Parallel()
 	o := openBehind(t, Config{Timeouts: impatient})
-	live(t, o.Engine, 0, answer("car", 1))
+	part, _ := live(t, o.Engine, 0, answer("car", 1))
 	shown := followAnswers(t, o.Engine)
-	o.later(t, answersSubject(0), "an answer")
+	testkit.NoError(t, o.nc.Publish(answersSubject(0), later(answersSubject(0), "an answer")))
 	o.met(t, codec.States)
 	if err := o.config.Newer.Answers(); err != nil || shown.time("car") != 1 {
 		t.Errorf("a node that knew the answers before: %v, car at %d, want 1", err, shown.time("car"))
 	}
-	owner, err := o.nc.Subscribe(ownerSubject(1), func(m *nats.Msg) { _ = m.Respond(later(m.Subject, "a reply")) })
+	part.Close()
+	owner, err := o.nc.Subscribe(ownerSubject(0), func(m *nats.Msg) { _ = m.Respond(later(m.Subject, "a reply")) })
 	testkit.NoError(t, err)
 	defer owner.Unsubscribe()
 	again := openBehind(t, Config{URLs: o.config.URLs})

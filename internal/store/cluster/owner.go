@@ -138,6 +138,7 @@ func (e *Engine) followFolded() (stop func()) {
 			if n <= 0 || k <= 0 || p >= uint64(e.partitions) {
 				return
 			}
+			e.folded[p].Store(seq)
 			e.unfolded.Fold(int(p), seq)
 			b = b[n+k:]
 		}
@@ -272,7 +273,7 @@ func (e *Engine) ask(ctx context.Context, p int, q *store.Question) (r reply, er
 	} else {
 		r, err = e.askRemote(try, p, q)
 	}
-	if err != nil && ctx.Err() == nil && (try.Err() != nil || errors.Is(err, nats.ErrNoResponders)) {
+	if err != nil && (errors.Is(try.Err(), context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders)) {
 		err = fmt.Errorf("%w: %w", store.ErrNoOwner, err)
 	}
 	return r, err

@@ -284,8 +284,8 @@ func (t *Partition) Forgotten(id vehicle.ID, seq uint64) (bool, error) {
 	return ok && stone.Covers(seq, t.made), nil
 }
 
-var errNearlyFull = errors.New("the stream STATES is nearly full, and drops its oldest record when it is full: " +
-	"make its limit larger (--states-bytes)")
+var errNearlyFull = errors.New("the stream STATES is nearly full, and would drop its oldest record: " +
+	"raise its limit (nats stream edit STATES --max-bytes)")
 
 // Save implements [store.Partition]. Each piece is stored only if the cursor still has the revision
 // that this process has written, so a former owner replaces no piece of its successor.
@@ -301,7 +301,7 @@ func (t *Partition) Save(
 	for piece := range pieces {
 		w := c.Seal(t.number, c.Pieces, piece)
 		err := t.retry(ctx, func() error {
-			if t.e.nearlyFull.Load() {
+			if t.e.room.Add(-int64(len(w.Record))) < 0 {
 				return errNearlyFull
 			}
 			w.Expect, w.Expected = t.rev, true
@@ -327,7 +327,23 @@ func (t *Partition) Save(
 		return c, err
 	}
 	t.e.metrics.Fold(c.Pieces, time.Since(start))
-	return c, c.ClearOld(ctx, t.e, t.number, dropped, erase)
+	return c, c.ClearOld(ctx, before{t.e, t.rev}, t.number, dropped, erase)
+}
+
+// before is the records of STATES before the sequence seq, that of a cursor. A successor stores its pieces
+// after it, so Remove removes none of them.
+type before struct {
+	*Engine
+	seq uint64
+}
+
+func (b before) Remove(ctx context.Context, stream string, records []store.Record) error {
+	for i := range records {
+		if records[i].Seq == 0 {
+			records[i].Seq = b.seq
+		}
+	}
+	return b.Engine.Remove(ctx, stream, records)
 }
 
 // retry calls store until it returns nil, this process no longer owns the partition, or ctx ends.

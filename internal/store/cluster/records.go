@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -113,41 +112,21 @@ func (c *conn) Before(
 	return records, older, nil
 }
 
-// Remove implements [store.Records]. A record of STATES may name a forgotten vehicle, so its bytes
-// are also overwritten on disk. A record of another stream is only purged, and not overwritten,
-// because the NATS account has no permission to delete single messages of other streams.
+// Remove implements [store.Records]. NATS decides when it overwrites the bytes, as with those of a record
+// that was replaced.
 func (c *conn) Remove(ctx context.Context, stream string, records []store.Record) error {
 	if len(records) == 0 {
 		return nil
 	}
 	s, err := c.js.Stream(ctx, stream)
-	if err != nil {
-		return err
-	}
-	for _, r := range records {
-		switch {
-		case r.Seq == 0:
-			err = s.Purge(ctx, jetstream.WithPurgeSubject(r.Subject))
-		case stream == codec.States:
-			err = s.SecureDeleteMsg(ctx, r.Seq)
-		default:
-			err = s.Purge(ctx, jetstream.WithPurgeSubject(r.Subject), jetstream.WithPurgeSequence(r.Seq+1))
+	for i := 0; err == nil && i < len(records); i++ {
+		r, options := records[i], make([]jetstream.StreamPurgeOpt, 0, 2)
+		if options = append(options, jetstream.WithPurgeSubject(r.Subject)); r.Seq != 0 {
+			options = append(options, jetstream.WithPurgeSequence(r.Seq+1))
 		}
-		if err != nil && !noSuchMessage(err) {
-			return err
-		}
+		err = s.Purge(ctx, options...)
 	}
-	return nil
-}
-
-// noSuchMessage reports whether a message could not be removed because it does not exist any more.
-// It searches the text of the error, because the client library keeps nothing else of the response.
-func noSuchMessage(err error) bool {
-	if !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
-		return false
-	}
-	return strings.Contains(err.Error(), "no message found") ||
-		strings.Contains(err.Error(), "err_code=10043") // no such sequence
+	return err
 }
 
 func (c *conn) End(ctx context.Context, stream string) (store.End, error) {

@@ -25,8 +25,10 @@ type backlog struct {
 	// states at the last measurement; 0 if it is unknown.
 	next []atomic.Uint64
 
-	measuring sync.Mutex      // held during a measurement; guards seen
-	seen      []firstUnfolded // by partition
+	measuring sync.Mutex // held during a measurement; guards the fields below
+	// seen and folding are by partition. In seen, what is in no checkpoint counts as unfolded, and in
+	// folding, what the owner has not folded yet.
+	seen, folding []firstUnfolded
 }
 
 // firstUnfolded is the result of a lookup in TELEMETRY: a partition's first commit of samples that
@@ -34,7 +36,7 @@ type backlog struct {
 // the partition's cursor has changed (see isCurrent).
 type firstUnfolded struct {
 	made   time.Time // when the TELEMETRY stream was created
-	cursor uint64    // first sequence that is not folded, according to the cursor
+	cursor uint64    // first sequence that counts as not folded
 	end    uint64    // last sequence of the stream at the lookup
 	first  uint64    // sequence of the first commit that is not folded; 0 if there is none
 	stored time.Time // when the commit with sequence first was stored
@@ -47,6 +49,23 @@ func (w firstUnfolded) isCurrent(cursor uint64, s *jetstream.StreamInfo) bool {
 		return false
 	}
 	return w.first >= s.State.FirstSeq && w.first != 0 || w.first == 0 && w.end == s.State.LastSeq
+}
+
+// find makes w the result of a lookup of the first commit of partition p at or after a sequence.
+func (w *firstUnfolded) find(ctx context.Context, s jetstream.Stream, p int, from uint64) error {
+	info := s.CachedInfo()
+	if w.isCurrent(from, info) {
+		return nil
+	}
+	m, err := firstCommit(ctx, s, p, from)
+	if err != nil {
+		return err
+	}
+	*w = firstUnfolded{made: info.Created, cursor: from, end: info.State.LastSeq}
+	if m != nil {
+		w.first, w.stored = m.Sequence, m.Time
+	}
+	return nil
 }
 
 const backlogEvery = 2 * time.Second
@@ -106,15 +125,16 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	defer e.backlog.measuring.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	// Read the cursors before the stream's end. If a cursor is then ahead of the end, it refers to
-	// another TELEMETRY stream, or the end of the stream was lost. In the other order, a cursor
+	// Read the positions before the stream's end. If one is then ahead of the end, it refers to
+	// another TELEMETRY stream, or the end of the stream was lost. In the other order, it
 	// could also be ahead because commits have arrived after the end was read. A copy of a cursor may
 	// be too old; then some samples that are in a checkpoint seem not to be.
 	if !e.cursorsRead.Load() {
 		return nil
 	}
-	cursors := make([]cursor, e.partitions)
+	cursors, folded := make([]cursor, e.partitions), make([]uint64, e.partitions)
 	for p := range cursors {
+		folded[p] = e.folded[p].Load()
 		if c := e.cursors[p].Load(); c != nil {
 			cursors[p] = *c
 		}
@@ -126,7 +146,7 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 	info := s.CachedInfo()
 	state := info.State
 	now := info.TimeStamp // the server's clock, which also stamped the commits
-	var oldest time.Duration
+	var oldest, unsaved time.Duration
 	unfolded := state.LastSeq + 1
 	for p, c := range cursors {
 		if c.newer {
@@ -137,16 +157,8 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 			c.Next = 0 // nothing counts as folded, as in Take
 		}
 		w := &e.backlog.seen[p]
-		if !w.isCurrent(c.Next, info) {
-			// Find the partition's first commit after its cursor.
-			m, err := firstCommit(ctx, s, p, c.Next)
-			if err != nil {
-				return err
-			}
-			*w = firstUnfolded{made: info.Created, cursor: c.Next, end: state.LastSeq}
-			if m != nil {
-				w.first, w.stored = m.Sequence, m.Time
-			}
+		if err := w.find(ctx, s, p, c.Next); err != nil {
+			return err
 		}
 		if w.first == 0 {
 			// Everything is folded, so no commit up to the end that was read above is needed any
@@ -156,17 +168,26 @@ func (e *Engine) measureBacklog(ctx context.Context) error {
 		}
 		e.backlog.next[p].Store(w.first)
 		unfolded = min(unfolded, w.first)
-		oldest = max(oldest, now.Sub(w.stored))
+		unsaved = max(unsaved, now.Sub(w.stored))
+		if next := folded[p] + 1; next > c.Next && next <= state.LastSeq+1 {
+			w = &e.backlog.folding[p]
+			if err := w.find(ctx, s, p, next); err != nil {
+				return err
+			}
+		}
+		if w.first != 0 {
+			oldest = max(oldest, now.Sub(w.stored))
+		}
 	}
 	// Commits have similar sizes, so their number is a good estimate of their bytes.
 	var bytes uint64
 	if n := state.LastSeq + 1 - unfolded; n > 0 && state.Msgs > 0 {
 		bytes = state.Bytes / state.Msgs * min(n, state.Msgs)
 	}
-	over := oldest > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2
+	over := unsaved > e.config.Retention/2 || bytes > uint64(e.config.TelemetryBytes)/2
 	e.backlog.oldest.Store(int64(oldest))
 	if e.backlog.over.Swap(over) != over {
-		e.log.Warn("backlog", "refusing_samples", over, "oldest", oldest, "bytes", bytes)
+		e.log.Warn("backlog", "refusing_samples", over, "oldest", unsaved, "bytes", bytes)
 	}
 	return nil
 }
@@ -287,7 +308,7 @@ func (e *Engine) watchLimits(ctx context.Context, alarmed map[string]bool) error
 		refuses := name == codec.Audit || name == codec.Tokens || name == codec.Sources
 		scarce = scarce || refuses && percent >= reservedFrom
 		if name == codec.States {
-			e.nearlyFull.Store(percent >= reservedFrom)
+			e.room.Store(info.Config.MaxBytes/100*reservedFrom - int64(info.State.Bytes))
 		}
 		switch {
 		case name == codec.Telemetry:

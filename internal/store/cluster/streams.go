@@ -205,6 +205,9 @@ func ensureStream(
 			}
 		}
 		sc := streamConfigs(c, target)[i]
+		if name == codec.States { // an operator may have raised its limit
+			sc.MaxBytes = max(sc.MaxBytes, stored.MaxBytes)
+		}
 		// Only one node creates the stream. If the servers have no room for another stream,
 		// creating an existing stream fails, even with an identical configuration. So an existing
 		// stream is updated instead.
@@ -342,7 +345,6 @@ func (c *conn) probeRights(ctx context.Context, configs []jetstream.StreamConfig
 		// The request purges nothing, because this subject does not exist.
 		question("$JS.API.STREAM.PURGE."+name, `{"filter":"`+codec.HeartbeatSubject("probe")+`"}`)
 	}
-	question("$JS.API.STREAM.MSG.DELETE."+codec.States, noRecord)
 	for _, name := range codec.Streams {
 		question("$JS.API.STREAM.MSG.GET."+name, noRecord)
 		if name == codec.Audit {
