@@ -94,7 +94,7 @@ UNRACED := internal/archtest internal/vehicle internal/lab/evaluate internal/lab
 
 # Tests of other packages that run without the race detector, and where they are. Those that call
 # testkit.Unraced run only so; the others run with the race detector, too, where they do less.
-UNRACEDTESTS := PowerCuts DiskFull Damage LogDamage MixedFleetShowsEveryVerdict FaultBook RecordedDrives ManyStretches \
+UNRACEDTESTS := PowerCuts DiskFull Damage MixedFleetShowsEveryVerdict FaultBook RecordedDrives ManyStretches \
 	FieldCases OnlyEverJammed NoiseMovesNoStandingCar ObserveAllocatesNothing Roadworks ClockRollsOver StandingCars \
 	FreeFlowAtAnyInterval AnyPlace JamIsOver FourteenDays Usage_WrongArguments QueryAllocatesNothing
 UNRACEDDIRS := cmd/carstate internal/store/local internal/lab/simulate internal/lab/drivelog internal/admin/roadmap \

@@ -46,10 +46,10 @@ func goList(t *testing.T, args ...string) (all []listed) {
 var standardOnly = []string{"internal/vehicle", "client"}
 
 // testsMayImport lists the packages of ours that tests of any package may import, besides those
-// that the package itself may import: those made for tests, the local engine, the client of the
-// admin API, and the road map, which learns from recorded fleets.
+// that the package itself may import: those made for tests, the local engine, the folding, the client of
+// the admin API, and the road map, which learns from recorded fleets.
 var testsMayImport = []string{"internal/store/cluster/clustertest", "internal/store/local",
-	"internal/store/storetest", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess",
+	"internal/store/storetest", "internal/derive", "internal/road/roadtest", "internal/browsertest", "internal/nodeprocess",
 	"internal/testkit", "internal/natsprocess", "internal/road", "internal/ops/opstest", "internal/admin/client"}
 
 const needsReason = `ARCHITECTURE.md must say under "## Dependencies" why it and not another`

@@ -47,9 +47,9 @@ type spied struct {
 	forgotten func(vehicle.ID, uint64) (bool, error)
 }
 
-func (p *spied) Seek(ctx context.Context, seq uint64) error {
-	p.folded = seq
-	return p.Partition.Seek(ctx, seq)
+func (p *spied) Seek(ctx context.Context, c store.Checkpoint) error {
+	p.folded = c.Seq
+	return p.Partition.Seek(ctx, c)
 }
 
 func (p *spied) Next(ctx context.Context) (store.Group, error) {

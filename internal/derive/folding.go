@@ -40,6 +40,7 @@ type folding struct {
 	last   store.Checkpoint
 	window []store.Checkpoint // from last.First to last
 	tried  uint64             // number of the last one, even if it could not be stored
+	loaded uint64             // number of the one that was read: it has other buckets
 }
 
 func newFolding(c *Config) *folding {
@@ -56,7 +57,7 @@ func (f *folding) load(ctx context.Context, p int) error {
 			f.last = all[len(all)-1]
 		}
 		f.seq = f.last.Seq
-		if err := f.part.Seek(ctx, f.seq); err != nil || len(all) == 0 {
+		if err := f.part.Seek(ctx, f.last); err != nil || len(all) == 0 {
 			return err
 		}
 		err := store.ReadStates(ctx, f.config.Records, p, all, func(e store.Entry, seq uint64) error {
@@ -72,7 +73,7 @@ func (f *folding) load(ctx context.Context, p int) error {
 		})
 		if err == nil {
 			f.config.loaded(f.states.vehicles())
-			f.saved = f.seq
+			f.saved, f.loaded = f.seq, f.last.Number
 			f.window = slices.DeleteFunc(slices.Clone(all), func(c store.Checkpoint) bool { return c.Number < f.last.First })
 		}
 		if err == nil || !errors.Is(err, codec.ErrDamaged) || codec.IsNewer(err) {
@@ -218,6 +219,9 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 		return is, err
 	}
 	f.tried = max(f.tried, is.Number) + 1
+	if erase {
+		f.tried = max(f.tried, 2) // a start never folds all telemetry in its place, see Partition.Seek
+	}
 	next := store.Checkpoint{Number: f.tried, First: f.tried, Owner: f.mark, Seq: f.seq}
 	live := f.states.bytes
 	bytes := live*f.states.changed/max(1, f.states.vehicles()) + live/store.CheckpointCycle // that it will have
@@ -227,8 +231,10 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 	for _, c := range window {
 		bytes += c.Bytes
 	}
-	// If the checkpoints that a start must read would have every state twice, this one has all.
-	if full = full || bytes >= 2*live; full {
+	// This one has all states if the checkpoints that a start must read would have every state twice,
+	// or if those of an earlier process, with other buckets, would be needed but not read.
+	otherBuckets := first > is.First && next.Number-f.loaded < store.CheckpointCycle
+	if full = full || bytes >= 2*live || otherBuckets; full {
 		bytes, window = live, nil
 	} else {
 		next.First = first

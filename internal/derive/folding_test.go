@@ -26,7 +26,7 @@ type Packed map[vehicle.ID]string
 
 // Log reads all telemetry of a partition.
 func Log(part store.Partition) (all []store.Group, err error) {
-	for err = part.Seek(context.Background(), 0); err == nil; {
+	for err = part.Seek(context.Background(), store.Checkpoint{}); err == nil; {
 		if n := len(all); part.End() == 0 || n > 0 && all[n-1].Seq >= part.End() {
 			break
 		}

@@ -29,7 +29,7 @@ type idle struct {
 
 func (p *idle) Checkpoints() []store.Checkpoint                                   { return nil }
 func (p *idle) End() uint64                                                       { return 0 }
-func (p *idle) Seek(context.Context, uint64) error                                { return nil }
+func (p *idle) Seek(context.Context, store.Checkpoint) error                      { return nil }
 func (p *idle) Live(context.Context, func(yield func(vehicle.ID, *store.Answer))) {}
 func (p *idle) Close()                                                            {}
 func (p *idle) Next(ctx context.Context) (store.Group, error) {

@@ -306,9 +306,10 @@ func (r *restore) sameOwner(p int, reply Reply) error {
 	return nil
 }
 
-// storeStates makes the owners store the states.
+// storeStates makes the owners store the states. They remove the checkpoints before, which would
+// otherwise be read if that of the restored states were damaged.
 func (r *restore) storeStates(ctx context.Context) error {
-	replies, err := r.k.askAll(ctx, AskCheckpoint)
+	replies, err := r.k.askAll(ctx, AskErase)
 	for p, reply := range replies {
 		err = cmp.Or(err, r.sameOwner(p, reply))
 	}

@@ -149,7 +149,8 @@ func (t *Partition) End() uint64 { return t.end }
 
 // Seek implements [store.Partition]. Trim removes only telemetry before the cursor, which is therefore
 // moved back if an older checkpoint than the last is read.
-func (t *Partition) Seek(ctx context.Context, seq uint64) error {
+func (t *Partition) Seek(ctx context.Context, c store.Checkpoint) error {
+	seq := c.Seq
 	t.saving.Lock()
 	defer t.saving.Unlock()
 	if next := t.cursor; seq+1 < next.Next {
@@ -162,7 +163,8 @@ func (t *Partition) Seek(ctx context.Context, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	if last := len(t.checkpoints) - 1; last >= 0 && seq < t.checkpoints[last].Seq && seq+1 < s.CachedInfo().State.FirstSeq {
+	if last := len(t.checkpoints) - 1; last >= 0 && (c.Number == 0 && t.checkpoints[0].Number > 1 ||
+		seq < t.checkpoints[last].Seq && seq+1 < s.CachedInfo().State.FirstSeq) {
 		return fmt.Errorf("%w: the telemetry since %d, from which partition %d could be folded again, is no longer stored: "+
 			"restore a backup", codec.ErrDamaged, seq, t.number)
 	}

@@ -354,7 +354,7 @@ func TestRightsToChangeStreams_TakenAway(t *testing.T) {
 			}
 		}
 	}
-	refused(t, Config{URLs: "nats://later:secret@" + addr, StatesBytes: 1 << 30},
+	refused(t, Config{URLs: "nats://later:secret@" + addr, StatesBytes: 32 << 30},
 		"lacks a right: Publish to $JS.API.STREAM.UPDATE.STATES")
 }
 

@@ -3,6 +3,7 @@ package local
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,8 +27,8 @@ type Checked struct {
 }
 
 // Check reads everything in the data directory of a service that does not run, and changes nothing
-// but to lock it. It returns an error if a start would fail, with what it has found until then. If
-// fsys is nil, the machine's file system is used.
+// but to lock it. It returns an error if anything is damaged, or if something acknowledged is missing,
+// with what it has found until then. If fsys is nil, the machine's file system is used.
 func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err error) {
 	fsys = cmp.Or[vfs.FS](fsys, vfs.Default)
 	if id, err := (&dataDir{fs: fsys, path: path}).identify(); err != nil {
@@ -47,7 +48,11 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 		return nil, d.damaged("the store cannot be opened: " + access.OneLine(err))
 	}
 	defer db.Close()
-	last := make(map[int]uint64) // of telemetry, by partition
+	last, ends, totals := make(map[int]uint64), make(map[string]uint64), make(map[string]uint64) // last: of telemetry
+	end := func(p int, seq uint64) {
+		ends[telemetryEndName(p)] = max(ends[telemetryEndName(p)], seq)
+		totals[codec.Telemetry] = max(totals[codec.Telemetry], seq)
+	}
 	telemetry := func(it *pebble.Iterator, value []byte) error {
 		p := int(it.Key()[1])<<8 | int(it.Key()[2])
 		g, err := decodeGroup(p, it.Key(), value)
@@ -55,10 +60,19 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 			err = codec.ErrDamaged
 		}
 		last[p] = sequenceOf(it.Key())
+		end(p, last[p])
 		return err
 	}
 	record := func(_ *pebble.Iterator, value []byte) error {
-		_, err := decodeRecord(value)
+		r, err := decodeRecord(value)
+		var p int
+		if n, _ := fmt.Sscanf(r.Subject, "cursor.%d", &p); n == 1 && err == nil {
+			var is cursorRecord
+			if err = json.Unmarshal(r.Body, &is); err == nil && len(is.Checkpoints) > 0 {
+				ends[cursorName(p)] = is.Checkpoints[len(is.Checkpoints)-1].Seq
+				end(p, ends[cursorName(p)])
+			}
+		}
 		return err
 	}
 	bad := 0
@@ -78,11 +92,15 @@ func Check(ctx context.Context, fsys vfs.FS, path string) (found []Checked, err 
 		if err := check(name, letters[name], record); err != nil {
 			return found, err
 		}
+		if totals[name], err = number(db, endKey(letters[name])); err != nil {
+			return found, d.damaged("the last sequence of " + name + " is invalid")
+		}
+		ends[name] = totals[name]
 	}
 	if bad > 0 {
 		return found, d.damaged(fmt.Sprintf("in %d of %d streams", bad, len(found)))
 	}
-	return found, nil
+	return found, d.compareEnds(ends, totals)
 }
 
 // checkSpan reads the records whose keys begin with a letter.

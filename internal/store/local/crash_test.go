@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -16,9 +17,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"example.org/carstate/internal/derive"
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/codec"
-	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -28,18 +29,19 @@ var (
 	seed      = flag.Uint64("seed", 0, "first seed of the tests of failure; 0: by chance")
 )
 
-// workload writes telemetry, states and records, which depend only on a seed, and notes what the
-// engine has acknowledged and answered.
+// workload writes telemetry and records, which depend only on a seed, and notes what the engine has
+// acknowledged and answered.
 type workload struct {
-	seed    uint64
-	e       *Engine
-	answers answers // what queries get
-	ticks   atomic.Int64
+	seed  uint64
+	e     *Engine
+	ticks atomic.Int64
+	log   testkit.Buffer
 
 	mu sync.Mutex // guards the fields below
 	// sent is what was passed to the engine, and acked is what the engine has acknowledged.
 	sent  promise
 	acked promise
+	shown [workVehicles]store.Answer // what queries get
 }
 
 // promise says how far a workload has come: the number of samples of each vehicle, and the last
@@ -53,7 +55,7 @@ type promise struct {
 // and for each vehicle a state at least as new as the answer that was shown.
 type promises struct {
 	acked, sent promise
-	shown       [workVehicles]vehicle.UnixMilli
+	shown       [workVehicles]store.Answer
 }
 
 const (
@@ -86,31 +88,33 @@ func allFolds(seed uint64) *[workVehicles][]vehicle.State {
 // open opens the engine of the workload. Every second seed has two partitions.
 func (w *workload) open(ctx context.Context, fs vfs.FS) (err error) {
 	c := small(fs)
-	c.Partitions, c.Answers = 1+int(w.seed%2), &w.answers
-	c.Retention, c.Now = workTicks*time.Second, w.tick
+	c.Partitions, c.Retention, c.Now = 1+int(w.seed%2), workTicks*time.Second, w.tick
+	c.Log = w.logger()
 	w.e, err = Open(ctx, c)
 	return err
 }
 
+func (w *workload) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&w.log, nil)) }
+
 // tick is the clock of the engine. Each call advances the clock by one second. Most calls are for a
 // commit of telemetry, so the telemetry soon becomes so old that it is trimmed.
-func (w *workload) tick() time.Time { return time.Unix(w.ticks.Add(1), 0) }
+func (w *workload) tick() time.Time { return time.Unix(workSamples+w.ticks.Add(1), 0) }
 
 // promised returns what the engine has received, acknowledged and answered so far.
-func (w *workload) promised() (p promises) {
-	p.shown = w.shown()
+func (w *workload) promised() promises {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p.acked, p.sent = w.acked, w.sent
-	return p
+	return promises{w.acked, w.sent, w.shown}
 }
 
-// shown returns the event time of the answer about each vehicle.
-func (w *workload) shown() (times [workVehicles]vehicle.UnixMilli) {
-	for v := range times {
-		times[v] = w.answers.get(workID(v)).Time
+func (w *workload) put(id vehicle.ID, a *store.Answer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for v := range workVehicles {
+		if workID(v) == id {
+			w.shown[v] = *a
+		}
 	}
-	return times
 }
 
 // run appends samples, folds, and updates the counter record. It returns nil when everything is
@@ -121,7 +125,7 @@ func (w *workload) run(ctx context.Context) error {
 	var working, folding sync.WaitGroup
 	var errs [3]error
 	folding.Go(func() {
-		if err := w.fold(folds, 1, func() {}); !errors.Is(err, context.Canceled) {
+		if err := w.fold(folds, func() {}); !errors.Is(err, context.Canceled) {
 			errs[0] = err
 		}
 	})
@@ -165,33 +169,43 @@ func (w *workload) append(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// count updates the counter. Twice it erases the bytes of removed records. Before the first update,
-// it stores large records between the states, so that some blocks of the tables hold only states. A
-// start does not read such a block, because it reads only the answers.
+// count updates the counter, stores another record with each update, and between the updates trims, stores all states, or erases.
 func (w *workload) count(ctx context.Context, r *rand.Rand) error {
-	for n := range workVehicles {
-		subject := fmt.Sprintf("large%d", n)
-		large := []store.Write{{Subject: subject, Record: codec.Seal(subject, make([]byte, 4<<10))}}
-		if _, err := w.e.Store(ctx, codec.States, large); err != nil {
-			return err
+	ask := func(kind string) error {
+		_, err := w.e.Ask(ctx, r.IntN(w.e.Partitions()), &store.Question{Kind: kind})
+		if errors.Is(err, store.ErrNoOwner) { // the folding has not begun
+			return nil
 		}
+		return err
 	}
-	erase := 1 + r.Uint64N(workSamples/2)
 	for n := uint64(1); n <= workSamples; n++ {
 		record := codec.Seal(counterName, binary.BigEndian.AppendUint64([]byte{0}, n))
 		w.mu.Lock()
 		w.sent.counter = n
 		w.mu.Unlock()
-		if _, err := w.e.Store(ctx, codec.Tokens, []store.Write{{Subject: counterName, Record: record}}); err != nil {
+		once := fmt.Sprintf("token.%d", n)
+		writes := []store.Write{{Subject: counterName, Record: record}, {Subject: once, Record: codec.Seal(once, []byte{0})}}
+		if _, err := w.e.Store(ctx, codec.Tokens, writes); err != nil {
 			return err
 		}
 		w.mu.Lock()
 		w.acked.counter = n
 		w.mu.Unlock()
-		if n%(workSamples/2)+1 == erase {
-			if err := w.await(func() error { return w.e.Erased(ctx) }); err != nil {
-				return err
+		err := w.await(func() error {
+			switch k := r.IntN(200); {
+			case k == 0:
+				return w.e.Erased(ctx)
+			case k == 1:
+				return ask(store.AskErase)
+			case k < 4:
+				return ask(store.AskCheckpoint)
+			case k < 10:
+				return w.e.trim()
 			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -214,81 +228,32 @@ func (w *workload) await(do func() error) error {
 	}
 }
 
-// fold keeps w.answers up to date and folds all partitions, until the context ends or a partition
-// cannot be folded, and returns the reason. It calls ready when the node would become ready. stream
-// selects the random numbers of foldPartition.
-func (w *workload) fold(ctx context.Context, stream uint64, ready func()) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	var folding sync.WaitGroup
-	folding.Go(func() {
-		if err := w.e.FollowStates(ctx, w.answers.put, ready); err != nil {
-			cancel(err)
-		}
+// deriver folds all partitions of an engine, and stores checkpoints at an interval.
+func deriver(e *Engine, checkpoint time.Duration, log *slog.Logger) *derive.Deriver {
+	return derive.New(derive.Config{
+		Partitions: e.Partitions(), Records: e, AwaitTombstones: e.AwaitTombstones, Log: log, Checkpoint: checkpoint,
+		Take: func(ctx context.Context, p int, owner store.Owner) (store.Partition, error) {
+			return e.Take(ctx, p, "folder", owner, store.Anyone)
+		},
 	})
-	for n := range w.e.Partitions() {
-		folding.Go(func() { cancel(w.foldPartition(ctx, n, rand.New(rand.NewPCG(w.seed, stream<<8|uint64(n))))) })
+}
+
+// fold follows the answers and folds all partitions, until the context ends or the engine fails, and
+// returns the reason. It calls ready when the node would become ready.
+func (w *workload) fold(ctx context.Context, ready func()) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	d := deriver(w.e, time.Duration(1+w.seed%30)*time.Millisecond, w.logger())
+	var folding sync.WaitGroup
+	folding.Go(func() { d.Run(ctx) })
+	folding.Go(func() { _ = w.e.FollowAnswers(ctx, w.put, ready) }) // it returns only nil
+	select {
+	case <-ctx.Done():
+	case err := <-w.e.Failed():
+		cancel(err)
 	}
 	folding.Wait()
 	return context.Cause(ctx)
-}
-
-// foldPartition folds partition n until an error occurs. At random times it commits some states
-// without the cursor, as a checkpoint does, or the other states with the cursor, or it trims.
-func (w *workload) foldPartition(ctx context.Context, n int, r *rand.Rand) error {
-	p, err := w.e.Take(ctx, n, "folder", store.Anyone)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	var ids []vehicle.ID
-	for v := range workVehicles {
-		if id := workID(v); codec.PartitionOf(id, w.e.Partitions()) == n {
-			ids = append(ids, id)
-		}
-	}
-	known, dirty := make(map[vehicle.ID]vehicle.State), make(map[vehicle.ID]*vehicle.State)
-	err = p.States(ctx, func(id vehicle.ID, packed []byte, _ uint64) { known[id], _ = codec.DecodeState(packed) })
-	if err != nil {
-		return err
-	}
-	for folded := uint64(0); ; {
-		seq, samples, err := p.Next(ctx)
-		settle := errors.Is(err, store.ErrSettle)
-		if err != nil && !settle {
-			return err
-		}
-		folded = max(folded, seq)
-		for _, x := range samples {
-			s := vehicle.Observe(known[x.Vehicle], x)
-			if s != known[x.Vehicle] {
-				p.Answer(x.Vehicle, &s)
-				known[x.Vehicle], dirty[x.Vehicle] = s, &s
-			}
-		}
-		if r.IntN(4) == 0 {
-			slice := make(map[vehicle.ID]*vehicle.State)
-			for _, id := range ids {
-				if s := dirty[id]; s != nil && r.IntN(2) == 0 {
-					slice[id] = s
-					delete(dirty, id)
-				}
-			}
-			if err := p.Commit(ctx, folded, storetest.Packed(slice), true); err != nil {
-				return err
-			}
-		}
-		if settle || r.IntN(4) == 0 {
-			if err := p.Commit(ctx, folded, storetest.Packed(dirty), false); err != nil {
-				return err
-			}
-			clear(dirty)
-		}
-		if r.IntN(50) == 0 {
-			if err := w.await(w.e.trim); err != nil {
-				return err
-			}
-		}
-	}
 }
 
 // small returns a configuration in which the tables of the store are so small that a workload
@@ -297,54 +262,50 @@ func small(fs vfs.FS) Config {
 	return Config{FS: fs, DataDir: "/data", MemoryBytes: 1 << 19}
 }
 
-// check opens the engine of a workload with a seed, and compares the data that it holds with what
-// was promised. It returns an error if the engine does not open, or if the data differs. folds is
-// the result of allFolds.
+// check opens the engine of a workload with a seed, folds what is not folded, and compares what the
+// node then has with what was promised. folds is the result of allFolds. log is what the node logged.
 func check(
 	ctx context.Context, fs vfs.FS, seed uint64, folds *[workVehicles][]vehicle.State, p promises,
-) error {
+) (log string, err error) {
 	w := &workload{seed: seed}
 	if err := w.open(ctx, fs); err != nil {
-		return fmt.Errorf("it does not open: %w", err)
+		return "", fmt.Errorf("it does not open: %w", err)
 	}
-	return errors.Join(w.compare(ctx, folds, p), w.e.Close())
+	defer func() { err = errors.Join(err, w.e.Close()) }()
+	folding, cancel := context.WithTimeout(ctx, testkit.Patience)
+	defer cancel()
+	var differs error
+	if err := w.fold(folding, func() { differs = w.compare(ctx, folds, p); cancel() }); !errors.Is(err, context.Canceled) {
+		return "", fmt.Errorf("it does not fold: %w: %s", err, &w.log)
+	}
+	return w.log.String(), differs
 }
 
-// compare folds what is not folded, and compares the data of the engine with what was promised. It
-// returns an error that describes the first difference, or nil.
-func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.State, p promises) (err error) {
-	folding, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var ready [workVehicles]vehicle.UnixMilli
-	err = w.fold(folding, 3, func() {
-		ready = w.shown()
-		w.e.Settle(ctx)
-		cancel()
-	})
-	if !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("it does not fold: %w", err)
-	}
-	folded := true
-	for _, partition := range w.e.partitions {
-		folded = folded && partition.cursor.Load() == partition.stored()
-	}
+// compare compares the data of the engine, whose node is ready, with what was promised. It returns an
+// error that describes the first difference, or nil.
+func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.State, p promises) error {
+	ready := w.promised().shown
 	for v := range workVehicles {
 		s, _, err := store.State(ctx, w.e, workID(v))
 		if err != nil {
 			return fmt.Errorf("vehicle %d cannot be read: %w", v, err)
 		}
-		switch n := int(s.Time) / 1000; {
+		n, answer := int(s.Time)/1000, store.Answer{}
+		if n > 0 {
+			answer = store.AnswerOf(&s)
+		}
+		switch {
 		case n > p.sent.samples[v]:
 			return fmt.Errorf("vehicle %d has %d samples of %d that were sent", v, n, p.sent.samples[v])
 		case s != folds[v][n]:
 			return fmt.Errorf("vehicle %d has a state after %d samples that is not theirs", v, n)
-		case ready[v] < p.shown[v] && (!folded || ready[v] < s.Time):
-			return fmt.Errorf("vehicle %d was judged at %d and is judged at %d when the node is ready", v, p.shown[v],
-				ready[v])
 		case n < p.acked.samples[v]:
 			return fmt.Errorf("vehicle %d has %d samples of %d that were acknowledged", v, n, p.acked.samples[v])
-		case s.Time < p.shown[v]:
-			return fmt.Errorf("vehicle %d was judged at %d and is judged at %d now", v, p.shown[v], s.Time)
+		case ready[v] != answer:
+			return fmt.Errorf("vehicle %d is judged %+v when the node is ready, want %+v", v, ready[v], answer)
+		case ready[v].Driving.Time < p.shown[v].Driving.Time:
+			return fmt.Errorf("vehicle %d was judged at %d and is judged at %d when the node is ready", v,
+				p.shown[v].Driving.Time, ready[v].Driving.Time)
 		}
 	}
 	r, err := w.e.Last(ctx, codec.Tokens, counterName)
@@ -355,7 +316,17 @@ func (w *workload) compare(ctx context.Context, folds *[workVehicles][]vehicle.S
 	if r.Seq != 0 {
 		counter = binary.BigEndian.Uint64(r.Body)
 	}
+	others := uint64(0)
+	err = w.e.Scan(ctx, codec.Tokens, []string{"token.*"}, func(store.Record) error { others++; return nil })
+	if err != nil {
+		return err
+	}
+	if counter > 0 {
+		others-- // one is the counter
+	}
 	switch {
+	case others != counter:
+		return fmt.Errorf("there are %d records of %d that were acknowledged", others, counter)
 	case counter > p.sent.counter:
 		return fmt.Errorf("the counter is %d, and %d was sent", counter, p.sent.counter)
 	case counter < p.acked.counter:
@@ -417,7 +388,7 @@ func cutSyncs(ctx context.Context, t *testing.T, seed uint64, every int64, done 
 		places <- struct{}{}
 		checking.Go(func() {
 			defer func() { <-places }()
-			if err := check(ctx, clone, seed, folds, p); err != nil {
+			if _, err := check(ctx, clone, seed, folds, p); err != nil {
 				t.Errorf("-seed %d: power cut %d: %v", seed, done.Load(), err)
 			}
 			done.Add(1)

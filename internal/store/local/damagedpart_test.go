@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 const (
 	partGroups = 300 // of telemetry, all folded
 	partEvents = 600 // of AUDIT
+	partPieces = 100 // of a checkpoint
 )
 
 // closedWithAll returns the file system of a closed store in which every stream has records.
@@ -32,18 +34,29 @@ func closedWithAll(ctx context.Context, t *testing.T) *vfs.MemFS {
 	mem := vfs.NewCrashableMem()
 	e := mustOpen(ctx, t, Config{FS: mem, DataDir: "/data"})
 	r := rand.New(rand.NewPCG(3, 4))
-	states := make(map[vehicle.ID]*vehicle.State)
 	for i := range partGroups {
 		group := make([]vehicle.Sample, 20)
 		for k := range group {
 			group[k] = sample(fmt.Sprintf("v%d", k), int64(1000*(i+1)), 100*r.Float64())
-			states[group[k].Vehicle] = new(vehicle.Observe(vehicle.State{}, group[k]))
 		}
 		testkit.NoError(t, e.Append(ctx, group))
 	}
-	p := take(ctx, t, e, 0)
-	testkit.NoError(t, p.Commit(ctx, e.partitions[0].stored(), storetest.Packed(states), false))
-	storeAll(ctx, t, e, codec.Audit, auditEvents(partEvents, r)...)
+	pieces := make([]store.Piece, partPieces)
+	for i := range pieces {
+		state := make([]byte, 1000)
+		for k := range state {
+			state[k] = byte(r.Uint32())
+		}
+		pieces[i].Entries = store.AppendEntry(nil, store.Entry{Vehicle: "v", State: state})
+	}
+	c := store.Checkpoint{Number: 1, First: 1, Seq: partGroups}
+	_, err := take(ctx, t, e, 0).Save(ctx, c, slices.Values(pieces), false)
+	testkit.NoError(t, err)
+	var events []store.Write
+	for i := range partEvents {
+		events = append(events, record(fmt.Sprintf("audit.%d", i), fmt.Sprint(r.Uint64(), r.Uint64())))
+	}
+	storeAll(ctx, t, e, codec.Audit, events...)
 	storeAll(ctx, t, e, codec.Tokens, record("token.a", "x"))
 	storeAll(ctx, t, e, codec.Sources, record("source.a", "x"))
 	storeAll(ctx, t, e, codec.Roads, record("road.a", "x"))
@@ -75,7 +88,7 @@ func TestTables_OneKindEach(t *testing.T) {
 	ctx := testkit.Context(t)
 	fs := closedWithAll(ctx, t)
 	is := make(map[string]byte)
-	for _, letter := range []byte("LCSVTORAM") {
+	for _, letter := range []byte("LSTORAM") {
 		names := tablesOf(ctx, t, fs, letter)
 		if len(names) == 0 {
 			t.Errorf("no table holds %c", letter)
@@ -102,9 +115,7 @@ func damagedPart(
 		return b
 	})
 	log := new(testkit.Buffer)
-	config := Config{FS: fs, DataDir: "/data", Answers: new(answers),
-		Log: slog.New(slog.NewTextHandler(log, nil))}
-	e, err := Open(ctx, config)
+	e, err := Open(ctx, Config{FS: fs, DataDir: "/data", Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatalf("damage of %c at %v: %v", letter, at, err)
 	}
@@ -122,11 +133,6 @@ func TestView_DamagedPart(t *testing.T) {
 		_, _, err := e.Before(ctx, codec.Audit, 0, 2*partEvents)
 		return err
 	}
-	scan := func(name string) func(e *Engine) error {
-		return func(e *Engine) error {
-			return e.Scan(ctx, name, []string{">"}, func(store.Record) error { return nil })
-		}
-	}
 	for name, c := range map[string]struct {
 		letter byte
 		at     float64
@@ -134,15 +140,6 @@ func TestView_DamagedPart(t *testing.T) {
 	}{
 		"Recent": {'L', 0.3, func(e *Engine) error { _, err := e.Recent(ctx, "v1", 1_000_000); return err }},
 		"Audit":  {'A', 0.3, everyAudit},
-		"State": {'S', 0.3, func(e *Engine) error {
-			var errs error
-			for i := range 20 {
-				_, _, err := store.State(ctx, e, vehicle.ID(fmt.Sprintf("v%d", i)))
-				errs = errors.Join(errs, err)
-			}
-			return errs
-		}},
-		"Backup": {'S', 0.3, scan(codec.States)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -162,18 +159,6 @@ func TestView_DamagedPart(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// TestStates_Damaged checks that damage of a state ends the engine.
-func TestStates_Damaged(t *testing.T) {
-	t.Parallel()
-	ctx := testkit.Context(t)
-	e, _ := damagedPart(ctx, t, closedWithAll(ctx, t), 'S', 0.3)
-	e.followOnce.Do(func() { close(e.following) })
-	p := take(ctx, t, e, 0)
-	if err := p.States(ctx, func(vehicle.ID, []byte, uint64) {}); err == nil || e.Alive() == nil {
-		t.Errorf("got %v, and the engine's error %v, want both of damage", err, e.Alive())
 	}
 }
 
@@ -199,6 +184,9 @@ func TestTrim_DamagedPart(t *testing.T) {
 		if upTo, err := e.firstSince(0, 1, partGroups+1, time.Now().Add(1000*time.Hour)); err != nil || upTo != partGroups+1 {
 			t.Errorf("damage at %v: got %d, %v as the first group to keep, want %d", at, upTo, err, partGroups+1)
 		}
+		p, err := e.Take(ctx, 0, "me", storetest.Empty{}, store.Anyone)
+		testkit.NoError(t, err)
+		save(ctx, t, p, 2, partGroups)
 		if gone, err := e.TrimTo(ctx, partGroups); err != nil || !gone {
 			t.Errorf("damage at %v: got %v, %v, want that all groups are trimmed", at, gone, err)
 		}
@@ -218,16 +206,14 @@ func TestOpen_DamagedPart(t *testing.T) {
 	ctx := testkit.Context(t)
 	whole := closedWithAll(ctx, t)
 	for _, letter := range []byte("AL") {
-		size := 0
 		for _, name := range tablesOf(ctx, t, whole, letter) {
 			content, err := durable.ReadFile(whole, name)
 			testkit.NoError(t, err)
-			size += len(content)
 			for k := range 12 {
 				fs := whole.CrashClone(vfs.CrashCloneCfg{})
 				at := (2*k + 1) * len(content) / 24
 				rewrite(t, fs, name, func(b []byte) []byte { b = bytes.Clone(b); b[at] ^= 1; return b })
-				e, err := Open(ctx, Config{FS: fs, DataDir: "/data", Answers: new(answers)})
+				e, err := Open(ctx, Config{FS: fs, DataDir: "/data"})
 				if err != nil {
 					t.Errorf("flip at %d of %d of %c: %v", at, len(content), letter, err)
 					continue
@@ -240,6 +226,5 @@ func TestOpen_DamagedPart(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("%c has %d bytes", letter, size)
 	}
 }

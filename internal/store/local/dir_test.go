@@ -75,16 +75,6 @@ func TestDataDirRefused(t *testing.T) {
 	chmod := func(mode os.FileMode) func(dir string) error {
 		return func(dir string) error { return os.Chmod(dir, mode) }
 	}
-	removeLog := func(dir string) error {
-		names, err := filepath.Glob(filepath.Join(dir, storeDir, "*.log"))
-		if len(names) == 0 {
-			t.Error("got no log to remove")
-		}
-		for _, name := range names {
-			err = errors.Join(err, os.Remove(name))
-		}
-		return err
-	}
 	linkLock := func(dir string) error {
 		lock := filepath.Join(dir, lockFile)
 		return errors.Join(os.Remove(lock), os.Symlink("elsewhere", lock))
@@ -99,15 +89,14 @@ func TestDataDirRefused(t *testing.T) {
 	cases := map[string]refusal{
 		"a foreign directory":             {write(thesis, "dir/thesis.tex"), "dir", "not carstate's"},
 		"a foreign directory with a lock": {write(thesis, "dir/thesis.tex", "dir/lock"), "dir", "not carstate's"},
-		"a corrupt identity":              {write(`{"format":7,"par`, identityFile, identityCopy), "", "damaged"},
+		"a corrupt identity":              {write(`{"format":8,"par`, identityFile, identityCopy), "", "damaged"},
 		"an identity without a format":    {write(`{}`, identityFile, identityCopy), "", "damaged"},
 		"an identity without a sum": {
-			write(`{"format":7,"partitions":4,"ready":true}`, identityFile, identityCopy), "", "damaged"},
+			write(`{"format":8,"partitions":4,"ready":true}`, identityFile, identityCopy), "", "damaged"},
 		"a newer format": {
-			write(`{"format":8,"partitions":4,"ready":true}`, identityFile), "", "newer carstate"},
+			write(`{"format":9,"partitions":4,"ready":true}`, identityFile), "", "newer carstate"},
 		"an older format": {
-			write(`{"format":6,"partitions":4,"ready":true}`, identityFile), "", "older carstate"},
-		"no log":                         {removeLog, "", "the write-ahead log is missing"},
+			write(`{"format":7,"partitions":4,"ready":true}`, identityFile), "", "older carstate"},
 		"below a file":                   {none, identityFile + "/data", "not a directory"},
 		"a file":                         {none, identityFile, "not a directory"},
 		"a file system that refuses":     {none, "/proc/carstate-data", "cannot be created"},
@@ -334,15 +323,11 @@ func TestTrim_KeepsUnfoldedAndYoung(t *testing.T) {
 		t.Errorf("what is not folded is trimmed up to %d", got)
 	}
 	p := take(ctx, t, e, 0)
-	commit := func(seq uint64) {
-		t.Helper()
-		testkit.NoError(t, p.Commit(ctx, seq, nil, false))
-	}
-	commit(2)
+	save(ctx, t, p, 1, 2)
 	if got := first(); got != 3 {
 		t.Errorf("two are folded and two hours old, and the first is %d", got)
 	}
-	commit(6)
+	save(ctx, t, p, 2, 6)
 	if got := first(); got != 4 {
 		t.Errorf("three are within the hour, and the first is %d", got)
 	}
@@ -367,7 +352,7 @@ func TestBacklog_OfUnfoldedSamples(t *testing.T) {
 	}
 	p := take(ctx, t, e, 0)
 	defer p.Close()
-	_, _, err := p.Next(ctx)
+	_, err := p.Next(ctx)
 	testkit.NoError(t, err)
 	// The engine learns that the sample is folded when the owner asks for the next one.
 	asking, stop := context.WithCancel(ctx)

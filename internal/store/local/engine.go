@@ -137,7 +137,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err = e.loadEnds(); err != nil {
 		return nil, err
 	}
-	if err = e.compareEnds(); err != nil {
+	if err = e.dir.compareEnds(e.ends(), e.totals()); err != nil {
 		return nil, err
 	}
 	if err = e.mark.open(e.dir); err != nil {

@@ -81,7 +81,11 @@ func forgottenBytes(t *testing.T, before, after time.Duration) {
 	clock.Advance(after)
 	end := clock.Now().Add(receipt.ErasedBy.Sub(receipt.ForgottenAt))
 	for clock.Now().Before(end) {
-		drive(others...) // the service continues
+		drive(others...)                // the service continues
+		for p := range n.Partitions() { // as the time that passes would bring it
+			_, err := n.Ask(t.Context(), p, &store.Question{Kind: store.AskCheckpoint})
+			testkit.NoError(t, err)
+		}
 		testkit.NoError(t, e.trim())
 		testkit.NoError(t, n.EraseDue(t.Context()))
 	}

@@ -3,7 +3,6 @@ package local
 import (
 	"errors"
 	"maps"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,8 +36,8 @@ func TestOpen_NewerStoreFormat(t *testing.T) {
 		testkit.NoError(t, errors.Join(marker.Move(version), marker.Close()))
 		before := contents(t, vfs.Default, files)
 		_, openErr := Open(ctx, Config{DataDir: dir})
-		_, salvaged := Salvage(ctx, nil, dir, filepath.Join(t.TempDir(), "new"))
-		for what, err := range map[string]error{"Open": openErr, "CheckFormat": CheckFormat(dir, 0), "Salvage": salvaged} {
+		_, checked := Check(ctx, nil, dir)
+		for what, err := range map[string]error{"Open": openErr, "CheckFormat": CheckFormat(dir, 0), "Check": checked} {
 			if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "newer carstate") {
 				t.Errorf("%s of version %s: got %v, want ErrFormat of a newer carstate", what, version, err)
 			}
@@ -50,8 +49,7 @@ func TestOpen_NewerStoreFormat(t *testing.T) {
 }
 
 // TestCheckFormat_Partitions checks that a number of partitions that the directory does not have is
-// refused before the start, and that salvage of a directory without its identity does not advise
-// salvage.
+// refused before the start.
 func TestCheckFormat_Partitions(t *testing.T) {
 	t.Parallel()
 	ctx, dir := testkit.Context(t), t.TempDir()
@@ -62,12 +60,5 @@ func TestCheckFormat_Partitions(t *testing.T) {
 	}
 	if err := CheckFormat(dir, 3); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "2 partitions") {
 		t.Errorf("got %v, want ErrFormat with 2 partitions", err)
-	}
-	for _, name := range []string{identityFile, identityCopy} {
-		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
-	}
-	_, err := Salvage(ctx, nil, dir, filepath.Join(t.TempDir(), "new"))
-	if err == nil || !strings.Contains(err.Error(), "too damaged") || strings.Contains(err.Error(), "carstate salvage") {
-		t.Errorf("got %v, want that the directory is too damaged", err)
 	}
 }

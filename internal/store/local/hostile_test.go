@@ -2,11 +2,9 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -32,92 +30,12 @@ func TestTrimEmptyPartition(t *testing.T) {
 			vid = v
 		}
 	}
-	p, seq, _ := given(ctx, t, e, 1, sample(vid, 1000, 50))
-	testkit.NoError(t, p.Commit(ctx, seq, nil, false))
+	put(ctx, t, e, sample(vid, 1000, 50))
+	save(ctx, t, take(ctx, t, e, 1), 1, 1)
 	clock.Advance(10 * time.Hour)
 	testkit.NoError(t, e.trim())
 	if first, stored, _ := e.firstGroup(1, 0); first != 0 {
 		t.Errorf("partition 1 still holds group %d, %s old", first, clock.Now().Sub(stored))
-	}
-}
-
-// answers holds the answers of a node. It implements [Answers].
-type answers struct {
-	mu     sync.Mutex // guards states
-	states map[vehicle.ID]vehicle.State
-}
-
-// Put implements [Answers]. It records that the vehicle is known, and stores for the vehicle a
-// state that has only the time of the verdict.
-func (*answers) Grow(int) {}
-
-func (a *answers) Put(id vehicle.ID, d vehicle.DrivingVerdict, _ vehicle.ThrottleVerdict) {
-	a.put(id, &vehicle.State{Time: d.Time})
-}
-
-func (a *answers) put(id vehicle.ID, s *vehicle.State) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.states == nil {
-		a.states = make(map[vehicle.ID]vehicle.State)
-	}
-	a.states[id] = *s
-}
-
-func (a *answers) get(id vehicle.ID) vehicle.State {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.states[id]
-}
-
-// Get implements [Answers].
-func (a *answers) Get(id vehicle.ID) (vehicle.DrivingVerdict, vehicle.ThrottleVerdict) {
-	s := a.get(id)
-	return s.Driving(), s.Throttle()
-}
-
-// openWithAnswers opens an engine and follows its states. It returns the engine and its table of
-// answers once FollowStates has caught up.
-func openWithAnswers(t *testing.T) (*Engine, *answers) {
-	a := new(answers)
-	e := open(t, Config{Answers: a})
-	caughtUp := make(chan struct{})
-	go e.FollowStates(t.Context(), a.put, func() { close(caughtUp) })
-	<-caughtUp
-	return e, a
-}
-
-// storeState replaces the stored state of the vehicle v.
-func storeState(ctx context.Context, t *testing.T, e *Engine, s vehicle.State) {
-	t.Helper()
-	subject := codec.StateSubject(0, "v")
-	is, err := e.Last(ctx, codec.States, subject)
-	testkit.NoError(t, err)
-	w := record(subject, codec.AppendState(nil, &s))
-	w.Expect, w.Expected = is.Seq, true
-	storeAll(ctx, t, e, codec.States, w)
-}
-
-// TestRestoreWithOlderVerdict restores a newer state whose throttle verdict is based on an older
-// reading, because a trouble code was cleared. It checks that the restored state becomes the
-// answer.
-func TestRestoreWithOlderVerdict(t *testing.T) {
-	ctx := testkit.Context(t)
-	e, answers := openWithAnswers(t)
-	code, err := vehicle.ParseTroubleCode("P0121")
-	testkit.NoError(t, err)
-	faulty, cleared, again := sample("v", 2_000, 10), sample("v", 70_000, 10), sample("v", 140_000, 10)
-	err = errors.Join(faulty.SetCodes([]vehicle.TroubleCode{code}), cleared.SetCodes(nil), again.SetCodes(nil))
-	testkit.NoError(t, err)
-	was := vehicle.Observe(vehicle.State{}, faulty)
-	is := vehicle.Observe(vehicle.Observe(was, cleared), again)
-	answers.put("v", &was)
-	if is.Throttle().Time >= was.Throttle().Time {
-		t.Fatalf("the newer verdict is of %d, not before %d", is.Throttle().Time, was.Throttle().Time)
-	}
-	storeState(ctx, t, e, is)
-	if got := answers.get("v"); got != is {
-		t.Errorf("the answer is of %+v, want %+v", got, is)
 	}
 }
 

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -10,9 +9,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/storetest"
 	"example.org/carstate/internal/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
 // TestIdle_SyncsNothing checks that an engine whose samples are folded and stored neither writes
@@ -30,16 +29,10 @@ func TestIdle_SyncsNothing(t *testing.T) {
 		e, err := Open(ctx, Config{FS: errorfs.Wrap(vfs.NewMem(), count),
 			DataDir: "/data", Retention: time.Minute})
 		testkit.NoError(t, err)
-		put(ctx, t, e, sample("v", time.Now().UnixMilli(), 50))
-		p := take(ctx, t, e, 0)
-		seq, samples, err := p.Next(ctx)
-		testkit.NoError(t, err)
-		state := vehicle.Observe(vehicle.State{}, samples[0])
-		testkit.NoError(t, p.Commit(ctx, seq, storetest.Packed(map[vehicle.ID]*vehicle.State{"v": &state}), false))
-		waiting, cancel := context.WithCancel(ctx)
-		defer cancel()
-		go func() { _, _, _ = p.Next(waiting) }() // as derive does
-		time.Sleep(10 * time.Minute)              // of the bubble: the retention removes the sample
+		n := storetest.Start(t, e, store.Config{})
+		n.Put(t, sample("v", time.Now().UnixMilli(), 50))
+		go e.Trim(ctx)
+		time.Sleep(10 * time.Minute) // of the bubble: the retention removes the sample
 		synctest.Wait()
 		before := writes.Load()
 		time.Sleep(20 * time.Minute)
@@ -50,7 +43,8 @@ func TestIdle_SyncsNothing(t *testing.T) {
 		if before == 0 {
 			t.Error("no write was counted, not even of the sample")
 		}
-		cancel()
-		testkit.NoError(t, e.Close())
+		if recent, err := e.Recent(ctx, "v", 1); err != nil || len(recent.Samples) != 0 {
+			t.Errorf("after the retention: got %d samples, %v; want none", len(recent.Samples), err)
+		}
 	})
 }

@@ -203,35 +203,23 @@ func (t *Partition) Checkpoints() []store.Checkpoint {
 
 func (t *Partition) End() uint64 { return t.end }
 
-func (t *Partition) Seek(_ context.Context, seq uint64) error {
+// Seek implements [store.Partition]. After an error of damage, the engine fails, because a checkpoint
+// before would need the same telemetry.
+func (t *Partition) Seek(_ context.Context, c store.Checkpoint) error {
+	seq := c.Seq
 	t.next = seq + 1
 	t.s.cursor.Store(min(seq, t.s.cursor.Load()))
 	t.s.resetQueue(true)
-	lower, _ := telemetrySpan(t.s.number, t.next)
-	it, err := t.s.e.view().iterator(lower, telemetryKey(t.s.number, t.end+1))
-	if err != nil {
-		return err
+	g, err := t.group(t.end)
+	if err == nil && g.seq == 0 {
+		g.before = t.end
 	}
-	defer it.Close()
-	before := t.end
-	if it.First() {
-		value, err := it.ValueAndErr()
-		var g group
-		if err == nil {
-			g, err = decodeGroup(t.s.number, it.Key(), value)
-		}
-		if err != nil {
-			return it.r.explain(err)
-		}
-		before = g.before
+	if all := t.Checkpoints(); err == nil && c.Number == 0 && len(all) > 0 && all[0].Number > 1 {
+		err = fmt.Errorf("%w: the checkpoints of partition %d", codec.ErrDamaged, t.s.number)
+	} else if err == nil && g.before > seq {
+		err = fmt.Errorf("%w: telemetry from %d to %d is no longer stored", codec.ErrDamaged, seq+1, g.before)
 	}
-	if err := it.Error(); err != nil {
-		return it.r.explain(err)
-	}
-	if before > seq {
-		return fmt.Errorf("%w: telemetry from %d to %d is no longer stored", codec.ErrDamaged, seq+1, before)
-	}
-	return nil
+	return t.s.e.readError(err)
 }
 
 func (t *Partition) Forgotten(id vehicle.ID, seq uint64) (bool, error) {
@@ -288,29 +276,33 @@ func (t *Partition) Next(ctx context.Context) (store.Group, error) {
 }
 
 // read reads the next group from the disk, up to the sequence last.
-func (t *Partition) read(last uint64) (g group, err error) {
-	s := t.s
-	lower, _ := telemetrySpan(s.number, t.next)
-	it, err := s.e.own().iterator(lower, telemetryKey(s.number, last+1))
+func (t *Partition) read(last uint64) (group, error) {
+	g, err := t.group(last)
+	if err == nil && g.seq == 0 { // it was trimmed; only folded groups are
+		g = group{partition: t.s.number, seq: last, stored: t.stored}
+	}
+	if err == nil && g.before >= t.next {
+		err = fmt.Errorf("%w: telemetry up to %d is missing", codec.ErrDamaged, g.before)
+	}
+	return g, t.s.e.readError(err)
+}
+
+// group returns the next group on the disk up to the sequence last. If there is none, its seq is 0.
+func (t *Partition) group(last uint64) (g group, err error) {
+	lower, _ := telemetrySpan(t.s.number, t.next)
+	it, err := t.s.e.own().iterator(lower, telemetryKey(t.s.number, last+1))
 	if err != nil {
 		return g, err
 	}
 	defer it.Close()
 	if !it.First() {
-		if err := it.Error(); err != nil {
-			return g, s.e.readError(err)
-		}
-		// The group was trimmed. Only folded groups are trimmed.
-		return group{partition: s.number, seq: last, stored: t.stored}, nil
+		return g, it.Error()
 	}
 	value, err := it.ValueAndErr()
 	if err == nil {
-		g, err = decodeGroup(s.number, it.Key(), value)
+		g, err = decodeGroup(t.s.number, it.Key(), value)
 	}
-	if err == nil && g.before >= t.next {
-		err = fmt.Errorf("%w: telemetry up to %d is missing", codec.ErrDamaged, g.before)
-	}
-	return g, s.e.readError(err)
+	return g, err
 }
 
 // Save implements [store.Partition]. After a fatal error of Pebble, it returns only when ctx ends.

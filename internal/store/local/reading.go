@@ -287,6 +287,8 @@ func (e *Engine) explainRead(err error) (_ error, damaged bool) {
 	case err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, errClosed):
 		return err, false
+	case errors.As(err, new(damagedError)): // explained already
+		return err, true
 	case isNotDamage(err):
 		return e.dir.unusable("read", storeDir, errors.New(access.OneLine(err))), false
 	}

@@ -228,8 +228,8 @@ func (e *Engine) Remove(ctx context.Context, name string, records []store.Record
 		for _, r := range records {
 			key := e.keyOf(s.letter, r.Subject)
 			if r.Seq != 0 {
-				is, err := e.own().last(key)
-				if err != nil {
+				is, err := e.view().last(key) // a damaged record may go, if its sequence can be read
+				if err != nil && is.Seq == 0 {
 					return err
 				}
 				if is.Seq != r.Seq {
@@ -279,7 +279,7 @@ func (e *Engine) ends() map[string]uint64 {
 	}
 	for n, p := range e.partitions {
 		ends[telemetryEndName(n)] = p.stored()
-		ends[fmt.Sprintf("cursor %d", n)] = p.cursor.Load()
+		ends[cursorName(n)] = p.cursor.Load()
 	}
 	return ends
 }
@@ -300,17 +300,19 @@ func (e *Engine) noteEnds(ends map[string]uint64) {
 	}
 }
 
-// telemetryEndName is the name in identity.Ends of the last sequence of partition p's telemetry.
+// telemetryEndName and cursorName are the names in identity.Ends of the last sequence of partition
+// p's telemetry and of its cursor.
 func telemetryEndName(p int) string { return fmt.Sprintf("%s %d", codec.Telemetry, p) }
+func cursorName(p int) string       { return fmt.Sprintf("cursor %d", p) }
 
 // compareEnds returns an error if the newest records of a stream or partition are missing. It
 // compares the present sequences with those that the last orderly close saved, and with the mark of
 // what was acknowledged. A smaller sequence means that records are missing.
-func (e *Engine) compareEnds() error {
-	for _, c := range []struct{ was, is map[string]uint64 }{{e.dir.Ends, e.ends()}, {readMark(e.dir), e.totals()}} {
+func (d *dataDir) compareEnds(ends, totals map[string]uint64) error {
+	for _, c := range []struct{ was, is map[string]uint64 }{{d.Ends, ends}, {readMark(d), totals}} {
 		for name, was := range c.was {
 			if is := c.is[name]; is < was {
-				return e.dir.damaged(fmt.Sprintf("%s held records up to %d and now ends at %d", name, was, is))
+				return d.damaged(fmt.Sprintf("%s held records up to %d and now ends at %d", name, was, is))
 			}
 		}
 	}

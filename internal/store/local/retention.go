@@ -34,8 +34,6 @@ func (e *Engine) measure(ctx context.Context) {
 	}
 }
 
-// measureBytes updates the metrics of sizes. A scrape does not ask the database, which does not
-// respond after a fatal error. If the size of a stream cannot be read, its last value is kept.
 // reservedBytes is the free space on the disk that is kept for taking rights away: with less,
 // neither telemetry nor an operator's other changes are stored. On a small disk it is a 32nd of it.
 const reservedBytes = 64 << 20

@@ -150,7 +150,7 @@ func checkpointsKept(t *testing.T, e store.Engine) {
 		t.Fatalf("after the checkpoint: got samples of %v and %v up to %d, want 2000 and 3000 up to %d",
 			rest[0].Time, rest[1].Time, part.End(), last)
 	}
-	testkit.NoError(t, part.Seek(ctx, 0))
+	testkit.NoError(t, part.Seek(ctx, store.Checkpoint{}))
 	if _, all := readAll(t, part, 3); all[0].Time != 1000 {
 		t.Fatalf("after Seek: got a sample of %v, want 1000", all[0].Time)
 	}

@@ -266,11 +266,11 @@ func takeAs(t testing.TB, e store.Engine, p int, owner string) store.Partition {
 	t.Helper()
 	part, err := e.Take(t.Context(), p, owner, Empty{}, store.Anyone)
 	testkit.NoError(t, err)
-	seq := uint64(0)
+	var last store.Checkpoint
 	if all := part.Checkpoints(); len(all) > 0 {
-		seq = all[len(all)-1].Seq
+		last = all[len(all)-1]
 	}
-	testkit.NoError(t, part.Seek(t.Context(), seq))
+	testkit.NoError(t, part.Seek(t.Context(), last))
 	return part
 }
 
