@@ -19,16 +19,21 @@ import (
 // all answers, and then receives new ones. After a gap in their numbers, and if there is another owner,
 // it asks for all again.
 type follower struct {
-	e      *Engine
-	p      int
-	put    func(vehicle.ID, *store.Answer)
-	loaded func() // called once this node has had all answers
+	e     *Engine
+	p     int
+	put   func(vehicle.ID, *store.Answer)
+	ready func() // called once this node has had all answers
 
 	// generation and number are those of the newest message that was received in order.
 	generation, number uint64
-	complete           bool      // no message after it is known to be lost
-	live               bool      // loaded was called
-	heard              time.Time // when the answers were last complete
+	// compare is set while an answer may be older than the one that this node shows: those of a load, of
+	// a former owner's successor perhaps, and of messages up to the number loaded, which were sent
+	// during the load.
+	compare  bool
+	loaded   uint64
+	complete bool      // no message after number is known to be lost
+	live     bool      // ready was called
+	heard    time.Time // when the answers were last complete
 }
 
 // loadAgain is the pause before an owner is asked again that did not reply.
@@ -40,7 +45,7 @@ func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.
 	var following sync.WaitGroup
 	var left atomic.Int64
 	left.Store(int64(e.partitions))
-	loaded := func() {
+	ready := func() {
 		if left.Add(-1) == 0 {
 			caughtUp()
 		}
@@ -48,7 +53,7 @@ func (e *Engine) FollowAnswers(ctx context.Context, put func(vehicle.ID, *store.
 	// An owner of an older generation than that of the cursors is not asked.
 	err := e.followCursors(run, e.config.Patience.Markers/2, func() {
 		for p := range e.partitions {
-			f := &follower{e: e, p: p, put: put, loaded: loaded}
+			f := &follower{e: e, p: p, put: put, ready: ready}
 			following.Go(func() { f.run(run) })
 		}
 	})
@@ -90,6 +95,7 @@ func (f *follower) receive(m *nats.Msg) {
 	f.e.config.Newer.Note(codec.States, err)
 	generation, n := binary.Uvarint(b)
 	number, k := binary.Uvarint(b[max(n, 0):])
+	f.compare = number <= f.loaded
 	switch {
 	case err != nil || n <= 0 || k <= 0 || generation < f.oldest():
 	case generation == f.generation && number <= f.number:
@@ -114,6 +120,7 @@ func (f *follower) oldest() uint64 {
 // load asks the owner for all answers.
 func (f *follower) load(ctx context.Context) error {
 	q := &store.Question{Kind: store.AskAnswers}
+	f.compare = true
 	var first reply
 	for more := true; more; more = q.From != 0 {
 		r, err := f.e.ask(ctx, f.p, q)
@@ -136,26 +143,26 @@ func (f *follower) load(ctx context.Context) error {
 		if err := store.DecodeAnswers(r.Answers, f.show); err != nil {
 			return err
 		}
-		q.From = r.Next
+		q.From, f.loaded = r.Next, r.Number
 	}
 	f.e.lacks.end(f.p)
 	f.generation, f.number = max(f.generation, first.Generation), first.Number
 	f.complete, f.heard = true, time.Now()
 	if !f.live {
 		f.live = true
-		f.loaded()
+		f.ready()
 	}
 	return nil
 }
 
-// show puts an answer, unless this node knows a newer one, which an owner that is gone may have sent. A
-// time in the future is not newer: a clock was wrong. The answer of a forgotten vehicle is removed.
+// show puts an answer, unless f.compare is set and this node shows a newer one. A time in the future is not
+// newer: a clock was wrong. The answer of a forgotten vehicle is removed.
 func (f *follower) show(id vehicle.ID, a *store.Answer) {
 	stone, forgotten := f.e.forgotten.Find(id)
 	switch none := (store.Answer{}); {
 	case forgotten && stone.Lifted.IsZero():
 		a = &none
-	case *a != none && f.e.config.Known != nil:
+	case f.compare && *a != none && f.e.config.Known != nil:
 		driving, throttle := f.e.config.Known(id)
 		older := a.Driving.Time < driving || a.Throttle.Time < throttle
 		if older && max(driving, throttle) <= vehicle.At(f.e.now().Add(vehicle.MaxAhead)) {

@@ -27,8 +27,8 @@ type Config struct {
 	// StatesBytes is the maximum size of STATES in bytes. 0 means [DefaultStatesBytes].
 	StatesBytes int64
 
-	// Known returns the times of the verdicts that this node shows of a vehicle, or zeros. No answer
-	// that is older replaces them. If nil, every answer is shown.
+	// Known returns the times of the verdicts that this node shows of a vehicle, or zeros. No older answer
+	// of another owner replaces them. If nil, every answer is shown.
 	Known func(vehicle.ID) (driving, throttle vehicle.UnixMilli)
 
 	Timeouts Timeouts
