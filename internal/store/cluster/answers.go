@@ -26,9 +26,8 @@ type follower struct {
 
 	// generation and number are those of the newest message that was received in order.
 	generation, number uint64
-	// compare is set while an answer may be older than the one that this node shows: those of a load, of
-	// a former owner's successor perhaps, and of messages up to the number loaded, which were sent
-	// during the load.
+	// compare is set while an answer may be older than the one that this node shows: of the successor of
+	// an owner that did not know of it, or of a message up to the number loaded, sent during a load.
 	compare  bool
 	loaded   uint64
 	complete bool      // no message after number is known to be lost
@@ -120,7 +119,6 @@ func (f *follower) oldest() uint64 {
 // load asks the owner for all answers.
 func (f *follower) load(ctx context.Context) error {
 	q := &store.Question{Kind: store.AskAnswers}
-	f.compare = true
 	var first reply
 	for more := true; more; more = q.From != 0 {
 		r, err := f.e.ask(ctx, f.p, q)
@@ -140,6 +138,7 @@ func (f *follower) load(ctx context.Context) error {
 		case r.Generation < f.oldest() || r.Generation != first.Generation:
 			return store.ErrNoOwner
 		}
+		f.compare = r.Generation > f.generation
 		if err := store.DecodeAnswers(r.Answers, f.show); err != nil {
 			return err
 		}
