@@ -298,8 +298,8 @@ func TestAsk_ReplyElsewhere(t *testing.T) {
 	if _, err := sub.NextMsgWithContext(testkit.Context(t)); err != nil {
 		t.Fatal(err)
 	}
-	for _, subject := range []string{"token.x", "road.x"} {
-		if r, _ := e.Last(t.Context(), map[string]string{"token.x": codec.Tokens, "road.x": codec.Roads}[subject], subject); r.Seq != 0 {
+	for subject, name := range map[string]string{"token.x": codec.Tokens, "road.x": codec.Roads} {
+		if r, _ := e.Last(t.Context(), name, subject); r.Seq != 0 {
 			t.Errorf("a reply is stored as %s", subject)
 		}
 	}

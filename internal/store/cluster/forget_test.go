@@ -69,8 +69,8 @@ func TestForgetOnEveryNode(t *testing.T) {
 	a.Put(t, storetest.Speed(storetest.SecretVID, 5000, 50))
 	a.FoldAll(t, p)
 	s, ok := a.StateOf(t, storetest.SecretVID)
-	if want := vehicle.Observe(vehicle.State{}, storetest.Speed(storetest.SecretVID, 5000, 50)); !ok || s.Time != want.Time ||
-		s.Traffic != want.Traffic {
+	want := vehicle.Observe(vehicle.State{}, storetest.Speed(storetest.SecretVID, 5000, 50))
+	if !ok || s.Time != want.Time || s.Traffic != want.Traffic {
 		t.Errorf("it did not start afresh: %v %+v", ok, s)
 	}
 	testkit.Await(t, "both know it again",
