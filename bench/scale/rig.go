@@ -113,7 +113,8 @@ func (b *bench) onNodes(ctx context.Context, partitions int, do func(*rig)) {
 			n.Kill()
 		}
 	}()
-	for _, role := range []string{"ingest", "derive", "query"} {
+	// A node is ready once it has the answers of all owners, so derive is first.
+	for _, role := range []string{"derive", "ingest", "query"} {
 		b.nodes++
 		r.nodes[role] = must.Get(nodeprocess.StartReady(ctx, nodeprocess.Options{
 			Binary: b.Binary, Dir: filepath.Join(b.Dir, fmt.Sprint("node", b.nodes)),
