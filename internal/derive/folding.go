@@ -302,8 +302,8 @@ func (f *folding) runCheckpoints(ctx context.Context) error {
 	}
 }
 
-// answersBytes is the size in bytes from which a part of the answers is full.
-const answersBytes = 256 << 10
+// replyBytes is the size in bytes from which a part of all answers or states is full.
+const replyBytes = 256 << 10
 
 // Reply implements [store.Owner].
 func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, error) {
@@ -356,15 +356,19 @@ func (f *folding) Reply(ctx context.Context, q *store.Question) (store.Reply, er
 		}
 	case store.AskRestore:
 		return r, store.DecodeEntries(q.Entries, func(e store.Entry) error { return f.restore(e, &r) })
-	case store.AskAnswers:
-		for r.Next = q.From; len(r.Answers) < answersBytes; r.Next++ {
+	case store.AskAnswers, store.AskStates:
+		for r.Next = q.From; len(r.Answers)+len(r.Entries) < replyBytes; r.Next++ {
 			if r.Next >= len(f.states.buckets) {
 				r.Next = 0
 				break
 			}
 			for record := range f.states.buckets[r.Next].records {
-				id, a := answerIn(record)
-				r.Answers = store.AppendAnswer(r.Answers, id, a)
+				switch id, a := answerIn(record); {
+				case q.Kind == store.AskAnswers:
+					r.Answers = store.AppendAnswer(r.Answers, id, a)
+				case len(stateOf(record)) > 0:
+					r.Entries = store.AppendEntry(r.Entries, store.Entry{Vehicle: id, Day: dayOf(record), State: stateOf(record)})
+				}
 			}
 		}
 	}

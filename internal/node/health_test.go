@@ -11,7 +11,6 @@ import (
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/store/cluster/clustertest"
-	"example.org/carstate/internal/store/local"
 	"example.org/carstate/internal/testkit"
 )
 
@@ -31,7 +30,7 @@ func TestCanAnswer(t *testing.T) {
 		}
 	}
 	want(0, errStarting)
-	h.progress = func() local.Progress { return local.Progress{States: 7, Folded: 1, Groups: 4} }
+	h.progress = func() (states int64, folded, groups uint64) { return 7, 1, 4 }
 	if err := h.ready(); err == nil || !strings.Contains(err.Error(), "7 states are read, 25 % ") {
 		t.Errorf("while starting: not ready because of %v, want the progress", err)
 	}

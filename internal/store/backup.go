@@ -25,7 +25,7 @@ import (
 // backup does not contain telemetry, the cursors (which are positions in telemetry), the audit and
 // the backup key.
 //
-// The states of a partition are those of one checkpoint; each record is copied at some moment between
+// A backup is not a snapshot of one moment: each record and each state is copied at some moment between
 // the start and the end of the backup.
 var backedUp = []struct {
 	stream   string
@@ -50,10 +50,6 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 	if err != nil {
 		return 0, err
 	}
-	states, err := k.askAll(ctx, AskCheckpoint)
-	if err != nil {
-		return 0, fmt.Errorf("cannot back up the states: %w", err)
-	}
 	for _, part := range backedUp {
 		err := k.engine.Scan(ctx, part.stream, part.subjects, func(r Record) error {
 			if isEmptied(r) {
@@ -65,8 +61,8 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 			return 0, fmt.Errorf("cannot back up %s: %w", part.stream, err)
 		}
 	}
-	for p, reply := range states {
-		if err := k.backUpStates(ctx, b, p, reply.Checkpoint); err != nil {
+	for p := range k.engine.Partitions() {
+		if err := k.backUpStates(ctx, b, p); err != nil {
 			return 0, fmt.Errorf("cannot back up the states: %w", err)
 		}
 	}
@@ -76,15 +72,27 @@ func (k *RecordStore) Backup(ctx context.Context, w io.Writer, version string) (
 	return b.Records(), b.End()
 }
 
-// backUpStates writes the states of a checkpoint that has all states of partition p.
-func (k *RecordStore) backUpStates(ctx context.Context, b *backupfile.Writer, p int, c Checkpoint) error {
-	return ReadStates(ctx, k.engine, p, []Checkpoint{c}, func(e Entry, _ uint64) error {
-		if len(e.State) == 0 { // its vid is that of a forgotten vehicle
-			return nil
+// backUpStates writes the states of partition p as its owner has them. If another process becomes the
+// owner, it begins again: a backup may have several states of a vehicle.
+func (k *RecordStore) backUpStates(ctx context.Context, b *backupfile.Writer, p int) error {
+	owner := uint64(0)
+	for next := 0; ; {
+		r, err := k.ask(ctx, p, &Question{Kind: AskStates, From: next})
+		if err != nil {
+			return err
 		}
-		subject := codec.StateSubject(p, e.Vehicle)
-		return b.Add(subject, codec.Seal(subject, append([]byte{0}, e.State...)))
-	})
+		if next > 0 && r.Owner != owner {
+			next = 0
+			continue
+		}
+		err = DecodeEntries(r.Entries, func(e Entry) error {
+			subject := codec.StateSubject(p, e.Vehicle)
+			return b.Add(subject, codec.Seal(subject, append([]byte{0}, e.State...)))
+		})
+		if next, owner = r.Next, r.Owner; err != nil || next == 0 {
+			return err
+		}
+	}
 }
 
 // maxVersion is the maximum length of the version string in a backup, in bytes.

@@ -52,7 +52,7 @@ func (m *memory) AwaitTombstones(context.Context) error                     { re
 func (m *memory) ErasedWithin(context.Context) (time.Duration, bool, error) { return 0, false, nil }
 
 // Ask replies as the owner of the partition.
-func (m *memory) Ask(ctx context.Context, p int, q *Question) (r Reply, err error) {
+func (m *memory) Ask(_ context.Context, _ int, q *Question) (r Reply, err error) {
 	m.mu.Lock()
 	s, ok := m.states[q.Vehicle]
 	var entries []byte
@@ -67,9 +67,8 @@ func (m *memory) Ask(ctx context.Context, p int, q *Question) (r Reply, err erro
 	case AskDrop:
 		r.Had = ok
 		delete(m.states, q.Vehicle)
-	case AskCheckpoint:
-		r.Checkpoint = Checkpoint{Number: 1, First: 1, Pieces: 1}
-		_, err = m.Store(ctx, codec.States, []Write{r.Checkpoint.Seal(p, 0, Piece{Entries: entries})})
+	case AskStates:
+		r.Entries = entries
 	}
 	return r, err
 }

@@ -20,6 +20,7 @@ const (
 	AskDropAll    = "drop all"   // to drop those of all forgotten vehicles
 	AskTombstones = "tombstones" // to have all tombstones that are stored
 	AskAnswers    = "answers"    // for a part of all answers, from From on
+	AskStates     = "states"     // for a part of all states, from From on
 	AskRestore    = "restore"    // to have the states in Entries, unless it has newer ones
 	AskCheckpoint = "checkpoint" // to store all states in one checkpoint
 	AskErase      = "erase"      // to do that, without markers that may go, and to remove all older ones
@@ -40,6 +41,7 @@ type Reply struct {
 	Had     bool   `json:"had,omitempty"`
 	State   []byte `json:"state,omitempty"`   // packed, if Had is set
 	Answers []byte `json:"answers,omitempty"` // as AppendAnswer packs them
+	Entries []byte `json:"entries,omitempty"` // as AppendEntry appends them
 	Next    int    `json:"next,omitempty"`    // the From of the next question; 0 after the last part
 	// Counts of AskRestore.
 	Restored int `json:"restored,omitempty"`

@@ -24,6 +24,7 @@ import (
 	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/ops/opstest"
 	"example.org/carstate/internal/testkit"
+	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -238,7 +239,8 @@ func (f *fixture) report(id vehicle.ID, s vehicle.State) {
 		f.monitor.Forget(id)
 		return
 	}
-	f.monitor.Put(id, s.Driving(), s.Throttle(), &s)
+	a := store.AnswerOf(&s)
+	f.monitor.Put(id, &a)
 }
 
 // create creates a credential as the actor x. Without a kind, it is a token; without a developer's
