@@ -23,12 +23,13 @@ type folding struct {
 	mark   uint64        // Reply.Owner
 	now    chan struct{} // asks for a checkpoint at once
 
-	mu     sync.Mutex // guards the fields below
-	states *packedStates
-	seq    uint64 // all telemetry up to here is folded
-	saved  uint64 // of the last checkpoint
-	live   bool   // answers are published
-	broken error  // a group is folded in part, so no checkpoint may be stored
+	mu       sync.Mutex // guards the fields below
+	states   *packedStates
+	seq      uint64 // all telemetry up to here is folded
+	saved    uint64 // of the last checkpoint
+	live     bool   // answers are published
+	restored bool   // some states were restored
+	broken   error  // a group is folded in part, so no checkpoint may be stored
 	// ahead holds, for each loaded state that is ahead of the checkpoint, up to which sequence samples
 	// are folded into it.
 	ahead   map[vehicle.ID]uint64
@@ -219,10 +220,7 @@ func (f *folding) checkpoint(ctx, hurry context.Context, full, erase bool) (stor
 		return is, err
 	}
 	f.tried = max(f.tried, is.Number) + 1
-	if erase {
-		f.tried = max(f.tried, 2) // a start never folds all telemetry in its place, see Partition.Seek
-	}
-	next := store.Checkpoint{Number: f.tried, First: f.tried, Owner: f.mark, Seq: f.seq}
+	next := store.Checkpoint{Number: f.tried, First: f.tried, Owner: f.mark, Seq: f.seq, Restored: is.Restored || f.restored}
 	live := f.states.bytes
 	bytes := live*f.states.changed/max(1, f.states.vehicles()) + live/store.CheckpointCycle // that it will have
 	f.mu.Unlock()
@@ -397,6 +395,7 @@ func (f *folding) restore(e store.Entry, r *store.Reply) error {
 	}
 	f.states.set(e.Vehicle, e.State, e.Day, 1)
 	f.publish(e.Vehicle, &s)
+	f.restored = true
 	r.Restored++
 	return nil
 }

@@ -36,6 +36,8 @@ type Checkpoint struct {
 	Seq    uint64 `json:"seq"`
 	Pieces int    `json:"pieces"`
 	Bytes  int    `json:"bytes"` // of all pieces before they are compressed
+	// Restored means that some states come from a backup, so that no telemetry has them.
+	Restored bool `json:"restored,omitempty"`
 	// Replaced is set if the positions are those of telemetry that was replaced. Seq is 0 then.
 	Replaced bool `json:"replaced,omitempty"`
 }

@@ -191,7 +191,7 @@ type Partition interface {
 	End() uint64
 	// Seek makes Next continue after the position of a checkpoint, or with a zero one, at the beginning.
 	// It returns [codec.ErrDamaged] if telemetry after that was removed already, or if the beginning is
-	// wanted and the checkpoint with the number 1 is not kept: a later one may have restored states.
+	// wanted and the checkpoints have restored states.
 	Seek(ctx context.Context, c Checkpoint) error
 	// Next waits for the next group of samples that were stored together. If the caller no longer
 	// owns the partition, the error may be [ErrFenced].

@@ -163,7 +163,7 @@ func (t *Partition) Seek(ctx context.Context, c store.Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	if last := len(t.checkpoints) - 1; last >= 0 && (c.Number == 0 && t.checkpoints[0].Number > 1 ||
+	if last := len(t.checkpoints) - 1; last >= 0 && (c.Number == 0 && t.checkpoints[0].Restored ||
 		seq < t.checkpoints[last].Seq && seq+1 < s.CachedInfo().State.FirstSeq) {
 		return fmt.Errorf("%w: the telemetry since %d, from which partition %d could be folded again, is no longer stored: "+
 			"restore a backup", codec.ErrDamaged, seq, t.number)

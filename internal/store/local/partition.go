@@ -214,7 +214,7 @@ func (t *Partition) Seek(_ context.Context, c store.Checkpoint) error {
 	if err == nil && g.seq == 0 {
 		g.before = t.end
 	}
-	if all := t.Checkpoints(); err == nil && c.Number == 0 && len(all) > 0 && all[0].Number > 1 {
+	if all := t.Checkpoints(); err == nil && c.Number == 0 && len(all) > 0 && all[0].Restored {
 		err = fmt.Errorf("%w: the checkpoints of partition %d", codec.ErrDamaged, t.s.number)
 	} else if err == nil && g.before > seq {
 		err = fmt.Errorf("%w: telemetry from %d to %d is no longer stored", codec.ErrDamaged, seq+1, g.before)
