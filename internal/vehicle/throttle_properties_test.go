@@ -16,7 +16,7 @@ func checkThrottle(t interface{ Fatalf(string, ...any) }, s State) {
 	m := &s.ThrottleMemory
 	for i := range m.Pairs {
 		p := &m.Pairs[i]
-		if p.Weight < 0 || p.Weight > memory*1.01 || p.Sxx < 0 || p.Disagreement < 0 ||
+		if p.Weight < 0 || p.Weight > pairMemory*1.01 || p.Sxx < 0 || p.Disagreement < 0 ||
 			p.Disagreement > disagreementAlarm {
 			t.Fatalf("pair %d is %+v", i, *p)
 		}
@@ -130,7 +130,7 @@ func TestGapIsNoThrottleEvidence(t *testing.T) {
 		after.runRules(&s)
 		for i := range after.Pairs {
 			if got, most := after.Pairs[i].Disagreement,
-				before.Pairs[i].Disagreement+aloneMost*(disagreementMost-aloneFree); got > most+0.01 {
+				before.Pairs[i].Disagreement+coversAlone*(disagreementMost-aloneFree); got > most+0.01 {
 				t.Fatalf("pair %d: evidence %g after %g", i, got, before.Pairs[i].Disagreement)
 			}
 			for k := range after.Pairs[i].Stuck {
@@ -155,7 +155,7 @@ func TestAnomalyOutlastsSilence(t *testing.T) {
 			Readings: genReadings(t)}
 		calm := s.ThrottleMemory.Alarm.Calm
 		s = Observe(s, x)
-		if v := s.Throttle(); calm < calmFor-2*most && v.System != ThrottleAnomaly {
+		if v := s.Throttle(); calm < calmFor-2*coversMost && v.System != ThrottleAnomaly {
 			t.Fatalf("an anomaly calm for %g s ended with one sample", calm)
 		}
 	})
