@@ -10,8 +10,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Box is an area between two meridians and two parallels, in degrees. If West is greater
-// than East, the area crosses the date line.
+// Box is in degrees. If West is greater than East, it crosses the date line.
 type Box struct{ West, South, East, North float64 }
 
 func (b Box) rect() s2.Rect {
@@ -22,8 +21,8 @@ func (b Box) rect() s2.Rect {
 	}
 }
 
-// Around returns a box whose sides are the given number of metres away from the middle of a
-// stretch. Near a pole the box goes all around the earth.
+// Around returns a box whose sides are metres away from the middle of s; near a pole it goes all
+// around the earth.
 func Around(s vehicle.Stretch, metres float64) Box {
 	latitude, longitude := Centre(s)
 	const metresPerDegree = math.Pi / 180 * earthMetres
@@ -36,12 +35,12 @@ func Around(s vehicle.Stretch, metres float64) Box {
 	return b
 }
 
-// cellMetres is a low estimate of the width of a cell, in metres. ConditionsIn uses it to estimate
-// the number of cells in a box; the estimate is too high rather than too low.
+// cellMetres is a low estimate of the width of a cell, so that the estimated number of cells in a
+// box is rather too high.
 const cellMetres = 45
 
-// ConditionsIn is like [Map.Conditions], but yields only the stretches whose middle lies in a box.
-// It looks up each stretch that may lie in the box if the box is small in comparison with the map.
+// ConditionsIn is like [Map.Conditions] for the stretches whose middle is in a box. In a small box,
+// it looks up each cell.
 func (m *Map) ConditionsIn(b Box, at vehicle.UnixMilli, yield func(Condition) bool) {
 	box := b.rect()
 	if box.IsEmpty() {

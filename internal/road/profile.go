@@ -8,124 +8,101 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The limits of what a stretch remembers, and for how long. The numbers were chosen by reasoning,
-// not by a search. On the simulated roads of docs/verdicts.md, no single one has much influence.
+// The numbers were chosen by reasoning, not by a search. On the simulated roads of
+// docs/verdicts.md, no single one has much influence.
 const (
-	// The present traffic of a stretch is forgotten with the time constant presentDecay, or fastDecay
-	// where the free flow is above fastKmh: the sums of the metres and seconds that cars drove on it
-	// decay exponentially. On a street, the decay must average over the cycles of traffic lights.
+	// Time constants of the sums of metres and seconds: fastDecay where the free flow is above
+	// fastKmh. On a street, the decay must average over the cycles of lights.
 	presentDecay, fastDecay, fastKmh = 180 * time.Second, 90 * time.Second, 65
-	// voicesSeconds is the length of a counting period for cars, in seconds. A car is counted on a
-	// stretch in the period in which it drove there and in the next period, so for 3 to 6 minutes.
+	// A car is counted in the period of voicesSeconds in which it drove here and in the next, so
+	// for 3 to 6 minutes.
 	voicesSeconds = 180
-	// fewestCars is the least number of cars that must drive on a stretch to show how traffic
-	// moves there.
+	// Fewer cars show nothing.
 	fewestCars = 3
-	// One source cannot raise the free flow above othersFactor times the fastest that others show in
-	// the same quarter hour. At this factor, traffic that flows is still normal.
+	// One source cannot raise the free flow above othersFactor times the fastest of others in the
+	// quarter hour. At this factor, traffic that flows is still normal.
 	othersFactor = 1.3
-	// lateSeconds is the limit for late readings, in seconds. If a reading is more than lateSeconds
-	// older than the newest reading of its stretch, it is not used for the present traffic.
+	// A reading older by lateSeconds than the newest is not used for the present traffic.
 	lateSeconds = 60
-	// One passage of a car adds at most a certain time to the present traffic of a stretch, so that
-	// a stationary car makes no jam for others. The limit is the time of capPassages passages in
-	// light traffic, or capSeconds if that time is unknown. But the limit is never less than
-	// capShare of the time that all cars have added.
+	// One passage adds at most the time of capPassages in light traffic, or capSeconds if that is
+	// unknown, but at least capShare of all time, so that a stationary car makes no jam for others.
 	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
-	// The free flow of a stretch, its speed in light traffic, is a quantile of the mean speeds of the
-	// quarter hours in which at least fewestCars drove on it. quarterSeconds is the length of a
-	// quarter hour, in seconds. A maximum would rise with every day of learning; a quantile does not.
-	// As one quarter hour in seven is above it, a road that is jammed most of the day is still known
-	// as it is when free.
+	// The free flow is a quantile of the mean speeds of the quarter hours with fewestCars. A
+	// maximum would rise with every day of learning; and as one quarter hour in seven is above the
+	// quantile, a road jammed most of the day is still known as it is when free.
 	//
-	// The quantile is estimated in constant memory: each quarter hour moves the estimate by a step
-	// towards its own speed. The first steps are large. Once a stretch has been seen in some 20
-	// quarter hours, a step is leastStep·freeQuantile up or leastStep·(1-freeQuantile) down, as a
-	// share of the estimate. So three hours of roadworks a day are learned in a fortnight, and one
-	// day changes the free flow by a tenth at most.
+	// It is estimated in constant memory: each quarter hour moves it by a step towards its own
+	// speed. After some 20, a step is leastStep·freeQuantile up or leastStep·(1-freeQuantile) down:
+	// three hours of roadworks a day are learned in a fortnight, and one day changes the free flow
+	// by a tenth at most.
 	quarterSeconds       = 15 * 60
 	freeQuantile         = 0.85
 	firstStep, leastStep = 0.4, 0.02
-	// The largest of up to smallSample values is the best estimate of the quantile.
+	// The largest of so few values is the best estimate of the quantile.
 	smallSample = 3
-	// A stretch is young until at least fewestCars drove there in each of youngQuarters quarter
-	// hours. The free flow of a young stretch is a guess: at least streetKmh, the mean speed that a
-	// street with traffic lights allows.
+	// Until it has had youngQuarters, a free flow is a guess: at least streetKmh, the mean speed
+	// that a street with lights allows.
 	youngQuarters = 4
 	streetKmh     = 25
-	// leastFreeKmh is assumed to be the lowest free flow of a road that is open to cars. If the
-	// learned speed is lower, leastFreeKmh is used in its place.
+	// The lowest free flow of a road that is open to cars.
 	leastFreeKmh = 10
 
-	// passageMetres is the shortest distance that a car must drive on a stretch to show how
-	// fast it drove there.
+	// A shorter passage does not show how fast the car drove.
 	passageMetres = 30
-	// usualMetres is the assumed distance that a car drives on a stretch, before cars have
-	// shown it.
+	// Assumed until cars have shown it.
 	usualMetres = 75
 )
 
-// stretch is what is known of one stretch of road. It has no pointers, so that the garbage
-// collector need not scan it. It has only 88 bytes, because there are many stretches.
+// stretch has no pointers, so that the garbage collector need not scan it, and only 88 bytes,
+// because there are many.
 type stretch struct {
 	name vehicle.Stretch
 
-	// metres and seconds are sums of what cars drove here in the last few minutes. The sums decay
-	// exponentially, and are valid at the time newest. newest is the time of the newest reading, in
-	// seconds since 1970.
+	// Decaying sums, valid at newest (seconds since 1970).
 	metres, seconds float32
 	newest          uint32
-	// Time is divided into periods of voicesSeconds. voices has the cars seen in the period that
-	// contains newest, and before has those seen in the preceding period. Each car sets one bit of
-	// 32, by a hash of its id.
+	// The cars seen in the period of voicesSeconds that contains newest, and in the one before: one
+	// bit of 32 each.
 	voices, before uint32
-	// crowd has those bits of voices and before that were set by cars which are a voice each.
+	// Those bits of voices and before that are of cars which are a voice each.
 	crowd uint32
-	// If alone is set, only the source lead has driven here. Otherwise lead is the source that has
-	// most of the seconds that sources added, and leadSeconds is at least the lead over all others.
+	// If alone, only the source lead has driven here. Otherwise it is the source with most of the
+	// seconds, and leadSeconds is at least its lead over all others.
 	lead        uint32
 	leadSeconds float32
-	// since is the time of the last change of state, and passedFreely that of the newest passage that
-	// was not slow, in seconds since 1970.
+	// The last change of state, and the newest passage that was not slow (seconds since 1970).
 	since, passedFreely uint32
 
-	// next are the two stretches that cars most often entered after this one. nextWeight is the
-	// weight of each of the two: it increases when a car enters that next stretch, and decreases
-	// when cars enter others (see passed).
+	// next are the two stretches most often entered after this one (see passed).
 	next       [2]place
 	nextWeight [2]uint8
-	voted      uint16 // voices of sources that passed in this quarter hour (see passed)
+	voted      uint16 // voices of sources that passed in this quarter hour
 
-	// free is the free flow, in m/s: a running quantile of quarter hours (see freeQuantile). It is
-	// zero if there were none.
+	// m/s; 0 if there was no quarter hour
 	free         float32
 	now          tally // of the quarter hour in progress
-	quarter      uint8 // number of the quarter hour in progress since 1970, modulo 256
-	quarters     uint8 // number of quarter hours added to the profile, at most 255
-	lengthMetres uint8 // the usual length of a passage; 0: unknown
+	quarter      uint8 // its number since 1970, modulo 256
+	quarters     uint8 // in the profile, at most 255
+	lengthMetres uint8 // usual length of a passage; 0: unknown
 	freely       uint8 // 1 + the voice of the source that passed freely in this quarter hour
 	state        vehicle.DrivingState
 	changed      bool // since the profile was stored
 	alone        bool
 }
 
-// place says where a stretch is stored. Its high bits are the number of the shard. Its low
-// placeBits bits are the stretch's number in the shard plus one, so that zero can mean no stretch.
+// place has the number of the shard in its high bits, and in the low placeBits that of the stretch
+// plus one; zero means no stretch.
 type place uint32
 
 const placeBits = 26
 
-// number returns the stretch's number in its shard.
 func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 
-// add adds what a car drove to the present traffic and to the quarter hour in progress. It returns
-// the source whose speeds of the quarter hour before were not believed, or 0.
+// add returns the source whose speeds of the quarter hour before were not believed, or 0.
 func (s *stretch) add(e *evidence) (doubted uint32) {
-	// A reading that is slightly older than the newest reading is counted in the quarter hour in
-	// progress, even if it belongs to the quarter hour before. Otherwise, at the end of a quarter
-	// hour, each pair of readings that arrived in the wrong order would end the quarter hour once
-	// more.
+	// A slightly older reading counts in the quarter hour in progress. Otherwise each pair in the
+	// wrong order would end the quarter hour once more.
 	if quarter := uint8(e.Unix / quarterSeconds); quarter != s.quarter && e.Unix >= s.newest {
 		doubted = s.endQuarter(&s.now)
 		s.quarter, s.voted, s.freely = quarter, 0, 0
@@ -163,9 +140,9 @@ func (s *stretch) add(e *evidence) (doubted uint32) {
 	return doubted
 }
 
-// limited returns the metres and seconds of a piece of evidence that are used. All cars of a source
-// together add at most what one passage may add (see capPassages). Which source has most seconds is
-// found by a majority vote (R. S. Boyer and J. S. Moore, 1981) with seconds as weights.
+// limited returns what is used of e: all cars of a source together add at most what one passage may
+// (capPassages). Which source has most seconds is found by a majority vote (Boyer and Moore, 1981)
+// with seconds as weights.
 func (s *stretch) limited(e *evidence, decay float32) (metres, seconds float32) {
 	metres, seconds = e.Metres, e.Seconds
 	switch {
@@ -183,8 +160,7 @@ func (s *stretch) limited(e *evidence, decay float32) (metres, seconds float32) 
 	return metres, seconds
 }
 
-// capped returns the part of a car's passage, in metres and seconds, that is used for the present
-// traffic. If the seconds exceed the limit (see capPassages), both are reduced by the same factor.
+// capped limits a car's passage (capPassages).
 func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	most := s.mostSeconds(s.seconds)
 	if seconds <= most {
@@ -193,7 +169,6 @@ func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	return metres * most / seconds, most
 }
 
-// mostSeconds returns the limit for a passage (see capPassages), if all cars have added all seconds.
 func (s *stretch) mostSeconds(all float32) float32 {
 	most := float32(capSeconds)
 	if free, _ := s.freeFlow(); free > 0 {
@@ -202,11 +177,11 @@ func (s *stretch) mostSeconds(all float32) float32 {
 	return max(most, capShare*all)
 }
 
-// tally has sums of how far and how long cars drove on a stretch in a quarter hour.
+// tally sums up a quarter hour.
 type tally struct {
 	metres, seconds float32
-	// top is the source that drove fastest, and fastest its highest speed, if others were slower.
-	// others is the highest speed of all others. Speeds are in units of 1/speedUnits m/s.
+	// top is the source that drove fastest, if others were slower; others is their highest speed.
+	// Both are in 1/speedUnits m/s.
 	top             uint32
 	voices          uint16 // each voice sets one bit
 	fastest, others uint8
@@ -214,12 +189,10 @@ type tally struct {
 
 const speedUnits = 3
 
-// trustedGap is the time between two positions, in seconds, up to which the line between them is
-// taken for the way of the car. A longer line has less weight in the free flow, because it cuts
-// corners. So where some cars report often, they decide.
+// Between positions up to trustedGap seconds apart, the line is the way. A longer line cuts corners
+// and has less weight in the free flow, so where some cars report often, they decide.
 const trustedGap = 10
 
-// add adds the metres and seconds that are used of e.
 func (t *tally) add(e *evidence, metres, seconds float32) {
 	weight := float32(min(1, trustedGap/max(1, float32(e.Gap))))
 	t.metres += weight * metres
@@ -236,8 +209,8 @@ func (t *tally) add(e *evidence, metres, seconds float32) {
 	}
 }
 
-// speed returns the mean speed that is believed, in m/s, and the source that was faster (see
-// othersFactor), or 0.
+// speed returns the mean speed that is believed, and the source that was faster (othersFactor), or
+// 0.
 func (t *tally) speed() (metresPerSecond float32, doubted uint32) {
 	mean := min(t.metres/t.seconds, fastestMetresPerSecond)
 	if most := othersFactor / speedUnits * float32(t.others); t.fastest > t.others && mean > most {
@@ -246,13 +219,11 @@ func (t *tally) speed() (metresPerSecond float32, doubted uint32) {
 	return mean, 0
 }
 
-// enough reports whether enough cars drove to show how fast the road is.
 func (t *tally) enough() bool { return t.seconds > 0 && bits.OnesCount16(t.voices) >= fewestCars }
 
-// endQuarter adds the mean speed of a quarter hour to the stretch's profile, and clears t. If too
-// few cars drove, it does nothing, so that the next quarter hour continues the sums: jams have more
-// readings than free traffic, and must not be the only quarter hours with enough of them. It returns
-// the source whose speeds were not believed, or 0.
+// endQuarter adds a quarter hour to the profile. With too few cars, the next one continues the
+// sums: jams have more readings than free traffic, and must not be the only quarter hours with
+// enough of them. It returns the source whose speeds were not believed, or 0.
 func (s *stretch) endQuarter(t *tally) (doubted uint32) {
 	if !t.enough() {
 		return 0
@@ -265,7 +236,7 @@ func (s *stretch) endQuarter(t *tally) (doubted uint32) {
 	return doubted
 }
 
-// quantile returns the running quantile f after the n-th value x (see freeQuantile).
+// quantile returns the running quantile f after the n-th value x.
 func quantile(f, x float32, n uint8) float32 {
 	step := max(leastStep, firstStep/float32(n))
 	switch {
@@ -277,7 +248,6 @@ func quantile(f, x float32, n uint8) float32 {
 	return max(x, f*(1-step*(1-freeQuantile)))
 }
 
-// decay returns the time constant with which the present traffic is forgotten.
 func (s *stretch) decay() time.Duration {
 	if s.free > fastKmh/3.6 {
 		return fastDecay
@@ -285,8 +255,7 @@ func (s *stretch) decay() time.Duration {
 	return presentDecay
 }
 
-// freeFlow returns the speed, in m/s, on the stretch in light traffic, and whether the stretch is
-// young, so that the speed is a guess. If nothing is known, the speed is zero.
+// freeFlow returns 0 if nothing is known; the speed of a young stretch is a guess.
 func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	known := s.free
 	if known == 0 && s.now.enough() {
@@ -301,12 +270,9 @@ func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	return max(known, leastFreeKmh/3.6), false
 }
 
-// present returns the pace, in seconds per metre, at which cars drive on the stretch at a time, in
-// seconds since 1970, and the bits that these cars set in voices. If there are fewer than
-// fewestCars cars, ok is false and the pace is 0.
-//
-// If the source with the bit asker asks, it must not learn of a single car. So ok is also false
-// unless the voices beside its own are two sources, or at least fewestCars cars.
+// present returns the pace in s/m at the time unix, and the voices of its cars. ok is false for
+// fewer than fewestCars, and, because the source with the bit asker must not learn of a single car,
+// unless the other voices are two sources or fewestCars.
 func (s *stretch) present(unix, asker uint32) (pace float32, voices uint32, ok bool) {
 	switch now, was := unix/voicesSeconds, s.newest/voicesSeconds; {
 	case now <= was:
@@ -322,10 +288,9 @@ func (s *stretch) present(unix, asker uint32) (pace float32, voices uint32, ok b
 	return 1 / min(max(s.metres/s.relaxed(unix), slowestMetresPerSecond), fastestMetresPerSecond), voices, true
 }
 
-// relaxed returns the sum of seconds as it is used at a time, in seconds since 1970. A jam without
-// cars is over: once no car was seen for jamSilence, the time that cars took in excess of the time in
-// light traffic is forgotten with the time constant jamFades. Where fewer than jamCars cars were at
-// once, they are seen less often, and jamSilence is longer.
+// relaxed returns the seconds at the time unix. A jam without cars is over: after jamSilence
+// without one, the time beyond that in light traffic fades with jamFades. Where fewer than jamCars
+// were at once, they are seen less often, and jamSilence is longer.
 func (s *stretch) relaxed(unix uint32) float32 {
 	const jamSilence, jamFades, jamCars = 45, 30, 2
 	cars := s.seconds / float32(s.decay().Seconds())
@@ -338,12 +303,10 @@ func (s *stretch) relaxed(unix uint32) float32 {
 	return light + (s.seconds-light)*float32(math.Exp(-float64(silent)/jamFades))
 }
 
-// slowestMetresPerSecond (0.7 km/h) is the lowest speed from which a pace is computed, so that the
-// pace of stationary cars is finite.
+// 0.7 km/h, so that the pace of stationary cars is finite.
 const slowestMetresPerSecond = 0.2
 
-// stateAt returns the driving state on the stretch at a time, in seconds since 1970. It is 0 if too
-// few cars show it, or if the speed in light traffic is unknown.
+// stateAt returns 0 if too few cars show it, or if the free flow is unknown.
 func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	free, _ := s.freeFlow()
 	pace, _, ok := s.present(unix, 0)
@@ -353,14 +316,12 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	return vehicle.StateOfShare(1 / (pace * free))
 }
 
-// passed adds a car's whole passage of the stretch, from which it entered next. The usual length of
-// a passage is an exponentially weighted moving average with the weight 1/8. The two most frequent
-// next stretches are stored, each with a weight, as in the Misra-Gries algorithm for heavy hitters:
-// a passage to a third stretch halves the lower of the two weights. When that weight becomes zero,
-// the third stretch replaces the one with that weight.
+// passed adds a whole passage of the stretch, from which the car entered next. The two most
+// frequent next stretches are kept as in the Misra-Gries algorithm: a passage to a third halves the
+// lower weight, and takes its place at zero.
 //
-// Of a source, a late passage is ignored, and so are all but the first in a quarter hour. That a car
-// passes freely is believed of a source once another one says so, too.
+// Of a source, a late passage and all but the first in a quarter hour are ignored; and that a car
+// passes freely is believed once another source says so, too.
 func (s *stretch) passed(e *evidence, next place) {
 	if e.Source != 0 {
 		voice := uint16(1) << (e.Voice % 16)
@@ -402,8 +363,6 @@ func (s *stretch) passed(e *evidence, next place) {
 	}
 }
 
-// likeliest returns the place of the stretch that most cars entered after this one, or 0 if no car
-// has entered another stretch yet.
 func (s *stretch) likeliest() place {
 	if s.nextWeight[1] > s.nextWeight[0] {
 		return s.next[1]

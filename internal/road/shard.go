@@ -7,14 +7,14 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Stretches are distributed among shards by a hash of their names. Within a shard they are stored
-// in pages. A page never moves, so the map grows without copying stretches, and the place of a
-// stretch stays valid. An index with open addressing finds stretches by name. Only a stretch that
-// one source alone has driven is ever removed; no other stretch has it as its next.
+// Stretches are distributed among shards by a hash of their names. They are stored in pages that
+// never move, so that the map grows without copying and a place stays valid, and found by an index
+// with open addressing. Only a stretch that one source alone has driven is ever removed; no other
+// has it as its next.
 const (
 	shards   = 64
 	pageSize = 128 // together 11,264 bytes
-	// sourceShare is the share of a shard that stretches of one source alone may take: an eighth.
+	// Stretches of one source alone may take an eighth of a shard.
 	sourceShare = 8
 )
 
@@ -25,14 +25,13 @@ type shard struct {
 	most  uint32   // limit of count; zero means mostInShard
 	index []uint32 // numbers plus one; length is a power of two; zero is free
 	late  map[uint32]lateQuarter
-	// alone counts the stretches that only one source has driven, by source. queue has these
-	// stretches, the oldest first, and some that others have driven since.
+	// alone counts the stretches that only one source has driven, by source. queue has these, the
+	// oldest first, and some that others have driven since.
 	alone map[uint32]uint32
 	queue []uint32
 }
 
-// mostInShard is the maximum number of stretches in a shard. It is the largest number that fits
-// into placeBits bits, because these bits of a place hold the number of its stretch plus one.
+// mostInShard is what fits into placeBits, which hold the number plus one.
 const mostInShard = 1<<placeBits - 1
 
 func hashOf(name vehicle.Stretch) uint64 {
@@ -61,21 +60,18 @@ func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 	}
 }
 
-// mostLate is the maximum number of stretches of a shard for which late readings of a quarter hour
-// are collected (see lateQuarter). At this number, the next late reading first empties the
-// collection: the quarter hour of each of its stretches is added to the profile of the stretch.
+// mostLate is the number of stretches of a shard with late readings, at which all their quarter
+// hours are added to the profiles.
 const mostLate = 4096
 
-// lateQuarter collects the readings of one quarter hour on a stretch that arrived late, for example
-// a day later. They still show the speed in light traffic.
+// lateQuarter collects the readings of one quarter hour that arrived late, for example a day later.
+// They still show the speed in light traffic.
 type lateQuarter struct {
 	quarter uint32 // number since 1970
 	tally
 }
 
-// addLate adds what a car drove on the stretch with the number i, according to a late reading. Such
-// a reading is too old for the present traffic, so it is used only for the speed in light traffic. It
-// returns the source whose speeds were not believed, or 0.
+// addLate returns the source whose speeds were not believed, or 0.
 func (sh *shard) addLate(i uint32, e *evidence) (doubted uint32) {
 	q := sh.late[i]
 	if quarter := e.Unix / quarterSeconds; q.quarter != quarter {
@@ -94,9 +90,8 @@ func (sh *shard) addLate(i uint32, e *evidence) (doubted uint32) {
 	return doubted
 }
 
-// getAt returns the stretch with the given name and its place, for a source that drove there, or for
-// the source 0. It adds an unknown stretch. If the stretch is unknown and the shard is full, or the
-// source has its share of it, getAt returns nil and the place 0.
+// getAt returns a stretch and its place for a source that drove there, or for 0, and adds an
+// unknown one. It returns nil if the shard is full, or the source has its share.
 func (sh *shard) getAt(name vehicle.Stretch, source uint32) (*stretch, place) {
 	i, ok := sh.find(name)
 	if !ok {
@@ -123,13 +118,11 @@ func (sh *shard) getAt(name vehicle.Stretch, source uint32) (*stretch, place) {
 	return s, place(hashOf(name)%shards<<placeBits | uint64(i+1))
 }
 
-// hasShare reports whether a source has driven its share of stretches alone.
 func (sh *shard) hasShare(source uint32) bool {
 	return source != 0 && sh.alone[source] >= max(1, cmp.Or(sh.most, mostInShard)/sourceShare)
 }
 
-// insert adds a stretch. If the shard is full, it replaces the oldest that one source alone has
-// driven; if there is none, ok is false.
+// insert replaces the oldest stretch that one source alone has driven if the shard is full.
 func (sh *shard) insert(name vehicle.Stretch) (i uint32, ok bool) {
 	for sh.count >= cmp.Or(sh.most, mostInShard) {
 		if len(sh.queue) == 0 {
@@ -175,7 +168,7 @@ func (sh *shard) addToIndex(i uint32) {
 	sh.index[h&mask] = i + 1
 }
 
-// removeFromIndex removes a stretch from the index, and moves back those that its place displaced.
+// removeFromIndex also moves back the stretches that its place displaced.
 func (sh *shard) removeFromIndex(i uint32) {
 	mask := uint64(len(sh.index) - 1)
 	home := func(i uint32) uint64 { return hashOf(sh.at(i).name) / shards & mask }

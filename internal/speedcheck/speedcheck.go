@@ -1,7 +1,6 @@
-// Package speedcheck compares the speeds that a source sends with the positions that it sends, and
-// finds a constant factor between them, such as 3.6 for speeds in m/s. It watches a few vehicles of
-// the source, in memory only. Their positions must never leave this package, and a vehicle is kept
-// as a hash that only this process can compute.
+// Package speedcheck finds a constant factor, such as 3.6 for m/s, between the speeds and the
+// positions of a source. It watches a few vehicles, in memory only: their positions must never
+// leave this package, and a vehicle is a hash that only this process can compute.
 package speedcheck
 
 import (
@@ -15,38 +14,36 @@ import (
 
 const (
 	maxCars = 16
-	// silence is the time after which a car that does not drive gives its place to another.
+	// After silence, a car that does not drive gives its place to another.
 	silence = 5 * time.Minute
-	// slowest is the lowest speed, in km/h as sent, that is compared.
+	// slowest is in km/h as sent.
 	slowest = 7
-	// similar is how much two speeds may differ, so that the mean is the speed between them.
+	// Two speeds that differ by less have their mean in between.
 	similar = 0.2
 	// maxStep is the longest time between two speeds that are compared.
 	maxStep = time.Minute
-	// A leg has at least legMetres by its speeds, as sent, and takes at least legTime. Its length by
-	// the positions must not decide whether it is used, because that is what is measured.
+	// A leg has legMetres by its speeds and takes legTime. Its length by the positions must not
+	// decide, because that is measured.
 	legMetres, legTime = 25, 3 * time.Second
-	// legs is the number of legs of a car that are judged together, in a round. A factor is found
-	// after minRounds.
+	// legs make a round; a factor is found after minRounds.
 	legs, minRounds = 10, 3
-	// off is the least factor that is found: tyres and receivers differ by less.
+	// off is the least factor: tyres and receivers differ by less.
 	off = 1.15
-	// scatter is the greatest quotient of the seventh eighth and the median of one car's ratios.
+	// scatter limits the quotient of the seventh eighth and the median of one car's ratios.
 	scatter = 1.2
-	// agree is the greatest quotient of two factors that are taken for the same, and unitWithin the
-	// greatest one of a factor and that of its unit.
+	// Greatest quotients of two factors that are the same, and of a factor and that of its unit.
 	agree, unitWithin = 1.15, 1.12
 )
 
-// Finding is the factor between positions and speeds. It is zero if the speeds seem right.
+// Finding is zero if the speeds seem right.
 type Finding struct {
-	Factor   float64 // a speed as sent, multiplied by this, is in km/h
-	Unit     string  // what explains the factor, one of Units, or empty
-	Vehicles int     // number of vehicles with this factor
-	Compared int     // number of vehicles whose speeds and positions could be compared
+	Factor   float64 // a speed as sent, times this, is in km/h
+	Unit     string  // one of Units, or empty
+	Vehicles int     // with this factor
+	Compared int     // vehicles whose speeds and positions could be compared
 }
 
-// Units has what a source sends as km/h, by the factor.
+// Units has what a source sends as km/h.
 var Units = []struct {
 	Name   string
 	Factor float64
@@ -64,23 +61,20 @@ type Check struct {
 	cars  []car
 }
 
-// car is one vehicle that is watched.
 type car struct {
 	hash  uint64
 	drove vehicle.UnixMilli // when it last sent a speed of at least slowest
-	// last and kmh are of the newest sample with a speed, and at is the newest position.
+	// Of the newest sample with a speed; at is the newest position.
 	last vehicle.UnixMilli
 	kmh  float32
 	at   position
-	// The present leg begins at from, at the time began, and has metres by the speeds. If began is
-	// zero, there is no leg.
+	// The present leg has metres by the speeds. If began is zero, there is none.
 	began  vehicle.UnixMilli
 	from   position
 	metres float32
 	ratios [legs]float32 // the first n are in use
 	n      uint8
-	// factor is the median of the last round: 1 if the speeds are right, and zero if it is unknown.
-	// rounds is the number of rounds that agreed on it.
+	// factor is the median of the last round: 1 is right, zero unknown; rounds agreed on it.
 	factor float32
 	rounds uint8
 }
@@ -105,8 +99,8 @@ func (c *Check) Add(samples []vehicle.Sample) (first bool) {
 	return first
 }
 
-// watched returns the car of a sample, or nil if it is not watched. A car that drives takes a place
-// that is free, or that of a car that was silent.
+// watched returns nil for a car that is not watched. One that drives takes a free place, or that of
+// a silent one.
 func (c *Check) watched(x *vehicle.Sample, kmh float32) *car {
 	hash := maphash.String(seed, string(x.Vehicle))
 	for i := range c.cars {
@@ -129,7 +123,6 @@ func (c *Check) watched(x *vehicle.Sample, kmh float32) *car {
 	return k
 }
 
-// positionOf returns the position of a sample, if it is accurate enough to be compared.
 func positionOf(x *vehicle.Sample) (p position, ok bool) {
 	var has [2]bool
 	p.latitude, has[0] = x.Value(vehicle.CurrentLatitude)
@@ -138,9 +131,8 @@ func positionOf(x *vehicle.Sample) (p position, ok bool) {
 	return p, has[0] && has[1] && p != position{} && accuracy <= vehicle.StayMetres
 }
 
-// add adds a sample, and reports whether the car's factor may have changed. A sample that is late or
-// repeated is ignored. Many receivers repeat a position until they have the next one, so a leg begins
-// and ends only where the position is new.
+// add reports whether the factor may have changed. Late and repeated samples are ignored. Many
+// receivers repeat a position, so a leg begins and ends only where it is new.
 func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 	step := x.Time.Sub(k.last)
 	if step <= 0 {
@@ -176,10 +168,9 @@ func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 	return true
 }
 
-// ratio returns the length of a leg by its positions, divided by that by its speeds. A line that is
-// too short says nothing if the car may have driven a curve or have stopped: both need a change of
-// velocity of about twice the speed within the leg. It is a proof only if that is impossible, at more
-// than 4 m/s².
+// ratio divides the length of a leg by positions by that by speeds. A shorter line says nothing if
+// the car may have driven a curve or stopped, which need a change of velocity of about twice the
+// speed within the leg. It is a proof only at more than 4 m/s².
 func ratio(line, metres, seconds float32) float32 {
 	if line < metres && metres < 2*seconds*seconds {
 		return 1
@@ -194,9 +185,9 @@ func (p position) metresFrom(q position) float32 {
 	return float32(perDegree * math.Hypot(north, east))
 }
 
-// judge ends a round of legs. The ratios above the median must scatter little, otherwise the round
-// shows nothing but noise; those below it may, because a line cuts corners. The speeds are wrong if
-// three quarters of the ratios are off in the same direction.
+// judge ends a round. The ratios above the median must scatter little, otherwise they are noise;
+// those below may, because a line cuts corners. The speeds are wrong if three quarters are off in
+// the same direction.
 func (k *car) judge() {
 	r, factor := k.ratios[:], float32(1)
 	slices.Sort(r)
@@ -214,9 +205,9 @@ func (k *car) judge() {
 
 func within(a, b, factor float64) bool { return a < factor*b && b < factor*a }
 
-// judge sets Found: the factor on which most of the wrong cars agree. One car is enough only if there
-// is no other. If the speeds of most cars are right, only m/s is found: nothing else has a factor so
-// far from 1.
+// judge sets Found to the factor on which most of the wrong cars agree; one car is enough only if
+// there is no other. If most cars are right, only m/s is found: nothing else has a factor so far
+// from 1.
 func (c *Check) judge() {
 	c.Found = Finding{}
 	var wrong []float64

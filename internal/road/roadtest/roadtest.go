@@ -1,5 +1,4 @@
-// Package roadtest simulates cars on streets, for tests of packages that show what a [road.Map]
-// has learned.
+// Package roadtest simulates cars on streets, for tests of what a [road.Map] has learned.
 package roadtest
 
 import (
@@ -14,20 +13,17 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Street is a straight street in one direction of travel.
 type Street struct {
-	Name                string  // the names of the street's cars begin with it
+	Name                string  // its cars' names begin with it
 	Latitude, Longitude float64 // beginning, in degrees
-	Heading             float64 // degrees clockwise from north
+	Heading             float64 // degrees from north
 	Metres              float64
 }
 
-// every is the time between two reports of a car.
 const every = 5 * time.Second
 
-// Drive returns the samples, in order of time, of cars that drive along the street at the speed
-// kmh. The first car begins at the time from, and each further car begins gap later than the car
-// before. A car's name is the street's name, the prefix and a number from 0.
+// Drive returns the samples, in order of time, of cars that begin gap after each other. A car is
+// named by street, prefix and a number from 0.
 func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time,
 	gap time.Duration) (samples []vehicle.Sample) {
 	const metresPerDegree = 111_195
@@ -54,9 +50,8 @@ func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time,
 	return samples
 }
 
-// Learn returns the samples of cars that drive along the street in light traffic. They drive in
-// five quarter hours that end half an hour before the time until, so that the street's free flow is
-// known at that time.
+// Learn returns cars in light traffic in five quarter hours that end half an hour before until, so
+// that the free flow is known then.
 func (s Street) Learn(freeKmh float64, until time.Time) (samples []vehicle.Sample) {
 	const quarter = 15 * time.Minute
 	for i := range 5 {
@@ -66,15 +61,13 @@ func (s Street) Learn(freeKmh float64, until time.Time) (samples []vehicle.Sampl
 	return samples
 }
 
-// StretchAt returns the stretch at a position, in degrees, and in a direction of travel, in
-// degrees clockwise from north.
+// StretchAt takes degrees, the heading from north.
 func StretchAt(latitude, longitude, heading float64) vehicle.Stretch {
 	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude)).Parent(road.Level)
 	octant := uint64(math.Round(heading*road.Octants/360)) % road.Octants
 	return vehicle.Stretch(uint64(cell) | octant)
 }
 
-// Feed folds samples in their order with m.Observe, and returns the last state of each car.
 func Feed(m *road.Map, samples []vehicle.Sample) map[vehicle.ID]vehicle.State {
 	states := make(map[vehicle.ID]vehicle.State)
 	for _, x := range samples {

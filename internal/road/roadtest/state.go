@@ -8,12 +8,10 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Observer returns [road.Map.Observe] of a new, empty map: it returns the state after a sample, and
-// learns from the sample how fast the roads are.
 func Observer() func(vehicle.State, vehicle.Sample) vehicle.State { return new(road.Map).Observe }
 
-// State returns the state of a car that has driven north for ten minutes and reports every
-// signal once a second. It is close to the largest state that can be stored.
+// State returns the state of a car that has driven north for ten minutes with every signal once a
+// second: almost the largest that can be stored.
 func State(t testing.TB) vehicle.State {
 	t.Helper()
 	var s vehicle.State
