@@ -1,13 +1,13 @@
 package drivelog
 
-// Count is the number of rows or readings that were left out or corrected for one reason. Reason is
-// a text for the user.
+// Count is the number of rows or readings left out or corrected for one reason, a text for the
+// user.
 type Count struct {
 	Reason string
 	N      int
 }
 
-// account has the counts of a file, by reason, in the order in which the reasons first occurred.
+// account has the counts in the order in which the reasons first occurred.
 type account struct{ rows, readings, mended []Count }
 
 func (a *account) row(reason string)     { a.rows = count(a.rows, reason) }

@@ -10,7 +10,6 @@ import (
 	"io"
 )
 
-// limits are the maximum sizes of a file and its parts.
 type limits struct {
 	unpacked int64 // bytes of the whole file
 	line     int   // bytes of one row
@@ -22,9 +21,8 @@ var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 
 func (m limits) tooManyRows() error { return fmt.Errorf("more than %d rows; split the file", m.rows) }
 
-// lines reads a file line by line, without the line ends. If the file is damaged, the last line
-// before the damage is left out: it may be cut off anywhere, and a number that is cut off is a
-// wrong number.
+// lines reads a file line by line. Of a damaged file, it leaves out the last line before the
+// damage: a number that is cut off is a wrong number.
 type lines struct {
 	in      *bufio.Reader // all of the file
 	scan    *bufio.Scanner
@@ -33,8 +31,7 @@ type lines struct {
 	err     error
 }
 
-// openLines returns the lines of r. It unpacks gzip, which it recognizes by its first two bytes,
-// and skips a byte order mark. It returns an error if the gzip header is damaged.
+// openLines unpacks gzip and skips a byte order mark.
 func openLines(r io.Reader, max limits) (*lines, error) {
 	in := bufio.NewReader(r)
 	unpacked := &bounded{in, max.unpacked}
@@ -54,8 +51,7 @@ func openLines(r io.Reader, max limits) (*lines, error) {
 	return l, nil
 }
 
-// all yields the lines. It ends at the end of the file, at damage, and at an error. fail records
-// the last two.
+// all ends at the end of the file, at damage, and at an error; fail records the last two.
 func (l *lines) all(yield func(line string) bool) {
 	line, more := "", l.scan.Scan()
 	for more {
@@ -71,7 +67,6 @@ func (l *lines) all(yield func(line string) bool) {
 	}
 }
 
-// fail records an error of reading.
 func (l *lines) fail(err error) {
 	var corrupt flate.CorruptInputError
 	switch {
@@ -85,7 +80,7 @@ func (l *lines) fail(err error) {
 	}
 }
 
-// bounded is a reader that fails once more than left bytes have been read from it.
+// bounded fails once more than left bytes have been read.
 type bounded struct {
 	r    io.Reader
 	left int64

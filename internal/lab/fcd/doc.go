@@ -1,14 +1,11 @@
-// Package fcd reads floating car data: what the cars of a fleet report while they drive,
-// and labels of the traffic around them.
+// Package fcd reads floating car data, what the cars of a fleet report, and labels of the traffic
+// around them: tables of comma-separated values with a header, plain or gzip, whose columns are
+// found by name.
 //
-// Both are tables of comma-separated values with a header line, plain or gzip. Columns are
-// found by their names, in any order; other columns are ignored.
+// A fleet file has vehicle,time,latitude,longitude,speed[,heading][,accuracy], ordered by time;
+// labels have vehicle,time,truth,sure. Times are in seconds since any moment, speeds in km/h,
+// positions and headings in degrees, accuracies in metres.
 //
-//	vehicle,time,latitude,longitude,speed[,heading][,accuracy]     a fleet file
-//	vehicle,time,truth,sure                                        a file of labels
-//
-// Times are in seconds since the file's time 0, which may be any moment. The rows of a fleet file
-// are ordered by time. Speeds are in km/h, positions and headings in degrees, accuracies in metres.
-// A fleet file is streamed: only the names of its vehicles are kept in memory. Errors name the file
-// and the line. They never repeat the content of the line, because a position is private.
+// Errors name the file and the line. They never repeat the content of the line, because a position
+// is private.
 package fcd

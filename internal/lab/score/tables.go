@@ -9,14 +9,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Tables writes tables with aligned columns as text. A line without a tab, also an empty one, ends
-// a table, so that the next one has columns of its own.
+// Tables writes aligned tables as text. A line without a tab, also an empty one, ends a table.
 type Tables struct {
 	w   *tabwriter.Writer
 	out *bufio.Writer // keeps the first error, and writes nothing more after it
 }
 
-// NewTables returns tables that are written to w.
 func NewTables(w io.Writer) *Tables {
 	out := bufio.NewWriter(w)
 	return &Tables{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), out}
@@ -25,7 +23,7 @@ func NewTables(w io.Writer) *Tables {
 // Line adds one row; a tab ends a cell.
 func (t *Tables) Line(format string, args ...any) { fmt.Fprintf(t.w, format+"\n", args...) }
 
-// End writes the tables, and returns the first error of writing, or nil.
+// End writes the tables, and returns the first error of writing.
 func (t *Tables) End() error {
 	_ = t.w.Flush() // the next line returns its error
 	return t.out.Flush()
@@ -33,7 +31,6 @@ func (t *Tables) End() error {
 
 var stateColumns = [...]string{"none", "normal", "slow", "jam"}
 
-// Confusion prints the confusion matrix and the scores of each state.
 func (t *Tables) Confusion(a *Agreement) {
 	t.Line("\nlabel \\ verdict\tnone\tnormal\tslow\tjam\tprecision\trecall\tF1")
 	for truth, row := range a.Confusion {
