@@ -7,8 +7,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// fullSample returns a sample with every signal. Only the last of its trouble codes is one of the
-// throttle system.
+// Only the last of the trouble codes is one of the throttle system.
 func fullSample(tb testing.TB) vehicle.Sample {
 	x := vehicle.Sample{Vehicle: "car", Time: vehicle.At(time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC))}
 	for s := range vehicle.Signal(vehicle.NumSignals) {
