@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"example.org/carstate/internal/vehicle"
 	"pgregory.net/rapid"
+
+	"example.org/carstate/internal/vehicle"
 )
 
 const driveStart = vehicle.UnixMilli(1_800_000_000_000)

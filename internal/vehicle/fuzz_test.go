@@ -2,9 +2,10 @@ package vehicle_test
 
 import (
 	"encoding/binary"
-	"example.org/carstate/internal/vehicle"
 	"math"
 	"testing"
+
+	"example.org/carstate/internal/vehicle"
 )
 
 // FuzzObserve folds samples with hostile values and times: the time since the previous one in

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"example.org/carstate/internal/vehicle"
 	"pgregory.net/rapid"
+
+	"example.org/carstate/internal/vehicle"
 )
 
 // TestMain makes rapid draw more than 100 drives, because the rules depend on rare coincidences.

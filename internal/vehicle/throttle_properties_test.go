@@ -5,8 +5,9 @@ import (
 	"testing"
 	"unsafe"
 
-	"example.org/carstate/internal/vehicle"
 	"pgregory.net/rapid"
+
+	"example.org/carstate/internal/vehicle"
 )
 
 func TestThrottleMemorySize(t *testing.T) {

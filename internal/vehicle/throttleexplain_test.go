@@ -1,12 +1,13 @@
 package vehicle_test
 
 import (
-	"example.org/carstate/internal/vehicle"
 	"math"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/carstate/internal/vehicle"
 )
 
 func TestExplainThrottleTellsReadingsAndLimits(t *testing.T) {
