@@ -1,4 +1,4 @@
-package evaluate
+package evaluate_test
 
 import (
 	"path/filepath"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"example.org/carstate/internal/lab/evaluate"
 )
 
 func TestShortNames(t *testing.T) {
@@ -19,14 +21,12 @@ func TestShortNames(t *testing.T) {
 		{[]string{"x.csv", "x.csv"}, []string{"x.csv", "x.csv"}},
 		{[]string{"/x.csv", "/b/x.csv", "../x.csv"}, []string{"x.csv", "b/x.csv", "../x.csv"}},
 	} {
-		if got := ShortNames(c.paths); !slices.Equal(got, c.want) {
+		if got := evaluate.ShortNames(c.paths); !slices.Equal(got, c.want) {
 			t.Errorf("%q are called %q, want %q", c.paths, got, c.want)
 		}
 	}
 }
 
-// TestShortNamesDiffer checks that files with different paths get different names, and that each
-// name is the end of its path.
 func TestShortNamesDiffer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		paths := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) string {
@@ -34,9 +34,9 @@ func TestShortNamesDiffer(t *testing.T) {
 				"/")
 		}), 1, 8, filepath.Clean).Draw(t, "paths")
 		seen := map[string]bool{}
-		for i, name := range ShortNames(paths) {
+		for i, name := range evaluate.ShortNames(paths) {
 			if seen[name] || name != paths[i] && !strings.HasSuffix(paths[i], "/"+name) {
-				t.Fatalf("%q are called %q", paths, ShortNames(paths))
+				t.Fatalf("%q are called %q", paths, evaluate.ShortNames(paths))
 			}
 			seen[name] = true
 		}

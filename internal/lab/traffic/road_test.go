@@ -10,8 +10,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// settled returns a road of one kind with perKm cars a kilometre, after the cars have driven for
-// the duration settle. They begin evenly spread and slow. It also returns the time at the end.
+// settled returns a road with perKm cars a kilometre that have driven for settle, and the time.
 func settled(k *kind, km, perKm float64, settle time.Duration) (*road, time.Duration) {
 	random := rand.New(rand.NewPCG(1, 1))
 	r := newRoad(k, 1000*km)
@@ -29,8 +28,7 @@ func settled(k *kind, km, perKm float64, settle time.Duration) (*road, time.Dura
 	return r, now
 }
 
-// slowest returns the lowest desired speed on a road, which limits all cars because there
-// is no overtaking.
+// slowest limits all cars, because there is no overtaking.
 func (r *road) slowest() float64 {
 	least := math.Inf(1)
 	for _, c := range r.cars {
@@ -39,8 +37,6 @@ func (r *road) slowest() float64 {
 	return least
 }
 
-// TestRoad_FreeFlow checks that at a density below the critical one, the mean speed of the cars is
-// at least 90 % of the speed that the slowest driver desires.
 func TestRoad_FreeFlow(t *testing.T) {
 	r, _ := settled(&kinds[0], 5, 8, 20*time.Minute)
 	if mean := r.meanMps(); mean < 0.9*r.slowest() {
@@ -48,11 +44,8 @@ func TestRoad_FreeFlow(t *testing.T) {
 	}
 }
 
-// TestLightTraffic checks that the traffic on a road at its emptiest is as fast as measured by
-// newLight, red lights included, although the drivers are others: the median share must be 0.9 to
-// 1.1, and at most 1 car in 50 may have a share below normalAbove. It also checks that the mean
-// speed in light traffic is at most the limit, but, because of the green wave, at least 60 % of it,
-// and 85 % on a motorway.
+// TestLightTraffic: with other drivers, a road at its emptiest is as fast as measured, and because
+// of the green wave, at least 60 % of the limit, on a motorway 85 %.
 func TestLightTraffic(t *testing.T) {
 	for i, least := range []float64{0.85, 0.6, 0.6} {
 		k := &kinds[i]
@@ -82,8 +75,6 @@ func TestLightTraffic(t *testing.T) {
 	}
 }
 
-// TestRoadState_Borders checks that the state of a road changes at 2/3 and 2/5 of the speed in
-// light traffic.
 func TestRoadState_Borders(t *testing.T) {
 	for share, want := range map[float64]vehicle.DrivingState{
 		1.1: vehicle.NormalDriving, 0.67: vehicle.NormalDriving, 0.66: vehicle.SlowDriving,
@@ -101,8 +92,8 @@ func TestRoadState_Borders(t *testing.T) {
 	}
 }
 
-// TestRoad_JamWave checks that at densities above the critical one, stop-and-go waves form by
-// themselves and move upstream at 10 to 25 km/h, as on motorways all over the world.
+// TestRoad_JamWave: stop-and-go waves form by themselves and move upstream at 10 to 25 km/h, as on
+// motorways all over the world.
 func TestRoad_JamWave(t *testing.T) {
 	const km, cellMeter = 5, 50
 	r, now := settled(&kinds[0], km, 40, 30*time.Minute)
@@ -141,8 +132,7 @@ func TestRoad_JamWave(t *testing.T) {
 		t.Errorf("no stop and go: of %d looks at cars %d stood nearly and %d drove", all, standing, driving)
 	}
 
-	// Shift the speeds of a minute ago by each number of cells, to find the shift with which they
-	// are most similar to the present speeds.
+	// The shift of a minute ago that is most similar to the present speeds.
 	const ago = 30
 	best, shift := math.Inf(1), 0
 	for k := -12; k <= 12; k++ {
@@ -172,8 +162,7 @@ func TestRoad_JamWave(t *testing.T) {
 	}
 }
 
-// TestRoad_RedLight checks that no car passes a light that has been red for more than two seconds
-// after yellow, because until then every car can stop.
+// TestRoad_RedLight: two seconds after yellow, every car can have stopped.
 func TestRoad_RedLight(t *testing.T) {
 	r, now := settled(&kinds[1], 2, 15, 0)
 	cycle, red := r.lights.cycle, r.lights.red
