@@ -131,24 +131,3 @@ func TestConcurrent(t *testing.T) {
 	close(stop)
 	others.Wait()
 }
-
-// TestManyVehiclesKeepApart uses similar vids, as fleets have them.
-func TestManyVehiclesKeepApart(t *testing.T) {
-	table := fleet.New()
-	const n = 30_000
-	answerOf := func(i int) fleet.Answer { return answer(noon.Add(time.Duration(i) * time.Millisecond)) }
-	for i := range n {
-		table.Put(vehicle.ID(fmt.Sprintf("V%d", i)), answerOf(i))
-	}
-	if table.Len() != n {
-		t.Fatalf("%d of %d vehicles", table.Len(), n)
-	}
-	for i := range n {
-		if a := table.Get(fmt.Appendf(nil, "V%d", i)); a != answerOf(i) {
-			t.Fatalf("V%d: got %+v, want %+v", i, a, answerOf(i))
-		}
-	}
-	if c := table.Count(vehicle.At(noon), 0, nil); c.Ages[0] != n {
-		t.Errorf("counted %d of %d vehicles", c.Ages[0], n)
-	}
-}

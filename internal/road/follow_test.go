@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"example.org/carstate/internal/road"
 	"example.org/carstate/internal/vehicle"
 )
@@ -131,23 +129,6 @@ func TestWrongFirstFix(t *testing.T) {
 	}
 }
 
-// TestFirstMetres: 20 m show the heading.
-func TestFirstMetres(t *testing.T) {
-	var m road.Map
-	c := newCar(&m, "car", 0, 0, start)
-	c.drive(t, 9, 90, step) // the first fix
-	for driven := 5.0; driven < 20; driven += 5 {
-		c.drive(t, 9, 90, step)
-		if w := c.state.Way; w.Heading && driven < 20-1 || w.Count != 0 && driven < 20-1 {
-			t.Errorf("after %g m the way is %+v", driven, w)
-		}
-	}
-	c.drive(t, 9, 90, 2*step)
-	if w := c.state.Way; !w.Heading || w.Octant != 2 || w.Count == 0 {
-		t.Errorf("after %d m the way is %+v", 20+10, w)
-	}
-}
-
 func TestHeadingOfReceiver(t *testing.T) {
 	for _, c := range []struct {
 		kmh, degrees float64
@@ -181,81 +162,6 @@ func (c *car) wait(t testing.TB, random *rand.Rand) {
 	c.at = c.at.Add(step)
 	c.report(c.fix(t, 0))
 	c.latitude, c.longitude = latitude, longitude
-}
-
-// TestStandstillJitter checks that noise neither turns a stationary car nor moves it to another
-// stretch.
-func TestStandstillJitter(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for k := range 40 {
-		var m road.Map
-		c := newCar(&m, "car", float64(2*k), 0, start)
-		c.drive(t, 36, 90, time.Minute)
-		c.drive(t, 0, 90, step)
-		was, known := c.state.Way, m.Len()
-		for range 300 {
-			c.wait(t, random)
-		}
-		is := c.state.Way
-		if is.Octant != was.Octant || is.Count != was.Count || is.Steps[0].Stretch != was.Steps[0].Stretch ||
-			m.Len() != known {
-			t.Errorf("%d m on, the noise led it over %d more stretches, to octant %d", 2*k, m.Len()-known, is.Octant)
-		}
-		if more := is.Steps[0].Metres - was.Steps[0].Metres; more > 1 {
-			t.Errorf("%d m on, it drove %g m while it stood", 2*k, more)
-		}
-	}
-}
-
-// anyPlace is mostly as near to the last place as a car drives between two samples, or anywhere on
-// Earth, or at the limits of the coordinates.
-func anyPlace(t *rapid.T, last [2]float64) [2]float64 {
-	near := func(v, most float64, name string) float64 {
-		return max(-most, min(v+rapid.Float64Range(-0.002, 0.002).Draw(t, name), most))
-	}
-	switch rapid.IntRange(0, 7).Draw(t, "place") {
-	case 0:
-		return [2]float64{rapid.Float64Range(-90, 90).Draw(t, "latitude"),
-			rapid.Float64Range(-180, 180).Draw(t, "longitude")}
-	case 1:
-		return [2]float64{
-			rapid.SampledFrom([]float64{-90, -89.9999, -1e-30, 0, 1e-6, 89.9999, 90}).Draw(t, "latitude"),
-			rapid.SampledFrom([]float64{-180, -179.9999, -1e-30, 0, 1e-6, 179.9999, 180}).Draw(t, "longitude"),
-		}
-	}
-	return [2]float64{near(last[0], 90, "north"), near(last[1], 180, "east")}
-}
-
-// Some reports arrive late, or lack readings.
-func TestAnyPositions(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var b []byte
-		var places [4][2]float64
-		first := anyPlace(t, [2]float64{townLatitude, townLongitude})
-		for i := range places {
-			places[i] = first
-		}
-		nan := math.NaN() // is refused, so the report lacks the reading
-		for range rapid.IntRange(1, 40).Draw(t, "samples") {
-			i := rapid.IntRange(0, len(places)-1).Draw(t, "car")
-			places[i] = anyPlace(t, places[i])
-			step := rapid.SampledFrom([]int32{-100_000, -1, 0, 1, 1000, 2000, 5000, 10_000, 75_000, 75_001,
-				900_000}).Draw(t, "step")
-			kmh := rapid.OneOf(rapid.SampledFrom([]float64{nan, 0, 9, 10, 50, 500}),
-				rapid.Float64Range(0, 500)).Draw(t, "km/h")
-			latitude, longitude := places[i][0], places[i][1]
-			switch rapid.IntRange(0, 7).Draw(t, "lacks") {
-			case 0:
-				latitude, longitude = nan, nan
-			case 1:
-				longitude = nan
-			}
-			heading := rapid.OneOf(rapid.Just(nan), rapid.Float64Range(0, 360)).Draw(t, "heading")
-			accuracy := rapid.SampledFrom([]float64{nan, 0, 5, 50, 51, 1e6}).Draw(t, "accuracy")
-			b = appendFuzzed(b, byte(i), step, float32(kmh), latitude, longitude, float32(heading), float32(accuracy))
-		}
-		foldFuzzed(t, b)
-	})
 }
 
 func checkMap(t interface{ Fatalf(string, ...any) }, m *road.Map, at vehicle.UnixMilli) {

@@ -214,44 +214,6 @@ func conditions(m *road.Map, at vehicle.UnixMilli) map[vehicle.Stretch]road.Cond
 	return all
 }
 
-// TestClockRollsOver checks that a jam across midnight keeps its start.
-func TestClockRollsOver(t *testing.T) {
-	testkit.Unraced(t)
-	for _, at := range []time.Time{
-		time.Date(2026, 1, 6, 0, 0, 0, 0, time.UTC),
-		time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC),
-		time.Date(2028, 2, 29, 0, 0, 0, 0, time.UTC),
-		time.Date(2028, 3, 1, 0, 0, 0, 0, time.UTC),
-		time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC),
-	} {
-		t.Run(at.UTC().Format(time.DateOnly), func(t *testing.T) {
-			var m road.Map
-			f := street
-			f.cars, f.every, f.from, f.metres = 60, 90*time.Second, vehicle.At(at).Add(-day), 1500
-			run(t, &m, f)
-			f.name, f.cars, f.every, f.from, f.kmh, f.metres = "jam", 50, 10*time.Second,
-				vehicle.At(at).Add(-5*time.Minute), 9, 600
-			over := f
-			over.name, over.cars, over.from, over.east, over.metres = "over", 1, vehicle.At(at).Add(-time.Minute),
-				f.east+100, 250
-			cars := run(t, &m, f, over)
-			c := cars[len(cars)-1]
-			c.is(t, vehicle.TrafficJam)
-			if a := c.state.Road; a.Young || a.FreeKmh < 40 || a.FreeKmh > 50 {
-				t.Errorf("the road is %+v", a)
-			}
-			later := newCar(&m, "later", f.east+100, f.north, vehicle.At(at).Add(150*time.Second))
-			later.drive(t, 9, 90, 90*time.Second)
-			later.is(t, vehicle.TrafficJam)
-			here := c.state.Way.Steps[0].Stretch
-			if x, _ := m.Condition(here, later.at); x.State != vehicle.TrafficJam || x.Since >= vehicle.At(at) ||
-				later.at.Sub(x.Since) > 10*time.Minute {
-				t.Errorf("%s since %s", x.State, x.Since.Time())
-			}
-		})
-	}
-}
-
 // TestFewCarsShowNothing: one or two cars show nothing to others, and are not stored.
 func TestFewCarsShowNothing(t *testing.T) {
 	for cars := 1; cars < 3; cars++ {
@@ -303,7 +265,6 @@ func TestNotDriving(t *testing.T) {
 	}
 }
 
-// Near a pole, only the bounds are checked.
 func TestEdgesOfTheEarth(t *testing.T) {
 	for _, c := range []struct {
 		name                         string
@@ -343,29 +304,5 @@ func TestEdgesOfTheEarth(t *testing.T) {
 				}
 			}
 		})
-	}
-	for _, latitude := range []float64{89.9995, -89.9995} {
-		for _, degrees := range []float64{0, 45, 90, 180, 270} {
-			var m road.Map
-			x := newCarAt(&m, "pole", latitude, 179, start)
-			for range 60 {
-				if x.latitude = max(-89.9999, min(x.latitude, 89.9999)); x.at > start.Add(time.Minute) {
-					x.latitude = 90
-				}
-				s := x.state
-				x.move(28*float64(x.at%3), 20)
-				x.latitude = max(-90, min(x.latitude, 90))
-				x.at = x.at.Add(step)
-				y := x.fix(t, 50)
-				set(t, &y, vehicle.CurrentHeading, degrees)
-				x.state = m.Observe(s, y)
-				inBounds(t, &x.state)
-			}
-			for _, y := range conditions(&m, x.at) {
-				if !road.Valid(y.Stretch) {
-					t.Errorf("a stretch that is none: %x", uint64(y.Stretch))
-				}
-			}
-		}
 	}
 }

@@ -3,18 +3,11 @@ package vehicle_test
 import (
 	"strings"
 	"testing"
-	"unsafe"
 
 	"pgregory.net/rapid"
 
 	"example.org/carstate/internal/vehicle"
 )
-
-func TestThrottleMemorySize(t *testing.T) {
-	if n := unsafe.Sizeof(vehicle.ThrottleMemory{}); n > 1024 {
-		t.Errorf("the throttle's memory takes %d bytes", n)
-	}
-}
 
 // genPairs draws a state after samples of the throttle's sensors, of which a tenth are faulty.
 func genPairs(t *rapid.T) vehicle.State {

@@ -1,8 +1,6 @@
 package evaluate_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -216,20 +214,5 @@ func TestWithoutPositions(t *testing.T) {
 			r.Readings != want {
 			t.Errorf("without positions %t: %d readings, %v", without, r.Readings, err)
 		}
-	}
-}
-
-func TestFleet_StopsWithContext(t *testing.T) {
-	rows := make([]string, 20_000)
-	for i := range rows {
-		rows[i] = fmt.Sprintf("A,%d,50", i)
-	}
-	fleet := open(t, rows...)
-	ctx, cancel := context.WithCancel(t.Context())
-	c := plain
-	c.Judged = func(vehicle.Sample, vehicle.DrivingState) { cancel() }
-	_, err := evaluate.Fleet(ctx, c, fleet, nil, []fcd.Label{label("A", 3, normal, true)})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("ended with %v", err)
 	}
 }

@@ -1,12 +1,8 @@
 package evaluate_test
 
 import (
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"example.org/carstate/internal/lab/evaluate"
 )
@@ -25,20 +21,4 @@ func TestShortNames(t *testing.T) {
 			t.Errorf("%q are called %q, want %q", c.paths, got, c.want)
 		}
 	}
-}
-
-func TestShortNamesDiffer(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		paths := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) string {
-			return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "x.csv"}), 1, 4).Draw(t, "parts"),
-				"/")
-		}), 1, 8, filepath.Clean).Draw(t, "paths")
-		seen := map[string]bool{}
-		for i, name := range evaluate.ShortNames(paths) {
-			if seen[name] || name != paths[i] && !strings.HasSuffix(paths[i], "/"+name) {
-				t.Fatalf("%q are called %q", paths, evaluate.ShortNames(paths))
-			}
-			seen[name] = true
-		}
-	})
 }

@@ -32,18 +32,6 @@ func TestRing_ClosedCurve(t *testing.T) {
 	})
 }
 
-func TestLayOut_RoadsApart(t *testing.T) {
-	f := New(Config{Vehicles: 1500, PerSecond: 1, Seed: 5})
-	for i, r := range f.roads {
-		for _, other := range f.roads[:i] {
-			gap := r.ring.middle.to(other.ring.middle) - r.ring.reachMeter() - other.ring.reachMeter()
-			if gap < apartMeter-1e-6 {
-				t.Errorf("two roads are %.0f m apart", gap)
-			}
-		}
-	}
-}
-
 func get(r *vehicle.Readings, s vehicle.Signal) float64 {
 	v, _ := r.Value(s)
 	return float64(v)

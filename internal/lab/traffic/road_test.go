@@ -28,22 +28,6 @@ func settled(k *kind, km, perKm float64, settle time.Duration) (*road, time.Dura
 	return r, now
 }
 
-// slowest limits all cars, because there is no overtaking.
-func (r *road) slowest() float64 {
-	least := math.Inf(1)
-	for _, c := range r.cars {
-		least = min(least, c.desiredMps)
-	}
-	return least
-}
-
-func TestRoad_FreeFlow(t *testing.T) {
-	r, _ := settled(&kinds[0], 5, 8, 20*time.Minute)
-	if mean := r.meanMps(); mean < 0.9*r.slowest() {
-		t.Errorf("%.1f m/s, and the slowest wants %.1f", mean, r.slowest())
-	}
-}
-
 // TestLightTraffic: with other drivers, a road at its emptiest is as fast as measured, and because
 // of the green wave, at least 60 % of the limit, on a motorway 85 %.
 func TestLightTraffic(t *testing.T) {
@@ -71,23 +55,6 @@ func TestLightTraffic(t *testing.T) {
 		if median := shares[len(shares)/2]; median < 0.9 || median > 1.1 || shares[len(shares)/50] < normalAbove {
 			t.Errorf("at %.0f km/h: median share %.2f, of 1 in 50 below %.2f", k.limitKmh, median,
 				shares[len(shares)/50])
-		}
-	}
-}
-
-func TestRoadState_Borders(t *testing.T) {
-	for share, want := range map[float64]vehicle.DrivingState{
-		1.1: vehicle.NormalDriving, 0.67: vehicle.NormalDriving, 0.66: vehicle.SlowDriving,
-		0.41: vehicle.SlowDriving, 0.4: vehicle.TrafficJam, 0: vehicle.TrafficJam,
-	} {
-		r := newRoad(&kinds[1], 1000)
-		r.light = light{aroundMps: slices.Repeat([]float64{10}, len(r.flow.cells))}
-		if state, _ := r.state(500); state != 0 {
-			t.Errorf("an empty road is %s", state)
-		}
-		r.flow.add(500, 10*share, 1)
-		if state, is := r.state(500); state != want || math.Abs(is-share) > 1e-9 {
-			t.Errorf("at %.2f of light traffic it is %s, at %.2f", share, state, is)
 		}
 	}
 }
