@@ -38,9 +38,11 @@ type Counts struct {
 	Ages              []int
 }
 
-// by outcome and state
+// Count counts the vehicles at the time now. Ages has those whose newest verdict is at most as old
+// as the first of the ascending ages, as the second and not the first, and so on, and last the
+// others. Only the writers of one shard at a time wait for Count.
 func (t *Table) Count(now vehicle.UnixMilli, maxAge time.Duration, ages []time.Duration) Counts {
-	var driving, throttle [4][4]int // Count counts the vehicles at the time now. Ages has those whose newest verdict is at most as old as the first of the ascending ages, as the second and not the first, and so on, and last the others. Only the writers of one shard at a time wait for Count.
+	var driving, throttle [4][4]int // by outcome and state
 	c := Counts{make(map[string]int), make(map[string]int), make([]int, len(ages)+1)}
 	since := make([]vehicle.UnixMilli, len(ages))
 	for i, age := range ages {
@@ -74,7 +76,8 @@ func (t *Table) eachSlot(do func(*slot)) {
 	}
 }
 
-// by outcome and state
+// ReadBetween returns the vehicles with a verdict read after from and not after to, without those
+// whose vid is not stored (see [Table.KeepNames]).
 func (t *Table) ReadBetween(from, to vehicle.UnixMilli) []Listed {
 	var found []Listed
 	within := func(at int64) bool { return int64(from) < at && at <= int64(to) }

@@ -1,8 +1,6 @@
 // Package vehicle holds the domain of the service: vehicles, what they report, and the rules that
-// conclude from it how a car drives ([State.Driving]) and whether its throttle is healthy
-// ([State.Throttle]).
+// conclude how a car drives and whether its throttle is healthy.
 //
-// Time is event time, the time at which the car read its sensors. The package has no clock and no
-// I/O, folds a sample without an allocation, and must never know about bytes, topics, headers or
-// storage.
+// Time is event time, when the car read its sensors. The package has no clock and no I/O, and must
+// never know about bytes, topics, headers or storage.
 package vehicle

@@ -2,7 +2,6 @@ package vehicle
 
 import "time"
 
-// DrivingState has the values that are sent to clients; zero is no state.
 type DrivingState uint8
 
 const (
@@ -27,8 +26,7 @@ type DrivingVerdict struct {
 	// State is 0 if nothing is known or the car is not driving.
 	State      DrivingState
 	NotDriving bool
-	// Time is that of the oldest of the newest readings of the signals behind the verdict; zero if
-	// there is no verdict.
+	// Time is that of the oldest reading behind the verdict, of the newest of each signal.
 	Time UnixMilli
 }
 
@@ -44,10 +42,7 @@ func (v DrivingVerdict) At(now UnixMilli, maxAge time.Duration) Outcome {
 	return Answered
 }
 
-// Driving returns the driving verdict: "not driving" if the ignition is off, if the car is at rest
-// with its engine off for minutes, or if it has been stationary for a long time; otherwise the
-// speed of traffic compared with its free flow. Without any speed, neither read nor shown by
-// positions, it is zero.
+// Driving is zero without any speed, neither read nor shown by positions.
 func (s *State) Driving() DrivingVerdict {
 	m := &s.Traffic
 	switch {
@@ -72,10 +67,9 @@ func (s *State) Speed() (Reading, bool) {
 	return r, r.Time != 0
 }
 
-// observeRest updates RestingSince, Traffic.Stood and Traffic.EngineMute after a sample. If the car
-// has stopped driving, it resets the memory of traffic, so that the next drive starts as normal. An
-// engine speed of 0 older than before, the speed before this sample, is ignored, because the car
-// may have moved since.
+// observeRest also resets the memory of traffic if the car has stopped driving. An engine speed of
+// 0 older than before, the speed before this sample, is ignored, because the car may have moved
+// since.
 func (s *State) observeRest(before Reading) {
 	m := &s.Traffic
 	engine := s.Latest[EngineSpeed]
@@ -105,15 +99,13 @@ func (s *State) observeRest(before Reading) {
 	}
 }
 
-// stays reports whether the positions show that the car is stationary, whatever its speeds say.
 func (s *State) stays() bool {
 	w := &s.Way
 	return w.Time != 0 && s.Traffic.At.Sub(w.Time) <= newDrive && w.Time.Sub(w.StaySince) >= stayShows
 }
 
-// observeIgnition discards an "ignition off" if the car moves more than coasting after it: its
-// positions left their circle, or without positions, two consecutive speeds or one with a running
-// engine show it, because a single speed may be noise.
+// observeIgnition discards an "ignition off" if the car moves later than coasting. Without
+// positions, one speed may be noise: two, or a running engine, show it.
 func (s *State) observeIgnition(before Reading) {
 	i, m, w, engine := &s.Latest[LowVoltageSystemState], &s.Traffic, &s.Way, s.Latest[EngineSpeed]
 	after := i.Time.Add(coasting)
@@ -141,14 +133,13 @@ func (s *State) ignitionOff() bool {
 	return !coasts
 }
 
-// resting counts only up to the newest speed, because the car may have driven since.
+// The car may have driven since its newest speed.
 func (s *State) resting() bool {
 	t := s.Traffic.At
 	return s.RestingSince != 0 && t.Sub(s.RestingSince) >= restAfter && !s.ignitionOn(t)
 }
 
-// parked decides only if the engine speed cannot show whether the car waits in traffic: it is old,
-// or the car is electric or a hybrid.
+// If the engine speed shows whether the car waits in traffic, resting decides.
 func (s *State) parked() bool {
 	t, engine := s.Traffic.At, s.Latest[EngineSpeed].Time
 	if s.Traffic.Stood == 0 || t.Sub(s.Traffic.Stood) < s.parksAfter() || s.ignitionOn(t) {
@@ -157,7 +148,6 @@ func (s *State) parked() bool {
 	return engine == 0 || t.Sub(engine) >= parkedAfter || s.Traffic.EngineMute
 }
 
-// parksAfter is longer on a motorway, and in a queue that nobody has passed since.
 func (s *State) parksAfter() time.Duration {
 	queue := s.Pace == TrafficJam && s.seenByOthers(s.Traffic.At) && s.Road.PassedFreely <= s.Traffic.Stood.Add(time.Minute)
 	if queue || s.Traffic.Cruise >= motorway {

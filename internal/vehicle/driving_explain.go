@@ -13,8 +13,7 @@ const (
 	RuleTraffic      = "driving/traffic"
 )
 
-// ExplainDriving returns why [State.Driving] gives its verdict. Without a verdict, it has a Text,
-// but no Rule and no Facts.
+// ExplainDriving has a Text, but no Rule and no Facts without a verdict.
 func (s *State) ExplainDriving() Explanation {
 	e := Explanation{Version: DrivingRules}
 	v := s.Driving()
@@ -128,8 +127,6 @@ func fact(g Signal, r Reading) Fact {
 	return Fact{g.String(), float64(r.Value), g.Unit(), math.NaN(), "", r.Time}
 }
 
-// speedFact returns the newest speed as read, or as the positions show it; a threshold of NaN is
-// none.
 func (s *State) speedFact(threshold float32, limit string) Fact {
 	if last, _ := s.Speed(); s.Traffic.At > last.Time || s.Way.Distrusted {
 		return Fact{"speed, as its positions show it", float64(s.Traffic.Kmh), "km/h", float64(threshold), limit, s.Traffic.At}

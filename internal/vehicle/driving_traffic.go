@@ -5,40 +5,32 @@ import (
 	"time"
 )
 
-// TrafficMemory is what the driving rules remember of the present drive, beside Pace and MeanSpeed.
 type TrafficMemory struct {
 	// Kmh is the newest known speed: as read, or as the positions show it.
 	Kmh float32
 	At  UnixMilli
-	// Changed is when Pace last changed in this drive; zero if it has not.
+	// Changed is when Pace last changed in this drive, or zero.
 	Start, Changed UnixMilli
-	// Share is the measure behind the verdict (see [JamShare]); FreeKmh is the speed in light
-	// traffic.
 	Share, FreeKmh float32
-	// MeanSeconds is the weight of MeanSpeed: the seconds of driving behind it, older ones less, at
-	// most its time constant of a minute.
+	// MeanSeconds is the weight of MeanSpeed in seconds.
 	MeanSeconds float32
-	// Stop is how many seconds the present stop has lasted, at most longStop; zero while the car
-	// drives.
+	// Stop is how many seconds the present stop has lasted, at most longStop.
 	Stop float32
-	// Rolled is how many metres the car has driven since the stop, up to moveUp.
+	// Rolled is how many metres the car has driven since, up to moveUp.
 	Rolled float32
-	// TopKmh is the highest speed in the time topHolds, and TopAt when it was reached.
+	// the highest speed in the time topHolds
 	TopKmh float32
 	TopAt  UnixMilli
-	// Cruise is the mean of the speeds above cruiseFromKmh in the last minutes; zero if there were
-	// none in this drive.
+	// Cruise is the mean of the speeds above cruiseFromKmh; zero if there were none in this drive.
 	Cruise float32
 	Source FreeFlowSource
-	// Moved is set when the car has moved in this drive.
-	Moved bool
-	// EngineMute is set when the engine was at rest while the car drove: its engine speed says
-	// nothing about a stop.
+	Moved  bool
+	// The engine was at rest while the car drove, so it says nothing about a stop.
 	EngineMute bool
-	// Stood is when the car became stationary; zero if it is not.
+	// since when the car is stationary, or zero
 	Stood UnixMilli
-	// Repeats counts speeds that equal the one before. A source that sends a speed only when it
-	// changes never repeats one.
+	// Repeats counts speeds that equal the one before. A source that sends changes only never
+	// repeats one.
 	Repeats uint8
 }
 
@@ -46,21 +38,19 @@ type TrafficMemory struct {
 type FreeFlowSource uint8
 
 const (
-	FreeFlowOfStreet FreeFlowSource = iota // nothing is known: that of a street is assumed
-	FreeFlowShown                          // estimated from the car's own speed
-	FreeFlowSent                           // sent by the car's source
-	FreeFlowOfRoad                         // learned from the cars on this road
+	FreeFlowOfStreet FreeFlowSource = iota // assumed, because nothing is known
+	FreeFlowShown
+	FreeFlowSent
+	FreeFlowOfRoad
 	NumFreeFlowSources
 )
 
-// String returns the source as metrics and the API spell it.
 func (f FreeFlowSource) String() string {
 	return [...]string{"street", "shown", "sent", "road"}[f]
 }
 
-// observeMotion folds the speed at the time of a sample, while Latest still has the previous
-// readings. The positions replace the read speed if they refute it, if none was read for
-// speedHolds, and between two sparse readings.
+// observeMotion needs the previous readings in Latest. The positions replace a speed that they
+// refute, that is missing for speedHolds, and that between two sparse readings.
 func (s *State) observeMotion(r *Readings, t UnixMilli) {
 	m := &s.Traffic
 	if t < m.At {
@@ -88,8 +78,8 @@ func (s *State) observeMotion(r *Readings, t UnixMilli) {
 	}
 }
 
-// holdSpeed folds the newest speed again for the time of the newest reading, if the source seems to
-// send a speed only when it changes. If SpeedHolds was read with the speed, it alone decides.
+// holdSpeed repeats the newest speed if the source seems to send changes only. If SpeedHolds was
+// read with it, that alone decides.
 func (s *State) holdSpeed() {
 	m := &s.Traffic
 	last, ok := s.Speed()
@@ -107,8 +97,7 @@ func (s *State) holdSpeed() {
 	s.observeRest(before)
 }
 
-// drive folds the speed kmh at t. Since the last one, the speed has changed linearly between from
-// and to.
+// drive folds the speed kmh at t, after a linear change between from and to.
 func (s *State) drive(kmh, from, to float32, t UnixMilli) {
 	m := &s.Traffic
 	step := t.Sub(m.At)
@@ -138,9 +127,9 @@ func (s *State) startDrive(kmh float32, t UnixMilli) {
 	s.MeanSpeed, s.Pace = kmh, NormalDriving
 }
 
-// collect adds the seconds between two readings to the mean. The speed has changed linearly, so the
-// mean does not depend on how often a car reports. But at a stop it changed at rampKmhPerSecond;
-// otherwise a car that waits at a red light and reports once in 30 s would seem to creep.
+// collect adds a linear change to the mean, which then does not depend on how often a car reports.
+// At a stop the speed changes at rampKmhPerSecond; otherwise a car at a red light that reports once
+// in 30 s would seem to creep.
 func (s *State) collect(from, to, seconds float32) {
 	s.Traffic.Moved = s.Traffic.Moved || to > movingKmh
 	stops, starts := to < stopKmh, from < stopKmh
@@ -196,14 +185,12 @@ func (s *State) addDrive(from, to, seconds float32) {
 	s.addToMean(from, to, seconds)
 }
 
-// addToMean adds a time of linearly changing speed to MeanSpeed, which is an exponentially weighted
-// moving average in continuous time. Let τ be meanDecay, m the old MeanSpeed and w its weight,
-// MeanSeconds. If the speed was v(u) after u of the t seconds, the new MeanSpeed is
+// addToMean adds a linear change of speed to MeanSpeed. With τ = meanDecay, m the old mean, w its
+// MeanSeconds and v(u) the speed after u of the t seconds, the new mean is
 //
-//	(m·w·e^(-t/τ) + ∫₀ᵗ v(u)·e^(-(t-u)/τ) du) / (w·e^(-t/τ) + τ·(1-e^(-t/τ)))
+// (m·w·e^(-t/τ) + ∫₀ᵗ v(u)·e^(-(t-u)/τ) du) / (w·e^(-t/τ) + τ·(1-e^(-t/τ))),
 //
-// The integral is computed exactly, so the result does not depend on the number of steps into which
-// a change of speed is cut.
+// whatever the number of steps.
 func (s *State) addToMean(from, to, seconds float32) {
 	if seconds <= 0 {
 		return
@@ -217,25 +204,18 @@ func (s *State) addToMean(from, to, seconds float32) {
 	s.Traffic.MeanSeconds = float32(was + weight)
 }
 
-// timeFor returns after how many seconds the car has driven the metres, at most all of them, while
-// its speed in km/h changes linearly.
+// timeFor returns after how many seconds of a linear change the car has driven the metres, at most
+// all.
 func timeFor(metres, from, to, seconds float32) float32 {
 	v, change := from/3.6, (to-from)/3.6
 	root := v*v + 2*change/seconds*metres
 	if root < 0 {
 		return seconds // the car stops before that
 	}
-	// This form of the quadratic solution is valid at any acceleration, zero included.
+	// This form of the solution is valid at any acceleration, zero included.
 	return min(seconds, 2*metres/(v+float32(math.Sqrt(float64(root)))))
 }
 
-// addToMean adds a linear change of speed to MeanSpeed, an exponentially weighted mean in
-// continuous time. With τ = meanDecay, m the old mean, w its MeanSeconds and v(u) the speed after u
-// of the t seconds, the new mean is
-//
-// (m·w·e^(-t/τ) + ∫₀ᵗ v(u)·e^(-(t-u)/τ) du) / (w·e^(-t/τ) + τ·(1-e^(-t/τ)))
-//
-// The integral is exact, so the result does not depend on the number of steps.
 func (m *TrafficMemory) cruise(from, to, seconds float32) {
 	above := 1 - below(from, to, cruiseFromKmh)
 	if above == 0 {
@@ -248,7 +228,7 @@ func (m *TrafficMemory) cruise(from, to, seconds float32) {
 	m.Cruise += float32(-math.Expm1(-float64(above*seconds)/cruiseDecay.Seconds())) * (kmh - m.Cruise)
 }
 
-// below returns the part, from 0 to 1, of a linear change of speed that is below limit.
+// below returns the part of a linear change of speed that is below limit.
 func below(from, to, limit float32) float32 {
 	lo, hi := min(from, to), max(from, to)
 	switch {
@@ -260,7 +240,6 @@ func below(from, to, limit float32) float32 {
 	return (limit - lo) / (hi - lo)
 }
 
-// setPace sets Share, and Pace from it, with a hysteresis.
 func (s *State) setPace(t UnixMilli) {
 	m := &s.Traffic
 	road := s.share(t)
@@ -298,17 +277,14 @@ func (s *State) isTooYoung(want DrivingState, t UnixMilli) bool {
 		want == TrafficJam && t.Sub(m.Start) < firstMinute
 }
 
-// weight returns the MeanSeconds of a new mean that covers the time counted: τ·(1-e^(-counted/τ)),
-// with τ = meanDecay.
+// weight returns the MeanSeconds of a new mean: τ·(1-e^(-counted/τ)), with τ = meanDecay.
 func weight(counted time.Duration) float64 {
 	return meanDecay.Seconds() * -math.Expm1(-counted.Seconds()/meanDecay.Seconds())
 }
 
-// share sets Share, FreeKmh and Source as of t. Without other cars, Share is the car's own mean
-// speed divided by the free flow. With them (road), it is the travel time in light traffic divided
-// by the present one, just behind and just ahead of the car: ahead with the delay of the others,
-// behind with that of the others at the weight othersWeight·ShownBehind, and the car's own for the
-// rest.
+// share computes Share as of t: the car's own mean speed divided by the free flow, or if others
+// show it (road), travel times just behind and ahead of the car. Ahead, the delay is that of the
+// others; behind, theirs weighs othersWeight·ShownBehind, and the car's own the rest.
 func (s *State) share(t UnixMilli) (road bool) {
 	m, a := &s.Traffic, &s.Road
 	m.FreeKmh, m.Source = s.freeFlow(t)
@@ -320,8 +296,8 @@ func (s *State) share(t UnixMilli) (road bool) {
 	if !s.seenByOthers(t) {
 		return false
 	}
-	// The delays are multiples of the travel time at a.FreeKmh, which differs from m.FreeKmh if it
-	// is only a guess and a better value is known.
+	// The delays are relative to a.FreeKmh, which differs from m.FreeKmh if it is a guess and a
+	// better value is known.
 	scale := m.FreeKmh / a.FreeKmh
 	const leastShare = 0.01 // so that the delay of a stationary car is finite
 	behind, with := 1/max(own, leastShare), 1-a.Apart
@@ -338,14 +314,12 @@ func (s *State) share(t UnixMilli) (road bool) {
 	return true
 }
 
-// seenByOthers reports whether other cars show how traffic moves, and the position is still valid.
 func (s *State) seenByOthers(t UnixMilli) bool {
 	return s.knowsRoad(t) && (s.Road.DelayBehind > 0 || s.Road.DelayAhead > 0)
 }
 
-// freeFlow returns the speed, in km/h, that the road allows at t in light traffic: the first known
-// of the learned one (unless Young), that of the source, the guess for the road, an estimate from
-// the car's own speed, and that of any street.
+// freeFlow returns the first that is known: learned (unless Young), sent, the guess for the road,
+// shown by the car itself, that of any street.
 func (s *State) freeFlow(t UnixMilli) (float32, FreeFlowSource) {
 	shown, sent := max(streetKmh, min(perCruise*s.Traffic.Cruise, mostAssumed)), s.Latest[FreeFlowSpeed]
 	switch {
@@ -367,7 +341,6 @@ func (s *State) knowsRoad(t UnixMilli) bool {
 	return s.Road.FreeKmh > 0 && t.Sub(s.Road.Time) <= roadHolds
 }
 
-// roadTime returns the time of the oldest reading that a verdict on traffic uses.
 func (s *State) roadTime(t UnixMilli) UnixMilli {
 	if s.knowsRoad(t) {
 		t = min(t, s.Road.Time)

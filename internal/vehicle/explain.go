@@ -3,8 +3,7 @@ package vehicle
 import "math"
 
 type Explanation struct {
-	Rule string
-	// Version changes whenever the same readings may lead to another verdict.
+	Rule    string
 	Version int
 	Text    string
 	Facts   []Fact
@@ -14,12 +13,11 @@ type Fact struct {
 	Name  string
 	Value float64
 	Unit  string
-	// Threshold is what Value was compared with; NaN if there is none.
+	// NaN if there is none
 	Threshold float64
-	// Limit says what a value on one side of the threshold means: "anomaly from" at or above it,
-	// "jam up to" at or below it; "" if there is no threshold.
+	// "anomaly from" is at or above the threshold, "jam up to" at or below it; "" without one.
 	Limit string
-	// Time is when the newest reading behind the value was read.
+	// of the newest reading behind the value
 	Time UnixMilli
 }
 

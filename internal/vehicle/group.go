@@ -1,7 +1,6 @@
 package vehicle
 
-// group is a set of signals whose readings are ordered by time, because groups may come from
-// different senders, or with different delays.
+// Groups may come from different senders, or with different delays, so each is ordered by time.
 type group uint8
 
 const (
@@ -11,7 +10,7 @@ const (
 	numGroups = iota
 )
 
-// Signals that are not listed belong to the throttle system.
+// The other signals belong to the throttle system.
 var groupOf = [NumSignals]group{
 	Speed: motionGroup, OBDSpeed: motionGroup, EngineSpeed: motionGroup, LowVoltageSystemState: motionGroup,
 	FreeFlowSpeed: motionGroup, SpeedHolds: motionGroup,

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// ID is a non-empty string of ASCII letters and digits, compared byte for byte.
+// ID is a non-empty string of ASCII letters and digits.
 type ID string
 
-// MaxReportingID is the greatest length, in bytes, of the ID of a vehicle that sends telemetry. A
-// query may name a longer ID; such a vehicle is unknown.
+// MaxReportingID is the greatest length of the ID of a vehicle that sends telemetry. A query may
+// name a longer one, which is unknown.
 const MaxReportingID = 256
 
 var (
@@ -17,7 +17,6 @@ var (
 	ErrIDCharacter = errors.New("a vid consists of ASCII letters and digits only")
 )
 
-// ParseID returns [ErrIDEmpty] or [ErrIDCharacter] if the text is not an ID.
 func ParseID(s string) (ID, error) {
 	if err := CheckID(s); err != nil {
 		return "", err
@@ -25,7 +24,7 @@ func ParseID(s string) (ID, error) {
 	return ID(s), nil
 }
 
-// ParseReportingID is like ParseID, but rejects an ID longer than [MaxReportingID].
+// ParseReportingID rejects an ID longer than [MaxReportingID].
 func ParseReportingID(s string) (ID, error) {
 	id, err := ParseID(s)
 	if err == nil && len(id) > MaxReportingID {
@@ -34,7 +33,7 @@ func ParseReportingID(s string) (ID, error) {
 	return id, err
 }
 
-// CheckID is ParseID for callers that hold bytes and must not allocate.
+// CheckID is ParseID for bytes, without an allocation.
 func CheckID[T string | []byte](s T) error {
 	if len(s) == 0 {
 		return ErrIDEmpty

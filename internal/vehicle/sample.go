@@ -2,10 +2,9 @@ package vehicle
 
 import "time"
 
-// UnixMilli is event time in milliseconds since 1970-01-01 UTC. Zero means "never".
+// UnixMilli is event time in milliseconds; zero means "never".
 type UnixMilli int64
 
-// At rounds down to the millisecond.
 func At(t time.Time) UnixMilli { return UnixMilli(t.UnixMilli()) }
 
 func (m UnixMilli) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
@@ -14,22 +13,20 @@ func (m UnixMilli) Sub(n UnixMilli) time.Duration { return time.Duration(m-n) * 
 
 func (m UnixMilli) Add(d time.Duration) UnixMilli { return m + UnixMilli(d.Milliseconds()) }
 
-// Sample holds the readings of one vehicle at one time. A signal that was not read then is missing,
-// even if an earlier value is known.
+// Sample has no signal that was not read at its time, even if an earlier value is known.
 type Sample struct {
 	Vehicle ID
 	Time    UnixMilli
-	Source  uint32    // number of the source; 0 if none sent the sample
+	Source  uint32    // number; 0 if none
 	Crowd   bool      // each car of the source is believed to be one, so each is a voice on roads
-	Stored  UnixMilli // when the telemetry log stored it; 0 if it is in no log
+	Stored  UnixMilli // when the telemetry log stored it, or 0
 	Readings
 }
 
 type Readings struct {
 	present uint32
 	value   [NumSignals]float32
-	// Codes is the list of DTCList, in the car's order.
-	Codes []TroubleCode
+	Codes   []TroubleCode
 }
 
 func (r *Readings) Has(s Signal) bool { return r.present&(1<<s) != 0 }
@@ -38,7 +35,7 @@ func (r *Readings) Empty() bool { return r.present == 0 }
 
 func (r *Readings) Value(s Signal) (v float32, ok bool) { return r.value[s], r.Has(s) }
 
-// Speed returns the speed in km/h: Speed, or OBDSpeed if Speed was not read.
+// Speed returns Speed, or OBDSpeed if that was not read.
 func (r *Readings) Speed() (kmh float32, ok bool) {
 	if r.Has(Speed) {
 		return r.Value(Speed)
@@ -46,7 +43,7 @@ func (r *Readings) Speed() (kmh float32, ok bool) {
 	return r.Value(OBDSpeed)
 }
 
-// Set records a reading in the signal's unit, or returns an error that wraps [ErrImpossible].
+// Set returns an error that wraps [ErrImpossible] for a value that the sensor cannot report.
 func (r *Readings) Set(s Signal, v float64) error {
 	if err := s.check(v); err != nil {
 		return err
@@ -59,8 +56,8 @@ func (r *Readings) Set(s Signal, v float64) error {
 // maxBeyond is how far a percentage may miss its range by rounding or calibration.
 const maxBeyond = 5
 
-// SetReported is Set for a value as senders report it: a percentage at most maxBeyond out of its
-// range becomes the end of the range, and a value that means "none" returns [ErrNotAvailable].
+// SetReported is Set for a value as senders report it: a percentage is corrected by up to
+// maxBeyond, and a value that means "none" returns [ErrNotAvailable].
 func (r *Readings) SetReported(s Signal, v float64) error {
 	switch {
 	case s.holds(v) && (v <= 100 || s == EngineSpeed && v <= 8000): // neither absent nor out of range
@@ -77,8 +74,8 @@ func (r *Readings) Clear(s Signal) {
 	r.value[s] = 0
 }
 
-// SetCodes records a list of trouble codes; an empty list is a reading too. SetCodes keeps the
-// slice. The error for a list that is too long wraps [ErrImpossible].
+// SetCodes keeps the slice. An empty list is a reading too; one that is too long wraps
+// [ErrImpossible].
 func (r *Readings) SetCodes(codes []TroubleCode) error {
 	if err := r.Set(DTCList, float64(len(codes))); err != nil {
 		return err
@@ -87,8 +84,7 @@ func (r *Readings) SetCodes(codes []TroubleCode) error {
 	return nil
 }
 
-// SetIgnition ignores [IgnitionUndefined], with which a car says that it does not know the state.
-// For a number that is no state, the error wraps [ErrImpossible].
+// SetIgnition ignores [IgnitionUndefined], with which a car says that it does not know.
 func (r *Readings) SetIgnition(i Ignition) error {
 	if i == IgnitionUndefined {
 		return nil

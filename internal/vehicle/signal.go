@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// Signal names one of the sensor readings that the rules use.
 type Signal uint8
 
-// VSS has no signal for the free flow of a road, so that name is our own.
+// VSS has no free flow of a road, so that name is our own.
 const (
 	Speed Signal = iota
 	OBDSpeed
@@ -29,14 +28,13 @@ const (
 	CurrentLatitude
 	CurrentLongitude
 	CurrentHeading
-	CurrentAccuracy // m
-	SpeedHolds      // how long the speed of the same time holds; only ingest sets it
-	NumSignals      = iota
+	CurrentAccuracy
+	SpeedHolds // of the same time; only ingest sets it
+	NumSignals = iota
 )
 
-// Percentages have the ranges of SAE J1979. Speeds go beyond J1979 (255 km/h, 16,384 rpm), because
-// other sources report up to 500 km/h. VSS has no limit for accuracy; a position with an error
-// above 1,000 km is useless.
+// Percentages are those of SAE J1979. Speeds go beyond it (255 km/h, 16,384 rpm), because other
+// sources report more. A position with an error above 1,000 km is useless.
 var signalTable = [NumSignals]struct {
 	name     string
 	unit     string
@@ -72,8 +70,7 @@ func (s Signal) String() string {
 
 func (s Signal) Unit() string { return signalTable[s].unit }
 
-// IsPosition reports whether the signal is the latitude or longitude. Positions are private: their
-// values must never appear in a log, a metric or an answer.
+// IsPosition: positions are private, and must never appear in a log, a metric or an answer.
 func (s Signal) IsPosition() bool { return s == CurrentLatitude || s == CurrentLongitude }
 
 func SignalByName[T string | []byte](name T) (Signal, bool) {
@@ -81,7 +78,7 @@ func SignalByName[T string | []byte](name T) (Signal, bool) {
 	return s, ok
 }
 
-// aliases are names outside of the branch Vehicle.OBD, which VSS 5 deprecated and VSS 6 removed.
+// VSS 5 deprecated the branch Vehicle.OBD, and VSS 6 removed it.
 var aliases = [...]struct {
 	name string
 	s    Signal
@@ -103,7 +100,6 @@ var signalsByName = func() map[string]Signal {
 	return m
 }()
 
-// SignalNames returns all names that [SignalByName] knows, aliases last.
 func SignalNames() (names []string) {
 	for _, t := range signalTable[:SpeedHolds] {
 		names = append(names, t.name)
@@ -144,13 +140,12 @@ func (s Signal) Range() string {
 	return strings.TrimSpace(fmt.Sprintf("between %.0f and %.0f %s", t.min, t.max, t.unit))
 }
 
-// ErrNotAvailable marks a value by which a sender says that it has none.
 var ErrNotAvailable = errors.New("not available")
 
-// isAbsent reports whether senders mean "not available" by v. iOS sends a negative speed or course,
-// AIS the latitude 91, the longitude 181 and the course 511. SAE J1939 has the bytes 0xFE (error)
-// and 0xFF at the end of every range. They are recognized only where no other reading has the
-// value: a car may drive 255 or 256 km/h, but no engine reaches the 0xFFFF of J1979.
+// isAbsent reports whether senders mean "not available". iOS sends a negative speed or course, AIS
+// the latitude 91, the longitude 181 and the course 511, SAE J1939 the bytes 0xFE and 0xFF at the
+// end of a range. They are recognized only where no reading has the value: a car may drive 255
+// km/h, but no engine reaches the 0xFFFF of J1979.
 func (s Signal) isAbsent(v float64) bool {
 	near := func(x float64) bool { return math.Abs(v-x) < 0.01 } // senders round
 	switch s {
@@ -189,10 +184,9 @@ func (i Ignition) String() string {
 	return ignitionNames[i]
 }
 
-// On reports whether the engine may run in this state.
+// On reports whether the engine may run.
 func (i Ignition) On() bool { return i == IgnitionOn || i == IgnitionStart }
 
-// ParseIgnition parses the VSS name, such as "ON". The error wraps [ErrImpossible].
 func ParseIgnition(s string) (Ignition, error) {
 	for i, n := range ignitionNames {
 		if n == s {

@@ -5,43 +5,37 @@ import (
 	"time"
 )
 
-// State is everything that the service remembers of one vehicle. Its size is fixed. The zero State
-// is a vehicle that has never reported.
+// State is all that the service remembers of one vehicle, of a fixed size. The zero State has never
+// reported.
 type State struct {
-	// Time is the newest event time seen.
 	Time UnixMilli
-	// Latest holds the newest reading of each signal. An "ignition off" that a later motion
-	// disproves keeps its time, and its value becomes [IgnitionUndefined].
+	// An "ignition off" that a later motion disproves keeps its time, and becomes
+	// [IgnitionUndefined].
 	Latest [NumSignals]Reading
-	// FaultCode is the first throttle code of the newest list that had one, until the lists have
-	// been without one for long enough (observeCodes).
+	// FaultCode is a throttle code until the lists have been without one for long enough.
 	FaultCode TroubleCode
-	// MeanSpeed is an exponentially weighted mean in km/h, with a time constant of one minute. Of a
-	// long stop it has only the first 30 s and the time after two minutes.
+	// MeanSpeed has a time constant of one minute (see stopCounts).
 	MeanSpeed float32
-	// Pace is the state that the driving rules concluded; zero until a speed was read.
+	// Pace is zero until a speed was read.
 	Pace    DrivingState
 	Traffic TrafficMemory
-	// Way and Road are zero for a car that sends no position.
-	Way  Way
-	Road RoadAround
-	// RestingSince is when the car was first seen stationary with its engine off; zero if it is
-	// not.
+	// zero for a car that sends no position
+	Way          Way
+	Road         RoadAround
 	RestingSince UnixMilli
-	// The throttle rules run over the readings of a time when a sample with a later time arrives.
+	// The throttle rules run when a sample with a later time arrives.
 	ThrottleMemory ThrottleMemory
 }
 
-// A zero Time means that the signal was never read.
+// Reading has the Time 0 if there was none.
 type Reading struct {
 	Value float32
 	Time  UnixMilli
 }
 
-// Fold folds one sample into the state of its vehicle. A reading changes nothing if it is older
-// than the newest of its group, or if its signal was already read at that time, so a repeated
-// sample changes nothing; but of several lists of trouble codes of one time, the first with a
-// throttle code is kept. An impossible value is ignored. Fold allocates nothing.
+// Fold folds one sample, without an allocation. A reading changes nothing if it is impossible,
+// older than the newest of its group, or if its signal was already read at that time; but of
+// several lists of trouble codes, the first with a throttle code is kept.
 func (s *State) Fold(x *Sample) (changed bool) {
 	t, r := x.Time, x.Readings // only those that are used
 	newest := s.newest()
@@ -86,30 +80,27 @@ func (s *State) Fold(x *Sample) (changed bool) {
 	return true
 }
 
-// Observe is [State.Fold] for a copy.
 func Observe(s State, x Sample) State {
 	s.Fold(&x)
 	return s
 }
 
-// Outcome says whether a verdict answers a client's question, and if it does not, why.
 type Outcome uint8
 
 const (
 	Answered Outcome = iota
 	Unknown          // no reading that could answer was ever received
 	Stale
-	NotDriving // as DrivingVerdict.NotDriving
+	NotDriving
 )
 
-// String returns the outcome as it is sent to clients.
 func (o Outcome) String() string {
 	return [...]string{"", "unknown", "stale", "not_driving"}[o]
 }
 
-// MaxAhead is how far a verdict may be ahead of the clock of the node that is asked: ingest accepts
-// samples 30 s ahead, and the clocks of two nodes may differ by another 30 s. A verdict further
-// ahead was made while a clock was wrong, so its age is unknown.
+// MaxAhead is how far a verdict may be ahead of the clock: ingest accepts 30 s, and the clocks of
+// two nodes may differ by another 30 s. If it is further ahead, a clock was wrong, so its age is
+// unknown.
 const MaxAhead = time.Minute
 
 func fresh(t, now UnixMilli, maxAge time.Duration) Outcome {

@@ -9,7 +9,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// genPairs draws a state after samples of the throttle's sensors, of which a tenth are faulty.
+// genPairs draws a state after samples of the throttle's sensors. A tenth are faulty.
 func genPairs(t *rapid.T) vehicle.State {
 	var s vehicle.State
 	at := vehicle.UnixMilli(1_800_000_000_000)

@@ -5,9 +5,7 @@ import (
 	"math"
 )
 
-// ExplainThrottle returns why [State.Throttle] gives its verdict: for an anomaly, the rule or code
-// with its readings and measure, and otherwise the measure of every rule with readings, and its
-// limit.
+// ExplainThrottle has the readings and measures of the rule with the anomaly, or of all rules.
 func (s *State) ExplainThrottle() Explanation {
 	m := s.ThrottleMemory
 	m.runRules(s)
@@ -81,8 +79,6 @@ func (a *AlarmMemory) text() string {
 	return x + " beside " + y
 }
 
-// alarmFacts has the readings when the alarm was raised, the newest, the measure, and for how long
-// there was no more evidence.
 func (m *ThrottleMemory) alarmFacts(s *State) (facts []Fact) {
 	a := &m.Alarm
 	read := func(name string, value float32, t UnixMilli) {
@@ -156,11 +152,10 @@ func (f finding) fact(t UnixMilli) Fact {
 	return Fact{name, rounded(100 * f.measure / f.alarm), "percent", 100, AnomalyFrom, t}
 }
 
-// AnomalyFrom is the [Fact.Limit] of a fact that raises an anomaly at or above its threshold.
+// AnomalyFrom is the [Fact.Limit] of a fact that raises an anomaly.
 const AnomalyFrom = "anomaly from"
 
-// Evidence begins the Name of each [Fact] whose value is a percentage of the measure that raises an
-// alarm.
+// Evidence begins the Name of a [Fact] in percent of what raises an alarm.
 const Evidence = "evidence that "
 
 func (f finding) measured(name string, t UnixMilli) Fact {
@@ -177,8 +172,7 @@ type ThrottleAlarm struct {
 	// the same if there is only one
 	X, Y         Signal
 	NameX, NameY string
-	// Banded is set if the rules have learned which value Y has for each X: a healthy Y is at most
-	// Free percent from Expected.
+	// Banded is set if a healthy Y is at most Free percent from Expected.
 	Banded      bool
 	Free        float64
 	meanX, base float64

@@ -1,30 +1,26 @@
 package vehicle
 
-// Many loggers and gateways send rows with one time and a value of every sensor, and repeat the
-// last value of a sensor that was not read since the previous row. A sensor that is read every few
-// seconds then seems stationary while the other of its pair moves. The rules therefore learn the
-// lag with which a sensor's value follows that of the other; for so long, a repeated value is not a
+// Many loggers and gateways send rows with a value of every sensor, and repeat that of a sensor
+// that was not read again. It then seems stationary while the other of its pair moves. So the rules
+// learn the lag with which one sensor follows the other; for so long, a repeated value is not a
 // reading.
 
-// LagMemory is what is known of the lag of one sensor of a pair, in hundredths of a second.
+// LagMemory is in hundredths of a second.
 type LagMemory struct {
-	// Behind is the time since the other sensor moved, if this one has not moved since; else zero.
+	// since the other sensor moved, if this one has not moved since
 	Behind uint16
-	// Lag is about the longest time until this sensor followed: an average that rises fast (weight
-	// 1/2) and falls slowly (1/64).
+	// about the longest lag: an average that rises fast (weight 1/2) and falls slowly (1/64)
 	Lag uint16
-	// Led is set if the other sensor has moved exactly once since, so that the next movement of
-	// this sensor shows its lag.
+	// The other sensor has moved exactly once since, so the next movement shows the lag.
 	Led bool
 }
 
-// repeats reports whether an unchanged value may be an old reading that was sent again.
+// repeats reports whether an unchanged value may be an old reading.
 func (m *LagMemory) repeats() bool {
 	return m.Behind > 0 && m.Lag >= lagLeast && m.Behind < m.Lag+m.Lag/2+lagSpare
 }
 
-// observe folds the readings of one time, after hundredths of a second. If the two sensors
-// disagree, this one may be wrong, so nothing is learned.
+// If the sensors disagree, this one may be wrong, so nothing is learned.
 func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) {
 	if m.Behind > 0 {
 		m.Behind = addTime(m.Behind, after)
@@ -48,9 +44,8 @@ func (m *LagMemory) observe(after uint16, step float32, otherMoved, agree bool) 
 	}
 }
 
-// observeLags updates Lags after all readings of t have arrived, and reports for each pair whether
-// one sensor has just followed the other. Only readings with one time stamp begin a delay: they are
-// the sign of a source that may repeat old values.
+// observeLags reports for each pair whether one sensor has just followed the other. Only readings
+// with one time stamp begin a lag: they are the sign of a source that may repeat old values.
 func (m *ThrottleMemory) observeLags(s *State, t UnixMilli) (followed [NumThrottlePairs]bool) {
 	after := hundredths(t - m.Last)
 	for i := range throttlePairs {
@@ -76,7 +71,6 @@ func (m *ThrottleMemory) agree(s *State, pair int) bool {
 	return !p.mature() || off <= d.free
 }
 
-// stepAt returns how far sensor i moved to a new reading at t, else 0.
 func (m *ThrottleMemory) stepAt(s *State, i ThrottleSensor, t UnixMilli) float32 {
 	if s.reading(i).Time != t || m.Sensors[i].PrevStart == t {
 		return 0
@@ -97,8 +91,8 @@ func (m *ThrottleMemory) isNew(i ThrottleSensor, v float32, was Reading) bool {
 	return true
 }
 
-// waits reports whether it is too early to compare a pair: sensor i (side 0 is x, 1 is y) may not
-// have been read since the other moved.
+// waits reports whether sensor i (side 0 is x, 1 is y) may not have been read since the other
+// moved.
 func (m *ThrottleMemory) waits(pair, side int, i ThrottleSensor, together bool) bool {
 	return m.Lags[pair][side].repeats() && (together || m.Ages[i] > 0 || m.Sensors[i].Step == 0)
 }

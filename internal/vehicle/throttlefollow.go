@@ -1,6 +1,5 @@
 package vehicle
 
-// follow folds the readings of t into Follow, unless the plate or the demand is too old.
 func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bool) {
 	f := &m.Follow
 	demand := Load
@@ -59,12 +58,11 @@ func (m *ThrottleMemory) follow(s *State, t UnixMilli) (after float32, looked bo
 	return after, true
 }
 
-// restart begins to watch for a rise above low.
 func (f *FollowMemory) restart(low, plate float32) {
 	f.Low, f.PlateLo, f.PlateHi, f.For = low, plate, plate, 0
 }
 
-// addRise: a rise without a movement is a sign of a fault only if the plate is known to follow.
+// A rise without a movement is a sign of a fault only if the plate is known to follow.
 func (f *FollowMemory) addRise(moved bool) {
 	const many = 1000
 	switch {

@@ -2,7 +2,7 @@ package vehicle
 
 import "slices"
 
-// finding is what a rule measured on one or two sensors; x and y are the same if there is one.
+// finding has one sensor as x and y if there is no other.
 type finding struct {
 	rule           ThrottleRule
 	x, y           ThrottleSensor
@@ -10,7 +10,6 @@ type finding struct {
 	unit           string
 }
 
-// runRules runs the rules over the newest readings, once for each time of a sensor.
 func (m *ThrottleMemory) runRules(s *State) {
 	t := s.throttleTime()
 	if m.Last == t || !slices.ContainsFunc(throttleSensors[:], func(g Signal) bool { return s.Latest[g].Time == t }) {
@@ -36,7 +35,7 @@ func (m *ThrottleMemory) runRules(s *State) {
 			for k, f := range m.pairFindings(i) {
 				covered := after
 				if k == 1 && f.rule == throttlePairs[i].disagree {
-					covered = 0 // the finding before has the same rule and sensors, and has counted the time
+					covered = 0 // the finding before has the same rule and sensors
 				}
 				m.report(s, f, covered)
 			}
@@ -72,14 +71,13 @@ func (m *ThrottleMemory) runRules(s *State) {
 
 func (a *AlarmMemory) calmNeeded() float32 { return calmFor * float32(uint(1)<<a.Returns) }
 
-// engineOff reports whether nothing moves the plate at t. It then rests wherever its spring puts
-// it, and sensors may have no supply.
+// engineOff: the plate then rests wherever its spring puts it, and sensors may have no supply.
 func (s *State) engineOff(t UnixMilli) bool {
 	e := s.Latest[EngineSpeed]
 	return e.Time != 0 && e.Value == 0 && t.Sub(e.Time) <= engineHolds || s.ignitionOff()
 }
 
-// pauseEngine discards the measures that need a running engine, but keeps an anomaly.
+// pauseEngine keeps an anomaly.
 func (m *ThrottleMemory) pauseEngine() {
 	for i := range m.Sensors {
 		m.Sensors[i].AtLimit = 0
@@ -97,16 +95,14 @@ func (s *State) recent(i ThrottleSensor, t UnixMilli) bool {
 	return r.Time != 0 && t.seconds(r.Time) <= bracketWithin
 }
 
-// startDrive reduces the weight of what was learned of the pairs, so that this drive can correct
-// it. An anomaly is kept: a fault does not disappear between two drives.
+// startDrive reduces the weight of what was learned. An anomaly is kept: a fault does not disappear
+// between two drives.
 func (m *ThrottleMemory) startDrive() {
 	for i := range m.Pairs {
 		m.Pairs[i].forget(pairDriveMemory)
 	}
 }
 
-// report raises an alarm if there is none (and the car has a plate), or updates the present one if
-// it is that of f.
 func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	a := &m.Alarm
 	switch {
@@ -128,7 +124,7 @@ func (m *ThrottleMemory) report(s *State, f finding, after float32) {
 	}
 }
 
-// expected returns the value of sensor y for the newest reading of x, or 0 if unknown.
+// expected returns 0 if unknown.
 func (m *ThrottleMemory) expected(s *State, x, y ThrottleSensor) float32 {
 	for i := range throttlePairs {
 		d, p := &throttlePairs[i], &m.Pairs[i]
@@ -163,8 +159,7 @@ func (m *ThrottleMemory) limitFinding(s *State, i ThrottleSensor) finding {
 	return f
 }
 
-// travelFindings returns the finding of sensor i alone, and for plate A without plate B and the
-// command, how much farther it moved than engine load, or without that, than the pedal.
+// travelFindings compares plate A, without plate B and the command, with engine load or the pedal.
 func (m *ThrottleMemory) travelFindings(s *State, i ThrottleSensor) [2]finding {
 	travel, t := m.Sensors[i].Travel, s.reading(i).Time
 	all := finding{RuleNoise, i, i, travel, travelAlarm, "percent"}

@@ -1,8 +1,7 @@
 package vehicle
 
-// compare compares the sensors of pair i at t: one was read at t, and the range of the other at t
-// is known. It returns how many seconds the comparison covers. Disagreement is a one-sided CUSUM
-// (E. S. Page, 1954) of their distance, in percent × seconds.
+// compare returns how many seconds a comparison at t covers. Disagreement is a one-sided CUSUM
+// (Page, 1954).
 func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, compared bool) {
 	d, p := &throttlePairs[i], &m.Pairs[i]
 	sx, sy := &m.Sensors[d.x], &m.Sensors[d.y]
@@ -10,8 +9,8 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	if x.Time != t && y.Time != t || x.Time == 0 || y.Time == 0 {
 		return 0, false
 	}
-	// Between two close readings of x, x was in the range of its recent readings; so a reading of y
-	// in between can be compared with that range, and the other way round.
+	// Between two close readings, x was in the range of its recent readings; so a reading of y in
+	// between can be compared with that range, and the other way round.
 	together := x.Time == y.Time
 	if m.waits(i, 0, d.x, together) || m.waits(i, 1, d.y, together) {
 		return 0, false
@@ -56,8 +55,7 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 		slope := min(max(abs(p.slope()), 0.5), 2)
 		p.Noise[0].fade(after)
 		p.Noise[1].fade(after)
-		// A repeated value (LagMemory.repeats) may be old, and does not show where the partner of a
-		// stuck sensor is.
+		// A repeated value may be old, and does not show where the partner of a stuck sensor is.
 		waited := m.Lags[i][0].repeats() || m.Lags[i][1].repeats()
 		if x.Time == t {
 			p.Noise[0].moved(sx.Step)
@@ -90,24 +88,23 @@ func (m *ThrottleMemory) compare(s *State, i int, t UnixMilli) (after float32, c
 	return after, true
 }
 
-// sure reports whether the times prove that the other sensor was read between the last two readings
-// of this one. Under one time stamp, the other may have been read up to a second before.
+// sure reports whether the other sensor was read between the last two readings of this one. Under
+// one time stamp, it may have been read up to a second before.
 func (m *SensorMemory) sure(together bool) bool {
 	return m.Gap <= sureWithin && (!together || m.Gap >= sureFrom)
 }
 
 func (p *PairMemory) mature() bool { return p.Weight >= matureAfter }
 
-// slope is that of a ridge regression with the prior slope 1 and the weight λ = slopePrior.
+// slope is that of a ridge regression with the prior slope 1 and the weight slopePrior.
 func (p *PairMemory) slope() float32 { return (p.Sxy + slopePrior) / (p.Sxx + slopePrior) }
 
-// doubt returns the greatest error of the slope that is still possible: slopeDoubt·λ/(Sxx+λ).
+// doubt is the greatest error of the slope that is still possible.
 func (p *PairMemory) doubt() float32 { return slopeDoubt * slopePrior / (p.Sxx + slopePrior) }
 
-// off returns the least distance by which two sensors disagree that are somewhere in x and in y:
-// the larger of that of y from where x expects it, and the reverse. While the slope is in doubt,
-// one of these may be 0 although one sensor moves and the other does not. If both expected ranges
-// are so wide that almost any value agrees, it is not conclusive.
+// off returns the least distance between y and where some x expects it, or the reverse. While the
+// slope is in doubt, one of these may be 0 although one sensor moves and the other does not. It is
+// not conclusive if almost any value agrees.
 func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	x, y = x.open(), y.open()
 	flat, steep := p.slope()-p.doubt(), p.slope()+p.doubt()
@@ -124,16 +121,13 @@ func (p *PairMemory) off(x, y span) (off float32, conclusive bool) {
 	return max(y.distance(toY), x.distance(toX)), min(toY.width(), toX.width()) <= disagreementMost
 }
 
-// expect returns the range of y for all x in a, over all lines through (from, to) with a slope
-// between flat and steep.
+// expect covers all lines through (from, to) with a slope between flat and steep.
 func expect(a span, from, to, flat, steep float32) span {
 	lo, hi := a.lo-from, a.hi-from
 	return span{to + min(lo*flat, lo*steep, hi*flat, hi*steep), to + max(lo*flat, lo*steep, hi*flat, hi*steep)}
 }
 
-// learn folds two positions of one time into the weighted moments by West's incremental algorithm
-// (1979), with exponential forgetting (pairMemory). The weight of a position far from the mean is
-// limited to slopeLeverage/(x-MeanX)².
+// learn is West's incremental algorithm (1979), with exponential forgetting.
 func (p *PairMemory) learn(x, y, weight float32) {
 	if weight <= 0 {
 		return
@@ -158,15 +152,15 @@ func (p *PairMemory) forget(weight float32) {
 	}
 }
 
-// observe folds a reading. partner is the range of the other sensor since began; unless sure, it is
-// extended by the previous range, where the other may have been.
+// partner is the range of the other sensor since began; unless sure, it may have been in the range
+// before, too.
 func (m *StuckMemory) observe(r Reading, atEnd bool, partner span, began UnixMilli, sure bool, after float32) {
 	if m.Since == 0 || abs(r.Value-m.At) > stuckWithin {
 		*m = StuckMemory{Since: r.Time, At: r.Value, Low: 100, High: 0, PrevLow: 0, PrevHigh: 100}
 		return
 	}
 	if began < m.Since {
-		return // a part of the partner's range is from when this sensor had another value
+		return // a part of the range is from when this sensor had another value
 	}
 	lo, hi := partner.lo, partner.hi
 	if !sure {
@@ -189,7 +183,6 @@ func (m *NoiseMemory) moved(step float32) {
 	m.Moved = min(m.Moved+max(0, min(step, noiseMost)-noiseFree), 2*noiseMost)
 }
 
-// observe adds Moved to Level, less the range in which the other sensor moved, now or before.
 func (m *NoiseMemory) observe(width float32) {
 	m.Level += max(0, m.Moved-max(width, m.Wide))
 	m.Wide, m.Moved = width, 0

@@ -1,8 +1,7 @@
 package vehicle
 
-// observeThrottle folds a sample into the memories of the sensors alone, so the readings of one
-// time may arrive in any order and in several samples. Latest must still have the previous
-// readings.
+// observeThrottle changes the memories of the sensors alone, so the readings of one time may arrive
+// in any order. Latest must still have the previous ones.
 func (s *State) observeThrottle(r *Readings, t UnixMilli) {
 	m := &s.ThrottleMemory
 	for i := range ThrottleSensor(NumThrottleSensors) {
@@ -47,7 +46,6 @@ func (m *SensorMemory) observe(i ThrottleSensor, v float32, was Reading, t UnixM
 	}
 }
 
-// timeCovered returns how many seconds the last reading adds to the measures of the rules.
 func (m *SensorMemory) timeCovered() float32 {
 	if m.Gap == 0 {
 		return coversAlone
@@ -66,9 +64,8 @@ const (
 	highEnd
 )
 
-// end returns the end of the electrical range at which the value v is, or 0 if a healthy sensor of
-// this car may be there. A plate that rests open is the flap of a diesel; it may read 0 when it is
-// driven, unless the car has driven long enough without that.
+// end returns 0 if a healthy sensor of this car may be at v. A plate that rests open is the flap of
+// a diesel; it may read 0 when it is driven, unless the car has driven long enough without that.
 func (m *ThrottleMemory) end(i ThrottleSensor, v float32) int {
 	sensor := &m.Sensors[i]
 	switch {
@@ -81,8 +78,7 @@ func (m *ThrottleMemory) end(i ThrottleSensor, v float32) int {
 	return 0
 }
 
-// observeScale folds the newest reading, which covers after seconds, into what is known of the
-// sensor's scale and into AtLimit. If first is set, the sensor was elsewhere before.
+// The reading covers after seconds; first means that the sensor was elsewhere before.
 func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, after float32, first bool) {
 	sensor, v := &m.Sensors[i], s.Latest[throttleSensors[i]].Value
 	speed, _ := s.Speed()
@@ -110,7 +106,7 @@ func (m *ThrottleMemory) observeScale(s *State, i ThrottleSensor, t UnixMilli, a
 	}
 }
 
-// closed reports whether another reading contradicts 100 % of sensor i.
+// closed reports whether another reading contradicts 100 %.
 func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t UnixMilli, stands bool) bool {
 	switch i {
 	case PedalD, PedalE:
@@ -131,9 +127,9 @@ func (m *ThrottleMemory) closed(s *State, i ThrottleSensor, t UnixMilli, stands 
 	return false // the pair's rule compares sensor B and the command with A
 }
 
-// noAnswer reports whether two or more signals were read around t, and all were 0, as from an
-// adapter that has lost the car. Vehicle.Speed may come from a receiver, and go on; the plate's
-// sensors alone may then have lost their supply.
+// noAnswer reports whether two or more signals were read, and all were 0, as from an adapter that
+// has lost the car. Vehicle.Speed may come from a receiver, and go on; the plate's sensors alone
+// may then have lost their supply.
 func (s *State) noAnswer(t UnixMilli) bool {
 	zeros, plates, moves := 0, 0, false
 	for _, g := range [...]Signal{ThrottlePosition, ThrottlePositionB, ThrottleActuator, AcceleratorPositionD,
@@ -154,7 +150,7 @@ func (s *State) noAnswer(t UnixMilli) bool {
 	return zeros > 1 && (!moves || zeros > plates)
 }
 
-// span is where a sensor was around the time of its last reading.
+// where a sensor was around the time of its last reading
 type span struct{ lo, hi float32 }
 
 func (m *SensorMemory) span() span { return span{min(m.Lo, m.PrevLo), max(m.Hi, m.PrevHi)} }
@@ -163,14 +159,13 @@ func (a span) width() float32 { return a.hi - a.lo }
 
 func (a span) distance(b span) float32 { return max(0, a.lo-b.hi, b.lo-a.hi) }
 
-// anywhere is far beyond the ends of every scale, in percent.
+// far beyond the ends of every scale
 const anywhere = 1000
 
-// saturated reports whether a bound may be the end of what the sensor can report.
 func (a span) saturated() bool { return a.lo <= 100-saturatedFrom || a.hi >= saturatedFrom }
 
-// clipped extends a far beyond 100 % if the sensor is at the highest position ever read, at least
-// clipsFrom: that may be its own end.
+// clipped extends a far if the sensor is at the highest position ever read, which may be its own
+// end.
 func (m *SensorMemory) clipped(a span) span {
 	if m.Top >= clipsFrom && a.hi >= float32(m.Top) {
 		a.hi = anywhere
@@ -178,7 +173,7 @@ func (m *SensorMemory) clipped(a span) span {
 	return a
 }
 
-// open moves a saturated bound far outwards, because the true position may be anywhere beyond it.
+// open moves a saturated bound far outwards, where the true position may be.
 func (a span) open() span {
 	if a.lo <= 100-saturatedFrom {
 		a.lo = -anywhere
@@ -189,7 +184,7 @@ func (a span) open() span {
 	return a
 }
 
-// fade is level·e^(-step/decay), for steps much shorter than decay, at one division.
+// fade is e^(-step/decay), for short steps, at one division.
 func fade(level, step, decay float32) float32 { return level * decay / (decay + step) }
 
 func (m UnixMilli) seconds(n UnixMilli) float32 { return float32(m-n) / 1000 }
