@@ -7,8 +7,8 @@ type Answer struct {
 	Throttle vehicle.ThrottleVerdict
 }
 
-// value is an Answer in two words: the time of the driving verdict with the two states in its
-// lowest four bits, and the time of the throttle verdict.
+// value has the time of the driving verdict with the states in its low bits, and that of the
+// throttle verdict.
 type value [2]uint64
 
 const (

@@ -7,7 +7,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The states of a vehicle in the words of metrics and events.
+// in the words of metrics and events
 var (
 	DrivingStates  = []string{"normal", "slow", "jam", "not_driving", "stale", "unknown"}
 	ThrottleStates = []string{"normal", "anomaly", "stale", "unknown"}
@@ -27,7 +27,6 @@ func throttleState(o vehicle.Outcome, s vehicle.ThrottleSystem) string {
 	return s.String()
 }
 
-// States returns the states at the time now. A verdict older than maxAge is stale.
 func (a Answer) States(now vehicle.UnixMilli, maxAge time.Duration) (driving, throttle string) {
 	return drivingState(a.Driving.At(now, maxAge), a.Driving.State),
 		throttleState(a.Throttle.At(now, maxAge), a.Throttle.System)
@@ -38,9 +37,8 @@ type Counts struct {
 	Ages              []int
 }
 
-// Count counts the vehicles at the time now. Ages has those whose newest verdict is at most as old
-// as the first of the ascending ages, as the second and not the first, and so on, and last the
-// others. Only the writers of one shard at a time wait for Count.
+// Count has in Ages the vehicles up to the first of the ascending ages, up to the second, and so
+// on, and last the others. Only the writers of one shard at a time wait for it.
 func (t *Table) Count(now vehicle.UnixMilli, maxAge time.Duration, ages []time.Duration) Counts {
 	var driving, throttle [4][4]int // by outcome and state
 	c := Counts{make(map[string]int), make(map[string]int), make([]int, len(ages)+1)}
@@ -76,8 +74,7 @@ func (t *Table) eachSlot(do func(*slot)) {
 	}
 }
 
-// ReadBetween returns the vehicles with a verdict read after from and not after to, without those
-// whose vid is not stored (see [Table.KeepNames]).
+// ReadBetween returns the vehicles read after from and not after to whose vid is stored.
 func (t *Table) ReadBetween(from, to vehicle.UnixMilli) []Listed {
 	var found []Listed
 	within := func(at int64) bool { return int64(from) < at && at <= int64(to) }
@@ -89,7 +86,7 @@ func (t *Table) ReadBetween(from, to vehicle.UnixMilli) []Listed {
 	return t.named(found)
 }
 
-// named sets the vids, and leaves out vehicles whose vid is not stored.
+// named leaves out vehicles whose vid is not stored.
 func (t *Table) named(list []Listed) []Listed {
 	for i := range list {
 		list[i].ID = t.nameOf(key{list[i].Place.Hash[0], list[i].Place.Hash[1]})

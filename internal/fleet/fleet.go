@@ -1,10 +1,9 @@
 // Package fleet holds the latest verdicts of every vehicle in memory, so that a query is answered
-// without I/O. It can be filled again from the states of the store.
+// without I/O. It can be filled again from the store.
 //
-// A vehicle is known by a 128-bit hash of its vid, with seeds that are random for each process, so
-// that nobody can choose vids that collide. With n vehicles, the probability that two have the same
-// hash is about n²/2¹²⁹: 10⁻²³ at 100 million. The vids themselves are stored only after
-// [Table.KeepNames]. A vehicle takes about 38 bytes (see shard.go).
+// A vehicle is a 128-bit hash of its vid, with seeds of the process, so that nobody can choose vids
+// that collide. Of n, two are equal with a probability of about n²/2¹²⁹: 10⁻²³ at 100 million. Vids
+// are stored only after [Table.KeepNames].
 package fleet
 
 import (
@@ -48,8 +47,8 @@ func (t *Table) shardOf(k key) (*shard, key) {
 	return &t.shards[k.hi%shardCount], k
 }
 
-// Grow makes room for n vehicles in all. Without it, a table is copied about nine times while it
-// grows tenfold.
+// Grow makes room for n vehicles. Without it, a table is copied about nine times while it grows
+// tenfold.
 func (t *Table) Grow(n int) {
 	mean := float64(n) / shardCount
 	for i := range t.shards {
@@ -57,7 +56,7 @@ func (t *Table) Grow(n int) {
 	}
 }
 
-// Put sets the answer of a vehicle and returns the previous one.
+// Put returns the previous answer.
 func (t *Table) Put(id vehicle.ID, a Answer) (was Answer) {
 	s, k := t.findID(id)
 	old, found := s.put(k, pack(a))
@@ -79,8 +78,8 @@ func (t *Table) Delete(id vehicle.ID) {
 	t.newcomers.remove(k)
 }
 
-// Get returns the zero Answer, whose outcomes are [vehicle.Unknown], for an unknown vehicle. It
-// does not allocate, and waits for a writer only if the operating system has suspended that.
+// Get returns the zero Answer for an unknown vehicle. It does not allocate, and waits only for a
+// writer that the operating system has suspended.
 func (t *Table) Get(vid []byte) Answer {
 	s, k := t.find(vid)
 	return s.get(k).unpack()
@@ -88,13 +87,13 @@ func (t *Table) Get(vid []byte) Answer {
 
 func (t *Table) Len() int { return int(t.vehicles.Load()) }
 
-// Bound sets the number of vehicles beyond which [Table.Admit] refuses new ones; 0 means no limit.
+// Bound is for [Table.Admit]; 0 means no limit.
 func (t *Table) Bound(most int) { t.newcomers.most.Store(int64(most)) }
 
 func (t *Table) Limit() int64 { return t.newcomers.most.Load() }
 
-// Admit reports whether samples of a vehicle may be accepted: it is known, was admitted before, or
-// fits in the limit of [Table.Bound], which Admit then records.
+// Admit reports whether samples may be accepted: the vehicle is known, was admitted before, or
+// fits, which Admit then records.
 func (t *Table) Admit(id vehicle.ID) bool {
 	c := &t.newcomers
 	most := c.most.Load()
@@ -127,7 +126,7 @@ func (t *Table) Admit(id vehicle.ID) bool {
 	return true
 }
 
-// Expire removes every vehicle whose two verdicts are older than before, and returns their number.
+// Expire returns how many vehicles with two verdicts older than before it removes.
 func (t *Table) Expire(before time.Time) int {
 	limit, n := vehicle.At(before), 0
 	t.names.willRemove()

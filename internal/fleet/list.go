@@ -9,18 +9,15 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Order is the sort key of a vehicle in a list: ascending Rank, then ascending Time.
+// Order is by ascending Rank, then Time.
 type Order struct {
 	Rank int64
 	Time int64 // of the newest verdict; negated if the newest comes first
 }
 
-// Question defines which vehicles a list contains, and their order.
 type Question struct {
-	// Rank returns the rank of a vehicle from the outcomes and the verdicts, which may be stale. A
-	// vehicle of negative rank is not listed.
-	Rank func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8
-	// OldestFirst sorts vehicles of equal rank by their newest verdicts, the oldest first.
+	// A vehicle of negative rank is not listed. The verdicts may be stale.
+	Rank        func(driving, throttle vehicle.Outcome, state vehicle.DrivingState, system vehicle.ThrottleSystem) int8
 	OldestFirst bool
 	// Now is called for each vehicle, because a list may take minutes. If MaxAge is 0, no verdict is
 	// stale.
@@ -30,7 +27,6 @@ type Question struct {
 	Match func(vid []byte) bool
 }
 
-// listed returns a vehicle without its vid; ok is false if it is not in the list.
 func (q *Question) listed(k key, a Answer) (l Listed, ok bool) {
 	now := q.Now()
 	rank := q.Rank(a.Driving.At(now, q.MaxAge), a.Throttle.At(now, q.MaxAge), a.Driving.State, a.Throttle.System)
@@ -41,8 +37,7 @@ func (q *Question) listed(k key, a Answer) (l Listed, ok bool) {
 	return Listed{Answer: a, Place: Place{Order{int64(rank), newest}, [2]uint64{k.hi, k.lo}}}, rank >= 0
 }
 
-// Place is the position of a vehicle in a list. The hash keeps vehicles of equal Order in the same
-// order as long as the table exists.
+// Place has a hash, so that vehicles of equal Order keep theirs as long as the table exists.
 type Place struct {
 	Order
 	Hash [2]uint64
@@ -53,20 +48,16 @@ func (p Place) compare(q Place) int {
 		cmp.Compare(p.Hash[0], q.Hash[0]), cmp.Compare(p.Hash[1], q.Hash[1]))
 }
 
-// Listed is one vehicle in a list.
 type Listed struct {
 	ID vehicle.ID
 	Answer
 	Place Place
 }
 
-// First returns the n vehicles of a list that follow the place after, or the first n if after is
-// nil. matched is the number of vehicles in the whole list. next is the place to pass as after for
-// the next page, or nil. The error is that of ctx. The table must store vids (see
-// [Table.KeepNames]).
+// First returns n vehicles after a place, or the first ones if that is nil. matched is of the whole
+// list, and next of the next page, or nil. The table must store vids.
 //
-// A vehicle whose vid could not be stored for lack of memory is counted in matched, but is not on
-// the page, which may then have fewer than n vehicles although there is a next one.
+// Without memory for its vid, a vehicle is in matched, but not on the page, which is then shorter.
 func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	list []Listed, matched int, next *Place, err error,
 ) {
@@ -98,9 +89,8 @@ func (t *Table) First(ctx context.Context, q Question, after *Place, n int) (
 	return t.named(list), matched, next, err
 }
 
-// Each calls do for each vehicle of the list whose vid is stored, in no order, until do returns an
-// error, or ctx has ended, and returns this error. It copies the vids of one shard at a time. The
-// table must store vids (see [Table.KeepNames]).
+// Each calls do in no order until an error, or until ctx has ended. It copies the vids of one shard
+// at a time. The table must store vids.
 func (t *Table) Each(ctx context.Context, q Question, do func(Listed) error) error {
 	return t.each(ctx, &q, func(l Listed, vid []byte) error {
 		l.ID = vehicle.ID(vid)

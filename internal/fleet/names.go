@@ -9,22 +9,19 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// names stores the vids, because the table has only their hashes (keys). A part of the key
-// determines the bucket, an array without pointers; to find the vid of a key, names hashes the few
-// vids of its bucket. A bucket changes only when a vehicle is added or removed.
+// names stores the vids; the table has only their hashes. To find the vid of a key, it hashes
+// the few vids of its bucket.
 type names struct {
-	most  int64        // limit in bytes; a vehicle whose vid does not fit is counted but not listed
+	most  int64        // in bytes; a vehicle whose vid does not fit is not listed
 	bytes atomic.Int64 // used by all vids
-	kept  atomic.Int64 // number of vids
-	// removed is set before the first vehicle is removed. Until then no vid can be stored twice,
-	// and addName need not search for an equal one, which takes a third of the time of loading 10
-	// million vehicles.
+	kept  atomic.Int64
+	// Until a vehicle is removed, no vid can be stored twice, and addName need not search, which
+	// takes a third of the time of loading 10 million vehicles.
 	removed atomic.Bool
 	shards  [shardCount]nameShard
 }
 
-// nameShard has the vids of one shard of the table, so that a scan that looks up each stays in the
-// processor's cache.
+// nameShard is of one shard of the table, which then stays in the processor's cache.
 type nameShard struct {
 	mu      sync.Mutex // guards buckets
 	buckets [shardBuckets][]byte
@@ -33,12 +30,11 @@ type nameShard struct {
 // At 10 million vehicles a bucket has 76 vids.
 const shardBuckets = 128
 
-// KeepNames makes the table store vids, so that it can list vehicles. Beyond most bytes, with one
-// more for each vid, vehicles are not listed; the memory used is about 5 bytes a vehicle more.
-// KeepNames must be called before the first Put.
+// KeepNames makes the table store vids before the first Put, up to most bytes with one more for
+// each. The memory used is about 5 bytes a vehicle more.
 func (t *Table) KeepNames(most int64) { t.names = &names{most: most} }
 
-// Named returns how many vehicles the table can list (see [Table.KeepNames]).
+// Named returns how many vehicles can be listed.
 func (t *Table) Named() int { return int(t.names.kept.Load()) }
 
 func (n *names) willRemove() {
@@ -52,8 +48,7 @@ func (n *names) bucket(k key) (*[]byte, *sync.Mutex) {
 	return &s.buckets[k.hi/shardCount%shardBuckets], &s.mu
 }
 
-// vidsOf yields each vid of a bucket and where its entry begins: one byte with the length minus
-// one, and the vid, of 1 to 256 characters.
+// An entry is a byte with the length minus one, and the vid, of 1 to 256 characters.
 func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 	return func(yield func(at int, vid []byte) bool) {
 		for at := 0; at < len(bucket); {
@@ -66,9 +61,8 @@ func vidsOf(bucket []byte) iter.Seq2[int, []byte] {
 	}
 }
 
-// addName stores the vid of a new vehicle, if it fits. A concurrent Delete removes the vehicle and
-// then, under the lock of the vids, its vid; so addName looks for the vehicle under that lock, and
-// the vid of a deleted one never remains.
+// A concurrent Delete removes the vehicle and then, under the lock, its vid; so addName looks for
+// the vehicle under the lock, and no vid of a deleted one remains.
 func (t *Table) addName(s *shard, k key, id vehicle.ID) {
 	n := t.names
 	if n == nil || len(id) == 0 || len(id) > vehicle.MaxReportingID {
@@ -156,7 +150,6 @@ func (t *Table) nameOf(k key) vehicle.ID {
 	return ""
 }
 
-// appendShard appends the vids in shard i, as vidsOf reads them.
 func (n *names) appendShard(i int, vids []byte) []byte {
 	s := &n.shards[i]
 	s.mu.Lock()

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// newcomers are vehicles that were admitted, but have no state yet. They count, because otherwise
-// the table would exceed its limit when their states arrive.
+// newcomers have no state yet. They count, because otherwise the table would exceed its limit when
+// their states arrive.
 type newcomers struct {
-	most atomic.Int64 // limit of vehicles in the table and newcomers together; 0 means no limit
-	n    atomic.Int64 // of vehicles in young and old, and of those that Admit is checking
+	most atomic.Int64 // with the table; 0 means no limit
+	n    atomic.Int64 // of young and old, and of those that Admit is checking
 
 	mu         sync.Mutex // guards the fields below
 	young, old map[key]struct{}
-	rotated    time.Time // when young last became old
+	rotated    time.Time
 }
 
-// After newcomerLife, a newcomer may be dropped: its samples may never have been stored.
+// Then its samples may never have been stored.
 const newcomerLife = 10 * time.Minute
 
 func (c *newcomers) has(k key) bool {

@@ -8,38 +8,35 @@ import (
 	"sync/atomic"
 )
 
-// A shard is copied when it grows; with many shards each copy is small.
+// Each copies itself when it grows.
 const shardCount = 1024
 
-// shard is a hash table in one array of slots, with ordered linear probing: vehicles are sorted by
-// key along the array, a ring. The search for a key begins at its home slot and ends at the first
-// larger key, whose home slot is the same or a later one at any size of the array; so vehicles are
-// copied to an array of another size in one pass. When a vehicle is removed, the following ones
-// move back, so no mark remains.
+// shard has ordered linear probing: vehicles are sorted by key along the array, a ring. A search
+// ends at the first larger key, whose home slot is not earlier at any size, so one pass copies to
+// another size. On removal, the following ones move back.
 //
-// Writers hold mu. Readers take no lock: they read again if the version has changed. To grow or
-// shrink, a writer copies the array; the old one never changes again.
+// Writers hold mu. Readers take no lock: they read again if the version has changed. An array that
+// was replaced never changes again.
 type shard struct {
 	mu       sync.Mutex             // serializes writers
 	version  atomic.Uint64          // odd while slots are changed in place
 	slots    atomic.Pointer[[]slot] // words that readers may see are loaded and stored atomically
 	vehicles atomic.Int64
-	phase    float64  // 0 to 1; makes this shard's sizes differ from others
+	phase    float64  // makes this shard's sizes differ from others
 	_        [88]byte // separate pairs of cache lines, because pairs are fetched together
 }
 
-// slot holds a key and a value. A key of zeros is free.
+// slot is a key and a value; a key of zeros is free.
 type slot [4]uint64
 
 type key struct{ hi, lo uint64 }
 
 const (
-	// At maxLoad, a search reads 5 slots on average; just after growing, 3.
+	// a search reads 5 slots on average; just after growing, 3
 	maxLoad = 0.9
-	// growth is small, because the slots that it adds are unused memory at first. While an array
-	// grows tenfold, a vehicle is moved about nine times, at 10 ns each.
-	growth = 1.125
-	// Below minLoad, an array shrinks.
+	// Small, because new slots are unused memory. While an array grows tenfold, a vehicle is moved
+	// about nine times, at 10 ns each.
+	growth   = 1.125
 	minLoad  = 0.6
 	smallest = 8
 )
@@ -49,9 +46,8 @@ func (s *shard) init(phase float64) {
 	s.slots.Store(new([]slot))
 }
 
-// size returns the number of slots for a number of vehicles, at a load of at most maxLoad. Each
-// shard has its own sequence of sizes, because all have about the same number of vehicles, and
-// would otherwise grow at the same time.
+// All shards have about the same number of vehicles, and would grow at the same time if they had
+// the same sizes.
 func (s *shard) size(vehicles int) int {
 	if vehicles == 0 {
 		return 0
@@ -63,7 +59,7 @@ func (s *shard) size(vehicles int) int {
 	return int(math.Ceil(size))
 }
 
-// After readTries collisions with a write, which takes about 100 ns, a reader takes the lock.
+// A write takes about 100 ns.
 const readTries = 16
 
 func (s *shard) get(k key) value {
@@ -92,14 +88,13 @@ func lookup(a []slot, k key) (v value, found bool) {
 	return value{atomic.LoadUint64(&a[i][2]), atomic.LoadUint64(&a[i][3])}, true
 }
 
-// home returns ⌊lo × n / 2⁶⁴⌋: that of a greater lo is the same or later, so vehicles have the same
-// order in arrays of any size.
+// home is monotonic in lo, so vehicles have the same order in arrays of any size.
 func home(lo uint64, n int) int {
 	h, _ := bits.Mul64(lo, uint64(n))
 	return int(h)
 }
 
-// away returns the distance from the home slot to slot i of n.
+// away is the distance from the home slot.
 func away(i int, lo uint64, n int) int {
 	d := i - home(lo, n)
 	if d < 0 {
@@ -108,7 +103,7 @@ func away(i int, lo uint64, n int) int {
 	return d
 }
 
-// search returns the slot of a key, or where it must be inserted.
+// search returns where a key is, or must be inserted.
 func search(a []slot, k key) (i int, found bool) {
 	i = home(k.lo, len(a))
 	for far := range a {
@@ -136,7 +131,7 @@ func after(i, n int) int {
 
 func (a *slot) free() bool { return a[0]|a[1] == 0 }
 
-// set stores each word atomically, because a reader may read a at the same time.
+// A reader may read a at the same time.
 func (a *slot) set(b slot) {
 	for i := range b {
 		atomic.StoreUint64(&a[i], b[i])
@@ -179,7 +174,6 @@ func (s *shard) grow(n int) {
 	s.room(*s.slots.Load(), n)
 }
 
-// insert first moves the vehicles from slot i up to the next free slot by one.
 func insert(a []slot, i int, e slot) {
 	end := i
 	for !a[end].free() {
@@ -233,7 +227,7 @@ func (s *shard) removeIf(old func(value) bool) (removed int) {
 	return removed
 }
 
-// replace gives the shard a new array for n vehicles: those of a for which stays returns true.
+// replace keeps those of a for which stays returns true.
 func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	// The size is rounded up to what the allocator provides.
 	b := slices.Grow([]slot(nil), s.size(n))
@@ -252,8 +246,7 @@ func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 		i, _ := search(b, key{e[0], e[1]})
 		insert(b, i, *e)
 	}
-	// Vehicles that wrapped around to the beginning of the array belong near its end, so they are
-	// moved last to keep the order.
+	// Vehicles that wrapped around belong near the end, so they are moved last.
 	round := 0
 	for round < len(a) && !a[round].free() && away(round, a[round][1], len(a)) > round {
 		round++
@@ -268,7 +261,7 @@ func (s *shard) replace(a []slot, n int, stays func(*slot) bool) []slot {
 	return b
 }
 
-// each calls do for each vehicle. The writers of the shard wait; readers do not.
+// Writers of the shard wait for each; readers do not.
 func (s *shard) each(do func(*slot)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

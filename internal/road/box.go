@@ -10,7 +10,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Box is in degrees. If West is greater than East, it crosses the date line.
+// Box crosses the date line if West is greater than East.
 type Box struct{ West, South, East, North float64 }
 
 func (b Box) rect() s2.Rect {
@@ -21,8 +21,7 @@ func (b Box) rect() s2.Rect {
 	}
 }
 
-// Around returns a box whose sides are metres away from the middle of s; near a pole it goes all
-// around the earth.
+// Around returns a box with sides metres away from s; near a pole it goes all around the earth.
 func Around(s vehicle.Stretch, metres float64) Box {
 	latitude, longitude := Centre(s)
 	const metresPerDegree = math.Pi / 180 * earthMetres
@@ -35,12 +34,10 @@ func Around(s vehicle.Stretch, metres float64) Box {
 	return b
 }
 
-// cellMetres is a low estimate of the width of a cell, so that the estimated number of cells in a
-// box is rather too high.
+// cellMetres is a low estimate of a cell's width, so that boxes have rather too many cells.
 const cellMetres = 45
 
-// ConditionsIn is like [Map.Conditions] for the stretches whose middle is in a box. In a small box,
-// it looks up each cell.
+// ConditionsIn is [Map.Conditions] for a box. In a small one, it looks up each cell.
 func (m *Map) ConditionsIn(b Box, at vehicle.UnixMilli, yield func(Condition) bool) {
 	box := b.rect()
 	if box.IsEmpty() {

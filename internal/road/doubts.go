@@ -2,13 +2,12 @@ package road
 
 import "sync"
 
-// Doubt is a reason why what a source shows of roads is not believed.
 type Doubt uint8
 
 const (
-	Old   Doubt = iota // a reading older than a day when it was stored, of an operator's own car 28 days
-	Fast               // a quarter hour that was limited to 1.3 times the speed of others
-	Share              // a new stretch beyond the source's share of them
+	Old   Doubt = iota // when it was stored, a reading was older than a day, of an operator's own car 28 days
+	Fast               // a quarter hour was limited to 1.3 times the speed of others
+	Share              // a new stretch is beyond the source's share
 	NumDoubts
 )
 
@@ -16,7 +15,7 @@ func (d Doubt) String() string { return [...]string{"old", "fast", "share"}[d] }
 
 type Doubts [NumDoubts]uint64
 
-// doubts counts by number of the source. mu guards by.
+// by number of the source; mu guards by
 type doubts struct {
 	mu sync.Mutex
 	by map[uint32]Doubts
@@ -48,8 +47,7 @@ func (m *Map) Doubted(why Doubt) (n uint64) {
 	return n
 }
 
-// Forget discards what is known of the stretches whose middle is in a box, and returns their
-// number. Cars teach them again.
+// Forget returns how many stretches of a box it discards. Cars teach them again.
 func (m *Map) Forget(b Box) (n int) {
 	m.ConditionsIn(b, 0, func(c Condition) bool {
 		sh := m.shardOf(c.Stretch)

@@ -10,32 +10,31 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// evidence is what a car showed of a stretch between two positions. The order and types of the
-// fields are a format (see pack).
+// The order and types of the fields are a format (see pack).
 type evidence struct {
 	Stretch vehicle.Stretch
-	// If the car has just entered the stretch, what it drove on the one before.
+	// what it drove on the stretch before, if it has just entered this one
 	From                    vehicle.Stretch
 	Unix                    uint32 // seconds since 1970
 	Metres, Seconds         float32
 	FromMetres, FromSeconds float32
 	Voice                   uint8
-	Gap                     uint8 // s between the two positions, at most 255
-	// Source is 0 if each of its cars is a voice.
+	Gap                     uint8 // s between the positions, at most 255
+	// 0 if each of its cars is a voice
 	Source uint32
 }
 
-// outbox holds this node's evidence for the others. mu guards waiting.
+// outbox is for other nodes. mu guards waiting.
 type outbox struct {
 	sharing atomic.Bool
 	mu      sync.Mutex
 	waiting []evidence
 }
 
-// mostWaiting pieces take about 3 MB; what does not fit is not sent.
+// about 3 MB; what does not fit is not sent
 const mostWaiting = 1 << 16
 
-// Share makes the map collect its evidence from now on, for [Map.Drain].
+// Share makes the map collect its evidence for [Map.Drain].
 func (m *Map) Share() { m.out.sharing.Store(true) }
 
 func (o *outbox) add(e evidence) {
@@ -52,7 +51,7 @@ func (o *outbox) add(e evidence) {
 const evidenceBytes = 8 + 8 + 4 + 4*4 + 2 + 4
 
 // Drain returns the evidence since the last call, in messages of at most most bytes for
-// [Map.Absorb] of other nodes.
+// [Map.Absorb].
 func (m *Map) Drain(most int) (messages [][]byte) {
 	m.out.mu.Lock()
 	waiting := m.out.waiting

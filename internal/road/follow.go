@@ -7,41 +7,38 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Limits for accepting a position as a fix.
 const (
-	// A worse position cannot identify a stretch.
+	// A worse one cannot identify a stretch.
 	worstAccuracyMetres = 50
-	// 300 km/h, between two positions.
+	// 300 km/h
 	fastestMetresPerSecond = 300 / 3.6
-	// halvesWithin is for a latitude and a longitude that come alone.
+	// between a latitude and a longitude that come alone
 	halvesWithin = time.Second
-	// receiverMetres allows for the errors of receivers.
+	// allows for the errors of receivers
 	receiverMetres = 100
 )
 
 const (
-	// headingMetres, over which a heading is measured, is long in comparison with a receiver's
-	// noise.
+	// long in comparison with a receiver's noise
 	headingMetres = 20
-	// hysteresisDegrees is how far a heading must be outside the present octant to leave it.
+	// outside the present octant
 	hysteresisDegrees = 10
-	// Beyond either, a car has left the place where its drive began: car parks and yards are
-	// smaller, and cars in them are slower.
+	// A car that has left the place where it began is farther away or faster: car parks and yards
+	// are smaller.
 	leavesMetres, leavesKmh = 250, 27
-	// From compassKmh, the receiver's heading is used.
+	// the least speed for the receiver's heading
 	compassKmh = 10
-	// It may differ so much from the direction in which the car moved.
+	// from the direction in which the car moved
 	compassDegrees = 60
-	// Below stationaryKmh, a receiver's noise changes neither the direction nor the stretch.
+	// Below, a receiver's noise changes neither the direction nor the stretch.
 	stationaryKmh = 1
-	// The line between two fixes is cut into parts of partMetres to find its stretches.
-	partMetres = 25
+	partMetres    = 25
 	// Between closer positions, the speeds show better how far the car drove.
 	measuredMetres = 40
-	// mostGap is the longest time between two fixes of one way, the default of --max-age. A limit
-	// of the distance would keep the passages of slow cars and leave out those of fast ones.
+	// A limit of distance would leave out the passages of fast cars. This is the default of
+	// --max-age.
 	mostGap = 5 * time.Minute
-	// lineKmh is the least speed assumed on a line.
+	// lineKmh is the least speed on a line.
 	mostParts, lineKmh = 256, 20
 	behindMetres       = 300
 )
@@ -61,7 +58,6 @@ func (d Dropped) String() string {
 	return [...]string{"incomplete", "null_island", "inaccurate", "jump", "frozen"}[d]
 }
 
-// fix is an accepted position.
 type fix struct {
 	latitude, longitude float64
 	time                vehicle.UnixMilli
@@ -69,8 +65,7 @@ type fix struct {
 	heading             float32 // negative: unknown
 }
 
-// fixOf returns the position of a sample, if it has one. why is NumDropped, or the reason why the
-// position is not accepted.
+// why is NumDropped, or the reason why the position is not accepted.
 func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	latitude, north := x.Value(vehicle.CurrentLatitude)
 	longitude, east := x.Value(vehicle.CurrentLongitude)
@@ -104,8 +99,8 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 	if heading, ok := x.Value(vehicle.CurrentHeading); ok && f.kmh >= compassKmh {
 		f.heading = heading
 	}
-	// After mostGap, a new way begins in any case. This also ends the effect of a wrong last fix,
-	// which excludes all fixes at the true position.
+	// A new way begins then. This also ends the effect of a wrong last fix, which excludes all true
+	// ones.
 	if w := &s.Way; w.Time != 0 && f.time.Sub(w.Time) <= mostGap {
 		metres := math.Hypot(offset(float64(w.Latitude), float64(w.Longitude), f.latitude, f.longitude))
 		if metres > receiverMetres+fastestMetresPerSecond*f.time.Sub(w.Time).Seconds() {
@@ -117,7 +112,7 @@ func fixOf(s *vehicle.State, x *vehicle.Sample) (f fix, has bool, why Dropped) {
 
 const speedHolds = 10 * time.Second
 
-// speedAt returns km/h, or -1 if no speed is newer than speedHolds.
+// speedAt returns -1 if no speed is newer than speedHolds.
 func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 	if v, ok := x.Speed(); ok {
 		return v
@@ -128,19 +123,18 @@ func speedAt(s *vehicle.State, x *vehicle.Sample) float32 {
 	return -1
 }
 
-// part is what a car drove on one stretch between two fixes.
 type part struct {
 	stretch         vehicle.Stretch
 	metres, seconds float32
-	// before is what it had already driven there on the same way. If it has just entered the
-	// stretch, from is what it drove on the one from which it came.
+	// before is what it had already driven there on the same way; from is of the stretch before, if
+	// it has just entered.
 	before, from vehicle.WayStep
 }
 
 type parts []part
 
-// follow extends the way up to the fix f, and appends what the car drove since the last one:
-// nothing if a new way begins at f, or if the direction is not known yet.
+// follow appends what the car drove since the last fix: nothing if a new way begins, or the
+// direction is unknown.
 func follow(w *vehicle.Way, f fix, driven parts) parts {
 	observeStay(w, &f)
 	step := f.time.Sub(w.Time)
@@ -178,19 +172,17 @@ func follow(w *vehicle.Way, f fix, driven parts) parts {
 }
 
 const (
-	// After standsAfter in its circle, one position outside is not enough to show that the car has
-	// left.
+	// then, one position outside does not show that the car has left
 	standsAfter = 2 * time.Minute
-	// comparedMetres is how far a car must have moved by either for a comparison.
+	// by positions or speeds
 	comparedMetres = 300
-	// A car cannot drive less than the line, so one longer by lineFactor refutes the speeds. It may
-	// drive more, around corners and blocks, so only a line shorter by speedFactor does.
+	// A car cannot drive less than the line, but more around corners and blocks, so only a line
+	// shorter by speedFactor refutes speeds.
 	lineFactor, speedFactor = 1.25, 0.4
-	// After doubtsRefute contradictions the speeds are distrusted, until as many comparisons agree.
+	// contradictions, and agreements after which they are trusted again
 	doubtsRefute = 2
 )
 
-// observeStay folds a fix into the circle, and compares positions with speeds.
 func observeStay(w *vehicle.Way, f *fix) {
 	east, north := offset(float64(w.StayLatitude), float64(w.StayLongitude), f.latitude, f.longitude)
 	line, step := float32(math.Hypot(east, north)), f.time.Sub(w.Time)
@@ -221,8 +213,8 @@ func observeStay(w *vehicle.Way, f *fix) {
 	}
 }
 
-// compareSpeeds: on a winding way, positions are close to each other unless they are dense, so they
-// do not refute too high a speed.
+// On a winding way, positions are close to each other unless they are dense, so they do not refute
+// too high a speed.
 func compareSpeeds(w *vehicle.Way, dense bool) {
 	line, driven := w.LineMetres, w.SpeedMetres
 	if max(line, driven-vehicle.StayMetres) < comparedMetres {
@@ -242,8 +234,7 @@ func compareSpeeds(w *vehicle.Way, dense bool) {
 
 func isStationary(kmh float32) bool { return kmh >= 0 && kmh < stationaryKmh }
 
-// turn sets the direction of travel: the receiver's heading, otherwise the direction from the
-// anchor.
+// turn uses the receiver's heading, otherwise the direction from the anchor.
 func turn(w *vehicle.Way, f fix) {
 	if w.Heading && isStationary(f.kmh) {
 		return
@@ -269,8 +260,8 @@ func turn(w *vehicle.Way, f fix) {
 	}
 }
 
-// cut divides the line from the last fix to f among its stretches. The speed changes linearly along
-// it, so a car that stopped at one end spent most of the time there.
+// The speed changes linearly along the line, so a car that stopped at one end spent most of the
+// time there.
 func (d parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) parts {
 	n := min(max(1, int(math.Ceil(line/partMetres))), mostParts)
 	fromLatitude, fromLongitude := float64(w.Latitude), float64(w.Longitude)
@@ -297,8 +288,7 @@ func (d parts) cut(w *vehicle.Way, f fix, line, metres, seconds float64) parts {
 	return d
 }
 
-// extend adds a part to the way. A step of the same stretch grows, so a car that drives back and
-// forth makes only one passage.
+// A step of the same stretch grows, so a car that drives back and forth makes one passage.
 func extend(w *vehicle.Way, p *part) {
 	i := uint8(0)
 	for i < w.Count && w.Steps[i].Stretch != p.stretch {
@@ -319,7 +309,6 @@ func extend(w *vehicle.Way, p *part) {
 		Seconds: p.before.Seconds + p.seconds}
 }
 
-// trim shortens the way to behindMetres, but never its newest step.
 func trim(w *vehicle.Way) {
 	metres := w.Steps[0].Metres
 	for i := uint8(1); i < w.Count; i++ {

@@ -10,16 +10,14 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The likeliest way is examined up to aheadMetres beyond the place that the car reaches in light
-// traffic in aheadSeconds and a quarter of its reporting interval. In evaluations, the true state
-// is that of the traffic from 300 m behind to 300 m ahead.
+// The way ahead begins where the car is in aheadSeconds and a quarter of its reporting interval.
+// Evaluations compare with 300 m behind to 300 m ahead.
 const aheadMetres, aheadSeconds = 300, 4
 
-// If the free flow of less than knownShare of the way is known, nothing is concluded.
+// If the free flow of less is known, nothing is concluded.
 const knownShare = 0.5
 
-// Map is what is known of each stretch. It is safe for concurrent use. The zero Map is empty and
-// without a limit.
+// Map is safe for concurrent use. The zero Map is empty and without a limit.
 type Map struct {
 	shards  [shards]shard
 	dropped [NumDropped]atomic.Uint64
@@ -31,9 +29,8 @@ type Map struct {
 
 func (m *Map) shardOf(name vehicle.Stretch) *shard { return &m.shards[hashOf(name)%shards] }
 
-// Bound limits the number of stretches to most, rounded down to a multiple of 64, but at least 64.
-// A full map replaces stretches that one source alone has driven, or counts unknown ones in
-// [Map.Refused].
+// Bound limits the stretches to most, a multiple of 64. A full map replaces those that one source
+// alone has driven, or counts unknown ones in [Map.Refused].
 func (m *Map) Bound(most int) {
 	for i := range m.shards {
 		sh := &m.shards[i]
@@ -43,11 +40,9 @@ func (m *Map) Bound(most int) {
 	}
 }
 
-// Refused counts what the map ignored of unknown stretches because it was full.
 func (m *Map) Refused() uint64 { return m.refused.Load() }
 
-// Fold is [vehicle.State.Fold] with what the map knows of the car's road, to which it adds what the
-// car shows.
+// Fold is [vehicle.State.Fold] with what the map knows, to which it adds what the car shows.
 func (m *Map) Fold(s *vehicle.State, x *vehicle.Sample) (changed bool) {
 	located := x.Time > s.Way.Time && x.Time >= s.PositionTime() && m.locate(s, x)
 	before := s.Time
@@ -64,9 +59,7 @@ func (m *Map) Observe(s vehicle.State, x vehicle.Sample) vehicle.State {
 	return s
 }
 
-// locate extends the way of the car to the position in x, adds to the map what the car drove,
-// unless it is not driving, and notes in the state what is known of the road. It returns whether
-// the state changed.
+// locate returns whether the state changed.
 func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	f, has, why := fixOf(s, x)
 	if !has {
@@ -96,9 +89,8 @@ func (m *Map) locate(s *vehicle.State, x *vehicle.Sample) bool {
 	return true
 }
 
-// begin notes where a drive begins, and whether the car has left that place; one that has not may
-// be looking for a place to park. The fix before f was metres away: a car that was far away before
-// a silence is on its way.
+// A car that has not left where its drive begins may be looking for a place to park. The fix before
+// f was metres away: one that was far away before a silence is on its way.
 func begin(s *vehicle.State, f fix, metres float64) {
 	w := &s.Way
 	silent := s.Traffic.At == 0 || f.time.Sub(s.Traffic.At) > mostGap
@@ -111,9 +103,8 @@ func begin(s *vehicle.State, f fix, metres float64) {
 	}
 }
 
-// voiceOf returns the voice by which a car is counted: that of its source if the sender could
-// invent cars, or its own, and then source is 0. It is the same on all nodes: the low bits of the
-// source's number, or 5 bits of FNV-1a of the vid. A sample without a source comes from a version
+// voiceOf returns the voice of the source if the sender could invent cars, or that of the car, and
+// then source is 0. It is the same on all nodes. A sample without a source comes from a version
 // that stored none.
 func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
 	if x.Source != 0 && !x.Crowd {
@@ -127,18 +118,17 @@ func voiceOf(x *vehicle.Sample) (source uint32, voice uint8) {
 	return 0, uint8((h ^ h>>15) % 32)
 }
 
-// unixOf returns seconds since 1970, limited to the years 1970 to 2106.
+// unixOf is limited to 1970 to 2106.
 func unixOf(t vehicle.UnixMilli) uint32 { return uint32(min(max(0, t/1000), math.MaxUint32)) }
 
-// Readings that were older when they were stored teach nothing. nextHolds is for what a source
-// shows of the way ahead: with older readings, it could pass many times at once.
+// Readings that were older when they were stored teach nothing. Of a source, they could pass many
+// times at once, so nextHolds is shorter.
 const (
 	crowdHolds, sourceHolds = 28 * 24 * time.Hour, 24 * time.Hour
 	nextHolds               = quarterSeconds * time.Second
 )
 
-// show adds what a car drove to the map and to the outbox. gap is the time between the two
-// positions, in seconds.
+// gap is the seconds between the two positions.
 func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap uint8) {
 	age, holds := time.Duration(0), crowdHolds
 	if x.Stored != 0 {
@@ -160,8 +150,8 @@ func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap ui
 		if m.apply(&e, func(st *stretch) {
 			wasMetres, wasSeconds := st.capped(p.before.Metres, p.before.Seconds)
 			metres, seconds := st.capped(p.before.Metres+p.metres, p.before.Seconds+p.seconds)
-			// If the limit of the passage has fallen since the last sample, nothing is subtracted,
-			// because other cars may have driven in the meantime.
+			// If the limit of the passage has fallen, nothing is subtracted: other cars may have
+			// driven since.
 			e.Metres, e.Seconds = max(0, metres-wasMetres), max(0, seconds-wasSeconds)
 		}) {
 			m.out.add(e)
@@ -169,8 +159,8 @@ func (m *Map) show(driven parts, x *vehicle.Sample, source uint32, voice, gap ui
 	}
 }
 
-// apply adds evidence, reduced by bound under the lock of the stretch if bound is not nil. It
-// returns false if the map has no room.
+// apply reduces the evidence by bound under the lock of the stretch. It returns false if there is
+// no room.
 func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	sh := m.shardOf(e.Stretch)
 	sh.mu.Lock()
@@ -212,17 +202,16 @@ func (m *Map) apply(e *evidence, bound func(*stretch)) bool {
 	return true
 }
 
-// wayTally sums up the way behind a car, or ahead of it.
+// wayTally is of the way behind a car, or ahead of it.
 type wayTally struct {
-	all, known, young float32 // metres: all; with a known free flow; with a guessed one
-	free              float32 // s in light traffic, where it is known
-	shown, present    float32 // s in light traffic and now, where cars drive now
+	all, known, young float32 // m: all; with a known free flow; with a guessed one
+	free              float32 // s in light traffic
+	shown, present    float32 // s in light traffic and now, where cars are
 	voices            uint32
-	asker             uint32  // bit of the source whose car asks; 0 if each of its cars is a voice
-	seconds, apart    float32 // the car's own time; metres on which it was clearly faster than the others
+	asker             uint32  // bit of the source whose car asks, or 0
+	seconds, apart    float32 // the car's own time; metres on which it was clearly faster
 }
 
-// own adds what the car itself drove on a stretch.
 func (t *wayTally) own(s *stretch, step *vehicle.WayStep, unix uint32) {
 	t.add(s, step.Metres, unix)
 	t.seconds += step.Seconds
@@ -232,9 +221,8 @@ func (t *wayTally) own(s *stretch, step *vehicle.WayStep, unix uint32) {
 	}
 }
 
-// A car is in another stream, such as on a road beside, if it was faster than others by
-// apartFactor, faster than leavesKmh, and all the way at steadyShare of its cruising speed. After
-// apartMetres of this, the others say nothing about it.
+// A car is in another stream if it was faster than others by apartFactor and than leavesKmh, and
+// drove at steadyShare of its cruising speed. After apartMetres, the others say nothing about it.
 const apartFactor, apartMetres, steadyShare = 2, 150, 0.9
 
 func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
@@ -255,8 +243,7 @@ func (t *wayTally) add(s *stretch, metres float32, unix uint32) {
 	}
 }
 
-// around returns what is known of the road around a car whose last two fixes were gap seconds
-// apart. If too little is known (knownShare), all fields but Time are zero.
+// around has only a Time if too little is known.
 func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh float32,
 	asker uint32) vehicle.RoadAround {
 	road := vehicle.RoadAround{Time: at}
@@ -301,7 +288,7 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh 
 	road.FreeSecondsBehind = behind.free
 	road.Young = behind.young+ahead.young > known/2
 	// Where cars were never faster than on a slow street, the free flow may be that of a jam that
-	// never ends, or of a yard. So it is a guess, of up to twice the learned speed.
+	// never ends, or of a yard.
 	if all := 3.6 * known / (behind.free + ahead.free); !road.Young && all < streetKmh {
 		road.Young = true
 		scale := min(streetKmh/all, 2)
@@ -317,8 +304,8 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh 
 	if ahead.shown > 0 {
 		road.FreeSecondsAhead, road.DelayAhead = ahead.shown, ahead.present/ahead.shown
 	}
-	// A car that drives on as before, although others crawl where it was, is in another stream.
-	// After a long gap, it may have driven another way than the line.
+	// Others crawl, but this car drives on. After a long gap, it may have driven another way than
+	// the line.
 	if gap <= trustedGap && 3.6*behind.all > steadyShare*cruiseKmh*behind.seconds {
 		road.Apart = min(behind.apart/apartMetres, 1)
 	}
@@ -328,11 +315,9 @@ func (m *Map) around(w *vehicle.Way, at vehicle.UnixMilli, gap uint8, cruiseKmh 
 	return road
 }
 
-// maxAhead is in stretches.
 const maxAhead = 16
 
-// carsOf estimates the number of cars by linear counting (K.-Y. Whang et al., 1990):
-// -32·ln(empty/32), where empty is the number of bits not set, or 0.5.
+// carsOf is linear counting (Whang et al., 1990): -32·ln(empty/32).
 func carsOf(voices uint32) uint8 {
 	empty := max(0.5, float64(32-bits.OnesCount32(voices)))
 	return uint8(math.Round(32 * math.Log(32/empty)))
@@ -367,26 +352,24 @@ func (m *Map) Len() (n int) {
 
 func (m *Map) Dropped(why Dropped) uint64 { return m.dropped[why].Load() }
 
-// Judged counts the samples after which the car had a driving state with a free flow of this
-// source; those of one car and time once.
+// Judged counts the driving states with a free flow of this source, those of one car and time once.
 func (m *Map) Judged(by vehicle.FreeFlowSource) uint64 { return m.judged[by].Load() }
 
 type Condition struct {
 	Stretch vehicle.Stretch
-	// State is 0 if too few cars show it, or if the speed in light traffic is unknown.
+	// 0 if too few cars show it, or if the free flow is unknown
 	State vehicle.DrivingState
-	// 0 if unknown.
+	// 0 if unknown
 	SpeedKmh, FreeKmh float64
-	// Cars is an estimate for the last 3 to 6 minutes; 0 if there were fewer than three.
+	// About how many in the last 3 to 6 minutes; 0 if fewer than three.
 	Cars int
-	// Young: FreeKmh is a guess, because three cars drove here in fewer than four quarter hours.
+	// FreeKmh is a guess: three cars drove here in fewer than four quarter hours.
 	Young bool
-	// Since is when State took its value; 0 if unknown.
+	// 0 if unknown
 	Since vehicle.UnixMilli
 }
 
-// Conditions yields each stretch, in no particular order. It locks one shard at a time, and none
-// while it calls yield.
+// Conditions locks one shard at a time, and none while it calls yield.
 func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 	unix := unixOf(at)
 	for i := range m.shards {
@@ -405,8 +388,7 @@ func (m *Map) Conditions(at vehicle.UnixMilli, yield func(Condition) bool) {
 	}
 }
 
-// CountByState returns the number of stretches by driving state, 0 for none, without those whose
-// free flow is unknown.
+// CountByState is by driving state, 0 for none, without stretches of unknown free flow.
 func (m *Map) CountByState(at vehicle.UnixMilli) (n [4]int) {
 	unix := unixOf(at)
 	for i := range m.shards {

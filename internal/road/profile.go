@@ -8,101 +8,94 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The numbers were chosen by reasoning, not by a search. On the simulated roads of
-// docs/verdicts.md, no single one has much influence.
+// Chosen by reasoning, not by a search. On the simulated roads of docs/verdicts.md, no single
+// number has much influence.
 const (
-	// Time constants of the sums of metres and seconds: fastDecay where the free flow is above
-	// fastKmh. On a street, the decay must average over the cycles of lights.
+	// time constants; on a street, the decay must average over the cycles of lights
 	presentDecay, fastDecay, fastKmh = 180 * time.Second, 90 * time.Second, 65
-	// A car is counted in the period of voicesSeconds in which it drove here and in the next, so
-	// for 3 to 6 minutes.
+	// A car is counted in one period and the next, so for 3 to 6 minutes.
 	voicesSeconds = 180
 	// Fewer cars show nothing.
 	fewestCars = 3
-	// One source cannot raise the free flow above othersFactor times the fastest of others in the
-	// quarter hour. At this factor, traffic that flows is still normal.
+	// One source cannot raise the free flow further above the fastest of others. Traffic that flows
+	// is then still normal.
 	othersFactor = 1.3
-	// A reading older by lateSeconds than the newest is not used for the present traffic.
+	// Later readings are not used for the present traffic.
 	lateSeconds = 60
-	// One passage adds at most the time of capPassages in light traffic, or capSeconds if that is
-	// unknown, but at least capShare of all time, so that a stationary car makes no jam for others.
+	// The most that one passage adds: capPassages in light traffic, or capSeconds if that is
+	// unknown, but at least capShare of all time. So a stationary car makes no jam.
 	capPassages, capSeconds, capShare = 6, 30, 1.0 / 3
 
-	// The free flow is a quantile of the mean speeds of the quarter hours with fewestCars. A
-	// maximum would rise with every day of learning; and as one quarter hour in seven is above the
-	// quantile, a road jammed most of the day is still known as it is when free.
+	// The free flow is a quantile of quarter hours with fewestCars. A maximum would rise with every
+	// day; and as one in seven is above the quantile, a road jammed most of the day is still known
+	// as it is when free.
 	//
-	// It is estimated in constant memory: each quarter hour moves it by a step towards its own
-	// speed. After some 20, a step is leastStep·freeQuantile up or leastStep·(1-freeQuantile) down:
-	// three hours of roadworks a day are learned in a fortnight, and one day changes the free flow
-	// by a tenth at most.
+	// Each quarter hour moves the estimate by a step, after some 20 by leastStep·freeQuantile up or
+	// leastStep·(1-freeQuantile) down: three hours of roadworks a day are learned in a fortnight,
+	// and one day changes it by a tenth at most.
 	quarterSeconds       = 15 * 60
 	freeQuantile         = 0.85
 	firstStep, leastStep = 0.4, 0.02
-	// The largest of so few values is the best estimate of the quantile.
+	// The largest of so few is the best estimate.
 	smallSample = 3
-	// Until it has had youngQuarters, a free flow is a guess: at least streetKmh, the mean speed
-	// that a street with lights allows.
+	// Until then, it is a guess: at least the mean speed that a street with lights allows.
 	youngQuarters = 4
 	streetKmh     = 25
-	// The lowest free flow of a road that is open to cars.
+	// of a road that is open to cars
 	leastFreeKmh = 10
 
-	// A shorter passage does not show how fast the car drove.
+	// A shorter passage does not show a speed.
 	passageMetres = 30
-	// Assumed until cars have shown it.
+	// until cars have shown it
 	usualMetres = 75
 )
 
-// stretch has no pointers, so that the garbage collector need not scan it, and only 88 bytes,
-// because there are many.
+// stretch has no pointers, for the garbage collector, and only 88 bytes, because there are many.
 type stretch struct {
 	name vehicle.Stretch
 
-	// Decaying sums, valid at newest (seconds since 1970).
+	// decaying sums at newest
 	metres, seconds float32
 	newest          uint32
-	// The cars seen in the period of voicesSeconds that contains newest, and in the one before: one
-	// bit of 32 each.
+	// cars of the period that contains newest, and of the one before
 	voices, before uint32
-	// Those bits of voices and before that are of cars which are a voice each.
+	// those bits that are of cars which are a voice each
 	crowd uint32
-	// If alone, only the source lead has driven here. Otherwise it is the source with most of the
-	// seconds, and leadSeconds is at least its lead over all others.
+	// If alone, only lead has driven here. Otherwise it has most of the seconds, at least
+	// leadSeconds more than any other.
 	lead        uint32
 	leadSeconds float32
-	// The last change of state, and the newest passage that was not slow (seconds since 1970).
+	// of state, and of the newest passage that was not slow
 	since, passedFreely uint32
 
-	// next are the two stretches most often entered after this one (see passed).
+	// the two most often entered (see passed)
 	next       [2]place
 	nextWeight [2]uint8
-	voted      uint16 // voices of sources that passed in this quarter hour
+	voted      uint16 // voices of sources in this quarter hour
 
 	// m/s; 0 if there was no quarter hour
 	free         float32
 	now          tally // of the quarter hour in progress
-	quarter      uint8 // its number since 1970, modulo 256
+	quarter      uint8 // since 1970, modulo 256
 	quarters     uint8 // in the profile, at most 255
-	lengthMetres uint8 // usual length of a passage; 0: unknown
+	lengthMetres uint8 // of a passage; 0: unknown
 	freely       uint8 // 1 + the voice of the source that passed freely in this quarter hour
 	state        vehicle.DrivingState
 	changed      bool // since the profile was stored
 	alone        bool
 }
 
-// place has the number of the shard in its high bits, and in the low placeBits that of the stretch
-// plus one; zero means no stretch.
+// place has the number of the shard above placeBits, and that of the stretch plus one below; zero
+// is none.
 type place uint32
 
 const placeBits = 26
 
 func (p place) number() uint32 { return uint32(p&(1<<placeBits-1)) - 1 }
 
-// add returns the source whose speeds of the quarter hour before were not believed, or 0.
+// add returns the source whose quarter hour was not believed, or 0.
 func (s *stretch) add(e *evidence) (doubted uint32) {
-	// A slightly older reading counts in the quarter hour in progress. Otherwise each pair in the
-	// wrong order would end the quarter hour once more.
+	// Otherwise each pair in the wrong order would end the quarter hour once more.
 	if quarter := uint8(e.Unix / quarterSeconds); quarter != s.quarter && e.Unix >= s.newest {
 		doubted = s.endQuarter(&s.now)
 		s.quarter, s.voted, s.freely = quarter, 0, 0
@@ -140,9 +133,8 @@ func (s *stretch) add(e *evidence) (doubted uint32) {
 	return doubted
 }
 
-// limited returns what is used of e: all cars of a source together add at most what one passage may
-// (capPassages). Which source has most seconds is found by a majority vote (Boyer and Moore, 1981)
-// with seconds as weights.
+// All cars of a source add at most what one passage may. Which source has most seconds is found by
+// a majority vote (Boyer and Moore, 1981).
 func (s *stretch) limited(e *evidence, decay float32) (metres, seconds float32) {
 	metres, seconds = e.Metres, e.Seconds
 	switch {
@@ -160,7 +152,6 @@ func (s *stretch) limited(e *evidence, decay float32) (metres, seconds float32) 
 	return metres, seconds
 }
 
-// capped limits a car's passage (capPassages).
 func (s *stretch) capped(metres, seconds float32) (float32, float32) {
 	most := s.mostSeconds(s.seconds)
 	if seconds <= most {
@@ -177,11 +168,9 @@ func (s *stretch) mostSeconds(all float32) float32 {
 	return max(most, capShare*all)
 }
 
-// tally sums up a quarter hour.
 type tally struct {
 	metres, seconds float32
-	// top is the source that drove fastest, if others were slower; others is their highest speed.
-	// Both are in 1/speedUnits m/s.
+	// top is the source that drove fastest, if others were slower; in 1/speedUnits m/s
 	top             uint32
 	voices          uint16 // each voice sets one bit
 	fastest, others uint8
@@ -189,8 +178,8 @@ type tally struct {
 
 const speedUnits = 3
 
-// Between positions up to trustedGap seconds apart, the line is the way. A longer line cuts corners
-// and has less weight in the free flow, so where some cars report often, they decide.
+// Positions so close in time show the way. A longer line cuts corners and has less
+// weight, so where some cars report often, they decide.
 const trustedGap = 10
 
 func (t *tally) add(e *evidence, metres, seconds float32) {
@@ -209,8 +198,7 @@ func (t *tally) add(e *evidence, metres, seconds float32) {
 	}
 }
 
-// speed returns the mean speed that is believed, and the source that was faster (othersFactor), or
-// 0.
+// speed returns the source that was too fast, or 0.
 func (t *tally) speed() (metresPerSecond float32, doubted uint32) {
 	mean := min(t.metres/t.seconds, fastestMetresPerSecond)
 	if most := othersFactor / speedUnits * float32(t.others); t.fastest > t.others && mean > most {
@@ -221,9 +209,8 @@ func (t *tally) speed() (metresPerSecond float32, doubted uint32) {
 
 func (t *tally) enough() bool { return t.seconds > 0 && bits.OnesCount16(t.voices) >= fewestCars }
 
-// endQuarter adds a quarter hour to the profile. With too few cars, the next one continues the
-// sums: jams have more readings than free traffic, and must not be the only quarter hours with
-// enough of them. It returns the source whose speeds were not believed, or 0.
+// With too few cars, the next quarter hour continues the sums: jams have more readings, and must
+// not be the only ones with enough. endQuarter returns the source that was not believed, or 0.
 func (s *stretch) endQuarter(t *tally) (doubted uint32) {
 	if !t.enough() {
 		return 0
@@ -255,7 +242,7 @@ func (s *stretch) decay() time.Duration {
 	return presentDecay
 }
 
-// freeFlow returns 0 if nothing is known; the speed of a young stretch is a guess.
+// freeFlow returns 0 if nothing is known.
 func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	known := s.free
 	if known == 0 && s.now.enough() {
@@ -270,9 +257,8 @@ func (s *stretch) freeFlow() (metresPerSecond float32, young bool) {
 	return max(known, leastFreeKmh/3.6), false
 }
 
-// present returns the pace in s/m at the time unix, and the voices of its cars. ok is false for
-// fewer than fewestCars, and, because the source with the bit asker must not learn of a single car,
-// unless the other voices are two sources or fewestCars.
+// present returns the pace in s/m, and the voices. A source must not learn of a single car, so
+// beside the bit asker, two other sources or fewestCars are needed.
 func (s *stretch) present(unix, asker uint32) (pace float32, voices uint32, ok bool) {
 	switch now, was := unix/voicesSeconds, s.newest/voicesSeconds; {
 	case now <= was:
@@ -288,9 +274,8 @@ func (s *stretch) present(unix, asker uint32) (pace float32, voices uint32, ok b
 	return 1 / min(max(s.metres/s.relaxed(unix), slowestMetresPerSecond), fastestMetresPerSecond), voices, true
 }
 
-// relaxed returns the seconds at the time unix. A jam without cars is over: after jamSilence
-// without one, the time beyond that in light traffic fades with jamFades. Where fewer than jamCars
-// were at once, they are seen less often, and jamSilence is longer.
+// A jam without cars is over: after jamSilence, the time beyond that in light traffic fades. Where
+// fewer than jamCars were at once, they are seen less often.
 func (s *stretch) relaxed(unix uint32) float32 {
 	const jamSilence, jamFades, jamCars = 45, 30, 2
 	cars := s.seconds / float32(s.decay().Seconds())
@@ -303,7 +288,7 @@ func (s *stretch) relaxed(unix uint32) float32 {
 	return light + (s.seconds-light)*float32(math.Exp(-float64(silent)/jamFades))
 }
 
-// 0.7 km/h, so that the pace of stationary cars is finite.
+// 0.7 km/h
 const slowestMetresPerSecond = 0.2
 
 // stateAt returns 0 if too few cars show it, or if the free flow is unknown.
@@ -316,12 +301,9 @@ func (s *stretch) stateAt(unix uint32) vehicle.DrivingState {
 	return vehicle.StateOfShare(1 / (pace * free))
 }
 
-// passed adds a whole passage of the stretch, from which the car entered next. The two most
-// frequent next stretches are kept as in the Misra-Gries algorithm: a passage to a third halves the
-// lower weight, and takes its place at zero.
-//
-// Of a source, a late passage and all but the first in a quarter hour are ignored; and that a car
-// passes freely is believed once another source says so, too.
+// The two most frequent next stretches are kept by the Misra-Gries algorithm. Of a source, late
+// passages and all but the first in a quarter hour are ignored, and that a car passes freely is
+// believed once another source says so.
 func (s *stretch) passed(e *evidence, next place) {
 	if e.Source != 0 {
 		voice := uint16(1) << (e.Voice % 16)
@@ -347,7 +329,7 @@ func (s *stretch) passed(e *evidence, next place) {
 	for i, n := range s.next {
 		if n == next || n == 0 {
 			s.next[i] = next
-			if s.nextWeight[i]++; s.nextWeight[i] == math.MaxUint8 { // both are halved, so that old passages lose weight
+			if s.nextWeight[i]++; s.nextWeight[i] == math.MaxUint8 { // so that old passages lose weight
 				s.nextWeight[0] /= 2
 				s.nextWeight[1] /= 2
 			}

@@ -7,14 +7,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Stretches are distributed among shards by a hash of their names. They are stored in pages that
-// never move, so that the map grows without copying and a place stays valid, and found by an index
-// with open addressing. Only a stretch that one source alone has driven is ever removed; no other
-// has it as its next.
+// Pages never move, so that the map grows without copying and a place stays valid. Only a stretch
+// that one source alone has driven is ever removed; no other has it as its next.
 const (
 	shards   = 64
 	pageSize = 128 // together 11,264 bytes
-	// Stretches of one source alone may take an eighth of a shard.
+	// for stretches of one source alone
 	sourceShare = 8
 )
 
@@ -22,20 +20,19 @@ type shard struct {
 	mu    sync.Mutex
 	pages []*[pageSize]stretch
 	count uint32
-	most  uint32   // limit of count; zero means mostInShard
-	index []uint32 // numbers plus one; length is a power of two; zero is free
+	most  uint32   // zero means mostInShard
+	index []uint32 // open addressing: numbers plus one; zero is free
 	late  map[uint32]lateQuarter
-	// alone counts the stretches that only one source has driven, by source. queue has these, the
-	// oldest first, and some that others have driven since.
+	// stretches that only one source has driven: their number by source, and the oldest first, with
+	// some that others have driven since
 	alone map[uint32]uint32
 	queue []uint32
 }
 
-// mostInShard is what fits into placeBits, which hold the number plus one.
 const mostInShard = 1<<placeBits - 1
 
 func hashOf(name vehicle.Stretch) uint64 {
-	// The finalizer of splitmix64, because the names of neighbouring stretches differ in few bits.
+	// splitmix64, because the names of neighbouring stretches differ in few bits
 	h := uint64(name)
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
@@ -60,18 +57,17 @@ func (sh *shard) find(name vehicle.Stretch) (uint32, bool) {
 	}
 }
 
-// mostLate is the number of stretches of a shard with late readings, at which all their quarter
-// hours are added to the profiles.
+// Then, all quarter hours are added to the profiles.
 const mostLate = 4096
 
-// lateQuarter collects the readings of one quarter hour that arrived late, for example a day later.
-// They still show the speed in light traffic.
+// lateQuarter is of readings that come for example a day later, and still show the speed in light
+// traffic.
 type lateQuarter struct {
 	quarter uint32 // number since 1970
 	tally
 }
 
-// addLate returns the source whose speeds were not believed, or 0.
+// addLate returns the source that was not believed, or 0.
 func (sh *shard) addLate(i uint32, e *evidence) (doubted uint32) {
 	q := sh.late[i]
 	if quarter := e.Unix / quarterSeconds; q.quarter != quarter {
@@ -90,8 +86,7 @@ func (sh *shard) addLate(i uint32, e *evidence) (doubted uint32) {
 	return doubted
 }
 
-// getAt returns a stretch and its place for a source that drove there, or for 0, and adds an
-// unknown one. It returns nil if the shard is full, or the source has its share.
+// getAt returns nil if the shard is full, or the source has its share.
 func (sh *shard) getAt(name vehicle.Stretch, source uint32) (*stretch, place) {
 	i, ok := sh.find(name)
 	if !ok {
@@ -122,7 +117,7 @@ func (sh *shard) hasShare(source uint32) bool {
 	return source != 0 && sh.alone[source] >= max(1, cmp.Or(sh.most, mostInShard)/sourceShare)
 }
 
-// insert replaces the oldest stretch that one source alone has driven if the shard is full.
+// insert replaces the oldest stretch of one source alone if the shard is full.
 func (sh *shard) insert(name vehicle.Stretch) (i uint32, ok bool) {
 	for sh.count >= cmp.Or(sh.most, mostInShard) {
 		if len(sh.queue) == 0 {
@@ -168,7 +163,7 @@ func (sh *shard) addToIndex(i uint32) {
 	sh.index[h&mask] = i + 1
 }
 
-// removeFromIndex also moves back the stretches that its place displaced.
+// removeFromIndex moves back the stretches that its place displaced.
 func (sh *shard) removeFromIndex(i uint32) {
 	mask := uint64(len(sh.index) - 1)
 	home := func(i uint32) uint64 { return hashOf(sh.at(i).name) / shards & mask }

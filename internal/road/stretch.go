@@ -8,18 +8,16 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Level is the S2 level of the cells, which are about 70 m wide. Level 16 (140 m) gave equally good
-// verdicts on the roads of docs/verdicts.md, but there a street 70 m from a motorway shares its
-// stretches.
+// Level gives cells of about 70 m. Level 16 gave equally good verdicts on the roads of
+// docs/verdicts.md, but there a street 70 m from a motorway shares its stretches.
 const Level = 17
 
-// Octants is the number of directions of travel; the first is north, the second north-east.
+// Octants are directions of travel, north first, then north-east.
 const Octants = 8
 
 const octantDegrees = 360.0 / Octants
 
-// stretchAt stores the octant in the low bits of the cell's number, which are the same for all
-// cells of one level.
+// The octant is in the low bits, which are the same for all cells of one level.
 func stretchAt(latitude, longitude float64, octant uint8) vehicle.Stretch {
 	cell := s2.CellIDFromLatLng(s2.LatLngFromDegrees(latitude, longitude).Normalized()).Parent(Level)
 	return vehicle.Stretch(uint64(cell) | uint64(octant))
@@ -41,8 +39,8 @@ func Centre(s vehicle.Stretch) (latitude, longitude float64) {
 	return c.Lat.Degrees(), c.Lng.Degrees()
 }
 
-// Neighbours returns the stretches into which traffic on s may flow, or from which it may come: of
-// the same cell and those around it, with a direction that differs by at most 45°.
+// Neighbours returns the stretches from and into which traffic may flow: of this cell and those
+// around it, with directions up to 45° off.
 func Neighbours(s vehicle.Stretch) (near []vehicle.Stretch) {
 	octant := uint64(s) & (Octants - 1)
 	for _, cell := range append(cellOf(s).AllNeighbors(Level), cellOf(s)) {
@@ -63,11 +61,10 @@ func octantOf(degrees float64) uint8 {
 	return uint8(int(math.Floor(degrees/octantDegrees+0.5)) & (Octants - 1))
 }
 
-// earthMetres is the mean radius (IUGG).
+// mean radius (IUGG)
 const earthMetres = 6_371_008.8
 
-// offset uses an equirectangular projection: near a pole the result is too far to the east, but
-// never NaN.
+// Near a pole, offset is too far to the east, but never NaN.
 func offset(fromLatitude, fromLongitude, toLatitude, toLongitude float64) (east, north float64) {
 	turn := toLongitude - fromLongitude
 	if turn > 180 {

@@ -10,15 +10,14 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Tile names a cell of the grid S2, about 2.5 km wide. One stored record has the profiles of a
-// tile.
+// Tile names a cell of S2, about 2.5 km wide. One stored record has its profiles.
 type Tile uint64
 
 const tileLevel = 12
 
 func tileOf(s vehicle.Stretch) Tile { return Tile(cellOf(s).Parent(tileLevel)) }
 
-// String returns the tile as a token of S2, the name of its record.
+// String returns the name of the record.
 func (t Tile) String() string { return s2.CellID(t).ToToken() }
 
 func ParseTile(token string) (Tile, error) {
@@ -29,14 +28,12 @@ func ParseTile(token string) (Tile, error) {
 	return Tile(c), nil
 }
 
-// profileBytes is the length of a packed profile, all little endian: the stretch (uint64), the free
-// flow in m/s (float32), the number of quarter hours behind it and the usual metres of a passage (a
-// byte each), and the two most frequent next stretches, each a uint64 and a byte with its weight.
+// profileBytes: stretch (uint64), free flow in m/s (float32), quarter hours and metres of a passage
+// (bytes), two next stretches, each a uint64 and a byte of weight; little endian.
 const profileBytes = 8 + 4 + 2 + 2*(8+1)
 
-// Changed returns all profiles of the tiles in which one changed since the last call, packed for
-// [Map.Load]. A tile without profiles was forgotten. Tiles that want refuses are left out, by later
-// calls too, unless they change again.
+// Changed returns all profiles of the tiles that have changed, for [Map.Load]. A tile without
+// profiles was forgotten. Tiles that want refuses are left out until they change again.
 func (m *Map) Changed(want func(Tile) bool) map[Tile][]byte {
 	packed := make(map[Tile][]byte)
 	for i := range m.shards {
@@ -89,9 +86,8 @@ func (m *Map) appendProfile(b []byte, s *stretch) []byte {
 	return b
 }
 
-// Load adds the stored profiles of a tile, or none if one is malformed. A profile of the map from
-// at least as many quarter hours is kept. A full map refuses profiles without an error (see
-// [Map.Refused]).
+// Load adds the profiles of a tile, or none if one is malformed. The map keeps its own from at
+// least as many quarter hours, and a full one counts in [Map.Refused].
 func (m *Map) Load(t Tile, packed []byte) error {
 	if len(packed)%profileBytes != 0 {
 		return errMalformed
@@ -115,8 +111,7 @@ func (m *Map) Load(t Tile, packed []byte) error {
 	return nil
 }
 
-// Outside returns packed profiles without those of stretches whose middle is in one of the boxes,
-// or packed itself if it is malformed.
+// Outside returns packed without the stretches in boxes, or all if it is malformed.
 func Outside(packed []byte, boxes []Box) (kept []byte) {
 	if len(boxes) == 0 || len(packed)%profileBytes != 0 {
 		return packed

@@ -14,36 +14,33 @@ import (
 
 const (
 	maxCars = 16
-	// After silence, a car that does not drive gives its place to another.
+	// then a car gives its place to another
 	silence = 5 * time.Minute
-	// slowest is in km/h as sent.
+	// km/h as sent
 	slowest = 7
-	// Two speeds that differ by less have their mean in between.
+	// so that their mean is the speed in between
 	similar = 0.2
-	// maxStep is the longest time between two speeds that are compared.
+	// between two speeds
 	maxStep = time.Minute
-	// A leg has legMetres by its speeds and takes legTime. Its length by the positions must not
-	// decide, because that is measured.
+	// By the speeds: the length by the positions must not decide, because that is measured.
 	legMetres, legTime = 25, 3 * time.Second
-	// legs make a round; a factor is found after minRounds.
+	// of a round; a factor is found after minRounds
 	legs, minRounds = 10, 3
-	// off is the least factor: tyres and receivers differ by less.
+	// tyres and receivers differ by less
 	off = 1.15
-	// scatter limits the quotient of the seventh eighth and the median of one car's ratios.
+	// the greatest quotient of the seventh eighth and the median of one car's ratios
 	scatter = 1.2
-	// Greatest quotients of two factors that are the same, and of a factor and that of its unit.
+	// the greatest quotients of equal factors, and of a factor and its unit
 	agree, unitWithin = 1.15, 1.12
 )
 
-// Finding is zero if the speeds seem right.
 type Finding struct {
 	Factor   float64 // a speed as sent, times this, is in km/h
-	Unit     string  // one of Units, or empty
+	Unit     string  // of Units, or empty
 	Vehicles int     // with this factor
-	Compared int     // vehicles whose speeds and positions could be compared
+	Compared int     // whose speeds and positions could be compared
 }
 
-// Units has what a source sends as km/h.
 var Units = []struct {
 	Name   string
 	Factor float64
@@ -54,7 +51,7 @@ var Units = []struct {
 
 const metresPerSecond = "m/s"
 
-// Check is what is known of one source. The zero value is ready for use.
+// Check is of one source. The zero value is ready for use.
 type Check struct {
 	Found Finding
 	told  bool
@@ -63,18 +60,18 @@ type Check struct {
 
 type car struct {
 	hash  uint64
-	drove vehicle.UnixMilli // when it last sent a speed of at least slowest
-	// Of the newest sample with a speed; at is the newest position.
+	drove vehicle.UnixMilli // with at least slowest
+	// of the newest sample with a speed, and the newest position
 	last vehicle.UnixMilli
 	kmh  float32
 	at   position
-	// The present leg has metres by the speeds. If began is zero, there is none.
+	// the present leg; if began is zero, there is none
 	began  vehicle.UnixMilli
 	from   position
 	metres float32
 	ratios [legs]float32 // the first n are in use
 	n      uint8
-	// factor is the median of the last round: 1 is right, zero unknown; rounds agreed on it.
+	// median of the last rounds: 1 is right, zero unknown
 	factor float32
 	rounds uint8
 }
@@ -83,8 +80,7 @@ type position struct{ latitude, longitude float32 }
 
 var seed = maphash.MakeSeed()
 
-// Add adds stored samples, ordered by time for each vehicle, and reports whether a factor was found
-// for the first time.
+// Add adds stored samples, ordered by time for each vehicle, and reports the first finding.
 func (c *Check) Add(samples []vehicle.Sample) (first bool) {
 	for i := range samples {
 		x := &samples[i]
@@ -99,8 +95,7 @@ func (c *Check) Add(samples []vehicle.Sample) (first bool) {
 	return first
 }
 
-// watched returns nil for a car that is not watched. One that drives takes a free place, or that of
-// a silent one.
+// A car that drives takes a free place, or that of a silent one.
 func (c *Check) watched(x *vehicle.Sample, kmh float32) *car {
 	hash := maphash.String(seed, string(x.Vehicle))
 	for i := range c.cars {
@@ -131,8 +126,8 @@ func positionOf(x *vehicle.Sample) (p position, ok bool) {
 	return p, has[0] && has[1] && p != position{} && accuracy <= vehicle.StayMetres
 }
 
-// add reports whether the factor may have changed. Late and repeated samples are ignored. Many
-// receivers repeat a position, so a leg begins and ends only where it is new.
+// Late and repeated samples are ignored. Many receivers repeat a position, so a leg begins and ends
+// only where it is new.
 func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 	step := x.Time.Sub(k.last)
 	if step <= 0 {
@@ -168,9 +163,8 @@ func (k *car) add(x *vehicle.Sample, kmh float32) bool {
 	return true
 }
 
-// ratio divides the length of a leg by positions by that by speeds. A shorter line says nothing if
-// the car may have driven a curve or stopped, which need a change of velocity of about twice the
-// speed within the leg. It is a proof only at more than 4 m/s².
+// A shorter line says nothing if the car may have driven a curve or stopped, which change the
+// velocity by about twice the speed. It is a proof only at more than 4 m/s².
 func ratio(line, metres, seconds float32) float32 {
 	if line < metres && metres < 2*seconds*seconds {
 		return 1
@@ -185,9 +179,8 @@ func (p position) metresFrom(q position) float32 {
 	return float32(perDegree * math.Hypot(north, east))
 }
 
-// judge ends a round. The ratios above the median must scatter little, otherwise they are noise;
-// those below may, because a line cuts corners. The speeds are wrong if three quarters are off in
-// the same direction.
+// Ratios above the median are noise if they scatter; those below may, because a line cuts corners.
+// Three quarters must be off in the same direction.
 func (k *car) judge() {
 	r, factor := k.ratios[:], float32(1)
 	slices.Sort(r)
@@ -205,9 +198,8 @@ func (k *car) judge() {
 
 func within(a, b, factor float64) bool { return a < factor*b && b < factor*a }
 
-// judge sets Found to the factor on which most of the wrong cars agree; one car is enough only if
-// there is no other. If most cars are right, only m/s is found: nothing else has a factor so far
-// from 1.
+// One car is enough only if there is no other. If most cars are right, only m/s is found: nothing
+// else has a factor so far from 1.
 func (c *Check) judge() {
 	c.Found = Finding{}
 	var wrong []float64

@@ -1,5 +1,5 @@
-// Package demo prepares a running service for `carstate demo`, through its listeners alone: it
-// sends a recorded drive that ends in a traffic jam, and then a simulated fleet.
+// Package demo shows `carstate demo` on a running service, through its listeners alone: a recorded
+// drive that ends in a traffic jam, and then a simulated fleet.
 package demo
 
 import (
@@ -30,18 +30,17 @@ const Vehicle vehicle.ID = "NHeN4UqVsohGS55I7LBdh"
 
 type Service struct {
 	Query, Ingest string              // base URLs
-	Admin         *adminclient.Client // with an HTTP client that trusts the service's certificate
-	Trust         *tls.Config         // trusts the service's certificate
-	Ready         func() error        // returns nil once the service is ready
+	Admin         *adminclient.Client // with an HTTP client that trusts the service
+	Trust         *tls.Config         // trusts the service
+	Ready         func() error        // nil once the service is ready
 }
 
-// developer does not retry.
 func (s Service) developer(token string) *client.Client {
 	return client.New(s.Query, token, client.WithHTTPClient(s.Admin.HTTP), client.WithPatience(0))
 }
 
-// Prepare sends the recorded drive and issues a token, and waits up to a minute until the service
-// has processed all.
+// Prepare sends the recorded drive, issues a token, and waits up to a minute until all is
+// processed.
 func (s Service) Prepare(ctx context.Context) (token string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -104,7 +103,7 @@ func poll(ctx context.Context, ask func() error) (err error) {
 	return err
 }
 
-// Fleet returns a fleet in which at any time some cars have a throttle fault.
+// Fleet has at any time some cars with a throttle fault.
 func Fleet(cars int, withoutPositions bool) simulate.Config {
 	return simulate.Config{
 		Vehicles: cars, PerSecond: 1, Seed: 1, Faults: max(0.5, 40/float64(max(1, cars))), FreeFlow: true,
@@ -112,9 +111,9 @@ func Fleet(cars int, withoutPositions bool) simulate.Config {
 	}
 }
 
-// Drive simulates a fleet until ctx ends, which is no error. It begins with an hour of light
-// traffic in the past, from which the roads are learned, and then advances faster than the clock
-// until the present, so that there are soon cars in every driving state.
+// Drive simulates a fleet until ctx ends, which is no error. After an hour of light traffic in the
+// past, from which the roads are learned, it catches up with the clock, so that there are soon cars
+// in every state.
 func (s Service) Drive(ctx context.Context, fleet simulate.Config) error {
 	fleet.Backdate = simulate.Mixed(fleet)
 	cars := access.NamedOrAll(fleet.IDs()...)
@@ -138,8 +137,7 @@ func (s Service) Drive(ctx context.Context, fleet simulate.Config) error {
 	})
 }
 
-// RemoveSoon removes the data directory of a node that has just ended. It retries for 2 s, because
-// the storage engine may still create a file.
+// RemoveSoon retries for 2 s, because the storage engine may still create a file.
 func RemoveSoon(dir string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()

@@ -11,10 +11,9 @@ const (
 	longestDrive = 366 * day
 )
 
-// plainClock adds up the steps between rows. In a log with times of day, a step of more than half a
-// day back has passed midnight, and one ahead is a clock set back across midnight. A step back, or
-// of more than a day, says nothing about the time that passed, so it becomes 1 ms and is counted;
-// so does every step after longestDrive.
+// In a log with times of day, a step of more than half a day back has passed midnight, and one
+// ahead is a clock set back across midnight. Another step back, or of more than a day, says nothing
+// about the time that passed: it becomes 1 ms and is counted.
 func plainClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -36,14 +35,11 @@ func plainClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// snapshotEvery is the time between two rows of a carOBD log, if the log does not show it. In the
-// 54 published files, it is 0.491 to 0.495 s.
+// between two rows of a carOBD log; in the 54 published files, 0.491 to 0.495 s
 const snapshotEvery = 490 * time.Millisecond
 
-// runTimeClock is for logs whose only clock is the engine's run time in whole seconds, read once in
-// three or four rows: rows of one run time are spread evenly until the next. Rows that cannot be
-// spread are snapshotEvery apart: with the engine off, at the end, before a gap or a restart, too
-// many of one second, and beyond longestDrive.
+// runTimeClock is for logs whose only clock is the engine's run time in whole seconds: rows of one
+// second are spread evenly until the next, or are snapshotEvery apart.
 func runTimeClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))
@@ -75,17 +71,16 @@ func runTimeClock(t *table, a *account) []time.Duration {
 	return at
 }
 
-// sessionColumn shows where a recording of a TDS log begins: it is an average over the last minute,
-// blank in the first 10 to 59 rows. So a recording begins where sessionBlanks blank rows follow a
-// value.
+// sessionColumn of a TDS log is an average over the last minute, blank in the first 10 to 59 rows:
+// where sessionBlanks blank rows follow a value, a recording begins.
 const (
 	sessionColumn = "vehiclespeedaverage"
 	sessionBlanks = 5
 	sessionPause  = time.Hour
 )
 
-// sessionClock is for logs without a clock: rows are one second apart. The pause before each
-// further recording is unknown; sessionPause makes it a drive of its own.
+// sessionClock is for logs without a clock, with a row a second. The pause before each further
+// recording is unknown.
 func sessionClock(t *table, a *account) []time.Duration {
 	recs := t.records
 	at := make([]time.Duration, len(recs))

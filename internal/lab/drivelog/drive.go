@@ -17,30 +17,26 @@ import (
 
 type Drive struct {
 	Format string
-	// Start is the time of the first row, zero if the log has no absolute time.
-	Start time.Time
-	// Rows carry a reading or a label, in order of time.
-	Rows []Row
-	// Lines is the number of data rows in the file.
-	Lines int
-	// RowsLeftOut says how many rows are not in Rows, and why.
-	RowsLeftOut []Count
-	// ReadingsLeftOut says which readings are missing from Rows.
+	// zero if the log has no absolute time
+	Start           time.Time
+	Rows            []Row
+	Lines           int
+	RowsLeftOut     []Count
 	ReadingsLeftOut []Count
-	// Mended says what was corrected rather than left out.
+	// Mended was corrected rather than left out.
 	Mended []Count
 }
 
 type Row struct {
-	// At is the time since the file's first row.
+	// since the file's first row
 	At time.Duration
-	// Readings has only what was read at this time. It may be empty in a row with a label.
+	// Readings may be empty in a row with a label.
 	Readings vehicle.Readings
-	// Label is what an observer noted; 0 if there is none.
+	// of an observer; 0 if there is none
 	Label vehicle.DrivingState
 }
 
-// Duration returns the time from the file's first row to the last of Rows.
+// Duration is that from the file's first row to the last of Rows.
 func (d *Drive) Duration() time.Duration {
 	if len(d.Rows) == 0 {
 		return 0
@@ -66,7 +62,7 @@ func (d *Drive) Notes() []string {
 	return notes
 }
 
-// Warnings returns a line for each defect that may make figures about the drive wrong.
+// Warnings returns the defects that may make figures about the drive wrong.
 func (d *Drive) Warnings() []string {
 	var warnings []string
 	for _, c := range d.Mended {
@@ -82,8 +78,8 @@ func (d *Drive) Warnings() []string {
 	return warnings
 }
 
-// Open reads the drive in a file, in the format as, or nil for the recognized one. A pipe may never
-// send anything, so if ctx ends, Open returns at once, and the read continues in the background.
+// Open reads a drive in the format as, or nil for the recognized one. A pipe may never send
+// anything, so if ctx ends, Open returns, and the read continues in the background.
 func Open(ctx context.Context, path string, as *format.Format) (*Drive, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -120,8 +116,8 @@ func open(path string, as *format.Format) (*Drive, error) {
 	return nil, fmt.Errorf("the drive cannot be read: %w", err)
 }
 
-// Read is Open for a reader; the name is for errors. Read fails only if nothing is usable; of a
-// file that is damaged, it returns the rows before that, and [Drive.Warnings] says so.
+// Read fails only if nothing is usable. Of a damaged file, it returns the rows before that, and
+// [Drive.Warnings] says so. The name is for errors.
 func Read(r io.Reader, name string, as *format.Format) (*Drive, error) {
 	d, err := readWithin(r, bounds, as)
 	if err != nil {
@@ -179,7 +175,6 @@ func readRows(l *lines, as *format.Format, a *account) (*Drive, error) {
 	return &Drive{Format: t.format.name, Start: t.start(), Rows: rows, Lines: t.lines}, nil
 }
 
-// assemble returns the rows with only the cells that were newly read.
 func assemble(t *table, at []time.Duration, reads []readSet, a *account) []Row {
 	rows := make([]Row, 0, len(t.records))
 	for i := range t.records {

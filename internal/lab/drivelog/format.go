@@ -14,11 +14,10 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// maxColumns is what a readSet holds, of the columns that are used.
+// that a readSet holds
 const maxColumns = 64
 
-// help ends the error for a file that cannot be read as a log. No error repeats the file, because
-// it may hold anything.
+// No error repeats the file, because it may hold anything.
 const help = "; carstate format list shows the formats, carstate format show NAME a mapping to start from, " +
 	"and --format-file FILE reads one of your own"
 
@@ -55,7 +54,7 @@ func newLogger(f *format.Format) (*logger, error) {
 	return l, nil
 }
 
-// loggers are the formats that a header shows, those with the most particular columns first.
+// The formats with the most particular columns come first.
 var loggers = sync.OnceValue(func() (all []*logger) {
 	names, _ := format.Presets()
 	for _, name := range names {
@@ -82,8 +81,7 @@ func (l *logger) lacks(h header) (names []string) {
 	return names
 }
 
-// findFormat returns the format of a header, or names the columns that the most similar format
-// needs.
+// findFormat names the columns that the most similar format needs if there is none.
 func findFormat(h header) (*logger, error) {
 	var nearest *logger
 	best := 0
@@ -110,8 +108,8 @@ func findFormat(h header) (*logger, error) {
 		strings.Join(nearest.lacks(h), ", "))
 }
 
-// header is the first line in lower case. A cell has up to two names: the whole text, and that
-// before a unit in brackets, such as "speed (obd)" for "Speed (OBD)(km/h)".
+// A cell of a header has up to two names: the whole text, and that before a unit in brackets, such
+// as "speed (obd)" for "Speed (OBD)(km/h)".
 type header []headerCell
 
 type headerCell struct{ whole, name, unit string }
@@ -128,8 +126,7 @@ func parseHeaderCell(cell string) (c headerCell) {
 	return c
 }
 
-// find returns the first column that has one of the names, or -1. Names of the whole text come
-// first.
+// Names of the whole text come first.
 func (h header) find(names []string) int {
 	for _, name := range names {
 		if name = strings.ToLower(name); name == "" {
@@ -146,11 +143,9 @@ func (h header) find(names []string) int {
 	return -1
 }
 
-// trimCell removes the quotes that some exports add, too.
 func trimCell(s string) string { return strings.Trim(s, " \t\r\"") }
 
-// columnsOf returns the columns by their index in the header, whose unit takes precedence over that
-// of the mapping.
+// A unit in the header takes precedence over that of the mapping.
 func (l *logger) columnsOf(h header) (map[int]column, error) {
 	columns := make(map[int]column)
 	for _, name := range slices.Sorted(maps.Keys(l.Signals)) {

@@ -11,8 +11,8 @@ import (
 )
 
 type limits struct {
-	unpacked int64 // bytes of the whole file
-	line     int   // bytes of one row
+	unpacked int64 // bytes
+	line     int   // bytes
 	rows     int
 }
 
@@ -21,17 +21,16 @@ var bounds = limits{unpacked: 1 << 30, line: 1 << 20, rows: 2_000_000}
 
 func (m limits) tooManyRows() error { return fmt.Errorf("more than %d rows; split the file", m.rows) }
 
-// lines reads a file line by line. Of a damaged file, it leaves out the last line before the
-// damage: a number that is cut off is a wrong number.
+// Of a damaged file, the last line before the damage is left out: a number that is cut off is a
+// wrong number.
 type lines struct {
-	in      *bufio.Reader // all of the file
+	in      *bufio.Reader
 	scan    *bufio.Scanner
 	max     limits
 	damaged bool
 	err     error
 }
 
-// openLines unpacks gzip and skips a byte order mark.
 func openLines(r io.Reader, max limits) (*lines, error) {
 	in := bufio.NewReader(r)
 	unpacked := &bounded{in, max.unpacked}
@@ -51,7 +50,6 @@ func openLines(r io.Reader, max limits) (*lines, error) {
 	return l, nil
 }
 
-// all ends at the end of the file, at damage, and at an error; fail records the last two.
 func (l *lines) all(yield func(line string) bool) {
 	line, more := "", l.scan.Scan()
 	for more {
@@ -80,7 +78,6 @@ func (l *lines) fail(err error) {
 	}
 }
 
-// bounded fails once more than left bytes have been read.
 type bounded struct {
 	r    io.Reader
 	left int64

@@ -11,7 +11,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// readTable reads a table in the format as, or if that is nil, in the one that its header shows.
+// If as is nil, the header shows the format.
 func readTable(l *lines, as *logger, a *account) (t *table, err error) {
 	joined := false
 	for text := range l.all {
@@ -53,7 +53,6 @@ func readTable(l *lines, as *logger, a *account) (t *table, err error) {
 	return t, l.err
 }
 
-// parseHeader returns a table without rows.
 func parseHeader(text string, as *logger) (*table, error) {
 	t := &table{header: text, comma: ",", timeAt: -1, labelAt: -1, nameAt: -1, unitAt: -1,
 		codes: make(map[int][]vehicle.TroubleCode)}
@@ -105,7 +104,7 @@ func parseHeader(text string, as *logger) (*table, error) {
 	return t, nil
 }
 
-// nameColumns makes the columns of a table in which each row names its sensor.
+// In the table, each row names its sensor.
 func (t *table) nameColumns(h header) error {
 	f := t.format
 	t.nameAt, t.valueAt, t.unitAt = h.find(f.Names.Path), h.find(f.Value), h.find([]string{f.Log.Unit})
@@ -225,7 +224,7 @@ func (t *table) set(rec *record, c int, cell string, factor float64, a *account)
 	}
 }
 
-// In logs whose cells are separated by semicolons, the decimal separator is a comma.
+// Where cells are separated by semicolons, the decimal separator is a comma.
 func (t *table) number(cell string) string {
 	if t.comma == ";" {
 		return strings.Replace(cell, ",", ".", 1)

@@ -14,7 +14,7 @@ import (
 )
 
 // Models know when each sensor was truly read, and write forward-filled rows as real loggers do.
-// What the package reports as a reading must be one.
+// A reading that the package reports must be one of these.
 
 var kitColumns = []struct {
 	name   string

@@ -1,6 +1,5 @@
-// Package evaluate runs the rules over recorded drives and fleets, as a service would, reports how
-// their verdicts agree with labels, and draws them. It must never judge by itself, and not depend
-// on a command line.
+// Package evaluate runs the rules over recorded drives and fleets, as a service would, compares
+// with labels, and draws. It must never judge by itself, and not depend on a command line.
 package evaluate
 
 import (
@@ -12,13 +11,13 @@ import (
 )
 
 const (
-	// A longer step than drivenGap is a pause, whose time the rules ignore too.
+	// Longer is a pause, whose time the rules ignore too.
 	drivenGap = 75 * time.Second
-	// maxAge is the default of the service.
+	// the default of the service
 	maxAge = 5 * time.Minute
 )
 
-// Add runs the rules over one drive, and returns what a plot shows of it.
+// Add returns what a plot shows of a drive.
 func (e *Drives) Add(name string, d *drivelog.Drive) Track {
 	r, t := run(name, d)
 	e.add(r)
@@ -44,8 +43,8 @@ type evaluator struct {
 	track  Track
 
 	seen    bool
-	driven  time.Duration // up to the last row, without pauses
-	last    time.Duration // the last row's time, with pauses
+	driven  time.Duration // without pauses
+	last    time.Duration // with pauses
 	verdict vehicle.DrivingState
 	anomaly *anomaly
 }

@@ -13,43 +13,39 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// FleetConfig says how to run the rules over a recorded fleet. A real fleet reports less than a
-// simulated one, so Every and Share leave out readings and cars. The choice depends only on names
-// and times, so two runs use the same readings.
+// FleetConfig can leave out readings (Every) and cars (Share), because a real fleet reports less
+// than a simulated one. The choice depends only on names and times, so two runs use the same
+// readings.
 type FleetConfig struct {
-	// Observe folds one sample into the state of its vehicle.
 	Observe func(vehicle.State, vehicle.Sample) vehicle.State
-	// Every is the least time between two readings of a car; zero keeps all.
+	// zero keeps all
 	Every time.Duration
-	// Share is the fraction of the cars that send, above 0 and at most 1.
+	// above 0 and at most 1
 	Share float64
-	// Progress receives the number of readings since the last call. If nil, it is not called.
+	// since the last call; may be nil
 	Progress func(readings int)
-	// Judged receives each sample that is used, with the driving state in the answer after it, or
-	// 0. If nil, it is not called.
+	// Judged receives the samples that are used, with the state in the answer, or 0. If nil, it is
+	// not called.
 	Judged func(x vehicle.Sample, said vehicle.DrivingState)
 }
 
 type FleetResult struct {
 	Vehicles int             // that sent
 	Readings int             // without those of the learned days
-	All      score.Agreement // all labels of cars that sent
-	Sure     score.Agreement // those that are sure
-	// Stretches is the number of known stretches at the end. The caller sets it.
+	All      score.Agreement // all labels
+	Sure     score.Agreement
+	// The caller sets Stretches.
 	Stretches int
 }
 
-// origin replaces time 0 of a file. It may be any date, as long as no reading gets a time before
-// 1970.
+// No reading must get a time before 1970.
 var origin = vehicle.At(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 
 const progressEvery = 4096
 
-// Fleet folds the readings of fleet, and compares the answers at the times of the labels, which
-// must be in order. Before, so that the map knows the roads, it folds learn, one file for each of
-// the days before, the oldest first, each 24 hours before the next. Only the map remembers a day:
-// files may reuse names, and a longer file ends after the next one begins. It is an error if no
-// label is about a car that sends.
+// Fleet compares the answers at the times of the labels, in order. Before, so that the map knows
+// the roads, it folds learn: days that end 24 hours apart, the oldest first. Only the map remembers
+// a day, because files may reuse names. It is an error if no label is about a car that sends.
 func Fleet(ctx context.Context, c FleetConfig, fleet *fcd.Fleet, learn []*fcd.Fleet, labels []fcd.Label) (
 	*FleetResult, error) {
 	r := fleetRun{FleetConfig: c, cars: make(map[vehicle.ID]*car)}
@@ -102,7 +98,7 @@ type fleetRun struct {
 
 type car struct {
 	state  vehicle.State
-	next   vehicle.UnixMilli // time of the earliest reading that is kept
+	next   vehicle.UnixMilli // of the earliest reading that is kept
 	counts bool              // of the fleet that has labels
 }
 
@@ -115,7 +111,6 @@ func (r *fleetRun) car(id vehicle.ID) *car {
 	return k
 }
 
-// observe returns nil if the sample is left out.
 func (r *fleetRun) observe(x *vehicle.Sample) *car {
 	if r.read++; r.read%progressEvery == 0 && r.Progress != nil {
 		r.Progress(progressEvery)
@@ -132,8 +127,7 @@ func (r *fleetRun) observe(x *vehicle.Sample) *car {
 	}
 	wait := r.Every
 	if k.next == 0 {
-		// Otherwise cars that begin at the same time would send all their readings at the same
-		// times.
+		// Otherwise cars that begin together would always send together.
 		wait += time.Duration(fraction(x.Vehicle, 1) * float64(r.Every))
 	}
 	k.next = x.Time.Add(wait)
@@ -153,7 +147,6 @@ func (r *fleetRun) ask(l *fcd.Label) {
 	}
 }
 
-// answer returns 0 for no answer.
 func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 	v := k.state.Driving()
 	if v.At(now, maxAge) != vehicle.Answered {
@@ -164,7 +157,7 @@ func (r *fleetRun) answer(k *car, now vehicle.UnixMilli) vehicle.DrivingState {
 
 func sends(id vehicle.ID, share float64) bool { return fraction(id, 0) < share }
 
-// fraction returns a number below 1 from the name alone; those for which = 0 to 3 are independent.
+// fraction is below 1; those for which = 0 to 3 are independent.
 func fraction(id vehicle.ID, which int) float64 {
 	sum := sha256.Sum256([]byte(id))
 	const bits = 53 // precision of a float64
@@ -176,8 +169,8 @@ type FleetReport struct {
 	Vehicles  int `json:"vehicles"`
 	Readings  int `json:"readings"`
 	Stretches int `json:"stretches"` // known at the end
-	// Confusion is indexed by the true state (normal, slow, jam) and the verdict (none, normal,
-	// slow, jam). Sure counts only labels that are not close to a border.
+	// Confusion is by the true state and the verdict, 0 for none. Sure leaves out labels close to a
+	// border.
 	Confusion [3][4]int `json:"confusion"`
 	Sure      [3][4]int `json:"sure"`
 	MacroF1   float64   `json:"macro_f1"`

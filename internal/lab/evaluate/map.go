@@ -17,16 +17,16 @@ type spot struct {
 	state               vehicle.DrivingState
 }
 
-// spotDegrees is about 11 m from north to south.
+// about 11 m
 const spotDegrees = 0.0001
 
 const (
-	// pictureLasts is how long the map shows a verdict.
+	// a verdict
 	pictureLasts = 2 * time.Minute
 	pictureEvery = time.Minute
 )
 
-// place is in units of spotDegrees, rounded down.
+// in units of spotDegrees, rounded down
 type place struct{ latitude, longitude int32 }
 
 type judgement struct {
@@ -34,17 +34,17 @@ type judgement struct {
 	at    vehicle.UnixMilli
 }
 
-// Picture stores where a fleet's cars were, and the driving states when most places had a jam.
+// Picture stores where cars were, and the states when most places had a jam.
 type Picture struct {
 	places      map[place]judgement
-	first, next vehicle.UnixMilli // of the first sample and of the next check
+	first, next vehicle.UnixMilli // first sample and next check
 	now         vehicle.UnixMilli
-	most        int // jammed places at the stored time
+	most        int // jammed places then
 	at          vehicle.UnixMilli
 	then        map[place]vehicle.DrivingState
 }
 
-// Add adds one sample, in order of time, and the verdict after it.
+// Add takes samples in order of time.
 func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	if p.places == nil {
 		p.places = make(map[place]judgement)
@@ -63,7 +63,6 @@ func (p *Picture) Add(x vehicle.Sample, said vehicle.DrivingState) {
 	}
 }
 
-// look stores the present states if more places are jammed than before.
 func (p *Picture) look() {
 	jams, now := 0, make(map[place]vehicle.DrivingState, len(p.then))
 	for at, j := range p.places {
@@ -94,20 +93,20 @@ func (p *Picture) Map(name string) string {
 
 const mapHeight = 1000
 
-// mapMarks are for no verdict, normal, slow and jam. They differ in colour and in size.
+// no verdict, normal, slow and jam, which differ in colour and in size
 var mapMarks = [...]struct {
 	colour string
 	size   float64
 }{{"#cccccc", 2}, {"#3f9b5c", 3}, {"#e0a000", 4.5}, {"#c0281c", 6}}
 
-// North is at the top. Places on both sides of the date line are at the two ends of the map.
+// The two sides of the date line are at the two ends.
 func plotMap(title string, spots []spot) string {
 	south, north, west, east := 90.0, -90.0, 180.0, -180.0
 	for _, s := range spots {
 		south, north = min(south, s.latitude), max(north, s.latitude)
 		west, east = min(west, s.longitude), max(east, s.longitude)
 	}
-	// narrow is the length of a degree to the east divided by that of one to the north.
+	// a degree to the east by one to the north
 	narrow := math.Cos((south + north) / 2 * math.Pi / 180)
 	wide, high := max((east-west)*narrow, spotDegrees), max(north-south, spotDegrees)
 	const margin = 20
@@ -117,8 +116,7 @@ func plotMap(title string, spots []spot) string {
 	p := newPage(title, height)
 	p.legend(margin, func(x int, state vehicle.DrivingState) { p.mark(float64(x+7), 21, state) })
 	p.put(`<text x="%d" y="25" text-anchor="end">%s</text>`, pageWidth-margin, html.EscapeString(title))
-	// Worse states are drawn above the others. Of several places with one state at one point, one
-	// is drawn.
+	// Worse states are above.
 	slices.SortFunc(spots, func(a, b spot) int {
 		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.latitude, b.latitude),
 			cmp.Compare(a.longitude, b.longitude))
@@ -148,7 +146,6 @@ func (p *page) mark(x, y float64, state vehicle.DrivingState) {
 
 const metresPerDegree = 111_200.0
 
-// ruler draws a scale bar for a round number of metres.
 func (p *page) ruler(perMetre float64, x, y int) {
 	metres := 100.0
 	for metres*perMetre < 60 {

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// ShortNames returns the shortest end of each path by which it differs from the others. Two are
-// equal only if a file is given twice.
+// ShortNames returns the shortest end of each path that no other has.
 func ShortNames(paths []string) []string {
 	rooted, names := make([]string, len(paths)), make([]string, len(paths))
 	for i, path := range paths {

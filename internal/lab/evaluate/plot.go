@@ -11,8 +11,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Track is what a plot shows of one drive. Its times are without the pauses, whose cuts the plot
-// marks.
+// Track has times without the pauses.
 type Track struct {
 	name   string
 	speeds []speedAt
@@ -24,10 +23,10 @@ type Track struct {
 type speedAt struct {
 	at    time.Duration
 	kmh   float32
-	after bool // the first speed after a pause, so no line leads to it
+	after bool // no line leads to it
 }
 
-// band has the state 0 for none; among anomalies, 1 is one.
+// 0 is none; among anomalies, 1 is one
 type band = plot.Span[time.Duration, vehicle.DrivingState]
 
 const (
@@ -59,13 +58,12 @@ const (
 	pageLeft    = 56
 	pageRight   = 16
 	panelHeight = 210
-	panelTop    = 26  // to the top of the curve, below the name
-	panelCurve  = 130 // height of the curve
-	stripHeight = 8   // of labels and anomalies, below the curve
+	panelTop    = 26
+	panelCurve  = 130
+	stripHeight = 8
 )
 
-// bandColours are for no verdict, normal, slow and jam: light, so that the line is readable, and of
-// different brightness for readers who do not see the hues.
+// no verdict, normal, slow and jam, of different brightness for readers who do not see the hues
 var bandColours = [...]string{"#eeeeee", "#dff0e3", "#fbe3a6", "#f0a39b"}
 
 const (

@@ -20,14 +20,14 @@ type Drives struct {
 
 type fileResult struct {
 	File string `json:"file,omitempty"` // shortened by [ShortNames]; empty in the total
-	// Seconds is without the gaps of more than 75 s.
+	// without pauses
 	Seconds          float64      `json:"seconds"`
 	States           stateSeconds `json:"seconds_in_state"`
 	Anomalies        []anomaly    `json:"throttle_anomalies"`
-	*score.Agreement              // with the labels, if the log has some
+	*score.Agreement              // if the log has labels
 }
 
-// stateSeconds is indexed by state, 0 for no verdict.
+// by state, 0 for no verdict
 type stateSeconds [4]float64
 
 func (s *stateSeconds) add(state vehicle.DrivingState, seconds float64) {
@@ -38,7 +38,6 @@ func (s stateSeconds) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[int]float64{0: s[0], 1: s[1], 2: s[2], 3: s[3]})
 }
 
-// milliseconds rounds, so that a sum has few printed digits.
 func milliseconds(seconds float64) float64 { return math.Round(seconds*1000) / 1000 }
 
 type anomaly struct {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestForwardFilledFeeds: at most 5 % of the healthy drives have an anomaly if every row repeats
-// old readings. With -table, it prints the counts for docs/verdicts.md.
+// old readings. With -table, it prints the table of docs/verdicts.md.
 func TestForwardFilledFeeds(t *testing.T) {
 	testkit.Slow(t, "it runs the rules over every recorded drive, in many ways")
 	counts := map[string]int{}

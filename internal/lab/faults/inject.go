@@ -15,11 +15,11 @@ const (
 	Stuck                    // repeats the last healthy value
 	ShortGround              // reads 0 %
 	ShortBattery             // reads 100 %
-	Noise                    // adds up to ± Size percent, another value for each reading
-	LostCommand              // the command reads 0 %, because it does not arrive
-	StuckPlate               // both plate sensors keep their last healthy values
-	OpenPlate                // the plate is open by Size percent more, at most fully
-	LimpHome                 // the plate falls to where its springs hold it
+	Noise                    // adds up to ± Size percent to each reading
+	LostCommand              // reads 0 %, because it does not arrive
+	StuckPlate               // as both its sensors say
+	OpenPlate                // by Size percent more, at most fully
+	LimpHome                 // falls to where its springs hold it
 	NumKinds     = iota
 )
 
@@ -28,8 +28,7 @@ var kindNames = [NumKinds]string{"offset", "gain", "stuck", "short to ground", "
 
 func (k Kind) String() string { return kindNames[k] }
 
-// Fault begins at some time and then lasts. The constants of Kind say what Size means; Seed is for
-// Noise.
+// Fault begins at some time and then lasts. Kind says what Size means; Seed is for Noise.
 type Fault struct {
 	Kind Kind
 	// On is ignored for a fault of the plate.
@@ -38,8 +37,8 @@ type Fault struct {
 	Seed uint64
 }
 
-// Deviation returns the greatest error, in percentage points, that healthy sensors of this kind had
-// for some seconds in recorded drives. A smaller change is not observable.
+// Deviation returns how far healthy sensors of this kind were off for some seconds in recorded
+// drives. A smaller change is not observable.
 func (f Fault) Deviation() float64 {
 	switch {
 	case f.Kind >= StuckPlate, f.On == vehicle.ThrottlePosition, f.On == vehicle.ThrottlePositionB:
@@ -50,21 +49,19 @@ func (f Fault) Deviation() float64 {
 	return 5
 }
 
-// springs hold the plate open enough for the car to creep home, in percent above closed.
+// percent above closed: the car can creep home
 const springs = 6
 
 var plateSensors = [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB}
 
-// Injector must receive the samples in their order, because it remembers the values from before the
-// fault.
+// Injector must receive the samples in order, because it remembers those before the fault.
 type Injector struct {
 	fault  Fault
-	last   [vehicle.NumSignals]float64 // latest healthy value
-	closed [vehicle.NumSignals]float64 // lowest healthy value
+	last   [vehicle.NumSignals]float64 // latest
+	closed [vehicle.NumSignals]float64 // lowest
 	random uint64
 }
 
-// Watch records a healthy sample from before the fault.
 func (j *Injector) Watch(r *vehicle.Readings) {
 	for g := range vehicle.Signal(vehicle.NumSignals) {
 		if v, ok := r.Value(g); ok {
@@ -76,14 +73,13 @@ func (j *Injector) Watch(r *vehicle.Readings) {
 	}
 }
 
-// Begin returns a copy of j that applies f to later samples.
+// Begin returns a copy that applies f to later samples.
 func (j Injector) Begin(f Fault) *Injector {
 	j.fault, j.random = f, f.Seed*2862933555777941757+3037000493
 	return &j
 }
 
-// Apply returns, in percent, the greatest difference between a changed reading and its healthy
-// value.
+// Apply returns the greatest change in percent.
 func (j *Injector) Apply(r *vehicle.Readings) (changed float64) {
 	concerned := []vehicle.Signal{j.fault.On}
 	if j.fault.Kind >= StuckPlate {
@@ -125,7 +121,6 @@ func (j *Injector) value(g vehicle.Signal, healthy float64) float64 {
 	return 0 // ShortGround, LostCommand
 }
 
-// quantised rounds to the resolution of SAE J1979, one byte.
 func quantised(percent float64) float64 {
 	return math.Round(min(max(percent, 0), 100)*255/100) * 100 / 255
 }

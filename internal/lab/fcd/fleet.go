@@ -16,25 +16,24 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Fleet describes a fleet file.
 type Fleet struct {
 	Vehicles []vehicle.ID
-	// Readings is the number of samples: a row without any reading is none.
+	// a row without any reading is none
 	Readings int
-	// First and Last are counted from the file's time 0.
+	// since the file's time 0
 	First, Last time.Duration
-	// WithoutPositions leaves positions, headings and accuracies out. It may be set after Open.
+	// WithoutPositions may be set after Open.
 	WithoutPositions bool
 
 	path   string
-	prefix vehicle.ID // see AddPrefix
+	prefix vehicle.ID
 }
 
-// carstate replay shifts a file to the present, and the service refuses older samples than maxSpan.
+// The service refuses older samples, and carstate replay shifts a file to the present.
 const maxSpan = 366 * 24 * time.Hour
 
-// Open reads the whole file to describe and check it. [Fleet.Samples] reads it again, so Open
-// refuses a pipe. An error other than that of ctx can be shown to a user as it is.
+// Open reads the whole file to check it, and [Fleet.Samples] reads it again, so a pipe is refused.
+// An error other than that of ctx can be shown to a user.
 func Open(ctx context.Context, path string) (*Fleet, error) {
 	f := &Fleet{path: path}
 	cars := make(map[vehicle.ID]bool)
@@ -68,8 +67,7 @@ func (f *Fleet) AddPrefix(prefix string) {
 	}
 }
 
-// Samples yields a sample for each row with a reading, at base plus the row's own time. It ends
-// after an error, as that of [Open].
+// Samples yields each row with a reading at base plus its time, and ends after an error.
 func (f *Fleet) Samples(ctx context.Context, base vehicle.UnixMilli) iter.Seq2[vehicle.Sample, error] {
 	return func(yield func(vehicle.Sample, error) bool) {
 		in, err := open(f.path)
@@ -107,7 +105,7 @@ var fleetColumns = []string{"vehicle", "time", "latitude", "longitude", "speed",
 
 const neededFleetColumns = 5
 
-// fleetSignals are the columns from the third on.
+// from the third column on
 var fleetSignals = [...]vehicle.Signal{
 	vehicle.CurrentLatitude, vehicle.CurrentLongitude, vehicle.Speed, vehicle.CurrentHeading, vehicle.CurrentAccuracy,
 }

@@ -14,16 +14,16 @@ import (
 
 type Label struct {
 	Vehicle vehicle.ID
-	At      time.Duration // since the file's origin
+	At      time.Duration // since the file's time 0
 	Truth   vehicle.DrivingState
-	// Sure is false if the truth is close to the border to another state.
+	// Sure is false close to the border to another state.
 	Sure bool
 }
 
 // maxLabels limits the memory.
 const maxLabels = 5_000_000
 
-// ReadLabels returns the labels in the order of time. Its errors are like those of [Open].
+// ReadLabels returns the labels in the order of time, or errors like those of [Open].
 func ReadLabels(ctx context.Context, path string) ([]Label, error) {
 	in, err := open(path)
 	if err != nil {

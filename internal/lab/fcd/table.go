@@ -19,28 +19,26 @@ import (
 )
 
 const (
-	// Without maxRow, in bytes, a quote that is never closed would make the rest of the file one
-	// cell.
+	// Otherwise a quote that is never closed would make the rest of the file one cell.
 	maxRow = 64 << 10
-	// maxVehicles is also the limit of carstate simulate.
+	// also the limit of carstate simulate
 	maxVehicles = 100_000
-	// As Unix time, this is in 2128.
+	// in 2128, as Unix time
 	maxSeconds = 5e9
-	// checkEvery is the number of rows between two checks of ctx.
+	// rows
 	checkEvery = 4096
 )
 
 type table struct {
-	name  string // of the file, in errors
+	name  string
 	rows  *csv.Reader
 	bound *bounded
-	at    []int // indexes of the wanted columns; -1: absent
+	at    []int // -1: absent
 	cells []string
 	line  int
 	known map[string]vehicle.ID // so that each name is checked and stored once
 }
 
-// rows yields what parse returns for each row, and ends after an error.
 func rows[T any](ctx context.Context, r io.Reader, name string, columns []string, needed int,
 	parse func(*table) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(row T, err error) bool) {
@@ -62,7 +60,7 @@ func rows[T any](ctx context.Context, r io.Reader, name string, columns []string
 	}
 }
 
-// openTable looks for the columns in the header; the first needed of them must exist.
+// The first needed columns must exist.
 func openTable(r io.Reader, name string, columns []string, needed int) (*table, error) {
 	t := &table{name: name, line: 1, bound: &bounded{left: maxRow}, known: make(map[string]vehicle.ID)}
 	in := bufio.NewReader(r)
@@ -135,7 +133,7 @@ func (t *table) complain(format string, args ...any) error {
 	return fmt.Errorf("%s, line %d: %w", t.name, t.line, fmt.Errorf(format, args...))
 }
 
-// cell returns "" if the file lacks the column, an index into those of openTable.
+// cell returns "" if the file lacks the column.
 func (t *table) cell(column int) string {
 	if t.at[column] < 0 {
 		return ""
@@ -159,7 +157,6 @@ func (t *table) vehicle(column int) (vehicle.ID, error) {
 	return id, nil
 }
 
-// time is counted from the file's time 0.
 func (t *table) time(column int) (time.Duration, error) {
 	seconds, err := strconv.ParseFloat(t.cell(column), 64)
 	if err != nil || !(seconds >= 0 && seconds <= maxSeconds) {
@@ -168,7 +165,6 @@ func (t *table) time(column int) (time.Duration, error) {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond), nil
 }
 
-// bounded fails once more than left bytes have been read.
 type bounded struct {
 	r    io.Reader
 	left int

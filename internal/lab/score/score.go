@@ -1,20 +1,18 @@
-// Package score counts how driving verdicts agree with a known truth: labels of a recording, or the
-// state of a simulated road. It must never judge.
+// Package score counts how driving verdicts agree with a known truth. It must never judge.
 package score
 
 import "example.org/carstate/internal/vehicle"
 
-// Agreement has a row for each comparison of a verdict with the truth.
 type Agreement struct {
 	Rows int `json:"labelled_rows"`
-	// Confusion is indexed by the true state minus 1, and by that of the verdict, 0 for none.
+	// by the true state minus 1 and the verdict, 0 for none
 	Confusion [3][4]int `json:"confusion"`
 	Accuracy  float64   `json:"accuracy"`
-	// MacroF1 is the mean of the F1 scores of the states that occur.
+	// of the states that occur
 	MacroF1 float64 `json:"macro_f1"`
 }
 
-// Add adds one row. A missing verdict is 0; the truth must not be 0.
+// Add takes 0 for a missing verdict.
 func (a *Agreement) Add(truth, verdict vehicle.DrivingState) {
 	a.Confusion[truth-1][verdict]++
 	a.count()
@@ -49,8 +47,7 @@ func (a *Agreement) count() {
 	a.MacroF1 = sum / float64(max(states, 1))
 }
 
-// State counts rows: labelled with this state, said (the verdict is this state), and right with
-// both.
+// State counts the rows of one state.
 type State struct{ right, labelled, said int }
 
 func (a *Agreement) Of(state vehicle.DrivingState) State {
@@ -66,7 +63,7 @@ func (a *Agreement) Of(state vehicle.DrivingState) State {
 	return s
 }
 
-// F1 is 2·right/(labelled+said): a row without a verdict is a miss.
+// F1 has a row without a verdict as a miss.
 func (s State) F1() float64 { return Part(2*s.right, s.labelled+s.said) }
 
 func (s State) Precision() float64 { return Part(s.right, s.said) }

@@ -9,10 +9,10 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Tables writes aligned tables as text. A line without a tab, also an empty one, ends a table.
+// Tables writes aligned tables. A line without a tab, also an empty one, ends a table.
 type Tables struct {
 	w   *tabwriter.Writer
-	out *bufio.Writer // keeps the first error, and writes nothing more after it
+	out *bufio.Writer // keeps the first error
 }
 
 func NewTables(w io.Writer) *Tables {
@@ -20,10 +20,8 @@ func NewTables(w io.Writer) *Tables {
 	return &Tables{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), out}
 }
 
-// Line adds one row; a tab ends a cell.
 func (t *Tables) Line(format string, args ...any) { fmt.Fprintf(t.w, format+"\n", args...) }
 
-// End writes the tables, and returns the first error of writing.
 func (t *Tables) End() error {
 	_ = t.w.Flush() // the next line returns its error
 	return t.out.Flush()

@@ -14,11 +14,10 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// sendTries is how often a batch is sent while the service is busy.
+// while the service is busy
 const sendTries = 8
 
-// errOverRate means that the source must wait for its rate, or because too many of its samples are
-// not processed yet.
+// The rate, or too many samples are not processed yet.
 var errOverRate = errors.New("the source is over its rate")
 
 type httpSender struct {
@@ -27,8 +26,8 @@ type httpSender struct {
 	body []byte
 }
 
-// HTTP returns a sender to the ingest listener at the URL base. trust says which certificates are
-// accepted. If nil, those that the system trusts are.
+// HTTP sends to the ingest listener at the URL base. If trust is nil, certificates that the system
+// trusts are accepted.
 func HTTP(base string, as Login, trust *tls.Config) Sender {
 	return &httpSender{Client: ingest.NewClient(base, as.Key, trust), as: as}
 }
@@ -47,7 +46,7 @@ func (s *httpSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 		switch {
 		case s.as.spreads(err):
 			wait = askAgain // not counted as a try
-		case errors.Is(err, errOverRate): // nor is this: the service says when to go on
+		case errors.Is(err, errOverRate): // the service says when to go on
 		case err == nil || wait == 0 || try == sendTries:
 			return err
 		default:
@@ -66,8 +65,7 @@ func (s *httpSender) host() string {
 	return s.Base
 }
 
-// post sends the samples once. The error is a [Refusal] if some were refused. If wait is above 0,
-// the caller should post again after it.
+// If wait is above 0, the caller should post again after it. A [Refusal] is of some samples.
 func (s *httpSender) post(ctx context.Context) (wait time.Duration, err error) {
 	a, err := s.Post(ctx, s.body)
 	switch {

@@ -23,7 +23,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// mqttSender sends NDJSON by MQTT 5 with QoS 1.
 type mqttSender struct {
 	client *paho.Client
 	host   string
@@ -31,14 +30,14 @@ type mqttSender struct {
 }
 
 const (
-	// A message of mqttBatch samples is well below the packet limit.
+	// well below the packet limit
 	mqttBatch = 500
-	// mqttWindow messages wait for an acknowledgement; the service allows 128.
+	// the service allows 128 without an acknowledgement
 	mqttWindow = 64
 )
 
-// MQTT connects to a URL such as mqtt://127.0.0.1:1883. It tries again while a node may not know a
-// new source yet. trust is as in [HTTP].
+// MQTT connects to a URL such as mqtt://127.0.0.1:1883, again while a node may not know a new
+// source yet. trust is as in [HTTP].
 func MQTT(ctx context.Context, rawURL string, as Login, trust *tls.Config) (Sender, error) {
 	for {
 		s, err := connectMQTT(ctx, rawURL, as, trust)
@@ -121,8 +120,7 @@ func (s *mqttSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	if len(of) == 1 {
 		return s.sendVehicle(ctx, samples)
 	}
-	// A topic, and so a message, is of one vehicle. Those of different vehicles are sent
-	// concurrently.
+	// A message is of one vehicle.
 	var publishing sync.WaitGroup
 	free, errs := make(chan struct{}, mqttWindow), make(chan error, len(of))
 	for _, mine := range of {
@@ -147,7 +145,7 @@ func (s *mqttSender) Send(ctx context.Context, samples []vehicle.Sample) error {
 	return refused.orNil()
 }
 
-// sendVehicle sends one message after the other, to keep their order.
+// in order
 func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) error {
 	refused := Refusal{}
 	for batch := range slices.Chunk(samples, mqttBatch) {
@@ -172,7 +170,6 @@ func (s *mqttSender) sendVehicle(ctx context.Context, samples []vehicle.Sample) 
 	return refused.orNil()
 }
 
-// publish repeats the message while the source must wait.
 func (s *mqttSender) publish(ctx context.Context, of vehicle.ID, body []byte) (*paho.PublishResponse, error) {
 	for {
 		resp, err := s.client.Publish(ctx, &paho.Publish{QoS: 1, Topic: "vehicles/" + string(of) + "/telemetry", Payload: body})
@@ -190,7 +187,7 @@ func (s *mqttSender) publish(ctx context.Context, of vehicle.ID, body []byte) (*
 	}
 }
 
-// waitInWords matches how long to wait; MQTT has no other place for it.
+// MQTT has no other place for it.
 var waitInWords = regexp.MustCompile(`wait ([0-9]+) s$`)
 
 func reasonOf(resp *paho.PublishResponse) string {
@@ -210,6 +207,6 @@ func (r Refusal) orNil() error {
 func (s *mqttSender) Door() string { return "MQTT at " + s.host }
 
 func (s *mqttSender) Close() {
-	// The connection may already be broken, and DISCONNECT is not necessary.
+	// It may be broken already.
 	_ = s.client.Disconnect(&paho.Disconnect{ReasonCode: 0})
 }

@@ -12,13 +12,12 @@ import (
 )
 
 const (
-	// Between is a pause after which the rules begin a new drive.
+	// Between begins a new drive.
 	Between = 20 * time.Minute
-	// Batch is the number of samples that are sent together.
-	Batch = 500
+	Batch   = 500
 )
 
-// Samples returns drives as samples of one vehicle, from time zero, with Between after each.
+// Samples is from time zero, with Between after each drive.
 func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 	var samples []vehicle.Sample
 	start := vehicle.UnixMilli(0)
@@ -33,7 +32,7 @@ func Samples(drives []*drivelog.Drive, id vehicle.ID) []vehicle.Sample {
 	return samples
 }
 
-// Shift moves all samples so that the last has the time end.
+// Shift gives the last sample the time end.
 func Shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
 	if len(samples) == 0 {
 		return
@@ -44,8 +43,8 @@ func Shift(samples []vehicle.Sample, end vehicle.UnixMilli) {
 	}
 }
 
-// All sends samples as fast as the service accepts them, and calls done with the size of each
-// acknowledged batch. It ends at the first error of Send, also at a [Refusal].
+// All calls done with the size of each acknowledged batch. It ends at the first error, also at a
+// [Refusal].
 func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
 	for batch := range slices.Chunk(samples, Batch) {
 		if err := s.Send(ctx, batch); err != nil {
@@ -56,8 +55,7 @@ func All(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)
 	return nil
 }
 
-// Live sends each sample at its own time, after it has shifted them so that the first is due at
-// once.
+// Live sends each sample at its own time, the first at once.
 func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int)) error {
 	if len(samples) == 0 {
 		return nil
@@ -80,8 +78,7 @@ func Live(ctx context.Context, s Sender, samples []vehicle.Sample, done func(int
 	return nil
 }
 
-// Stream is All for an iterator, of which it holds one batch. After an error, the present batch is
-// not sent.
+// Stream is All for an iterator. After an error, the present batch is not sent.
 func Stream(ctx context.Context, s Sender, samples iter.Seq2[vehicle.Sample, error], done func(int)) error {
 	batch := make([]vehicle.Sample, 0, Batch)
 	for x, err := range samples {

@@ -1,6 +1,5 @@
 // Package sender sends telemetry to a running service through its public listeners, by HTTP or
-// MQTT, as a car or a gateway does. A batch counts as sent only when the service has acknowledged
-// it.
+// MQTT. A batch counts as sent only when the service has acknowledged it.
 package sender
 
 import (
@@ -16,15 +15,15 @@ import (
 
 type Sender interface {
 	// Send returns nil once all samples are acknowledged, a [Refusal] if some were refused for
-	// good. After another error, it is unknown which were stored. The samples of one vehicle are
-	// stored in their order.
+	// good. After another error, it is unknown which were stored. Those of one vehicle are in
+	// order.
 	Send(ctx context.Context, samples []vehicle.Sample) error
 	// Door names the listener for a user.
 	Door() string
 	Close()
 }
 
-// Refusal counts samples that were refused for good; the others of the batch were stored.
+// Refusal is for good; the others of the batch were stored.
 type Refusal struct {
 	Samples int
 	Reason  string // of the first of them
@@ -36,26 +35,24 @@ func (r Refusal) Error() string {
 
 type Login struct {
 	Name, Key string
-	Made      time.Time // when the source was added; zero: long ago
+	Made      time.Time // of the source; zero: long ago
 }
 
 const (
-	// spreadTime is how long the nodes of a cluster may need to know a new source; usually some
-	// milliseconds.
+	// until all nodes of a cluster know a new source
 	spreadTime = 10 * time.Second
 	askAgain   = time.Second
 )
 
 type sourceUnknown struct{ error }
 
-// spreads reports whether a retry may succeed, because the node may still learn of the source.
+// spreads reports whether the node may still learn of the source.
 func (l Login) spreads(err error) bool {
 	_, unknown := errors.AsType[sourceUnknown](err)
 	return unknown && time.Since(l.Made) < spreadTime
 }
 
-// unreachable names the listener (what), its address and the flags that select it; for a
-// certificate that is not trusted, --ca.
+// what is the listener; flags select its address.
 func unreachable(what, host, flags string, err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("no %s answers at %s: is `carstate serve` running? (%s)", what, host, flags)

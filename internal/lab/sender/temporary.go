@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// TemporaryLife is longer than any replay that is not live.
+	// longer than any replay that is not live
 	TemporaryLife = 24 * time.Hour
-	// EndlessLife is for what is used until the user ends the program.
+	// until the user ends the program
 	EndlessLife = 30 * 24 * time.Hour
-	// A write to a busy store takes seconds, but an operator who has pressed Ctrl-C waits.
+	// A busy store takes seconds, but an operator who has pressed Ctrl-C waits.
 	tidyTime = 10 * time.Second
 )
 
-// WithSource calls send with a temporary source, named after what, and removes it afterwards. If
-// that fails, it still expires after life.
+// WithSource calls send with a temporary source, named after what, and removes it; if that fails,
+// it expires after life.
 func WithSource(ctx context.Context, client *adminclient.Client, what string, of access.Vehicles, life time.Duration,
 	send func(Login) error) (err error) {
 	name := fmt.Sprintf("%s-%d-%d", what, os.Getpid(), time.Now().UnixMilli())
@@ -36,7 +36,7 @@ func WithSource(ctx context.Context, client *adminclient.Client, what string, of
 	return send(Login{name, s.Key, time.Now()})
 }
 
-// tidy removes even if an interrupt has ended ctx, and adds a failure to *err.
+// tidy removes even after an interrupt.
 func tidy(ctx context.Context, err *error, what string, remove func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()

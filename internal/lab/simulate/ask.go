@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// askEvery is the time between two queries about one car, longer if that would be more than
-	// askPerSecond.
+	// about one car, longer if that would be more than askPerSecond
 	askEvery     = 10 * time.Second
 	askPerSecond = 200
 	askers       = 4
@@ -53,15 +52,13 @@ func (s *Simulation) askAbout(ctx context.Context, cars iter.Seq2[int, vehicle.I
 	}
 }
 
-// judgedWithin is how long to wait, after all samples are acknowledged, for answers that include
-// them.
+// for answers that include the last samples
 const (
 	judgedWithin = 2 * time.Minute
 	judgedEvery  = 20 * time.Millisecond
 )
 
-// ask compares both verdicts on a car with the truth that it reads before. It asks nothing before
-// AskAfter, or while the stored samples are too far behind. A failed query is only counted.
+// ask asks nothing before AskAfter, or while the stored samples are too far behind.
 func (s *Simulation) ask(ctx context.Context, i int) {
 	s.mu.Lock()
 	if s.fleet.Now() < AskAfter || !s.ended && s.late() > lateMost {
@@ -87,8 +84,7 @@ func (s *Simulation) ask(ctx context.Context, i int) {
 	s.score.throttle(i, k, throttle)
 }
 
-// askDriving repeats the query at the end until the answer includes the latest samples, or until
-// judgedBy.
+// At the end, askDriving waits until the answer includes the latest samples, or until judgedBy.
 func (s *Simulation) askDriving(ctx context.Context, i int, k known) (a client.DrivingAnswer, err error) {
 	for {
 		a, err = s.Developer.CarDrivingState(ctx, string(s.ids[i]))

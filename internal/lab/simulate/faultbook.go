@@ -22,23 +22,21 @@ type carFaults struct {
 	last    time.Duration  // time of its latest sample
 }
 
-// standingFault has times of the simulated fleet.
 type standingFault struct {
 	fault        faults.Fault
 	injector     *faults.Injector
 	begun, until time.Duration
-	// observable is when a reading first changed by more than healthy sensors err (Deviation); 0 if
-	// not yet.
+	// when a reading first changed by more than healthy sensors err, or 0
 	observable time.Duration
 	ended      time.Duration // 0: the fault lasts
-	// asked counts the queries after the fault was observable for a minute; found is when one was
-	// first answered "anomaly", 0 if never.
+	// queries after the fault was observable for a minute, and when one was first answered
+	// "anomaly", or 0
 	asked int
 	found time.Duration
 }
 
 const (
-	// A fault from the beginning would be learned as a property of the car (docs/verdicts.md).
+	// Otherwise the rules would learn the fault as a property of the car (docs/verdicts.md).
 	firstFault    = 2 * time.Minute
 	shortestFault = 4 * time.Minute
 	meanFault     = 10 * time.Minute
@@ -48,7 +46,6 @@ func newFaultBook(cars int, perHour float64, seed uint64) *faultBook {
 	return &faultBook{perHour: perHour, random: rand.New(rand.NewPCG(seed, 3)), cars: make([]carFaults, cars)}
 }
 
-// apply changes the readings of a faulty car, and begins and ends faults.
 func (b *faultBook) apply(car int, at time.Duration, r *vehicle.Readings) {
 	if !r.Has(vehicle.ThrottlePosition) {
 		return // the car is parked

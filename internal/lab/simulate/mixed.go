@@ -7,10 +7,9 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A fleet is mixed at a time if each driving state has at least 1/mixedShare of the cars from
-// mixedBefore, because a verdict changes later than the traffic, until mixedAfter. Before
-// mixedFirst there are no faults; by mixedLast the cars on each road have risen and fallen at least
-// once.
+// A fleet is mixed if each state has at least 1/mixedShare of the cars from mixedBefore, because a
+// verdict is later than the traffic, until mixedAfter. Before mixedFirst there are no faults; by
+// mixedLast the tide was there.
 const (
 	mixedShare  = 30
 	mixedBefore = time.Minute
@@ -18,19 +17,18 @@ const (
 	mixedFirst  = 10 * time.Minute
 	mixedLast   = 40 * time.Minute
 	mixedStep   = 5 * time.Second
-	// From alwaysMixed cars on, a fleet has cars in every state at any time.
+	// Larger fleets are always mixed.
 	alwaysMixed = 1000
 )
 
-// Mixed returns the time at which a fleet is first mixed, or if it never is, at which the rarest
-// state has most cars.
+// Mixed returns when a fleet is first mixed, or the rarest state has most cars.
 func Mixed(c Config) time.Duration {
 	if c.Vehicles >= alwaysMixed {
 		return mixedFirst
 	}
 	c.PerSecond = 1.0 / 3600 // their number does not change the traffic
 	fleet := underWay(c.Config)
-	var rarest []int // number of cars in the rarest state at each step
+	var rarest []int // by step
 	best, most := mixedFirst, 0
 	for fleet.Now() < mixedLast && most*mixedShare < c.Vehicles {
 		if fleet.Step(func(int, time.Duration, vehicle.Readings) {}); fleet.Now()%mixedStep != 0 {

@@ -25,18 +25,15 @@ type Report struct {
 
 type drivingScore struct {
 	score.Agreement
-	// Disagreed counts answers about cars on a road; SoonAfter those within a minute of a change of
-	// its state.
+	// of cars on a road, and within a minute of a change of its state
 	Disagreed int `json:"disagreed"`
 	SoonAfter int `json:"disagreed_within_60_s_of_a_change"`
-	// ParkedRight counts "not driving" of parked cars. Behind counts answers too old to be
-	// compared.
+	// Behind are too old to be compared.
 	ParkedRight     int         `json:"parked_and_not_driving"`
 	ParkedOtherwise int         `json:"parked_and_otherwise"`
 	Behind          int         `json:"answers_behind"`
 	Roads           []roadScore `json:"roads"`
-	// ByFlow is indexed by the speed of the cars around, in tenths of that in light traffic, and by
-	// the verdict, 0 for none.
+	// by tenths of the speed in light traffic, and verdict, 0 for none
 	ByFlow [10][4]int `json:"by_tenth_of_free_flow"`
 }
 
@@ -48,9 +45,8 @@ type roadScore struct {
 type throttleReport struct {
 	Faulty  throttleCounts `json:"answers_with_a_fault"`
 	Healthy throttleCounts `json:"answers_without"`
-	// Each alarm and each fault is counted once. Precision is the faults with an alarm, divided by
-	// these and FalseAlarms, the alarms about healthy cars. Recall is the sum of Found divided by
-	// that of Telling.
+	// Each alarm and each fault is counted once. Precision is faults with an alarm, by these and
+	// FalseAlarms; Recall is Found by Telling.
 	FalseAlarms int         `json:"false_alarms"`
 	Precision   float64     `json:"precision"`
 	Recall      float64     `json:"recall"`
@@ -60,11 +56,10 @@ type throttleReport struct {
 type faultKind struct {
 	Kind  string `json:"kind"`
 	Begun int    `json:"begun"`
-	// Telling counts the faults whose car was queried after they had been observable for a minute.
+	// queried after it was observable for a minute
 	Telling int `json:"telling"`
 	Found   int `json:"found"`
-	// Median is the time from observable to found, of faults that became observable after the
-	// queries had begun. If nil, there are none.
+	// of faults that became observable after the queries had begun, or nil
 	Median *float64 `json:"median_seconds"`
 }
 
@@ -90,7 +85,7 @@ func (s *Simulation) Report() *Report {
 	return r
 }
 
-// judgeThrottle is called with mu locked.
+// mu is locked.
 func (s *Simulation) judgeThrottle() *throttleReport {
 	r := new(s.score.throttleReport)
 	telling, found, alarms := 0, 0, 0

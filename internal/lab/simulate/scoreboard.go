@@ -11,9 +11,9 @@ import (
 
 type scoreBoard struct {
 	drivingScore                                // without Roads
-	throttleReport                              // without figures that depend on the faults of the cars
-	byRoad         map[float64]*score.Agreement // by the road's speed limit, in km/h
-	alarmed        []bool                       // by car: it is healthy, and the last answer said "anomaly"
+	throttleReport                              // without what depends on the faults of the cars
+	byRoad         map[float64]*score.Agreement // by speed limit
+	alarmed        []bool                       // healthy, and the last answer said "anomaly"
 	failed         int                          // queries
 }
 
@@ -35,13 +35,11 @@ func (c *throttleCounts) add(s client.ThrottleState) {
 }
 
 const (
-	// changedSoon is how long a verdict may still be the previous state: the rules change it late,
-	// and readings take time.
+	// The rules change a verdict late, and readings take time.
 	changedSoon = time.Minute
-	// recovers is how long after a fault a car is not compared, because an anomaly ends only after
-	// a minute of healthy readings.
+	// An anomaly ends only after a minute of healthy readings.
 	recovers = 3 * time.Minute
-	// tellable is the time that the rules have to find a fault.
+	// to find a fault
 	tellable = time.Minute
 )
 
@@ -49,8 +47,7 @@ func newScoreBoard(cars int) *scoreBoard {
 	return &scoreBoard{alarmed: make([]bool, cars), byRoad: make(map[float64]*score.Agreement)}
 }
 
-// AskAfter is how long the cars must have driven: at the beginning of a drive, the verdict is
-// "normal".
+// AskAfter: at the beginning of a drive, the verdict is "normal".
 const AskAfter = 3 * time.Minute
 
 type known struct {
@@ -65,9 +62,9 @@ type known struct {
 // Verdicts cannot include a sample that is not stored yet.
 const lateMost = 2 * time.Second
 
-// behind reports whether an answer is too old to be compared: on a road by more than lateMost; of a
-// parked car, without the latest sample, which may be the first that says so. But "not driving" has
-// no time, and a car in a side street is not compared.
+// behind is by more than lateMost on a road; of a parked car, without the latest sample, which may
+// be the first that says so. But "not driving" has no time, and a car in a side street is not
+// compared.
 func (k *known) behind(a client.DrivingAnswer) bool {
 	switch {
 	case k.Parked:
@@ -83,8 +80,7 @@ var states = map[client.DrivingState]vehicle.DrivingState{
 	client.TrafficJam: vehicle.TrafficJam,
 }
 
-// driving compares a verdict with the state of the road; a car in a side street has none. An answer
-// behind is compared only at the end.
+// An answer behind is compared only at the end.
 func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	said := states[a.State]
 	switch {
@@ -112,8 +108,8 @@ func (b *scoreBoard) driving(k known, a client.DrivingAnswer) {
 	}
 }
 
-// throttle compares a verdict with the truth. Before a fault is observable, only "anomaly" is
-// counted; a healthy car is left out until recovers has passed.
+// Before a fault is observable, only "anomaly" is counted; a healthy car is left out until recovers
+// has passed.
 func (b *scoreBoard) throttle(i int, k known, a client.ThrottleAnswer) {
 	alarm := a.System == client.ThrottleAnomaly
 	switch f := k.fault; {

@@ -1,6 +1,6 @@
-// Package simulate sends a simulated fleet with throttle faults to a running service, asks for the
-// verdicts as a developer does, and counts how they agree with the truth. It must never judge by
-// itself, and not depend on a command line.
+// Package simulate sends a simulated fleet with throttle faults to a running service, asks as a
+// developer does, and counts how the verdicts agree with the truth. It must never judge by itself,
+// and not depend on a command line.
 package simulate
 
 import (
@@ -25,12 +25,12 @@ type Config struct {
 	traffic.Config
 	Faults   float64       // per hour and car
 	Backdate time.Duration // how long ago the fleet begins
-	Duration time.Duration // after which it ends; 0: when its context ends
+	Duration time.Duration // 0: when its context ends
 	Prefix   string        // of the vids
 
-	// Developer queries the verdicts. If nil, none are queried.
+	// may be nil
 	Developer *client.Client
-	// Progress receives a line every ten seconds. If nil, nothing is written.
+	// every ten seconds; may be nil
 	Progress io.Writer
 }
 
@@ -42,7 +42,6 @@ func (c *Config) IDs() []vehicle.ID {
 	return ids
 }
 
-// underWay lets the cars spread over the roads.
 func underWay(c traffic.Config) *traffic.Fleet {
 	fleet := traffic.New(c)
 	fleet.Settle(5 * time.Minute)
@@ -54,10 +53,10 @@ type Simulation struct {
 	fleet  *traffic.Fleet
 	ids    []vehicle.ID
 	faults *faultBook
-	lanes  []chan vehicle.Sample // samples that wait for each connection
+	lanes  []chan vehicle.Sample // for each connection
 
-	begin        vehicle.UnixMilli // event time of the fleet's beginning
-	handed       atomic.Int64      // samples put into the lanes
+	begin        vehicle.UnixMilli // event time
+	handed       atomic.Int64
 	acknowledged atomic.Int64
 	refused      atomic.Int64
 
@@ -66,18 +65,17 @@ type Simulation struct {
 	score   *scoreBoard
 	refusal string        // of the first refusal
 	ended   bool          // everything is acknowledged
-	asking  time.Duration // when the comparison of answers began; 0: not yet
-	// judgedBy is until when queries are repeated, set at the end.
+	asking  time.Duration // 0: not yet
+	// until when queries are repeated
 	judgedBy time.Time
 }
 
 const (
-	// Doors is the number of connections. A car always uses the same, so that its samples keep
-	// their order.
+	// A car always uses the same connection, so that its samples keep their order.
 	Doors = 4
-	// At laneSamples, the simulation stops until one was sent.
+	// Then the simulation waits.
 	laneSamples = 20_000
-	// flushWithin is for acknowledgements after Ctrl-C.
+	// after Ctrl-C
 	flushWithin = 5 * time.Second
 	tellEvery   = 10 * time.Second
 )
@@ -96,9 +94,9 @@ func New(c Config) *Simulation {
 	}
 }
 
-// Run sends the fleet over doors. It returns nil when the duration has passed and all is
-// acknowledged, or when ctx ends; what is in flight then has flushWithin. With a Developer it also
-// queries verdicts, and unless ctx has ended, once more for every car at the end.
+// Run returns nil when the duration has passed and all is acknowledged, or when ctx ends and what
+// is in flight has had flushWithin. With a Developer it queries verdicts, at the end once more for
+// every car.
 func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -143,8 +141,7 @@ func (s *Simulation) Run(ctx context.Context, doors ...sender.Sender) error {
 	return nil
 }
 
-// drive advances the fleet at the speed of the clock, or while it is behind, as fast as samples are
-// accepted.
+// At the speed of the clock, or while it is behind, as fast as samples are accepted.
 func (s *Simulation) drive(ctx context.Context) {
 	for {
 		due := s.begin.Add(s.fleet.Now() + traffic.Step).Time()
@@ -179,8 +176,7 @@ func (s *Simulation) step(ctx context.Context) {
 	}
 }
 
-// send sends what waits in a lane in batches, until that is closed. Samples that are refused for
-// good, for example of a forgotten vehicle, are only counted.
+// Samples that are refused for good, for example of a forgotten vehicle, are only counted.
 func (s *Simulation) send(ctx context.Context, door sender.Sender, lane <-chan vehicle.Sample) error {
 	batch := make([]vehicle.Sample, 0, sender.Batch)
 	for first := range lane {
@@ -221,7 +217,7 @@ func (s *Simulation) tell(ctx context.Context) {
 	}
 }
 
-// late returns how far the acknowledged samples are behind the clock, with mu locked.
+// late is called with mu locked.
 func (s *Simulation) late() time.Duration {
 	waiting := float64(s.handed.Load() - s.acknowledged.Load() - s.refused.Load())
 	return time.Since(s.begin.Add(s.fleet.Now()).Time()) +
@@ -252,15 +248,14 @@ func (s *Simulation) status() string {
 	return line
 }
 
-// In Teach, each car sends lightPerSecond reports.
+// for Teach
 const (
 	lightTime      = time.Hour
 	lightPerSecond = 0.1
 )
 
 // Teach sends an hour of light traffic that ends sender.Between before the fleet begins, so that
-// the service learns how fast the roads are when they are free. Without positions, it sends
-// nothing.
+// the roads are known; nothing without positions.
 func Teach(ctx context.Context, door sender.Sender, c *Config) error {
 	if c.WithoutPositions {
 		return nil

@@ -5,8 +5,7 @@ import (
 	"math/rand/v2"
 )
 
-// driver holds one car's parameters of the Intelligent Driver Model (Treiber, Hennecke, Helbing,
-// Phys. Rev. E 62, 1805, 2000).
+// Intelligent Driver Model (Treiber, Hennecke, Helbing, Phys. Rev. E 62, 1805, 2000)
 type driver struct {
 	desiredMps  float64 // on an empty road, v0
 	headwaySec  float64 // to the car ahead, T
@@ -15,11 +14,10 @@ type driver struct {
 	minGapMeter float64 // bumper to bumper in a standstill, s0
 }
 
-// hardestMps2 is what tyres allow on a dry road.
+// on a dry road
 const hardestMps2 = 9
 
-// follow returns the acceleration behind an obstacle with the speed u = aheadMps, at least
-// -hardestMps2: a·(1 - (v/v0)⁴ - (s*/s)²), s* = s0 + max(0, v·T + v·(v-u)/(2·√(a·b))).
+// a·(1 - (v/v0)⁴ - (s*/s)²), s* = s0 + max(0, v·T + v·(v-u)/(2·√(a·b))), with u = aheadMps
 func (d *driver) follow(mps, gapMeter, aheadMps float64) float64 {
 	free := mps / d.desiredMps
 	free *= free
@@ -28,7 +26,7 @@ func (d *driver) follow(mps, gapMeter, aheadMps float64) float64 {
 	return max(d.accelMps2*(1-free*free-near*near), -hardestMps2)
 }
 
-// like varies all but the gap in a standstill, because no two drivers drive alike.
+// like varies all but the gap in a standstill.
 func (d driver) like(random *rand.Rand) driver {
 	vary := func(by float64) float64 { return 1 + by*(2*random.Float64()-1) }
 	d.desiredMps *= vary(0.1)
@@ -45,7 +43,7 @@ type motion struct {
 	mps2  float64 // over the last step
 }
 
-// advance returns the metres driven. No car drives backwards.
+// No car drives backwards.
 func (m *motion) advance(seconds float64) (meter float64) {
 	after := m.mps + m.mps2*seconds
 	if after >= 0 {

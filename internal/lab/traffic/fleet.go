@@ -11,10 +11,10 @@ import (
 
 type Config struct {
 	Vehicles int
-	// PerSecond is how often each car reports; the intervals vary at random by up to a fifth.
+	// The intervals vary at random by up to a fifth.
 	PerSecond float64
 	Seed      uint64
-	// FreeFlow makes cars report the mean speed of their road in light traffic.
+	// the mean speed of the road in light traffic
 	FreeFlow bool
 	// WithoutPositions changes nothing else.
 	WithoutPositions bool
@@ -26,51 +26,49 @@ type Fleet struct {
 	config  Config
 	cars    []*car
 	roads   []*road
-	idle    []*car // in side streets, without a next road
+	idle    []*car // without a next road
 	now     time.Duration
-	epoch   time.Duration // time at which Now is 0
+	epoch   time.Duration // when Now is 0
 	random  *rand.Rand
-	tremble *rand.Rand // for sensors only, so that the number of readings does not change the traffic
-	sky     *rand.Rand // for receivers only, so that positions change nothing else
+	tremble *rand.Rand // so that the number of readings does not change the traffic
+	sky     *rand.Rand // so that positions change nothing else
 }
 
 type Truth struct {
-	// Driving is 0 if the car is parked or in a side street, where it is unknown.
+	// 0 if the car is parked or in a side street
 	Driving vehicle.DrivingState
-	Since   time.Duration // when Driving changed, on the clock of [Fleet.Now]
+	Since   time.Duration // of Driving, on the clock of [Fleet.Now]
 	Parked  bool
-	// LimitKmh is 0 if the car is on no road.
+	// 0 on no road
 	LimitKmh float64
-	// OfFreeFlow is the speed of the cars around, divided by that in light traffic; 0 if Driving is
-	// 0.
+	// of the cars around, by the speed in light traffic
 	OfFreeFlow float64
 }
 
 const (
 	carsPerRoad = 60
-	// onRoads is the share of all cars that are on roads, on average.
+	// on average
 	onRoads = 0.8
-	// A fleet of fewer than fewRoads cars has a single road.
+	// A smaller fleet has a single road.
 	fewRoads      = 30
 	shortestMeter = 400
 	tide          = 30 * time.Minute
 	// The tide adds to each road at least 1-leastSwell times as many cars per kilometre as to the
 	// busiest of its kind.
 	leastSwell = 0.8
-	// stay is the mean time for which a car stays on one road.
+	// mean time on one road
 	stay = 20 * time.Minute
-	// parkingShare of the cars leaving a road park.
+	// of the cars leaving a road
 	parkingShare = 0.3
 	shortestPark = 2 * time.Minute
 	meanPark     = 6 * time.Minute
-	// A parked car reports once in parkedEvery.
+	// between two reports
 	parkedEvery = 30 * time.Second
-	// acrossMps is for the way from one road to another.
+	// from one road to another
 	sideStreetMps = 30 / 3.6
 	acrossMps     = 80 / 3.6
 )
 
-// New returns a fleet whose cars already drive.
 func New(c Config) *Fleet {
 	f := &Fleet{config: c, random: rand.New(rand.NewPCG(c.Seed, 1)), tremble: rand.New(rand.NewPCG(c.Seed, 2)),
 		sky: rand.New(rand.NewPCG(c.Seed, 4))}
@@ -91,7 +89,6 @@ func New(c Config) *Fleet {
 	return f
 }
 
-// build adds roads whose length suits a mean number of cars.
 func (f *Fleet) build(roads int, mean float64) {
 	type class struct {
 		kind        *kind
@@ -119,7 +116,6 @@ func (f *Fleet) build(roads int, mean float64) {
 	}
 }
 
-// fill returns the cars that are left over.
 func (f *Fleet) fill() []*car {
 	next := f.cars
 	for _, r := range f.roads {
@@ -134,7 +130,7 @@ func (f *Fleet) fill() []*car {
 	return next
 }
 
-// Settle lets the cars drive for d without reports, and then sets the fleet's time to 0.
+// Settle lets the cars drive for d without reports.
 func (f *Fleet) Settle(d time.Duration) {
 	for end := f.now + d; f.now < end; {
 		f.advance()
@@ -143,14 +139,12 @@ func (f *Fleet) Settle(d time.Duration) {
 	f.schedule()
 }
 
-// schedule spreads the first reports over one interval.
 func (f *Fleet) schedule() {
 	for _, c := range f.cars {
 		c.due = f.now + time.Duration(f.tremble.Float64()*f.interval())
 	}
 }
 
-// in nanoseconds
 func (f *Fleet) interval() float64 { return float64(time.Second) / f.config.PerSecond }
 
 func (f *Fleet) Now() time.Duration { return f.now - f.epoch }
@@ -164,8 +158,7 @@ func (f *Fleet) Truth(i int) Truth {
 	return t
 }
 
-// Step advances all cars by [Step], and calls report for each report of a car, with its number and
-// the time on the clock of [Fleet.Now]. Those of one car are in order.
+// Step calls report for each report of a car by its number, on the clock of [Fleet.Now], in order.
 func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings)) {
 	f.advance()
 	for i, c := range f.cars {
@@ -185,13 +178,12 @@ func (f *Fleet) Step(report func(car int, at time.Duration, r vehicle.Readings))
 	}
 }
 
-// target returns how many cars the road should have; it is low most of the time.
+// target is low most of the time.
 func (r *road) target(now time.Duration) float64 {
 	height := (1 + math.Sin(2*math.Pi*float64(now)/float64(tide)+r.phase)) / 2
 	return (r.fewestPerKm + r.swellPerKm*height*height) * r.lengthMeter / 1000
 }
 
-// advance moves all cars by one step, and once a second some of them between roads.
 func (f *Fleet) advance() {
 	f.now += Step
 	for _, r := range f.roads {
@@ -217,7 +209,6 @@ func (f *Fleet) advance() {
 	}
 }
 
-// exchange moves cars from roads with too many to roads with too few, and some more at random.
 func (f *Fleet) exchange() {
 	coming := make(map[*road]int)
 	for _, c := range f.cars {
@@ -247,7 +238,6 @@ func (f *Fleet) exchange() {
 	}
 }
 
-// nearest removes the nearest of at least one idle car.
 func (f *Fleet) nearest(to point) *car {
 	best := 0
 	for i, c := range f.idle {
@@ -260,7 +250,7 @@ func (f *Fleet) nearest(to point) *car {
 	return c
 }
 
-// wander moves a car through side streets, where no other is in its way.
+// No other car is in the way in side streets.
 func (f *Fleet) wander(c *car, wholeSecond bool) {
 	want := sideStreetMps
 	switch {

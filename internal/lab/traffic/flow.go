@@ -8,12 +8,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// flow measures the mean speed on each part of a road over the last minutes, the window: the
-// distance that all cars drove, divided by the time that they took (Edie, 1963).
+// flow is the mean speed on each part of a road in the window: distance of all cars by their time
+// (Edie, 1963).
 type flow struct {
-	cells     []cell // sums over the whole window
+	cells     []cell // of the whole window
 	parts     [][]cell
-	part      int // index of the newest of parts
+	part      int // newest of parts
 	partLasts time.Duration
 	partEnds  time.Duration
 }
@@ -24,8 +24,7 @@ const (
 	// A road has a whole number of cells.
 	cellMeter = 50
 	flowParts = 12
-	// aroundMeter is how far the true state extends in front of a car and behind it; on a short
-	// road, at most a quarter of that.
+	// in front and behind; on a short road, at most a quarter of it
 	aroundMeter = 300
 )
 
@@ -48,7 +47,6 @@ func (f *flow) add(at, meter, seconds float64) {
 	}
 }
 
-// tick removes what is older than the window.
 func (f *flow) tick(now time.Duration) {
 	if now < f.partEnds {
 		return
@@ -62,7 +60,6 @@ func (f *flow) tick(now time.Duration) {
 	clear(f.parts[f.part])
 }
 
-// around returns the mean speed around the i-th cell; ok is false if no car was there.
 func (f *flow) around(i int) (mps float64, ok bool) {
 	n := len(f.cells)
 	reach := min(aroundMeter/cellMeter, n/4)
@@ -78,21 +75,20 @@ func (f *flow) around(i int) (mps float64, ok bool) {
 	return sum.meter / sum.seconds, true
 }
 
-// light has the mean speeds in light traffic, stops at red lights included.
+// light has mean speeds, stops at red lights included.
 type light struct {
-	aroundMps []float64 // around each cell
-	meanMps   float64   // of the whole ring
+	aroundMps []float64
+	meanMps   float64
 }
 
-// Before light traffic is measured for lightWindow, the cars spread out for lightSettle.
+// The cars spread out for lightSettle before.
 const (
 	lightSettle = 5 * time.Minute
 	lightWindow = 20 * time.Minute
 )
 
-// newLight simulates a road with as few cars as it has when it is emptiest, so that a part where a
-// red light slows down all cars is compared with its own speed. The seed is fixed: the result
-// depends only on kind and length.
+// newLight simulates the road at its emptiest, so that a part where a red light slows down all cars
+// is compared with its own speed. The result depends only on kind and length.
 func newLight(k *kind, lengthMeter float64) light {
 	measured := *k
 	measured.window = lightWindow
@@ -119,14 +115,12 @@ func newLight(k *kind, lengthMeter float64) light {
 	return all
 }
 
-// Borders of the true states: 1.5 and 2.5 times the travel time in light traffic.
+// 1.5 and 2.5 times the travel time in light traffic
 const (
 	normalAbove = 2.0 / 3
 	jamUpTo     = 2.0 / 5
 )
 
-// state returns the state of the traffic around a position and its share of the speed in light
-// traffic, or 0 if no car was there.
 func (r *road) state(meter float64) (state vehicle.DrivingState, share float64) {
 	at := r.flow.at(meter)
 	mps, ok := r.flow.around(at)

@@ -5,17 +5,15 @@ import "time"
 type kind struct {
 	driver
 	limitKmh float64
-	// Cars per kilometre: fewestPerKm is the least of each road, mostPerKm the most of the busiest.
+	// the least of each road, the most of the busiest
 	fewestPerKm, mostPerKm float64
 	lights                 lights
-	// window ends now, because the service is compared with the truth while the cars drive. If it
-	// were shorter, the state would depend on single cars; longer, it would be out of date. With
-	// lights, it is a whole number of cycles, so that the state does not change with each red
-	// light.
+	// The window ends now, because the service is compared while the cars drive. Shorter, it would
+	// depend on single cars; longer, it would be out of date. With lights, it is a whole number of
+	// cycles.
 	window time.Duration
 }
 
-// There are no lights if everyMeter is 0.
 type lights struct {
 	everyMeter float64
 	cycle, red time.Duration // red includes yellow
@@ -23,9 +21,9 @@ type lights struct {
 
 const yellow = 3 * time.Second
 
-// Drivers on the motorway have the parameters of the paper named at driver: the flow is greatest at
-// about 26 cars per kilometre, and breaks down above. Those in town are from Treiber and Kesting,
-// "Traffic Flow Dynamics" (2013), table 11.2, slightly less hurried.
+// Drivers on the motorway are those of the paper at driver: the flow is greatest at 26 cars per
+// kilometre. Those in town are from Treiber and Kesting, "Traffic Flow Dynamics" (2013), table
+// 11.2, slightly less hurried.
 var kinds = [...]kind{
 	{
 		desiredMps: 120 / 3.6, headwaySec: 1.6, accelMps2: 0.73, brakeMps2: 1.67, minGapMeter: 2,

@@ -10,11 +10,10 @@ import (
 
 type receiver struct {
 	drift, jitter point
-	fixAt         time.Duration // time of its last fix; 0: never
+	fixAt         time.Duration // 0: never
 }
 
-// A position has two errors: drift, which changes slowly, and jitter. Each has a standard deviation
-// to the east and north and a time constant.
+// Drift changes slowly, and jitter fast.
 const (
 	driftMeter    = 4
 	driftSeconds  = 60
@@ -22,21 +21,19 @@ const (
 	jitterSeconds = 1 // a receiver smooths faster changes
 
 	accuracyMeter = 5
-	// courseMps is the standard deviation of the velocity from which the heading is computed; there
-	// is none below leastCourseMps.
+	// of the velocity from which the heading is computed; none below leastCourseMps
 	courseMps, leastCourseMps = 0.2, 1
 )
 
-// stray moves an error as an Ornstein-Uhlenbeck process; keep is the correlation with the previous
-// one.
+// an Ornstein-Uhlenbeck process
 func (p *point) stray(random *rand.Rand, meter, keep float64) {
 	fresh := meter * math.Sqrt(1-keep*keep)
 	p.eastMeter = keep*p.eastMeter + fresh*random.NormFloat64()
 	p.northMeter = keep*p.northMeter + fresh*random.NormFloat64()
 }
 
-// locate adds the position at the time at, seconds ago. A parked car is at the kerb where it left
-// its road. In side streets there is no reception, as between high buildings.
+// locate adds the position, seconds ago. A parked car is at the kerb where it left its road. In
+// side streets there is no reception.
 func (c *car) locate(random *rand.Rand, at time.Duration, seconds float64, r *vehicle.Readings) {
 	var is point
 	var heading, mps float64

@@ -4,30 +4,27 @@ import (
 	"math"
 )
 
-// The middle of the town, and the metres of a degree of latitude.
 const (
 	townLatitude  = 48.7
 	townLongitude = 11.6
 	meterADegree  = 6_371_009 * math.Pi / 180
 )
 
-// point is in metres from the middle of the town.
 type point struct{ eastMeter, northMeter float64 }
 
 func (p point) to(q point) (meter float64) {
 	return math.Hypot(q.eastMeter-p.eastMeter, q.northMeter-p.northMeter)
 }
 
-// degrees is WGS 84.
 func (p point) degrees() (latitude, longitude float64) {
 	return townLatitude + p.northMeter/meterADegree,
 		townLongitude + p.eastMeter/(meterADegree*math.Cos(townLatitude*math.Pi/180))
 }
 
-// ring is the course of a road: a rectangle with rounded corners, driven clockwise.
+// ring is a rectangle with rounded corners, driven clockwise.
 type ring struct {
 	middle                             point
-	turned                             float64 // direction of the first side, in radians from north
+	turned                             float64 // first side, in radians from north
 	longMeter, shortMeter, radiusMeter float64 // straight parts, and radius of the corners
 }
 
@@ -40,7 +37,6 @@ func newRing(lengthMeter float64) ring {
 	return g
 }
 
-// reachMeter returns an upper limit for the distance of the ring from its middle.
 func (g *ring) reachMeter() float64 {
 	return math.Hypot(g.longMeter/2+g.radiusMeter, g.shortMeter/2+g.radiusMeter)
 }
@@ -49,7 +45,7 @@ func (g *ring) lengthMeter() float64 {
 	return 2 * (g.longMeter + g.shortMeter + math.Pi*g.radiusMeter)
 }
 
-// at returns the position and the heading, in radians from north, at a distance along the ring.
+// The heading is in radians from north.
 func (g *ring) at(meter float64) (p point, heading float64) {
 	length := g.lengthMeter()
 	meter = math.Mod(math.Mod(meter, length)+length, length)

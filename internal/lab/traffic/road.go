@@ -9,13 +9,13 @@ import (
 
 const carLength = 4.5
 
-// road is a ring with one lane, without overtaking.
+// road is a ring with one lane.
 type road struct {
 	*kind
 	lengthMeter float64
-	lightMeter  float64 // between two lights; 0 if there are none
-	phase       float64 // of the tide, 0 to 2π
-	swellPerKm  float64 // cars that the tide adds at its highest
+	lightMeter  float64 // 0 if there are none
+	phase       float64 // 0 to 2π
+	swellPerKm  float64 // at its highest
 	// Each car is behind the next one, and the last is behind the first.
 	cars  []*car
 	flow  flow
@@ -31,7 +31,7 @@ func newRoad(k *kind, lengthMeter float64) *road {
 	return r
 }
 
-// gap returns the metres, bumper to bumper, to the car in front, which for a car alone is itself.
+// gap is bumper to bumper; a car alone is in front of itself.
 func (r *road) gap(i int) (meter float64, before *car) {
 	c := r.cars[i]
 	before = r.cars[(i+1)%len(r.cars)]
@@ -56,12 +56,11 @@ func (r *road) step(now time.Duration) {
 	r.flow.tick(now)
 }
 
-// waveShare is the speed of the green wave, as a share of the desired speed.
+// green wave, by the desired speed
 const waveShare = 0.85
 
-// obeyLight returns the greatest acceleration that the next light allows, +Inf if none stops the
-// car. A car passes yellow if it would have to brake at more than 3 m/s², and red only if even hard
-// braking would not stop it in time.
+// A car passes yellow if it would have to brake at more than 3 m/s², and red only if even hard
+// braking would not stop it. obeyLight returns +Inf if no light stops it.
 func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	if r.lightMeter == 0 {
 		return math.Inf(1)
@@ -84,12 +83,11 @@ func (r *road) obeyLight(c *car, now time.Duration) float64 {
 	return c.follow(c.mps, way, 0)
 }
 
-// politeMps2 is the greatest deceleration that a car may cause when it turns into a road (the safe
-// limit of Kesting, Treiber, Helbing, "MOBIL", 2007).
+// the greatest deceleration caused by turning into a road (Kesting, Treiber, Helbing, "MOBIL",
+// 2007)
 const politeMps2 = 4
 
-// admit lets c turn in directly in front of the i-th car, and reports whether there was room
-// without hard braking.
+// admit is false if there is no room in front of the i-th car without hard braking.
 func (r *road) admit(c *car, i int, now time.Duration) bool {
 	if len(r.cars) == 0 {
 		c.meter = 0
@@ -125,11 +123,9 @@ func (r *road) meanMps() float64 {
 	return sum / float64(len(r.cars))
 }
 
-// apartMeter is the least distance between any two roads.
 const apartMeter = 250
 
-// layOut places the roads on a square grid in random order, so that roads that are full at the same
-// time are not all close.
+// The order is random, so that roads that are full at the same time are not all close.
 func layOut(roads []*road, random *rand.Rand) {
 	var reach float64
 	for _, r := range roads {

@@ -8,19 +8,17 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Each car has its own offsets.
 type sensors struct {
 	plateA, plateB, command, pedalD, pedalE scale
 	idlePercent                             float64 // how far idling opens the plate
 
-	foot        float64       // deviation of the trembling foot, in percent
-	lastPercent float64       // position of the plate commanded at lastAt
+	foot        float64       // in percent
+	lastPercent float64       // commanded at lastAt
 	lastAt      time.Duration // 0: never
-	ignitionDue time.Duration // when the car next reports its ignition
+	ignitionDue time.Duration
 }
 
-// scale has the reading, in percent, of the closed plate or released pedal, and the increase until
-// fully open or pressed.
+// scale is the reading when closed or released, and the increase until fully open or pressed.
 type scale struct{ closed, span float64 }
 
 func newSensors(random *rand.Rand) sensors {
@@ -36,7 +34,7 @@ func newSensors(random *rand.Rand) sensors {
 	return s
 }
 
-// All cars are the same model: a compact with 75 kW.
+// a compact with 75 kW
 const (
 	massKg        = 1400
 	powerWatt     = 75_000
@@ -45,8 +43,7 @@ const (
 	dragNewton    = 0.39 // at 1 m/s
 )
 
-// effort returns the force that a car needs, as a share of the greatest force at that speed, which
-// the engine's power limits.
+// effort is a share of the greatest force, which power limits at speed.
 func effort(mps, mps2 float64) float64 {
 	needs := massKg*mps2 + dragNewton*mps*mps
 	if mps > 0.5 {
@@ -55,7 +52,7 @@ func effort(mps, mps2 float64) float64 {
 	return max(0, min(needs/min(mostNewton, powerWatt/max(mps, 1)), 1))
 }
 
-// gears has the speed up to which a gear is used, and its engine speed per km/h.
+// speed up to which a gear is used, and engine speed per km/h
 var gears = [...]struct{ untilKmh, rpm float64 }{{15, 130}, {30, 75}, {50, 52}, {70, 40}, {90, 33}, {math.Inf(1), 27}}
 
 func engineRPM(kmh float64) float64 {
@@ -76,8 +73,7 @@ const (
 	ignitionEvery = time.Minute
 )
 
-// read returns the readings at the time at, seconds ago. The free flow is 0 in a side street. A
-// parked car has only speed 0, engine speed 0 and ignition off.
+// read returns what the sensors read at the time at, seconds ago.
 func (c *car) read(random *rand.Rand, at time.Duration, seconds float64, freeFlow bool) (r vehicle.Readings) {
 	if c.place == parked {
 		set(&r, vehicle.Speed, 0)
@@ -141,7 +137,6 @@ func set(r *vehicle.Readings, s vehicle.Signal, v float64) {
 	}
 }
 
-// oneByte rounds a percentage as SAE J1979 sends it.
 func oneByte(percent float64) float64 {
 	return math.Round(max(0, min(percent, 100))*255/100) * 100 / 255
 }

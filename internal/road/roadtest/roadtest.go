@@ -50,8 +50,7 @@ func (s Street) Drive(prefix string, cars int, kmh float64, from time.Time,
 	return samples
 }
 
-// Learn returns cars in light traffic in five quarter hours that end half an hour before until, so
-// that the free flow is known then.
+// Learn returns cars in five quarter hours of light traffic that end half an hour before until.
 func (s Street) Learn(freeKmh float64, until time.Time) (samples []vehicle.Sample) {
 	const quarter = 15 * time.Minute
 	for i := range 5 {

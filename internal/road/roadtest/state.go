@@ -10,8 +10,7 @@ import (
 
 func Observer() func(vehicle.State, vehicle.Sample) vehicle.State { return new(road.Map).Observe }
 
-// State returns the state of a car that has driven north for ten minutes with every signal once a
-// second: almost the largest that can be stored.
+// State returns almost the largest state that can be stored.
 func State(t testing.TB) vehicle.State {
 	t.Helper()
 	var s vehicle.State
