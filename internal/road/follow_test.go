@@ -129,31 +129,6 @@ func TestWrongFirstFix(t *testing.T) {
 	}
 }
 
-func TestHeadingOfReceiver(t *testing.T) {
-	for _, c := range []struct {
-		kmh, degrees float64
-		known        bool
-		octant       uint8
-	}{
-		{50, 0, true, 0},
-		{50, 360, true, 0},
-		{50, 338, true, 0},
-		{50, 337, true, 7},
-		{50, 45, true, 1},
-		{50, 180, true, 4},
-		{5, 180, false, 0},
-	} {
-		var m road.Map
-		x := newCar(&m, "car", 0, 0, start)
-		y := x.fix(t, c.kmh)
-		set(t, &y, vehicle.CurrentHeading, c.degrees)
-		x.report(y)
-		if w := x.state.Way; w.Heading != c.known || w.Octant != c.octant {
-			t.Errorf("at %g km/h %g degrees are octant %d, known: %t", c.kmh, c.degrees, w.Octant, w.Heading)
-		}
-	}
-}
-
 // wait lets a car be stationary, with a receiver's noise of 4 m.
 func (c *car) wait(t testing.TB, random *rand.Rand) {
 	t.Helper()

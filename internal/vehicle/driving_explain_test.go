@@ -18,9 +18,7 @@ func TestExplainDriving(t *testing.T) {
 		t.Helper()
 		x := vehicle.Sample{Vehicle: "car", Time: at}
 		for g, v := range values {
-			if err := x.Set(g, v); err != nil {
-				t.Fatal(err)
-			}
+			set(t, &x, g, v)
 		}
 		s = vehicle.Observe(s, x)
 	}

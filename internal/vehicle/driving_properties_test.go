@@ -14,9 +14,7 @@ const driveStart = vehicle.UnixMilli(1_800_000_000_000)
 
 func folds(t *rapid.T, s *vehicle.State, when vehicle.UnixMilli, kmh float64) {
 	x := vehicle.Sample{Vehicle: "car", Time: when}
-	if err := x.Set(vehicle.Speed, kmh); err != nil {
-		t.Fatal(err)
-	}
+	set(t, &x, vehicle.Speed, kmh)
 	*s = vehicle.Observe(*s, x)
 }
 
@@ -128,9 +126,7 @@ func TestSamplingRate(t *testing.T) {
 			var s vehicle.State
 			var on vehicle.Sample
 			on.Time = driveStart
-			if err := on.SetIgnition(vehicle.IgnitionOn); err != nil {
-				t.Fatal(err)
-			}
+			set(t, &on, vehicle.LowVoltageSystemState, float64(vehicle.IgnitionOn))
 			s = vehicle.Observe(s, on)
 			at, motorway := time.Duration(0), false
 			for i, p := range drawn {

@@ -183,6 +183,16 @@ func fold(t interface{ Fatalf(string, ...any) }, s vehicle.State, x vehicle.Samp
 	return next
 }
 
+func set(t interface {
+	Helper()
+	Fatal(...any)
+}, x *vehicle.Sample, g vehicle.Signal, v float64) {
+	t.Helper()
+	if err := x.Set(g, v); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // groupOf numbers the groups of signals that may come from different senders.
 func groupOf(g vehicle.Signal) int {
 	switch g {
@@ -208,9 +218,7 @@ func newest(s vehicle.State, of vehicle.Signal) (t vehicle.UnixMilli) {
 func TestGroups(t *testing.T) {
 	read := func(s vehicle.State, g vehicle.Signal, at vehicle.UnixMilli) vehicle.State {
 		x := vehicle.Sample{Vehicle: "car", Time: at}
-		if err := x.Set(g, 1); err != nil {
-			t.Fatal(err)
-		}
+		set(t, &x, g, 1)
 		return vehicle.Observe(s, x)
 	}
 	for _, first := range everySignal {
@@ -269,9 +277,7 @@ func TestSplitSample(t *testing.T) {
 		for g := range vehicle.Signal(vehicle.NumSignals) {
 			if v, ok := x.Value(g); ok {
 				p := vehicle.Sample{Vehicle: x.Vehicle, Time: x.Time}
-				if err := p.Set(g, float64(v)); err != nil {
-					t.Fatal(err)
-				}
+				set(t, &p, g, float64(v))
 				if g == vehicle.DTCList {
 					p.Codes = x.Codes
 				}

@@ -20,7 +20,7 @@ func genPairs(t *rapid.T) vehicle.State {
 		if rapid.IntRange(0, 3).Draw(t, "moves") == 0 {
 			position = rapid.Float64Range(16, 60).Draw(t, "position")
 		}
-		var r vehicle.Readings
+		x := vehicle.Sample{Vehicle: "car", Time: at}
 		for i, g := range [...]vehicle.Signal{vehicle.ThrottlePosition, vehicle.ThrottlePositionB,
 			vehicle.ThrottleActuator, vehicle.AcceleratorPositionD, vehicle.AcceleratorPositionE, vehicle.EngineLoad} {
 			if !rapid.Bool().Draw(t, "read") {
@@ -30,11 +30,9 @@ func genPairs(t *rapid.T) vehicle.State {
 			if rapid.IntRange(0, 9).Draw(t, "faulty") == 0 {
 				v = rapid.SampledFrom([]float64{0, 100, 5, 90}).Draw(t, "fault")
 			}
-			if err := r.Set(g, v); err != nil {
-				t.Fatal(err)
-			}
+			set(t, &x, g, v)
 		}
-		s = vehicle.Observe(s, vehicle.Sample{Vehicle: "car", Time: at, Readings: r})
+		s = vehicle.Observe(s, x)
 	}
 	return s
 }

@@ -17,9 +17,7 @@ func TestExplainThrottleTellsReadingsAndLimits(t *testing.T) {
 		at = at.Add(500 * time.Millisecond)
 		x := vehicle.Sample{Vehicle: "car", Time: at}
 		for g, v := range values {
-			if err := x.Set(g, v); err != nil {
-				t.Fatal(err)
-			}
+			set(t, &x, g, v)
 		}
 		return vehicle.Observe(s, x)
 	}

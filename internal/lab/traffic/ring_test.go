@@ -6,31 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"example.org/carstate/internal/vehicle"
 )
-
-func TestRing_ClosedCurve(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		length := rapid.Float64Range(shortestMeter, 6000).Draw(t, "length")
-		g := newRing(length)
-		g.middle = point{1000, -2000}
-		g.turned = rapid.Float64Range(0, 2*math.Pi).Draw(t, "turned")
-		if is := g.lengthMeter(); math.Abs(is-length) > 1e-6 {
-			t.Fatalf("%.3f m, want %.3f", is, length)
-		}
-		for meter := 0.0; meter < length; meter++ {
-			p, heading := g.at(meter)
-			q, _ := g.at(meter + 1)
-			sin, cos := math.Sincos(heading)
-			straight := point{p.eastMeter + sin, p.northMeter + cos}
-			if way := p.to(q); way > 1+1e-9 || way < 0.99 || straight.to(q) > 0.03 || g.middle.to(p) > g.reachMeter() {
-				t.Fatalf("at %.0f m of %.0f: %v, heading %.2f; a metre on: %v", meter, length, p, heading, q)
-			}
-		}
-	})
-}
 
 func get(r *vehicle.Readings, s vehicle.Signal) float64 {
 	v, _ := r.Value(s)
