@@ -43,22 +43,20 @@ func inBounds(t interface{ Fatalf(string, ...any) }, s *vehicle.State) {
 
 // TestObserve_DropsBadFixes checks that the rest of the sample is used.
 func TestObserve_DropsBadFixes(t *testing.T) {
+	half := func(g vehicle.Signal, degrees func(*car) float64) func(*car, *vehicle.Sample) {
+		return func(c *car, x *vehicle.Sample) {
+			*x = c.sample(t, 44)
+			set(t, x, g, degrees(c))
+			c.report(*x)
+			x.Time = x.Time.Add(step)
+		}
+	}
 	for _, c := range []struct {
 		why   road.Dropped
 		spoil func(*car, *vehicle.Sample)
 	}{
-		{road.Incomplete, func(c *car, x *vehicle.Sample) {
-			*x = c.sample(t, 44)
-			set(t, x, vehicle.CurrentLatitude, c.latitude)
-			c.report(*x)
-			x.Time = x.Time.Add(step)
-		}},
-		{road.Incomplete, func(c *car, x *vehicle.Sample) {
-			*x = c.sample(t, 44)
-			set(t, x, vehicle.CurrentLongitude, c.longitude)
-			c.report(*x)
-			x.Time = x.Time.Add(step)
-		}},
+		{road.Incomplete, half(vehicle.CurrentLatitude, func(c *car) float64 { return c.latitude })},
+		{road.Incomplete, half(vehicle.CurrentLongitude, func(c *car) float64 { return c.longitude })},
 		{road.Frozen, func(c *car, x *vehicle.Sample) {
 			set(t, x, vehicle.CurrentLatitude, float64(c.state.Way.Latitude))
 			set(t, x, vehicle.CurrentLongitude, float64(c.state.Way.Longitude))

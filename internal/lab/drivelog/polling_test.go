@@ -180,8 +180,8 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 		}
 		last := map[vehicle.Signal]time.Duration{}
 		for _, x := range readingsOf(d) {
-			ms, recent := int(x.at.Milliseconds()), ms0(x.at)
-			found := recent // before the first poll, the logger writes values that were not read
+			ms := int(x.at.Milliseconds())
+			found := ms < 4*490 // before the first poll, the logger writes values that were not read
 			for c, col := range snapshotColumns {
 				for at, v := range reads[c] {
 					found = found || col.signal == x.signal && float32(v) == x.value && at <= ms &&
@@ -198,5 +198,3 @@ func TestSnapshotsYieldOnlyRecentReadings(t *testing.T) {
 		}
 	})
 }
-
-func ms0(at time.Duration) bool { return at < 4*490*time.Millisecond }

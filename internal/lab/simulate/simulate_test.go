@@ -98,9 +98,6 @@ func TestFaultBook(t *testing.T) {
 		changed == 0 {
 		t.Errorf("%d faults of %d kinds, %d readings changed", len(b.all), len(kinds), changed)
 	}
-	if b.standing() == 0 || b.standing() > cars/3 {
-		t.Errorf("%d cars have a fault now", b.standing())
-	}
 }
 
 // TestSimulationFlushes: what was read before the context ends is acknowledged before Run returns.
