@@ -5,7 +5,9 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"io"
+	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -13,82 +15,228 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// maxDepth is how deep JSON may be nested: 3 levels for a sample, more for ignored members.
-const maxDepth = 16
+const (
+	maxDepth = 16 // of JSON: 3 levels for a sample, more for ignored members
+	// maxCodes is the maximum number of trouble codes in a sample. SAE J1979 counts the codes of one
+	// control unit in 7 bits. No car is known to have more than 255 in all its control units.
+	maxCodes = 255
+)
 
 // decoder decodes samples. It reuses its buffers, so only one goroutine may use it at a time.
-//
-// Most lines have the form that a program writes: plain ASCII without escapes, each member once, no
-// nesting in members that are ignored, and numbers of at most 15 digits. parse reads such a line
-// alone. Any other line is first checked by the JSON parser of the standard library, and then read
-// by parse.
 type decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
-	scratch []byte // the line's strings with escapes or characters outside ASCII, unquoted
+	syntax  *refusal // the first error of json
+	scratch []byte   // the line's strings as general reads them
 	codes   [maxCodes]vehicle.TroubleCode
 	lastVID vehicle.ID // saves an allocation when one vehicle fills a batch
 
-	rest    []byte   // the part of the line that parse has not read yet; nil after a failure
-	checked bool     // the line is one JSON object in which no name appears twice
-	reason  *refusal // of the first failure
-	members [][]byte // names of the line's ignored members; not used if the line is checked
+	members [][]byte // names of the line's ignored members, of usual
 	unknown [][]byte // names of the line's unknown signals, in their order
 	unused  []unusedValue
+	half    bool // a position of the line is not complete
 }
 
 func newDecoder() *decoder { return &decoder{json: jsontext.NewDecoder(new(bytes.Buffer))} }
 
+func (d *decoder) begin() {
+	d.members, d.unknown, d.unused, d.scratch = d.members[:0], d.unknown[:0], d.unused[:0], d.scratch[:0]
+	d.half = false
+}
+
 // sample decodes the JSON of one sample. topic is the vehicle that an MQTT topic names, or empty.
-// latest is the latest time that a sample may have. The error is a *refusal. Until the next call,
-// d.unknown has the names of the unknown signals, and d.unused the values that the sample does not
-// have, up to a failure.
+// The error is a *refusal. Until the next call, d.unknown has the names of the unknown signals, and
+// d.unused the values that the sample does not have, up to a failure.
 func (d *decoder) sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
-	if x, err := d.parse(line, topic, latest, false); err == nil {
+	if x, ok := d.usual(line, topic, latest); ok {
 		return x, nil
 	}
-	d.unknown, d.unused = d.unknown[:0], d.unused[:0]
-	if err := d.check(line); err != nil {
-		if !bytes.Contains(line, []byte("NaN")) && !bytes.Contains(line, []byte("Infinity")) {
-			return vehicle.Sample{}, err
-		}
-		if line = notNumber.ReplaceAll(line, []byte("null")); d.check(line) != nil {
-			return vehicle.Sample{}, err
+	x, why := d.general(line, topic, latest)
+	if first := d.syntax; first != nil && (bytes.Contains(line, []byte("NaN")) || bytes.Contains(line, []byte("Infinity"))) {
+		x, why = d.general(notNumber.ReplaceAll(line, []byte("null")), topic, latest)
+		if d.syntax != nil {
+			why = first
 		}
 	}
-	return d.parse(line, topic, latest, true)
+	if why != nil {
+		return x, why
+	}
+	return x, nil
 }
 
 // notNumber matches what the JSON libraries of Python and JavaScript's users write for a float that
 // is no number. JSON has no such value.
 var notNumber = regexp.MustCompile(`-?\b(NaN|Infinity)\b`)
 
-// check returns nil if line is one JSON object, not nested deeper than maxDepth, in which no name
-// appears twice. Otherwise it returns a *refusal.
-func (d *decoder) check(line []byte) error {
-	if !utf8.Valid(line) {
-		return errNotUTF8
-	}
-	// Decoding from a bytes.Buffer makes no copy.
-	d.in = *bytes.NewBuffer(line)
+// general reads any line. If the line is not one JSON object, is nested deeper than maxDepth, or has
+// a name twice in an object, it sets d.syntax, and that is the reason of the refusal. Otherwise the
+// reason is the first in the order of the line.
+func (d *decoder) general(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (x vehicle.Sample, why *refusal) {
+	d.begin()
+	d.in, d.syntax = *bytes.NewBuffer(line), nil // decoding from a bytes.Buffer makes no copy
 	d.json.Reset(&d.in)
-	if k := d.json.PeekKind(); k != jsontext.KindBeginObject && k != jsontext.KindInvalid {
-		return errNotObject
+	x.Vehicle = topic
+	hasSignals := false
+	if !utf8.Valid(line) {
+		d.syntax = errNotUTF8
+	} else if k := d.json.PeekKind(); k != jsontext.KindBeginObject && k != jsontext.KindInvalid {
+		d.syntax = errNotObject
 	}
-	for {
-		if _, err := d.json.ReadToken(); err != nil {
-			return syntax(err)
-		}
-		switch depth := d.json.StackDepth(); {
-		case depth > maxDepth:
-			return errDeep
-		case depth == 0:
-			if _, err := d.json.ReadToken(); err != io.EOF {
-				return errTrailing
-			}
-			return nil
+	for name := range d.object {
+		switch {
+		case why != nil:
+			d.value() // checks its syntax
+		case string(name) == "vid":
+			x.Vehicle, why = d.vid(d.value(), topic)
+		case string(name) == "time":
+			x.Time, why = timeOf(d.value(), latest)
+		case string(name) == "signals" && d.peek() == jsontext.KindBeginObject:
+			hasSignals = true
+			d.signals(&x.Readings)
+		case string(name) == "signals":
+			why = errSignalsType
+			d.value()
+		default:
+			d.value()
 		}
 	}
+	if d.syntax == nil {
+		if _, err := d.json.ReadToken(); err != io.EOF {
+			d.syntax = errTrailing
+		}
+	}
+	if d.syntax != nil {
+		d.unknown, d.unused = d.unknown[:0], d.unused[:0]
+		return x, d.syntax
+	}
+	if why == nil {
+		why = missing(&x, hasSignals)
+	}
+	return x, why
+}
+
+func missing(x *vehicle.Sample, hasSignals bool) *refusal {
+	switch {
+	case x.Vehicle == "":
+		return errNoVID
+	case x.Time == 0:
+		return errNoTime
+	case !hasSignals:
+		return errNoSignals
+	}
+	return nil
+}
+
+func (d *decoder) signals(r *vehicle.Readings) {
+	for name := range d.object {
+		s, ok := vehicle.SignalByName(name)
+		switch {
+		case !ok:
+			d.unknown = append(d.unknown, name)
+			d.value()
+		case s == vehicle.DTCList && d.peek() != jsontext.KindNull:
+			d.note(name, s, d.troubleCodes(r))
+		default:
+			d.note(name, s, set(s, d.value(), r))
+		}
+	}
+	d.dropHalf(r)
+}
+
+// troubleCodes takes the codes in all texts of each entry of a list, or of another value. So it reads
+// "P2135", {"code":"P2135"} and the pairs of code and description that python-OBD returns.
+func (d *decoder) troubleCodes(r *vehicle.Readings) *refusal {
+	c := d.codesOf(r)
+	entry := func() {
+		readable := false
+		for text := range d.texts {
+			readable = c.add(text) || readable
+		}
+		c.entry(readable)
+	}
+	if d.peek() != jsontext.KindBeginArray {
+		entry()
+		return c.set(r)
+	}
+	for d.token(); d.syntax == nil && d.json.PeekKind() != jsontext.KindEndArray; {
+		entry()
+	}
+	d.token()
+	return c.set(r)
+}
+
+func (d *decoder) peek() jsontext.Kind {
+	if d.syntax != nil {
+		return jsontext.KindInvalid
+	}
+	return d.json.PeekKind()
+}
+
+// token reads a token, and returns it unless it is a bracket. After an error it reads nothing.
+func (d *decoder) token() (v jsontext.Value) {
+	var err error
+	switch d.peek() {
+	case jsontext.KindBeginObject, jsontext.KindEndObject, jsontext.KindBeginArray, jsontext.KindEndArray:
+		if _, err = d.json.ReadToken(); d.json.StackDepth() > maxDepth {
+			d.syntax = errDeep
+		}
+	default:
+		if d.syntax == nil {
+			v, err = d.json.ReadValue()
+		}
+	}
+	if err != nil {
+		d.syntax = syntax(err)
+	}
+	return v
+}
+
+// object reads an object and yields its names. The caller must read the value after each name.
+func (d *decoder) object(yield func([]byte) bool) {
+	for d.token(); d.syntax == nil && d.json.PeekKind() != jsontext.KindEndObject; {
+		if name := d.token(); d.syntax == nil {
+			yield(d.unquote(name))
+		}
+	}
+	d.token()
+}
+
+// texts reads a value and yields its strings, those in it and names of members included.
+func (d *decoder) texts(yield func([]byte) bool) {
+	for depth := d.json.StackDepth(); ; {
+		if v := d.token(); len(v) > 0 && v[0] == '"' {
+			yield(d.unquote(v))
+		}
+		if d.syntax != nil || d.json.StackDepth() == depth {
+			return
+		}
+	}
+}
+
+func (d *decoder) unquote(v jsontext.Value) []byte {
+	n := len(d.scratch)
+	d.scratch, _ = jsontext.AppendUnquote(d.scratch, v)
+	return d.scratch[n:]
+}
+
+// value is a JSON value. Of an array or object, it has only the kind.
+type value struct {
+	kind   jsontext.Kind
+	text   []byte  // of a string, valid until the next line
+	number float64 // beyond float64, an infinity
+}
+
+func (d *decoder) value() (v value) {
+	switch v.kind = d.peek(); v.kind {
+	case jsontext.KindString:
+		v.text = d.unquote(d.token())
+	case jsontext.KindNumber:
+		v.number, _ = strconv.ParseFloat(string(d.token()), 64)
+	default:
+		for range d.texts {
+		}
+	}
+	return v
 }
 
 // syntax converts an error of the JSON parser into a refusal for the sender. It does not use the
@@ -109,4 +257,146 @@ func syntax(err error) *refusal {
 		return refuse(access.Duplicate, name+" appears twice")
 	}
 	return refuse(access.Duplicate, "a name appears twice in one object")
+}
+
+func (d *decoder) vid(v value, topic vehicle.ID) (vehicle.ID, *refusal) {
+	switch {
+	case v.kind != jsontext.KindString:
+		return "", errVIDType
+	case topic != "" && string(v.text) != string(topic):
+		return "", errOtherVID
+	case topic != "":
+		return topic, nil
+	case len(v.text) > 0 && string(v.text) == string(d.lastVID):
+		return d.lastVID, nil
+	case len(v.text) > vehicle.MaxReportingID:
+		return "", errLongVID
+	}
+	if err := vehicle.CheckID(v.text); err != nil {
+		return "", refuse(access.BadVID, err.Error())
+	}
+	d.lastVID = vehicle.ID(v.text)
+	return d.lastVID, nil
+}
+
+func timeOf(v value, latest vehicle.UnixMilli) (at vehicle.UnixMilli, _ *refusal) {
+	switch ms := v.number; {
+	case v.kind == jsontext.KindString:
+		var ok bool
+		if at, ok = parseRFC3339(v.text); !ok {
+			return 0, refuseTime(v.text)
+		}
+		return at, checkTime(at, latest)
+	case v.kind != jsontext.KindNumber:
+		return 0, errTimeType
+	case ms < 0 || ms > math.MaxInt64/2:
+		return 0, errTime
+	case ms < 1e11: // 1973
+		return 0, errSeconds
+	case ms > 1e14: // 5138
+		return 0, errMicroseconds
+	}
+	at = vehicle.UnixMilli(v.number)
+	return at, checkTime(at, latest)
+}
+
+func checkTime(at, latest vehicle.UnixMilli) *refusal {
+	switch {
+	case at > latest:
+		return refuseAhead(at, latest)
+	case at < latest.Add(-MaxBehind):
+		return refuseOld(latest - at)
+	}
+	return nil
+}
+
+// set sets a signal other than DTCList in r. If the value cannot be used, it returns the reason. If r
+// has the signal from another name, the first value is kept.
+func set(s vehicle.Signal, v value, r *vehicle.Readings) *refusal {
+	switch {
+	case v.kind == jsontext.KindNull:
+		return errNotAvailable
+	case s == vehicle.MILOn:
+		switch v.kind {
+		case jsontext.KindFalse:
+			return whyUnused(s, r.Set(s, 0))
+		case jsontext.KindTrue:
+			return whyUnused(s, r.Set(s, 1))
+		}
+		return errMILType
+	case s == vehicle.LowVoltageSystemState && v.kind != jsontext.KindString:
+		return errPowerType
+	case s == vehicle.LowVoltageSystemState:
+		i, err := vehicle.ParseIgnition(string(v.text))
+		if err == nil {
+			err = r.SetIgnition(i)
+		}
+		return whyUnused(s, err)
+	case v.kind != jsontext.KindNumber:
+		return errNumberType
+	}
+	first, again := r.Value(s)
+	if err := r.SetReported(s, v.number); err != nil {
+		return whyUnused(s, err)
+	}
+	if second, _ := r.Value(s); again && second != first {
+		_ = r.Set(s, float64(first))
+		return errOtherName
+	}
+	return nil
+}
+
+// note keeps why a value is not used, if it is not.
+func (d *decoder) note(name []byte, s vehicle.Signal, why *refusal) {
+	if why != nil {
+		d.unused = append(d.unused, unusedValue{name, why})
+		d.half = d.half || s.IsPosition() || why == errRange[vehicle.CurrentAccuracy]
+	}
+}
+
+// dropHalf drops a position of which one half cannot be used, so that the other is not joined with a
+// later reading. iOS sends a negative accuracy with a position that is not valid.
+func (d *decoder) dropHalf(r *vehicle.Readings) {
+	if d.half {
+		r.Clear(vehicle.CurrentLatitude)
+		r.Clear(vehicle.CurrentLongitude)
+	}
+}
+
+// codeList collects the trouble codes of a value of DTCList.
+type codeList struct {
+	codes []vehicle.TroubleCode
+	why   *refusal
+}
+
+// codesOf returns a list with the codes that r has from the signal's other name.
+func (d *decoder) codesOf(r *vehicle.Readings) codeList {
+	return codeList{codes: append(d.codes[:0], r.Codes...)}
+}
+
+// add adds the codes of a text, and reports whether it has one or says that there is none.
+func (c *codeList) add(text []byte) (readable bool) {
+	found, readable := vehicle.TroubleCodes(string(text))
+	c.codes = append(c.codes, found...)
+	return readable
+}
+
+// entry ends an entry of the list.
+func (c *codeList) entry(readable bool) {
+	if !readable {
+		c.why = errNotCodes
+	}
+	if len(c.codes) > maxCodes {
+		c.codes, c.why = c.codes[:maxCodes], errManyCodes
+	}
+}
+
+// set sets the codes in r. Without a code, they are a reading only if the list is empty, or if all
+// entries say that there is no code: an unreadable list must not end an anomaly.
+func (c *codeList) set(r *vehicle.Readings) *refusal {
+	if len(c.codes) > 0 || c.why == nil {
+		// The clone has no spare capacity, because the sample may wait long to be stored.
+		_ = r.SetCodes(slices.Clone(c.codes)) // they are not too many
+	}
+	return c.why
 }

@@ -162,9 +162,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzParse checks that a line that parse accepts passes the check, and has the same result if it is
-// parsed after the check. The parsing of a line that passes the check must end with a reason, if it
-// fails.
+// FuzzParse checks that a line that usual accepts has the same result if general reads it.
 func FuzzParse(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in), "")
@@ -178,34 +176,17 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			id = ""
 		}
-		d := newDecoder()
-		got, unusual := d.parse(line, id, testLatest, false)
-		unknown, unused := slices.Clone(d.unknown), slices.Clone(d.unused)
-		d = newDecoder()
-		if err := d.check(line); err != nil {
-			if unusual == nil {
-				t.Fatalf("parse accepts %s, the check refuses it: %v", line, err)
-			}
-			return
-		}
-		want, err := d.parse(line, id, testLatest, true)
-		if err == errNotJSON {
-			t.Fatalf("%s passes the check, but parse says: %v", line, err)
-		}
-		if unusual != nil {
-			return
-		}
-		if err != nil {
-			t.Fatalf("parse accepts %s, and refuses it after the check: %v", line, err)
-		}
-		if !slices.EqualFunc(unknown, d.unknown, bytes.Equal) {
-			t.Fatalf("%s: got unknown names %q, want %q", line, unknown, d.unknown)
-		}
-		if !reflect.DeepEqual(unused, slices.Clone(d.unused)) {
-			t.Fatalf("%s: got unused values %v, want %v", line, unused, d.unused)
-		}
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("%s: got %s, want %s", line, describe(got, d), describe(want, d))
+		one, other := newDecoder(), newDecoder()
+		got, ok := one.usual(line, id, testLatest)
+		want, why := other.general(line, id, testLatest)
+		switch {
+		case !ok:
+		case why != nil:
+			t.Errorf("usual accepts %s, general refuses it: %v", line, why)
+		case describe(got, one) != describe(want, other) || !slices.EqualFunc(one.unknown, other.unknown, bytes.Equal) ||
+			!reflect.DeepEqual(got, want):
+			t.Errorf("%s: got %s and unknown names %q, want %s and %q",
+				line, describe(got, one), one.unknown, describe(want, other), other.unknown)
 		}
 	})
 }
@@ -226,15 +207,15 @@ func TestParse_ReadsWhatIsUsual(t *testing.T) {
 		`{"vid":"V1","time":1795147200250,"signals":{}}`,
 		"{\"vid\":\"V1\",\r\n\t\"time\":1795147200250,\"signals\":{}}",
 	} {
-		if _, err := newDecoder().parse([]byte(line), "", testLatest, false); err != nil {
-			t.Errorf("%s needs the check: %v", line, err)
+		if _, ok := newDecoder().usual([]byte(line), "", testLatest); !ok {
+			t.Errorf("%s is read by general, want usual", line)
 		}
 	}
 	// The software of a position receiver may print more digits than parse can read exactly.
 	const long = `{"vid":"V1","time":1795147200250,"signals":{"Vehicle.CurrentLocation.Latitude":44.49796712345678901}}`
 	d := newDecoder()
-	if _, err := d.parse([]byte(long), "", testLatest, false); err == nil {
-		t.Error("a number of 19 digits is read without the check")
+	if _, ok := d.usual([]byte(long), "", testLatest); ok {
+		t.Error("a number of 19 digits is read by usual, want general")
 	}
 	if x, err := d.sample([]byte(long), "", testLatest); err != nil || !x.Has(vehicle.CurrentLatitude) {
 		t.Errorf("a number of 19 digits: got %+v, %v; want a latitude", x, err)
