@@ -6,12 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"mime"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,14 +68,16 @@ func single(h http.Header, name string) string { return strings.Join(h[name], ",
 // inflaters pools gzip readers. Each uses about 40 KiB.
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
-// read decodes the body of r, which has the encoding f, into a batch. The limits MaxBody, MaxSamples
+// read decodes the body of p. The limits MaxBody, MaxSamples
 // and MaxSample apply to the decompressed body; in addition, the compressed body may not be longer
 // than MaxBody. The errors are those of lineBatch. If the body arrives too slowly, the error wraps
 // [os.ErrDeadlineExceeded]. After an error, the batch holds the lines decoded so far, or is nil.
 //
 // A large buffer is taken from a pool only after 4 KiB or the whole body have arrived.
-func (h *HTTP) read(w http.ResponseWriter, r *http.Request, f encoding, o origin) (*batch, error) {
-	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(w)}
+func (h *HTTP) read(p *post) (*batch, error) {
+	r, f, o := p.r, p.encoding, h.in.origin(p.source, "")
+	o.memory = &p.memory
+	paced := &pacedBody{Reader: r.Body, of: http.NewResponseController(p.w)}
 	if err := paced.begin(time.Now(), h.in.grace); err != nil {
 		return nil, err
 	}
@@ -241,65 +241,6 @@ func (t *turn) leave() {
 	if t.free != nil {
 		<-t.free
 	}
-}
-
-// failUnreadable responds to a request whose body was refused as a whole or could not be read.
-func (h *HTTP) failUnreadable(w http.ResponseWriter, source *access.Grant, err error) outcome {
-	if whole, ok := errors.AsType[*refusal](err); ok {
-		return h.refuse(w, http.StatusRequestEntityTooLarge, source, whole, 1)
-	}
-	// Because the end of the body is unknown, the start of the next request is unknown, too.
-	w.Header().Set("Connection", "close")
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return h.refuse(w, http.StatusRequestTimeout, source, errSlowBody, 1)
-	}
-	return h.refuse(w, http.StatusBadRequest, source, errUnreadable, 1)
-}
-
-// refuse counts n samples of source as refused for the reason why, and tells the sender.
-func (h *HTTP) refuse(w http.ResponseWriter, status int, source *access.Grant, why *refusal, n int) outcome {
-	h.in.refuse(source, why, n)
-	return fail(w, status, why.text)
-}
-
-// takeRate uses samples of the source's budget, as [access.Budget.TakeBatch] does, and sets the headers
-// of the rate. If the budget allows none, it returns the refusal, and the time until it allows one.
-func (h *HTTP) takeRate(w http.ResponseWriter, source *access.Grant, samples int) (*refusal, time.Duration) {
-	r := source.Limit()
-	if !r.Limited() {
-		return nil, 0
-	}
-	remaining, next, ok := source.Budget.TakeBatch(r, samples, h.in.Now())
-	refilled := next
-	if remaining > 0 {
-		refilled = r.Window / time.Duration(r.Calls)
-	}
-	header := w.Header()
-	header.Set("RateLimit-Policy", fmt.Sprintf(`"source";q=%d;w=%d`, r.Calls, int64(r.Window/time.Second)))
-	header.Set("RateLimit", fmt.Sprintf(`"source";r=%d;t=%d`, remaining, access.WaitSeconds(refilled)))
-	if ok {
-		return nil, 0
-	}
-	return overRate(r, next), next
-}
-
-// retryAfter is the value of Retry-After with status 503, in seconds. The usual causes end soon.
-const retryAfter = 1
-
-func failUnavailable(w http.ResponseWriter, text string, o outcome) outcome {
-	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-	fail(w, http.StatusServiceUnavailable, text)
-	return o
-}
-
-func fail(w http.ResponseWriter, status int, text string) outcome {
-	writeJSON(w, status, struct {
-		Error string `json:"error"`
-	}{text})
-	if status == http.StatusUnauthorized {
-		return unauthorised
-	}
-	return rejected
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
