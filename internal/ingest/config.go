@@ -100,6 +100,5 @@ type Config struct {
 	Now func() time.Time // if nil, time.Now is used
 }
 
-// storeTimeout is how long one call of [Store.Append] may take. After that time, and for MQTT up to
-// deadlineStep later, its context ends.
+// storeTimeout is how long one call of [Store.Append] may take; for MQTT it is up to a second more.
 const storeTimeout = 15 * time.Second

@@ -61,12 +61,14 @@ type MQTT struct {
 	mu      sync.Mutex // guards the fields below
 	clients map[clientID]*conn
 	ending  bool // Shutdown has begun: each connection reads no more
+	// The newest context in which messages are stored.
+	storing      context.Context
+	storingEnd   context.CancelFunc
+	storingSince time.Time
 
 	// ctx ends when the time for a graceful shutdown is over.
-	ctx    context.Context
-	cancel context.CancelFunc
-	// storing is the newest context in which messages are stored (see storeContext).
-	storing atomic.Pointer[storeLimit]
+	ctx     context.Context
+	cancel  context.CancelFunc
 	serving atomic.Int64 // calls of serve
 	began   time.Time
 }

@@ -152,22 +152,14 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 // acksBytes is the number of bytes from which PUBACKs are sent, to limit the memory that they use.
 const acksBytes = 4 << 10
 
-// storeLimit is a context in which messages are stored.
-type storeLimit struct {
-	context.Context
-	began  time.Time
-	cancel context.CancelFunc // not needed, because the context's time passes
-}
-
-// storeContext returns a context that ends with m.ctx, and at the latest after storeTimeout, or up
-// to deadlineStep later. Calls within deadlineStep share a context, because creating and ending a
-// context takes three times as long as decoding a sample.
+// storeContext returns a context that ends with m.ctx, or storeTimeout to a second more from now. The
+// calls of one second share it: one for each message took 7 % of the processor time of a message.
 func (m *MQTT) storeContext() context.Context {
-	now, l := time.Now(), m.storing.Load()
-	if l == nil || now.Sub(l.began) > deadlineStep {
-		ctx, cancel := context.WithTimeout(m.ctx, storeTimeout+deadlineStep)
-		l = &storeLimit{ctx, now, cancel}
-		m.storing.Store(l)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now := time.Now(); now.Sub(m.storingSince) > deadlineStep {
+		m.storing, m.storingEnd = context.WithTimeout(m.ctx, storeTimeout+deadlineStep)
+		m.storingSince = now
 	}
-	return l.Context
+	return m.storing
 }

@@ -203,63 +203,42 @@ func (m *MQTT) publish(c *conn, first byte, body []byte) error {
 	return m.receive(c, &p, nil)
 }
 
+// verdict is what becomes of a message: it is stored, or refused, or ignored if both are nil.
+type verdict struct {
+	batch   *batch
+	why     *closing
+	samples int // that the message counts as
+}
+
 // receive checks, decodes and queues a message, or returns the reason to end the connection. A message
 // that can never be accepted is acknowledged all the same, in MQTT 5 with the reason: otherwise the
 // client would send it for ever. why is the reason if it is refused already, or else nil.
 func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
-	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now(), source: c.grant.Number}
-	if m.in.ReadOnly() {
-		m.in.observe(p.since, readOnlyNow)
-		return &closing{serverUnavailable, readOnly}
+	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now(), source: c.grant.Number, outcome: rejected}
+	if end := m.checkSource(c, p.since); end != nil {
+		return end
 	}
-	source, err := m.in.Sources.VerifyNamed(c.grant.Name, c.key, p.since)
-	if err != nil {
-		m.in.refused[access.NotAllowed].Inc() // VerifyNamed has recorded err, unless it is ErrUnread
-		m.in.observe(p.since, unauthorised)
-		if errors.Is(err, access.ErrUnread) {
-			return &closing{serverUnavailable, notYet}
-		}
-		m.refuseKey(c.grant.Name, err)
-		return &closing{notAuthorized, access.KeyRefused + err.Error()}
-	}
-	c.grant = source
 	if ok, err := m.withinLimits(c, &p, 0); !ok {
 		return err
 	}
-	samples := 1
-	id, ok := c.vehicleOf(pk.topic)
-	if !ok && source.Format != nil { // the format takes the vehicle from the message
-		ok = source.Format.Matches(string(pk.topic))
-	}
+	v := m.decide(c, pk, why)
+	rate := c.grant.Limit()
 	switch {
-	case why != nil:
-		p.reject(m.refuse(source, why, wrongPayload))
-	case !ok && strings.HasPrefix(string(pk.topic), brokerPrefix):
-		p.outcome = rejected // every bridge sends it: no mistake
-	case !ok:
-		p.reject(m.refuse(source, errTopic, wrongTopic))
-	case id != "" && !source.Vehicles.Include(id):
-		p.reject(m.refuse(source, errNotAllowed, notAuthorized))
-	default:
-		b, err := m.read(source, id, pk)
-		if err == nil && b.accepted > 0 {
-			p.samples = len(b.samples)
-			if ok, err := m.withinLimits(c, &p, b.size()); !ok {
-				return err
-			}
-			// The refused lines are counted. MQTT has no place to list them.
-			b.rejected = nil
-			p.outcome, p.batch = stored, b
-			if p.qos > 0 && c.version == 5 {
-				p.text = b.inWords()
-			}
-			break
+	case v.batch != nil:
+		p.samples = len(v.batch.samples)
+		if ok, err := m.withinLimits(c, &p, v.samples); !ok {
+			return err
 		}
-		samples = max(b.size(), 1)
-		p.reject(m.refuseBatch(source, b, err))
+		v.batch.rejected = nil // they are counted, and MQTT has no place to list them
+		p.outcome, p.batch = stored, v.batch
+		if p.qos > 0 && c.version == 5 {
+			p.text = v.batch.inWords()
+		}
+	case v.why != nil:
+		p.reject(v.why)
 	}
-	if rate := source.Limit(); p.batch == nil && rate.Limited() {
-		source.Budget.TakeBatch(rate, samples, m.in.Now())
+	if p.batch == nil && rate.Limited() {
+		c.grant.Budget.TakeBatch(rate, v.samples, m.in.Now())
 	}
 	if p.batch == nil && p.qos == 0 {
 		m.in.observe(p.since, p.outcome)
@@ -267,6 +246,51 @@ func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 	}
 	m.enqueue(c, p)
 	return nil
+}
+
+// checkSource checks the key again, and updates c.grant.
+func (m *MQTT) checkSource(c *conn, now time.Time) error {
+	if m.in.ReadOnly() {
+		m.in.observe(now, readOnlyNow)
+		return &closing{serverUnavailable, readOnly}
+	}
+	source, err := m.in.Sources.VerifyNamed(c.grant.Name, c.key, now)
+	if err == nil {
+		c.grant = source
+		return nil
+	}
+	m.in.refused[access.NotAllowed].Inc() // VerifyNamed has recorded err, unless it is ErrUnread
+	m.in.observe(now, unauthorised)
+	if errors.Is(err, access.ErrUnread) {
+		return &closing{serverUnavailable, notYet}
+	}
+	m.refuseKey(c.grant.Name, err)
+	return &closing{notAuthorized, access.KeyRefused + err.Error()}
+}
+
+func (m *MQTT) decide(c *conn, pk *publish, why *refusal) verdict {
+	source := c.grant
+	id, ok := c.vehicleOf(pk.topic)
+	if !ok && source.Format != nil { // the format takes the vehicle from the message
+		ok = source.Format.Matches(string(pk.topic))
+	}
+	code := byte(wrongPayload)
+	switch {
+	case why != nil:
+	case !ok && strings.HasPrefix(string(pk.topic), brokerPrefix):
+		return verdict{samples: 1} // every bridge sends it: no mistake
+	case !ok:
+		why, code = errTopic, wrongTopic
+	case id != "" && !source.Vehicles.Include(id):
+		why, code = errNotAllowed, notAuthorized
+	default:
+		b, err := m.read(source, id, pk)
+		if err == nil && b.accepted > 0 {
+			return verdict{b, nil, b.size()}
+		}
+		return verdict{nil, m.refuseBatch(source, b, err), max(b.size(), 1)}
+	}
+	return verdict{nil, m.refuse(source, why, code), 1}
 }
 
 // reject makes p a refused message.
