@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	maxDepth = 16 // of JSON: 3 levels for a sample, more for ignored members
-	// maxCodes is the maximum number of trouble codes in a sample. SAE J1979 counts the codes of one
-	// control unit in 7 bits. No car is known to have more than 255 in all its control units.
+	maxDepth = 16 // of JSON
+	// SAE J1979 counts the codes of one control unit in 7 bits. No car is known to have more than
+	// 255.
 	maxCodes = 255
 )
 
-// decoder decodes samples. It reuses its buffers, so only one goroutine may use it at a time.
+// decoder is used by one goroutine at a time.
 type decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
 	syntax  *refusal // the first error of json
-	scratch []byte   // the line's strings as general reads them
+	scratch []byte   // strings of general
 	codes   [maxCodes]vehicle.TroubleCode
-	lastVID vehicle.ID // saves an allocation when one vehicle fills a batch
+	lastVID vehicle.ID // saves an allocation
 
-	members [][]byte // names of the line's ignored members, of usual
-	unknown [][]byte // names of the line's unknown signals, in their order
+	members [][]byte // names that usual ignores
+	unknown [][]byte // names, in the order of the line
 	unused  []unusedValue
-	half    bool // a position of the line is not complete
+	half    bool // a position is not complete
 }
 
 func newDecoder() *decoder { return &decoder{json: jsontext.NewDecoder(new(bytes.Buffer))} }
@@ -44,9 +44,8 @@ func (d *decoder) begin() {
 	d.half = false
 }
 
-// sample decodes the JSON of one sample. topic is the vehicle that an MQTT topic names, or empty.
-// The error is a *refusal. Until the next call, d.unknown has the names of the unknown signals, and
-// d.unused the values that the sample does not have, up to a failure.
+// sample decodes one sample, of the topic's vehicle if that is not empty. The error is a *refusal.
+// Until the next call, d.unknown and d.unused have what the sample does not, up to a failure.
 func (d *decoder) sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
 	if x, ok := d.usual(line, topic, latest); ok {
 		return x, nil
@@ -64,16 +63,14 @@ func (d *decoder) sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli
 	return x, nil
 }
 
-// notNumber matches what the JSON libraries of Python and JavaScript's users write for a float that
-// is no number. JSON has no such value.
+// JSON libraries of Python and JavaScript write these for a float that is no number.
 var notNumber = regexp.MustCompile(`-?\b(NaN|Infinity)\b`)
 
-// general reads any line. If the line is not one JSON object, is nested deeper than maxDepth, or has
-// a name twice in an object, it sets d.syntax, and that is the reason of the refusal. Otherwise the
-// reason is the first in the order of the line.
+// general reads any line. If it is no JSON object, too deep, or has a name twice, the reason is
+// d.syntax; otherwise the first in the order of the line.
 func (d *decoder) general(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (x vehicle.Sample, why *refusal) {
 	d.begin()
-	d.in, d.syntax = *bytes.NewBuffer(line), nil // decoding from a bytes.Buffer makes no copy
+	d.in, d.syntax = *bytes.NewBuffer(line), nil // without a copy
 	d.json.Reset(&d.in)
 	x.Vehicle = topic
 	hasSignals := false
@@ -85,7 +82,7 @@ func (d *decoder) general(line []byte, topic vehicle.ID, latest vehicle.UnixMill
 	for name := range d.object {
 		switch {
 		case why != nil:
-			d.value() // checks its syntax
+			d.value()
 		case string(name) == "vid":
 			x.Vehicle, why = d.vid(d.value(), topic)
 		case string(name) == "time":
@@ -143,8 +140,8 @@ func (d *decoder) signals(r *vehicle.Readings) {
 	d.dropHalf(r)
 }
 
-// troubleCodes takes the codes in all texts of each entry of a list, or of another value. So it reads
-// "P2135", {"code":"P2135"} and the pairs of code and description that python-OBD returns.
+// troubleCodes takes the codes of all texts in each entry: "P2135", {"code":"P2135"}, and the pairs
+// of code and description of python-OBD.
 func (d *decoder) troubleCodes(r *vehicle.Readings) *refusal {
 	c := d.codesOf(r)
 	entry := func() {
@@ -191,7 +188,7 @@ func (d *decoder) token() (v jsontext.Value) {
 	return v
 }
 
-// object reads an object and yields its names. The caller must read the value after each name.
+// object yields the names of an object. The caller must read the value after each.
 func (d *decoder) object(yield func([]byte) bool) {
 	for d.token(); d.syntax == nil && d.json.PeekKind() != jsontext.KindEndObject; {
 		if name := d.token(); d.syntax == nil {
@@ -201,7 +198,7 @@ func (d *decoder) object(yield func([]byte) bool) {
 	d.token()
 }
 
-// texts reads a value and yields its strings, those in it and names of members included.
+// texts reads a value and yields its strings, names of members included.
 func (d *decoder) texts(yield func([]byte) bool) {
 	for depth := d.json.StackDepth(); ; {
 		if v := d.token(); len(v) > 0 && v[0] == '"' {
@@ -219,10 +216,9 @@ func (d *decoder) unquote(v jsontext.Value) []byte {
 	return d.scratch[n:]
 }
 
-// value is a JSON value. Of an array or object, it has only the kind.
 type value struct {
 	kind   jsontext.Kind
-	text   []byte  // of a string, valid until the next line
+	text   []byte  // valid until the next line
 	number float64 // beyond float64, an infinity
 }
 
@@ -239,8 +235,7 @@ func (d *decoder) value() (v value) {
 	return v
 }
 
-// syntax converts an error of the JSON parser into a refusal for the sender. It does not use the
-// text of the error, because that text repeats input.
+// syntax does not use the text of the error, which repeats input.
 func syntax(err error) *refusal {
 	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
 		return errTruncated
@@ -310,8 +305,8 @@ func checkTime(at, latest vehicle.UnixMilli) *refusal {
 	return nil
 }
 
-// set sets a signal other than DTCList in r. If the value cannot be used, it returns the reason. If r
-// has the signal from another name, the first value is kept.
+// set sets a signal other than DTCList, or returns why not. Of two names, the first one's value is
+// kept.
 func set(s vehicle.Signal, v value, r *vehicle.Readings) *refusal {
 	switch {
 	case v.kind == jsontext.KindNull:
@@ -346,7 +341,6 @@ func set(s vehicle.Signal, v value, r *vehicle.Readings) *refusal {
 	return nil
 }
 
-// note keeps why a value is not used, if it is not.
 func (d *decoder) note(name []byte, s vehicle.Signal, why *refusal) {
 	if why != nil {
 		d.unused = append(d.unused, unusedValue{name, why})
@@ -354,8 +348,8 @@ func (d *decoder) note(name []byte, s vehicle.Signal, why *refusal) {
 	}
 }
 
-// dropHalf drops a position of which one half cannot be used, so that the other is not joined with a
-// later reading. iOS sends a negative accuracy with a position that is not valid.
+// dropHalf drops a position of which one half cannot be used, lest the other is joined with a later
+// reading. iOS sends a negative accuracy with a position that is not valid.
 func (d *decoder) dropHalf(r *vehicle.Readings) {
 	if d.half {
 		r.Clear(vehicle.CurrentLatitude)
@@ -363,25 +357,23 @@ func (d *decoder) dropHalf(r *vehicle.Readings) {
 	}
 }
 
-// codeList collects the trouble codes of a value of DTCList.
 type codeList struct {
 	codes []vehicle.TroubleCode
 	why   *refusal
 }
 
-// codesOf returns a list with the codes that r has from the signal's other name.
+// codesOf begins with the codes that r has from the signal's other name.
 func (d *decoder) codesOf(r *vehicle.Readings) codeList {
 	return codeList{codes: append(d.codes[:0], r.Codes...)}
 }
 
-// add adds the codes of a text, and reports whether it has one or says that there is none.
+// add reports whether a text has a code, or says that there is none.
 func (c *codeList) add(text []byte) (readable bool) {
 	found, readable := vehicle.TroubleCodes(string(text))
 	c.codes = append(c.codes, found...)
 	return readable
 }
 
-// entry ends an entry of the list.
 func (c *codeList) entry(readable bool) {
 	if !readable {
 		c.why = errNotCodes
@@ -391,12 +383,11 @@ func (c *codeList) entry(readable bool) {
 	}
 }
 
-// set sets the codes in r. Without a code, they are a reading only if the list is empty, or if all
-// entries say that there is no code: an unreadable list must not end an anomaly.
+// set requires a code, an empty list, or entries that all say that there is no code: an unreadable
+// list must not end an anomaly.
 func (c *codeList) set(r *vehicle.Readings) *refusal {
 	if len(c.codes) > 0 || c.why == nil {
-		// The clone has no spare capacity, because the sample may wait long to be stored.
-		_ = r.SetCodes(slices.Clone(c.codes)) // they are not too many
+		_ = r.SetCodes(slices.Clone(c.codes)) // without spare capacity, because the sample may wait long
 	}
 	return c.why
 }

@@ -21,20 +21,18 @@ import (
 	"example.org/carstate/internal/periodic"
 )
 
-// telemetryPath is the only path that [HTTP] serves, besides documents.
 const telemetryPath = "/v1/telemetry"
 
-// HTTP receives telemetry by POST /v1/telemetry, and serves the documents. One of them,
-// docs/openapi.json, describes all answers.
+// HTTP receives telemetry, and serves the documents. docs/openapi.json describes all answers.
 type HTTP struct {
 	*listen.Server
 	in     *intake
-	memory *quota // memory of the requests in progress, in bytes
+	memory *quota // bytes of requests in progress
 	turns  turns
-	slots  *quota // connections with requests in progress, which are never evicted
+	slots  *quota // connections with a request in progress
 }
 
-// NewHTTP returns an HTTP server for telemetry. It serves nothing until Serve is called.
+// NewHTTP returns a server, to be started with Serve.
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
 	h := &HTTP{in: in, memory: newQuota(in.MaxBytes), slots: newQuota(in.MaxHTTPConnections)}
@@ -48,7 +46,7 @@ func NewHTTP(c Config) *HTTP {
 		TLSConfig:         in.TLS,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       60 * time.Second, // until the pace of the body replaces it
-		WriteTimeout:      90 * time.Second, // from the head on: reading, storing and responding
+		WriteTimeout:      90 * time.Second, // from the head on
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(redactor{in.Log.Handler()}, slog.LevelDebug),
@@ -58,11 +56,9 @@ func NewHTTP(c Config) *HTTP {
 	return h
 }
 
-// sendBuffer is the maximum number of bytes of unread responses that the kernel buffers for one
-// connection.
+// sendBuffer is how many bytes of unread responses the kernel buffers for a connection.
 const sendBuffer = 32 << 10
 
-// handle responds to one request and records its duration.
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
 	w.Header().Set("Cache-Control", "no-store")
@@ -71,17 +67,16 @@ func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// post is a request on its way to the store.
 type post struct {
 	w        http.ResponseWriter
 	r        *http.Request
 	conn     *listen.Conn
-	ready    error // of Config.Ready
+	ready    error
 	source   *access.Grant
 	encoding encoding
 	slot     bool
 	memory   reservation
-	unfolded int // samples that are reserved
+	unfolded int // reserved
 	batch    *batch
 	readErr  error
 	samples  int // that the request counts as; 0 before its body is read
@@ -89,9 +84,9 @@ type post struct {
 
 // reply is the answer to a request that is not stored.
 type reply struct {
-	status  int      // 0: it was sent already
-	why     *refusal // its text is sent
-	samples int      // for which why is counted
+	status  int // 0: it was sent already
+	why     *refusal
+	samples int // for which why is counted
 	outcome outcome
 }
 
@@ -136,19 +131,16 @@ func (h *HTTP) release(p *post) {
 	}
 }
 
-// refuseForNow refuses what the source may send again after wait.
 func (p *post) refuseForNow(why *refusal, wait time.Duration) *reply {
 	p.w.Header().Set("Retry-After", strconv.FormatInt(access.WaitSeconds(wait), 10))
 	why.text += "; nothing of this request was accepted"
 	return &reply{http.StatusTooManyRequests, why, max(p.samples, 1), rejected}
 }
 
-// busy replies with a text for which nothing is counted.
 func busy(text string, o outcome) *reply {
 	return &reply{http.StatusServiceUnavailable, &refusal{text: text}, 0, o}
 }
 
-// overQuota is the reply to a request for which a quota, or the source's share of it, is used up.
 var overQuota = &reply{http.StatusServiceUnavailable, errOverQuota, 1, noRoom}
 
 func (h *HTTP) checkLoad(p *post) *reply {
@@ -176,7 +168,7 @@ func (h *HTTP) checkPath(p *post) *reply {
 
 // checkKey checks the method, too, because only a source of a form may use GET.
 func (h *HTTP) checkKey(p *post) (a *reply) {
-	p.ready = h.in.Ready() // called before the lookup of the key, because the tables may be loaded between the two
+	p.ready = h.in.Ready() // before the key, because the tables may be loaded between the two
 	source, err := h.authenticate(p.r)
 	p.source = source
 	noKey := err == errNoKey || err == errNotBearer
@@ -188,7 +180,8 @@ func (h *HTTP) checkKey(p *post) (a *reply) {
 			a.samples = 1
 		}
 	case p.ready != nil && errors.Is(err, access.ErrNotKnown), errors.Is(err, access.ErrUnread):
-		// The sources may not be loaded yet, or of a newer version. With 401, a sender would give up.
+		// The sources may not be loaded yet, or of a newer version. With 401, a sender would give
+		// up.
 		a = h.notReady()
 	case err != nil:
 		h.in.refuseKey(source, err)
@@ -209,8 +202,7 @@ func (h *HTTP) notReady() *reply {
 }
 
 const (
-	notYet = "the service is not ready for telemetry: send the same again later"
-	// readOnly is the text while an operator has switched telemetry off.
+	notYet   = "the service is not ready for telemetry: send the same again later"
 	readOnly = "this node is read-only for maintenance: send the same again later"
 )
 
@@ -230,8 +222,7 @@ func (h *HTTP) checkHead(p *post) *reply {
 	return nil
 }
 
-// checkRate uses the samples of the request, and sets the headers of the rate. Before the body is
-// read, it uses none.
+// checkRate uses the samples of the request, none before its body is read.
 func (h *HTTP) checkRate(p *post) *reply {
 	r := p.source.Limit()
 	if !r.Limited() {
@@ -251,11 +242,11 @@ func (h *HTTP) checkRate(p *post) *reply {
 	return p.refuseForNow(overRate(r, next), next)
 }
 
-// behindFor is how long a decoded body waits while its source has too many unfolded samples. A sender
-// that waits for each answer is so not refused, and decoding was not in vain.
+// behindFor is how long a decoded body waits for unfolded samples, so that decoding was not in vain
+// and a sender that waits for each answer is not refused.
 const behindFor = time.Second
 
-// checkBacklog counts the samples, if they are known, as unfolded.
+// checkBacklog reserves the samples, if they are known.
 func (h *HTTP) checkBacklog(p *post) *reply {
 	n, patience := 0, time.Duration(0)
 	if p.batch != nil {
@@ -274,8 +265,8 @@ func (h *HTTP) checkBacklog(p *post) *reply {
 	return nil
 }
 
-// takeSlot makes the connection one that cannot be evicted, which counts towards the source's share.
-// A client without a key cannot prevent an eviction by not reading its responses.
+// takeSlot protects the connection from eviction. It counts towards the source's share, so a client
+// without a key cannot prevent an eviction by not reading its responses.
 func (h *HTTP) takeSlot(p *post) *reply {
 	if p.slot = h.slots.tryAcquire(p.source.Name, 1); !p.slot {
 		return overQuota
@@ -284,8 +275,8 @@ func (h *HTTP) takeSlot(p *post) *reply {
 	return nil
 }
 
-// chargedBytes is the number of unpacked bytes of a body that count as at least one sample, because a
-// body of white space costs processor time, too.
+// chargedBytes of an unpacked body count as a sample, because white space costs processor time,
+// too.
 const chargedBytes = 4 << 10
 
 func (h *HTTP) decode(p *post) *reply {
@@ -299,7 +290,6 @@ func (h *HTTP) decode(p *post) *reply {
 	return nil
 }
 
-// checkBody refuses a request whose body was refused as a whole or could not be read.
 func (h *HTTP) checkBody(p *post) *reply {
 	whole, ok := errors.AsType[*refusal](p.readErr)
 	switch {
@@ -310,7 +300,7 @@ func (h *HTTP) checkBody(p *post) *reply {
 	case ok:
 		return &reply{http.StatusRequestEntityTooLarge, whole, 1, rejected}
 	}
-	// Because the end of the body is unknown, the start of the next request is unknown, too.
+	// Where the next request begins is not known.
 	p.w.Header().Set("Connection", "close")
 	if errors.Is(p.readErr, os.ErrDeadlineExceeded) {
 		return &reply{http.StatusRequestTimeout, errSlowBody, 1, rejected}
@@ -333,14 +323,12 @@ func (h *HTTP) store(p *post) *reply {
 	return nil
 }
 
-// challenge is the value of WWW-Authenticate for a request without a key, for which RFC 6750 has no
-// error code.
+// RFC 6750 has no error code for a request without a key.
 const challenge = `Bearer realm="carstate-ingest"`
 
-// authenticate returns the source of the request's key, even if the key is no longer valid. The error is
-// one of keyOf, or wraps one of [access.Sources.Verify].
+// authenticate returns the source of a key that is no longer valid, too.
 func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
-	if name, password, ok := r.BasicAuth(); ok { // as OwnTracks sends them
+	if name, password, ok := r.BasicAuth(); ok { // as OwnTracks does
 		s, err := h.in.Sources.VerifyNamed(name, []byte(password), h.in.Now())
 		switch {
 		case err == nil && s.Format != nil:
@@ -367,9 +355,7 @@ func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	return s, nil
 }
 
-// keyOf returns the key in the Authorization header or, if there is no such header, the one in the
-// address. If there is none either, the error is errNoKey; if there are several headers, or one
-// without the form Bearer KEY, it is errNotBearer.
+// keyOf returns the key in the header or, without one, in the address.
 func keyOf(r *http.Request) (_ []byte, inAddress bool, _ error) {
 	values := r.Header["Authorization"]
 	if len(values) == 0 {
@@ -385,7 +371,6 @@ func keyOf(r *http.Request) (_ []byte, inAddress bool, _ error) {
 	return []byte(key), false, nil
 }
 
-// sendResult answers after the batch was stored.
 func (h *HTTP) sendResult(p *post) outcome {
 	w, b := p.w, p.batch
 	total := b.rejectedTotal()

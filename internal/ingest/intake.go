@@ -16,7 +16,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// intake has what HTTP and MQTT share: the store, and the metrics of stored and refused telemetry.
 type intake struct {
 	Config
 	accepted prometheus.Counter
@@ -24,15 +23,14 @@ type intake struct {
 	ignored  prometheus.Counter
 	late     prometheus.Counter
 	unused   map[access.Refusal]prometheus.Counter
-	keys     *prometheus.CounterVec // refused keys, by reason
+	keys     *prometheus.CounterVec // by reason
 	duration map[outcome]prometheus.Observer
-	// failing is set while the store returns errors. It limits the log to one line when an
-	// outage of the store begins and one when it ends.
+	// failing limits the log to a line when an outage of the store begins and one when it ends.
 	failing   atomic.Bool
 	wrongKeys lograte.Warning
 }
 
-// outcome is how a request or message ended. It is a label in the metrics.
+// outcome is a label in the metrics.
 type outcome string
 
 const (
@@ -40,12 +38,12 @@ const (
 	rejected     outcome = "refused"
 	unauthorised outcome = "unauthorised"
 	unavailable  outcome = "unavailable"
-	readOnlyNow  outcome = "read_only" // an operator has switched telemetry off
-	noRoom       outcome = "no_room"   // of the source's share, or of all connections or memory
-	documented   outcome = ""          // a page was sent; not observed
+	readOnlyNow  outcome = "read_only"
+	noRoom       outcome = "no_room" // of the source's share, or of all
+	documented   outcome = ""        // not observed
 )
 
-// Names of metrics that other packages read. All but the first have the label reason.
+// Names of metrics that other packages read.
 const (
 	MetricAccepted           = "carstate_samples_accepted_total"
 	MetricRefused            = "carstate_samples_refused_total"
@@ -53,7 +51,6 @@ const (
 	MetricConnectionsRefused = "carstate_mqtt_connections_refused_total"
 )
 
-// newIntake returns an intake, whose metrics have the label protocol.
 func newIntake(c Config, protocol string) *intake {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -117,13 +114,11 @@ func newIntake(c Config, protocol string) *intake {
 	return in
 }
 
-// unbounded is an [Unfolded] that bounds nothing.
 type unbounded struct{}
 
 func (unbounded) Reserve(uint32, int) (time.Duration, bool) { return 0, true }
 func (unbounded) Release(uint32, int)                       {}
 
-// gauge registers a metric of the memory, in bytes, that unanswered telemetry uses.
 func (in *intake) gauge(inUse func() int) {
 	promauto.With(in.Registry).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carstate_ingest_held_bytes",
@@ -131,7 +126,6 @@ func (in *intake) gauge(inUse func() int) {
 	}, func() float64 { return float64(inUse()) })
 }
 
-// origin returns the origin of a batch from the source s. The topic is that of decoder.sample.
 func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	return origin{
 		source: s, topic: topic,
@@ -144,7 +138,6 @@ func (in *intake) observe(start time.Time, o outcome) {
 	in.duration[o].Observe(in.Now().Sub(start).Seconds())
 }
 
-// refuse counts n samples of source as refused, and records why for operators (see note).
 func (in *intake) refuse(source *access.Grant, why *refusal, n int) {
 	in.refused[why.kind].Add(float64(n))
 	source.CountRefused(why.kind, n)
@@ -156,7 +149,7 @@ var (
 	errNotBearer = errors.New("invalid Authorization header: it must be Bearer KEY")
 )
 
-// keyReasons has the metric's reason for each error of a key; others have that of the first entry.
+// keyReasons are labels of metrics. Other errors have that of the first entry.
 var keyReasons = []struct {
 	err    error
 	reason string
@@ -170,8 +163,7 @@ var keyReasons = []struct {
 	{access.ErrReplaced, "replaced"},
 }
 
-// refuseKey counts a refused key. source is the source whose key it was or should have been, if it
-// is known, or else nil.
+// refuseKey counts a key of the source, which is nil if not known.
 func (in *intake) refuseKey(source *access.Grant, err error) {
 	reason := keyReasons[0].reason
 	for _, k := range keyReasons {
@@ -185,16 +177,14 @@ func (in *intake) refuseKey(source *access.Grant, err error) {
 	}
 }
 
-// note records why as the last refusal of source, and logs it.
 func (in *intake) note(source *access.Grant, why *refusal) {
 	source.NoteRefused(why.kind, cmp.Or(why.shown, why.text), in.Now())
-	// An outage of the store has one line for all sources, and a backlog passes in a second.
+	// An outage of the store has a line of its own, and a backlog passes in a second.
 	if why.kind != access.NotStored && why.kind != access.Backlog {
 		in.warn(source)
 	}
 }
 
-// warn logs the last refusal of source, at most once a minute.
 func (in *intake) warn(source *access.Grant) {
 	last, others, due := source.Unlogged(in.Now())
 	if !due {
@@ -210,9 +200,7 @@ func (in *intake) warn(source *access.Grant) {
 	in.Log.Warn(text, args...)
 }
 
-// store stores the accepted samples of b, and counts accepted and refused ones. The context must
-// end about storeTimeout from now. Nothing of b may be acknowledged unless store returns nil. If
-// storing fails, the accepted samples are counted as refused (errNotStored).
+// store may return nil only if all is stored. Otherwise the accepted samples count as refused.
 func (in *intake) store(ctx context.Context, b *batch) error {
 	if b.first != nil {
 		for why, n := range b.refused {

@@ -6,36 +6,32 @@ import (
 	"time"
 )
 
-// pending is a message that waits for its acknowledgement.
 type pending struct {
-	batch   *batch // to be stored; nil if the message was refused
-	code    byte   // the reason of a refusal
-	text    string // the reason in words, or what is not used of an accepted message
+	batch   *batch // nil if the message was refused
+	code    byte   // of a refusal
+	text    string // of the PUBACK
 	outcome outcome
 	qos     byte
 	id      uint16
-	since   time.Time   // when the message arrived
-	memory  reservation // of the quota processing
+	since   time.Time
+	memory  reservation // of processing
 	source  uint32
-	samples int // unfolded samples of source that are reserved
+	samples int // reserved as unfolded
 }
 
-// queue holds the messages of one connection from arrival to acknowledgement. While some messages
-// are being stored, newer ones wait, and are then stored together. So a client that does not wait
-// for each acknowledgement needs fewer commits than messages. One goroutine stores and
-// acknowledges, so PUBACKs are sent in the order of the messages. The goroutine runs only while
-// there are messages, so an idle connection needs no second goroutine.
+// queue holds the messages of a connection until they are acknowledged. Those that wait while
+// others are stored are then stored together, so pipelining needs fewer commits. One goroutine
+// stores and acknowledges, in order; it ends when there is nothing left.
 type queue struct {
 	mu      sync.Mutex // guards all other fields
-	changed sync.Cond  // uses mu; signaled when waiting, bytes or working change
+	changed sync.Cond  // waiting, bytes or working
 	waiting []pending
-	bytes   int  // memory of the messages that wait or are being stored
-	working bool // a goroutine is running drainQueue
-	broken  bool // a message was not stored, so no later one may be stored
+	bytes   int  // of messages that wait or are being stored
+	working bool // drainQueue runs
+	broken  bool // a message was not stored, so no later one may be
 }
 
-// wait waits until no message is left: each was acknowledged or, after a failure of the store,
-// dropped. enqueue must not be called while wait runs.
+// wait waits until no message is left. enqueue must not be called at the same time.
 func (q *queue) wait() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -44,9 +40,8 @@ func (q *queue) wait() {
 	}
 }
 
-// enqueue adds a message to the queue of its connection. It blocks while receiveMaximum messages
-// are waiting, or while the message would increase the memory of a queue that is not empty beyond
-// maxQueued bytes. During that time, nothing is read from the client.
+// enqueue blocks, and so nothing is read from the client, while receiveMaximum messages wait or
+// maxQueued bytes would be exceeded by more than one message.
 func (m *MQTT) enqueue(c *conn, p pending) {
 	q := &c.queue
 	bytes := messageBytes
@@ -67,8 +62,6 @@ func (m *MQTT) enqueue(c *conn, p pending) {
 	}
 }
 
-// drainQueue stores and acknowledges messages until the queue is empty. After messages that could
-// not be stored, it drops all later ones without an acknowledgement.
 func (m *MQTT) drainQueue(c *conn) {
 	q := &c.queue
 	q.mu.Lock()
@@ -98,9 +91,8 @@ func (m *MQTT) drainQueue(c *conn) {
 	q.changed.Broadcast()
 }
 
-// storeAndAcknowledge stores the messages together. It then acknowledges each message of QoS 1,
-// refused ones included, and returns true. If the store fails, it acknowledges none, closes the
-// connection and returns false. No later message of the connection may then be stored (DESIGN.md).
+// storeAndAcknowledge acknowledges all messages, or if the store fails none, and closes the
+// connection. Then no later message may be stored (DESIGN.md).
 func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 	all := messages[0].batch
 	if len(messages) > 1 || all == nil {
@@ -121,7 +113,7 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 		c.part(&closing{serverBusy, errNotStored.text})
 		return false
 	}
-	// If sending fails because the client has gone, the client will send the messages again.
+	// A client that has gone will send the messages again.
 	acks := c.acks[:0]
 	for _, p := range messages {
 		m.in.observe(p.since, p.outcome)
@@ -149,11 +141,11 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 	return true
 }
 
-// acksBytes is the number of bytes from which PUBACKs are sent, to limit the memory that they use.
+// acksBytes of PUBACKs are sent at once, to limit their memory.
 const acksBytes = 4 << 10
 
-// storeContext returns a context that ends with m.ctx, or storeTimeout to a second more from now. The
-// calls of one second share it: one for each message took 7 % of the processor time of a message.
+// storeContext returns a context that ends within storeTimeout and a second. The calls of a second
+// share it, because one for each message took 7 % of its processor time.
 func (m *MQTT) storeContext() context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()

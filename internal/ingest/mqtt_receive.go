@@ -14,8 +14,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A topic consists of topicPrefix, a vehicle identifier and topicSuffix. Messages about the state
-// of a broker, which a bridge sends, have a topic that begins with brokerPrefix.
+// A bridge sends messages about the state of its broker with brokerPrefix.
 const (
 	topicPrefix  = "vehicles/"
 	topicSuffix  = "/telemetry"
@@ -23,16 +22,14 @@ const (
 	brokerPrefix = "$SYS/"
 )
 
-// errRefused is the error of a CONNECT that was refused; it has been counted.
+// errRefused was counted.
 var errRefused = errors.New("the CONNECT was refused")
 
-// logIn reads a CONNECT and answers it. It checks the name and key of a source, and refuses the
-// login if the source has used up its share of the connections. If the client is evicted in the
-// meantime, it gets no answer.
+// logIn answers a CONNECT, unless the client was evicted.
 func (m *MQTT) logIn(c *conn) error {
 	p, code, err := c.readConnect(connectTimeout)
 	if err != nil {
-		// If the connection was evicted, it has already been counted.
+		// An evicted connection was counted already.
 		if listen.Under(c.Conn).Become(listen.Silent) {
 			m.refused.WithLabelValues("no_connect").Inc()
 		}
@@ -43,7 +40,7 @@ func (m *MQTT) logIn(c *conn) error {
 		m.refused.WithLabelValues(reason).Inc()
 		var properties []byte
 		if text = c.fitting(text); text != "" {
-			properties = append([]byte{0x1f, 0, byte(len(text))}, text...) // the reason string
+			properties = append([]byte{0x1f, 0, byte(len(text))}, text...) // reason string
 		}
 		if code != 0 {
 			_, _ = c.Write(appendConnack(nil, c.version, code, properties))
@@ -75,13 +72,13 @@ func (m *MQTT) logIn(c *conn) error {
 	}
 	c.slot = reservation{m.slots, source.Name, 1}
 	if !listen.Under(c.Conn).Become(listen.Held) {
-		return errEnding // it was evicted: no response reaches the client
+		return errEnding // it was evicted
 	}
 	c.grant, c.key = source, bytes.Clone(p.password)
 	c.receiving.source, c.finishing.source, c.processing.source = source.Name, source.Name, source.Name
 
-	// Retain Available is not announced as 0, because a bridge has a retained will by default, which
-	// would then have to be refused. Without a Topic Alias Maximum, there are no aliases.
+	// Retain Available is not 0, because a bridge has a retained will by default, which would then
+	// have to be refused. Without a Topic Alias Maximum, there are no aliases.
 	answer := []byte{0x21, 0, receiveMaximum, 0x24, 1, 0x27, 0, maxPacket >> 16, 0, 0}
 	keepAlive := p.keepAlive
 	if keepAlive == 0 || keepAlive > maxKeepAlive {
@@ -103,12 +100,10 @@ func (m *MQTT) logIn(c *conn) error {
 	return m.enter(c, clientID{source.Name, id})
 }
 
-// clientID identifies a client. With the name of the source in it, no source can end the
-// connections of another one.
+// clientID has the source, so that none can end the connections of another.
 type clientID struct{ source, id string }
 
-// enter registers a client that has got its CONNACK, until leave, and ends the connection of
-// another client with the same identifier. It returns an error if the service is shutting down.
+// enter ends another connection with the same identifier. It fails during a shutdown.
 func (m *MQTT) enter(c *conn, id clientID) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,9 +126,7 @@ func (m *MQTT) leave(c *conn) {
 	}
 }
 
-// handle processes one packet of a client that has logged in. If it returns an error, the
-// connection ends, with a *closing as the reason for the client. body is used only until handle
-// returns.
+// handle ends the connection with an error, and a *closing is the reason for the client.
 func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 	if first&0xf0 == publishPacket {
 		return m.publish(c, first, body)
@@ -150,7 +143,7 @@ func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 		if len(body) < 2 {
 			return errMalformed
 		}
-		// MQTT 3.1.1: the end of a message with QoS 2 that was refused. MQTT 5: there was no such.
+		// In MQTT 3.1.1 this ends a message with QoS 2 that was refused.
 		code := byte(0)
 		if c.version == 5 {
 			code = unknownPacketID
@@ -168,14 +161,14 @@ func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 	return err
 }
 
-// appendRefusedFilters returns the SUBACK or UNSUBACK that refuses n topic filters: nobody may
-// subscribe, so there is no subscription to end either.
+// appendRefusedFilters appends a SUBACK or UNSUBACK of n filters. There is no subscription to end
+// either.
 func appendRefusedFilters(version, first byte, id uint16, n int) []byte {
 	answer, code := byte(subackPacket), byte(unspecifiedError)
 	switch {
 	case first == unsubscribePacket && version == 5:
 		answer, code = unsubackPacket, noSubscription
-	case first == unsubscribePacket: // of MQTT 3.1.1, which has no codes
+	case first == unsubscribePacket: // MQTT 3.1.1 has no codes
 		answer, n = unsubackPacket, 0
 	case version == 5:
 		code = notAuthorized
@@ -187,7 +180,6 @@ func appendRefusedFilters(version, first byte, id uint16, n int) []byte {
 	return appendReason(nil, answer, append(head, bytes.Repeat([]byte{code}, n)...), 0, "")
 }
 
-// publish processes a PUBLISH, given the first byte of its header and all bytes after its header.
 func (m *MQTT) publish(c *conn, first byte, body []byte) error {
 	p, code := parsePublish(c.version, first, body)
 	switch {
@@ -195,7 +187,7 @@ func (m *MQTT) publish(c *conn, first byte, body []byte) error {
 		return &closing{code, errMalformed.text}
 	case p.aliased:
 		return m.refuse(c.grant, errAlias, wrongAlias)
-	case p.qos > 1 && c.version == 5: // the CONNACK has forbidden it
+	case p.qos > 1 && c.version == 5: // the CONNACK forbids it
 		return m.refuse(c.grant, errQoS, qosNotSupported)
 	case p.qos > 1:
 		return m.receive(c, &p, errQoS)
@@ -203,16 +195,15 @@ func (m *MQTT) publish(c *conn, first byte, body []byte) error {
 	return m.receive(c, &p, nil)
 }
 
-// verdict is what becomes of a message: it is stored, or refused, or ignored if both are nil.
+// verdict says that a message is stored, refused, or if both are nil ignored.
 type verdict struct {
 	batch   *batch
 	why     *closing
-	samples int // that the message counts as
+	samples int
 }
 
-// receive checks, decodes and queues a message, or returns the reason to end the connection. A message
-// that can never be accepted is acknowledged all the same, in MQTT 5 with the reason: otherwise the
-// client would send it for ever. why is the reason if it is refused already, or else nil.
+// receive checks, decodes and queues a message, which is refused already if why is not nil, or
+// returns the reason to end the connection.
 func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now(), source: c.grant.Number, outcome: rejected}
 	if end := m.checkSource(c, p.since); end != nil {
@@ -248,7 +239,6 @@ func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 	return nil
 }
 
-// checkSource checks the key again, and updates c.grant.
 func (m *MQTT) checkSource(c *conn, now time.Time) error {
 	if m.in.ReadOnly() {
 		m.in.observe(now, readOnlyNow)
@@ -293,7 +283,6 @@ func (m *MQTT) decide(c *conn, pk *publish, why *refusal) verdict {
 	return verdict{nil, m.refuse(source, why, code), 1}
 }
 
-// reject makes p a refused message.
 func (p *pending) reject(why *closing) {
 	p.batch, p.outcome, p.code, p.text = nil, rejected, why.code, why.text
 	if why.code == notAuthorized {
@@ -301,15 +290,12 @@ func (p *pending) reject(why *closing) {
 	}
 }
 
-// maxPause is the longest time that a message, counted from its arrival, may wait because its
-// source is over its rate. During that time, nothing is read from the message's connection.
+// maxPause is how long a message may wait for its rate. Nothing is read from its connection then.
 const maxPause = 60 * time.Second
 
-// withinLimits reserves p.samples as unfolded, and subtracts the given number of samples from the
-// source's budget, as [HTTP.takeRate] does. If the source has no room or its budget is not positive,
-// an MQTT 5 message with QoS 1 is refused, and ok is false. Other messages cannot be refused for now:
-// withinLimits waits, and nothing is read from the connection during that time. If the message would
-// wait for the rate longer than maxPause, or the connection ends, the error ends the connection.
+// withinLimits reserves unfolded samples and uses the rate. If they do not suffice, an MQTT 5
+// message with QoS 1 is refused, and ok is false. Any other waits; the error ends the connection if
+// that would be longer than maxPause.
 func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error) {
 	for {
 		next, ok := m.in.Unfolded.Reserve(p.source, p.samples)
@@ -344,8 +330,6 @@ func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error)
 	}
 }
 
-// read decodes the payload of a message from the source s. id is the vehicle that the topic names, if
-// it names one.
 func (m *MQTT) read(s *access.Grant, id vehicle.ID, pk *publish) (*batch, error) {
 	rd := readers.Get().(*reader)
 	defer readers.Put(rd)
@@ -355,20 +339,18 @@ func (m *MQTT) read(s *access.Grant, id vehicle.ID, pk *publish) (*batch, error)
 	return rd.messageBatch(pk.payload, m.in.origin(s, id))
 }
 
-// refuseKey counts the refused key of a client that gave the name of a source.
+// refuseKey counts the key of a client that gave the name of a source.
 func (m *MQTT) refuseKey(name string, err error) {
 	named, _ := m.in.Sources.Get(name)
 	m.in.refuseKey(named, err)
 }
 
-// refuse counts a packet or message of source as refused, and returns the reason for the client.
 func (m *MQTT) refuse(source *access.Grant, why *refusal, code byte) *closing {
 	m.in.refuse(source, why, 1)
 	return &closing{code, why.text}
 }
 
-// refuseBatch counts a message without an accepted sample as refused, and returns the reason for
-// the client: err, the error of decoding, or else that of the first refused line, or errEmpty.
+// refuseBatch gives err as the reason, or that of the first refused line, or errEmpty.
 func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) *closing {
 	whole, ok := errors.AsType[*refusal](err)
 	if !ok && b.first == nil {
@@ -377,7 +359,7 @@ func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) *closing {
 	if ok {
 		return m.refuse(source, whole, wrongPayload)
 	}
-	_ = m.in.store(m.ctx, b) // there are no samples to store, so this only counts
+	_ = m.in.store(m.ctx, b) // this only counts
 	why := &closing{wrongPayload, b.first.text}
 	switch b.rejectedTotal() {
 	case b.refused[access.WasForgotten]:
@@ -388,8 +370,7 @@ func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) *closing {
 	return why
 }
 
-// vehicleOf calls the vehicleOf below, unless the topic is that of the last message, as it is for a
-// car: it then needs no memory.
+// vehicleOf needs no memory if the topic is that of the last message, as for a car.
 func (c *conn) vehicleOf(topic []byte) (vehicle.ID, bool) {
 	if len(topic) > maxTopic {
 		return "", false
@@ -405,8 +386,6 @@ func (c *conn) vehicleOf(topic []byte) (vehicle.ID, bool) {
 	return c.vehicle, true
 }
 
-// vehicleOf returns the vehicle that a topic names, and whether the topic has the form
-// vehicles/VID/telemetry with a valid vehicle identifier.
 func vehicleOf(topic string) (vehicle.ID, bool) {
 	vid, ok1 := strings.CutPrefix(topic, topicPrefix)
 	vid, ok2 := strings.CutSuffix(vid, topicSuffix)

@@ -7,14 +7,12 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// maxUnknown is the maximum number of ignored members of an object whose names usual remembers, to
-// find duplicates.
+// maxUnknown is how many ignored names of an object usual compares.
 const maxUnknown = 16
 
-// usual reads a line of the form that programs write: plain ASCII without escapes, each member once,
-// no nesting in what is ignored, and numbers of at most 15 digits. It returns false for any other
-// line, and for one that is refused: then general reads the line again and finds the reason.
-// FuzzParse verifies that both have the same result.
+// usual reads a line as programs write it: plain ASCII without escapes, each member once, no
+// nesting in what is ignored, and numbers of at most 15 digits. It returns false for any other
+// line, and for one that is refused, whose reason general finds.
 func (d *decoder) usual(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (x vehicle.Sample, ok bool) {
 	d.begin()
 	p := scanner{line}
@@ -72,8 +70,7 @@ func (d *decoder) usualCodes(p *scanner, r *vehicle.Readings) *refusal {
 	return c.set(r)
 }
 
-// scanner reads the tokens of a usual line. rest is what is not read yet, and nil after a failure,
-// so that every loop ends.
+// scanner reads tokens. rest is nil after a failure, so that every loop ends.
 type scanner struct{ rest []byte }
 
 func (p *scanner) once(seen *bool) {
@@ -83,7 +80,7 @@ func (p *scanner) once(seen *bool) {
 	*seen = true
 }
 
-// space skips white space and returns the next byte without reading it, or 0 at the end.
+// space returns the next byte that is not white space, without reading it, or 0.
 func (p *scanner) space() byte {
 	for i, c := range p.rest {
 		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
@@ -105,8 +102,7 @@ func (p *scanner) take(c byte) {
 	p.rest = p.rest[1:]
 }
 
-// open reads the byte begin, and reports whether a member or element follows. If none does, it also
-// reads end.
+// open reads begin, and end if nothing is between them.
 func (p *scanner) open(begin, end byte) bool {
 	p.take(begin)
 	if p.space() == end {
@@ -116,7 +112,6 @@ func (p *scanner) open(begin, end byte) bool {
 	return p.rest != nil
 }
 
-// more reads a comma and returns true, or reads end and returns false.
 func (p *scanner) more(end byte) bool {
 	c := p.space()
 	if c != ',' && c != end {
@@ -151,7 +146,6 @@ func (p *scanner) text() []byte {
 	return nil
 }
 
-// value reads a string, number, true, false or null.
 func (p *scanner) value() value {
 	switch c := p.space(); c {
 	case '"':
@@ -181,7 +175,7 @@ func (p *scanner) number() float64 {
 	if negative {
 		i++
 	}
-	var digits uint64 // all digits, without the decimal point
+	var digits uint64 // without the point
 	first := i
 	for ; i < len(b) && isDigit(b[i]); i++ {
 		digits = 10*digits + uint64(b[i]-'0')
@@ -196,8 +190,8 @@ func (p *scanner) number() float64 {
 			n = 0
 		}
 	}
-	// A number of up to 15 digits is exact as a float64, and so is the power of ten. So only their
-	// quotient is rounded, and it equals the result of ParseFloat.
+	// Numbers of up to 15 digits and powers of ten are exact as float64, so only their quotient is
+	// rounded, as by ParseFloat.
 	if n == 0 || n > 1 && b[first] == '0' || n+places > 15 || i < len(b) && (b[i] == 'e' || b[i] == 'E') {
 		p.rest = nil
 		return 0
@@ -214,7 +208,6 @@ var powersOfTen = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// ignore reads the value of an ignored member, and adds the member's name to those of its object.
 func (p *scanner) ignore(names [][]byte, name []byte) [][]byte {
 	if len(names) == maxUnknown ||
 		slices.ContainsFunc(names, func(other []byte) bool { return string(other) == string(name) }) {
