@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestPresets reads messages in the forms of their senders. A message has its topic after its name.
+// In a file of testdata, a message has its topic after its name.
 func TestPresets(t *testing.T) {
 	names, abouts := format.Presets()
 	for i, name := range names {
@@ -44,7 +44,6 @@ func TestPresets(t *testing.T) {
 
 var now = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 
-// decode returns the samples of a message as text.
 func decode(t *testing.T, mapping, topic, body string) string {
 	t.Helper()
 	f, err := format.Parse(mapping)
@@ -92,7 +91,6 @@ func decode(t *testing.T, mapping, topic, body string) string {
 	return b.String()
 }
 
-// TestParseRefuses checks that a wrong mapping is refused with a text that says what and where.
 func TestParseRefuses(t *testing.T) {
 	const head = "vid: {path: $.id}\ntime: {unit: arrival}\n"
 	for text, want := range map[string]string{
@@ -185,7 +183,7 @@ func TestMappings(t *testing.T) {
 	}
 }
 
-// numbered repeats a format with growing numbers until the text has n bytes.
+// numbered repeats a format with growing numbers up to n bytes.
 func numbered(format string, n int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < n; i++ {
@@ -194,8 +192,7 @@ func numbered(format string, n int) string {
 	return b.String()
 }
 
-// TestHostileMessages decodes messages that cost their sender little. Some took minutes before their cost
-// was limited.
+// Some of these messages took minutes before their cost was limited.
 func TestHostileMessages(t *testing.T) {
 	const size = 1<<20 - 100
 	const tail = "\ntime: {unit: arrival}\nsignals: {Vehicle.Speed: {path: s}, Vehicle.OBD.DTCList: {path: $.c}}\n"

@@ -2,8 +2,6 @@ package netaddr
 
 import "testing"
 
-// TestBaseURL_OtherMachinesByTLS checks that commands reach this machine without TLS and other
-// machines with TLS.
 func TestBaseURL_OtherMachinesByTLS(t *testing.T) {
 	for addr, want := range map[string]string{
 		"127.0.0.1:8082": "http://127.0.0.1:8082", "0.0.0.0:8082": "http://127.0.0.1:8082", "[::]:8082": "http://[::1]:8082",

@@ -11,8 +11,8 @@ import (
 func TestEvery_UntilContextEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		ticks func(context.Context, time.Duration) func(func() bool)
-		until time.Duration // when the context ends
-		most  int           // the loop is left after this many ticks
+		until time.Duration
+		most  int
 		want  []time.Duration
 	}{
 		"the context ends": {Every, 35 * time.Second, 100,
