@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
+	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -21,13 +22,13 @@ func cheapBodies() map[string]request {
 	object := gz + "\nContent-Type: application/json"
 	return map[string]request{
 		"line ends":         {header: gz, body: zip(strings.Repeat("\n", size)), status: 413},
-		"blanks in lines":   {header: gz, body: zip(strings.Repeat(strings.Repeat(" ", MaxSample-1)+"\n", size/MaxSample)), status: 413},
+		"blanks in lines":   {header: gz, body: zip(strings.Repeat(strings.Repeat(" ", ingest.MaxSample-1)+"\n", size/ingest.MaxSample)), status: 413},
 		"commas":            {header: object, body: zip("[" + strings.Repeat(",", size) + "]"), status: 413},
 		"blanks in array":   {header: object, body: zip("[" + strings.Repeat(" ", size) + "]"), status: 413},
-		"bad lines":         {header: gz, body: zip(strings.Repeat("x\n", MaxSamples)), status: 400},
-		"bad objects":       {header: gz, body: zip(strings.Repeat(`{"a":[1]}`+"\n", MaxSamples)), status: 400},
-		"bad vids":          {header: gz, body: zip(strings.Repeat(sampleLine("V9", 1, 1)+"\n", MaxSamples/2)), status: 403},
-		"many line ends":    {body: strings.Repeat("\r\n", MaxSamples+1), status: 413},
+		"bad lines":         {header: gz, body: zip(strings.Repeat("x\n", ingest.MaxSamples)), status: 400},
+		"bad objects":       {header: gz, body: zip(strings.Repeat(`{"a":[1]}`+"\n", ingest.MaxSamples)), status: 400},
+		"bad vids":          {header: gz, body: zip(strings.Repeat(sampleLine("V9", 1, 1)+"\n", ingest.MaxSamples/2)), status: 403},
+		"many line ends":    {body: strings.Repeat("\r\n", ingest.MaxSamples+1), status: 413},
 		"unknown and cheap": {header: gz, body: zip(strings.Repeat(`{"vid":"V1","time":1,"signals":{"a":1}}`+"\n", 3000)), status: 400},
 	}
 }
@@ -42,13 +43,13 @@ func TestHTTPCheapMapped(t *testing.T) {
 	}
 	const data = `"createdAt":"2026-11-20T04:00:01Z","data":[`
 	for _, r := range []request{
-		{body: "{" + data + strings.Repeat("{},", MaxMapped/4) + `{}],"vin":"V1"}`, status: 400, answer: wrong(1, format.ErrWork.Error())},
-		{body: strings.Repeat("\n[", MaxMapped/2), status: 400},
+		{body: "{" + data + strings.Repeat("{},", ingest.MaxMapped/4) + `{}],"vin":"V1"}`, status: 400, answer: wrong(1, format.ErrWork.Error())},
+		{body: strings.Repeat("\n[", ingest.MaxMapped/2), status: 400},
 	} {
 		r.send(t, url, key)
 	}
 	key = f.mappedSource(t, "lenient", "lenient", access.AllVehicles())
-	request{body: strings.Repeat("1\n", MaxSamples+1), status: 400}.send(t, url, key) // after a thousand
+	request{body: strings.Repeat("1\n", ingest.MaxSamples+1), status: 400}.send(t, url, key) // after a thousand
 }
 
 func TestHTTPCheapBytes(t *testing.T) {
@@ -60,11 +61,11 @@ func TestHTTPCheapBytes(t *testing.T) {
 	}
 	// Honest samples are compressed less, even if only the time differs.
 	lines := ""
-	for i := range MaxSamples {
+	for i := range ingest.MaxSamples {
 		lines += fmt.Sprintf(`{"vid":"V1","time":%d,"signals":{"Vehicle.Speed":1}}`+"\n", 1795147200000-i*1000)
 	}
 	request{header: "Content-Encoding: gzip", body: zip(lines), status: 202}.send(t, url, key)
-	request{body: strings.Repeat("\n", MaxSamples-1) + sampleLine("V1", 1, 1), status: 202}.send(t, url, key)
+	request{body: strings.Repeat("\n", ingest.MaxSamples-1) + sampleLine("V1", 1, 1), status: 202}.send(t, url, key)
 }
 
 // TestHTTPDecodersOfASource checks that at most two bodies of a source are decoded at a time, and that
@@ -85,7 +86,7 @@ func TestHTTPDecodersOfASource(t *testing.T) {
 		<-release
 		return true
 	}
-	h, url := startHTTP(t, f)
+	_, url := startHTTP(t, f)
 	const bodies = 6
 	body := strings.Repeat(" ", headBytes) + sampleLine("V1", 1, 1)
 	for range bodies {
@@ -97,7 +98,7 @@ func TestHTTPDecodersOfASource(t *testing.T) {
 		sending.Go(func() { request{body: body, status: 202}.send(t, url, f.key) })
 	}
 	testkit.Await(t, "all bodies have memory, and two are decoded", func() bool {
-		return h.memory.inUse() >= bodies*(requestBytes+readerBytes) && inside.Load() == decoders
+		return f.metric(t, "carstate_ingest_held_bytes") >= bodies*(requestBytes+readerBytes) && inside.Load() == decoders
 	})
 	close(release)
 	sending.Wait()

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/testkit"
@@ -111,7 +113,9 @@ func TestTroubleCodes(t *testing.T) {
 		testLatest)
 	testkit.NoError(t, err)
 	for _, n := range []int{0, 1, maxCodes, maxCodes + 1, 8000} {
-		x, err := d.sample([]byte(codesLine(1, n)), "", testLatest)
+		line := `{"vid":"a","time":1795147200000,"signals":{"Vehicle.OBD.DTCList":[` +
+			strings.TrimSuffix(strings.Repeat(`"P0121",`, n), ",") + `]}}`
+		x, err := d.sample([]byte(line), "", testLatest)
 		if err != nil || len(x.Codes) != min(n, maxCodes) {
 			t.Errorf("%d codes: got %d, %v", n, len(x.Codes), err)
 		}
@@ -255,4 +259,69 @@ func BenchmarkDecode(b *testing.B) {
 			}
 		})
 	}
+}
+
+// notRFC3339 are texts that are not a date-time of RFC 3339, or have a leap second.
+var notRFC3339 = []string{
+	"", "2026-11-20", "2026-11-20T04:00Z", "2026-11-20T04:00:00", "2026-11-20 04:00:00Z", "2026-11-20t04:00:00Z",
+	"2026-11-20T04:00:00z", "2026-11-20T04:00:00Z ", " 2026-11-20T04:00:00Z", "2026-11-20T04:00:00ZZ",
+	"26-11-20T04:00:00Z", "+2026-11-20T04:00:00Z", "-026-11-20T04:00:00Z", "2026-00-20T04:00:00Z",
+	"2026-13-20T04:00:00Z", "2026-11-00T04:00:00Z", "2026-11-31T04:00:00Z", "2026-02-29T04:00:00Z",
+	"2026-11-20T4:00:00Z", "2026-11-20T24:00:00Z", "2026-11-20T04:60:00Z", "2026-11-20T04:00:-1Z",
+	"2016-12-31T23:59:60Z", "2016-12-31T23:59:61Z",
+	"2026-11-20T04:00:00,5Z", "2026-11-20T04:00:00.Z", "2026-11-20T04:00:00.+01:00", "2026-11-20T04:00:00+24:00",
+	"2026-11-20T04:00:00+24:01", "2026-11-20T04:00:00+01:60", "2026-11-20T04:00:00+0100", "2026-11-20T04:00:00+01",
+}
+
+// FuzzRFC3339 checks that exactly the valid dates in the grammar of RFC 3339 are accepted.
+func FuzzRFC3339(f *testing.F) {
+	for _, s := range append(notRFC3339, "2026-11-20T04:00:00.250Z", "2026-11-20T04:00:00.5-08:00",
+		"2026-11-20T23:59:59+23:59", "2026-11-20T00:00:00-23:59", "2024-02-29T00:00:00Z", "0000-01-01T00:00:00Z",
+		"2026-11-20T04:00:00.1239999999Z", "2026-11-20T04:00:00-00:00", "9999-12-31T23:59:59Z") {
+		f.Add([]byte(s))
+	}
+	grammar := regexp.MustCompile(
+		`^\d{4}-\d\d-\d\dT([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		at, ok := parseRFC3339(b)
+		want, err := time.Parse(time.RFC3339, string(b))
+		if exact := err == nil && grammar.Match(b); ok != exact {
+			t.Fatalf("%q: accepted %t, want %t", b, ok, exact)
+		}
+		if ok && at != vehicle.At(want) {
+			t.Fatalf("%q: %v, want %v", b, at.Time(), want)
+		}
+	})
+}
+
+// FuzzMQTTPackets checks the parsers alone: all that they accept is well formed.
+func FuzzMQTTPackets(f *testing.F) {
+	f.Add(byte(4), byte(0x32), []byte("\x00\x15vehicles/V1/telemetry\x00\x01{}"))
+	f.Add(byte(5), byte(0x32), []byte("\x00\x15vehicles/V1/telemetry\x00\x01\x07\x26\x00\x01k\x00\x01v{}"))
+	f.Add(byte(5), byte(0x82), []byte("\x00\x01\x00\x00\x01#\x01"))
+	f.Add(byte(5), byte(0x10), []byte("\x00\x04MQTT\x05\xc6\x00\x1e\x00\x00\x02id\x00\x00\x01t\x00\x01m\x00\x03car\x00\x03key"))
+	f.Fuzz(func(t *testing.T, version, first byte, body []byte) {
+		before := bytes.Clone(body)
+		if p, code := parsePublish(4+version%2, first, body); code == 0 {
+			if !utf8.Valid(p.topic) || p.qos > 2 || (p.qos == 0) != (p.id == 0) || !bytes.HasSuffix(body, p.payload) ||
+				!bytes.HasPrefix(body[2:], p.topic) {
+				t.Errorf("accepted the PUBLISH %+v", p)
+			}
+			if id, ok := vehicleOf(string(p.topic)); ok && (string(p.topic) != "vehicles/"+string(id)+"/telemetry" ||
+				len(id) == 0 || len(id) > vehicle.MaxReportingID) {
+				t.Errorf("%q names the vehicle %q", p.topic, id)
+			}
+		}
+		if c, code := parseConnect(body); code == 0 && (c.version != 4 && c.version != 5 ||
+			!utf8.Valid(c.id) || len(c.id) > maxClientID ||
+			!utf8.Valid(c.user) || !bytes.Contains(body, c.password)) {
+			t.Errorf("accepted the CONNECT %+v", c)
+		}
+		if id, n, code := parseFilters(4+version%2, first, body); code == 0 && (id == 0 || n == 0 || n > len(body)/3) {
+			t.Errorf("accepted %d filters with packet ID %d", n, id)
+		}
+		if !bytes.Equal(body, before) {
+			t.Error("the packet was changed")
+		}
+	})
 }

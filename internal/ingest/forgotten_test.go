@@ -1,8 +1,9 @@
-package ingest
+package ingest_test
 
 import (
 	"testing"
 
+	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -38,10 +39,10 @@ func TestMQTTRefusesVehicles(t *testing.T) {
 	for _, c := range []struct {
 		reason string
 		code   byte
-		refuse func(*Config)
+		refuse func(*ingest.Config)
 	}{
-		{"forgotten", 0x87, func(c *Config) { c.Forgotten = func(id vehicle.ID) bool { return id == "V2" } }},
-		{"vehicle_limit", 0x97, func(c *Config) { c.Admit = func(id vehicle.ID) bool { return id == "V1" } }},
+		{"forgotten", 0x87, func(c *ingest.Config) { c.Forgotten = func(id vehicle.ID) bool { return id == "V2" } }},
+		{"vehicle_limit", 0x97, func(c *ingest.Config) { c.Admit = func(id vehicle.ID) bool { return id == "V1" } }},
 	} {
 		t.Run(c.reason, func(t *testing.T) {
 			bothVersions(t, func(t *testing.T, version byte) {

@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"context"
@@ -14,9 +14,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
+)
+
+// testNow is the current time in all tests.
+var testNow = time.Date(2026, 11, 20, 4, 0, 10, 0, time.UTC)
+
+const (
+	telemetryPath = "/v1/telemetry"
+	members       = ": a sample has the members vid, time and signals"
+
+	// Limits that DESIGN.md names.
+	requestBytes    = 64 << 10
+	readerBytes     = 128 << 10
+	reservationStep = 16 << 10
+	headBytes       = 4 << 10
+	chargedBytes    = 4 << 10
+	maxQueued       = 4 << 20
+	maxPacket       = 1 << 20
+	maxRejections   = 1000
+	maxClientID     = 1024
+	maxCodes        = 255
+	receiveMaximum  = 128
+	decoders        = 2
 )
 
 // memory is a Store that holds samples in memory.
@@ -61,7 +84,7 @@ func (m *memory) wants(t *testing.T, wants ...string) {
 
 // fixture is a configuration with one source, "car", that may write for V1 and V2.
 type fixture struct {
-	Config
+	ingest.Config
 	store    *memory
 	registry *prometheus.Registry
 	source   access.Credential
@@ -71,12 +94,12 @@ type fixture struct {
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	f := &fixture{store: new(memory), registry: prometheus.NewRegistry()}
-	f.Config = Config{
+	f.Config = ingest.Config{
 		Store:     f.store,
 		Sources:   new(access.Sources),
-		Forgotten: anyone.forgotten,
-		Admit:     anyone.admit,
-		Verdicts:  anyone.verdicts,
+		Forgotten: func(vehicle.ID) bool { return false },
+		Admit:     func(vehicle.ID) bool { return true },
+		Verdicts:  func(vehicle.ID) (d vehicle.DrivingVerdict, t vehicle.ThrottleVerdict) { return d, t },
 		Ready:     func() error { return nil },
 		ReadOnly:  func() bool { return false },
 		Log:       slog.New(slog.DiscardHandler),

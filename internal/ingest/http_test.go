@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"bytes"
@@ -16,20 +16,21 @@ import (
 	"go.uber.org/goleak"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // startHTTP serves f on a free port until the test ends.
-func startHTTP(t testing.TB, f *fixture) (h *HTTP, url string) {
+func startHTTP(t testing.TB, f *fixture) (h *ingest.HTTP, url string) {
 	t.Helper()
 	return startHTTPOn(t, f, testkit.Listen(t))
 }
 
-func startHTTPOn(t testing.TB, f *fixture, l net.Listener) (h *HTTP, url string) {
+func startHTTPOn(t testing.TB, f *fixture, l net.Listener) (h *ingest.HTTP, url string) {
 	t.Helper()
-	h = NewHTTP(f.Config)
+	h = ingest.NewHTTP(f.Config)
 	done := make(chan error, 1)
 	go func() { done <- h.Serve(l) }()
 	t.Cleanup(func() {
@@ -136,14 +137,18 @@ func TestHTTPAccepts(t *testing.T) {
 		{header: "Content-Encoding: identity", body: sampleLine("V1", 6, 7), status: 202},
 		{header: "Authorization: bearer " + f.key, body: sampleLine("V1", 7, 8), status: 202},
 		{path: telemetryPath + "?x=1", body: sampleLine("V1", 8, 9), status: 202},
+		{body: strings.Join([]string{sampleLine("V1", 12, 30), "", "{}", "  \t", sampleLine("V2", 10, 10) + "\r",
+			sampleLine("V1", 12, 31), signalsLine("x"), sampleLine("V1", 11, 20)}, "\n"), status: 202,
+			answer: `{"accepted":5,"rejected":[{"line":3,"reason":"vid is missing` + members + `"}],"ignored":["x"]}`},
 	} {
 		r.send(t, url, f.key)
 	}
-	f.store.wants(t, "V1 1", "V2 2", "V1 3", "V1 4", "V1 5", "V1 6", "V1 7", "V1 8", "V1 9")
-	f.wantMetric(t, 9, "carstate_samples_accepted_total", "protocol", "http")
+	f.store.wants(t, "V1 1", "V2 2", "V1 3", "V1 4", "V1 5", "V1 6", "V1 7", "V1 8", "V1 9",
+		"V2 10", "V1 20", "V1 30", "V1 31")
+	f.wantMetric(t, 14, "carstate_samples_accepted_total", "protocol", "http")
 	f.wantMetric(t, 1, "carstate_samples_refused_total", "protocol", "http", "reason", "malformed")
 	f.wantMetric(t, 1, "carstate_samples_refused_total", "protocol", "http", "reason", "not_allowed")
-	f.wantMetric(t, 8, "carstate_ingest_request_duration_seconds", "outcome", "stored")
+	f.wantMetric(t, 9, "carstate_ingest_request_duration_seconds", "outcome", "stored")
 }
 
 // TestHTTPRefuses checks how requests are refused, and that a request with a valid key that is
@@ -200,23 +205,23 @@ func TestHTTPRefuses(t *testing.T) {
 		{header: "Content-Encoding: gzip", body: good, status: 400, reason: "unreadable"},
 		{header: "Content-Encoding: gzip", body: zip(good)[:40], status: 400, reason: "unreadable"},
 
-		{body: strings.Repeat(" \n", MaxBody/2) + good, status: 413, reason: "over_limit",
+		{body: strings.Repeat(" \n", ingest.MaxBody/2) + good, status: 413, reason: "over_limit",
 			answer: `{"error":"the body is larger than 8 MiB after decompression"}`},
-		{header: "Content-Encoding: gzip", body: zip(strings.Repeat(" \n", MaxBody)), status: 413},
-		{header: "Content-Encoding: gzip\nContent-Type: application/json", body: zip(strings.Repeat(" ", MaxBody)),
+		{header: "Content-Encoding: gzip", body: zip(strings.Repeat(" \n", ingest.MaxBody)), status: 413},
+		{header: "Content-Encoding: gzip\nContent-Type: application/json", body: zip(strings.Repeat(" ", ingest.MaxBody)),
 			status: 413},
-		{body: strings.Repeat(good+"\n", MaxSamples+1), status: 413, reason: "over_limit"},
-		{body: good + "\n" + strings.Repeat("x", MaxSample+1), status: 413,
+		{body: strings.Repeat(good+"\n", ingest.MaxSamples+1), status: 413, reason: "over_limit"},
+		{body: good + "\n" + strings.Repeat("x", ingest.MaxSample+1), status: 413,
 			answer: `{"error":"a sample is larger than 64 KiB"}`},
 	} {
-		before, all := g.Seen(), f.metric(t, MetricRefused)
-		counted := f.metric(t, MetricRefused, "reason", r.reason)
+		before, all := g.Seen(), f.metric(t, ingest.MetricRefused)
+		counted := f.metric(t, ingest.MetricRefused, "reason", r.reason)
 		r.send(t, url, f.key)
 		if r.reason == "" {
 			continue
 		}
-		f.wantMetric(t, all+1, MetricRefused)
-		f.wantMetric(t, counted+1, MetricRefused, "reason", r.reason)
+		f.wantMetric(t, all+1, ingest.MetricRefused)
+		f.wantMetric(t, counted+1, ingest.MetricRefused, "reason", r.reason)
 		s := g.Seen()
 		if s.Reason.String() != r.reason || s.Text == "" || s.Refused[s.Reason] != before.Refused[s.Reason]+1 {
 			t.Errorf("%d %s: got the last refusal %v: %q, %d of them; want one more of %s", r.status, r.header,
@@ -236,7 +241,7 @@ func TestHTTPSaysWhenTheListWasCut(t *testing.T) {
 		lines = append(lines, strings.Replace(one, "1", strconv.Itoa(n+1), 1))
 	}
 	last := len(lines) - 1
-	lines[last] = strings.Replace(lines[last], errNoVID.text, "all lines before this one were refused, so no more are read", 1)
+	lines[last] = strings.Replace(lines[last], "vid is missing"+members, "all lines before this one were refused, so no more are read", 1)
 	request{body: strings.Repeat("{}\n", maxRejections+1), status: 400,
 		answer: `{"accepted":0,"rejected":[` + strings.Join(lines, ",") + `]}`}.send(t, url, f.key)
 	request{body: sampleLine("V1", 1, 1) + "\n" + strings.Repeat("{}\n", maxRejections+1), status: 202,

@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"context"
@@ -97,7 +97,7 @@ func TestLog_Refusals(t *testing.T) {
 // end of the connection, and that nothing of the body is stored.
 func TestHTTPStalledBody(t *testing.T) {
 	f := newFixture(t)
-	f.grace = 50 * time.Millisecond
+	f.SetGrace(50 * time.Millisecond)
 	_, url := startHTTP(t, f)
 	line := sampleLine("V1", 1, 1) + "\n"
 	conn := dialHTTP(t, url, strings.TrimSuffix(posting(f.key, line+line), line))

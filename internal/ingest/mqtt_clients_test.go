@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/testkit"
 )
 
@@ -65,9 +66,9 @@ func TestMQTT_MosquittoBridge(t *testing.T) {
 			publish("V2", sampleLine("V2", 1, 2))
 			testkit.Await(t, "all is forwarded", func() bool { return f.metric(t, "carstate_samples_accepted_total") == 2 })
 			f.store.wants(t, "V1 1", "V2 2")
-			f.wantMetric(t, 2, MetricRefused)
+			f.wantMetric(t, 2, ingest.MetricRefused)
 			f.wantMetric(t, 1, "carstate_mqtt_connections")
-			f.wantMetric(t, refused, MetricConnectionsRefused, "reason", "version")
+			f.wantMetric(t, refused, ingest.MetricConnectionsRefused, "reason", "version")
 		})
 	}
 }
@@ -123,7 +124,7 @@ func TestMQTT_OtherClients(t *testing.T) {
 				t.Errorf("%s: %v\n%s", program[1], err, out)
 			}
 			f.store.wants(t, "V1 1", "V1 2")
-			f.wantMetric(t, 2, MetricRefused)
+			f.wantMetric(t, 2, ingest.MetricRefused)
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"bytes"
@@ -6,9 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
-
-	"example.org/carstate/internal/vehicle"
 )
 
 // TestMQTT_Connect checks how a CONNECT is answered. Those that are wrong have no answer in MQTT
@@ -160,37 +157,4 @@ func TestMQTT_Packets(t *testing.T) {
 			c.wantPong()
 		})
 	}
-}
-
-// FuzzMQTTPackets checks the parsers alone: all that they accept is well formed.
-func FuzzMQTTPackets(f *testing.F) {
-	f.Add(byte(4), byte(0x32), packet(0, field(topicV1), []byte{0, 1}, []byte("{}"))[2:])
-	f.Add(byte(5), byte(0x32), packet(0, field(topicV1), []byte{0, 1, 7, 0x26, 0, 1, 'k', 0, 1, 'v'}, []byte("{}"))[2:])
-	f.Add(byte(5), byte(0x82), packet(0, []byte{0, 1, 0}, field("#"), []byte{1})[2:])
-	f.Add(byte(5), byte(0x10), packet(0, field("MQTT"), []byte{5, 0xc6, 0, 30, 0}, field("id"), []byte{0}, field("t"),
-		field("m"), field("car"), field("key"))[2:])
-	f.Fuzz(func(t *testing.T, version, first byte, body []byte) {
-		before := bytes.Clone(body)
-		if p, code := parsePublish(4+version%2, first, body); code == 0 {
-			if !utf8.Valid(p.topic) || p.qos > 2 || (p.qos == 0) != (p.id == 0) || !bytes.HasSuffix(body, p.payload) ||
-				!bytes.HasPrefix(body, field(string(p.topic))) {
-				t.Errorf("accepted the PUBLISH %+v", p)
-			}
-			if id, ok := vehicleOf(string(p.topic)); ok && (string(p.topic) != "vehicles/"+string(id)+"/telemetry" ||
-				len(id) == 0 || len(id) > vehicle.MaxReportingID) {
-				t.Errorf("%q names the vehicle %q", p.topic, id)
-			}
-		}
-		if c, code := parseConnect(body); code == 0 && (c.version != 4 && c.version != 5 ||
-			!utf8.Valid(c.id) || len(c.id) > maxClientID ||
-			!utf8.Valid(c.user) || !bytes.Contains(body, c.password)) {
-			t.Errorf("accepted the CONNECT %+v", c)
-		}
-		if id, n, code := parseFilters(4+version%2, first, body); code == 0 && (id == 0 || n == 0 || n > len(body)/3) {
-			t.Errorf("accepted %d filters with packet ID %d", n, id)
-		}
-		if !bytes.Equal(body, before) {
-			t.Error("the packet was changed")
-		}
-	})
 }

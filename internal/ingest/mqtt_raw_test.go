@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"bytes"
@@ -8,14 +8,15 @@ import (
 	"strings"
 	"testing"
 
+	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/testkit"
 )
 
 // startMQTT serves c on a free port until the test ends.
-func startMQTT(t testing.TB, c Config) (m *MQTT, addr string) {
+func startMQTT(t testing.TB, c ingest.Config) (m *ingest.MQTT, addr string) {
 	t.Helper()
 	l := testkit.Listen(t)
-	m = NewMQTT(c)
+	m = ingest.NewMQTT(c)
 	done := make(chan error, 1)
 	go func() { done <- m.Serve(l) }()
 	t.Cleanup(func() {
@@ -36,7 +37,7 @@ func (f *fixture) login(t *testing.T, addr string, version byte) *rawClient {
 }
 
 // startMQTTClient serves f until the test ends, and connects with the fixture's source.
-func startMQTTClient(t *testing.T, f *fixture, version byte) (*MQTT, *rawClient) {
+func startMQTTClient(t *testing.T, f *fixture, version byte) (*ingest.MQTT, *rawClient) {
 	t.Helper()
 	m, addr := startMQTT(t, f.Config)
 	return m, f.login(t, addr, version)
@@ -200,8 +201,8 @@ func TestMQTTRefuses(t *testing.T) {
 		"no JSON":                 {topicV1, "hello", 0x99, "malformed"},
 		"another vid":             {topicV1, sampleLine("V2", 1, 1), 0x99, "vid_differs"},
 		"nothing":                 {topicV1, "", 0x99, "empty"},
-		"too large a sample":      {topicV1, strings.Repeat("x", MaxSample+1), 0x99, "over_limit"},
-		"too many samples":        {topicV1, strings.Repeat("\n", MaxSamples+1), 0x99, "over_limit"},
+		"too large a sample":      {topicV1, strings.Repeat("x", ingest.MaxSample+1), 0x99, "over_limit"},
+		"too many samples":        {topicV1, strings.Repeat("\n", ingest.MaxSamples+1), 0x99, "over_limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bothVersions(t, func(t *testing.T, version byte) {
@@ -219,9 +220,9 @@ func TestMQTTRefuses(t *testing.T) {
 				f.store.wants(t, "V1 1")
 				if r.reason != "" {
 					refused = 2
-					f.wantMetric(t, refused, MetricRefused, "reason", r.reason)
+					f.wantMetric(t, refused, ingest.MetricRefused, "reason", r.reason)
 				}
-				f.wantMetric(t, refused, MetricRefused)
+				f.wantMetric(t, refused, ingest.MetricRefused)
 			})
 		})
 	}
@@ -259,7 +260,7 @@ func TestMQTTRefusesWithoutAReason(t *testing.T) {
 					c.wantPong()
 				}
 				f.store.wants(t)
-				f.wantMetric(t, 1, MetricRefused, "reason", r.reason)
+				f.wantMetric(t, 1, ingest.MetricRefused, "reason", r.reason)
 			})
 		})
 	}

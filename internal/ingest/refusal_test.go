@@ -1,10 +1,11 @@
-package ingest
+package ingest_test
 
 import (
 	"net/http"
 	"testing"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ingest"
 	"example.org/carstate/internal/testkit"
 )
 
@@ -25,7 +26,7 @@ func TestLastRefusal_ByHTTP(t *testing.T) {
 		{"x", 400, access.Malformed, "the line is not valid JSON from byte 1 on"},
 		{sampleLine("V1", 1, 501) + "\nx", 400, access.Impossible, tooFast},
 		{sampleLine("V1", 1, 1) + "\n{", 202, access.Truncated, "the JSON ends early"},
-		{sampleLine("NHeN4UqVsohGS55I7LBdh", 1, 1), 403, access.NotAllowed, errNotAllowed.text},
+		{sampleLine("NHeN4UqVsohGS55I7LBdh", 1, 1), 403, access.NotAllowed, "the source may not send data of this vehicle"},
 		{signalsLine("Vehicle.Sped"), 400, access.UnknownSignal, "a signal (did you mean Vehicle.Speed?)" + strictText},
 		{signalsLine("NHeN4UqVsohGS55I7LBdh"), 400, access.UnknownSignal, "a signal" + strictText},
 		{signalsLine("Vehicle.52.5200.13.4050"), 400, access.UnknownSignal, "a signal" + strictText},
@@ -51,9 +52,9 @@ func TestLastRefusal_ByMQTT(t *testing.T) {
 		}{
 			{topicV1, sampleLine("V1", 1, 501), access.Impossible,
 				"Vehicle.Speed must be between 0 and 500 km/h, and this source is strict"},
-			{topicV1, sampleLine("V2", 1, 1), access.OtherVID, errOtherVID.text},
-			{"vehicles/NHeN4UqVsohGS55I7LBdh/telemetry", sampleLine("V1", 1, 1), access.NotAllowed, errNotAllowed.text},
-			{"vehicles", sampleLine("V1", 1, 1), access.BadTopic, errTopic.text},
+			{topicV1, sampleLine("V2", 1, 1), access.OtherVID, "vid differs from the vehicle that the topic names"},
+			{"vehicles/NHeN4UqVsohGS55I7LBdh/telemetry", sampleLine("V1", 1, 1), access.NotAllowed, "the source may not send data of this vehicle"},
+			{"vehicles", sampleLine("V1", 1, 1), access.BadTopic, "wrong topic: send telemetry to vehicles/VID/telemetry; a VID has letters and digits only"},
 		} {
 			c := dialRaw(t, addr, version).logIn("slow", key)
 			c.publish(2, 1, tt.topic, tt.body)
@@ -75,8 +76,8 @@ func TestRefusedRequest_WrongMethodWithoutKey(t *testing.T) {
 		r := request{method: http.MethodPut, status: 405, answer: answer, wants: "Allow: POST\nWWW-Authenticate:"}
 		r.send(t, url, key)
 	}
-	f.wantMetric(t, 1, MetricRefused)
-	f.wantMetric(t, 0, MetricKeysRefused)
+	f.wantMetric(t, 1, ingest.MetricRefused)
+	f.wantMetric(t, 0, ingest.MetricKeysRefused)
 }
 
 // TestRefusedKeys_AreCounted checks that keys are counted by the reason why they are refused. A
@@ -96,9 +97,9 @@ func TestRefusedKeys_AreCounted(t *testing.T) {
 	for reason, want := range map[string]float64{
 		"missing": 1, "malformed": 2, "unknown": 1, "access_token": 1, "revoked": 1, "expired": 0, "replaced": 0,
 	} {
-		f.wantMetric(t, want, MetricKeysRefused, "protocol", "http", "reason", reason)
+		f.wantMetric(t, want, ingest.MetricKeysRefused, "protocol", "http", "reason", reason)
 	}
-	f.wantMetric(t, 0, MetricRefused)
+	f.wantMetric(t, 0, ingest.MetricRefused)
 	g, _ := f.Sources.Get("gone")
 	if s := g.Seen(); s.Refused[access.KeyRevoked] != 1 {
 		t.Errorf("got %d revoked keys of the source, want 1", s.Refused[access.KeyRevoked])
@@ -135,6 +136,6 @@ func TestWrongPassword_IsNotedForItsSource(t *testing.T) {
 	if _, ok := f.Sources.Get("nobody"); ok {
 		t.Error("a wrong name made a source")
 	}
-	f.wantMetric(t, 8, MetricKeysRefused, "protocol", "mqtt")
-	f.wantMetric(t, 0, MetricRefused)
+	f.wantMetric(t, 8, ingest.MetricKeysRefused, "protocol", "mqtt")
+	f.wantMetric(t, 0, ingest.MetricRefused)
 }

@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ingest"
 )
 
 // trip is the way in which a test's cars drive and report.
@@ -114,8 +115,8 @@ func TestWrongSpeedsAreFound(t *testing.T) {
 			f.Log = slog.New(slog.NewTextHandler(&log, nil))
 			_, key := f.add(t, "fleet", access.AllVehicles())
 			_, url := startHTTP(t, f)
-			for i, lines := 0, strings.SplitAfter(c.lines(c.cars), "\n"); i < len(lines); i += MaxSamples {
-				body := strings.Join(lines[i:min(len(lines), i+MaxSamples)], "")
+			for i, lines := 0, strings.SplitAfter(c.lines(c.cars), "\n"); i < len(lines); i += ingest.MaxSamples {
+				body := strings.Join(lines[i:min(len(lines), i+ingest.MaxSamples)], "")
 				request{body: body, status: 202}.send(t, url, key)
 				request{body: body, status: 202}.send(t, url, key) // a repetition changes nothing
 			}

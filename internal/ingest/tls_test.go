@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"bufio"
@@ -94,7 +94,7 @@ func TestMQTTStrangerThatStalls(t *testing.T) {
 	for _, said := range []string{"", "\x10", "\x10\x80"} {
 		here, there := net.Pipe()
 		go func() { _, _ = there.Write([]byte(said)) }()
-		_, _, err := m.newConn(here).readConnect(20 * time.Millisecond)
+		err := m.ReadConnect(here, 20*time.Millisecond)
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("after %q: got error %v, want a time-out", said, err)
 		}

@@ -1,4 +1,4 @@
-package ingest
+package ingest_test
 
 import (
 	"strings"
@@ -30,7 +30,7 @@ func TestHTTPNamesTheValuesThatItDoesNotUse(t *testing.T) {
 				`,"count":2},{"signal":"Vehicle.OBD.Speed",` + fast + `,"count":1},{"signal":"Vehicle.Speed",` + fast + `,"count":1}]}`},
 		// A refused sample uses nothing, so nothing is said of its values.
 		{body: strings.Replace(valuesLine(`"Vehicle.Speed":null`), "V1", "V9", 1), status: 403,
-			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` + errNotAllowed.text + `"}]}`},
+			answer: `{"accepted":0,"rejected":[{"line":1,"reason":"` + "the source may not send data of this vehicle" + `"}]}`},
 	} {
 		r.send(t, url, f.key)
 	}

@@ -1,0 +1,34 @@
+package ingest
+
+import (
+	"net"
+	"time"
+)
+
+func (c *Config) SetGrace(d time.Duration) { c.grace = d }
+
+// WaitingForMemory returns the number of packets that wait for memory.
+func (m *MQTT) WaitingForMemory() int {
+	return m.quotas.receiving.queued() + m.quotas.finishing.queued() + m.quotas.processing.queued()
+}
+
+func (m *MQTT) Receiving() (bytes, most int) {
+	return m.quotas.receiving.inUse(), m.quotas.receiving.size
+}
+
+// Queued returns the bytes of all messages that are not acknowledged.
+func (m *MQTT) Queued() (bytes int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.clients {
+		c.queue.mu.Lock()
+		bytes += c.queue.bytes
+		c.queue.mu.Unlock()
+	}
+	return bytes
+}
+
+func (m *MQTT) ReadConnect(c net.Conn, timeout time.Duration) error {
+	_, _, err := m.newConn(c).readConnect(timeout)
+	return err
+}
