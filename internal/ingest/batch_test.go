@@ -32,8 +32,7 @@ func TestBatchLimits(t *testing.T) {
 	}
 }
 
-// TestMQTT_LinesOrOneObject checks that a message may be NDJSON or one object that spans lines,
-// because it does not say which.
+// A message does not say whether it is NDJSON or one object that spans lines.
 func TestMQTT_LinesOrOneObject(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)

@@ -15,7 +15,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// cheapBodies are bodies that cost their sender little and the service as much as possible.
+// cheapBodies cost their sender little and the service as much as possible.
 func cheapBodies() map[string]request {
 	const size = 1 << 20
 	const gz = "Content-Encoding: gzip"
@@ -33,7 +33,7 @@ func cheapBodies() map[string]request {
 	}
 }
 
-// TestHTTPCheapMapped sends such bodies to a mapping. The table of package format has more.
+// The table of package format has more.
 func TestHTTPCheapMapped(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
@@ -68,8 +68,7 @@ func TestHTTPCheapBytes(t *testing.T) {
 	request{body: strings.Repeat("\n", ingest.MaxSamples-1) + sampleLine("V1", 1, 1), status: 202}.send(t, url, key)
 }
 
-// TestHTTPDecodersOfASource checks that at most two bodies of a source are decoded at a time, and that
-// bodies which arrive slowly do not count.
+// Bodies that arrive slowly do not count.
 func TestHTTPDecodersOfASource(t *testing.T) {
 	f := newFixture(t)
 	var inside, most atomic.Int64
@@ -107,7 +106,7 @@ func TestHTTPDecodersOfASource(t *testing.T) {
 	}
 }
 
-// dialSlow begins a request with all of the body but its end.
+// dialSlow sends all of the body but its end.
 func dialSlow(t *testing.T, url, key, body string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath))

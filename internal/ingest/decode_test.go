@@ -20,13 +20,11 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// testNow is the current time in all tests.
 var testNow = time.Date(2026, 11, 20, 4, 0, 10, 0, time.UTC)
 
 var testLatest = vehicle.At(testNow.Add(MaxAhead))
 
-// describe formats a sample, and what d has not used of it, like the lines of testdata/samples.txt
-// that begin with >.
+// describe formats a sample as testdata/samples.txt does after >.
 func describe(x vehicle.Sample, d *decoder) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", x.Vehicle, x.Time.Time().Format("2006-01-02T15:04:05.000Z"))
@@ -47,7 +45,6 @@ func describe(x vehicle.Sample, d *decoder) string {
 	return b.String()
 }
 
-// sampleCase is a sample in testdata/samples.txt and its result, which are two lines there.
 type sampleCase struct {
 	line      int
 	in, wants string
@@ -83,7 +80,7 @@ func sampleCases(t testing.TB) (cases []sampleCase) {
 }
 
 func TestDecoder_SampleFile(t *testing.T) {
-	d := newDecoder() // one for all lines: no state of one line may affect another
+	d := newDecoder() // one for all lines: no state of one may affect another
 	for _, c := range sampleCases(t) {
 		x, err := d.sample([]byte(c.in), "", testLatest)
 		got := describe(x, d)
@@ -128,9 +125,7 @@ func TestTroubleCodes(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks any input. An accepted sample must have a valid vid and a time of the last year,
-// and must be the same after a round trip through AppendJSON, in which all its values are used.
-// Every error must be a refusal.
+// FuzzDecode requires that an accepted sample is the same after a round trip through AppendJSON.
 func FuzzDecode(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in))
@@ -166,7 +161,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzParse checks that a line that usual accepts has the same result if general reads it.
+// FuzzParse requires that a line that usual accepts has the same result from general.
 func FuzzParse(f *testing.F) {
 	for _, c := range sampleCases(f) {
 		f.Add([]byte(c.in), "")
@@ -195,8 +190,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestParse_ReadsWhatIsUsual checks that lines as programs usually write them are read without the
-// check.
 func TestParse_ReadsWhatIsUsual(t *testing.T) {
 	for _, line := range []string{
 		usualLine,
@@ -215,7 +208,7 @@ func TestParse_ReadsWhatIsUsual(t *testing.T) {
 			t.Errorf("%s is read by general, want usual", line)
 		}
 	}
-	// The software of a position receiver may print more digits than parse can read exactly.
+	// Position receivers print more digits than usual can read exactly.
 	const long = `{"vid":"V1","time":1795147200250,"signals":{"Vehicle.CurrentLocation.Latitude":44.49796712345678901}}`
 	d := newDecoder()
 	if _, ok := d.usual([]byte(long), "", testLatest); ok {
@@ -226,7 +219,6 @@ func TestParse_ReadsWhatIsUsual(t *testing.T) {
 	}
 }
 
-// TestUsualLineAllocatesNothing checks that decoding samples of the same vehicle allocates nothing.
 func TestUsualLineAllocatesNothing(t *testing.T) {
 	d, line := newDecoder(), []byte(usualLine)
 	if n := testing.AllocsPerRun(100, func() {
@@ -261,7 +253,6 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// notRFC3339 are texts that are not a date-time of RFC 3339, or have a leap second.
 var notRFC3339 = []string{
 	"", "2026-11-20", "2026-11-20T04:00Z", "2026-11-20T04:00:00", "2026-11-20 04:00:00Z", "2026-11-20t04:00:00Z",
 	"2026-11-20T04:00:00z", "2026-11-20T04:00:00Z ", " 2026-11-20T04:00:00Z", "2026-11-20T04:00:00ZZ",
@@ -273,7 +264,7 @@ var notRFC3339 = []string{
 	"2026-11-20T04:00:00+24:01", "2026-11-20T04:00:00+01:60", "2026-11-20T04:00:00+0100", "2026-11-20T04:00:00+01",
 }
 
-// FuzzRFC3339 checks that exactly the valid dates in the grammar of RFC 3339 are accepted.
+// FuzzRFC3339 compares with the grammar.
 func FuzzRFC3339(f *testing.F) {
 	for _, s := range append(notRFC3339, "2026-11-20T04:00:00.250Z", "2026-11-20T04:00:00.5-08:00",
 		"2026-11-20T23:59:59+23:59", "2026-11-20T00:00:00-23:59", "2024-02-29T00:00:00Z", "0000-01-01T00:00:00Z",
@@ -294,7 +285,7 @@ func FuzzRFC3339(f *testing.F) {
 	})
 }
 
-// FuzzMQTTPackets checks the parsers alone: all that they accept is well formed.
+// FuzzMQTTPackets requires that all that is accepted is well formed.
 func FuzzMQTTPackets(f *testing.F) {
 	f.Add(byte(4), byte(0x32), []byte("\x00\x15vehicles/V1/telemetry\x00\x01{}"))
 	f.Add(byte(5), byte(0x32), []byte("\x00\x15vehicles/V1/telemetry\x00\x01\x07\x26\x00\x01k\x00\x01v{}"))

@@ -7,7 +7,6 @@ import (
 
 func (c *Config) SetGrace(d time.Duration) { c.grace = d }
 
-// WaitingForMemory returns the number of packets that wait for memory.
 func (m *MQTT) WaitingForMemory() int {
 	return m.quotas.receiving.queued() + m.quotas.finishing.queued() + m.quotas.processing.queued()
 }
@@ -16,7 +15,6 @@ func (m *MQTT) Receiving() (bytes, most int) {
 	return m.quotas.receiving.inUse(), m.quotas.receiving.size
 }
 
-// Queued returns the bytes of all messages that are not acknowledged.
 func (m *MQTT) Queued() (bytes int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,7 +20,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// testNow is the current time in all tests.
 var testNow = time.Date(2026, 11, 20, 4, 0, 10, 0, time.UTC)
 
 const (
@@ -42,11 +41,10 @@ const (
 	decoders        = 2
 )
 
-// memory is a Store that holds samples in memory.
 type memory struct {
 	mu      sync.Mutex
 	samples []vehicle.Sample
-	append  func(context.Context) error // called first; its error is returned. May be nil.
+	append  func(context.Context) error // called first
 }
 
 var errDisk = errors.New("the disk is gone")
@@ -63,7 +61,7 @@ func (m *memory) Append(ctx context.Context, samples []vehicle.Sample) error {
 	return nil
 }
 
-// describe returns the stored samples as "VID speed", in order.
+// describe returns the samples as "VID speed".
 func (m *memory) describe() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +80,7 @@ func (m *memory) wants(t *testing.T, wants ...string) {
 	}
 }
 
-// fixture is a configuration with one source, "car", that may write for V1 and V2.
+// fixture has one source, "car", that may write for V1 and V2.
 type fixture struct {
 	ingest.Config
 	store    *memory
@@ -110,8 +108,7 @@ func newFixture(t testing.TB) *fixture {
 	return f
 }
 
-// limit makes a later overload possible, and returns a function that begins it. Then more than one
-// connection is too many.
+// limit returns a function that begins an overload, in which more than one connection is too many.
 func (f *fixture) limit(t *testing.T) (overload func()) {
 	probe := new(listen.Probe)
 	f.Limit = listen.NewLimit(probe, listen.Bounds{Least: 1, Idle: time.Hour})
@@ -140,13 +137,11 @@ func (f *fixture) addSource(t testing.TB, r access.Request) (access.Credential, 
 	return s, key
 }
 
-// remove removes a source as an operator would.
 func (f *fixture) remove(s access.Credential) {
 	s.Ended = testNow
 	f.Sources.Put(s)
 }
 
-// mistyped returns the key with its last character changed.
 func mistyped(key string) string {
 	last := "x"
 	if key[len(key)-1] == 'x' {
@@ -167,24 +162,21 @@ func (f *fixture) wantMetric(t *testing.T, wants float64, name string, labels ..
 	}
 }
 
-// sampleLine returns a valid sample of the vehicle. Its time is s seconds after 04:00.
+// sampleLine has a time of s seconds after 04:00.
 func sampleLine(vid string, s int, speed float64) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g}}`, vid, 1795147200000+s*1000, speed)
 }
 
-// positionLine returns a sample of V1 with a position. Its time is one second after 04:00.
 func positionLine(latitude, longitude float64) string {
 	return fmt.Sprintf(`{"vid":"V1","time":1795147201000,"signals":`+
 		`{"Vehicle.CurrentLocation.Latitude":%g,"Vehicle.CurrentLocation.Longitude":%g}}`, latitude, longitude)
 }
 
-// codesLine returns a valid sample of V1 with n trouble codes. Its time is s seconds after 04:00.
 func codesLine(s, n int) string {
 	codes := strings.TrimSuffix(strings.Repeat(`"P0121",`, n), ",")
 	return fmt.Sprintf(`{"vid":"V1","time":%d,"signals":{"Vehicle.OBD.DTCList":[%s]}}`, 1795147200000+s*1000, codes)
 }
 
-// shutdownContext returns a context that ends after 10 s, which is enough for a graceful shutdown.
 func shutdownContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	t.Cleanup(cancel)

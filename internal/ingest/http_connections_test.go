@@ -17,8 +17,8 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestHTTPConnectionsThatWaitMakeRoom checks that a client that opens the maximum number of
-// connections locks out no other client. No connection with a request in progress may be evicted.
+// A client that opens all connections locks out no other, and a connection with a request in
+// progress stays.
 func TestHTTPConnectionsThatWaitMakeRoom(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 4
@@ -46,14 +46,12 @@ func TestHTTPConnectionsThatWaitMakeRoom(t *testing.T) {
 	f.wantMetric(t, 98, "carstate_ingest_connections_dropped_total")
 }
 
-// pickText returns the text that connection i sends before it stops sending.
+// pickText is what connection i sends before it stalls.
 func pickText(i int) string {
 	return []string{"", "POST", "POST " + telemetryPath + " HTTP/1.1\r\nHost: a\r\n"}[i%3]
 }
 
-// TestHTTPStrangersMakeRoom checks that connections that send nothing (under TLS not even a
-// handshake) are evicted to admit newer ones, and that an idle connection of a sender is not
-// evicted.
+// An idle connection of a sender is not evicted.
 func TestHTTPStrangersMakeRoom(t *testing.T) {
 	for name, useTLS := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
@@ -87,8 +85,7 @@ func TestHTTPStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// TestHTTPUnreadAnswersOfOneSource checks that a source whose clients do not read their answers
-// holds at most half of the connections, so that requests of another source are served.
+// A source whose clients do not read their answers holds at most half of the connections.
 func TestHTTPUnreadAnswersOfOneSource(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 8
@@ -99,7 +96,7 @@ func TestHTTPUnreadAnswersOfOneSource(t *testing.T) {
 		c := dialHTTP(t, url, "")
 		_ = c.(*net.TCPConn).SetReadBuffer(4096)
 		go func() {
-			var err error // the server may evict the connection at any time
+			var err error // the server may evict the connection
 			for err == nil {
 				_, err = io.WriteString(c, many)
 			}
@@ -115,7 +112,6 @@ func TestHTTPUnreadAnswersOfOneSource(t *testing.T) {
 	}
 }
 
-// wantCut opens one connection beyond the limit and waits until the server has closed it.
 func wantCut(t *testing.T, url string) {
 	t.Helper()
 	c := dialHTTP(t, url, "")
@@ -124,7 +120,6 @@ func wantCut(t *testing.T, url string) {
 	}
 }
 
-// dialHTTP connects to the server of url and sends text.
 func dialHTTP(t testing.TB, url, text string) net.Conn {
 	t.Helper()
 	c := testkit.Dial(t, strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath))
@@ -139,7 +134,6 @@ func send(t testing.TB, c net.Conn, text string) {
 	}
 }
 
-// wantStatus reads one response and checks its status.
 func wantStatus(t testing.TB, c net.Conn, status int) *http.Response {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -153,14 +147,12 @@ func wantStatus(t testing.TB, c net.Conn, status int) *http.Response {
 	return resp
 }
 
-// posting returns a request as sent over the connection.
 func posting(key, line string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\n"+
 		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", telemetryPath, key, len(line), line)
 }
 
-// TestHTTPOverload_KeepsOpenConnections checks that during an overload a connection beyond the
-// limit does not evict an open one, because its requests would be rejected anyway.
+// A connection beyond the limit does not evict an open one, because its requests would be rejected.
 func TestHTTPOverload_KeepsOpenConnections(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 1
@@ -177,7 +169,7 @@ func TestHTTPOverload_KeepsOpenConnections(t *testing.T) {
 	f.wantMetric(t, 20, "carstate_ingest_connections_dropped_total")
 }
 
-// held is a listener. Writes to its first connection block until release is closed.
+// held blocks the writes of its first connection until release is closed.
 type held struct {
 	net.Listener
 	writes  chan struct{} // receives a value at the first write
@@ -205,9 +197,7 @@ func (c *heldConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestHTTPEviction_AfterAcknowledgement checks that a connection is not evicted before the sender
-// has received the acknowledgement of stored samples. A connection whose request was refused must
-// be evictable, because its client may have no key.
+// Whoever has no key can be evicted before the answer was sent; a sender cannot.
 func TestHTTPEviction_AfterAcknowledgement(t *testing.T) {
 	for status, stays := range map[int]bool{http.StatusAccepted: true, http.StatusUnauthorized: false} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

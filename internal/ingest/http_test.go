@@ -22,7 +22,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// startHTTP serves f on a free port until the test ends.
 func startHTTP(t testing.TB, f *fixture) (h *ingest.HTTP, url string) {
 	t.Helper()
 	return startHTTPOn(t, f, testkit.Listen(t))
@@ -45,16 +44,15 @@ func startHTTPOn(t testing.TB, f *fixture, l net.Listener) (h *ingest.HTTP, url 
 	return h, "http://" + l.Addr().String() + telemetryPath
 }
 
-// request is one HTTP request, with the response that is expected.
 type request struct {
 	method, path string // default POST and telemetryPath
-	header       string // "Name: value" lines; they override the key and the Content-Type of NDJSON
+	header       string // "Name: value" lines in place of the defaults
 	body         string
 
 	status int
-	answer string // the expected body; if empty, any
-	wants  string // expected headers, as "Name: value" lines
-	reason string // if not empty, the request counts as one sample that was refused for this reason
+	answer string // if empty, any
+	wants  string // headers, as "Name: value" lines
+	reason string // for which one sample is counted as refused
 }
 
 func (r request) send(t *testing.T, url, key string) {
@@ -95,7 +93,6 @@ func (r request) send(t *testing.T, url, key string) {
 	}
 }
 
-// start sends r in the background. The channel ended is closed after the response.
 func (r request) start(t *testing.T, url, key string) (ended chan struct{}) {
 	ended = make(chan struct{})
 	go func() {
@@ -151,8 +148,7 @@ func TestHTTPAccepts(t *testing.T) {
 	f.wantMetric(t, 9, "carstate_ingest_request_duration_seconds", "outcome", "stored")
 }
 
-// TestHTTPRefuses checks how requests are refused, and that a request with a valid key that is
-// refused before its samples are read counts as one refused sample of its source.
+// A request with a valid key counts as one refused sample.
 func TestHTTPRefuses(t *testing.T) {
 	f := newFixture(t)
 	removed, removedKey := f.add(t, "gone", access.AllVehicles())
@@ -258,8 +254,7 @@ func TestHTTPNeverAcknowledgesWhatIsNotStored(t *testing.T) {
 	f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "not_stored")
 }
 
-// TestHTTPReadOnly checks that requests to a read-only node are counted apart from requests during
-// an outage, so that no alert is raised for a state that an operator has chosen.
+// No alert is to be raised for a state that an operator has chosen.
 func TestHTTPReadOnly(t *testing.T) {
 	f := newFixture(t)
 	f.ReadOnly = func() bool { return true }
@@ -281,16 +276,15 @@ func TestHTTPNotReady(t *testing.T) {
 	f.Ready = func() error { return errDisk }
 	_, url := startHTTP(t, f)
 	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, f.key)
-	// The table of sources may still be empty, so the response must not say that a key is wrong.
+	// The table of sources may be empty, so the answer must not say that a key is wrong.
 	unknown, _ := access.NewSecret(access.SourceKind)
 	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, unknown)
 	request{body: sampleLine("V1", 1, 1), status: 401}.send(t, url, "no key of ours")
 	f.store.wants(t)
 }
 
-// TestHTTPUnreadSource checks that the node answers 503 with Retry-After, not 401, while it cannot
-// read the record of a source because a newer version wrote the record. So the sender tries another
-// node. Samples of other sources must still be accepted.
+// A newer version wrote the record of the source. The sender tries another node after 503, not
+// after 401.
 func TestHTTPUnreadSource(t *testing.T) {
 	f := newFixture(t)
 	_, other := f.add(t, "other", f.source.Vehicles)
@@ -335,8 +329,6 @@ func TestHTTPShutdownLetsARequestEnd(t *testing.T) {
 	f.store.wants(t, "V1 1")
 }
 
-// TestHTTPShutdownEnds checks that a shutdown whose context has ended cuts off the requests in
-// progress. Shutdown must return the error of the context, and no sample may be acknowledged.
 func TestHTTPShutdownEnds(t *testing.T) {
 	f := newFixture(t)
 	arrived := make(chan struct{})
@@ -370,10 +362,8 @@ func TestHTTPShutdownEnds(t *testing.T) {
 	f.store.wants(t)
 }
 
-// TestHTTPOverload checks that during an overload, requests on new connections are rejected before
-// anything else about them is checked, and requests on older connections are served. A connection
-// that is accepted during an overload and sends its first request after it must be served, too, even
-// in a later overload.
+// New connections are rejected. One that is accepted during an overload and asks after it is
+// served, even in a later overload.
 func TestHTTPOverload(t *testing.T) {
 	f := newFixture(t)
 	overload := f.limit(t)
@@ -406,8 +396,7 @@ func TestHTTPOverload(t *testing.T) {
 	}
 }
 
-// TestHTTPExcess checks that the newest connection beyond the limit of an overload ends with the
-// response to its next request. Other connections must stay open.
+// The newest connection beyond the limit ends with its next response.
 func TestHTTPExcess(t *testing.T) {
 	f := newFixture(t)
 	overload := f.limit(t)

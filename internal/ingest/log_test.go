@@ -12,8 +12,6 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestLog_StoreOutageWithoutSecrets checks that the log has one line when the store begins to fail
-// and one when it recovers. Neither line may contain a key or input.
 func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	f := newFixture(t)
 	var log testkit.Buffer
@@ -57,8 +55,8 @@ func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	}
 }
 
-// TestLog_Refusals checks that the log says why something of a source was refused, by any protocol,
-// once a minute for each source, and that strangers cannot cause a line for each source.
+// The log says once a minute why something of a source was refused, and strangers cannot cause a
+// line for each source.
 func TestLog_Refusals(t *testing.T) {
 	f := newFixture(t)
 	clock := testkit.NewClock(testNow)
@@ -93,8 +91,6 @@ func TestLog_Refusals(t *testing.T) {
 	}
 }
 
-// TestHTTPStalledBody checks that a client that stops in the middle of its body gets 408 and the
-// end of the connection, and that nothing of the body is stored.
 func TestHTTPStalledBody(t *testing.T) {
 	f := newFixture(t)
 	f.SetGrace(50 * time.Millisecond)

@@ -12,7 +12,6 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// mappedSource adds a source with a format, a preset or YAML.
 func (f *fixture) mappedSource(t *testing.T, name, text string, v access.Vehicles) (key string) {
 	t.Helper()
 	mapping, err := format.Parse(text)

@@ -14,10 +14,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// until returns the append of a memory store. It sends to arrived, if that is not nil, and then
-// blocks until release is closed, and returns nil. If the context is canceled first, it returns the
-// error of the context. It ignores storeTimeout, because on a busy machine a test may take longer
-// until it closes release.
+// until returns the append of a store that blocks until release is closed, beyond storeTimeout,
+// too, because the machine may be busy.
 func until(release <-chan struct{}, arrived chan<- struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if arrived != nil {
@@ -36,9 +34,7 @@ func until(release <-chan struct{}, arrived chan<- struct{}) func(context.Contex
 	}
 }
 
-// TestMQTTMemoryIsBounded checks that the memory in use never exceeds the quota while many
-// connections send many messages. No message may be acknowledged before it is stored, and in the
-// end every message must be stored.
+// No message may be acknowledged before it is stored, and in the end all must be stored.
 func TestMQTTMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 2 << 20
@@ -72,8 +68,6 @@ func TestMQTTMemoryIsBounded(t *testing.T) {
 	testkit.Await(t, "all memory is released", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }
 
-// TestMQTTConnectionIsBounded checks that the queue of one connection is bounded, even if much of
-// the quota is free.
 func TestMQTTConnectionIsBounded(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
@@ -96,9 +90,8 @@ func TestMQTTConnectionIsBounded(t *testing.T) {
 	}
 }
 
-// TestMQTTStalledPacketsOfOneSource checks that the header of a packet alone takes nothing of the
-// memory quota. While many packets of one source stall, another source must be able to send packets
-// of any size.
+// The header of a packet alone takes no memory. While packets of one source stall, another sends
+// packets of any size.
 func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 32 * maxPacket
@@ -119,7 +112,7 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	var clients []*rawClient
 	for i := range 20 {
 		c := dialRaw(t, addr, 5)
-		c.id = fmt.Sprint("id", i) // a client with the same ID would take over the session
+		c.id = fmt.Sprint("id", i) // with the same ID it would take over the session
 		c.logIn("car", f.key)
 		c.write(stalled[:30])
 		clients = append(clients, c)
@@ -141,8 +134,7 @@ func TestMQTTStalledPacketsOfOneSource(t *testing.T) {
 	served()
 }
 
-// TestMQTTReceivingIsFull checks a packet that has arrived in part and holds memory of the quota
-// for receiving. It must be received completely, even if the quota has no more memory.
+// A packet that has arrived in part is received, even if the quota has no more memory.
 func TestMQTTReceivingIsFull(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 16 * maxPacket
@@ -170,8 +162,6 @@ func TestMQTTReceivingIsFull(t *testing.T) {
 	testkit.Await(t, "all memory is released", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }
 
-// TestMQTTSlowPacket checks that the connection is closed and the memory is returned if a packet
-// arrives too slowly, and that MQTT 5 clients get the reason.
 func TestMQTTSlowPacket(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		for name, p := range map[string][]byte{
@@ -194,8 +184,7 @@ func TestMQTTSlowPacket(t *testing.T) {
 	})
 }
 
-// TestMQTTKeepsNoPacket checks that a waiting message keeps its samples in memory, but not its
-// packet.
+// A waiting message keeps its samples in memory, but not its packet.
 func TestMQTTKeepsNoPacket(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
@@ -221,8 +210,7 @@ func TestMQTTKeepsNoPacket(t *testing.T) {
 	c.wantPubacks(messages)
 }
 
-// TestHTTPMemoryIsBounded checks that a request is refused if the quota has too little memory for
-// it, even after a part of it was read. No request may hold memory after its response.
+// A request is refused even after a part of it was read.
 func TestHTTPMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
 	f.MaxBytes = 1 << 20
@@ -250,8 +238,6 @@ func TestHTTPMemoryIsBounded(t *testing.T) {
 	testkit.Await(t, "all memory is released", func() bool { return f.metric(t, "carstate_ingest_held_bytes") == 0 })
 }
 
-// TestHTTPStalledBodiesOfOneSource checks that another source is served while many requests of one
-// source stall.
 func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 	const requests = 64
 	f := newFixture(t)
@@ -274,8 +260,7 @@ func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 	wantStatus(t, dialHTTP(t, url, posting(f.key, sampleLine("V1", 1, 1))), http.StatusServiceUnavailable)
 }
 
-// TestHTTPConnectionsOfOneSource checks that stalled requests of one source hold at most half of
-// the connections, so that requests of another source are served.
+// Stalled requests hold at most half of the connections.
 func TestHTTPConnectionsOfOneSource(t *testing.T) {
 	f := newFixture(t)
 	f.MaxHTTPConnections = 8
@@ -295,7 +280,6 @@ func TestHTTPConnectionsOfOneSource(t *testing.T) {
 	}
 }
 
-// slowStore is a store that takes a fixed time, like a disk.
 type slowStore time.Duration
 
 func (s slowStore) Append(ctx context.Context, _ []vehicle.Sample) error {
@@ -307,8 +291,7 @@ func (s slowStore) Append(ctx context.Context, _ []vehicle.Sample) error {
 	}
 }
 
-// TestHTTPStoreOutlastsThePace checks that the deadline of a body does not apply to storing it,
-// which takes four times as long here.
+// The deadline of a body does not apply to storing it.
 func TestHTTPStoreOutlastsThePace(t *testing.T) {
 	f := newFixture(t)
 	f.SetGrace(50 * time.Millisecond)

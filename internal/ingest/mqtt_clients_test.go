@@ -15,8 +15,6 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// mosquitto runs one of Debian's Mosquitto clients. It returns the client's output and whether it
-// succeeded. If the client is not installed, or does not end within 20 s, the test fails.
 func mosquitto(t *testing.T, name string, args ...string) (output string, ok bool) {
 	t.Helper()
 	testkit.Slow(t, "it starts mosquitto_pub")
@@ -33,9 +31,8 @@ func mosquitto(t *testing.T, name string, args ...string) (output string, ok boo
 	return string(out), err == nil
 }
 
-// TestMQTT_MosquittoBridge checks a broker that forwards messages with its default settings. The
-// bridge first tries a protocol level of its own, and then publishes its state. A message that is
-// refused must not keep back those behind it.
+// A bridge first tries a protocol level of its own, and publishes its state. A refused message must
+// not keep back those behind it.
 func TestMQTT_MosquittoBridge(t *testing.T) {
 	testkit.Slow(t, "it starts mosquitto")
 	for settings, refused := range map[string]float64{"": 1, "bridge_protocol_version mqttv50\n": 0} {
@@ -108,8 +105,6 @@ func TestMQTT_MosquittoClients(t *testing.T) {
 	}
 }
 
-// TestMQTT_OtherClients checks that libraries in other languages publish with both versions, and
-// are not disconnected for a message that is refused.
 func TestMQTT_OtherClients(t *testing.T) {
 	testkit.Slow(t, "it starts Python and Node.js")
 	for _, program := range [][]string{{"/usr/bin/python3", "testdata/client.py"}, {"node", "testdata/client.js"}} {

@@ -69,8 +69,6 @@ func TestMQTTReadOnlyEndsConnections(t *testing.T) {
 	})
 }
 
-// TestMQTTDropsWills checks that a will is dropped, so that nothing is published when a connection
-// breaks.
 func TestMQTTDropsWills(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -87,9 +85,6 @@ func TestMQTTDropsWills(t *testing.T) {
 	})
 }
 
-// TestMQTTClientIDsAreASourcesOwn checks that clients of two sources may have the same client ID
-// without ending each other's session. A second client of the same source must take over the
-// session of the first.
 func TestMQTTClientIDsAreASourcesOwn(t *testing.T) {
 	f := newFixture(t)
 	_, otherKey := f.add(t, "other", access.AllVehicles())
@@ -98,14 +93,12 @@ func TestMQTTClientIDsAreASourcesOwn(t *testing.T) {
 	second := dialRaw(t, addr, 4).logIn("other", otherKey)
 	first.wantPong()
 	second.wantPong()
-	// A second client of the same source takes over the session.
 	third := f.login(t, addr, 5)
 	third.wantPong()
 	second.wantPong()
 	first.wantClosed(0)
 }
 
-// TestMQTTKeepAlive checks that a client that is silent for too long is disconnected.
 func TestMQTTKeepAlive(t *testing.T) {
 	testkit.Slow(t, "a keep-alive time is in whole seconds")
 	bothVersions(t, func(t *testing.T, version byte) {
@@ -134,9 +127,8 @@ func TestMQTTNotReady(t *testing.T) {
 	})
 }
 
-// TestMQTTUnreadSource checks a source whose record this node cannot read because a newer version
-// wrote the record. At login and at later messages, the client must get a code that means that the
-// server is unavailable, not that its key is wrong.
+// A newer version wrote the record of the source, so the server is unavailable, and the key not
+// wrong.
 func TestMQTTUnreadSource(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -168,7 +160,6 @@ func TestMQTTRefusesTheNewestWhenFull(t *testing.T) {
 	f.wantMetric(t, 1, "carstate_mqtt_connections_refused_total", "reason", "full")
 }
 
-// TestMQTTConnectionsOfOneSource checks that one source cannot keep others from logging in.
 func TestMQTTConnectionsOfOneSource(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -215,8 +206,6 @@ func TestMQTTConnectionsOfOneSource(t *testing.T) {
 	})
 }
 
-// TestMQTTStrangersMakeRoom checks that connections that do not log in do not lock out a client
-// with a valid key, and that no client that has logged in is evicted.
 func TestMQTTStrangersMakeRoom(t *testing.T) {
 	for name, useTLS := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
@@ -258,8 +247,7 @@ func TestMQTTStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// TestMQTTStrangers checks invalid first packets. The server must neither wait for the number of
-// bytes that such a packet announces, nor allocate memory for them.
+// The server must not wait for the bytes that such a packet announces, nor allocate them.
 func TestMQTTStrangers(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
@@ -284,8 +272,6 @@ func TestMQTTStrangers(t *testing.T) {
 	f.login(t, addr, 4).wantPong()
 }
 
-// TestMQTTShutdownAcknowledges checks that a message that is being stored during a shutdown is
-// still acknowledged.
 func TestMQTTShutdownAcknowledges(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}), make(chan struct{})
@@ -323,8 +309,7 @@ func TestMQTTShutdownEnds(t *testing.T) {
 	if err := m.Shutdown(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("shutdown: %v", err)
 	}
-	// The connection must end without an acknowledgement. The server may send a DISCONNECT that
-	// says that the sample was not stored.
+	// The server may send a DISCONNECT that says that the sample was not stored.
 	first, body, err := c.tryRead()
 	if err == nil && first == disconnectType && body[0] == 0x89 {
 		first, body, err = c.tryRead()
@@ -335,8 +320,6 @@ func TestMQTTShutdownEnds(t *testing.T) {
 	f.store.wants(t)
 }
 
-// TestMQTTPanic checks that a panic in the goroutine of a connection ends only this connection. If a
-// car causes it repeatedly, the log must have only one line.
 func TestMQTTPanic(t *testing.T) {
 	f := newFixture(t)
 	log := new(testkit.Buffer)

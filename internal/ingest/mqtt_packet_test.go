@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestMQTT_Connect checks how a CONNECT is answered. Those that are wrong have no answer in MQTT
-// 3.1.1, except a code for a wrong protocol level, which a bridge needs.
+// MQTT 3.1.1 has an answer only to a wrong protocol level, which a bridge needs.
 func TestMQTT_Connect(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
@@ -29,7 +28,7 @@ func TestMQTT_Connect(t *testing.T) {
 	accepted := func(p ...byte) []byte { return packet(0x20, []byte{0, 0, byte(len(limits) + len(p))}, limits, p) }
 	for name, tt := range map[string]struct {
 		sent   []byte
-		answer []byte // the beginning of the answer; nil: none
+		answer []byte // how it begins; nil: none
 	}{
 		"3.1.1":                         {v4(0xc2, id, login), codeOnly(0)},
 		"3.1.1, session kept":           {v4(0xc0, id, login), codeOnly(0)},
@@ -89,14 +88,13 @@ func TestMQTT_Connect(t *testing.T) {
 	}
 }
 
-// TestMQTT_Packets checks how other packets are answered, after a login with each version.
 func TestMQTT_Packets(t *testing.T) {
 	sample := []byte(sampleLine("V1", 1, 1))
 	topic, none := field(topicV1), []byte{0}
 	for name, tt := range map[string]struct {
 		version byte
 		sent    []byte
-		answer  []byte // nil: the connection is closed, in MQTT 5 with the code of a DISCONNECT
+		answer  []byte // nil: closed, in MQTT 5 with the code
 		code    byte
 	}{
 		"SUBSCRIBE": {4, packet(0x82, []byte{0, 9}, field("#"), []byte{0}, field("a"), []byte{2}),

@@ -22,8 +22,7 @@ var openAPI = sync.OnceValues(func() (*openapi3.T, error) {
 	return openapi3.NewLoader().LoadFromFile("docs/openapi.json")
 })
 
-// isDocumented validates a response of the listener against docs/openapi.json. The document
-// does not cover other paths and methods.
+// isDocumented validates every response of the HTTP tests against docs/openapi.json.
 func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body string) {
 	t.Helper()
 	doc, err := openAPI()
@@ -46,9 +45,6 @@ func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body str
 	}
 }
 
-// TestOpenAPIIsOfTheListener checks that the OpenAPI document has the only path of the listener,
-// and each signal with its range. In addition, every HTTP test validates its responses (see
-// isDocumented).
 func TestOpenAPIIsOfTheListener(t *testing.T) {
 	doc, err := openAPI()
 	if err != nil {
@@ -87,8 +83,7 @@ func TestOpenAPIIsOfTheListener(t *testing.T) {
 	}
 }
 
-// TestDocumentation checks that the listener serves its documentation without a key. A test of
-// internal/query runs linters on it.
+// A test of internal/query runs linters on the documents.
 func TestDocumentation(t *testing.T) {
 	_, url := startHTTP(t, newFixture(t))
 	base := strings.TrimSuffix(url, telemetryPath)
@@ -110,7 +105,6 @@ func TestDocumentation(t *testing.T) {
 	request{path: "/", status: http.StatusNotFound}.send(t, base, "")
 }
 
-// TestAsyncAPIIsOfTheListener publishes the example of the document to its topic.
 func TestAsyncAPIIsOfTheListener(t *testing.T) {
 	text, err := os.ReadFile("docs/asyncapi.json")
 	testkit.NoError(t, err)

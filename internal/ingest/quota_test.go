@@ -12,7 +12,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// queued returns the number of waiting claims (requests for memory).
 func (q *quota) queued() (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -51,7 +50,7 @@ func TestQuotaIsNeverExceeded(t *testing.T) {
 	}
 }
 
-// worst returns messages of about n bytes, each of a kind that needs as much memory as possible.
+// worst needs as much memory as possible for about n bytes.
 func worst(n int) map[string]string {
 	fill := func(line string) string {
 		return strings.Repeat(line+"\n", min(max(n/(len(line)+1), 1), MaxSamples))
@@ -67,9 +66,8 @@ func worst(n int) map[string]string {
 	}
 }
 
-// TestProcessingBytes checks that the memory that is reserved for a packet before it is decoded
-// suffices for everything that is decoded from it. The estimate of a batch must not be below its
-// true cost.
+// What is reserved for a packet suffices for all that is decoded from it, and no estimate is below
+// the true cost.
 func TestProcessingBytes(t *testing.T) {
 	o := origin{source: &access.Grant{Vehicles: access.AllVehicles()}, latest: testLatest, topic: "V1",
 		forgotten: func(vehicle.ID) bool { return false }, admit: func(vehicle.ID) bool { return true },

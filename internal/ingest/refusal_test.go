@@ -9,8 +9,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestLastRefusal_ByHTTP checks that the operator sees the text of the last refusal that the sender
-// received, but nothing that the sender has put in place of the name of a signal.
+// The operator sees the sender's text, but nothing that may be in place of a name.
 func TestLastRefusal_ByHTTP(t *testing.T) {
 	f := newFixture(t)
 	_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
@@ -38,8 +37,6 @@ func TestLastRefusal_ByHTTP(t *testing.T) {
 	}
 }
 
-// TestLastRefusal_ByMQTT checks the same as TestLastRefusal_ByHTTP for MQTT messages. This includes
-// MQTT 3.1.1, in which the sender itself receives no text.
 func TestLastRefusal_ByMQTT(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
@@ -66,8 +63,7 @@ func TestLastRefusal_ByMQTT(t *testing.T) {
 	})
 }
 
-// TestRefusedRequest_WrongMethodWithoutKey checks that a valid key changes nothing in the answer to
-// a wrong method, and that without a valid key, no refused sample is counted.
+// A valid key changes nothing in the answer, and without one nothing is counted.
 func TestRefusedRequest_WrongMethodWithoutKey(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
@@ -80,9 +76,7 @@ func TestRefusedRequest_WrongMethodWithoutKey(t *testing.T) {
 	f.wantMetric(t, 0, ingest.MetricKeysRefused)
 }
 
-// TestRefusedKeys_AreCounted checks that keys are counted by the reason why they are refused. A
-// refused key must not count as a refused sample. A revoked key must also be counted for its
-// source.
+// A refused key is no refused sample. A revoked one counts for its source.
 func TestRefusedKeys_AreCounted(t *testing.T) {
 	f := newFixture(t)
 	removed, removedKey := f.add(t, "gone", access.AllVehicles())
@@ -106,8 +100,7 @@ func TestRefusedKeys_AreCounted(t *testing.T) {
 	}
 }
 
-// TestWrongPassword_IsNotedForItsSource checks that the operator sees that a source logs in by MQTT
-// with a wrong key. The client must receive the same answer for every name.
+// The operator sees it, and the client gets the same answer for every name.
 func TestWrongPassword_IsNotedForItsSource(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)

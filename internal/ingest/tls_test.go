@@ -16,7 +16,6 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// useTLS makes the servers use TLS, and returns the configuration of a client that trusts them.
 func (f *fixture) useTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	s := httptest.NewTLSServer(http.NotFoundHandler())
@@ -69,7 +68,6 @@ func TestMQTTOverTLSBesidePlain(t *testing.T) {
 	c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
 	c.wantPuback(1, 0)
 	f.login(t, plain, 4).wantPong()
-	// A plain MQTT connection to the TLS port must be closed.
 	stray := dialRaw(t, l.Addr().String(), 4)
 	stray.write(packet(0x10, field("MQTT"), []byte{4, 2, 0, 30}, field("id")))
 	for {
@@ -87,8 +85,6 @@ func TestMQTTOverTLSBesidePlain(t *testing.T) {
 	}
 }
 
-// TestMQTTStrangerThatStalls checks that a client that sends nothing, or half a CONNECT, is
-// disconnected after the time-out.
 func TestMQTTStrangerThatStalls(t *testing.T) {
 	m, _ := startMQTT(t, newFixture(t).Config)
 	for _, said := range []string{"", "\x10", "\x10\x80"} {
