@@ -130,9 +130,7 @@ func (f *fixture) addSource(t testing.TB, r access.Request) (access.Credential, 
 	t.Helper()
 	r.Kind = access.SourceKind
 	s, key, err := access.New(r, testNow)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f.Sources.Put(s)
 	return s, key
 }

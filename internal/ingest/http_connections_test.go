@@ -17,40 +17,6 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// A client that opens all connections locks out no other, and a connection with a request in
-// progress stays.
-func TestHTTPConnectionsThatWaitMakeRoom(t *testing.T) {
-	f := newFixture(t)
-	f.MaxHTTPConnections = 4
-	entered, proceed := make(chan struct{}, 1), make(chan struct{})
-	f.store.append = until(proceed, entered)
-	_, url := startHTTP(t, f)
-	busy := dialHTTP(t, url, posting(f.key, sampleLine("V1", 1, 50)))
-	<-entered
-	ended := make(chan error, 100)
-	for i := range cap(ended) {
-		c := dialHTTP(t, url, pickText(i))
-		go func() {
-			_, err := io.Copy(io.Discard, c)
-			ended <- err
-		}()
-	}
-	for range cap(ended) - 3 {
-		if err := <-ended; errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatal("waiting connections beyond the limit are not closed")
-		}
-	}
-	wantStatus(t, dialHTTP(t, url, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n"), http.StatusNotFound)
-	close(proceed)
-	wantStatus(t, busy, http.StatusAccepted)
-	f.wantMetric(t, 98, "carstate_ingest_connections_dropped_total")
-}
-
-// pickText is what connection i sends before it stalls.
-func pickText(i int) string {
-	return []string{"", "POST", "POST " + telemetryPath + " HTTP/1.1\r\nHost: a\r\n"}[i%3]
-}
-
 // An idle connection of a sender is not evicted.
 func TestHTTPStrangersMakeRoom(t *testing.T) {
 	for name, useTLS := range map[string]bool{"plain": false, "TLS": true} {
@@ -85,33 +51,6 @@ func TestHTTPStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// A source whose clients do not read their answers holds at most half of the connections.
-func TestHTTPUnreadAnswersOfOneSource(t *testing.T) {
-	f := newFixture(t)
-	f.MaxHTTPConnections = 8
-	_, url := startHTTP(t, f)
-	_, key := f.add(t, "gateway", f.source.Vehicles)
-	many := strings.Repeat(posting(f.key, sampleLine("V1", 1, 50)), 100)
-	for range 2 * f.MaxHTTPConnections {
-		c := dialHTTP(t, url, "")
-		_ = c.(*net.TCPConn).SetReadBuffer(4096)
-		go func() {
-			var err error // the server may evict the connection
-			for err == nil {
-				_, err = io.WriteString(c, many)
-			}
-		}()
-	}
-	testkit.Await(t, "the source's share is used up", func() bool {
-		return f.metric(t, "carstate_samples_refused_total", "reason", "no_room") > 0
-	})
-	for range 20 {
-		c := dialHTTP(t, url, posting(key, sampleLine("V1", 2, 1)))
-		wantStatus(t, c, http.StatusAccepted)
-		_ = c.Close()
-	}
-}
-
 func wantCut(t *testing.T, url string) {
 	t.Helper()
 	c := dialHTTP(t, url, "")
@@ -137,9 +76,7 @@ func send(t testing.TB, c net.Conn, text string) {
 func wantStatus(t testing.TB, c net.Conn, status int) *http.Response {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer resp.Body.Close()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != status {
 		t.Fatalf("got status %d, %v; want %d", resp.StatusCode, err, status)

@@ -171,6 +171,8 @@ func TestHTTPRefuses(t *testing.T) {
 		{path: "/v1/../v1/telemetry", body: good, status: 404},
 		{method: "GET", status: 405, wants: "Allow: POST"},
 		{method: "PUT", body: good, status: 405, wants: "Allow: POST", reason: "method"},
+		{method: "PUT", header: "Authorization: Bearer x", status: 405, wants: "Allow: POST\nWWW-Authenticate:",
+			answer: `{"error":"method not allowed: send telemetry by POST"}`},
 
 		{header: "Authorization:", body: good, status: 401, wants: challenge},
 		{header: "Authorization: Basic Y2FyOng=", body: good, status: 401, wants: challenge},
@@ -226,6 +228,7 @@ func TestHTTPRefuses(t *testing.T) {
 	}
 	f.store.wants(t)
 	f.wantMetric(t, 0, "carstate_samples_accepted_total")
+	f.wantMetric(t, 2, ingest.MetricRefused, "reason", "method") // only those with a valid key
 }
 
 func TestHTTPSaysWhenTheListWasCut(t *testing.T) {
@@ -296,20 +299,6 @@ func TestHTTPUnreadSource(t *testing.T) {
 	}
 	request{body: sampleLine("V1", 2, 2), status: 202}.send(t, url, other)
 	f.store.wants(t, "V1 2")
-}
-
-func TestHTTPRefusesTheNewestWhenFull(t *testing.T) {
-	f := newFixture(t)
-	f.MaxBytes = requestBytes
-	arrived, release := make(chan struct{}), make(chan struct{})
-	f.store.append = until(release, arrived)
-	_, url := startHTTP(t, f)
-	first := request{body: sampleLine("V1", 1, 1), status: 202}.start(t, url, f.key)
-	<-arrived
-	request{body: sampleLine("V1", 2, 2), status: 503, wants: "Retry-After: 1"}.send(t, url, f.key)
-	close(release)
-	<-first
-	f.store.wants(t, "V1 1")
 }
 
 func TestHTTPShutdownLetsARequestEnd(t *testing.T) {

@@ -102,9 +102,7 @@ func (f *fixture) connectPaho(t *testing.T, addr, user, key string, p *paho.Conn
 		ClientID: "gateway", CleanStart: true, Properties: p,
 		Username: user, UsernameFlag: true, Password: []byte(key), PasswordFlag: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		_ = client.Disconnect(&paho.Disconnect{})
 		<-client.Done()

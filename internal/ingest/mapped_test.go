@@ -15,9 +15,7 @@ import (
 func (f *fixture) mappedSource(t *testing.T, name, text string, v access.Vehicles) (key string) {
 	t.Helper()
 	mapping, err := format.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_, key = f.addSource(t, access.Request{Name: name, Vehicles: v, Format: mapping})
 	return key
 }

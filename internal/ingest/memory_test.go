@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/testkit"
-	"example.org/carstate/internal/vehicle"
 )
 
 // until returns the append of a store that blocks until release is closed, beyond storeTimeout,
@@ -260,34 +262,32 @@ func TestHTTPStalledBodiesOfOneSource(t *testing.T) {
 	wantStatus(t, dialHTTP(t, url, posting(f.key, sampleLine("V1", 1, 1))), http.StatusServiceUnavailable)
 }
 
-// Stalled requests hold at most half of the connections.
+// A source whose requests stall, or whose clients do not read their answers, holds at most half of
+// the connections.
 func TestHTTPConnectionsOfOneSource(t *testing.T) {
-	f := newFixture(t)
-	f.MaxHTTPConnections = 8
-	_, url := startHTTP(t, f)
-	_, key := f.add(t, "gateway", f.source.Vehicles)
-	stalled := strings.TrimSuffix(posting(f.key, sampleLine("V1", 1, 1)), "}")
-	for range 2 * f.MaxHTTPConnections {
-		dialHTTP(t, url, stalled)
-	}
-	testkit.Await(t, "the source's share is used up", func() bool {
-		return f.metric(t, "carstate_samples_refused_total", "reason", "no_room") > 0
-	})
-	for range 20 {
-		c := dialHTTP(t, url, posting(key, sampleLine("V1", 2, 1)))
-		wantStatus(t, c, http.StatusAccepted)
-		_ = c.Close()
-	}
-}
-
-type slowStore time.Duration
-
-func (s slowStore) Append(ctx context.Context, _ []vehicle.Sample) error {
-	select {
-	case <-time.After(time.Duration(s)):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	for name, text := range map[string]func(post string) string{
+		"stalled": func(post string) string { return strings.TrimSuffix(post, "}") },
+		"unread":  func(post string) string { return strings.Repeat(post, 10_000) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.MaxHTTPConnections = 8
+			_, url := startHTTP(t, f)
+			_, key := f.add(t, "gateway", f.source.Vehicles)
+			for range 2 * f.MaxHTTPConnections {
+				c := dialHTTP(t, url, "")
+				_ = c.(*net.TCPConn).SetReadBuffer(4096)
+				go func() { _, _ = io.WriteString(c, text(posting(f.key, sampleLine("V1", 1, 50)))) }() // may be evicted
+			}
+			testkit.Await(t, "the source's share is used up", func() bool {
+				return f.metric(t, "carstate_samples_refused_total", "reason", "no_room") > 0
+			})
+			for range 20 {
+				c := dialHTTP(t, url, posting(key, sampleLine("V1", 2, 1)))
+				wantStatus(t, c, http.StatusAccepted)
+				_ = c.Close()
+			}
+		})
 	}
 }
 
@@ -295,7 +295,7 @@ func (s slowStore) Append(ctx context.Context, _ []vehicle.Sample) error {
 func TestHTTPStoreOutlastsThePace(t *testing.T) {
 	f := newFixture(t)
 	f.SetGrace(50 * time.Millisecond)
-	f.Store = slowStore(200 * time.Millisecond)
+	f.store.append = func(ctx context.Context) error { return periodic.Pause(ctx, 200*time.Millisecond) }
 	_, url := startHTTP(t, f)
 	request{body: sampleLine("V1", 1, 1), status: 202}.send(t, url, f.key)
 }

@@ -150,16 +150,6 @@ func TestMQTTUnreadSource(t *testing.T) {
 	})
 }
 
-func TestMQTTRefusesTheNewestWhenFull(t *testing.T) {
-	f := newFixture(t)
-	f.MaxConnections = 1
-	_, addr := startMQTT(t, f.Config)
-	first := f.login(t, addr, 5)
-	dialRaw(t, addr, 5).wantClosed(0)
-	first.wantPong()
-	f.wantMetric(t, 1, "carstate_mqtt_connections_refused_total", "reason", "full")
-}
-
 func TestMQTTConnectionsOfOneSource(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)

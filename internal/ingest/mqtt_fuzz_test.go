@@ -61,13 +61,9 @@ func FuzzMQTT(f *testing.F) {
 		// With one address, the ports would soon be used up.
 		from := &net.TCPAddr{IP: net.IPv4(127, byte(1+clients>>16&63), byte(clients>>8), byte(clients))}
 		c, err := (&net.Dialer{LocalAddr: from}).Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 		if _, err = c.Write(sent); err == nil {
 			_ = c.(*net.TCPConn).CloseWrite() // fails if the server has closed the connection
 		}

@@ -26,9 +26,7 @@ var openAPI = sync.OnceValues(func() (*openapi3.T, error) {
 func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body string) {
 	t.Helper()
 	doc, err := openAPI()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	operation := doc.Paths.Value(telemetryPath).GetOperation(r.Method)
 	if r.URL.Path != telemetryPath || operation == nil {
 		return
@@ -47,9 +45,7 @@ func isDocumented(t *testing.T, r *http.Request, answer *http.Response, body str
 
 func TestOpenAPIIsOfTheListener(t *testing.T) {
 	doc, err := openAPI()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if err := doc.Validate(t.Context(), openapi3.EnableExamplesValidation()); err != nil {
 		t.Error(err)
 	}
@@ -92,9 +88,7 @@ func TestDocumentation(t *testing.T) {
 		"/openapi.json": "application/json", "/asyncapi.json": "application/json",
 	} {
 		response, err := http.Get(base + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		body, err := io.ReadAll(response.Body)
 		response.Body.Close()
 		if response.StatusCode != http.StatusOK || err != nil || len(body) == 0 ||

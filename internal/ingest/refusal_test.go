@@ -1,12 +1,10 @@
 package ingest_test
 
 import (
-	"net/http"
 	"testing"
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ingest"
-	"example.org/carstate/internal/testkit"
 )
 
 // The operator sees the sender's text, but nothing that may be in place of a name.
@@ -35,45 +33,6 @@ func TestLastRefusal_ByHTTP(t *testing.T) {
 			t.Errorf("%.100s:\n got  %v: %s\n want %v: %s", tt.body, s.Reason, s.Text, tt.reason, tt.text)
 		}
 	}
-}
-
-func TestLastRefusal_ByMQTT(t *testing.T) {
-	bothVersions(t, func(t *testing.T, version byte) {
-		f := newFixture(t)
-		_, key := f.addSource(t, access.Request{Name: "slow", Vehicles: f.source.Vehicles, Strict: true})
-		_, addr := startMQTT(t, f.Config)
-		for _, tt := range []struct {
-			topic, body string
-			reason      access.Refusal
-			text        string
-		}{
-			{topicV1, sampleLine("V1", 1, 501), access.Impossible,
-				"Vehicle.Speed must be between 0 and 500 km/h, and this source is strict"},
-			{topicV1, sampleLine("V2", 1, 1), access.OtherVID, "vid differs from the vehicle that the topic names"},
-			{"vehicles/NHeN4UqVsohGS55I7LBdh/telemetry", sampleLine("V1", 1, 1), access.NotAllowed, "the source may not send data of this vehicle"},
-			{"vehicles", sampleLine("V1", 1, 1), access.BadTopic, "wrong topic: send telemetry to vehicles/VID/telemetry; a VID has letters and digits only"},
-		} {
-			c := dialRaw(t, addr, version).logIn("slow", key)
-			c.publish(2, 1, tt.topic, tt.body)
-			testkit.Await(t, tt.text, func() bool {
-				s := f.seen(t)
-				return s.Reason == tt.reason && s.Text == tt.text
-			})
-		}
-	})
-}
-
-// A valid key changes nothing in the answer, and without one nothing is counted.
-func TestRefusedRequest_WrongMethodWithoutKey(t *testing.T) {
-	f := newFixture(t)
-	_, url := startHTTP(t, f)
-	const answer = `{"error":"method not allowed: send telemetry by POST"}`
-	for _, key := range []string{f.key, mistyped(f.key), "x"} {
-		r := request{method: http.MethodPut, status: 405, answer: answer, wants: "Allow: POST\nWWW-Authenticate:"}
-		r.send(t, url, key)
-	}
-	f.wantMetric(t, 1, ingest.MetricRefused)
-	f.wantMetric(t, 0, ingest.MetricKeysRefused)
 }
 
 // A refused key is no refused sample. A revoked one counts for its source.

@@ -34,15 +34,11 @@ func TestHTTPOverTLS(t *testing.T) {
 	defer client.CloseIdleConnections()
 	req, err := http.NewRequest(http.MethodPost, "https"+strings.TrimPrefix(url, "http"),
 		strings.NewReader(sampleLine("V1", 1, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer "+f.key)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusAccepted {
 		t.Errorf("status %s over %s", resp.Status, resp.Proto)
@@ -59,9 +55,7 @@ func TestMQTTOverTLSBesidePlain(t *testing.T) {
 	go func() { done <- m.ServeTLS(l) }()
 
 	conn, err := tls.Dial("tcp", l.Addr().String(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer conn.Close()
 	c := &rawClient{t, 5, "id", conn, bufio.NewReader(conn)}
 	c.logIn("car", f.key)
