@@ -2,6 +2,7 @@ package ingest_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -176,31 +177,13 @@ func TestMQTTReason_FitsMaximumPacketSize(t *testing.T) {
 func TestResemblingNames(t *testing.T) {
 	f := newFixture(t)
 	_, url := startHTTP(t, f)
-	for name, wants := range map[string]string{
-		"Vehicle.Sped":                        "Vehicle.Speed",
-		"Vehicle.Seped":                       "Vehicle.Speed",
-		"vehicle.speed":                       "Vehicle.Speed",
-		"Vehicle.OBD.ThrotlePosition":         "Vehicle.OBD.ThrottlePosition",
-		"Vehicle.OBDSpeed":                    "Vehicle.OBD.Speed",
-		"Vehicle.CurrentLocation.Longtitude":  "Vehicle.CurrentLocation.Longitude",
-		"Vehicle.CurrentLocation.Altitude":    "",
-		"Vehicle.OBD.ThrottlePositionC":       "",
-		"Speed":                               "Vehicle.Speed",
-		"TPS":                                 "Vehicle.Powertrain.CombustionEngine.TPS",
-		"Vehicle.Diagnostic.DTCList":          "Vehicle.Diagnostics.DTCList",
-		"Vehicle.Chassis.Brake.PedalPosition": "",
-		"peed":                                "",
-		".Speed":                              "",
-		"D":                                   "",
-		"Vehicle.AverageSpeed":                "",
-		"Vehicle":                             "Vehicle.Speed", // nested objects
-		"Vehicle.OBD.Throttle":                "Vehicle.OBD.ThrottlePosition",
-		"throttle":                            "Vehicle.OBD.ThrottlePosition",
-		"RPM":                                 "Vehicle.OBD.EngineSpeed",
-		"x-":                                  "",
-
-		"Vehicle.Powertrain.CombustionEngine.Engine.TPS": "Vehicle.Powertrain.CombustionEngine.TPS",
-	} {
+	names, err := os.ReadFile("testdata/resembling.txt")
+	testkit.NoError(t, err)
+	for line := range strings.Lines(string(names)) {
+		name, wants, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name == "#" {
+			continue
+		}
 		answer := `{"accepted":1,"rejected":[],"ignored":["` + name + `"]`
 		if wants != "" {
 			answer += `,"did_you_mean":{"` + name + `":"` + wants + `"}`

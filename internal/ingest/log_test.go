@@ -30,7 +30,7 @@ func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	}
 	request{header: "Authorization: Bearer " + mistyped(f.key), body: "hello " + f.key, status: 401}.send(t, url, f.key)
 	c := dialRaw(t, addr, 5)
-	c.connect("car", mistyped(f.key), "", 30)
+	c.connect("car", mistyped(f.key), 30)
 	c = f.login(t, addr, 5)
 	c.publish(2, 1, "vehicles/"+f.key+"/telemetry", f.key)
 	c.wantPuback(1, 0x90)
@@ -76,7 +76,7 @@ func TestLog_Refusals(t *testing.T) {
 	}
 	for _, name := range []string{"car", "other"} {
 		clock.Advance(time.Hour)
-		dialRaw(t, addr, 4).connect(name, "wrong", "", 30)
+		dialRaw(t, addr, 4).connect(name, "wrong", 30)
 	}
 	for line, n := range map[string]int{
 		`source=car reason=malformed text="the line is not valid JSON from byte 1 on" others_since_last_line=0`: 1,

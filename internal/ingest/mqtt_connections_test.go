@@ -32,7 +32,7 @@ func TestMQTTConnectNeedsASource(t *testing.T) {
 			{"", ""}, {"", f.key}, {"car", ""},
 		} {
 			c := dialRaw(t, addr, version)
-			if code := c.connect(login[0], login[1], "", 30); code != bad {
+			if code := c.connect(login[0], login[1], 30); code != bad {
 				t.Errorf("%s: CONNACK code %#x, want %#x", login[0], code, bad)
 			}
 			c.wantClosed(0)
@@ -44,15 +44,16 @@ func TestMQTTConnectNeedsASource(t *testing.T) {
 func TestMQTTReadOnlyEndsConnections(t *testing.T) {
 	bothVersions(t, func(t *testing.T, version byte) {
 		f := newFixture(t)
-		var readOnly atomic.Bool
+		var readOnly, down atomic.Bool
 		f.ReadOnly = readOnly.Load
 		f.Ready = func() error {
-			if readOnly.Load() {
-				return errors.New("read-only")
+			if readOnly.Load() || down.Load() {
+				return errDisk
 			}
 			return nil
 		}
 		_, addr := startMQTT(t, f.Config)
+		refused := map[byte]byte{4: 3, 5: 0x88}[version]
 		c := f.login(t, addr, version)
 		c.publish(2, 1, topicV1, sampleLine("V1", 1, 1))
 		c.wantPuback(1, 0)
@@ -61,27 +62,17 @@ func TestMQTTReadOnlyEndsConnections(t *testing.T) {
 		c.wantClosed(0x88)
 		f.store.wants(t, "V1 1")
 		f.wantMetric(t, 1, "carstate_ingest_request_duration_seconds", "outcome", "read_only")
-		if code := dialRaw(t, addr, version).connect("car", f.key, "", 30); code == 0 {
-			t.Error("a new connection: got CONNACK code 0, want a refusal")
-		}
-		f.wantMetric(t, 1, "carstate_mqtt_connections_refused_total", "reason", "read_only")
-		f.wantMetric(t, 0, "carstate_mqtt_connections_refused_total", "reason", "not_ready")
-	})
-}
-
-func TestMQTTDropsWills(t *testing.T) {
-	bothVersions(t, func(t *testing.T, version byte) {
-		f := newFixture(t)
-		_, addr := startMQTT(t, f.Config)
-		for _, topic := range []string{topicV1, "vehicles/V9/telemetry", "somewhere/else"} {
+		for _, reason := range []string{"read_only", "not_ready"} {
+			f.wantMetric(t, 0, "carstate_mqtt_connections_refused_total", "reason", "not_ready")
 			c := dialRaw(t, addr, version)
-			if code := c.connect("car", f.key, topic, 30); code != 0 {
-				t.Fatalf("CONNACK code %#x", code)
+			if code := c.connect("car", f.key, 30); code != refused {
+				t.Errorf("%s: got CONNACK code %#x, want %#x", reason, code, refused)
 			}
-			_ = c.conn.Close()
-			testkit.Await(t, "the connection is gone", func() bool { return f.metric(t, "carstate_mqtt_connections") == 0 })
+			c.wantClosed(0)
+			f.wantMetric(t, 1, "carstate_mqtt_connections_refused_total", "reason", reason)
+			readOnly.Store(false)
+			down.Store(true)
 		}
-		f.store.wants(t)
 	})
 }
 
@@ -105,25 +96,8 @@ func TestMQTTKeepAlive(t *testing.T) {
 		f := newFixture(t)
 		_, addr := startMQTT(t, f.Config)
 		c := dialRaw(t, addr, version)
-		c.connect("car", f.key, "", 1)
+		c.connect("car", f.key, 1)
 		c.wantClosed(0x8d)
-	})
-}
-
-func TestMQTTNotReady(t *testing.T) {
-	bothVersions(t, func(t *testing.T, version byte) {
-		f := newFixture(t)
-		f.Ready = func() error { return errDisk }
-		_, addr := startMQTT(t, f.Config)
-		wants := byte(0x88)
-		if version == 4 {
-			wants = 3
-		}
-		c := dialRaw(t, addr, version)
-		if code := c.connect("car", f.key, "", 30); code != wants {
-			t.Errorf("CONNACK code %#x, want %#x", code, wants)
-		}
-		c.wantClosed(0)
 	})
 }
 
@@ -140,7 +114,7 @@ func TestMQTTUnreadSource(t *testing.T) {
 			login, later = 3, 0
 		}
 		c := dialRaw(t, addr, version)
-		if code := c.connect("car", f.key, "", 30); code != login {
+		if code := c.connect("car", f.key, 30); code != login {
 			t.Errorf("CONNACK code %#x, want %#x", code, login)
 		}
 		c.wantClosed(0)
@@ -160,7 +134,7 @@ func TestMQTTConnectionsOfOneSource(t *testing.T) {
 		logIn := func(id, source, key string) (*rawClient, byte) {
 			c := dialRaw(t, addr, version)
 			c.id = id
-			return c, c.connect(source, key, "", 30)
+			return c, c.connect(source, key, 30)
 		}
 		var first *rawClient
 		for i := range 6 {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.org/carstate/internal/testkit"
 )
 
 // MQTT 3.1.1 has an answer only to a wrong protocol level, which a bridge needs.
@@ -13,7 +15,7 @@ func TestMQTT_Connect(t *testing.T) {
 	f := newFixture(t)
 	_, addr := startMQTT(t, f.Config)
 	login := slices.Concat(field("car"), field(f.key))
-	id, will := field("id"), slices.Concat(field("t"), field("m"))
+	id, will := field("id"), slices.Concat(field(topicV1), field(sampleLine("V1", 1, 1)))
 	other := func(name string, level, flags byte, parts ...[]byte) []byte {
 		return append(append(field(name), level, flags, 0, 30), slices.Concat(parts...)...)
 	}
@@ -86,6 +88,8 @@ func TestMQTT_Connect(t *testing.T) {
 			}
 		})
 	}
+	testkit.Await(t, "all connections have ended", func() bool { return f.metric(t, "carstate_mqtt_connections") == 0 })
+	f.store.wants(t) // wills are dropped
 }
 
 func TestMQTT_Packets(t *testing.T) {

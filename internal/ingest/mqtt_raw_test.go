@@ -68,17 +68,11 @@ func (c *rawClient) properties(p ...byte) []byte {
 	return append([]byte{byte(len(p))}, p...)
 }
 
-// connect returns the code of the CONNACK. The will, if any, is a sample.
-func (c *rawClient) connect(user, password, willTopic string, keepAlive uint16) byte {
+// connect returns the code of the CONNACK.
+func (c *rawClient) connect(user, password string, keepAlive uint16) byte {
 	c.t.Helper()
-	flags, will := byte(0xc2), []byte(nil)
-	if willTopic != "" {
-		flags |= 0x04
-		will = append(append(c.properties(), field(willTopic)...), field(sampleLine("V1", 9, 99))...)
-	}
-	head := append(field("MQTT"), c.version, flags)
-	head = binary.BigEndian.AppendUint16(head, keepAlive)
-	c.write(packet(0x10, head, c.properties(), field(c.id), will, field(user), field(password)))
+	head := binary.BigEndian.AppendUint16(append(field("MQTT"), c.version, 0xc2), keepAlive)
+	c.write(packet(0x10, head, c.properties(), field(c.id), field(user), field(password)))
 	first, body := c.read()
 	if first != connackType || len(body) < 2 {
 		c.t.Fatalf("CONNECT was answered by %#x % x", first, body)
@@ -88,7 +82,7 @@ func (c *rawClient) connect(user, password, willTopic string, keepAlive uint16) 
 
 func (c *rawClient) logIn(source, key string) *rawClient {
 	c.t.Helper()
-	if code := c.connect(source, key, "", 30); code != 0 {
+	if code := c.connect(source, key, 30); code != 0 {
 		c.t.Fatalf("CONNACK code %#x", code)
 	}
 	return c

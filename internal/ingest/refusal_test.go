@@ -73,7 +73,7 @@ func TestWrongPassword_IsNotedForItsSource(t *testing.T) {
 	} {
 		for _, name := range []string{"slow", "nobody"} {
 			c := dialRaw(t, addr, 5)
-			if code := c.connect(name, tt.key, "", 30); code != 0x86 {
+			if code := c.connect(name, tt.key, 30); code != 0x86 {
 				t.Errorf("%s: got CONNACK code %#x, want 0x86", name, code)
 			}
 			c.wantClosed(0)

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -24,26 +23,6 @@ func (f *fixture) useTLS(t *testing.T) *tls.Config {
 	roots.AddCert(s.Certificate())
 	f.TLS = &tls.Config{Certificates: s.TLS.Certificates}
 	return &tls.Config{RootCAs: roots, ServerName: "example.com"}
-}
-
-func TestHTTPOverTLS(t *testing.T) {
-	f := newFixture(t)
-	config := f.useTLS(t)
-	_, url := startHTTP(t, f)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
-	defer client.CloseIdleConnections()
-	req, err := http.NewRequest(http.MethodPost, "https"+strings.TrimPrefix(url, "http"),
-		strings.NewReader(sampleLine("V1", 1, 1)))
-	testkit.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+f.key)
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := client.Do(req)
-	testkit.NoError(t, err)
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusAccepted {
-		t.Errorf("status %s over %s", resp.Status, resp.Proto)
-	}
-	f.store.wants(t, "V1 1")
 }
 
 func TestMQTTOverTLSBesidePlain(t *testing.T) {
