@@ -22,7 +22,6 @@ type rejection struct {
 	Reason string `json:"reason"`
 }
 
-// batch is the decoded content of one request or message, or of several messages stored together.
 type batch struct {
 	samples  []vehicle.Sample // those with a reading
 	accepted int              // those without a reading included
@@ -40,22 +39,20 @@ type batch struct {
 // Estimated memory, in bytes.
 const (
 	messageBytes = 512 // without its samples
-	// A growing slice has spare capacity, and the samples of several messages are copied into one
-	// slice.
-	sampleBytes = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
-	codeBytes   = int(unsafe.Sizeof(vehicle.TroubleCode{})) + 1
-	// rejectionBytes is both in the batch and in the response.
+	// A growing slice has spare capacity, and joined messages are copied.
+	sampleBytes    = 3 * int(unsafe.Sizeof(vehicle.Sample{}))
+	codeBytes      = int(unsafe.Sizeof(vehicle.TroubleCode{})) + 1
 	rejectionBytes = 500
-	// ignoredBytes is a name, and the known name that the response suggests.
+	// ignoredBytes includes the name that the response suggests.
 	ignoredBytes = 128
-	// requestBytes are of the connection, the first 4 KiB (headBytes), their samples and the response.
+	// requestBytes are reserved at the beginning of a request.
 	requestBytes = 64 << 10
 	headBytes    = 4 << 10
-	// readerBytes are used only for a body that is compressed or longer than headBytes.
+	// readerBytes are for a body that is compressed or longer than headBytes.
 	readerBytes = 128 << 10
 )
 
-// Messages have a pool, because a batch is larger than what most have in it.
+// Most messages have less in them than a batch has.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
 func newBatch(source *access.Grant) *batch {
@@ -85,7 +82,7 @@ type reader struct {
 	mapped *format.Decoder
 	lines  *bufio.Reader
 	text   bytes.Reader
-	// known has the times of the verdicts of the last sample's vehicle.
+	// known has the times of the last vehicle's verdicts.
 	known [2]vehicle.UnixMilli
 }
 
@@ -93,7 +90,6 @@ var readers = sync.Pool{New: func() any {
 	return &reader{dec: newDecoder(), mapped: format.NewDecoder(), lines: bufio.NewReaderSize(nil, MaxSample+len("\r\n"))}
 }}
 
-// origin is what is known of a batch before it is read.
 type origin struct {
 	source    *access.Grant
 	topic     vehicle.ID // of an MQTT topic, or empty
@@ -113,9 +109,8 @@ func (b *batch) end() {
 	b.bytes += (len(b.ignored.names) + len(b.unused.listed)) * ignoredBytes
 }
 
-// lineBatch reads NDJSON, and skips empty lines. A line or batch over a limit (empty lines count)
-// is a *refusal of the whole, too little memory is errNoMemory, and any other error one of r. After
-// an error, the batch holds the lines so far.
+// lineBatch refuses a line or batch over a limit as a whole. After an error, the batch holds the
+// lines so far.
 func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
 	b := newBatch(o.source)
@@ -150,7 +145,7 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	}
 }
 
-// hopeless reports whether only refused lines came until line n, and a thousand of them.
+// hopeless ends a batch after a thousand lines of which none was accepted.
 func (b *batch) hopeless(n int) bool {
 	if b.accepted > 0 || len(b.rejected) != maxRejections-1 {
 		return false
@@ -159,7 +154,6 @@ func (b *batch) hopeless(n int) bool {
 	return true
 }
 
-// objectBatch reads one JSON object, which may span lines.
 func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	rd.lines.Reset(r)
 	b := newBatch(o.source)
@@ -177,8 +171,8 @@ func (rd *reader) objectBatch(r io.Reader, o origin) (*batch, error) {
 	return b, nil
 }
 
-// messageBatch reads an MQTT message, which does not say whether it is NDJSON, an array, or one
-// object that spans lines: it is an object if its first line is not complete and the whole is.
+// A message does not say what it is: NDJSON, an array, or one object that spans lines, whose first
+// line is not complete.
 func (rd *reader) messageBatch(p []byte, o origin) (*batch, error) {
 	if isArray(p) {
 		return rd.lineBatch(&elements{in: bytes.NewReader(p)}, o)
@@ -261,9 +255,8 @@ func (rd *reader) accept(b *batch, n int, x *vehicle.Sample, err error, o origin
 	b.samples = append(b.samples, *x)
 }
 
-// isLate reports whether every reading of a sample is older than the verdict of its group, so that
-// it changes nothing. The time of the last position is not known, so a position alone is never
-// late.
+// isLate reports whether a sample is older than the verdicts of all its groups. A position alone is
+// never late, because the time of the last one is not known.
 func isLate(x *vehicle.Sample, known [2]vehicle.UnixMilli) (late bool) {
 	if x.Time >= max(known[0], known[1]) {
 		return false
@@ -299,7 +292,7 @@ func (b *batch) reject(line int, err error) {
 	}
 }
 
-// join leaves out the refused lines and sizes. After the last join the caller must call sort.
+// After the last join the caller must call sort.
 func (b *batch) join(other *batch) {
 	if b.samples == nil {
 		b.samples, b.source = other.samples, other.source
@@ -318,7 +311,7 @@ func (b *batch) join(other *batch) {
 	}
 }
 
-// sort orders each vehicle's samples by time, because the fold ignores an older one.
+// The fold ignores an older sample.
 func (b *batch) sort() {
 	byTime := func(x, y vehicle.Sample) int { return cmp.Compare(x.Time, y.Time) }
 	if !slices.IsSortedFunc(b.samples, byTime) && !b.sortedByVehicle() {
@@ -326,8 +319,7 @@ func (b *batch) sort() {
 	}
 }
 
-// sortedByVehicle reports whether sorting can be left out, as when a gateway sends one car after
-// the other. Sorting took a quarter of decoding.
+// Sorting took a quarter of decoding. A gateway often sends one car after the other.
 func (b *batch) sortedByVehicle() bool {
 	last := make(map[vehicle.ID]vehicle.UnixMilli) // where each vehicle's run ended
 	for i := 1; i < len(b.samples); i++ {

@@ -15,14 +15,14 @@ import (
 
 type Store interface {
 	// Append returns nil only when all samples, those of each vehicle in order of time, are on
-	// disk. After an error any may be stored, and none may be acknowledged. It owns the slice.
+	// disk. After an error any may be stored. It owns the slice.
 	Append(ctx context.Context, samples []vehicle.Sample) error
 }
 
 // Unfolded counts the samples of each source that are not folded yet.
 type Unfolded interface {
-	// Reserve makes room for n samples that are about to be stored, or estimates the time until
-	// there is some. Release follows once Append has returned.
+	// Reserve makes room for n samples, or estimates the time until there is some. Release follows
+	// Append.
 	Reserve(source uint32, n int) (wait time.Duration, ok bool)
 	Release(source uint32, n int)
 }
@@ -32,8 +32,8 @@ const (
 	MaxBody    = 8 << 20 // bytes, decompressed
 	MaxSamples = access.MaxBatch
 	MaxSample  = 64 << 10 // bytes
-	MaxAhead   = 30 * time.Second
-	MaxBehind  = 366 * 24 * time.Hour // an older time comes from a clock that is wrong
+	maxAhead   = 30 * time.Second
+	maxBehind  = 366 * 24 * time.Hour // an older time comes from a clock that is wrong
 )
 
 // Config configures [NewHTTP] and [NewMQTT]. What follows Registry may be zero.

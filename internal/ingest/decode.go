@@ -26,12 +26,12 @@ const (
 type decoder struct {
 	json    *jsontext.Decoder
 	in      bytes.Buffer
-	syntax  *refusal // the first error of json
-	scratch []byte   // strings of general
+	syntax  *refusal
+	scratch []byte // of general
 	codes   [maxCodes]vehicle.TroubleCode
 	lastVID vehicle.ID // saves an allocation
 
-	members [][]byte // names that usual ignores
+	members [][]byte // of usual
 	unknown [][]byte // names, in the order of the line
 	unused  []unusedValue
 	half    bool // a position is not complete
@@ -44,8 +44,8 @@ func (d *decoder) begin() {
 	d.half = false
 }
 
-// sample decodes one sample, of the topic's vehicle if that is not empty. The error is a *refusal.
-// Until the next call, d.unknown and d.unused have what the sample does not, up to a failure.
+// sample gets the vehicle of an MQTT topic, or "". The error is a *refusal. Until the next call,
+// d.unknown and d.unused have what was found up to a failure.
 func (d *decoder) sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (vehicle.Sample, error) {
 	if x, ok := d.usual(line, topic, latest); ok {
 		return x, nil
@@ -66,8 +66,8 @@ func (d *decoder) sample(line []byte, topic vehicle.ID, latest vehicle.UnixMilli
 // JSON libraries of Python and JavaScript write these for a float that is no number.
 var notNumber = regexp.MustCompile(`-?\b(NaN|Infinity)\b`)
 
-// general reads any line. If it is no JSON object, too deep, or has a name twice, the reason is
-// d.syntax; otherwise the first in the order of the line.
+// The reason is d.syntax if the line is no JSON object, too deep or has a name twice, and else the
+// first in the order of the line.
 func (d *decoder) general(line []byte, topic vehicle.ID, latest vehicle.UnixMilli) (x vehicle.Sample, why *refusal) {
 	d.begin()
 	d.in, d.syntax = *bytes.NewBuffer(line), nil // without a copy
@@ -140,8 +140,7 @@ func (d *decoder) signals(r *vehicle.Readings) {
 	d.dropHalf(r)
 }
 
-// troubleCodes takes the codes of all texts in each entry: "P2135", {"code":"P2135"}, and the pairs
-// of code and description of python-OBD.
+// The codes are in all texts of an entry: "P2135", {"code":"P2135"}, and the pairs of python-OBD.
 func (d *decoder) troubleCodes(r *vehicle.Readings) *refusal {
 	c := d.codesOf(r)
 	entry := func() {
@@ -169,7 +168,7 @@ func (d *decoder) peek() jsontext.Kind {
 	return d.json.PeekKind()
 }
 
-// token reads a token, and returns it unless it is a bracket. After an error it reads nothing.
+// token returns a token unless it is a bracket. After an error it reads nothing.
 func (d *decoder) token() (v jsontext.Value) {
 	var err error
 	switch d.peek() {
@@ -188,7 +187,7 @@ func (d *decoder) token() (v jsontext.Value) {
 	return v
 }
 
-// object yields the names of an object. The caller must read the value after each.
+// The caller of object must read the value after each name.
 func (d *decoder) object(yield func([]byte) bool) {
 	for d.token(); d.syntax == nil && d.json.PeekKind() != jsontext.KindEndObject; {
 		if name := d.token(); d.syntax == nil {
@@ -198,7 +197,7 @@ func (d *decoder) object(yield func([]byte) bool) {
 	d.token()
 }
 
-// texts reads a value and yields its strings, names of members included.
+// texts yields the strings in a value, names of members included.
 func (d *decoder) texts(yield func([]byte) bool) {
 	for depth := d.json.StackDepth(); ; {
 		if v := d.token(); len(v) > 0 && v[0] == '"' {
@@ -235,7 +234,7 @@ func (d *decoder) value() (v value) {
 	return v
 }
 
-// syntax does not use the text of the error, which repeats input.
+// The text of the error is not used, because it repeats input.
 func syntax(err error) *refusal {
 	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
 		return errTruncated
@@ -299,14 +298,13 @@ func checkTime(at, latest vehicle.UnixMilli) *refusal {
 	switch {
 	case at > latest:
 		return refuseAhead(at, latest)
-	case at < latest.Add(-MaxBehind):
+	case at < latest.Add(-maxBehind):
 		return refuseOld(latest - at)
 	}
 	return nil
 }
 
-// set sets a signal other than DTCList, or returns why not. Of two names, the first one's value is
-// kept.
+// Of two names of a signal, the first one's value is kept.
 func set(s vehicle.Signal, v value, r *vehicle.Readings) *refusal {
 	switch {
 	case v.kind == jsontext.KindNull:
@@ -348,8 +346,8 @@ func (d *decoder) note(name []byte, s vehicle.Signal, why *refusal) {
 	}
 }
 
-// dropHalf drops a position of which one half cannot be used, lest the other is joined with a later
-// reading. iOS sends a negative accuracy with a position that is not valid.
+// Half of a position must not be joined with a later reading. iOS sends a negative accuracy with a
+// position that is not valid.
 func (d *decoder) dropHalf(r *vehicle.Readings) {
 	if d.half {
 		r.Clear(vehicle.CurrentLatitude)
@@ -362,7 +360,7 @@ type codeList struct {
 	why   *refusal
 }
 
-// codesOf begins with the codes that r has from the signal's other name.
+// The signal may have had another name before.
 func (d *decoder) codesOf(r *vehicle.Readings) codeList {
 	return codeList{codes: append(d.codes[:0], r.Codes...)}
 }
@@ -383,8 +381,7 @@ func (c *codeList) entry(readable bool) {
 	}
 }
 
-// set requires a code, an empty list, or entries that all say that there is no code: an unreadable
-// list must not end an anomaly.
+// An unreadable list must not end an anomaly.
 func (c *codeList) set(r *vehicle.Readings) *refusal {
 	if len(c.codes) > 0 || c.why == nil {
 		_ = r.SetCodes(slices.Clone(c.codes)) // without spare capacity, because the sample may wait long

@@ -22,7 +22,7 @@ import (
 
 var testNow = time.Date(2026, 11, 20, 4, 0, 10, 0, time.UTC)
 
-var testLatest = vehicle.At(testNow.Add(MaxAhead))
+var testLatest = vehicle.At(testNow.Add(maxAhead))
 
 // describe formats a sample as testdata/samples.txt does after >.
 func describe(x vehicle.Sample, d *decoder) string {
@@ -138,7 +138,7 @@ func FuzzDecode(f *testing.F) {
 		if vehicle.CheckID(string(x.Vehicle)) != nil || len(x.Vehicle) > vehicle.MaxReportingID {
 			t.Fatalf("an invalid vid was accepted: %q", x.Vehicle)
 		}
-		if x.Time < testLatest.Add(-MaxBehind) || x.Time > testLatest {
+		if x.Time < testLatest.Add(-maxBehind) || x.Time > testLatest {
 			t.Fatalf("an impossible time was accepted: %d", x.Time)
 		}
 		sent := AppendJSON(nil, &x)

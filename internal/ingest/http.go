@@ -45,7 +45,7 @@ func NewHTTP(c Config) *HTTP {
 		Handler:           http.HandlerFunc(h.handle),
 		TLSConfig:         in.TLS,
 		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       60 * time.Second, // until the pace of the body replaces it
+		ReadTimeout:       60 * time.Second, // until the pace of the body
 		WriteTimeout:      90 * time.Second, // from the head on
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
@@ -56,8 +56,7 @@ func NewHTTP(c Config) *HTTP {
 	return h
 }
 
-// sendBuffer is how many bytes of unread responses the kernel buffers for a connection.
-const sendBuffer = 32 << 10
+const sendBuffer = 32 << 10 // bytes of unread responses that the kernel keeps for a connection
 
 func (h *HTTP) handle(w http.ResponseWriter, r *http.Request) {
 	start := h.in.Now()
@@ -90,7 +89,7 @@ type reply struct {
 	outcome outcome
 }
 
-// checks are made in this order, and the first reply ends the request. Only decode reads the body.
+// The first reply ends the request. Only decode reads the body.
 var checks = [...]func(*HTTP, *post) *reply{
 	(*HTTP).checkLoad, (*HTTP).checkPath, (*HTTP).checkKey, (*HTTP).checkHead, (*HTTP).checkRate, (*HTTP).checkBacklog,
 	(*HTTP).takeSlot, (*HTTP).decode, (*HTTP).checkBacklog, (*HTTP).checkRate, (*HTTP).checkBody, (*HTTP).store,
@@ -166,7 +165,7 @@ func (h *HTTP) checkPath(p *post) *reply {
 		"; queries go to the query listener"}, 0, rejected}
 }
 
-// checkKey checks the method, too, because only a source of a form may use GET.
+// Only a source of a form may use GET.
 func (h *HTTP) checkKey(p *post) (a *reply) {
 	p.ready = h.in.Ready() // before the key, because the tables may be loaded between the two
 	source, err := h.authenticate(p.r)
@@ -222,7 +221,7 @@ func (h *HTTP) checkHead(p *post) *reply {
 	return nil
 }
 
-// checkRate uses the samples of the request, none before its body is read.
+// Before its body is read, a request uses no samples.
 func (h *HTTP) checkRate(p *post) *reply {
 	r := p.source.Limit()
 	if !r.Limited() {
@@ -242,11 +241,10 @@ func (h *HTTP) checkRate(p *post) *reply {
 	return p.refuseForNow(overRate(r, next), next)
 }
 
-// behindFor is how long a decoded body waits for unfolded samples, so that decoding was not in vain
-// and a sender that waits for each answer is not refused.
+// behindFor is how long a decoded body waits, so that a sender that waits for each answer is not
+// refused.
 const behindFor = time.Second
 
-// checkBacklog reserves the samples, if they are known.
 func (h *HTTP) checkBacklog(p *post) *reply {
 	n, patience := 0, time.Duration(0)
 	if p.batch != nil {
@@ -265,8 +263,8 @@ func (h *HTTP) checkBacklog(p *post) *reply {
 	return nil
 }
 
-// takeSlot protects the connection from eviction. It counts towards the source's share, so a client
-// without a key cannot prevent an eviction by not reading its responses.
+// The slot counts towards the source's share, and a client without a key has none, so unread
+// responses cannot prevent an eviction.
 func (h *HTTP) takeSlot(p *post) *reply {
 	if p.slot = h.slots.tryAcquire(p.source.Name, 1); !p.slot {
 		return overQuota
@@ -355,7 +353,6 @@ func (h *HTTP) authenticate(r *http.Request) (*access.Grant, error) {
 	return s, nil
 }
 
-// keyOf returns the key in the header or, without one, in the address.
 func keyOf(r *http.Request) (_ []byte, inAddress bool, _ error) {
 	values := r.Header["Authorization"]
 	if len(values) == 0 {

@@ -59,14 +59,13 @@ var (
 	eventTypes = []string{"application/cloudevents+json", "application/cloudevents-batch+json"}
 )
 
-// single joins several values, and no caller accepts a comma.
+// No caller accepts the comma between several values.
 func single(h http.Header, name string) string { return strings.Join(h[name], ", ") }
 
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }} // 40 KiB each
 
-// read decodes the body, with the errors of lineBatch, or [os.ErrDeadlineExceeded] if it arrives
-// too slowly. After an error, the batch holds the lines so far, or is nil. A large buffer is taken
-// only after 4 KiB or the whole body have arrived.
+// After an error, the batch holds the lines so far, or is nil. A body has a large buffer only after
+// 4 KiB or all of it have arrived.
 func (h *HTTP) read(p *post) (*batch, error) {
 	r, f, o := p.r, p.encoding, h.in.origin(p.source, "")
 	o.memory = &p.memory
@@ -172,8 +171,8 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Decompression costs a hundred times what sending costs, so it may yield maxDensity bytes for each
-// compressed one, and freeBytes more. Samples are compressed to a tenth, a thirtieth at best.
+// Decompression costs a hundred times what sending costs. Samples are compressed to a tenth, a
+// thirtieth at best.
 const (
 	maxDensity = 100
 	freeBytes  = 128 << 10
@@ -211,7 +210,7 @@ func (t *turns) take(ctx context.Context, source string) turn {
 	return of
 }
 
-// take waits for a turn, unless ctx ends. Then leave does nothing.
+// If ctx ends, leave does nothing.
 func (t *turn) take() {
 	if t.free == nil {
 		return

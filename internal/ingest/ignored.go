@@ -34,8 +34,8 @@ func (g *ignored) note(name []byte) {
 	}
 }
 
-// isShown reports whether a response may repeat a name: it is spelled like those of VSS, and does
-// not look like a secret, because responses may be logged.
+// A name is spelled like those of VSS, and does not look like a secret, because responses may be
+// logged.
 func isShown(name []byte) bool {
 	if len(name) == 0 || len(name) > maxIgnoredName {
 		return false
@@ -110,8 +110,7 @@ func suggestion(name string) string {
 	return ""
 }
 
-// refuseUnknown gives operators, for whom it is kept, no name, which may really be a value, such as
-// a vid.
+// Operators, for whom the text is kept, see no name, which may really be a value, such as a vid.
 func refuseUnknown(name []byte) *refusal {
 	const unknown = " is unknown, and this source is strict: it may send only known signals"
 	if !isShown(name) {
@@ -142,8 +141,8 @@ var (
 	lowerNames = strings.Fields(strings.ToLower(strings.Join(knownNames, " ")))
 )
 
-// similarSignal returns the known name that ends with the unknown one, that has a part less, as in
-// VSS 2, that differs in the fewest letters, or that begins so.
+// similarSignal looks for a known name that ends with the unknown one, has a part less, as in VSS
+// 2, differs in the fewest letters, or begins so.
 func similarSignal(name string) (known string, ok bool) {
 	name = strings.ToLower(name)
 	switch {
@@ -180,8 +179,7 @@ func similarSignal(name string) (known string, ok bool) {
 	return "", false
 }
 
-// withinEdits counts letters that are replaced, inserted or removed. The recursion mostly ends
-// early.
+// The recursion mostly ends early.
 func withinEdits(a, b string, edits int) bool {
 	if max(len(a)-len(b), len(b)-len(a)) > edits {
 		return false

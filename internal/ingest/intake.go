@@ -25,7 +25,7 @@ type intake struct {
 	unused   map[access.Refusal]prometheus.Counter
 	keys     *prometheus.CounterVec // by reason
 	duration map[outcome]prometheus.Observer
-	// failing limits the log to a line when an outage of the store begins and one when it ends.
+	// failing gives an outage of the store a line at its beginning and one at its end.
 	failing   atomic.Bool
 	wrongKeys lograte.Warning
 }
@@ -130,7 +130,7 @@ func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {
 	return origin{
 		source: s, topic: topic,
 		forgotten: in.Forgotten, admit: in.Admit, verdicts: in.Verdicts,
-		latest: vehicle.At(in.Now().Add(MaxAhead)),
+		latest: vehicle.At(in.Now().Add(maxAhead)),
 	}
 }
 
@@ -149,7 +149,7 @@ var (
 	errNotBearer = errors.New("invalid Authorization header: it must be Bearer KEY")
 )
 
-// keyReasons are labels of metrics. Other errors have that of the first entry.
+// Other errors have the label of the first.
 var keyReasons = []struct {
 	err    error
 	reason string
@@ -163,7 +163,7 @@ var keyReasons = []struct {
 	{access.ErrReplaced, "replaced"},
 }
 
-// refuseKey counts a key of the source, which is nil if not known.
+// The source is nil if it is not known.
 func (in *intake) refuseKey(source *access.Grant, err error) {
 	reason := keyReasons[0].reason
 	for _, k := range keyReasons {
@@ -200,7 +200,7 @@ func (in *intake) warn(source *access.Grant) {
 	in.Log.Warn(text, args...)
 }
 
-// store may return nil only if all is stored. Otherwise the accepted samples count as refused.
+// If store fails, the accepted samples count as refused.
 func (in *intake) store(ctx context.Context, b *batch) error {
 	if b.first != nil {
 		for why, n := range b.refused {

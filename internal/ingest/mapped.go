@@ -34,7 +34,7 @@ func (rd *reader) mappedBatch(f *format.Format, m format.Message, o origin) (b *
 	b = newBatch(o.source)
 	b.length = len(m.Body)
 	defer b.end()
-	m.Now, m.Vehicle = o.latest.Add(-MaxAhead), o.topic
+	m.Now, m.Vehicle = o.latest.Add(-maxAhead), o.topic
 	if v := o.source.Vehicles; m.Vehicle == "" && !v.All() && v.Len() == 1 {
 		for m.Vehicle = range v.Sorted() {
 		}
@@ -98,11 +98,9 @@ func (rd *reader) checkMapped(s *format.Sample, o origin) error {
 	return nil
 }
 
-// queryOf mends the address of Torque, which appends its fields with a question mark even after
-// another.
+// Torque appends its fields with a question mark even after another.
 func queryOf(r *http.Request) string { return strings.ReplaceAll(r.URL.RawQuery, "?", "&") }
 
-// eventData returns the data of a CloudEvent.
 func eventData(event []byte) []byte {
 	var e struct {
 		Data json.RawMessage `json:"data"`
@@ -113,8 +111,8 @@ func eventData(event []byte) []byte {
 	return e.Data
 }
 
-// elements turns a JSON array into lines of one element each. The text after the array is a line of
-// its own, and so is a missing end. Elements are not checked.
+// elements turns a JSON array into lines. The text after the array is a line of its own, and so is
+// a missing end. Elements are not checked.
 type elements struct {
 	in               io.ByteReader
 	begun, ended     bool

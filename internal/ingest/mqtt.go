@@ -18,21 +18,16 @@ import (
 	"example.org/carstate/internal/lograte"
 )
 
-// MQTT receives telemetry on topic vehicles/VID/telemetry. The server is no broker: nobody
-// subscribes, no message is retained, wills are dropped, and a session ends with its connection.
-//
-// A PUBACK means that the accepted samples of the message are on disk. What can never be accepted
-// is acknowledged, too, because a client would send it again for ever; in MQTT 5 with a reason
-// code:
+// MQTT receives telemetry on topic vehicles/VID/telemetry (docs/telemetry.md). A PUBACK means that
+// the accepted samples are on disk. What can never be accepted is acknowledged, too, because a
+// client would send it again for ever; in MQTT 5 with a reason code:
 //
 //	0x87  the source may not write for the vehicle, or the vehicle was forgotten
 //	0x90  the topic is wrong
 //	0x97  the vehicle would exceed the limit of vehicles
 //	0x99  no line was valid, or the message exceeds a limit
 //
-// If the store fails, the connection is closed without an acknowledgement. The key is checked at
-// every message. While memory is used up, clients wait. A message over its rate gets 0x97 if it was
-// sent by MQTT 5 with QoS 1; any other waits for up to a minute, and then its connection is closed.
+// If the store fails, the connection is closed instead.
 type MQTT struct {
 	in      *intake
 	quotas  *packetQuotas
@@ -40,19 +35,17 @@ type MQTT struct {
 	guard   *listen.Guard
 	end     sync.Once
 	refused *prometheus.CounterVec // by reason
-	// unhandled limits lines about panics, which a client could cause without end.
+	// A client could cause panics without end.
 	unhandled lograte.Warning
 
-	mu      sync.Mutex // guards the fields below
-	clients map[clientID]*conn
-	ending  bool // nothing more is read
-	// The newest context in which messages are stored.
+	mu           sync.Mutex // guards the fields below
+	clients      map[clientID]*conn
+	ending       bool // nothing more is read
 	storing      context.Context
 	storingEnd   context.CancelFunc
 	storingSince time.Time
 
-	// ctx ends when the time for a graceful shutdown is over.
-	ctx     context.Context
+	ctx     context.Context // ends with the time for a graceful shutdown
 	cancel  context.CancelFunc
 	serving atomic.Int64
 	began   time.Time
@@ -81,8 +74,7 @@ func NewMQTT(c Config) *MQTT {
 	return m
 }
 
-// Serve serves l until [MQTT.Shutdown], which closes it, with the errors of [listen.Guard.Serve].
-// It may be called for several listeners.
+// Serve may be called for several listeners, which Shutdown closes.
 func (m *MQTT) Serve(l net.Listener) error { return m.guard.Serve(m.guard.Listener(l), m.serve) }
 
 func (m *MQTT) ServeTLS(l net.Listener) error {
@@ -91,7 +83,7 @@ func (m *MQTT) ServeTLS(l net.Listener) error {
 
 func (m *MQTT) serve(nc net.Conn) {
 	defer m.serving.Add(-1)
-	// A connection that has ended is still served until its messages are stored.
+	// An ended connection is served until its messages are stored.
 	if m.serving.Add(1) > int64(2*m.in.MaxConnections) {
 		m.refused.WithLabelValues("full").Inc()
 		_ = nc.Close()
@@ -109,7 +101,7 @@ func (m *MQTT) serve(nc net.Conn) {
 			}
 			m.unhandled.Log(m.in.Log, "closed an MQTT connection: its packet cannot be handled", "panic", what)
 		}
-		// The client may have gone. Its messages are still stored.
+		// The client may have gone. Its messages are stored.
 		c.queue.wait()
 		if why != nil {
 			c.part(why)
@@ -133,8 +125,8 @@ func (m *MQTT) serve(nc net.Conn) {
 	}
 }
 
-// Shutdown stores and acknowledges what has arrived, and closes every connection: at once if ctx
-// ends, with its error. A second call waits for the first.
+// Shutdown stores and acknowledges what has arrived, unless ctx ends. A second call waits for the
+// first.
 func (m *MQTT) Shutdown(ctx context.Context) (err error) {
 	m.end.Do(func() {
 		m.mu.Lock()

@@ -15,7 +15,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// Limits of a connection.
 const (
 	maxPacket      = 1 << 20          // bytes
 	connectTimeout = 10 * time.Second // TLS included
@@ -24,8 +23,7 @@ const (
 	receiveMaximum = 128              // unacknowledged messages
 )
 
-// conn reads a packet as far as [packetQuotas] have memory. While it waits for one, it holds no
-// buffer, unless it uses TLS.
+// conn holds no buffer while it waits for a packet, unless it uses TLS.
 type conn struct {
 	net.Conn
 	m *MQTT
@@ -135,8 +133,7 @@ func (c *conn) fill() error {
 	return err
 }
 
-// tryRead returns false if nothing has arrived. While the connection then waits, it needs no
-// buffer.
+// tryRead frees the buffer and returns false if nothing has arrived.
 func (c *conn) tryRead(fd uintptr) bool {
 	if c.buffer == nil {
 		c.buffer = buffers.Get().(*[readBuffer]byte)
@@ -169,7 +166,6 @@ func (c *conn) readByte() (byte, error) {
 	return c.buffer[c.from-1], nil
 }
 
-// readLength reads up to four bytes of 7 bits each, after the first byte of a packet.
 func (c *conn) readLength() (length int, err error) {
 	for shift := 0; shift < 28; shift += 7 {
 		b, err := c.readByte()
@@ -183,7 +179,6 @@ func (c *conn) readLength() (length int, err error) {
 	return 0, errMalformed
 }
 
-// readConnect reads the first packet, which must be a CONNECT.
 func (c *conn) readConnect(timeout time.Duration) (p connect, code byte, err error) {
 	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return p, 0, err
@@ -210,9 +205,7 @@ func (c *conn) readConnect(timeout time.Duration) (p connect, code byte, err err
 	return p, code, nil
 }
 
-// readPacket reads the first byte of a packet, 0 if it was handled already, and the bytes after its
-// header, which are valid until the next call. For a PUBLISH, c.processing has the memory to decode
-// it.
+// readPacket returns 0 for a packet that was handled. The body is valid until the next call.
 func (c *conn) readPacket() (first byte, body []byte, err error) {
 	if err := c.awaitPacket(); err != nil {
 		return 0, nil, err
@@ -257,11 +250,10 @@ func (c *conn) orSlow(err error) error {
 	return err
 }
 
-// deadlineStep is how far a deadline is set beyond its limit, so that it is moved at most once in
-// that time: moving one takes about as long as decoding a sample.
+// deadlineStep is how far a deadline is set beyond its limit, because moving one takes about as
+// long as decoding a sample.
 const deadlineStep = time.Second
 
-// awaitPacket sets the deadline for the first byte of a packet.
 func (c *conn) awaitPacket() error {
 	c.paced = false
 	if c.from < c.to {
@@ -274,13 +266,12 @@ func (c *conn) awaitPacket() error {
 	return nil
 }
 
-// beginPace replaces the deadline by the minimum rate.
+// The minimum rate replaces the deadline for the next packet.
 func (c *conn) beginPace() error {
 	c.deadline, c.paced = time.Time{}, true
 	return c.pace.begin(time.Now(), c.m.quotas.grace)
 }
 
-// readBody reads into the buffer what fits, and else into a slice, which grows as grow permits.
 func (c *conn) readBody(first byte, length int) ([]byte, error) {
 	if c.to-c.from < length && !c.paced && c.grant != nil {
 		if err := c.beginPace(); err != nil {
@@ -343,8 +334,7 @@ func (c *conn) readMore(p []byte) (n int, err error) {
 	return n, err
 }
 
-// skipPublish refuses a PUBLISH that is too large after reading it: MQTT 3.1.1 has no other way to
-// make the client stop sending it.
+// MQTT 3.1.1 has no other way to make a client stop sending a PUBLISH that is too large.
 func (c *conn) skipPublish(first byte, length int) error {
 	if !c.paced {
 		if err := c.beginPace(); err != nil {
@@ -377,8 +367,8 @@ func (c *conn) skipPublish(first byte, length int) error {
 	return c.m.receive(c, &p, errPacketTooLarge)
 }
 
-// grow takes memory for a larger buffer, and returns its size: twice size, or whole if it uses
-// finishing. It returns false if the connection ended while it waited.
+// grow returns the next size of the buffer, and false if the connection ended while it waited for
+// memory.
 func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
@@ -407,9 +397,8 @@ func (c *conn) pause(d time.Duration) bool {
 	}
 }
 
-// Write sends whole packets within writeTimeout, or up to deadlineStep more, lest a client that
-// does not read blocks the goroutine that acknowledges. A later write extends the limit of one in
-// progress. An error ends the connection, because a part of a packet cannot be completed later.
+// Write has a time limit, lest a client that does not read blocks the goroutine that acknowledges.
+// A part of a packet cannot be completed later, so an error ends the connection.
 func (c *conn) Write(p []byte) (int, error) {
 	if due := time.Since(c.m.began) + writeTimeout; due > time.Duration(c.writeUntil.Load()) {
 		due += deadlineStep
@@ -425,7 +414,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// part sends at most one DISCONNECT, to an MQTT 5 client, and closes the connection.
+// part sends at most one DISCONNECT, to an MQTT 5 client.
 func (c *conn) part(why *closing) {
 	if !c.parted.Swap(true) && c.version == 5 {
 		_, _ = c.Write(appendReason(nil, disconnectPacket, nil, why.code, c.fitting(why.text)))
@@ -433,8 +422,8 @@ func (c *conn) part(why *closing) {
 	_ = c.Close()
 }
 
-// reasonBytes is the most that a PUBACK or DISCONNECT has beside its reason: two lengths of four
-// bytes, the type, the packet identifier, the code, and the head of the property.
+// reasonBytes of a PUBACK or DISCONNECT are not its reason: two lengths of four bytes, the type,
+// the packet identifier, the code, and the head of the property.
 const reasonBytes = 4 + 4 + 1 + 2 + 1 + 3
 
 // fitting returns "" if the client accepts no packet with the text.

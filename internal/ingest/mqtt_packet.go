@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// First bytes of packets: the type, and the flags that MQTT prescribes.
+// First bytes of packets, with the flags that MQTT prescribes.
 const (
 	connectPacket     = 1 << 4
 	connackPacket     = 2 << 4
@@ -25,7 +25,7 @@ const (
 	disconnectPacket  = 14 << 4
 )
 
-// Reason codes of MQTT 5. [appendConnack] translates those of a CONNACK.
+// Reason codes of MQTT 5.
 const (
 	noSubscription     = 0x11
 	unspecifiedError   = 0x80
@@ -52,7 +52,7 @@ const (
 	connectionAccepted = 0
 )
 
-// fields reads a packet. After a failure, all fields are zero.
+// After a failure, all fields are zero.
 type fields struct {
 	rest []byte
 	code byte
@@ -103,7 +103,6 @@ func (f *fields) varint() uint32 {
 	return uint32(v)
 }
 
-// Properties that a client may send, by packet.
 const (
 	connectProperties   = "\x11\x15\x16\x17\x19\x21\x22\x26\x27"
 	willProperties      = "\x01\x02\x03\x08\x09\x18\x26"
@@ -174,7 +173,7 @@ func (f *fields) properties(allowed string) (p properties) {
 	return p
 }
 
-// The slices of connect and publish are parts of the packet.
+// The slices are parts of the packet.
 type connect struct {
 	version            byte // 4: MQTT 3.1.1; 5; 0: not known
 	keepAlive          uint16
@@ -182,7 +181,7 @@ type connect struct {
 	properties
 }
 
-// The parsers get what follows the fixed header. code is why it is not acceptable, or 0.
+// code is why a packet is not acceptable, or 0.
 func parseConnect(body []byte) (c connect, code byte) {
 	f := fields{rest: body}
 	name, level, flags := string(f.text()), byte(f.number(1)), byte(f.number(1))
@@ -309,7 +308,6 @@ func parseFilters(version, first byte, body []byte) (id uint16, n int, code byte
 	return id, n, f.code
 }
 
-// appendReason appends a packet of MQTT 5 with a reason, or with code 0 and text "" one of 3.1.1.
 func appendReason(p []byte, first byte, head []byte, code byte, text string) []byte {
 	n, properties := len(head), 3+len(text)
 	switch {

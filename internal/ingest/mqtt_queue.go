@@ -19,9 +19,9 @@ type pending struct {
 	samples int // reserved as unfolded
 }
 
-// queue holds the messages of a connection until they are acknowledged. Those that wait while
-// others are stored are then stored together, so pipelining needs fewer commits. One goroutine
-// stores and acknowledges, in order; it ends when there is nothing left.
+// queue holds the messages of a connection until they are acknowledged. Those that arrive while
+// others are stored are then stored together, by one goroutine, which ends when there is nothing
+// left.
 type queue struct {
 	mu      sync.Mutex // guards all other fields
 	changed sync.Cond  // waiting, bytes or working
@@ -31,7 +31,7 @@ type queue struct {
 	broken  bool // a message was not stored, so no later one may be
 }
 
-// wait waits until no message is left. enqueue must not be called at the same time.
+// enqueue must not be called during wait.
 func (q *queue) wait() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -40,8 +40,7 @@ func (q *queue) wait() {
 	}
 }
 
-// enqueue blocks, and so nothing is read from the client, while receiveMaximum messages wait or
-// maxQueued bytes would be exceeded by more than one message.
+// While enqueue blocks, nothing is read from the client.
 func (m *MQTT) enqueue(c *conn, p pending) {
 	q := &c.queue
 	bytes := messageBytes
@@ -91,8 +90,7 @@ func (m *MQTT) drainQueue(c *conn) {
 	q.changed.Broadcast()
 }
 
-// storeAndAcknowledge acknowledges all messages, or if the store fails none, and closes the
-// connection. Then no later message may be stored (DESIGN.md).
+// After storeAndAcknowledge has failed, no later message may be stored (DESIGN.md).
 func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 	all := messages[0].batch
 	if len(messages) > 1 || all == nil {
@@ -141,11 +139,10 @@ func (m *MQTT) storeAndAcknowledge(c *conn, messages []pending) bool {
 	return true
 }
 
-// acksBytes of PUBACKs are sent at once, to limit their memory.
 const acksBytes = 4 << 10
 
-// storeContext returns a context that ends within storeTimeout and a second. The calls of a second
-// share it, because one for each message took 7 % of its processor time.
+// The calls of a second share a context, because one for each message took 7 % of its processor
+// time.
 func (m *MQTT) storeContext() context.Context {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,7 +2,7 @@ package ingest
 
 import "time"
 
-// Limits of memory, in bytes.
+// Bytes of memory.
 const (
 	readBuffer     = 2 << 10
 	maxSmallPacket = 16 << 10 // of one that is no PUBLISH
@@ -10,10 +10,7 @@ const (
 	maxQueued      = 4 << 20  // of a connection's unacknowledged messages, unless there is only one
 )
 
-// packetQuotas are the quotas of all connections. While a packet finds too little memory, nothing
-// is read from its connection. There are three, so that slow senders do not keep out what has
-// arrived: receiving grows with the bytes, and waits only at the first step; then finishing has all
-// that is still to arrive; processing is for what is complete.
+// packetQuotas are shared by all connections (DESIGN.md, "Three parts").
 type packetQuotas struct {
 	receiving  *quota // packets that are arriving
 	finishing  *quota // what receiving had no room for
@@ -30,6 +27,5 @@ func (r *packetQuotas) inUse() int {
 	return r.receiving.inUse() + r.finishing.inUse() + r.processing.inUse()
 }
 
-// processingBytes is the most that a PUBLISH of n bytes needs: messageBytes, the packet, and 9 n
-// for what is decoded from it (TestProcessingBytes).
+// 9 n are for what is decoded (TestProcessingBytes).
 func processingBytes(n int) int { return messageBytes + 10*n }

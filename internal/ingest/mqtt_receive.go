@@ -14,7 +14,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// A bridge sends messages about the state of its broker with brokerPrefix.
+// A bridge sends messages about its broker with brokerPrefix.
 const (
 	topicPrefix  = "vehicles/"
 	topicSuffix  = "/telemetry"
@@ -22,10 +22,8 @@ const (
 	brokerPrefix = "$SYS/"
 )
 
-// errRefused was counted.
 var errRefused = errors.New("the CONNECT was refused")
 
-// logIn answers a CONNECT, unless the client was evicted.
 func (m *MQTT) logIn(c *conn) error {
 	p, code, err := c.readConnect(connectTimeout)
 	if err != nil {
@@ -78,7 +76,7 @@ func (m *MQTT) logIn(c *conn) error {
 	c.receiving.source, c.finishing.source, c.processing.source = source.Name, source.Name, source.Name
 
 	// Retain Available is not 0, because a bridge has a retained will by default, which would then
-	// have to be refused. Without a Topic Alias Maximum, there are no aliases.
+	// have to be refused.
 	answer := []byte{0x21, 0, receiveMaximum, 0x24, 1, 0x27, 0, maxPacket >> 16, 0, 0}
 	keepAlive := p.keepAlive
 	if keepAlive == 0 || keepAlive > maxKeepAlive {
@@ -100,10 +98,9 @@ func (m *MQTT) logIn(c *conn) error {
 	return m.enter(c, clientID{source.Name, id})
 }
 
-// clientID has the source, so that none can end the connections of another.
+// No source can end the connections of another.
 type clientID struct{ source, id string }
 
-// enter ends another connection with the same identifier. It fails during a shutdown.
 func (m *MQTT) enter(c *conn, id clientID) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,7 +123,7 @@ func (m *MQTT) leave(c *conn) {
 	}
 }
 
-// handle ends the connection with an error, and a *closing is the reason for the client.
+// A *closing is the reason for the client.
 func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 	if first&0xf0 == publishPacket {
 		return m.publish(c, first, body)
@@ -161,8 +158,7 @@ func (m *MQTT) handle(c *conn, first byte, body []byte) error {
 	return err
 }
 
-// appendRefusedFilters appends a SUBACK or UNSUBACK of n filters. There is no subscription to end
-// either.
+// There is no subscription to end either.
 func appendRefusedFilters(version, first byte, id uint16, n int) []byte {
 	answer, code := byte(subackPacket), byte(unspecifiedError)
 	switch {
@@ -202,8 +198,7 @@ type verdict struct {
 	samples int
 }
 
-// receive checks, decodes and queues a message, which is refused already if why is not nil, or
-// returns the reason to end the connection.
+// receive gets why if the message is refused already.
 func (m *MQTT) receive(c *conn, pk *publish, why *refusal) error {
 	p := pending{qos: pk.qos, id: pk.id, since: m.in.Now(), source: c.grant.Number, outcome: rejected}
 	if end := m.checkSource(c, p.since); end != nil {
@@ -290,12 +285,11 @@ func (p *pending) reject(why *closing) {
 	}
 }
 
-// maxPause is how long a message may wait for its rate. Nothing is read from its connection then.
+// maxPause is how long a message may wait for its rate.
 const maxPause = 60 * time.Second
 
-// withinLimits reserves unfolded samples and uses the rate. If they do not suffice, an MQTT 5
-// message with QoS 1 is refused, and ok is false. Any other waits; the error ends the connection if
-// that would be longer than maxPause.
+// withinLimits refuses an MQTT 5 message with QoS 1, and then ok is false. Any other waits; the
+// error ends the connection.
 func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error) {
 	for {
 		next, ok := m.in.Unfolded.Reserve(p.source, p.samples)
@@ -339,7 +333,6 @@ func (m *MQTT) read(s *access.Grant, id vehicle.ID, pk *publish) (*batch, error)
 	return rd.messageBatch(pk.payload, m.in.origin(s, id))
 }
 
-// refuseKey counts the key of a client that gave the name of a source.
 func (m *MQTT) refuseKey(name string, err error) {
 	named, _ := m.in.Sources.Get(name)
 	m.in.refuseKey(named, err)
@@ -350,7 +343,6 @@ func (m *MQTT) refuse(source *access.Grant, why *refusal, code byte) *closing {
 	return &closing{code, why.text}
 }
 
-// refuseBatch gives err as the reason, or that of the first refused line, or errEmpty.
 func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) *closing {
 	whole, ok := errors.AsType[*refusal](err)
 	if !ok && b.first == nil {
@@ -370,7 +362,7 @@ func (m *MQTT) refuseBatch(source *access.Grant, b *batch, err error) *closing {
 	return why
 }
 
-// vehicleOf needs no memory if the topic is that of the last message, as for a car.
+// The topic of a car's last message needs no memory again.
 func (c *conn) vehicleOf(topic []byte) (vehicle.ID, bool) {
 	if len(topic) > maxTopic {
 		return "", false

@@ -15,10 +15,8 @@ import (
 	"time"
 )
 
-// formatHeader is in each answer to a source that has a format.
 const formatHeader = "Carstate-Format"
 
-// Answer is the listener's answer.
 type Answer struct {
 	Status     int           `json:"-"`
 	RetryAfter time.Duration `json:"-"`
@@ -35,7 +33,7 @@ type Client struct {
 	http.Client
 }
 
-// NewClient returns a Client. If trust is nil, it trusts as the system does.
+// If trust is nil, NewClient trusts as the system does.
 func NewClient(base, key string, trust *tls.Config) *Client {
 	return &Client{strings.TrimSuffix(base, "/"), key, http.Client{
 		Timeout:   30 * time.Second,

@@ -5,9 +5,7 @@ import (
 	"sync"
 )
 
-// quota is a number of bytes or connections that all sources share. A source that holds more than
-// an eighth gets more only if then as much is free as it holds: so one can hold at most half. A
-// source that holds nothing may take any free amount.
+// quota is a number of bytes or connections that all sources share (DESIGN.md, "Share").
 type quota struct {
 	size int
 
@@ -19,7 +17,6 @@ type quota struct {
 	short   bool                // a claim within its share does not fit
 }
 
-// claim waits for a part of the quota.
 type claim struct {
 	bytes   int
 	granted chan struct{} // closed when the bytes are taken
@@ -35,7 +32,6 @@ func (q *quota) withinShare(source string, n int) bool {
 	return held == 0 || held+n <= max(q.size/8, q.size-q.used-n)
 }
 
-// tryAcquire takes n without waiting, unless a claim waits for free bytes.
 func (q *quota) tryAcquire(source string, n int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -51,9 +47,8 @@ func (q *quota) tryAcquireLocked(source string, n int) bool {
 	return true
 }
 
-// acquire waits for n, or the whole quota if that is less, until stop is closed. Sources are served
-// in turn, and a claim within its share blocks all others until it fits, so small ones cannot
-// starve a large one.
+// acquire waits for n, at most the whole quota, until stop is closed. Sources take turns, and a
+// claim within its share blocks all others until it fits, so small ones cannot starve a large one.
 func (q *quota) acquire(source string, n int, stop <-chan struct{}) (got int, ok bool) {
 	n = min(n, q.size)
 	q.mu.Lock()
@@ -94,7 +89,7 @@ func (q *quota) release(source string, n int) {
 	q.grantWaiting()
 }
 
-// subtract does not serve claims. The caller holds mu.
+// The caller holds mu.
 func (q *quota) subtract(source string, n int) {
 	q.used -= n
 	if q.held[source] -= n; q.held[source] == 0 {
@@ -102,7 +97,7 @@ func (q *quota) subtract(source string, n int) {
 	}
 }
 
-// removeClaim removes q.waiting[source][i]. The caller holds mu.
+// The caller holds mu.
 func (q *quota) removeClaim(source string, i int) {
 	if q.waiting[source] = slices.Delete(q.waiting[source], i, i+1); len(q.waiting[source]) == 0 {
 		delete(q.waiting, source)
@@ -111,8 +106,7 @@ func (q *quota) removeClaim(source string, i int) {
 	}
 }
 
-// grantWaiting serves the oldest claim of each source in turn, up to one that does not fit. The
-// caller holds mu.
+// The caller holds mu.
 func (q *quota) grantWaiting() {
 	q.short = false
 	for i := 0; i < len(q.turn); {
@@ -142,7 +136,6 @@ func (q *quota) inUse() int {
 	return q.used
 }
 
-// reservation is the part of a quota that a request, packet, message or connection holds.
 type reservation struct {
 	of     *quota
 	source string
@@ -151,7 +144,7 @@ type reservation struct {
 
 const reservationStep = 16 << 10
 
-// reserve enlarges r to n, or to reservationStep more, without waiting.
+// reserve enlarges r to n, or by reservationStep, without waiting.
 func (r *reservation) reserve(n int) bool {
 	if n <= r.bytes {
 		return true
@@ -164,14 +157,12 @@ func (r *reservation) reserve(n int) bool {
 	return true
 }
 
-// reserveWait enlarges r by n, as acquire does.
 func (r *reservation) reserveWait(n int, stop <-chan struct{}) bool {
 	got, ok := r.of.acquire(r.source, n, stop)
 	r.bytes += got
 	return ok
 }
 
-// split returns n bytes of r, or all, as a new reservation.
 func (r *reservation) split(n int) reservation {
 	n = min(n, r.bytes)
 	r.bytes -= n

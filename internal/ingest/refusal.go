@@ -8,8 +8,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// refusal says why a sample, request or message was refused. Its text, for the sender, repeats no
-// input but the name of an unknown signal.
+// refusal has a text for the sender, which repeats no input but the name of an unknown signal.
 type refusal struct {
 	kind  access.Refusal
 	text  string
@@ -55,18 +54,17 @@ var (
 
 func refuseAhead(at, latest vehicle.UnixMilli) *refusal {
 	return refuse(access.FutureTime, fmt.Sprintf("time is %d s ahead of this service's clock, "+
-		"more than 30 s: check the sender's clock and time zone", (at-latest.Add(-MaxAhead)+999)/1000))
+		"more than 30 s: check the sender's clock and time zone", (at-latest.Add(-maxAhead)+999)/1000))
 }
 
-// refuseOld knows GPS receivers that count weeks modulo 1,024. A time.Duration cannot hold every
-// age.
+// Some GPS receivers count weeks modulo 1,024. A time.Duration cannot hold every age.
 func refuseOld(age vehicle.UnixMilli) *refusal {
 	const (
 		day      = 24 * 60 * 60 * 1000
 		rollover = 1024 * 7 * day
 	)
 	hint := ""
-	if age >= rollover && age%rollover <= vehicle.UnixMilli(MaxBehind.Milliseconds()) {
+	if age >= rollover && age%rollover <= vehicle.UnixMilli(maxBehind.Milliseconds()) {
 		hint = ", as after a rollover of the GPS week"
 	}
 	years := float64(age) / (365.25 * day)

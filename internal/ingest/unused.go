@@ -8,10 +8,8 @@ import (
 	"example.org/carstate/internal/access"
 )
 
-// maxUnused is how many pairs of signal and reason a response lists.
-const maxUnused = 20
+const maxUnused = 20 // pairs of signal and reason
 
-// unusedValue is a value of a known signal.
 type unusedValue struct {
 	name []byte // valid until the next line
 	why  *refusal
@@ -45,7 +43,7 @@ func (u *unused) note(v unusedValue) {
 	}
 }
 
-// join leaves out the list, which MQTT has no use for.
+// MQTT has no use for the list.
 func (u *unused) join(other *unused) {
 	for kind, n := range other.counts {
 		u.counts[kind] += n
