@@ -13,9 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
-
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/periodic"
@@ -36,11 +33,9 @@ type HTTP struct {
 func NewHTTP(c Config) *HTTP {
 	in := newIntake(c, "http")
 	h := &HTTP{in: in, memory: newQuota(in.MaxBytes), slots: newQuota(in.MaxHTTPConnections)}
-	in.gauge(h.memory.inUse)
-	dropped := promauto.With(in.Registry).NewCounter(prometheus.CounterOpts{
-		Name: "carstate_ingest_connections_dropped_total",
-		Help: "HTTP connections that were closed because there were too many.",
-	})
+	in.heldBytes(h.memory.inUse)
+	dropped := in.counter("carstate_ingest_connections_dropped_total",
+		"HTTP connections that were closed because there were too many.")
 	h.Server = listen.NewServer(&http.Server{
 		Handler:           http.HandlerFunc(h.handle),
 		TLSConfig:         in.TLS,

@@ -60,47 +60,27 @@ func newIntake(c Config, protocol string) *intake {
 	c.grace = cmp.Or(c.grace, grace)
 	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<20)
 	c.Registry = prometheus.WrapRegistererWith(prometheus.Labels{"protocol": protocol}, c.Registry)
-	auto := promauto.With(c.Registry)
 	if c.Unfolded == nil {
 		c.Unfolded = unbounded{}
 	}
-	in := &intake{
-		Config: c,
-		accepted: auto.NewCounter(prometheus.CounterOpts{
-			Name: MetricAccepted,
-			Help: "Samples that were accepted, stored and acknowledged.",
-		}),
-		ignored: auto.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_signals_ignored_total",
-			Help: "Signals in samples that no rule uses.",
-		}),
-		late: auto.NewCounter(prometheus.CounterOpts{
-			Name: "carstate_samples_late_total",
-			Help: "Accepted samples that are older than what is known of their vehicle, and change nothing.",
-		}),
-		unused: make(map[access.Refusal]prometheus.Counter),
-		keys: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: MetricKeysRefused,
-			Help: "Requests and MQTT logins that were refused because of their key, by reason.",
-		}, []string{"reason"}),
-		duration: make(map[outcome]prometheus.Observer),
-	}
-	duration := auto.NewHistogramVec(prometheus.HistogramOpts{
+	in := &intake{Config: c, unused: make(map[access.Refusal]prometheus.Counter), duration: make(map[outcome]prometheus.Observer)}
+	in.accepted = in.counter(MetricAccepted, "Samples that were accepted, stored and acknowledged.")
+	in.ignored = in.counter("carstate_signals_ignored_total", "Signals in samples that no rule uses.")
+	in.late = in.counter("carstate_samples_late_total",
+		"Accepted samples that are older than what is known of their vehicle, and change nothing.")
+	in.keys = in.counters(MetricKeysRefused, "Requests and MQTT logins that were refused because of their key, by reason.")
+	refused := in.counters(MetricRefused,
+		"Samples that were refused, by reason. A message refused before it was read counts as one.")
+	unused := in.counters("carstate_values_unused_total",
+		"Values of known signals in accepted samples that are not used, by reason.")
+	duration := promauto.With(c.Registry).NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "carstate_ingest_request_duration_seconds",
 		Help:    "Time from a request's head or a message's arrival to its acknowledgement or refusal.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"outcome"})
-	refused := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: MetricRefused,
-		Help: "Samples that were refused, by reason. A message refused before it was read counts as one.",
-	}, []string{"reason"})
 	for why := range access.SampleRefusals {
 		in.refused[why] = refused.WithLabelValues(why.String())
 	}
-	unused := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "carstate_values_unused_total",
-		Help: "Values of known signals in accepted samples that are not used, by reason.",
-	}, []string{"reason"})
 	for _, why := range unusedKinds {
 		in.unused[why] = unused.WithLabelValues(why.String())
 	}
@@ -119,11 +99,21 @@ type unbounded struct{}
 func (unbounded) Reserve(uint32, int) (time.Duration, bool) { return 0, true }
 func (unbounded) Release(uint32, int)                       {}
 
-func (in *intake) gauge(inUse func() int) {
-	promauto.With(in.Registry).NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "carstate_ingest_held_bytes",
-		Help: "Memory that is reserved for telemetry which is not answered yet.",
-	}, func() float64 { return float64(inUse()) })
+func (in *intake) counter(name, help string) prometheus.Counter {
+	return promauto.With(in.Registry).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func (in *intake) counters(name, help string) *prometheus.CounterVec {
+	return promauto.With(in.Registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"reason"})
+}
+
+func (in *intake) gauge(name, help string, value func() int) {
+	promauto.With(in.Registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+		func() float64 { return float64(value()) })
+}
+
+func (in *intake) heldBytes(held func() int) {
+	in.gauge("carstate_ingest_held_bytes", "Memory that is reserved for telemetry which is not answered yet.", held)
 }
 
 func (in *intake) origin(s *access.Grant, topic vehicle.ID) origin {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"example.org/carstate/internal/listen"
 	"example.org/carstate/internal/lograte"
@@ -54,23 +53,16 @@ type MQTT struct {
 // NewMQTT returns a server, which needs a Shutdown even if it is not served.
 func NewMQTT(c Config) *MQTT {
 	m := &MQTT{in: newIntake(c, "mqtt"), clients: make(map[clientID]*conn), began: time.Now()}
-	m.quotas = newPacketQuotas(m.in.MaxBytes, m.in.grace)
+	m.quotas = newPacketQuotas(m.in.MaxBytes)
 	m.slots = newQuota(m.in.MaxConnections)
-	m.in.gauge(m.quotas.inUse)
+	m.in.heldBytes(m.quotas.inUse)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	auto := promauto.With(m.in.Registry)
-	m.refused = auto.NewCounterVec(prometheus.CounterOpts{
-		Name: MetricConnectionsRefused,
-		Help: "MQTT connections that were refused, by reason.",
-	}, []string{"reason"})
+	m.refused = m.in.counters(MetricConnectionsRefused, "MQTT connections that were refused, by reason.")
 	m.refused.WithLabelValues("not_ready") // starts at 0, because an alert uses its rate
 	m.guard = listen.New(listen.Config{
 		Max: m.in.MaxConnections, SendBuffer: sendBuffer, Dropped: m.refused.WithLabelValues("full").Inc, Log: m.in.Log,
 	})
-	auto.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "carstate_mqtt_connections",
-		Help: "MQTT connections that are open.",
-	}, func() float64 { return float64(m.guard.Count()) })
+	m.in.gauge("carstate_mqtt_connections", "MQTT connections that are open.", func() int { return m.guard.Count() })
 	return m
 }
 

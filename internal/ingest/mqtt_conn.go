@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -53,15 +54,16 @@ type conn struct {
 	queue     queue         // not acknowledged yet
 	acks      [8]byte       // room for the usual PUBACK
 
-	writeUntil atomic.Int64 // since MQTT.began, by the monotonic clock; 0 before the first write
-	parted     atomic.Bool  // a DISCONNECT was sent
-	takenOver  atomic.Bool  // by a client with the same identifier
-	stopping   sync.Once
-	stopped    chan struct{} // nothing more is to be read
+	writeUntil atomic.Int64    // since MQTT.began, by the monotonic clock; 0 before the first write
+	parted     atomic.Bool     // a DISCONNECT was sent
+	takenOver  atomic.Bool     // by a client with the same identifier
+	ctx        context.Context // ends when nothing more is to be read
+	end        context.CancelFunc
 }
 
 func (m *MQTT) newConn(nc net.Conn) *conn {
-	c := &conn{Conn: nc, m: m, stopped: make(chan struct{})}
+	c := &conn{Conn: nc, m: m}
+	c.ctx, c.end = context.WithCancel(context.Background())
 	if g, ok := nc.(*listen.Conn); ok {
 		if s, ok := g.Conn.(syscall.Conn); ok {
 			c.raw, _ = s.SyscallConn() // without it, it is read as one with TLS
@@ -88,25 +90,16 @@ var (
 
 // stop makes all reads fail, so that the connection ends after its messages are acknowledged.
 func (c *conn) stop() {
-	c.stopping.Do(func() { close(c.stopped) })
-	// The reader may replace this deadline, so it checks hasStopped before each read.
+	c.end()
+	// The reader may replace this deadline, so it checks ctx before each read.
 	_ = c.SetReadDeadline(time.Unix(1, 0))
-}
-
-func (c *conn) hasStopped() bool {
-	select {
-	case <-c.stopped:
-		return true
-	default:
-		return false
-	}
 }
 
 var buffers = sync.Pool{New: func() any { return new([readBuffer]byte) }}
 
 func (c *conn) fill() error {
 	switch {
-	case c.hasStopped():
+	case c.ctx.Err() != nil:
 		return errEnding
 	case c.from == c.to:
 		c.from, c.to = 0, 0
@@ -211,7 +204,7 @@ func (c *conn) readPacket() (first byte, body []byte, err error) {
 		return 0, nil, err
 	}
 	if first, err = c.readByte(); err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) && !c.hasStopped() {
+		if errors.Is(err, os.ErrDeadlineExceeded) && c.ctx.Err() == nil {
 			err = &closing{keepAliveTimeout, "the client was silent for too long"}
 		}
 		return 0, nil, err
@@ -237,14 +230,14 @@ func (c *conn) readPacket() (first byte, body []byte, err error) {
 	default:
 		body, err = c.readBody(first, length)
 	}
-	if err == nil && isPublish && !c.processing.reserveWait(processingBytes(length), c.stopped) {
+	if err == nil && isPublish && !c.processing.reserveWait(processingBytes(length), c.ctx.Done()) {
 		err = errEnding
 	}
 	return first, body, c.orSlow(err)
 }
 
 func (c *conn) orSlow(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) && !c.hasStopped() {
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.ctx.Err() == nil {
 		return c.m.refuse(c.grant, errSlowPacket, packetFailed)
 	}
 	return err
@@ -269,7 +262,7 @@ func (c *conn) awaitPacket() error {
 // The minimum rate replaces the deadline for the next packet.
 func (c *conn) beginPace() error {
 	c.deadline, c.paced = time.Time{}, true
-	return c.pace.begin(time.Now(), c.m.quotas.grace)
+	return c.pace.begin(time.Now(), c.m.in.grace)
 }
 
 func (c *conn) readBody(first byte, length int) ([]byte, error) {
@@ -325,7 +318,7 @@ func (c *conn) readMore(p []byte) (n int, err error) {
 		c.from += n
 		return n, nil
 	}
-	if c.hasStopped() {
+	if c.ctx.Err() != nil {
 		return 0, errEnding
 	}
 	if n, err = c.Conn.Read(p); err == nil && c.paced {
@@ -373,28 +366,17 @@ func (c *conn) grow(size, whole int) (int, bool) {
 	larger := min(2*size, whole)
 	switch {
 	case c.receiving.bytes == 0: // it may wait, since it holds no memory
-		return larger, c.receiving.reserveWait(larger, c.stopped)
+		return larger, c.receiving.reserveWait(larger, c.ctx.Done())
 	case c.receiving.reserve(larger):
 		return larger, true
 	}
-	return whole, c.finishing.reserveWait(whole-c.receiving.bytes, c.stopped)
+	return whole, c.finishing.reserveWait(whole-c.receiving.bytes, c.ctx.Done())
 }
 
 func (c *conn) releaseMemory() {
 	c.receiving.release()
 	c.finishing.release()
 	c.processing.release()
-}
-
-func (c *conn) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-c.stopped:
-		return false
-	}
 }
 
 // Write has a time limit, lest a client that does not read blocks the goroutine that acknowledges.
@@ -435,6 +417,6 @@ func (c *conn) fitting(text string) string {
 }
 
 func (c *conn) Close() error {
-	c.stopping.Do(func() { close(c.stopped) })
+	c.end()
 	return c.Conn.Close()
 }

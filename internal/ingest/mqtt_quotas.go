@@ -1,7 +1,5 @@
 package ingest
 
-import "time"
-
 // Bytes of memory.
 const (
 	readBuffer     = 2 << 10
@@ -15,12 +13,11 @@ type packetQuotas struct {
 	receiving  *quota // packets that are arriving
 	finishing  *quota // what receiving had no room for
 	processing *quota // packets that have arrived, and unacknowledged samples
-	grace      time.Duration
 }
 
-func newPacketQuotas(maxBytes int, grace time.Duration) *packetQuotas {
+func newPacketQuotas(maxBytes int) *packetQuotas {
 	half, eighth := maxBytes/2, maxBytes/16
-	return &packetQuotas{newQuota(half - eighth), newQuota(eighth), newQuota(maxBytes - half), grace}
+	return &packetQuotas{newQuota(half - eighth), newQuota(eighth), newQuota(maxBytes - half)}
 }
 
 func (r *packetQuotas) inUse() int {

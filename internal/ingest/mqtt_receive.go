@@ -11,6 +11,7 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/format"
 	"example.org/carstate/internal/listen"
+	"example.org/carstate/internal/periodic"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -309,7 +310,7 @@ func (m *MQTT) withinLimits(c *conn, p *pending, samples int) (ok bool, _ error)
 		}
 		canRefuse := p.qos > 0 && c.version == 5
 		waits := why.kind == access.Backlog || m.in.Now().Add(next).Sub(p.since) <= maxPause
-		if !canRefuse && waits && c.pause(next) {
+		if !canRefuse && waits && periodic.Pause(c.ctx, next) == nil {
 			continue
 		}
 		m.in.refuse(c.grant, why, max(samples, 1))
