@@ -306,7 +306,7 @@ func (f *Format) overlaps(r *vehicle.Readings, signals []int) bool {
 	return f.each && slices.ContainsFunc(signals, func(i int) bool { return r.Has(f.signals[i].Signal) })
 }
 
-// read drops a position of which one half cannot be used.
+// read drops a position if one half cannot be used.
 func (d *Decoder) read(f *Format, signals []int) {
 	x := &d.sample
 	half := false

@@ -145,7 +145,7 @@ func (rd *reader) lineBatch(r io.Reader, o origin) (*batch, error) {
 	}
 }
 
-// hopeless ends a batch after a thousand lines of which none was accepted.
+// hopeless ends a batch after a thousand refused lines and no other.
 func (b *batch) hopeless(n int) bool {
 	if b.accepted > 0 || len(b.rejected) != maxRejections-1 {
 		return false

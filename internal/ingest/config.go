@@ -36,7 +36,7 @@ const (
 	maxBehind  = 366 * 24 * time.Hour // an older time comes from a clock that is wrong
 )
 
-// Config configures [NewHTTP] and [NewMQTT]. What follows Registry may be zero.
+// Config configures [NewHTTP] and [NewMQTT]. The fields after Registry may be zero.
 type Config struct {
 	Store   Store
 	Sources *access.Sources

@@ -39,8 +39,12 @@ func TestHTTPStrangersMakeRoom(t *testing.T) {
 			}
 			honest := dial(url)
 			post(honest)
-			for range strangers {
-				dialHTTP(t, url, "")
+			for i := range strangers {
+				text := []string{"", "POST", "POST /v1/telemetry HTTP/1.1\r\nHost: a\r\n"}[i%3]
+				if useTLS {
+					text = ""
+				}
+				dialHTTP(t, url, text)
 			}
 			testkit.Await(t, "the strangers are there", func() bool { return h.Guard.Count(listen.Silent) == strangers })
 			for range strangers {
@@ -134,7 +138,7 @@ func (c *heldConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Whoever has no key can be evicted before the answer was sent; a sender cannot.
+// A client without a key can be evicted before its answer was sent. A sender cannot.
 func TestHTTPEviction_AfterAcknowledgement(t *testing.T) {
 	for status, stays := range map[int]bool{http.StatusAccepted: true, http.StatusUnauthorized: false} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

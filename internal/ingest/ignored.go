@@ -110,7 +110,7 @@ func suggestion(name string) string {
 	return ""
 }
 
-// Operators, for whom the text is kept, see no name, which may really be a value, such as a vid.
+// The text that is kept for operators has no name, which may really be a value, such as a vid.
 func refuseUnknown(name []byte) *refusal {
 	const unknown = " is unknown, and this source is strict: it may send only known signals"
 	if !isShown(name) {

@@ -84,7 +84,7 @@ func TestMQTTAcknowledgesNothingBefore(t *testing.T) {
 	})
 }
 
-// What is pipelined is stored together, and acknowledged in order.
+// Pipelined messages are stored together, and acknowledged in order.
 func TestMQTTPipelining(t *testing.T) {
 	f := newFixture(t)
 	arrived, release := make(chan struct{}, 10), make(chan struct{})

@@ -66,8 +66,7 @@ func worst(n int) map[string]string {
 	}
 }
 
-// What is reserved for a packet suffices for all that is decoded from it, and no estimate is below
-// the true cost.
+// The reservation of a packet suffices for all that is decoded from it, and no estimate is too low.
 func TestProcessingBytes(t *testing.T) {
 	o := origin{source: &access.Grant{Vehicles: access.AllVehicles()}, latest: testLatest, topic: "V1",
 		forgotten: func(vehicle.ID) bool { return false }, admit: func(vehicle.ID) bool { return true },

@@ -35,7 +35,7 @@ func TestLastRefusal_ByHTTP(t *testing.T) {
 	}
 }
 
-// A refused key is no refused sample. A revoked one counts for its source.
+// A refused key is no refused sample. A revoked one is counted at its source.
 func TestRefusedKeys_AreCounted(t *testing.T) {
 	f := newFixture(t)
 	removed, removedKey := f.add(t, "gone", access.AllVehicles())
