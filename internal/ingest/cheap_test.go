@@ -2,7 +2,6 @@ package ingest_test
 
 import (
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -89,8 +88,7 @@ func TestHTTPDecodersOfASource(t *testing.T) {
 	const bodies = 6
 	body := strings.Repeat(" ", headBytes) + sampleLine("V1", 1, 1)
 	for range bodies {
-		conn := dialSlow(t, url, f.key, body)
-		defer conn.Close()
+		dialHTTP(t, url, strings.TrimSuffix(posting(f.key, body+"\n"), "\n")) // all but its end
 	}
 	var sending sync.WaitGroup
 	for range bodies {
@@ -104,15 +102,4 @@ func TestHTTPDecodersOfASource(t *testing.T) {
 	if got := most.Load(); got != decoders {
 		t.Errorf("%d bodies were decoded at a time, want %d", got, decoders)
 	}
-}
-
-// dialSlow sends all of the body but its end.
-func dialSlow(t *testing.T, url, key, body string) net.Conn {
-	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(url, "http://"), telemetryPath))
-	testkit.NoError(t, err)
-	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"+
-		"Content-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", telemetryPath, key, len(body)+100, body)
-	testkit.NoError(t, err)
-	return conn
 }

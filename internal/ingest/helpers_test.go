@@ -165,11 +165,6 @@ func sampleLine(vid string, s int, speed float64) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g}}`, vid, 1795147200000+s*1000, speed)
 }
 
-func positionLine(latitude, longitude float64) string {
-	return fmt.Sprintf(`{"vid":"V1","time":1795147201000,"signals":`+
-		`{"Vehicle.CurrentLocation.Latitude":%g,"Vehicle.CurrentLocation.Longitude":%g}}`, latitude, longitude)
-}
-
 func codesLine(s, n int) string {
 	codes := strings.TrimSuffix(strings.Repeat(`"P0121",`, n), ",")
 	return fmt.Sprintf(`{"vid":"V1","time":%d,"signals":{"Vehicle.OBD.DTCList":[%s]}}`, 1795147200000+s*1000, codes)

@@ -248,42 +248,24 @@ func TestHTTPSaysWhenTheListWasCut(t *testing.T) {
 	f.wantMetric(t, 2*maxRejections+1, "carstate_samples_refused_total", "protocol", "http")
 }
 
-func TestHTTPNeverAcknowledgesWhatIsNotStored(t *testing.T) {
-	f := newFixture(t)
-	f.store.append = func(context.Context) error { return errDisk }
-	_, url := startHTTP(t, f)
-	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, f.key)
-	f.wantMetric(t, 0, "carstate_samples_accepted_total")
-	f.wantMetric(t, 1, "carstate_samples_refused_total", "reason", "not_stored")
-}
-
-// No alert is to be raised for a state that an operator has chosen.
-func TestHTTPReadOnly(t *testing.T) {
-	f := newFixture(t)
-	f.ReadOnly = func() bool { return true }
-	f.Ready = func() error { return errors.New("read-only") }
-	_, url := startHTTP(t, f)
-	unknown, _ := access.NewSecret(access.SourceKind)
-	for _, key := range []string{f.key, unknown} {
-		request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, key)
-	}
-	// A request is counted after its answer was sent.
-	testkit.Await(t, "both requests are counted as read-only", func() bool {
-		return f.metric(t, "carstate_ingest_request_duration_seconds", "outcome", "read_only") == 2
-	})
-	f.wantMetric(t, 0, "carstate_ingest_request_duration_seconds", "outcome", "unavailable")
-}
-
+// No alert is to be raised for a state that an operator has chosen. The table of sources may be
+// empty, so the answer must not say that a key is wrong.
 func TestHTTPNotReady(t *testing.T) {
-	f := newFixture(t)
-	f.Ready = func() error { return errDisk }
-	_, url := startHTTP(t, f)
-	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, f.key)
-	// The table of sources may be empty, so the answer must not say that a key is wrong.
 	unknown, _ := access.NewSecret(access.SourceKind)
-	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, unknown)
-	request{body: sampleLine("V1", 1, 1), status: 401}.send(t, url, "no key of ours")
-	f.store.wants(t)
+	for outcome, readOnly := range map[string]bool{"read_only": true, "unavailable": false} {
+		f := newFixture(t)
+		f.ReadOnly = func() bool { return readOnly }
+		f.Ready = func() error { return errDisk }
+		_, url := startHTTP(t, f)
+		for _, key := range []string{f.key, unknown} {
+			request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, key)
+		}
+		request{body: sampleLine("V1", 1, 1), status: 401}.send(t, url, "no key of ours")
+		testkit.Await(t, "both requests are counted as "+outcome, func() bool { // after the answer
+			return f.metric(t, "carstate_ingest_request_duration_seconds", "outcome", outcome) == 2
+		})
+		f.store.wants(t)
+	}
 }
 
 // A newer version wrote the record of the source. The sender tries another node after 503, not

@@ -34,7 +34,7 @@ func TestLog_StoreOutageWithoutSecrets(t *testing.T) {
 	c = f.login(t, addr, 5)
 	c.publish(2, 1, "vehicles/"+f.key+"/telemetry", f.key)
 	c.wantPuback(1, 0x90)
-	c.publish(2, 2, topicV1, positionLine(98.7316, 11.3)+"}")
+	c.publish(2, 2, topicV1, valuesLine(`"Vehicle.CurrentLocation.Latitude":98.7316`)+"}")
 	c.wantPuback(2, 0x99)
 	h.HTTP.ErrorLog.Printf("http: something about %s", f.key)
 	failing = false

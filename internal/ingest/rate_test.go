@@ -163,7 +163,7 @@ func TestSourceCounters(t *testing.T) {
 	const unused = `{"vid":"V1","time":1795147200000,"signals":{"Vehicle.Speed":1,"Vehicle.Color":"red","x":1}}`
 	request{body: unused + "\n" + sampleLine("V9", 1, 1), status: 202}.send(t, url, key)
 	f.store.append = func(context.Context) error { return errDisk }
-	request{body: sampleLine("V1", 1, 1), status: 503}.send(t, url, key)
+	request{body: sampleLine("V1", 1, 1), status: 503, wants: "Retry-After: 1"}.send(t, url, key)
 	s := f.seen(t)
 	if s.Accepted != 1 || s.Ignored != 2 || s.Refused[access.NotAllowed] != 1 || s.Refused[access.NotStored] != 1 ||
 		s.Reason != access.NotStored || s.Text != "telemetry cannot be stored now; nothing of this request was accepted" || !s.LastRefused.Equal(testNow.Truncate(time.Second)) {
