@@ -50,7 +50,7 @@ func (b *run) decoder(ctx context.Context) {
 	const name = "CPU to decode a sample of 165 bytes"
 	b.Add("carstate", name, "ns", "a usual line is read by our own code", found["Decode/usual"]["ns/op"]...)
 	b.Add("carstate, unusual line", name, "ns",
-		"an escape in a name: the line is first checked with jsontext", found["Decode/checked"]["ns/op"]...)
+		"an escape in a name: the line is read with jsontext", found["Decode/checked"]["ns/op"]...)
 }
 
 func (b *run) disk(context.Context) {

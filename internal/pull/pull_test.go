@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 type listener struct {
 	*httptest.Server
 	mu      sync.Mutex
-	answers []func(http.ResponseWriter) // given first, in place of taking samples
+	answers []func(http.ResponseWriter) // before it takes samples
 	vids    map[string]int
 	posts   int
 }
@@ -174,7 +174,7 @@ func mosquitto(t *testing.T, topic string) (addr string, publish func(string)) {
 	}
 }
 
-// onlyMQTT3 listens in front of a broker, and answers a CONNECT of MQTT 5 as a broker of 3.1.1.
+// onlyMQTT3 answers a CONNECT of MQTT 5 as a broker of 3.1.1.
 func onlyMQTT3(t *testing.T, broker string) string {
 	l := testkit.Listen(t)
 	go func() {
@@ -206,7 +206,7 @@ func onlyMQTT3(t *testing.T, broker string) string {
 	return l.Addr().String()
 }
 
-// jetStream starts a NATS server, with a stream for the subject, unless it has no name.
+// jetStream has no stream if it has no name.
 func jetStream(t *testing.T, stream, subject string) (addr string, publish func(string)) {
 	testkit.Slow(t, "it builds and starts nats-server")
 	dir := t.TempDir()
@@ -401,8 +401,7 @@ func publishPacket(topic string, id byte, properties int, body string) []byte {
 	return append(binary.AppendUvarint([]byte{0x32}, uint64(len(rest))), rest...)
 }
 
-// brokerOf is a broker of MQTT 5 that sends each client the next packets, and the last ones also to
-// all further clients. It passes on the identifiers of PUBACKs.
+// brokerOf sends each client the next packets, and the last ones to all further clients.
 func brokerOf(t *testing.T, acked chan<- int, packets ...[]byte) (url string) {
 	l := testkit.Listen(t)
 	go func() {
