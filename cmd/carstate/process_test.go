@@ -33,7 +33,10 @@ var binary string
 // is carstate.
 var plain string
 
-var unraced = flag.Bool("unraced", false, "start only programs without the race detector, which is faster")
+var (
+	unraced = flag.Bool("unraced", false, "start only programs without the race detector, which is faster")
+	given   = flag.String("binary", "", "start this carstate only, and build none")
+)
 
 func TestMain(m *testing.M) {
 	if said := os.Getenv(ownerVariable); said != "" {
@@ -57,6 +60,9 @@ func TestMain(m *testing.M) {
 	if !*unraced {
 		binary = filepath.Join(dir, "carstate-race")
 	}
+	if *given != "" {
+		plain, binary = *given, *given
+	}
 	code := m.Run()
 	os.RemoveAll(dir)
 	clustertest.End()
@@ -64,12 +70,15 @@ func TestMain(m *testing.M) {
 }
 
 var buildPlain = sync.OnceValue(func() error {
+	if *given != "" {
+		return nil
+	}
 	return nodeprocess.Build(context.Background(), "../..", "", plain)
 })
 
 // build builds the programs for all tests. The first test that starts one of them calls it.
 var build = sync.OnceValue(func() error {
-	if err := buildPlain(); err != nil || *unraced {
+	if err := buildPlain(); err != nil || *unraced || *given != "" {
 		return err
 	}
 	build := exec.Command("go", "build", "-race", "-ldflags", "-s -w", "-o", binary)

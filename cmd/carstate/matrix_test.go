@@ -1,4 +1,4 @@
-package query_test
+package main
 
 import (
 	"bufio"
@@ -23,18 +23,13 @@ import (
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/admin/client"
 	"example.org/carstate/internal/nodeprocess"
-	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 
 	"pgregory.net/rapid"
 )
 
-// These flags are for the row "matrix" of the torture tests, which runs TestMatrix with a large
-// -rapid.checks against the binary under test.
-var (
-	matrixBinary = flag.String("matrix.binary", "", "the carstate that TestMatrix starts (default: it builds one)")
-	matrixCounts = flag.String("matrix.counts", "", "the file in which TestMatrix writes what it did, as JSON")
-)
+// With the flag -binary, TestMatrix is the row "matrix" of the torture, which also sets -rapid.checks.
+var matrixCounts = flag.String("matrix.counts", "", "the file in which TestMatrix writes what it did, as JSON")
 
 // TestMatrix checks a real node against a model of the contract. It queries vehicles of all kinds
 // with tokens of all kinds, with both operations. During this, grants change, tokens are revoked
@@ -44,8 +39,7 @@ var (
 // right. All bytes of an answer are compared, so that the answer about a vehicle that is not
 // granted cannot differ from the answer about one that does not exist.
 func TestMatrix(t *testing.T) {
-	testkit.Slow(t, "it builds and starts a node")
-	if *matrixBinary == "" { // a few checks are enough beside all other tests
+	if *given == "" { // a few checks are enough beside all other tests
 		checks := flag.Lookup("rapid.checks").Value
 		before := checks.String()
 		t.Cleanup(func() { _ = checks.Set(before) })
@@ -79,51 +73,36 @@ func TestMatrix(t *testing.T) {
 // connections to the node.
 type matrix struct {
 	model
-	node    *nodeprocess.Node
+	*process
 	key     string // the key of the source that sends the cars' telemetry
-	token   string // a token for all vehicles
+	all     string // a token for all vehicles
 	admin   *client.Client
 	lasting []car // the cars that no check forgets
 	made    int   // how many cars were made
-	wires   [2]wire
+	wires   [2]rawConn
 	nobody  []string // queries with something else than an issued token
 	used    map[string]int
 	did     struct{ Asked, Served, Granted, Revoked, Rotated, Forgotten, During int64 }
 }
 
 func newMatrix(t *testing.T) *matrix {
-	testkit.Slow(t, "it builds and starts carstate")
-	binary := *matrixBinary
-	if binary == "" {
-		binary = filepath.Join(t.TempDir(), "carstate")
-		if err := nodeprocess.Build(t.Context(), "../..", "", binary); err != nil {
-			t.Fatal(err)
-		}
-	}
 	m := &matrix{used: make(map[string]int)}
-	var err error
-	if m.node, err = nodeprocess.StartReady(t.Context(), nodeprocess.Options{
-		Binary: binary, Dir: filepath.Join(t.TempDir(), "data"),
-		Flags: []string{"--max-age", matrixMaxAge.String()},
-	}, time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.node.Kill)
+	m.process = start(t, filepath.Join(t.TempDir(), "data"), "--max-age", matrixMaxAge.String())
 	var err1, err2 error
-	m.admin, err1 = m.node.AdminClient()
-	m.key, err2 = m.node.AddSource(t.Context(), "gateway")
-	issued, err3 := m.node.IssueToken(t.Context(), "Ada")
-	if err := errors.Join(err1, err2, err3); err != nil {
+	m.admin, err1 = m.AdminClient()
+	m.key = m.addSource(t, "gateway")
+	issued, err2 := m.IssueToken(t.Context(), "Ada")
+	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	m.token = issued.AccessToken
+	m.all = issued.AccessToken
 	for i := range m.wires {
-		c, err := net.Dial("tcp", m.node.Address(nodeprocess.Query))
+		c, err := net.Dial("tcp", m.Address(nodeprocess.Query))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		m.wires[i] = wire{c, bufio.NewReader(c)}
+		m.wires[i] = rawConn{c, bufio.NewReader(c)}
 	}
 	for range 2 {
 		for kind := range carKinds {
@@ -144,7 +123,7 @@ func (m *matrix) addNobody(t *testing.T, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	real := m.token
+	real := m.all
 	never, _ := access.NewSecret(access.TokenKind)
 	sandbox, _ := access.NewSecret(access.SandboxKind)
 	for _, s := range []string{
@@ -171,7 +150,7 @@ func (m *matrix) newCar(t rapid.TB, kind int) car {
 	}
 	ctx := context.Background()
 	sample := fmt.Sprintf(`{"vid":"%s","time":%d,"signals":{%s}}`, c.vid, c.made.UnixMilli(), k.signals)
-	status, text, err := m.node.Post(ctx, m.key, sample)
+	status, text, err := m.Post(ctx, m.key, sample)
 	if err != nil || status != http.StatusAccepted {
 		t.Fatalf("a sample was answered with %d %s %v", status, text, err)
 	}
@@ -180,7 +159,7 @@ func (m *matrix) newCar(t rapid.TB, kind int) car {
 		op = 1
 	}
 	if err := nodeprocess.Until(ctx, time.Minute, func(ctx context.Context) error {
-		a, err := m.node.Ask(ctx, matrixOperations[op].path, m.token, c.vid)
+		a, err := m.Ask(ctx, matrixOperations[op].path, m.all, c.vid)
 		if err == nil && a.Reason == "unknown" {
 			err = errors.New("a car that reported is not known")
 		}
@@ -392,7 +371,7 @@ func (m *matrix) question(rng *rand.Rand, unlimited bool) question {
 	return q
 }
 
-// send sends a question and returns the answer in the form that plain returns.
+// send sends a question and returns the answer in the form that plainly returns.
 func (m *matrix) send(t *rapid.T, q *question) string {
 	m.did.Asked++
 	vid, method, query := m.cars[q.car].vid, "GET", []string{q.query, "vid=" + m.cars[q.car].vid}
@@ -416,7 +395,7 @@ func (m *matrix) send(t *rapid.T, q *question) string {
 	if date := dateHeader.FindStringSubmatch(text); date != nil {
 		q.date = date[1]
 	}
-	return plain(text, vid)
+	return plainly(text, vid)
 }
 
 // check fails the test run unless one of the models expects the answer, either at the time at which
@@ -466,16 +445,16 @@ func (m *matrix) known(q *question) string {
 	return to + " and " + cmp.Or(v.reason, "known")
 }
 
-// wire is a connection for many requests. It returns answers byte for byte, which no client library
+// rawConn is a connection for many requests. It returns answers byte for byte, which no client library
 // does.
-type wire struct {
+type rawConn struct {
 	conn net.Conn
 	in   *bufio.Reader
 }
 
 // ask sends a request and returns the whole answer, with the letter L in place of the number in
 // Content-Length. It reads a body of that number of bytes, or no body if head is set.
-func (w *wire) ask(request string, head bool) (string, error) {
+func (w *rawConn) ask(request string, head bool) (string, error) {
 	if err := w.conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return "", err
 	}

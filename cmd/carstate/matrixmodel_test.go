@@ -1,4 +1,4 @@
-package query_test
+package main
 
 import (
 	"fmt"
@@ -6,16 +6,14 @@ import (
 	"regexp"
 	"strings"
 	"time"
-
-	"example.org/carstate/internal/nodeprocess"
 )
 
 // matrixMaxAge is the node's --max-age.
 const matrixMaxAge = time.Hour
 
 var matrixOperations = [...]struct{ path, name, field, nothing string }{
-	{nodeprocess.DrivingPath, "car_driving_state", "vehicle_runing_state", "0"},
-	{nodeprocess.ThrottlePath, "throttle_system", "throttle_system", ""},
+	{drivingPath, "car_driving_state", "vehicle_runing_state", "0"},
+	{throttlePath, "throttle_system", "throttle_system", ""},
 }
 
 // verdict is the expected answer about a car for one operation. It is a value, or the reason why
@@ -86,7 +84,7 @@ type question struct {
 	date           string // the answer's Date
 }
 
-// expected returns the answer that the model expects at the time at, in the form that plain
+// expected returns the answer that the model expects at the time at, in the form that plainly
 // returns.
 func (m *model) expected(q *question, at time.Time) string {
 	op, c := matrixOperations[q.operation], m.cars[q.car]
@@ -170,9 +168,9 @@ func failed(status, kind, headers string) string {
 	return fmt.Sprintf(head+`{"code":%s,"msg":"%s: …","data":null}`, status, headers, status[:3], kind)
 }
 
-// plainly lists the parts that differ from answer to answer, and their replacements. These parts
+// varying lists the parts that differ from answer to answer, and their replacements. These parts
 // are the time to wait, the ID of the request, and the text of a failure.
-var plainly = []struct {
+var varying = []struct {
 	part *regexp.Regexp
 	as   string
 }{
@@ -183,10 +181,10 @@ var plainly = []struct {
 
 var dateHeader = regexp.MustCompile(`\r\nDate: ([^\r]+)`)
 
-// plain returns an answer in the form that the model uses, with a letter in place of each
-// part in plainly.
-func plain(text, vid string) string {
-	for _, p := range plainly {
+// plainly returns an answer in the form that the model uses, with a letter in place of each
+// part in varying.
+func plainly(text, vid string) string {
+	for _, p := range varying {
 		text = p.part.ReplaceAllString(text, p.as)
 	}
 	return strings.Replace(text, `"vid":"`+vid+`"`, `"vid":"VID"`, 1)
