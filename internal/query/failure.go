@@ -160,13 +160,9 @@ func malformed(token []byte) *failure {
 		case !begins(string(kind)):
 		case len(token) > kind.Length():
 			return failTokenLong
-		case len(token) < kind.Length() && !bytes.ContainsFunc(token[len(kind):], isNotBase62):
+		case len(token) < kind.Length() && access.IsBase62(token[len(kind):]):
 			return failChecksum
 		}
 	}
 	return failTokenForm
-}
-
-func isNotBase62(c rune) bool {
-	return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
 }
