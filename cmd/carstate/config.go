@@ -15,13 +15,11 @@ import (
 	"example.org/carstate/internal/store/local"
 )
 
-// serveFlags are the flags of serve, which configure a node, with their help texts.
 type serveFlags struct {
 	storeFlags
 	nodeFlags `kong:"set='max_age=5m',set='log_level=info',set='drain=5s',set='query_connections=16384',set='ingest_connections=4096',set='mqtt_connections=20000',set='admin_connections=512'"`
 }
 
-// storeFlags select where data is stored.
 type storeFlags struct {
 	DataDir      string `default:"./carstate-data" placeholder:"DIR" help:"Directory of all stored data (${default})."`
 	Nats         string `placeholder:"URL,…" help:"Use an external NATS cluster instead of the store on this machine."`
@@ -31,7 +29,6 @@ type storeFlags struct {
 	Replicas     int    `default:"0" help:"Copies of every stream on the cluster: 1, 3 or 5, and not fewer than there are. ${more_replicas}"`
 }
 
-// nodeFlags select what a node does and where it listens.
 type nodeFlags struct {
 	QueryAddr   string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Address for the queries of developers (${default})."`
 	IngestAddr  string `default:"127.0.0.1:8081" placeholder:"ADDR" help:"Address for the telemetry of cars and gateways by HTTP (${default})."`
@@ -153,8 +150,7 @@ func (f *serveFlags) has(role string) bool {
 	return slices.Contains(f.Roles, role)
 }
 
-// syncInterval parses the value of --sync-interval: a duration of at least 1 ms, or "always", for
-// which it returns 0: data is then synced to the disk before it is acknowledged.
+// syncInterval returns 0 for "always": data is synced to the disk before it is acknowledged.
 func (f *serveFlags) syncInterval() (time.Duration, error) {
 	if f.SyncInterval == "always" {
 		return 0, nil
@@ -166,16 +162,12 @@ func (f *serveFlags) syncInterval() (time.Duration, error) {
 	return d, nil
 }
 
-// node returns the configuration of a node from these flags. It returns an error if the flags are
-// wrong, if the data directory has a format that this version cannot read or another number of
-// partitions, or if it holds the records of one machine although --nats is given without
-// --nats-fresh. log is the node's logger, and level is its level.
 func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, error) {
 	if err := f.validate(); err != nil {
 		return node.Config{}, err
 	}
-	// In a cluster, a node does not read the records in the data directory. So it would not know
-	// the tokens and vehicles in these records.
+	// In a cluster, a node does not read the records in the data directory, and so would not know
+	// their tokens and vehicles.
 	if f.Nats != "" && !f.NatsFresh && local.HasRecords(f.DataDir) {
 		return node.Config{}, usageError("the data directory %s holds the records of one machine, which --nats "+
 			"would leave unused: move them to the cluster as docs/operations.md says under \"Move between one machine "+
@@ -189,7 +181,7 @@ func (f *serveFlags) node(log *slog.Logger, level *slog.LevelVar) (node.Config, 
 			return node.Config{}, err
 		}
 	}
-	// validate has already parsed these values, so they cause no error here.
+	// validate has parsed these already.
 	interval, _ := f.syncInterval()
 	proxies, _ := netaddr.ParseNetworks(f.TrustedProxies)
 	return node.Config{
