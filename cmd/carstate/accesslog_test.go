@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -33,12 +33,8 @@ func TestAccessLogOfANode(t *testing.T) {
 	}
 	ask()
 	testkit.Await(t, "the first line is written", holds(file))
-	if err := os.Rename(file, file+".1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Rename(file, file+".1"))
+	testkit.NoError(t, p.Signal(syscall.SIGHUP))
 	testkit.Await(t, "the file is made again", func() bool { _, err := os.Stat(file); return err == nil })
 	ask()
 	testkit.Await(t, "the second line is written", holds(file))

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/ops"
 )
 
 // FuzzArguments checks that lists of vids, lifetimes and overlaps on the command line are either
@@ -40,4 +44,37 @@ func FuzzArguments(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestAuditTime_IsThatOfTheAPI checks that the command accepts the times that the API accepts, and
+// no others except ages.
+func TestAuditTime_IsThatOfTheAPI(t *testing.T) {
+	var api ops.Operations
+	for _, text := range []string{"2026-11-20", "2026-11-20T12:00", "2026-11-20T12:00:00", "2026-11-20T12:00:00Z",
+		"2026-11-20T12:00:00+01:00", "2026-11-20T12", "2026-11-20 12:00", "12:00"} {
+		_, err := api.AskedAudit(url.Values{"since": {text}})
+		got, ok := auditTime(text, time.Now())
+		if ok != (err == nil) || got != text {
+			t.Errorf("%s: got %q, %t, the API says %v", text, got, ok, err)
+		}
+	}
+}
+
+// TestForgetPrompt_SaysWhatIsKnown checks that the question of the command forget says whether the
+// vehicle is known, unknown or forgotten.
+func TestForgetPrompt_SaysWhatIsKnown(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{nil, "Everything that is known of this vehicle will be erased on every node. Forget it?"},
+		{errors.New("no carstate answers"),
+			"Everything that is known of this vehicle will be erased on every node. Forget it?"},
+		{fmt.Errorf("this vehicle was forgotten: %w", access.ErrNotFound),
+			"This vehicle was forgotten: " + access.ErrNotFound.Error() + ". Forget it?"},
+	} {
+		if got := forgetPrompt(c.err); got != c.want {
+			t.Errorf("%v: got %q, want %q", c.err, got, c.want)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -44,9 +44,7 @@ func TestNATSConfig(t *testing.T) {
 	var routes []string
 	for i := range 3 {
 		o, err := nats.ProcessConfigFile(deployDir + "/nats/nats.conf")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if !o.SyncAlways || o.StoreDir != "/data" || len(o.Routes) != 3 || o.Cluster.Port != 6222 || o.Port != 4222 {
 			t.Fatalf("the configuration was not understood: %+v", o)
 		}
@@ -54,9 +52,7 @@ func TestNATSConfig(t *testing.T) {
 		o.Host, o.Port, o.Cluster.Host, o.Cluster.Port = "127.0.0.1", -1, "127.0.0.1", -1
 		o.Routes = nats.RoutesFromStr(strings.Join(routes, ","))
 		s, err := nats.NewServer(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		s.Start()
 		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 		if !s.ReadyForConnections(time.Minute) {
@@ -70,12 +66,10 @@ func TestNATSConfig(t *testing.T) {
 	var p *process
 	// Until the servers have elected a leader, the node exits. So the test starts the node
 	// repeatedly, as a supervisor does.
-	if err := until(testkit.Patience, func() (err error) {
+	testkit.NoError(t, until(testkit.Patience, func() (err error) {
 		p, err = startProcess(dir, nil, flags...)
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Cleanup(p.Kill)
 	drivesAndAnswers(t, p)
 	if strings.Contains(p.log.String(), password) {
@@ -95,15 +89,11 @@ func TestNATSConfig(t *testing.T) {
 func authority(t *testing.T) (ca string, issue func(dir string) (cert, key string)) {
 	t.Helper()
 	write := func(file, kind string, der []byte) string {
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return file
 	}
 	must := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 	}
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(err)
@@ -141,17 +131,13 @@ func TestNATSConfigWithTLS(t *testing.T) {
 	ca, issue := authority(t)
 	elsewhere, _ := authority(t)
 	file, err := filepath.Abs(filepath.Join(deployDir, "nats", "nats-tls.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	dirs := make([]string, 3) // the directories of the servers' certificates
 	configure := func(_ testing.TB, dir string, i int, clients, routes []string) clustertest.Setup {
 		dirs[i] = dir
 		cert, key := issue(dir)
 		host, port, err := net.SplitHostPort(clients[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		env := []string{fmt.Sprintf("NATS_NAME=nats-%d", i+1), "NATS_HOST=localhost", "NATS_CERT=" + cert,
 			"NATS_KEY=" + key, "NATS_CA=" + ca, "NATS_STORE=" + dir, "NATS_PASSWORD=" + password}
 		for n, r := range routes {
@@ -168,9 +154,7 @@ func TestNATSConfigWithTLS(t *testing.T) {
 	begin := func(role, dir string) {
 		t.Helper()
 		p, err := startProcess(dir, env, "--nats", c.URLs(), "--partitions", "4", "--max-age", "24h", "--roles", role)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(p.Kill)
 		nodes[role] = p
 	}
@@ -231,15 +215,13 @@ func drivesAndAnswers(t *testing.T, p *process) {
 	t.Helper()
 	token := p.issue(t)
 	p.carstate(t, "replay", demoDrive, "--vid", "clustered")
-	if err := until(time.Minute, func() error {
+	testkit.NoError(t, until(time.Minute, func() error {
 		a, err := p.ask(drivingPath, token, "clustered")
 		if err == nil && a.Status != 1 {
 			err = fmt.Errorf("no answer: %+v", a)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if list := p.carstate(t, "vehicles", "--prefix", "clus"); !strings.Contains(list, "\nclustered ") {
 		t.Errorf("the vehicle is not listed:\n%s", list)
 	}
@@ -268,16 +250,12 @@ func operates(t *testing.T, nodes map[string]*process) {
 	for i := range 1000 { // more than one stored record holds
 		fmt.Fprintf(&list, "Many%d\n", i)
 	}
-	if err := os.WriteFile(many, []byte(list.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(many, []byte(list.String()), 0o600))
 
 	token := do("token", "issue", "--developer", "Ada", "--vehicles", "all")
 	var narrow struct{ ID string }
-	if err := json.Unmarshal([]byte(do("token", "issue", "--developer", "Bo", "--vehicles", "@"+many, "--json")),
-		&narrow); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal([]byte(do("token", "issue", "--developer", "Bo", "--vehicles", "@"+many, "--json")),
+		&narrow))
 	do("token", "grant", narrow.ID, "--remove", "Many1")
 	do("token", "grant", narrow.ID, "--add", "byHTTP,byMQTT")
 	do("source", "add", "gateway", "--vehicles", "@"+many)
@@ -339,9 +317,7 @@ func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 		return state.PeerCertificates[0].SerialNumber.String(), nil
 	}
 	before, err := serial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	renew()
 	c.Nodes[0].Reload()
 	if err := until(time.Minute, func() error {

@@ -82,53 +82,39 @@ func (f *serveFlags) validate() error {
 		}
 	}
 	_, networks := netaddr.ParseNetworks(f.TrustedProxies)
-	switch alone := f.Nats == ""; {
-	case f.DataDir == "":
-		return usageError("--data-dir must name a directory")
-	case (f.TLSCert == "") != (f.TLSKey == ""):
-		return usageError("--tls-cert and --tls-key must be given together")
-	case f.MqttTLSAddr != "" && f.TLSCert == "":
-		return usageError("--mqtt-tls-addr needs --tls-cert and --tls-key")
-	case f.MaxAge <= 0:
-		return usageError("--max-age must be a positive duration such as 5m")
-	case f.MaxFeedAge < time.Second:
-		return usageError("--max-feed-age must be at least 1s: in normal operation copies are up to 1s old")
-	case f.Drain < 0 || f.Drain > time.Hour:
-		return usageError("--drain must be between 0s and 1h")
-	case f.Retention < time.Minute:
-		return usageError("--retention must be at least 1m: ingest refuses telemetry when folding lags behind by half of it")
-	case f.MaxStretches < 1000 || f.MaxStretches > 1e9:
-		return usageError("--max-stretches must be between 1000 and 1000000000; a town has about 20000")
-	case f.MaxVehicles < 0 || f.MaxVehicles > 1e9:
-		return usageError("--max-vehicles must be between 1 and 1000000000, or 0 for as many as fit into the memory")
-	case f.Partitions < 0 || f.Partitions > 4096:
-		return usageError("--partitions must be between 1 and 4096")
-	case !slices.Contains([]int{0, 1, 3, 5}, f.Replicas):
-		return usageError("--replicas must be 1, 3 or 5")
-	case !networks:
-		return usageError("--trusted-proxies must be a list of networks such as 10.0.0.0/8,fd00::/8, or addresses")
-	case strings.ContainsAny(strings.Join(f.AdminHosts, ","), ":/ *"):
-		return usageError("--admin-hosts must be host names such as cars.example.org, without ports or patterns")
-	case f.AccessLog != "" && !f.has("query"):
-		return usageError("--access-log is for a node that answers queries: add query to --roles")
-	case len(f.Roles) == 0:
-		return usageError("--roles must name at least one of query, ingest, derive, admin")
-	case alone && f.NatsCreds != "":
-		return usageError("--nats-creds needs --nats")
-	case alone && f.NatsFresh:
-		return usageError("--nats-fresh needs --nats")
-	case alone && f.Replicas > 1:
-		return usageError("--replicas needs --nats: one machine keeps one copy")
-	case alone && !(f.has("query") && f.has("ingest") && f.has("derive") && f.has("admin")):
-		return usageError("--roles needs --nats: a node without a cluster must have all roles")
-	case !alone && f.SyncInterval != "always":
-		return usageError("--sync-interval and --nats are mutually exclusive: set sync_interval in the NATS " +
-			"servers' configuration")
-	case !alone && !cluster.ValidURLs(f.Nats):
-		return usageError("--nats must be a list of addresses such as tls://host:4222, separated by commas")
-	case !f.NatsInsecure && (&cluster.Config{URLs: f.Nats, CredsFile: f.NatsCreds}).LoginInClear():
-		return usageError("--nats would send the login without TLS: write tls://, or give --nats-insecure if nobody " +
-			"else is in that network")
+	alone, all := f.Nats == "", f.has("query") && f.has("ingest") && f.has("derive") && f.has("admin")
+	if err := firstBroken([]rule{
+		{f.DataDir == "", "--data-dir must name a directory"},
+		{(f.TLSCert == "") != (f.TLSKey == ""), "--tls-cert and --tls-key must be given together"},
+		{f.MqttTLSAddr != "" && f.TLSCert == "", "--mqtt-tls-addr needs --tls-cert and --tls-key"},
+		{f.MaxAge <= 0, "--max-age must be a positive duration such as 5m"},
+		{f.MaxFeedAge < time.Second, "--max-feed-age must be at least 1s: in normal operation copies are up to 1s old"},
+		{f.Drain < 0 || f.Drain > time.Hour, "--drain must be between 0s and 1h"},
+		{f.Retention < time.Minute,
+			"--retention must be at least 1m: ingest refuses telemetry when folding lags behind by half of it"},
+		{f.MaxStretches < 1000 || f.MaxStretches > 1e9,
+			"--max-stretches must be between 1000 and 1000000000; a town has about 20000"},
+		{f.MaxVehicles < 0 || f.MaxVehicles > 1e9,
+			"--max-vehicles must be between 1 and 1000000000, or 0 for as many as fit into the memory"},
+		{f.Partitions < 0 || f.Partitions > 4096, "--partitions must be between 1 and 4096"},
+		{!slices.Contains([]int{0, 1, 3, 5}, f.Replicas), "--replicas must be 1, 3 or 5"},
+		{!networks, "--trusted-proxies must be a list of networks such as 10.0.0.0/8,fd00::/8, or addresses"},
+		{strings.ContainsAny(strings.Join(f.AdminHosts, ","), ":/ *"),
+			"--admin-hosts must be host names such as cars.example.org, without ports or patterns"},
+		{f.AccessLog != "" && !f.has("query"), "--access-log is for a node that answers queries: add query to --roles"},
+		{len(f.Roles) == 0, "--roles must name at least one of query, ingest, derive, admin"},
+		{alone && f.NatsCreds != "", "--nats-creds needs --nats"},
+		{alone && f.NatsFresh, "--nats-fresh needs --nats"},
+		{alone && f.Replicas > 1, "--replicas needs --nats: one machine keeps one copy"},
+		{alone && !all, "--roles needs --nats: a node without a cluster must have all roles"},
+		{!alone && f.SyncInterval != "always",
+			"--sync-interval and --nats are mutually exclusive: set sync_interval in the NATS servers' configuration"},
+		{!alone && !cluster.ValidURLs(f.Nats),
+			"--nats must be a list of addresses such as tls://host:4222, separated by commas"},
+		{!f.NatsInsecure && (&cluster.Config{URLs: f.Nats, CredsFile: f.NatsCreds}).LoginInClear(),
+			"--nats would send the login without TLS: write tls://, or give --nats-insecure if nobody else is in that network"},
+	}); err != nil {
+		return err
 	}
 	for _, l := range f.listeners() {
 		if err := l.Check(f.BehindProxy); err != nil {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"example.org/carstate/internal/browsertest"
 	"example.org/carstate/internal/periodic"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestConsoleScreensOfTheDemo takes the screenshots that need many cars, from `carstate demo` after
@@ -26,9 +27,7 @@ func TestConsoleScreensOfTheDemo(t *testing.T) {
 	defer done()
 	for range periodic.NowAndEvery(waiting, 10*time.Second) {
 		page, err := fleetPage(console[1], key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		_, chart, _ := strings.Cut(page, `data-texts="`)
 		if chart, _, _ = strings.Cut(chart, `"`); strings.Count(chart, "|") > 5 { // the chart has one point per minute
 			break

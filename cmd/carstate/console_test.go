@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"flag"
@@ -18,6 +18,7 @@ import (
 
 	"example.org/carstate/internal/browsertest"
 	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
 )
 
 var updateScreens = flag.Bool("screens", false, "update the console's screenshots in docs/")
@@ -168,9 +169,7 @@ func TestConsoleDay(t *testing.T) {
 	ask := func() nodeprocess.Answer {
 		t.Helper()
 		a, err := f.ask(drivingPath, token, carInJam)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return a
 	}
 	if a := ask(); a.HTTP != http.StatusOK || a.Driving != "3" {
@@ -349,9 +348,7 @@ func TestConsoleOperators(t *testing.T) {
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector("[role=alert]") ? "refused" : ""`, "refused")
 	next, err := os.ReadFile(filepath.Join(f.Dir, "admin.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	logIn(b, strings.TrimSpace(string(next)))
 	b.Expect(`document.querySelector("h1").innerText`, "Fleet")
 	b.StayedHere()
@@ -414,9 +411,7 @@ func TestConsoleLooks(t *testing.T) {
 	}
 	// The pages of a new installation, and the login page.
 	key, err := os.ReadFile(filepath.Join(empty.Dir, "admin.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	first := browsertest.Open(t, empty.URL(nodeprocess.Admin))
 	first.KeepAxe(axe)
 	first.Run(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(first.Base+"/"))
@@ -524,9 +519,7 @@ func TestConsoleAfterARestart(t *testing.T) {
 		}
 		return nil
 	}
-	if err := until(30*time.Second, func() error { return listed(f.process) }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, until(30*time.Second, func() error { return listed(f.process) }))
 	f.stop(t)
 	again := start(t, f.Dir)
 	if err := until(30*time.Second, func() error { return listed(again) }); err != nil {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"errors"
@@ -70,15 +70,13 @@ func TestKill_LosesNothingAcknowledged(t *testing.T) {
 	// A loss is permanent, so the samples of all rounds are checked once, at the end. A vid begins
 	// with the number of its round.
 	for _, vid := range acknowledged {
-		if err := until(30*time.Second, func() error {
+		testkit.NoError(t, until(30*time.Second, func() error {
 			a, err := p.ask(drivingPath, token, vid)
 			if err == nil && (a.Status != 1 || a.Driving != "1") {
 				err = fmt.Errorf("an acknowledged sample is lost: %s is %+v", vid, a)
 			}
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	if len(acknowledged) < kills {
 		t.Fatalf("only %d samples were acknowledged in all", len(acknowledged))

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"errors"
@@ -33,9 +33,7 @@ func startDemo(t *testing.T, program string, flags ...string) *demoProcess {
 	d := &demoProcess{cmd: exec.Command(program, append([]string{"demo"}, flags...)...), ended: make(chan struct{})}
 	d.cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 	d.cmd.Stdout, d.cmd.Stderr = &d.stdout, &d.stderr
-	if err := d.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.cmd.Start())
 	go func() { _ = d.cmd.Wait(); close(d.ended) }() // the result is in ProcessState
 	t.Cleanup(func() {
 		_ = d.cmd.Process.Kill() // fails if the process has already ended
@@ -58,9 +56,7 @@ func startDemo(t *testing.T, program string, flags ...string) *demoProcess {
 // end ends the demo with Ctrl-C. It must have complained of nothing, and leave no file behind.
 func (d *demoProcess) end(t *testing.T) {
 	t.Helper()
-	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.cmd.Process.Signal(os.Interrupt))
 	<-d.ended
 	// The warning that the demo took long to end is normal on a busy machine.
 	complaints := slices.DeleteFunc(slices.Collect(strings.Lines(d.stderr.String())), func(line string) bool {
@@ -81,7 +77,7 @@ func (d *demoProcess) end(t *testing.T) {
 // slow and some driving normally, and at least one must have a throttle anomaly.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	if l, err := net.Listen("tcp", defaults().QueryAddr); err == nil {
+	if l, err := net.Listen("tcp", "127.0.0.1:8080"); err == nil {
 		defer l.Close() // if that fails, another process already uses the port
 	}
 	d := startDemo(t, plain)
@@ -107,7 +103,7 @@ func TestDemo(t *testing.T) {
 	}
 	line := regexp.MustCompile(`(?m)^curl -G (\S+)/api/\S+ -d access_token=(\S+)`).FindStringSubmatch(d.stdout.String())
 	developer := client.New(line[1], line[2], client.WithPatience(0))
-	if err := until(2*testkit.Patience, func() error {
+	testkit.NoError(t, until(2*testkit.Patience, func() error {
 		driving, throttle := make(map[client.DrivingState]int), make(map[client.ThrottleState]int)
 		for i := range 600 {
 			vid := fmt.Sprintf("SIM%05d", i)
@@ -124,9 +120,7 @@ func TestDemo(t *testing.T) {
 			return fmt.Errorf("not everything is on the roads: driving %v, throttle %v", driving, throttle)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	d.end(t)
 }
 
@@ -136,9 +130,7 @@ func TestSIGHUPDoesNotEndTheDemo(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t, binary, "--fleet", "20", "--mqtt-addr", "", "--query-addr", "127.0.0.1:0",
 		"--ingest-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
-	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.cmd.Process.Signal(syscall.SIGHUP))
 	d.end(t)
 }
 
@@ -166,9 +158,7 @@ func TestExternalNATS_SurvivesRestart(t *testing.T) {
 		}
 		return nil
 	}
-	if err := until(30*time.Second, known); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, until(30*time.Second, known))
 	for _, name := range ofClusters {
 		if err := until(30*time.Second, func() error {
 			if !strings.Contains(p.metrics(t), "\n"+name+"{") {
@@ -182,7 +172,5 @@ func TestExternalNATS_SurvivesRestart(t *testing.T) {
 	documented(t, p.metrics(t), "A cluster")
 	p.stop(t)
 	p = start(t, dir, "--nats", nats)
-	if err := until(30*time.Second, known); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, until(30*time.Second, known))
 }

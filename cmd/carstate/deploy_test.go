@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -36,9 +36,7 @@ func tool(t *testing.T, stdin, name string, args ...string) string {
 func readFile(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return string(text)
 }
 
@@ -53,17 +51,13 @@ func TestSystemdUnit(t *testing.T) {
 		t.Fatalf("no line begins with %q", installed)
 	}
 	text = strings.Replace(text, installed, "ExecStart="+binary+" serve ", 1)
-	if err := os.WriteFile(unit, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(unit, []byte(text), 0o600))
 	if out := tool(t, "", "systemd-analyze", "verify", "--man=no", unit); strings.Contains(out, unit) {
 		t.Errorf("systemd has something to say:\n%s", out)
 	}
 	for _, name := range []string{"carstate-backup.service", "carstate-backup.timer"} {
 		text := strings.ReplaceAll(readFile(t, deployDir+"/systemd/"+name), "/usr/local/bin/carstate ", binary+" ")
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	timer := filepath.Join(dir, "carstate-backup.timer")
 	if out := tool(t, "", "systemd-analyze", "verify", "--man=no", timer,
@@ -73,13 +67,9 @@ func TestSystemdUnit(t *testing.T) {
 	tool(t, "", "systemd-analyze", "security", "--offline=true", "--threshold=25", unit)
 
 	root := filepath.Join(dir, "root")
-	if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
 	users, err := filepath.Abs(deployDir + "/systemd/carstate.sysusers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	tool(t, "", "systemd-sysusers", "--root="+root, users)
 	user := regexp.MustCompile(`(?m)^carstate:x:\d+:\d+:.*nologin$`)
 	if passwd := readFile(t, root+"/etc/passwd"); !user.MatchString(passwd) {
@@ -191,9 +181,7 @@ func dashboard(t *testing.T) (panels []panel, exprs []string) {
 			} `json:"list"`
 		} `json:"annotations"`
 	}
-	if err := json.Unmarshal([]byte(readFile(t, deployDir+"/grafana/carstate.json")), &d); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal([]byte(readFile(t, deployDir+"/grafana/carstate.json")), &d))
 	if d.UID == "" || d.Title == "" || d.SchemaVersion < 39 || len(d.Panels) < 20 {
 		t.Fatalf("uid %q, title %q, schema %d, %d panels", d.UID, d.Title, d.SchemaVersion, len(d.Panels))
 	}
@@ -271,8 +259,6 @@ func TestDashboard(t *testing.T) {
 	}
 	rules.WriteString("]}]\n")
 	file := filepath.Join(t.TempDir(), "rules.yml")
-	if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, []byte(rules.String()), 0o600))
 	tool(t, "", "promtool", "check", "rules", "--lint=none", file)
 }

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -41,9 +41,7 @@ func TestStrangersLeaveDescriptors(t *testing.T) {
 		}
 	})
 	key, err := n.AddSource(ctx, "gateway")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for range files + 100 {
 		c, err := net.DialTimeout("tcp", n.Address(nodeprocess.Query), 10*time.Second)
 		if err != nil {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store/local"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -51,9 +52,7 @@ func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 	for _, q := range []string{"?access_token=" + token, "?access_token=" + token + "&vid=x-y", "/" + token,
 		"?access_token=" + token + "%zz&vid=a"} {
 		resp, err := http.Get(p.URL(nodeprocess.Query) + drivingPath + q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		resp.Body.Close()
 	}
 	if took := p.stop(t); took > 5*time.Second {
@@ -74,16 +73,12 @@ var errNotJam = errors.New("it is not in a traffic jam")
 func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 	t.Helper()
 	e, err := local.Open(t.Context(), local.Config{DataDir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer e.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	states := make(map[vehicle.ID]vehicle.State)
-	if err := e.FollowStates(ctx, func(id vehicle.ID, s *vehicle.State) { states[id] = *s }, cancel); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.FollowStates(ctx, func(id vehicle.ID, s *vehicle.State) { states[id] = *s }, cancel))
 	return states
 }
 

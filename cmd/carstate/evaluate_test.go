@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"example.org/carstate/internal/testkit"
 )
 
 // labelledDrive writes an invented drive as a log in the TDS format, which can contain labels. The
@@ -39,9 +41,7 @@ func labelledDrive(t *testing.T) string {
 func writeDrive(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -64,9 +64,7 @@ func TestEvaluateJSON(t *testing.T) {
 		Files []map[string]json.RawMessage `json:"files"`
 		Total map[string]json.RawMessage   `json:"total"`
 	}
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal([]byte(out), &got))
 	if len(got.Files) != 2 {
 		t.Fatalf("%d files", len(got.Files))
 	}
@@ -98,9 +96,7 @@ func TestEvaluateJSON(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(b, &parts[i])
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		s := parts[i].States
 		if sum := s["0"] + s["1"] + s["2"] + s["3"]; len(s) != 4 || math.Abs(sum-parts[i].Seconds) > 1e-6 {
 			t.Errorf("%v do not add up to %v s", s, parts[i].Seconds)
@@ -149,9 +145,7 @@ func TestEvaluatePlot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plot.svg")
 	evaluated(t, "--plot", file, labelled, demoDrive)
 	svg, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	wellFormed(t, string(svg))
 	for _, want := range []string{"labelled.csv", filepath.Base(demoDrive), "speed, km/h", "minutes driven", "traffic jam",
 		"#f0a39b", "#1f3a5f"} {
@@ -195,9 +189,7 @@ func TestEvaluateTellsFoldersApart(t *testing.T) {
 func TestEvaluateRefuses(t *testing.T) {
 	drive := labelledDrive(t)
 	before, err := os.ReadFile(drive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, c := range []struct {
 		args []string
 		code int
@@ -224,9 +216,7 @@ func TestEvaluateRefuses(t *testing.T) {
 // standard error says so.
 func TestEvaluateCutFile(t *testing.T) {
 	whole, err := os.ReadFile(demoDrive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	cut := writeDrive(t, "cut.csv.gz", string(whole[:len(whole)/2]))
 	var out, stderr bytes.Buffer
 	if code := run(t.Context(), []string{"evaluate", cut}, &out, &stderr); code != exitOK ||
@@ -262,9 +252,7 @@ func TestEvaluateWithoutLabels(t *testing.T) {
 // a plot invalid.
 func TestEvaluateOddNames(t *testing.T) {
 	odd := filepath.Join(filepath.Dir(labelledDrive(t)), "a\x1b[31m\n\x01.csv")
-	if err := os.Rename(filepath.Join(filepath.Dir(odd), "labelled.csv"), odd); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Rename(filepath.Join(filepath.Dir(odd), "labelled.csv"), odd))
 	svg := filepath.Join(t.TempDir(), "plot.svg")
 	var stderr bytes.Buffer
 	run(t.Context(), []string{"evaluate", odd + "x"}, io.Discard, &stderr)
@@ -278,17 +266,13 @@ func TestEvaluateOddNames(t *testing.T) {
 // TestEvaluateStops checks that Ctrl-C ends the command, even while it waits for a pipe.
 func TestEvaluateStops(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	ctx, interrupt := context.WithCancel(t.Context())
 	var stderr bytes.Buffer
 	code := make(chan int)
 	go func() { code <- run(ctx, []string{"evaluate", pipe}, io.Discard, &stderr) }()
 	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns once there is a reader
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer writer.Close()
 	interrupt()
 	if c := <-code; c != exitStopped || !strings.Contains(stderr.String(), "stopped before it was done") {
@@ -300,9 +284,7 @@ func TestEvaluateStops(t *testing.T) {
 func readXML(t *testing.T, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	wellFormed(t, string(text))
 	return text
 }

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"fmt"
@@ -42,9 +42,7 @@ func TestFullDisk_RefusesTelemetryThenEnds(t *testing.T) {
 		}
 		vid := fmt.Sprintf("car%d", i)
 		status, text, err := p.Post(ctx, key, line(vid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if status == http.StatusServiceUnavailable && i > 20 {
 			break
 		}
@@ -57,9 +55,7 @@ func TestFullDisk_RefusesTelemetryThenEnds(t *testing.T) {
 	answered := func(p *process) {
 		t.Helper()
 		for _, vid := range acknowledged {
-			if err := p.AwaitAnswer(ctx, 30*time.Second, token, vid, time.Time{}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, p.AwaitAnswer(ctx, 30*time.Second, token, vid, time.Time{}))
 		}
 	}
 	answered(p)

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"net"
@@ -16,9 +16,7 @@ func TestCommandsInAContainer(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--behind-proxy", "--admin-addr", "0.0.0.0:0")
 	_, port, err := net.SplitHostPort(p.Address(nodeprocess.Admin))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Setenv("CARSTATE_ADMIN_ADDR", "0.0.0.0:"+port)
 	for _, c := range []struct {
 		args []string

@@ -9,6 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"example.org/carstate/internal/cmdline"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestHelpTextHasASectionForEachCommand checks that help.txt has a section for each command and for
@@ -26,9 +27,7 @@ func TestHelpTextHasASectionForEachCommand(t *testing.T) {
 		})
 	})
 	parser, err := kong.New(&commands{}, kong.Name("carstate"), placeholders, longHelp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, n := range parser.Model.Leaves(true) {
 		want[n.Path()] = true
 		if !strings.Contains(n.Detail, "Example") {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"io"
@@ -24,9 +24,7 @@ func TestNobodyForgesLog(t *testing.T) {
 			dir := t.TempDir()
 			p, err := startProcess(dir, os.Environ(), "--log-format", format, "--log-level", "debug", "--tls-cert", cert,
 				"--tls-key", key, "--mqtt-tls-addr", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			t.Cleanup(p.Kill)
 			escaped := "%0a%0dtime=now%20level=ERROR%20msg=forged%1b%5b2J%9b31m"
 			header := "forged\x1b[2J\x9b31m"
@@ -50,15 +48,11 @@ func TestNobodyForgesLog(t *testing.T) {
 			admin := &http.Client{Timeout: 20 * time.Second}
 			for _, body := range []string{`{"developer":"Ada\nlevel=ERROR msg=forged\u001b[2J"}`, `{"forged\n\u001b":1}`} {
 				req, err := http.NewRequest(http.MethodPost, p.URL(nodeprocess.Admin)+"/v1/tokens", strings.NewReader(body))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(readFile(t, dir+"/admin.key")))
 				req.Header.Set("Content-Type", "application/json")
 				resp, err := admin.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				resp.Body.Close()
 				if resp.StatusCode != http.StatusBadRequest {
 					t.Errorf("%s: %s", body, resp.Status)
@@ -82,9 +76,7 @@ func TestNobodyForgesLog(t *testing.T) {
 func throw(t *testing.T, addr, sent string) {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer c.Close()
 	if _, err := io.WriteString(c, sent); err != nil {
 		return // the server closed it before it had read all

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -32,13 +32,9 @@ func says(p *process, path string, status int, text string) func() error {
 func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	p := start(t, t.TempDir(), "--drain", "1h")
 	token, key := p.issue(t), p.addSource(t, "gateway")
-	if err := p.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.Signal(syscall.SIGTERM))
 	for _, path := range []string{"/readyz", "/readyz/query", "/readyz/ingest"} {
-		if err := until(testkit.Patience, says(p, path, http.StatusServiceUnavailable, "the node is ending")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(testkit.Patience, says(p, path, http.StatusServiceUnavailable, "the node is ending")))
 	}
 	if err := says(p, "/healthz", http.StatusOK, "alive")(); err != nil {
 		t.Error(err)

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bufio"
@@ -26,6 +26,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 
 	"pgregory.net/rapid"
+
+	"example.org/carstate/internal/testkit"
 )
 
 // With the flag -binary, TestMatrix is the row "matrix" of the torture, which also sets -rapid.checks.
@@ -43,9 +45,7 @@ func TestMatrix(t *testing.T) {
 		checks := flag.Lookup("rapid.checks").Value
 		before := checks.String()
 		t.Cleanup(func() { _ = checks.Set(before) })
-		if err := checks.Set("3"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, checks.Set("3"))
 	}
 	m := newMatrix(t)
 	t.Cleanup(func() {
@@ -92,15 +92,11 @@ func newMatrix(t *testing.T) *matrix {
 	m.admin, err1 = m.AdminClient()
 	m.key = m.addSource(t, "gateway")
 	issued, err2 := m.IssueToken(t.Context(), "Ada")
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err1, err2))
 	m.all = issued.AccessToken
 	for i := range m.wires {
 		c, err := net.Dial("tcp", m.Address(nodeprocess.Query))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		m.wires[i] = rawConn{c, bufio.NewReader(c)}
 	}
@@ -120,9 +116,7 @@ func newMatrix(t *testing.T) *matrix {
 // mistake.
 func (m *matrix) addNobody(t *testing.T, id string) {
 	operator, err := m.admin.AddOperator(t.Context(), "grace", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	real := m.all
 	never, _ := access.NewSecret(access.TokenKind)
 	sandbox, _ := access.NewSecret(access.SandboxKind)

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"encoding/json"
@@ -25,9 +25,7 @@ import (
 func (p *process) metrics(t *testing.T) string {
 	t.Helper()
 	resp, err := http.Get(p.URL(nodeprocess.Admin) + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
@@ -51,24 +49,18 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 		t.Errorf("a wrong key was accepted: %s", out)
 	}
 	req, err := http.NewRequest(http.MethodGet, p.URL(nodeprocess.Admin)+"/v1/tokens", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	req.Header.Set("Authorization", "Bearer wrong")
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	resp.Body.Close()
-	if err := until(time.Minute, func() error {
+	testkit.NoError(t, until(time.Minute, func() error {
 		a, err := p.ask(drivingPath, token, vid)
 		if err == nil && a.Status != 1 {
 			err = fmt.Errorf("no answer: %+v", a)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for _, wrong := range []string{"cst_wrong", ""} {
 		if _, err := p.ask(drivingPath, wrong, vid); err != nil {
 			t.Fatal(err)
@@ -262,9 +254,7 @@ func startPrometheus(t *testing.T, target string) watcher {
 	config = strings.NewReplacer("127.0.0.1:8082", target, "15s", "1s").Replace(config)
 	for name, text := range map[string]string{"prometheus.yml": config,
 		"alerts.yml": readFile(t, deployDir+"/prometheus/alerts.yml")} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		t.Fatal("this test needs prometheus: run as root scripts/setup-tests.sh")
@@ -275,18 +265,14 @@ func startPrometheus(t *testing.T, target string) watcher {
 	var log *testkit.Buffer
 	for range 5 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		addr := l.Addr().String()
 		l.Close()
 		log = new(testkit.Buffer)
 		cmd := exec.Command("prometheus", "--config.file="+dir+"/prometheus.yml", "--storage.tsdb.path="+dir+"/data",
 			"--web.listen-address="+addr)
 		cmd.Stdout, cmd.Stderr = log, log
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, cmd.Start())
 		ended := make(chan struct{})
 		go func() { cmd.Wait(); close(ended) }()
 		w := watcher{"http://" + addr}
@@ -324,9 +310,7 @@ func startPrometheus(t *testing.T, target string) watcher {
 // get reads from the API and fails the test on an error.
 func (w watcher) get(t *testing.T, path string, into any) {
 	t.Helper()
-	if err := w.ask(path, into); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.ask(path, into))
 }
 
 func (w watcher) ask(path string, into any) error {

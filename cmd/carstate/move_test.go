@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -45,26 +45,20 @@ func TestMove_BetweenMachineAndCluster(t *testing.T) {
 		ID    string `json:"id"`
 		Token string `json:"access_token"`
 	}
-	if err := json.Unmarshal([]byte(p.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all",
-		"--json")), &issued); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal([]byte(p.carstate(t, "token", "issue", "--developer", "Ada", "--vehicles", "all",
+		"--json")), &issued))
 	m.revoked = issued.Token
-	if err := until(time.Minute, func() error { return p.folded(m.revoked, forgotten, p.began) }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, until(time.Minute, func() error { return p.folded(m.revoked, forgotten, p.began) }))
 	m.removed = p.addSource(t, "removed")
 	p.carstate(t, "source", "remove", "removed")
 	p.carstate(t, "token", "revoke", issued.ID)
 	p.carstate(t, "forget", forgotten)
-	if err := until(time.Minute, func() (err error) {
+	testkit.NoError(t, until(time.Minute, func() (err error) {
 		if m.road, err = sumOf(p, "carstate_road_stretches"); err == nil && m.road < 6 {
 			err = fmt.Errorf("%g stretches are known", m.road)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	p.stop(t)
 
 	p = start(t, dir, "--max-age", "24h")
@@ -104,18 +98,14 @@ func (m *moved) move(t *testing.T, from, to *process) {
 	// Every car's new state must be in the backup. On a cluster, a state is stored before a query
 	// is answered from it. On one machine, taking a backup stores the states.
 	for i := 0; i < *movedCars; i += 7 {
-		if err := from.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), left); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, from.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), left))
 	}
 	file := filepath.Join(t.TempDir(), "backup")
 	began := time.Now()
 	from.carstate(t, "backup", file)
 	t.Logf("the backup took %s", time.Since(began).Round(time.Second))
 	key := file + ".key"
-	if err := os.WriteFile(key, []byte(from.carstate(t, "operator", "backup-key")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(key, []byte(from.carstate(t, "operator", "backup-key")), 0o600))
 	end()
 
 	began = time.Now()
@@ -132,9 +122,7 @@ func (m *moved) move(t *testing.T, from, to *process) {
 		if i < *movedCars/2 {
 			since = arrived
 		}
-		if err := to.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), since); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, to.AwaitAnswer(t.Context(), testkit.Patience, m.token, movedCar(i), since))
 	}
 }
 
@@ -161,9 +149,7 @@ func carsReport(t *testing.T, p *process, key string, cars int) (end func()) {
 		}
 		return nil
 	}
-	if err := round(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, round(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -178,9 +164,7 @@ func carsReport(t *testing.T, p *process, key string, cars int) (end func()) {
 	return func() {
 		t.Helper()
 		cancel()
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, <-ended)
 	}
 }
 

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -107,14 +107,12 @@ func TestThreeNodes(t *testing.T) {
 	// at which writes work again.
 	c.Leader(codec.Telemetry).Kill()
 	killed = time.Now()
-	if err := until(testkit.Patience, func() error {
+	testkit.NoError(t, until(testkit.Patience, func() error {
 		if acked := time.Unix(0, r.acked.Load()); !acked.After(killed) {
 			return errors.New("nothing is acknowledged")
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Logf("a server was killed: telemetry is acknowledged %.1f s later", time.Since(killed).Seconds())
 	everywhere("writes resumed", []*process{door, folds[1]}, time.Now())
 
@@ -122,7 +120,7 @@ func TestThreeNodes(t *testing.T) {
 	// Before the servers are killed, every feed must have received something from the servers
 	// again.
 	var fed time.Time // every feed was in touch at this time or later
-	if err := until(testkit.Patience, func() error {
+	testkit.NoError(t, until(testkit.Patience, func() error {
 		looked := time.Now()
 		m, err := door.Metrics(t.Context())
 		if err != nil {
@@ -139,9 +137,7 @@ func TestThreeNodes(t *testing.T) {
 		}
 		fed = looked.Add(-time.Duration(worst * float64(time.Second)))
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for _, n := range c.Nodes {
 		n.Kill()
 	}
@@ -169,9 +165,7 @@ func TestThreeNodes(t *testing.T) {
 		refused = time.Now()
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Logf("without any server: %d answers until %.1f s later", answers, refused.Sub(gone).Seconds())
 	if age := refused.Sub(fed); age < maxFeedAge {
 		t.Errorf("a query is refused %s after the last server went, when no copy was older than %s", refused.Sub(gone), age)
@@ -189,9 +183,7 @@ func TestThreeNodes(t *testing.T) {
 func revocations(t *testing.T, by *process, nodes []*process) {
 	t.Helper()
 	secret, err := ops.LoadKey(by.Dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	client := &client.Client{URL: by.URL(nodeprocess.Admin), Key: secret}
 	const tokens = 40
 	var took []time.Duration
@@ -200,9 +192,7 @@ func revocations(t *testing.T, by *process, nodes []*process) {
 			Developer: "Ada", Operations: access.AllOperations, Vehicles: access.AllVehicles(),
 			Expires: time.Now().Add(time.Hour),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		accepted := func(p *process, want bool) error {
 			a, err := p.ask(drivingPath, issued.AccessToken, "car0")
 			if err == nil && (a.HTTP == http.StatusOK) != want {

@@ -1,10 +1,12 @@
-package main
+package main_test
 
 import (
 	"net"
 	"regexp"
 	"strings"
 	"testing"
+
+	"example.org/carstate/internal/testkit"
 )
 
 // TestWhoIsConnected checks the commands with which docs/metrics.md counts the connections of each
@@ -15,26 +17,18 @@ func TestWhoIsConnected(t *testing.T) {
 		t.Fatal("docs/metrics.md does not ask ss")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer l.Close()
 	for range 3 {
 		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer c.Close()
 		served, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer served.Close()
 	}
 	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, c := range commands {
 		if !strings.Contains(c[1], ":8080") {
 			t.Errorf("%s asks for another port", c[1])

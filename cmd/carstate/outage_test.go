@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -27,9 +27,7 @@ func halfHeads(t *testing.T, addr string) {
 	t.Helper()
 	for _, text := range []string{"", "P", "POST /v1/telemetry HTTP/1.1\r\nHost: a\r\n"} {
 		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		if _, err := io.WriteString(c, text); err != nil {
 			t.Fatal(err)
@@ -71,9 +69,7 @@ func TestEndsWithoutEngine(t *testing.T) {
 	}()
 	// Once the first attempt of the commit has failed, all other tasks wait for the engine,
 	// too.
-	if err := until(30*time.Second, wants(p.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, until(30*time.Second, wants(p.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)))
 	if err := wants(p.URL(nodeprocess.Admin)+"/healthz", http.StatusOK)(); err != nil {
 		t.Error(err)
 	}
@@ -97,13 +93,9 @@ func TestAdminKeyFirst(t *testing.T) {
 	p.stop(t)
 	identity := func() string {
 		text, err := os.ReadFile(filepath.Join(dir, "carstate.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		info, err := os.Stat(filepath.Join(dir, "carstate.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return info.ModTime().String() + string(text)
 	}
 	before, key := identity(), filepath.Join(dir, "admin.key")
@@ -128,30 +120,16 @@ func TestAdminKeyFirst(t *testing.T) {
 			t.Error("the directory was changed")
 		}
 	}
-	if err := os.Chmod(key, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Chmod(key, 0o640))
 	refused("chmod 600")
 	text, err := os.ReadFile(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(key, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(key, bytes.ToUpper(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, os.Chmod(key, 0o600))
+	testkit.NoError(t, os.WriteFile(key, bytes.ToUpper(text), 0o600))
 	refused("holds no admin key")
-	if err := os.Remove(key); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(key, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(key))
+	testkit.NoError(t, os.Mkdir(key, 0o700))
 	refused("is not a file")
-	if err := os.Remove(key); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(key))
 	start(t, dir).stop(t) // with a new key
 }

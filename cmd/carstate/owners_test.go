@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bufio"
@@ -25,6 +25,7 @@ import (
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/store/cluster/clustertest"
 	"example.org/carstate/internal/store/codec"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -53,14 +54,10 @@ func leaseFor(t *testing.T, e *cluster.Engine, r *truth) time.Duration {
 	slowest := time.Duration(0)
 	for i := range 10 {
 		x := vehicle.Sample{Vehicle: "probe", Time: vehicle.UnixMilli(1_000_000 + 1000*i)}
-		if err := x.Set(vehicle.Speed, float64(i)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, x.Set(vehicle.Speed, float64(i)))
 		r.sent(x)
 		began := time.Now()
-		if err := until(time.Minute, func() error { return e.Append(t.Context(), []vehicle.Sample{x}) }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(time.Minute, func() error { return e.Append(t.Context(), []vehicle.Sample{x}) }))
 		slowest = max(slowest, time.Since(began))
 	}
 	return max(shortestLease, 10*slowest)
@@ -305,9 +302,7 @@ func TestOwners_NothingLostOrFoldedTwice(t *testing.T) {
 		t.Logf("round %d: %s", round, event)
 		pause := time.After(time.Duration(rnd.Int64N(int64(time.Second))))
 		signal := func(s syscall.Signal) {
-			if err := w.cmd.Process.Signal(s); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.cmd.Process.Signal(s))
 		}
 		switch event {
 		case "pause":

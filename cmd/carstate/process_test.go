@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -13,9 +13,23 @@ import (
 	"testing"
 	"time"
 
+	carstate "example.org/carstate/cmd/carstate"
 	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store/cluster/clustertest"
 	"example.org/carstate/internal/testkit"
+)
+
+// run runs a command line in this process.
+var run = carstate.Run
+
+// The exit codes that docs/operations.md and sysexits.h promise.
+const (
+	exitOK      = 0
+	exitError   = 1
+	exitUsage   = 2
+	exitConfig  = 78
+	exitStopped = 130
+	exitPipe    = 141
 )
 
 // endAtOnce is the value of the environment variable GORACE for the programs that tests start. With
@@ -117,9 +131,7 @@ func startOf(t *testing.T, program, dir string, flags ...string) *process {
 	t.Helper()
 	startsPrograms(t)
 	p, err := startProgram(program, dir, os.Environ(), flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {

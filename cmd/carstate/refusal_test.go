@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestARefusalEndsInPeace checks that a client receives the whole response if its request is
@@ -20,13 +21,9 @@ func TestARefusalEndsInPeace(t *testing.T) {
 	const tries = 20
 	for i := range tries {
 		c, err := net.Dial("tcp", p.Address(nodeprocess.Ingest))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 		request := "POST /v1/telemetry HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 20_000)
 		if _, err := io.WriteString(c, request); err != nil {
 			t.Fatal(err)

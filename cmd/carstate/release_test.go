@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"crypto/sha256"
@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
 )
 
 // release runs `make release` for this machine's architecture.
@@ -115,9 +116,7 @@ func TestReleaseIsWhole(t *testing.T) {
 func TestReleaseRefuses(t *testing.T) {
 	startsPrograms(t)
 	full := t.TempDir()
-	if err := os.WriteFile(filepath.Join(full, "mine"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(full, "mine"), nil, 0o600))
 	for _, c := range []struct{ version, dist, says string }{
 		{"v9.9.9", "", "CHANGELOG.md has no section [9.9.9]"},
 		{"v0.1.0-3-gabc-dirty", "", "changes that no commit has"},

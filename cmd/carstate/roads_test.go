@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"example.org/carstate/internal/store"
 	"example.org/carstate/internal/store/cluster"
 	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
 
@@ -56,7 +57,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 		nodes = append(nodes, start(t, t.TempDir(), "--nats", c.URLs(), "--partitions", fmt.Sprint(partitions)))
 	}
 	key := nodes[0].addSource(t, "gateway")
-	if err := until(time.Minute, func() error {
+	testkit.NoError(t, until(time.Minute, func() error {
 		shared := 0.0
 		for _, p := range nodes {
 			n, err := sumOf(p, "carstate_fold_partitions")
@@ -69,37 +70,29 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 			return fmt.Errorf("%g partitions are shared", shared)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	began := time.Now()
 	jammed, own, by := split(t, nodes, key, began.Add(-time.Hour))
 	folded, err := sumOf(by, "carstate_driving_judged_total")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 
 	// Cars of one node drive the road in light traffic, in two different quarters of an hour.
 	send := func(lines string) {
 		t.Helper()
-		if err := until(time.Minute, func() error { _, err := postLines(nodes[0], key, lines); return err }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(time.Minute, func() error { _, err := postLines(nodes[0], key, lines); return err }))
 	}
 	for _, ago := range []time.Duration{50 * time.Minute, 30 * time.Minute} {
 		for _, vid := range jammed {
 			send(driveOn(vid, began.Add(-ago), 900, 60))
 		}
 	}
-	if err := until(time.Minute, func() error {
+	testkit.NoError(t, until(time.Minute, func() error {
 		n, err := sumOf(by, "carstate_road_stretches")
 		if err == nil && n < 6 {
 			err = fmt.Errorf("%g stretches are known", n)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 
 	// At first, the other node's car is alone on the road. Then the cars of the first node are
 	// in a jam.
@@ -132,14 +125,12 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	}
 	acked := time.Now()
 	var s vehicle.State
-	if err := until(time.Minute, func() (err error) {
+	testkit.NoError(t, until(time.Minute, func() (err error) {
 		if s, err = crawl(); err == nil && (s.Road.Cars < 3 || s.Road.DelayAhead < 2.5) {
 			err = fmt.Errorf("%d cars show a delay of %g", s.Road.Cars, s.Road.DelayAhead)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Logf("%.2f s after the last reading of the others was acknowledged, the verdict about the car uses %d cars: the "+
 		"way ahead takes %.1f times as long as in light traffic",
 		time.Since(acked).Seconds(), s.Road.Cars, s.Road.DelayAhead)
@@ -165,7 +156,7 @@ func split(t *testing.T, nodes []*process, key string, at time.Time) (several []
 			at.UnixMilli())); err != nil {
 			t.Fatal(err)
 		}
-		if err := until(time.Minute, func() error {
+		testkit.NoError(t, until(time.Minute, func() error {
 			for _, p := range nodes {
 				if n, err := sumOf(p, "carstate_driving_judged_total"); err == nil && n > before[p] {
 					cars[p] = append(cars[p], vid)
@@ -173,9 +164,7 @@ func split(t *testing.T, nodes []*process, key string, at time.Time) (several []
 				}
 			}
 			return errors.New("no node has folded it")
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		for _, p := range nodes {
 			for _, other := range nodes {
 				if len(cars[p]) >= 6 && other != p && len(cars[other]) > 0 {

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"example.org/carstate/internal/nodeprocess"
 	"example.org/carstate/internal/store/cluster/clustertest"
+	"example.org/carstate/internal/testkit"
 )
 
 // nodes are the nodes behind a load balancer.
@@ -56,16 +57,12 @@ type callers struct {
 // the verdict about a first vehicle.
 func startCallers(t *testing.T, ask, take *nodes, token, key string) *callers {
 	t.Helper()
-	if err := until(time.Minute, func() error {
+	testkit.NoError(t, until(time.Minute, func() error {
 		_, err := post(take.all[0], key, []string{"known"})
 		return err // the node may not know the source yet
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for _, p := range ask.all {
-		if err := until(time.Minute, func() error { return knows(p, token, "known") }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(time.Minute, func() error { return knows(p, token, "known") }))
 	}
 	l := &callers{ask: ask, take: take, token: token, key: key}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -122,14 +119,12 @@ func (l *callers) seen(t *testing.T) {
 	t.Helper()
 	for client := range l.queries {
 		before := l.queries[client].Load()
-		if err := until(time.Minute, func() error {
+		testkit.NoError(t, until(time.Minute, func() error {
 			if l.queries[client].Load() < before+2 {
 				return errors.New("a client is at its query of before")
 			}
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 }
 
@@ -179,9 +174,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 	for i := range n.all {
 		ready := n.all[i].URL(nodeprocess.Admin) + "/readyz"
-		if err := until(time.Minute, wants(ready, http.StatusOK)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, until(time.Minute, wants(ready, http.StatusOK)))
 	}
 	l.end(t)
 }

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"os/exec"
@@ -18,9 +18,7 @@ func TestSalvagedDirectoryServes(t *testing.T) {
 	if _, err := post(p, key, []string{"before"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := until(testkit.Patience, func() error { return p.folded(token, "before", p.began) }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, until(testkit.Patience, func() error { return p.folded(token, "before", p.began) }))
 	began := p.began
 	salvage := func() (string, error) {
 		out, err := exec.Command(binary, "salvage", dir, salvaged).CombinedOutput()

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/lab/simulate"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestSimulate_VerdictsAgreeWithTruth checks how well the verdicts about a fleet with many faults
@@ -22,9 +23,7 @@ func TestSimulate_VerdictsAgreeWithTruth(t *testing.T) {
 	var r simulate.Report
 	out := p.carstate(t, "simulate", "--vehicles", "60", "--backdate", "9m", "--duration", "20s", "--faults", "20",
 		"--free-flow", "--json")
-	if err := json.Unmarshal([]byte(out), &r); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal([]byte(out), &r))
 	if r.Vehicles != 60 || r.Seconds < 560 || r.Acknowledged < 60*560*3/4 || r.Refused != 0 || r.FailedQueries != 0 {
 		t.Errorf("got %+v, want 60 vehicles, 560 s, most samples acknowledged and nothing failed", r)
 	}
@@ -71,9 +70,7 @@ func drive(t *testing.T, p *process, cmd *exec.Cmd, token string) (ended chan er
 	ended, stdout, stderr = make(chan error, 1), new(bytes.Buffer), new(bytes.Buffer)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	began := time.Now().Truncate(time.Second)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, cmd.Start())
 	go func() { ended <- cmd.Wait() }()
 	if err := until(30*time.Second, func() error {
 		a, err := p.ask(drivingPath, token, "SIM00000")

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"fmt"
@@ -91,9 +91,7 @@ func TestLiesAboutRoads(t *testing.T) {
 		for k := range cars {
 			vid := fmt.Sprint(name, k)
 			end := last.Add(time.Duration(k-cars+1) * gap)
-			if err := until(testkit.Patience, func() error { return p.folded(token, vid, end) }); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, until(testkit.Patience, func() error { return p.folded(token, vid, end) }))
 			if a, err := p.ask(drivingPath, token, vid); err == nil && a.Driving == want {
 				n++
 			}

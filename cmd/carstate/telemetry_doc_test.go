@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"os"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"example.org/carstate/internal/nodeprocess"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestTelemetryExamples checks that the commands and programs of docs/telemetry.md work, except one
@@ -18,9 +19,7 @@ func TestTelemetryExamples(t *testing.T) {
 	p := start(t, t.TempDir())
 	key := p.addSource(t, "gateway-1")
 	text, err := os.ReadFile("../../docs/telemetry.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	host, port, _ := strings.Cut(p.Address(nodeprocess.MQTT), ":")
 	here := strings.NewReplacer("http://127.0.0.1:8081", p.URL(nodeprocess.Ingest), "-h 127.0.0.1 -p 1883",
 		"-h "+host+" -p "+port, "export CARSTATE_KEY=css_…", "")
@@ -31,9 +30,7 @@ func TestTelemetryExamples(t *testing.T) {
 		}
 		ran++
 		file := filepath.Join(t.TempDir(), "example."+m[1])
-		if err := os.WriteFile(file, []byte(here.Replace(m[2])), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, []byte(here.Replace(m[2])), 0o600))
 		args := map[string][]string{"sh": {"sh", "-e"}, "python": {"python3"}, "go": {"go", "run"}}[m[1]]
 		c := exec.CommandContext(t.Context(), args[0], append(args[1:], file)...)
 		c.Env = append(os.Environ(), "CARSTATE_KEY="+key)

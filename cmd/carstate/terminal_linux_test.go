@@ -1,9 +1,8 @@
-package main
+package main_test
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"unsafe"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 )
 
 // openTerminal opens a pseudo-terminal and types text into it.
@@ -21,9 +21,7 @@ func openTerminal(t *testing.T, typed string) *os.File {
 	open := func(name string) *os.File {
 		t.Helper()
 		f, err := os.OpenFile(name, os.O_RDWR|syscall.O_NOCTTY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
@@ -112,59 +110,47 @@ func TestQuestion_EndsWithCtrlC(t *testing.T) {
 	}
 }
 
-// TestForgetPrompt_SaysWhatIsKnown checks that the question of the command forget says whether the
-// vehicle is known, unknown or forgotten.
-func TestForgetPrompt_SaysWhatIsKnown(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want string
-	}{
-		{nil, "Everything that is known of this vehicle will be erased on every node. Forget it?"},
-		{errors.New("no carstate answers"),
-			"Everything that is known of this vehicle will be erased on every node. Forget it?"},
-		{fmt.Errorf("this vehicle was forgotten: %w", access.ErrNotFound),
-			"This vehicle was forgotten: " + access.ErrNotFound.Error() + ". Forget it?"},
-	} {
-		if got := forgetPrompt(c.err); got != c.want {
-			t.Errorf("%v: got %q, want %q", c.err, got, c.want)
-		}
-	}
-}
-
 // TestTokenIssueAsksATerminal checks that the command asks for the vehicles only if its input is a
 // terminal.
 func TestTokenIssueAsksATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
+	input := os.Stdin
+	t.Cleanup(func() { os.Stdin = input })
 	file := filepath.Join(t.TempDir(), "answers")
-	if err := os.WriteFile(file, []byte("all\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, []byte("all\n"), 0o600))
 	open := func(name string) *os.File {
 		t.Helper()
 		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
+	key, _ := access.NewSecret(access.OperatorKind)
+	keyFile := filepath.Join(t.TempDir(), "key")
+	testkit.NoError(t, os.WriteFile(keyFile, []byte(key), 0o600))
+	const missing = "say which vehicles the token sees"
 	for _, c := range []struct {
-		name     string
-		in       *os.File
-		want     string
-		prompted bool
+		name string
+		in   *os.File
+		code int
+		asks bool
+		want string
 	}{
-		{"a terminal", openTerminal(t, " all \n"), "all", true},
-		{"a list", openTerminal(t, "A1,B2\n"), "A1,B2", true},
-		{"nothing typed", openTerminal(t, "\n"), "", true},
-		{"the end", openTerminal(t, "\x04"), "", true},
-		{"no terminal", open(file), "", false},
-		{"nothing there", open(os.DevNull), "", false},
+		{"a terminal", openTerminal(t, " all \n"), exitError, true, "no carstate answers"},
+		{"a list", openTerminal(t, "A1,B2\n"), exitError, true, "no carstate answers"},
+		{"a wrong list", openTerminal(t, "A1,,B2\n"), exitUsage, true, "vehicle 2 of the list"},
+		{"nothing typed", openTerminal(t, "\n"), exitUsage, true, missing},
+		{"the end", openTerminal(t, "\x04"), exitUsage, true, missing},
+		{"no terminal", open(file), exitUsage, false, missing},
+		{"nothing there", open(os.DevNull), exitUsage, false, missing},
 	} {
-		var prompt bytes.Buffer
-		got, err := askVehicles(t.Context(), c.in, &prompt)
-		if err != nil || got != c.want || prompt.Len() > 0 != c.prompted {
-			t.Errorf("%s: %q, asked %q", c.name, got, prompt.String())
+		os.Stdin = c.in
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), []string{"token", "issue", "--developer", "Ada", "--admin-addr", "127.0.0.1:1",
+			"--key-file", keyFile}, &stdout, &stderr)
+		if asked := strings.Contains(stderr.String(), "Which vehicles does the token see?"); code != c.code ||
+			asked != c.asks || !strings.Contains(stderr.String(), c.want) {
+			t.Errorf("%s: got exit code %d, asked %t, %q; want %d, %t, %q", c.name, code, asked, &stderr, c.code, c.asks, c.want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"context"
@@ -31,9 +31,7 @@ func TestTLS_AllListenersButAdmin(t *testing.T) {
 	}
 	resp, err := own.Post("https://"+p.Address(nodeprocess.Ingest)+"/v1/telemetry", "application/json",
 		strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("ingest: HTTP %d", resp.StatusCode)

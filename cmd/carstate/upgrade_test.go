@@ -1,4 +1,4 @@
-package main
+package main_test
 
 import (
 	"encoding/json"
@@ -25,9 +25,7 @@ func buildNext(t *testing.T) (program string) {
 	const check = "if v := body[0]; v != SchemaVersion {"
 	version := fmt.Sprintf("const SchemaVersion = %d\n", codec.SchemaVersion)
 	file, err := filepath.Abs("../../internal/store/codec/seal.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	text, err := os.ReadFile(file)
 	if err != nil || strings.Count(string(text), version) != 1 || strings.Count(string(text), check) != 1 {
 		t.Fatalf("seal.go does not say which version it writes and reads: %v", err)
@@ -37,19 +35,13 @@ func buildNext(t *testing.T) (program string) {
 	dir := t.TempDir()
 	patched := filepath.Join(dir, "seal.go")
 	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: patched}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, text := range map[string]string{patched: next, filepath.Join(dir, "overlay.json"): string(overlay)} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	program = filepath.Join(dir, "carstate-next")
-	if err := nodeprocess.Build(t.Context(), "../..", "", program, "-overlay",
-		filepath.Join(dir, "overlay.json")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, nodeprocess.Build(t.Context(), "../..", "", program, "-overlay",
+		filepath.Join(dir, "overlay.json")))
 	return program
 }
 
@@ -70,9 +62,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	issued, err := old.IssueToken(ctx, "Ada")
 	kept, keptErr := old.IssueToken(ctx, "Bob")
 	key, keyErr := old.AddSource(ctx, "gateway")
-	if err := errors.Join(err, keptErr, keyErr); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err, keptErr, keyErr))
 	token, other := issued.AccessToken, kept.AccessToken
 	r := new(reporting)
 	for i := range 32 { // enough that both nodes have partitions with cars in them
@@ -127,9 +117,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 
 	// Every state has the next version: the old node has overwritten none.
 	states, err := clustertest.JetStream(t, server.URL()).Stream(ctx, codec.States)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, vid := range r.vids {
 		m, err := states.GetLastMsgForSubject(ctx, "state.*."+vid)
 		if err != nil || m.Data[0] != codec.SchemaVersion+1 {
@@ -140,14 +128,10 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	// The old node must refuse a token that was revoked on the new node, and must not answer
 	// about a vehicle that was forgotten there.
 	admin, err := upgraded.AdminClient()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_, revokeErr := admin.RevokeToken(ctx, issued.ID)
 	_, forgetErr := admin.Forget(ctx, "car0")
-	if err := errors.Join(revokeErr, forgetErr); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(revokeErr, forgetErr))
 	r.vids = slices.Delete(r.vids, 0, 1)
 	if err := until(testkit.Patience, func() error {
 		revoked, err := old.ask(drivingPath, token, r.vids[0])

@@ -1,20 +1,17 @@
-package main
+package main_test
 
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/alecthomas/kong"
-
 	"example.org/carstate/internal/access"
-	"example.org/carstate/internal/netaddr"
 	"example.org/carstate/internal/testkit"
 )
 
@@ -169,9 +166,7 @@ func TestServe_UnusableFiles(t *testing.T) {
 	_, otherKey, _ := testkit.Certificate(t)
 	dir := t.TempDir()
 	garbage := filepath.Join(dir, "garbage")
-	if err := os.WriteFile(garbage, []byte("nothing"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(garbage, []byte("nothing"), 0o600))
 	for args, want := range map[string]string{
 		"--tls-cert /no/file --tls-key " + key:                    "check --tls-cert and --tls-key",
 		"--tls-cert " + cert + " --tls-key /no/file":              "check --tls-cert and --tls-key",
@@ -264,46 +259,15 @@ func TestHelpWithoutACommand(t *testing.T) {
 	}
 }
 
-// defaults returns the flags of serve with their default values.
-func defaults() *serveFlags {
-	var f serveFlags
-	parser, err := kong.New(&f, longHelp, kong.Exit(func(int) {}))
-	if err == nil {
-		_, err = parser.Parse(nil)
-	}
-	if err != nil {
-		panic(err) // the struct's tags are wrong
-	}
-	return &f
-}
-
-// TestDefaults_ListenOnLoopback checks that a command line without flags makes the service listen
+// TestDefaults_ListenOnLoopback checks that a command line without addresses makes the service listen
 // on this machine only.
 func TestDefaults_ListenOnLoopback(t *testing.T) {
-	f := defaults()
-	if err := f.validate(); err != nil {
-		t.Fatal(err)
-	}
-	if len(f.listeners()) != 4 {
-		t.Fatalf("%d listeners", len(f.listeners()))
-	}
-	for _, a := range f.listeners() {
-		if !netaddr.IsLoopback(a.Addr) || a.TLS {
-			t.Errorf("%s listens on %s", a.Name, a.Addr)
-		}
-	}
-}
-
-// TestTrustedProxies checks that networks and single addresses of IPv4 and IPv6 are parsed.
-func TestTrustedProxies(t *testing.T) {
-	f := defaults()
-	f.TrustedProxies = []string{"10.1.2.3/8", "fd00::/8", "192.0.2.7", "2001:db8::1"}
-	if err := f.validate(); err != nil {
-		t.Fatal(err)
-	}
-	got, ok := netaddr.ParseNetworks(f.TrustedProxies)
-	if want := "[10.0.0.0/8 fd00::/8 192.0.2.7/32 2001:db8::1/128]"; !ok || fmt.Sprint(got) != want {
-		t.Errorf("%v, %v; want %s", got, ok, want)
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), []string{"serve", "--check", "--data-dir", t.TempDir(),
+		"--trusted-proxies", "10.1.2.3/8,fd00::/8,192.0.2.7,2001:db8::1"}, &stdout, &stderr)
+	listening := regexp.MustCompile(`(?m)^\w+-addr: 127\.0\.0\.1:\d+, without TLS, on this machine only$`)
+	if got := listening.FindAllString(stdout.String(), -1); code != exitOK || len(got) != 4 {
+		t.Errorf("got exit code %d, %q, %s; want 4 listeners on this machine", code, got, &stderr)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"example.org/carstate/internal/access"
+	"example.org/carstate/internal/testkit"
 )
 
 // TestSourceSighting checks that a node keeps what it has seen of a source when the record of the
@@ -28,9 +29,7 @@ func TestSourceSighting(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, hash := access.NewSecret(access.SourceKind)
-	if err := src.Rotate(hash, time.Hour, noon); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, src.Rotate(hash, time.Hour, noon))
 	table.Put(src)
 	if seen := seen(); !seen.LastSeen.Equal(noon.Add(time.Minute)) || !seen.LastRefused.IsZero() {
 		t.Errorf("after a use: %+v", seen)

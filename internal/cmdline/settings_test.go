@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"example.org/carstate/internal/testkit"
 )
 
 // TestUnknownVariables checks that a variable with a typing error in its name is found, and that
@@ -17,9 +19,7 @@ func TestUnknownVariables(t *testing.T) {
 		Serve struct{ MaxAge string } `cmd:""`
 	}
 	parser, err := kong.New(&commands, kong.DefaultEnvars("CARSTATE"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	got := UnknownVariables(parser.Model.Node, "CARSTATE_")
 	if want := []string{"CARSTATE_MAX_AEG"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

@@ -12,6 +12,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/ops"
+	"example.org/carstate/internal/testkit"
 )
 
 func TestKeyIsMadeOnce(t *testing.T) {
@@ -84,12 +85,8 @@ func TestKeyRefused(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "admin.key")
-		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(file, tt.mode); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, []byte(tt.text), 0o600))
+		testkit.NoError(t, os.Chmod(file, tt.mode))
 		for _, load := range []func(string) (string, error){ops.LoadKey, ops.LoadOrCreateKey} {
 			got, err := load(dir)
 			if err == nil || got != "" || !strings.Contains(err.Error(), tt.says) ||
@@ -114,12 +111,8 @@ func TestKeyOfAnotherOwner(t *testing.T) {
 	}
 	dir := t.TempDir()
 	key, err := ops.LoadOrCreateKey(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(ops.KeyFile(dir), nobody, nobody); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, os.Chown(ops.KeyFile(dir), nobody, nobody))
 	_, err = ops.LoadOrCreateKey(dir)
 	for _, err := range []error{err, ops.CheckKey(dir)} {
 		if err == nil || !strings.Contains(err.Error(), "belongs to another user (uid 65534)") ||
@@ -142,9 +135,7 @@ func TestKeyIsALink(t *testing.T) {
 	}
 	for _, to := range []string{ops.KeyFile(elsewhere), filepath.Join(elsewhere, "nothing")} {
 		_ = os.Remove(ops.KeyFile(there))
-		if err := os.Symlink(to, ops.KeyFile(there)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Symlink(to, ops.KeyFile(there)))
 		_, loaded := ops.LoadKey(there)
 		_, made := ops.LoadOrCreateKey(there)
 		for _, err := range []error{loaded, made, ops.CheckKey(there)} {
@@ -171,9 +162,7 @@ func TestKeyWithoutItsDirectory(t *testing.T) {
 		t.Error("the directory was made")
 	}
 	odd := t.TempDir()
-	if err := os.Mkdir(filepath.Join(odd, "admin.key"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(filepath.Join(odd, "admin.key"), 0o700))
 	if _, err := ops.LoadOrCreateKey(odd); err == nil || !strings.Contains(err.Error(), "is not a file") {
 		t.Errorf("a directory in place of the file: got %v", err)
 	}
@@ -188,16 +177,12 @@ func TestKeyOfAnotherUser(t *testing.T) {
 			return
 		}
 		for _, id := range []func(int) error{syscall.Setgid, syscall.Setuid} {
-			if err := id(nobody); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, id(nobody))
 		}
 	}
 	dir := cmp.Or(os.Getenv("KEY_DIR"), t.TempDir())
 	if os.Getenv("KEY_DIR") == "" {
-		if err := os.WriteFile(ops.KeyFile(dir), nil, 0); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(ops.KeyFile(dir), nil, 0))
 	}
 	if _, err := ops.LoadKey(dir); err == nil || !strings.Contains(err.Error(), "is another user's") ||
 		!strings.Contains(err.Error(), "(--key-file)") {
@@ -218,13 +203,9 @@ const nobody = 65534
 func askAsNobody(t *testing.T) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "carstate-key-") // other users can enter it
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Chmod(dir, 0o755))
 	if _, err := ops.LoadOrCreateKey(dir); err != nil {
 		t.Fatal(err)
 	}

@@ -26,9 +26,7 @@ func openLogFor(t *testing.T, c AccessLogConfig) *AccessLog {
 	c.Log = slog.New(slog.DiscardHandler)
 	c.Registry = cmp.Or[prometheus.Registerer](c.Registry, prometheus.NewRegistry())
 	log, err := OpenAccessLog(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return log
 }
 
@@ -50,13 +48,9 @@ func logged(t *testing.T, f *fixture, asJSON, whole bool, requests ...string) st
 		io.ReadAll(c)
 		c.Close()
 	}
-	if err := f.AccessLog.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.AccessLog.Close())
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return strings.TrimSuffix(string(text), "\n")
 }
 
@@ -138,15 +132,11 @@ func TestNothingReachesTheAccessLog(t *testing.T) {
 func TestAccessLogReopens(t *testing.T) {
 	f := newFixture(t)
 	dir := filepath.Join(t.TempDir(), "logs")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(dir, 0o700))
 	file, told := filepath.Join(dir, "access.log"), new(testkit.Buffer)
 	log, err := OpenAccessLog(AccessLogConfig{File: file, Log: slog.New(slog.NewTextHandler(told, nil)),
 		Registry: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f.AccessLog = log
 	c := start(t, f.Config).dial(t)
 	ask := func() { c.ask(f.query("CarJam")).wants(t, "200 OK") }
@@ -159,18 +149,14 @@ func TestAccessLogReopens(t *testing.T) {
 	ask()
 	testkit.Await(t, "the first line is written", holds(file, 1))
 	away := dir + ".moved"
-	if err := os.Rename(dir, away); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Rename(dir, away))
 	old := filepath.Join(away, "access.log")
 	log.Reopen()
 	testkit.Await(t, "it logs that the file cannot be opened",
 		func() bool { return told.Count("cannot reopen the access log") == 1 })
 	ask()
 	testkit.Await(t, "the second line is written", holds(old, 2))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(dir, 0o700))
 	log.Reopen()
 	testkit.Await(t, "the file is made again", holds(file, 0))
 	ask()
@@ -218,9 +204,7 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	writers.Wait()
 	lost := testkit.Metric(t, reg, "carstate_access_log_lines_dropped_total")
 	close(disk.hold)
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, log.Close())
 	if lost == 0 || float64(disk.n)+lost != many {
 		t.Errorf("%d lines written and %v dropped, of %d", disk.n, lost, many)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"text/template"
+
+	"example.org/carstate/internal/testkit"
 )
 
 var updateAPIDoc = flag.Bool("update-api-doc", false, "write docs/query-api.md")
@@ -20,28 +22,20 @@ func TestAPIDocument(t *testing.T) {
 		"cell":   func(text string) string { return strings.ReplaceAll(text, "|", `\|`) },
 	}
 	page, err := template.New("query-api.md.tmpl").Funcs(functions).ParseFiles("testdata/query-api.md.tmpl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var want bytes.Buffer
 	err = page.Execute(&want, struct {
 		Base       string
 		Operations []operationDoc
 		Statuses   []statusDoc
 	}{localBase, operationDocs, statusDocs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	file := filepath.Join("..", "..", "docs", "query-api.md")
 	if *updateAPIDoc {
-		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, want.Bytes(), 0o644))
 	}
 	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("%s is out of date: go test ./internal/query -run TestAPIDocument -update-api-doc", file)
 	}

@@ -158,9 +158,7 @@ func (s sampleDoc) program(t *testing.T) func(secret string) (string, error) {
 	if _, err := exec.LookPath(command[0]); err != nil {
 		t.Fatalf("this test needs %s: apt-get install -y curl python3 nodejs", command[0])
 	}
-	if err := os.WriteFile(filepath.Join(dir, command[len(command)-1]), []byte(s.Code), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, command[len(command)-1]), []byte(s.Code), 0o644))
 	return func(secret string) (string, error) {
 		cmd := exec.Command(command[0], command[1:]...)
 		cmd.Dir = dir

@@ -130,9 +130,7 @@ func (f *fixture) issue(t testing.TB, name string, r access.Request) access.Cred
 		r.Operations = access.AllOperations
 	}
 	tok, secret, err := access.New(r, noon.Add(-24*time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f.Tokens.Put(tok)
 	f.secrets[name] = secret
 	return tok
@@ -143,9 +141,7 @@ func (f *fixture) issue(t testing.TB, name string, r access.Request) access.Cred
 func (f *fixture) rotate(t testing.TB, tok access.Credential, at time.Time) {
 	t.Helper()
 	_, hash := access.NewSecret(access.TokenKind)
-	if err := tok.Rotate(hash, time.Minute, at); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tok.Rotate(hash, time.Minute, at))
 	f.Tokens.Put(tok)
 }
 
@@ -237,9 +233,7 @@ func (f *fixture) useTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	certFile, keyFile, roots := testkit.Certificate(t)
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
 	return &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}
 }

@@ -14,6 +14,8 @@ import (
 	"example.org/carstate/internal/access"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"example.org/carstate/internal/testkit"
 )
 
 // secretForChild is the environment variable that makes this test binary the child process
@@ -68,9 +70,7 @@ func sufferHostility(t *testing.T, tok string) {
 	}
 	r.shutdown(t)
 	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, m := range families {
 		fmt.Println(m)
 	}

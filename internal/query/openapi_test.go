@@ -27,9 +27,7 @@ import (
 func openAPI(t *testing.T) *openapi3.T {
 	t.Helper()
 	doc, err := openapi3.NewLoader().LoadFromData(renderOpenAPI())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return doc
 }
 
@@ -61,9 +59,7 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	doc := openAPI(t)
 	closeSchemas(doc)
 	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	seen := map[int]bool{408: true} // TestSlowHead gets it
 	for _, file := range files {
 		if filepath.Base(file) == "README.txt" {
@@ -82,9 +78,7 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 				got := readAnswer(t, conn.in, method == "HEAD")
 				if item := doc.Paths.Value(string(path)); item != nil && method != "HEAD" {
 					status, err := strconv.Atoi(strings.Fields(got.status)[1])
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, err)
 					seen[status] = true
 					checkAgainst(t, c.where, doc, item.Get, status, got)
 				}
@@ -135,9 +129,7 @@ func TestOpenAPIIsOpen(t *testing.T) {
 		`{"vid":"A","status":2,"vehicle_runing_state":"3"}`:          {false, false},
 	} {
 		var answer any
-		if err := json.Unmarshal([]byte(`{"code":200,"msg":"success","data":`+data+`}`), &answer); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal([]byte(`{"code":200,"msg":"success","data":`+data+`}`), &answer))
 		if got := [2]bool{takes(open, answer), takes(closed, answer)}; got != want {
 			t.Errorf("%s: accepted by the open and the closed schemas: got %v, want %v", data, got, want)
 		}
@@ -149,13 +141,9 @@ func TestOpenAPIIsOpen(t *testing.T) {
 func TestOpenAPIPassesTheRulesOfOthers(t *testing.T) {
 	testkit.Slow(t, "it starts programs of Node.js")
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "query.json"), renderOpenAPI(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, "query.json"), renderOpenAPI(), 0o600))
 	rules := []byte("extends: [[spectral:oas, recommended]]\n")
-	if err := os.WriteFile(filepath.Join(dir, "spectral.yaml"), rules, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, "spectral.yaml"), rules, 0o600))
 	const ingest = "../ingest/docs/"
 	documents := []string{"../../docs/openapi-admin.json", ingest + "openapi.json", filepath.Join(dir, "query.json")}
 	for _, linter := range [][]string{
@@ -224,9 +212,7 @@ func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 		}
 		for name, e := range examples {
 			want, err := json.Marshal(e.Value.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			vid := e.Value.Value.(map[string]any)["data"].(map[string]any)["vid"].(string)
 			secret := f.secrets["TOKEN"]
 			if strings.HasPrefix(vid, "Sandbox") {
@@ -247,12 +233,8 @@ func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 func sorted(t *testing.T, body []byte) []byte {
 	t.Helper()
 	var v any
-	if err := json.Unmarshal(body, &v); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(body, &v))
 	out, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return out
 }

@@ -49,9 +49,7 @@ func TestSandboxCycle(t *testing.T) {
 // TestSandboxTable checks that the sandbox answers as the table in docs/query-api.md says.
 func TestSandboxTable(t *testing.T) {
 	text, err := os.ReadFile("../../docs/query-api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f := newFixture(t)
 	a := f.answerer()
 	rows := 0

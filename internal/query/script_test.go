@@ -14,15 +14,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.org/carstate/internal/testkit"
 )
 
 // TestScripts checks the scripts of the contract, testdata/*.txt. README.txt there describes their
 // format.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ran := 0
 	for _, file := range files {
 		if filepath.Base(file) == "README.txt" {
@@ -83,9 +83,7 @@ type scriptAnswer struct {
 func readScript(t *testing.T, file string) (s script) {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var c *scriptCase
 	var a *scriptAnswer
 	for i, line := range strings.Split(string(text), "\n") {
@@ -215,9 +213,8 @@ func readAnswer(t testing.TB, in *bufio.Reader, head bool) (a answerRead) {
 		}
 		a.header = append(a.header, line)
 		if v, ok := strings.CutPrefix(line, "Content-Length: "); ok {
-			if length, err = strconv.Atoi(v); err != nil {
-				t.Fatal(err)
-			}
+			length, err = strconv.Atoi(v)
+			testkit.NoError(t, err)
 		}
 	}
 	if length < 0 {

@@ -67,9 +67,7 @@ func TestSlowHeadOverTLS(t *testing.T) {
 	f.HeadTimeout, f.WriteTimeout = 1500*time.Millisecond, time.Second
 	r := start(t, f.Config)
 	half, silent := r.dialTLS(t, conf), tls.Client(r.dial(t), conf)
-	if err := silent.Handshake(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, silent.Handshake())
 	half.ask(f.line("CarJam")).wants(t, "408 Request Timeout")
 	newPeer(t, silent).wantsEnd()
 }
