@@ -1,4 +1,4 @@
-package cmdline
+package cmdline_test
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"example.org/carstate/internal/cmdline"
 	"example.org/carstate/internal/testkit"
 )
 
@@ -20,7 +21,7 @@ func TestUnknownVariables(t *testing.T) {
 	}
 	parser, err := kong.New(&commands, kong.DefaultEnvars("CARSTATE"))
 	testkit.NoError(t, err)
-	got := UnknownVariables(parser.Model.Node, "CARSTATE_")
+	got := cmdline.UnknownVariables(parser.Model.Node, "CARSTATE_")
 	if want := []string{"CARSTATE_MAX_AEG"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -1,4 +1,4 @@
-package ops
+package ops_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"example.org/carstate/internal/access"
 	"example.org/carstate/internal/fleet"
+	"example.org/carstate/internal/ops"
 	"example.org/carstate/internal/testkit"
 	"example.org/carstate/internal/vehicle"
 )
@@ -18,7 +19,7 @@ func BenchmarkVehicles(b *testing.B) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	table := fleet.New()
 	table.KeepNames(1 << 40)
-	p := New(Config{
+	p := ops.New(ops.Config{
 		Fleet: table, MaxAge: 5 * time.Minute, Tables: new(access.Tables), Now: func() time.Time { return now },
 	})
 	known, empty := 0, heap()
@@ -27,14 +28,14 @@ func BenchmarkVehicles(b *testing.B) {
 			table.Put(vehicle.ID(fmt.Sprintf("NHeN4UqVsohGS%08d", known)), mixed(now, known))
 		}
 		each := float64(heap()-empty) / float64(size)
-		for name, q := range map[string]VehicleQuery{
+		for name, q := range map[string]ops.VehicleQuery{
 			"trouble":       {},
 			"newest":        {Sort: "newest"},
 			"oldest":        {Sort: "oldest"},
 			"jams":          {Driving: "jam"},
 			"normal":        {Driving: "normal", Throttle: "normal", Sort: "newest"},
 			"unknown":       {Reason: "unknown"},
-			"thousand":      {Reason: "stale", Sort: "oldest", Limit: MaxVehicles},
+			"thousand":      {Reason: "stale", Sort: "oldest", Limit: ops.MaxVehicles},
 			"prefix of few": {Prefix: "NHeN4UqVsohGS0000012"},
 			"prefix of all": {Prefix: "N"},
 		} {
