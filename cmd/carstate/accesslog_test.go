@@ -12,9 +12,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestAccessLogOfANode checks that the access log has a line for a query, without the token and the
-// vehicle, and that a node that receives SIGHUP opens the log again. The test renames the file before
-// the signal, as logrotate does.
+// A line for a query has neither the token nor the vehicle. SIGHUP opens a renamed file again.
 func TestAccessLogOfANode(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.log")
 	p := start(t, filepath.Join(t.TempDir(), "data"), "--access-log", file)
@@ -27,7 +25,7 @@ func TestAccessLogOfANode(t *testing.T) {
 	}
 	holds := func(name string) func() bool {
 		return func() bool {
-			text, err := os.ReadFile(name) // in JSON, like all logs of the nodes of these tests
+			text, err := os.ReadFile(name)
 			return err == nil && strings.Count(string(text), `"outcome":"unknown"`) == 1
 		}
 	}

@@ -12,9 +12,7 @@ import (
 	"example.org/carstate/internal/ops"
 )
 
-// FuzzArguments checks that lists of vids, lifetimes and overlaps on the command line are either
-// parsed or rejected with an error of one line. The error must not quote a long text, which may be
-// a secret.
+// FuzzArguments: an error has one line, and does not quote a long text, which may be a secret.
 func FuzzArguments(f *testing.F) {
 	for _, text := range []string{"all", "ALL", "A,B", "A,,B", "90d", "never", "12h", "-1h", "99999999999999999999d",
 		"1e9h", "0s", "A\nB"} {
@@ -23,7 +21,7 @@ func FuzzArguments(f *testing.F) {
 	now := time.Unix(1e9, 0)
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.HasPrefix(text, "@") {
-			return // a file, whose name the caller chooses
+			return
 		}
 		v, err1 := parseVehicles(text)
 		if err1 == nil && !v.All() && v.Len() == 0 {
@@ -46,8 +44,6 @@ func FuzzArguments(f *testing.F) {
 	})
 }
 
-// TestAuditTime_IsThatOfTheAPI checks that the command accepts the times that the API accepts, and
-// no others except ages.
 func TestAuditTime_IsThatOfTheAPI(t *testing.T) {
 	var api ops.Operations
 	for _, text := range []string{"2026-11-20", "2026-11-20T12:00", "2026-11-20T12:00:00", "2026-11-20T12:00:00Z",
@@ -60,8 +56,6 @@ func TestAuditTime_IsThatOfTheAPI(t *testing.T) {
 	}
 }
 
-// TestForgetPrompt_SaysWhatIsKnown checks that the question of the command forget says whether the
-// vehicle is known, unknown or forgotten.
 func TestForgetPrompt_SaysWhatIsKnown(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -14,8 +14,6 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestAuditCommandExports checks that the command audit prints at most --limit events in a table,
-// and exports all matching events as CSV and NDJSON.
 func TestAuditCommandExports(t *testing.T) {
 	p := start(t, t.TempDir())
 	p.issue(t)
@@ -36,8 +34,7 @@ func TestAuditCommandExports(t *testing.T) {
 	}
 }
 
-// TestAudit_SkipsEmptyPages checks that a page without events does not end the audit if there are
-// older events. A search by a rare filter has such pages.
+// A search by a rare filter has pages without events although there are older ones.
 func TestAudit_SkipsEmptyPages(t *testing.T) {
 	pages := map[string]string{
 		"":  `{"events":[],"older":9}`,

@@ -12,8 +12,6 @@ import (
 	"example.org/carstate/internal/nodeprocess"
 )
 
-// TestClient_EveryAnswerAndError checks each kind of answer and of error that a developer can get.
-// It queries the real service with the Go client.
 func TestClient_EveryAnswerAndError(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())

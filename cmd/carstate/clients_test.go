@@ -14,8 +14,6 @@ import (
 	"example.org/carstate/internal/nodeprocess"
 )
 
-// TestClientsOfOtherLanguages runs the tests of our client libraries for Python and TypeScript,
-// against the sandbox of a service and against a server that responds as no real service does.
 func TestClientsOfOtherLanguages(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -49,8 +47,7 @@ func TestClientsOfOtherLanguages(t *testing.T) {
 	}
 }
 
-// hostile is a server that responds as no real service does. The first part of the path selects the
-// kind of response.
+// hostile responds as no real service does; the first part of the path says how.
 type hostile struct {
 	token string
 	mu    sync.Mutex

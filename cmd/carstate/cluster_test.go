@@ -29,9 +29,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestNATSConfig checks the NATS configuration that we ship. It starts three servers with it, each
-// on its own ports, and a node that uses them. The node must fold a drive, and a node with a wrong
-// password must not start.
+// TestNATSConfig starts three servers with the configuration that we ship, and a node.
 func TestNATSConfig(t *testing.T) {
 	startsPrograms(t)
 	const password = "inTheTestOnly"
@@ -64,8 +62,7 @@ func TestNATSConfig(t *testing.T) {
 	dir := t.TempDir()
 	flags := []string{"--nats", strings.Join(urls, ","), "--partitions", "4", "--max-age", "24h"}
 	var p *process
-	// Until the servers have elected a leader, the node exits. So the test starts the node
-	// repeatedly, as a supervisor does.
+	// Until the servers have elected a leader, the node exits; a supervisor would start it again.
 	testkit.NoError(t, until(testkit.Patience, func() (err error) {
 		p, err = startProcess(dir, nil, flags...)
 		return err
@@ -76,7 +73,6 @@ func TestNATSConfig(t *testing.T) {
 		t.Errorf("the password is in the log:\n%s", p.log)
 	}
 	p.stop(t)
-	// The user name of the node alone is not enough to log in.
 	stranger := strings.Replace(urls[0], password, "guess", 1)
 	if _, err := startProcess(t.TempDir(), nil, "--nats", stranger); err == nil ||
 		strings.Contains(err.Error(), "guess") || !strings.Contains(err.Error(), "carstate ended with") {
@@ -84,8 +80,8 @@ func TestNATSConfig(t *testing.T) {
 	}
 }
 
-// authority creates a CA. issue creates certificates for the host name localhost, because the
-// certificates of real servers are usually for host names.
+// authority is a CA. Certificates are for localhost, because those of real servers are for host
+// names.
 func authority(t *testing.T) (ca string, issue func(dir string) (cert, key string)) {
 	t.Helper()
 	write := func(file, kind string, der []byte) string {
@@ -121,9 +117,8 @@ func authority(t *testing.T) (ca string, issue func(dir string) (cert, key strin
 	}
 }
 
-// TestNATSConfigWithTLS checks the TLS configuration file that we ship, without changes. It starts
-// three servers with it. With the permissions that the file grants, nodes with one role each do
-// everything that cars, developers and operators need. A server also loads a renewed certificate.
+// TestNATSConfigWithTLS checks the file that we ship, unchanged: with its permissions, nodes with
+// one role each do everything, and a server loads a renewed certificate.
 func TestNATSConfigWithTLS(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)
@@ -132,7 +127,7 @@ func TestNATSConfigWithTLS(t *testing.T) {
 	elsewhere, _ := authority(t)
 	file, err := filepath.Abs(filepath.Join(deployDir, "nats", "nats-tls.conf"))
 	testkit.NoError(t, err)
-	dirs := make([]string, 3) // the directories of the servers' certificates
+	dirs := make([]string, 3)
 	configure := func(_ testing.TB, dir string, i int, clients, routes []string) clustertest.Setup {
 		dirs[i] = dir
 		cert, key := issue(dir)
@@ -143,7 +138,7 @@ func TestNATSConfigWithTLS(t *testing.T) {
 		for n, r := range routes {
 			env = append(env, fmt.Sprintf("NATS_ROUTE_%d=nats-route://%s", n+1, byName(r)))
 		}
-		// All servers are on one machine, so they cannot all use the ports in the file.
+		// On one machine, not all can use the ports in the file.
 		return clustertest.Setup{Args: []string{"--config", file, "--addr", host, "--port", port, "--cluster",
 			"nats://" + routes[i]}, Env: env}
 	}
@@ -191,7 +186,6 @@ func TestNATSConfigWithTLS(t *testing.T) {
 			t.Errorf("%s has refused another server", n.Name)
 		}
 	}
-	// Without TLS, or without trust in the CA, a node cannot connect.
 	for _, urls := range []string{strings.ReplaceAll(c.URLs(), "tls://", "nats://"), c.URLs()} {
 		for file, want := range map[string]string{
 			"":              "cannot be reached: set SSL_CERT_FILE to",
@@ -207,10 +201,8 @@ func TestNATSConfigWithTLS(t *testing.T) {
 	}
 }
 
-// byName replaces the loopback address with the name in the certificate.
 func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "localhost", 1) }
 
-// drivesAndAnswers replays a drive and waits until the drive has been folded.
 func drivesAndAnswers(t *testing.T, p *process) {
 	t.Helper()
 	token := p.issue(t)
@@ -227,7 +219,6 @@ func drivesAndAnswers(t *testing.T, p *process) {
 	}
 }
 
-// operates runs all operators' commands against nodes with one role each.
 func operates(t *testing.T, nodes map[string]*process) {
 	t.Helper()
 	do := func(args ...string) string {
@@ -247,7 +238,7 @@ func operates(t *testing.T, nodes map[string]*process) {
 	dir := t.TempDir()
 	many := filepath.Join(dir, "many")
 	var list strings.Builder
-	for i := range 1000 { // more than one stored record holds
+	for i := range 1000 { // more than one stored record has
 		fmt.Fprintf(&list, "Many%d\n", i)
 	}
 	testkit.NoError(t, os.WriteFile(many, []byte(list.String()), 0o600))
@@ -300,7 +291,6 @@ func operates(t *testing.T, nodes map[string]*process) {
 	do("source", "list")
 }
 
-// renews replaces the certificate files and makes a server load the new certificate while it runs.
 func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 	t.Helper()
 	serial := func() (string, error) {
@@ -334,7 +324,6 @@ func renews(t *testing.T, c *clustertest.Cluster, ca string, renew func()) {
 	}
 }
 
-// openCluster opens an engine on a cluster and closes it with the test.
 func openCluster(t *testing.T, c cluster.Config) *cluster.Engine {
 	t.Helper()
 	e, err := cluster.Open(t.Context(), c)

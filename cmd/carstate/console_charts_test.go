@@ -12,11 +12,9 @@ import (
 	"example.org/carstate/internal/browsertest"
 )
 
-// carWithFault is a car whose throttle plate stops following its command.
 const carWithFault = "WDB1110000P0000004"
 
-// breakPlate sends four minutes of readings of carWithFault, whose throttle fault begins 40 seconds
-// before now.
+// breakPlate sends four minutes of readings, with a fault that begins 40 seconds before now.
 func (f *consoleFixture) breakPlate() {
 	f.t.Helper()
 	var lines []string
@@ -35,9 +33,8 @@ func (f *consoleFixture) breakPlate() {
 	}
 }
 
-// TestConsoleChartsTellTheirFigures checks the page of a car with a throttle anomaly. Its chart
-// must have the allowed band and the alarm, and show values where the mouse or the keyboard points.
-// The page must show times in local time on request.
+// The chart of a throttle anomaly has the allowed band and the alarm, and shows values where the
+// mouse or the keyboard points.
 func TestConsoleChartsTellTheirFigures(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -51,8 +48,8 @@ func TestConsoleChartsTellTheirFigures(t *testing.T) {
 		`!!document.querySelector("[data-live=throttle] .plot .alarm"))`, "true")
 	b.Expect(chart+`.querySelector("[data-readout]").textContent`, "Times are UTC.")
 
-	// Read values with the mouse first, and then with the keyboard. A live update may replace the
-	// chart after the mouse has moved, so the mouse moves again with each try.
+	// A live update may replace the chart after the mouse has moved, so the mouse moves again with
+	// each try.
 	b.Expect(`(() => { const svg = `+chart+`.querySelector("svg"), r = svg.getBoundingClientRect();
 		svg.dispatchEvent(new PointerEvent("pointermove", {bubbles: true, clientX: r.right - 1, clientY: r.top + 9}));
 		const text = `+chart+`.querySelector("[data-readout]").textContent;
@@ -66,7 +63,6 @@ func TestConsoleChartsTellTheirFigures(t *testing.T) {
 		`(document.activeElement.getAttribute("aria-valuetext") === `+chart+`.querySelector("[data-readout]").textContent)`,
 		"1 true")
 
-	// Local time is shown on request. The next page still shows it.
 	b.Expect(`String(document.querySelectorAll(".local").length)`, "0")
 	b.Run(chromedp.Click(chromedp.CSS("#local")))
 	b.Expect(`String(document.querySelectorAll("time + .local").length > 3)`, "true")

@@ -14,8 +14,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestConsoleScreensOfTheDemo takes the screenshots that need many cars, from `carstate demo` after
-// its fleet has driven for some minutes.
+// TestConsoleScreensOfTheDemo takes the pictures that need many cars.
 func TestConsoleScreensOfTheDemo(t *testing.T) {
 	if !*updateScreens {
 		t.Skip("it takes minutes for screenshots and tests nothing else: make screens")
@@ -29,7 +28,7 @@ func TestConsoleScreensOfTheDemo(t *testing.T) {
 		page, err := fleetPage(console[1], key)
 		testkit.NoError(t, err)
 		_, chart, _ := strings.Cut(page, `data-texts="`)
-		if chart, _, _ = strings.Cut(chart, `"`); strings.Count(chart, "|") > 5 { // the chart has one point per minute
+		if chart, _, _ = strings.Cut(chart, `"`); strings.Count(chart, "|") > 5 { // one point per minute
 			break
 		}
 	}

@@ -11,10 +11,6 @@ import (
 	"example.org/carstate/internal/nodeprocess"
 )
 
-// TestConsoleVehiclesByKeyboard checks the list of vehicles with the keyboard. A count on the fleet
-// page leads to the list of the cars that it counts. The form selects other cars. The whole list
-// can be exported as a file. On wide, narrow and dark screens, the accessibility checker axe-core
-// must find nothing.
 func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	t.Parallel()
 	f := startConsole(t)
@@ -22,8 +18,7 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	b := f.open()
 	logIn(b, f.adminKey)
 	b.Expect(`document.querySelector(".tiles").innerText.includes("Throttle anomaly\n1")`, "true")
-	// Each row of the two lists shows the car's driving of the last hour, also after a live update,
-	// which does not request it again.
+	// A live update does not request it again.
 	strips := `[...document.querySelectorAll(".cars [data-hour]")].map(e => e.dataset.hour.split("/")[2] + ` +
 		`(e.querySelector("svg") ? " svg" : " " + e.innerText)).join(", ")`
 	b.Expect(strips, carInJam+" svg, "+carWithCode+" one reading")
@@ -53,8 +48,7 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 	b.Expect(shown, carInJam)
 	turnTo(b, "/vehicles")
 	b.Expect(`location.search + document.querySelectorAll("tbody .vid").length`, "3")
-	b.Expect(`document.querySelector("tbody .vid").innerText`, carWithCode) // the most urgent one is first
-	// Each row shows the car's driving of the last hour.
+	b.Expect(`document.querySelector("tbody .vid").innerText`, carWithCode) // the most urgent first
 	b.Expect(`String([...document.querySelectorAll("[data-hour]")].every(e => e.innerHTML !== ""))`, "true")
 	b.Expect(`String(/^traffic jam \d\d:\d\d to \d\d:\d\d, .* UTC/.test(`+
 		`document.querySelector('[data-hour$="`+carInJam+`/hour"] svg').getAttribute("aria-label")))`, "true")
@@ -81,7 +75,6 @@ func TestConsoleVehiclesByKeyboard(t *testing.T) {
 		}
 	}
 
-	// The command prints the same list.
 	out := f.carstate(t, "vehicles", "--admin-addr", f.Address(nodeprocess.Admin), "--prefix", "WDB", "--sort", "newest")
 	if !strings.Contains(out, carWithCode) || !strings.Contains(out, carOnRoad) || strings.Contains(out, carInJam) {
 		t.Errorf("the command lists\n%s", out)

@@ -16,8 +16,7 @@ import (
 
 const deployDir = "../../deploy"
 
-// tool runs a program that the test needs and returns its output. If the program is not installed,
-// the test fails.
+// The test fails if the program is not installed.
 func tool(t *testing.T, stdin, name string, args ...string) string {
 	t.Helper()
 	startsPrograms(t)
@@ -40,8 +39,7 @@ func readFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestSystemdUnit checks the systemd units with systemd's own verification, on copies that start
-// the built program.
+// The copies start the built program.
 func TestSystemdUnit(t *testing.T) {
 	dir := t.TempDir()
 	unit := filepath.Join(dir, "carstate.service")
@@ -77,8 +75,7 @@ func TestSystemdUnit(t *testing.T) {
 	}
 }
 
-// TestConfigExample checks that the example configuration works unchanged, and that it works with
-// all its commented settings enabled.
+// TestConfigExample also enables all commented settings.
 func TestConfigExample(t *testing.T) {
 	cert, key, _ := testkit.Certificate(t)
 	text := readFile(t, deployDir+"/carstate.env")
@@ -102,7 +99,6 @@ func TestConfigExample(t *testing.T) {
 	}
 }
 
-// alertNames returns the names of the alerts in the order of the file.
 func alertNames(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -116,9 +112,7 @@ func alertNames(t *testing.T) []string {
 	return names
 }
 
-// TestAlerts_FireAndAreDocumented checks the alerts with promtool and runs their tests. Each alert
-// must fire in one of the tests and have its section in docs/metrics.md. The document must have no
-// section for anything else.
+// Each alert fires in one of the tests of promtool, and has its section in docs/metrics.md.
 func TestAlerts_FireAndAreDocumented(t *testing.T) {
 	t.Parallel()
 	dir := deployDir + "/prometheus/"
@@ -150,7 +144,6 @@ func TestAlerts_FireAndAreDocumented(t *testing.T) {
 	}
 }
 
-// panel has the fields of a Grafana panel that these tests check.
 type panel struct {
 	ID      int    `json:"id"`
 	Type    string `json:"type"`
@@ -167,7 +160,6 @@ type panel struct {
 	} `json:"fieldConfig"`
 }
 
-// dashboard returns the dashboard's panels and all of its expressions.
 func dashboard(t *testing.T) (panels []panel, exprs []string) {
 	t.Helper()
 	var d struct {
@@ -206,12 +198,11 @@ func dashboard(t *testing.T) (panels []panel, exprs []string) {
 	return d.Panels, exprs
 }
 
-// TestDashboard checks that panels do not overlap, that each panel has what Grafana needs to draw
-// it, and that promtool parses every expression.
+// Panels do not overlap, and have what Grafana needs; promtool parses every expression.
 func TestDashboard(t *testing.T) {
 	panels, exprs := dashboard(t)
 	ids := make(map[int]bool)
-	taken := make(map[[2]int]string) // panel by grid cell
+	taken := make(map[[2]int]string)
 	for _, p := range panels {
 		if ids[p.ID] || p.ID == 0 || p.Title == "" {
 			t.Errorf("panel %d %q: its id is not its own, or it has no title", p.ID, p.Title)
@@ -254,7 +245,7 @@ func TestDashboard(t *testing.T) {
 	var rules strings.Builder
 	rules.WriteString("groups: [{name: dashboard, rules: [")
 	for _, expr := range exprs {
-		quoted, _ := json.Marshal(expr) // a string can always be marshalled
+		quoted, _ := json.Marshal(expr)
 		rules.WriteString("{record: x, expr: " + string(quoted) + "},\n")
 	}
 	rules.WriteString("]}]\n")

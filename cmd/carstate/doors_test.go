@@ -18,9 +18,8 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestIngest_SameStatesAndNoSecretsLeft checks that a drive results in the same state whether it is
-// sent by HTTP or by MQTT. It also checks that the program's files and log contain none of the
-// secrets used in the test.
+// A drive results in the same state by HTTP and by MQTT, and no file or log has a secret of the
+// test.
 func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--log-level", "debug", "--max-age", "24h")
@@ -48,7 +47,6 @@ func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 			t.Fatalf("%s: throttle %+v, %v", vid, a, err)
 		}
 	}
-	// Refused queries must not leave secrets in the files or the log either.
 	for _, q := range []string{"?access_token=" + token, "?access_token=" + token + "&vid=x-y", "/" + token,
 		"?access_token=" + token + "%zz&vid=a"} {
 		resp, err := http.Get(p.URL(nodeprocess.Query) + drivingPath + q)
@@ -69,7 +67,6 @@ func TestIngest_SameStatesAndNoSecretsLeft(t *testing.T) {
 
 var errNotJam = errors.New("it is not in a traffic jam")
 
-// storedStates opens the data directory of an ended process and returns its states.
 func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 	t.Helper()
 	e, err := local.Open(t.Context(), local.Config{DataDir: dir})
@@ -82,9 +79,7 @@ func storedStates(t *testing.T, dir string) map[vehicle.ID]vehicle.State {
 	return states
 }
 
-// compareStates opens the data directory of the ended process and checks that the states of the
-// three cars are equal, except that their times are shifted: each replay of the drive ended at
-// another time.
+// The times are shifted, because each replay ended at another time.
 func compareStates(t *testing.T, dir string) {
 	t.Helper()
 	states := storedStates(t, dir)
@@ -99,13 +94,11 @@ func compareStates(t *testing.T, dir string) {
 	}
 }
 
-// atZero shifts the times in a state so that its last time is the same for every state.
 func atZero(s vehicle.State) vehicle.State {
 	moveTimes(reflect.ValueOf(&s).Elem(), s.Time-1_000_000_000)
 	return s
 }
 
-// moveTimes subtracts by from every time that is set.
 func moveTimes(v reflect.Value, by vehicle.UnixMilli) {
 	switch {
 	case v.Type() == reflect.TypeFor[vehicle.UnixMilli]():

@@ -13,9 +13,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// fleetFiles writes an invented fleet. It returns the fleet file and the file of its labels. Twenty
-// cars drive east for five minutes. Ten of them drive in free traffic; the other ten are in a jam
-// from the second minute on.
+// Twenty cars drive east for five minutes, ten of them in a jam from the second minute on.
 func fleetFiles(t *testing.T) (fleet, truth string) {
 	t.Helper()
 	var readings, labels strings.Builder
@@ -36,8 +34,6 @@ func fleetFiles(t *testing.T) (fleet, truth string) {
 	return writeDrive(t, "fcd.csv", readings.String()), writeDrive(t, "labels.csv", labels.String())
 }
 
-// TestEvaluateFleet checks that the JSON has its documented fields and that the figures are
-// consistent.
 func TestEvaluateFleet(t *testing.T) {
 	fleet, truth := fleetFiles(t)
 	of := func(args ...string) (r evaluate.FleetReport) {
@@ -96,13 +92,12 @@ func TestEvaluateFleetTables(t *testing.T) {
 	}
 }
 
-// TestEvaluateMap checks that the map is well-formed and shows the jam.
 func TestEvaluateMap(t *testing.T) {
 	fleet, truth := fleetFiles(t)
 	svg := filepath.Join(t.TempDir(), "map.svg")
 	evaluated(t, "--fleet", fleet, "--truth", truth, "--plot", svg)
 	text := readXML(t, svg)
-	// The legend has one mark of this colour, and each of the ten cars in the jam has one.
+	// The legend has one mark of this colour, and each car in the jam.
 	if n := strings.Count(string(text), "#c0281c"); n != 11 {
 		t.Errorf("%d marks of a jam", n)
 	}

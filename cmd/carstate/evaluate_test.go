@@ -18,9 +18,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// labelledDrive writes an invented drive as a log in the TDS format, which can contain labels. The
-// drive has city traffic, then a queue, then city traffic, with the labels of an observer who
-// notices the queue as soon as it begins.
+// labelledDrive has city traffic, a queue, and city traffic, with the labels of an observer.
 func labelledDrive(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -45,7 +43,6 @@ func writeDrive(t *testing.T, name, text string) string {
 	return path
 }
 
-// evaluated runs the command and returns its output.
 func evaluated(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, stderr bytes.Buffer
@@ -170,8 +167,6 @@ func wellFormed(t *testing.T, svg string) {
 	}
 }
 
-// TestEvaluateTellsFoldersApart checks that two drives with the same file name are distinguished in
-// the output.
 func TestEvaluateTellsFoldersApart(t *testing.T) {
 	drive := labelledDrive(t)
 	other := labelledDrive(t)
@@ -212,8 +207,6 @@ func TestEvaluateRefuses(t *testing.T) {
 	}
 }
 
-// TestEvaluateCutFile checks that a file that ends early is evaluated up to its end, and that
-// standard error says so.
 func TestEvaluateCutFile(t *testing.T) {
 	whole, err := os.ReadFile(demoDrive)
 	testkit.NoError(t, err)
@@ -226,8 +219,6 @@ func TestEvaluateCutFile(t *testing.T) {
 	}
 }
 
-// TestEvaluateUnknownLabels checks that rows with an unknown label are not compared, and that
-// standard error says how many there are.
 func TestEvaluateUnknownLabels(t *testing.T) {
 	const header = "VehicleSpeedInstantaneous;VehicleSpeedAverage;traffic\n"
 	odd := writeDrive(t, "odd.csv", header+"50;20,0;4\n50;20,0;LowCongestionCondition\n50;20,0;jam\n")
@@ -239,8 +230,6 @@ func TestEvaluateUnknownLabels(t *testing.T) {
 	}
 }
 
-// TestEvaluateWithoutLabels checks that a log of the labelled format is accepted even if it has no
-// labels.
 func TestEvaluateWithoutLabels(t *testing.T) {
 	bare := writeDrive(t, "bare.csv", "VehicleSpeedInstantaneous;VehicleSpeedAverage\n"+strings.Repeat("50;20,0\n", 60))
 	if out := evaluated(t, "--json", bare); !strings.Contains(out, `"1":59`) || strings.Contains(out, "labelled_rows") {
@@ -248,8 +237,7 @@ func TestEvaluateWithoutLabels(t *testing.T) {
 	}
 }
 
-// TestEvaluateOddNames checks that a file's name cannot control the terminal, break a table or make
-// a plot invalid.
+// A file's name cannot control the terminal, break a table or make a plot invalid.
 func TestEvaluateOddNames(t *testing.T) {
 	odd := filepath.Join(filepath.Dir(labelledDrive(t)), "a\x1b[31m\n\x01.csv")
 	testkit.NoError(t, os.Rename(filepath.Join(filepath.Dir(odd), "labelled.csv"), odd))
@@ -263,7 +251,7 @@ func TestEvaluateOddNames(t *testing.T) {
 	readXML(t, svg)
 }
 
-// TestEvaluateStops checks that Ctrl-C ends the command, even while it waits for a pipe.
+// Ctrl-C ends the command even while it waits for a pipe.
 func TestEvaluateStops(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	testkit.NoError(t, syscall.Mkfifo(pipe, 0o600))
@@ -280,7 +268,6 @@ func TestEvaluateStops(t *testing.T) {
 	}
 }
 
-// readXML reads a file and fails the test if it is not XML.
 func readXML(t *testing.T, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(name)

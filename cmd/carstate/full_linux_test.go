@@ -13,8 +13,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// limitFiles limits the size of the files that a process may write, which has the effect of a full
-// disk.
+// A limit on file sizes has the effect of a full disk.
 func limitFiles(t *testing.T, pid int, bytes uint64) {
 	t.Helper()
 	limit := syscall.Rlimit{Cur: bytes, Max: ^uint64(0)}
@@ -24,9 +23,8 @@ func limitFiles(t *testing.T, pid int, bytes uint64) {
 	}
 }
 
-// TestFullDisk_RefusesTelemetryThenEnds checks a running node whose disk fills up. Queries continue
-// and telemetry is refused. When there is space again, the node exits, so that its supervisor
-// restarts it. After the restart, the node has every sample that was acknowledged.
+// Queries continue and telemetry is refused. When there is space again, the node exits for its
+// supervisor, and then has every acknowledged sample.
 func TestFullDisk_RefusesTelemetryThenEnds(t *testing.T) {
 	t.Parallel()
 	ctx, dir := testkit.Context(t), t.TempDir()

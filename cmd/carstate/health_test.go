@@ -9,9 +9,8 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestCommandsInAContainer checks that `token issue` and `health` reach a service that listens on
-// all addresses without TLS, as in deploy/docker/compose.yaml. The commands and the service use the
-// same setting of the address.
+// The service listens on all addresses without TLS, as in deploy/docker/compose.yaml, and the
+// commands use the same setting.
 func TestCommandsInAContainer(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "--behind-proxy", "--admin-addr", "0.0.0.0:0")

@@ -12,10 +12,8 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestHelpTextHasASectionForEachCommand checks that help.txt has a section for each command and for
-// each placeholder in the help of a flag, and no other section.
 func TestHelpTextHasASectionForEachCommand(t *testing.T) {
-	want := map[string]bool{"": true} // the text before the first section
+	want := map[string]bool{"": true}
 	placeholders := kong.PostBuild(func(k *kong.Kong) error {
 		return kong.Visit(k.Model.Node, func(v kong.Visitable, next kong.Next) error {
 			if f, ok := v.(*kong.Flag); ok {

@@ -13,9 +13,8 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestNobodyForgesLog checks that clients cannot forge lines of the log. It sends hostile text in
-// everything that an unknown client can choose, to every listener of a service that logs at level
-// debug.
+// Hostile text comes in everything that a stranger can choose, at every listener, with the log
+// level debug.
 func TestNobodyForgesLog(t *testing.T) {
 	startsPrograms(t)
 	for _, format := range []string{"text", "json"} {
@@ -38,7 +37,6 @@ func TestNobodyForgesLog(t *testing.T) {
 					"POST /v1/tokens HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer " + header + "\r\nX-Forwarded-For: " +
 						header + "\r\nContent-Length: 0\r\n\r\n",
 					"PUT /v1/sources/" + escaped + " HTTP/9.9\r\nTransfer-Encoding: " + header + "\r\n\r\n",
-					// MQTT: a CONNECT with hostile client identifier, user name and password.
 					"\x10\x2f\x00\x04MQTT\x04\xc2\x00\x3c\x00\x0bforged\n\x1b[2J\x00\x09forged\n\x1b[\x00\x09forged\n\x1b[",
 					"\x16\x03\x01\x00\x05forge",
 				} {
@@ -72,7 +70,6 @@ func TestNobodyForgesLog(t *testing.T) {
 	}
 }
 
-// throw sends bytes and waits until the server closes the connection.
 func throw(t *testing.T, addr, sent string) {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)

@@ -15,8 +15,6 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// says returns a function that returns an error unless a path of the admin listener responds with
-// the given status and text.
 func says(p *process, path string, status int, text string) func() error {
 	return func() error {
 		got, body, err := p.Get(context.Background(), nodeprocess.Admin, path)
@@ -27,8 +25,7 @@ func says(p *process, path string, status int, text string) func() error {
 	}
 }
 
-// TestDrainServesOnWhileItIsNotReady checks a node that received the signal to end. It reports not
-// ready and continues to serve, and it exits at once after a second signal.
+// It serves on, and exits at once after a second signal.
 func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	p := start(t, t.TempDir(), "--drain", "1h")
 	token, key := p.issue(t), p.addSource(t, "gateway")
@@ -48,8 +45,6 @@ func TestDrainServesOnWhileItIsNotReady(t *testing.T) {
 	p.stop(t)
 }
 
-// TestDrainEndsByItself checks that a draining node exits after the time of --drain without another
-// signal.
 func TestDrainEndsByItself(t *testing.T) {
 	p := start(t, t.TempDir(), "--drain", "200ms")
 	asked := time.Now()
@@ -59,7 +54,6 @@ func TestDrainEndsByItself(t *testing.T) {
 	}
 }
 
-// TestSIGHUPWhileItStarts checks that SIGHUP does not end a node that is still starting.
 func TestSIGHUPWhileItStarts(t *testing.T) {
 	startsPrograms(t)
 	started := make(chan *os.Process, 1)
@@ -74,7 +68,7 @@ func TestSIGHUPWhileItStarts(t *testing.T) {
 		Heard: func(line []byte) {
 			fmt.Fprintf(said, "%s\n", line)
 			if strings.Contains(string(line), "new vehicles are refused beyond a limit") {
-				_ = (<-started).Signal(syscall.SIGHUP) // the log below shows whether the signal arrived
+				_ = (<-started).Signal(syscall.SIGHUP) // the log shows whether it arrived
 			}
 		},
 	})
@@ -85,8 +79,6 @@ func TestSIGHUPWhileItStarts(t *testing.T) {
 	testkit.Await(t, "the signal is taken", func() bool { return said.Count("reloaded the access log") == 1 })
 }
 
-// TestReadOnlyRefusesTelemetryAlone checks that queries and operators' changes continue while a
-// node is read-only.
 func TestReadOnlyRefusesTelemetryAlone(t *testing.T) {
 	p := start(t, t.TempDir())
 	token, key := p.issue(t), p.addSource(t, "gateway")

@@ -21,7 +21,6 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// metrics returns the text of /metrics.
 func (p *process) metrics(t *testing.T) string {
 	t.Helper()
 	resp, err := http.Get(p.URL(nodeprocess.Admin) + "/metrics")
@@ -34,7 +33,7 @@ func (p *process) metrics(t *testing.T) string {
 	return string(text)
 }
 
-// useEverything does each thing that a metric counts at least once.
+// Each thing that a metric counts, at least once.
 func useEverything(t *testing.T, p *process) (vid, token, key string) {
 	t.Helper()
 	vid, token = "metered1", p.issue(t)
@@ -69,19 +68,16 @@ func useEverything(t *testing.T, p *process) (vid, token, key string) {
 	return vid, token, key
 }
 
-// labels are the only labels that a metric of carstate may have. No label may have a value that an
-// unknown client can choose, or many different values.
+// No other label is allowed, because its values could be many or a stranger's.
 var labels = []string{"call", "code", "driving", "free_flow", "goversion", "le", "listener", "operation", "outcome",
 	"protocol", "reason", "state", "stream", "throttle", "unit", "version"}
 
-// TestMetrics_NamesAndLabels checks the metrics with promtool, and checks that they have only the
-// permitted labels.
 func TestMetrics_NamesAndLabels(t *testing.T) {
 	t.Parallel()
 	cert, key, _ := testkit.Certificate(t)
 	p := start(t, t.TempDir(), "--access-log", filepath.Join(t.TempDir(), "access.log"), "--max-age", "24h",
 		"--tls-cert", cert, "--tls-key", key, "--query-addr", "127.0.0.1:0")
-	// After the machine has stalled, the node may see an overload for a while.
+	// After a stall of the machine, the node may see an overload for a while.
 	if err := until(time.Minute, testkit.Says(p.URL(nodeprocess.Admin)+"/metrics", http.StatusOK,
 		`(?m)^carstate_overloaded\{listener="ingest"\} 0$`)); err != nil {
 		t.Error(err)
@@ -124,8 +120,8 @@ func TestMetrics_NamesAndLabels(t *testing.T) {
 	}
 }
 
-// documented checks docs/metrics.md against the metrics of a node. Each metric must have a row with
-// its type, labels and help, and each row in the given sections must have a metric.
+// documented compares docs/metrics.md with a node: each metric has a row with its type, labels and
+// help, and each row of the sections a metric.
 func documented(t *testing.T, text string, sections ...string) {
 	t.Helper()
 	type row struct{ kind, labels, help string }
@@ -164,14 +160,11 @@ func documented(t *testing.T, text string, sections ...string) {
 	}
 }
 
-// ofClusters are metrics that only a node of a cluster has. TestExternalNATS_SurvivesRestart checks
-// them.
+// TestExternalNATS_SurvivesRestart checks these.
 var ofClusters = []string{"carstate_feed_age_seconds", "carstate_stream_records", "carstate_stream_copies_missing",
 	"carstate_newer_records_total"}
 
-// TestPrometheus checks that a real Prometheus can scrape a busy service on one machine. Every
-// expression of the dashboard and every metric of the alerts must have a value, and no alert may
-// fire.
+// Every expression of the dashboard and every metric of the alerts has a value, and no alert fires.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir(), "--max-age", "24h")
@@ -181,7 +174,7 @@ func TestPrometheus(t *testing.T) {
 	alerts := readFile(t, deployDir+"/prometheus/alerts.yml")
 	for _, m := range regexp.MustCompile(`(?:carstate|process)_\w+(?:\{[^}]*\})?`).FindAllString(alerts, -1) {
 		if strings.HasPrefix(m, "carstate_tls_") || m == "carstate_docs" {
-			continue // the first exist only with a certificate, which TestMetrics_NamesAndLabels checks; the second is a label
+			continue // exists only with a certificate, and is a label
 		}
 		exprs = append(exprs, m)
 	}
@@ -192,7 +185,6 @@ func TestPrometheus(t *testing.T) {
 			continue
 		}
 		if err := until(time.Minute, func() error {
-			// Rates need some traffic.
 			if time.Since(begin) > time.Second {
 				begin = time.Now()
 				if _, err := p.ask(drivingPath, token, vid); err != nil {
@@ -225,8 +217,7 @@ func TestPrometheus(t *testing.T) {
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
 			seen++
-			// Alerts may be pending, because the test has refused samples and a token
-			// that expires soon.
+			// The test has refused samples and a token that expires soon, so alerts may be pending.
 			if r.Health != "ok" || r.State == "firing" {
 				t.Errorf("%s is %s, %s %s", r.Name, r.Health, r.State, r.LastError)
 			}
@@ -243,10 +234,8 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// watcher is a running Prometheus.
 type watcher struct{ url string }
 
-// startPrometheus runs Prometheus with our alerts. It scrapes one target every second.
 func startPrometheus(t *testing.T, target string) watcher {
 	t.Helper()
 	dir := t.TempDir()
@@ -259,9 +248,8 @@ func startPrometheus(t *testing.T, target string) watcher {
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		t.Fatal("this test needs prometheus: run as root scripts/setup-tests.sh")
 	}
-	// Prometheus does not report a port that the system chose. So the test chooses a free port.
-	// If another program has taken that port before Prometheus starts, the test chooses another
-	// one.
+	// Prometheus does not report a port that the system chose. If another program has taken ours,
+	// choose another one.
 	var log *testkit.Buffer
 	for range 5 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -307,7 +295,6 @@ func startPrometheus(t *testing.T, target string) watcher {
 	return watcher{}
 }
 
-// get reads from the API and fails the test on an error.
 func (w watcher) get(t *testing.T, path string, into any) {
 	t.Helper()
 	testkit.NoError(t, w.ask(path, into))
@@ -333,7 +320,6 @@ func (w watcher) ask(path string, into any) error {
 	return json.Unmarshal(answer.Data, into)
 }
 
-// shows returns an error unless the expression expr has a value.
 func (w watcher) shows(expr string) error {
 	var data struct{ Result []json.RawMessage }
 	if err := w.ask("/api/v1/query?"+url.Values{"query": {expr}}.Encode(), &data); err != nil {

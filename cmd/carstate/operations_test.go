@@ -9,8 +9,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestWhoIsConnected checks the commands with which docs/metrics.md counts the connections of each
-// client.
+// The commands of docs/metrics.md count the connections of each client.
 func TestWhoIsConnected(t *testing.T) {
 	commands := regexp.MustCompile("`(ss [^`]*)`").FindAllStringSubmatch(readFile(t, "../../docs/metrics.md"), -1)
 	if len(commands) == 0 {

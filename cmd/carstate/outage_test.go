@@ -18,11 +18,8 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// wants returns a condition for until. The condition holds if the page of the admin listener
-// responds with the given status code.
 func wants(url string, code int) func() error { return testkit.Says(url, code, "") }
 
-// halfHeads opens connections and sends only a part of a request on each.
 func halfHeads(t *testing.T, addr string) {
 	t.Helper()
 	for _, text := range []string{"", "P", "POST /v1/telemetry HTTP/1.1\r\nHost: a\r\n"} {
@@ -35,8 +32,7 @@ func halfHeads(t *testing.T, addr string) {
 	}
 }
 
-// TestEndsWithHalfOpenClients checks that clients with incomplete requests do not delay the end of
-// a node.
+// Incomplete requests do not delay the end of a node.
 func TestEndsWithHalfOpenClients(t *testing.T) {
 	p := start(t, t.TempDir())
 	for _, name := range []string{"ingest-addr", "admin-addr", "mqtt-addr"} {
@@ -50,9 +46,8 @@ func TestEndsWithHalfOpenClients(t *testing.T) {
 	}
 }
 
-// TestEndsWithoutEngine checks that a node exits in time while its engine is unreachable, although
-// several tasks wait for the engine: a sample to be stored, the use of a token to be recorded,
-// feeds, and clients.
+// The node exits in time although a sample, the use of a token, feeds and clients wait for the
+// engine.
 func TestEndsWithoutEngine(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
@@ -67,8 +62,7 @@ func TestEndsWithoutEngine(t *testing.T) {
 		_, err := post(p, key, []string{"a", "b", "c"})
 		stored <- err
 	}()
-	// Once the first attempt of the commit has failed, all other tasks wait for the engine,
-	// too.
+	// Once the first attempt has failed, all other tasks wait, too.
 	testkit.NoError(t, until(30*time.Second, wants(p.URL(nodeprocess.Admin)+"/readyz", http.StatusServiceUnavailable)))
 	if err := wants(p.URL(nodeprocess.Admin)+"/healthz", http.StatusOK)(); err != nil {
 		t.Error(err)
@@ -84,8 +78,7 @@ func TestEndsWithoutEngine(t *testing.T) {
 	}
 }
 
-// TestAdminKeyFirst checks that an admin key that cannot be used is rejected before anything in the
-// data directory is changed.
+// The key is refused before anything in the data directory is changed.
 func TestAdminKeyFirst(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -19,9 +19,8 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestRevokedDuringPause checks a node that was paused for longer than --max-feed-age. It must not
-// answer from its old copies, because a token may have been revoked during the pause. This includes
-// queries that were sent before the node resumed.
+// A token may have been revoked while the node was paused: it must not answer from old copies, not
+// even queries sent before it resumed.
 func TestRevokedDuringPause(t *testing.T) {
 	t.Parallel()
 	servers := clustertest.StartServer(t)
@@ -64,25 +63,23 @@ func TestRevokedDuringPause(t *testing.T) {
 				t.Errorf("round %d: a token that was revoked before is accepted %s after the pause began, on connection %d",
 					round, time.Since(began), i)
 			}
-			c.Close() // many open connections make the node take a pause for an overload
+			c.Close() // many open connections make a pause an overload
 		}
 		testkit.NoError(t, until(time.Minute, wants(paused.URL(nodeprocess.Admin)+"/readyz", http.StatusOK)))
 	}
 }
 
-// asker is a connection on which the same query is sent repeatedly.
 type asker struct {
 	net.Conn
 	in       *bufio.Reader
 	question string
 }
 
-// keepAlive opens connections to a node and sends a query on each, which must be answered.
 func keepAlive(t *testing.T, p *process, token string) (all []*asker) {
 	t.Helper()
 	for range 64 {
 		var a *asker
-		// After the machine has stalled, the node's copies may be too old for a while.
+		// After a stall of the machine, the copies may be too old for a while.
 		testkit.NoError(t, until(time.Minute, func() error {
 			c, err := net.Dial("tcp", p.Address(nodeprocess.Query))
 			if err != nil {

@@ -21,16 +21,13 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// The digits of these coordinates differ from those of every time, count and measured value in
-// these tests, so they can only be a position. The longitude is out of range for a latitude, so a
-// sample in which the two are swapped is refused.
+// These digits are in no time, count or measured value of these tests. The longitude is no
+// latitude, so swapped ones are refused.
 const placeLatitude, placeLongitude = -48.7316482, 93.6471928
 
-// placeDigits are the first digits of the coordinates above, for every rounding to four digits or
-// more.
+// For every rounding to four digits or more.
 var placeDigits = []string{"48.73", "93.64", "93.65"}
 
-// checkNoPlace fails the test if the text contains a position.
 func checkNoPlace(t *testing.T, where, text string) {
 	t.Helper()
 	for _, digits := range placeDigits {
@@ -40,10 +37,8 @@ func checkNoPlace(t *testing.T, where, text string) {
 	}
 }
 
-// TestPositionsAreNowhereToBeRead checks that people cannot read the positions of cars anywhere. It
-// sends a car's positions to a node that logs and shows as much as it can, and searches
-// everything that a person can read for these positions. Only the names of the signals may appear
-// and, on the maps of an operator, stretches of road that other cars drive too.
+// A car's positions are nowhere where a person can read. Only names of signals may appear and, on
+// the maps of an operator, stretches that other cars drive, too.
 func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	t.Parallel()
 	startsPrograms(t)
@@ -54,7 +49,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	t.Cleanup(p.Kill)
 	key, token := p.addSource(t, "gateway"), p.issue(t)
 
-	// The drive is sent by HTTP and by MQTT, and is long enough for verdicts.
+	// Long enough for verdicts.
 	began := vehicle.At(time.Now()).Add(-5 * time.Minute)
 	sampleOf := func(id vehicle.ID, i int) vehicle.Sample {
 		x := vehicle.Sample{Vehicle: id, Time: began.Add(time.Duration(i) * 5 * time.Second)}
@@ -75,7 +70,6 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		drive = append(drive, sampleOf(vid, i))
 	}
 	testkit.NoError(t, errors.Join(web.Send(t.Context(), drive[:30]), mqtt.Send(t.Context(), drive[30:])))
-	// The node does not use a value that is out of range or not a number, and refuses incomplete JSON.
 	for _, line := range []string{
 		`{"vid":"%s","time":%d,"signals":{"Vehicle.CurrentLocation.Longitude":%g,"Vehicle.CurrentLocation.Latitude":%g}}`,
 		`{"vid":"%s","time":%d,"signals":{"Vehicle.CurrentLocation.Longitude":%g,"Vehicle.CurrentLocation.Latitude":%g`,
@@ -113,8 +107,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	testkit.NoError(t, err)
 	resp.Body.Close()
 	session := base + resp.Request.URL.Path
-	// A stretch that only one car has driven does not appear on a map. Stretches that other
-	// cars drive too appear on the maps and nowhere else.
+	// A stretch that only one car has driven is not on a map.
 	roads := func() (text string) {
 		for _, path := range []string{"/roads", "/roads/stretches", "/vehicles/" + vid + "/stretches"} {
 			text += read(t, operator, session+path)
@@ -123,9 +116,7 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 		return text + read(t, http.DefaultClient, base+all, adminKey)
 	}
 	checkNoPlace(t, "the maps, of one car", roads())
-	// Evidence is collected for each quarter of an hour. If a quarter ends between these
-	// readings, their evidence is divided, and the stretch stays hidden. So more cars drive
-	// until the stretch appears.
+	// Evidence is for a quarter of an hour. If one ends in between, more cars must drive.
 	cars := 0
 	testkit.NoError(t, until(time.Minute, func() error {
 		began = vehicle.At(time.Now()).Add(-30 * time.Second)
@@ -158,7 +149,6 @@ func TestPositionsAreNowhereToBeRead(t *testing.T) {
 	checkNoPlace(t, "the access log", readFile(t, access))
 }
 
-// read returns a page with its header. The page must exist. The request has a key if one is given.
 func read(t *testing.T, by *http.Client, url string, key ...string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -176,7 +166,6 @@ func read(t *testing.T, by *http.Client, url string, key ...string) string {
 	return fmt.Sprint(resp.Header) + string(body)
 }
 
-// firstEvent returns the first event of a page's live stream.
 func firstEvent(t *testing.T, by *http.Client, url string) string {
 	t.Helper()
 	resp, err := by.Get(url)

@@ -12,10 +12,8 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestARefusalEndsInPeace checks that a client receives the whole response if its request is
-// refused before the service has read all of it. The client must not get a connection reset.
-// net/http waits half a second before it closes the connection, so on a slow machine it is enough
-// that one of many attempts succeeds.
+// A client receives the whole response to a request that is refused halfway. net/http waits half a
+// second before it closes, so on a slow machine one success of many attempts is enough.
 func TestARefusalEndsInPeace(t *testing.T) {
 	p := start(t, t.TempDir())
 	const tries = 20

@@ -13,10 +13,8 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestReplacedStreamEndsTheNode checks what happens if an operator deletes a stream of the cluster
-// and creates it again. The node exits with one line that says what happened, and with an exit code
-// after which its supervisor restarts it. After the restart, records of the deleted stream are no
-// longer valid, and new records are.
+// An operator deletes a stream and creates it again: the node exits for its supervisor with one
+// line. Then old records are not valid, and new ones are.
 func TestReplacedStreamEndsTheNode(t *testing.T) {
 	t.Parallel()
 	server := clustertest.StartServer(t)
@@ -68,7 +66,6 @@ func TestReplacedStreamEndsTheNode(t *testing.T) {
 	p.stop(t)
 }
 
-// remake deletes a stream and creates it again, empty.
 func remake(t *testing.T, js jetstream.JetStream, name string) {
 	t.Helper()
 	old, err := js.Stream(t.Context(), name)

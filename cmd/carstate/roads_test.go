@@ -15,7 +15,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// sumOf returns the sum of a node's metric over all its labels.
 func sumOf(p *process, metric string) (sum float64, err error) {
 	all, err := p.Metrics(context.Background())
 	for name, value := range all {
@@ -26,16 +25,14 @@ func sumOf(p *process, metric string) (sum float64, err error) {
 	return sum, err
 }
 
-// onRoad returns a reading of a car on a road that leads north. metres is the car's distance from
-// the beginning of the road.
+// The road leads north; metres from its beginning.
 func onRoad(vid string, at time.Time, metres, kmh float64) string {
 	return fmt.Sprintf(`{"vid":%q,"time":%d,"signals":{"Vehicle.Speed":%g,"Vehicle.CurrentLocation.Latitude":%.7f,`+
 		`"Vehicle.CurrentLocation.Longitude":11.34,"Vehicle.CurrentLocation.Heading":1}}`+"\n",
 		vid, at.UnixMilli(), kmh, 44.5+metres/111_195)
 }
 
-// driveOn returns the readings of a car's drive along the road. There is one reading every five
-// seconds, and the last one is at the time until.
+// A reading every five seconds, the last one at until.
 func driveOn(vid string, until time.Time, metres, kmh float64) string {
 	var lines strings.Builder
 	readings := int(metres / (kmh / 3.6 * 5))
@@ -45,9 +42,8 @@ func driveOn(vid string, until time.Time, metres, kmh float64) string {
 	return lines.String()
 }
 
-// TestJamIsKnownToOtherNodes checks three derive nodes. When the cars of one node report a jam,
-// another node must learn of the jam and use it for the verdict about a car that is that node's
-// only car on the road. The test logs how long that takes; the target is 3 s.
+// A jam that one node learns of is used by another for its only car. The log says how long that
+// takes; the target is 3 s.
 func TestJamIsKnownToOtherNodes(t *testing.T) {
 	t.Parallel()
 	c := clustertest.StartCluster(t)
@@ -76,7 +72,7 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	folded, err := sumOf(by, "carstate_driving_judged_total")
 	testkit.NoError(t, err)
 
-	// Cars of one node drive the road in light traffic, in two different quarters of an hour.
+	// In two different quarters of an hour.
 	send := func(lines string) {
 		t.Helper()
 		testkit.NoError(t, until(time.Minute, func() error { _, err := postLines(nodes[0], key, lines); return err }))
@@ -94,8 +90,6 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 		return err
 	}))
 
-	// At first, the other node's car is alone on the road. Then the cars of the first node are
-	// in a jam.
 	e := openCluster(t, cluster.Config{URLs: c.URLs()})
 	metres, readings := 0.0, 0
 	last := began.Add(-time.Minute)
@@ -134,15 +128,13 @@ func TestJamIsKnownToOtherNodes(t *testing.T) {
 	t.Logf("%.2f s after the last reading of the others was acknowledged, the verdict about the car uses %d cars: the "+
 		"way ahead takes %.1f times as long as in light traffic",
 		time.Since(acked).Seconds(), s.Road.Cars, s.Road.DelayAhead)
-	// The node of the one car must have folded the readings of that car only, so it can know of the
-	// jam only from the other node.
+	// Then it can know of the jam only from the other node.
 	if n, err := sumOf(by, "carstate_driving_judged_total"); err != nil || n-folded > float64(readings+1) {
 		t.Errorf("the node of the one car has folded %g readings, %v; the car sent %d", n-folded, err, readings+1)
 	}
 }
 
-// split returns several cars that one node folds, and one car that another node folds (by). To find
-// out which node folds a car, it lets one car report at a time.
+// split lets one car report at a time, to find out which node folds it.
 func split(t *testing.T, nodes []*process, key string, at time.Time) (several []string, one string, by *process) {
 	t.Helper()
 	cars := make(map[*process][]string)

@@ -17,9 +17,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestSupervisor checks the messages that the service sends to systemd. The test takes the place of
-// systemd. It must receive that the service is ready, repeatedly that it is alive, and that it
-// stops.
+// The test takes the place of systemd: ready, repeatedly alive, stopping.
 func TestSupervisor(t *testing.T) {
 	startsPrograms(t)
 	socket := filepath.Join(t.TempDir(), "notify")
@@ -60,8 +58,7 @@ func TestSupervisor(t *testing.T) {
 	}
 }
 
-// TestEndOnAStarvedMachine checks that a process that was asked to end, and then got no processor
-// until its time had passed, has not failed.
+// A process that got no processor until its time had passed has not failed.
 func TestEndOnAStarvedMachine(t *testing.T) {
 	startsPrograms(t)
 	p := start(t, t.TempDir())
@@ -74,9 +71,8 @@ func TestEndOnAStarvedMachine(t *testing.T) {
 	}
 }
 
-// TestExitCodesAndTheUnit checks that systemd restarts the service after every exit except one for
-// a wrong configuration. A Go program exits with code 2 on SIGABRT, which the watchdog sends, on
-// SIGQUIT, and after a panic. So code 2 must lead to a restart.
+// After every exit except that of a wrong configuration. Code 2 is of SIGABRT, which the watchdog
+// sends, SIGQUIT and a panic.
 func TestExitCodesAndTheUnit(t *testing.T) {
 	startsPrograms(t)
 	unit := readFile(t, deployDir+"/systemd/carstate.service")
@@ -120,8 +116,7 @@ func TestExitCodesAndTheUnit(t *testing.T) {
 		p := start(t, t.TempDir())
 		testkit.NoError(t, p.Signal(s))
 		<-p.Ended()
-		// The exit code is 2, as after a panic. It can be a different code if the signal
-		// interrupts the code of the race detector.
+		// Another code if the signal interrupts the race detector.
 		if code := p.ExitCode(); code == 0 || slices.Contains(strings.Fields(prevented[1]), strconv.Itoa(code)) {
 			t.Errorf("%s: exit %d, and systemd does not start it again", s, code)
 		}

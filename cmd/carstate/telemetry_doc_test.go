@@ -12,8 +12,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestTelemetryExamples checks that the commands and programs of docs/telemetry.md work, except one
-// program, because the test machine cannot install its library.
+// All but one, whose library the test machine cannot install.
 func TestTelemetryExamples(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())

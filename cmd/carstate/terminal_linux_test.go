@@ -15,7 +15,6 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// openTerminal opens a pseudo-terminal and types text into it.
 func openTerminal(t *testing.T, typed string) *os.File {
 	t.Helper()
 	open := func(name string) *os.File {
@@ -43,8 +42,7 @@ func openTerminal(t *testing.T, typed string) *os.File {
 	return screen
 }
 
-// TestCommands_AskBeforeWhatCannotBeUndone checks that commands whose effect cannot be undone ask
-// on a terminal, do nothing unless the answer is yes, and do not ask if --yes is given.
+// They do nothing unless the answer is yes, and do not ask with --yes.
 func TestCommands_AskBeforeWhatCannotBeUndone(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	input := os.Stdin
@@ -68,7 +66,7 @@ func TestCommands_AskBeforeWhatCannotBeUndone(t *testing.T) {
 			want bool
 		}{{"", asks}, {" --yes", false}} {
 			os.Stdin = openTerminal(t, "n\n")
-			dir := t.TempDir() // without a key, so that a command that does not ask fails
+			dir := t.TempDir() // without a key, one that does not ask fails
 			var stdout, stderr bytes.Buffer
 			code := run(t.Context(), strings.Fields(args+c.more+" --data-dir "+dir), &stdout, &stderr)
 			asked := strings.Contains(stderr.String(), "? [y/N] ") && strings.Contains(stderr.String(), "nothing was done")
@@ -80,7 +78,6 @@ func TestCommands_AskBeforeWhatCannotBeUndone(t *testing.T) {
 	}
 }
 
-// writerThen is a buffer that calls a function after each write.
 type writerThen struct {
 	bytes.Buffer
 	then func()
@@ -91,8 +88,6 @@ func (w *writerThen) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// TestQuestion_EndsWithCtrlC checks that Ctrl-C at once ends a command
-// that waits for the answer to its question.
 func TestQuestion_EndsWithCtrlC(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	input := os.Stdin
@@ -100,7 +95,7 @@ func TestQuestion_EndsWithCtrlC(t *testing.T) {
 	for _, args := range []string{"source remove gateway", "token issue --developer Ada"} {
 		os.Stdin = openTerminal(t, "y") // the line does not end
 		ctx, cancel := context.WithCancel(t.Context())
-		asked := writerThen{then: cancel} // the signal arrives after the question
+		asked := writerThen{then: cancel} // after the question
 		var stdout bytes.Buffer
 		code := run(ctx, strings.Fields(args+" --data-dir "+t.TempDir()), &stdout, &asked)
 		if text := asked.String(); code != exitStopped ||
@@ -110,8 +105,6 @@ func TestQuestion_EndsWithCtrlC(t *testing.T) {
 	}
 }
 
-// TestTokenIssueAsksATerminal checks that the command asks for the vehicles only if its input is a
-// terminal.
 func TestTokenIssueAsksATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	input := os.Stdin

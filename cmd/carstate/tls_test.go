@@ -15,8 +15,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestTLS_AllListenersButAdmin checks a service with a certificate. Queries, telemetry and MQTT
-// must use TLS. The admin listener on loopback must not, because the commands use it without TLS.
+// The admin listener on loopback has none, because the commands use it without TLS.
 func TestTLS_AllListenersButAdmin(t *testing.T) {
 	t.Parallel()
 	cert, key, roots := testkit.Certificate(t)
@@ -36,7 +35,6 @@ func TestTLS_AllListenersButAdmin(t *testing.T) {
 	if resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("ingest: HTTP %d", resp.StatusCode)
 	}
-	// Without --ca the certificate is rejected, and the error says what to do.
 	cmd := exec.Command(binary, "replay", demoDrive, "--vid", "byTLS", "--ingest-url",
 		"https://"+p.Address(nodeprocess.Ingest))
 	cmd.Env = p.env()
@@ -65,7 +63,6 @@ func TestTLS_AllListenersButAdmin(t *testing.T) {
 		t.Error(err)
 	}
 
-	// TLS 1.1 is refused.
 	old := &tls.Dialer{Config: &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS11}}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

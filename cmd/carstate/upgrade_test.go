@@ -18,8 +18,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// buildNext builds a carstate of the next format. This program writes records with a schema version
-// that is one higher than the present one, and can read both versions.
+// buildNext writes records of the next schema version, and reads both.
 func buildNext(t *testing.T) (program string) {
 	t.Helper()
 	const check = "if v := body[0]; v != SchemaVersion {"
@@ -45,9 +44,8 @@ func buildNext(t *testing.T) (program string) {
 	return program
 }
 
-// TestUpgradeToNextFormat checks an upgrade of a cluster to the next format, node by node. The node
-// of this version continues to answer from the records that it can read, logs once that it cannot
-// read newer records, and overwrites none of them. The node of the next version takes over folding.
+// The old node answers from what it can read, logs newer records once, and overwrites none; the new
+// one takes over folding.
 func TestUpgradeToNextFormat(t *testing.T) {
 	startsPrograms(t)
 	t.Parallel()
@@ -65,10 +63,9 @@ func TestUpgradeToNextFormat(t *testing.T) {
 	testkit.NoError(t, errors.Join(err, keptErr, keyErr))
 	token, other := issued.AccessToken, kept.AccessToken
 	r := new(reporting)
-	for i := range 32 { // enough that both nodes have partitions with cars in them
+	for i := range 32 { // so that both nodes have partitions with cars
 		r.vids = append(r.vids, fmt.Sprintf("car%d", i))
 	}
-	// answersAgain sends samples to some nodes until the node by answers with them.
 	answersAgain := func(what string, by *process, token string, to ...*process) {
 		t.Helper()
 		since := time.Now()
@@ -115,7 +112,7 @@ func TestUpgradeToNextFormat(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Every state has the next version: the old node has overwritten none.
+	// The old node has overwritten none.
 	states, err := clustertest.JetStream(t, server.URL()).Stream(ctx, codec.States)
 	testkit.NoError(t, err)
 	for _, vid := range r.vids {
@@ -125,8 +122,6 @@ func TestUpgradeToNextFormat(t *testing.T) {
 		}
 	}
 
-	// The old node must refuse a token that was revoked on the new node, and must not answer
-	// about a vehicle that was forgotten there.
 	admin, err := upgraded.AdminClient()
 	testkit.NoError(t, err)
 	_, revokeErr := admin.RevokeToken(ctx, issued.ID)

@@ -15,8 +15,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestUsage_WrongArguments checks commands with wrong arguments. They must exit with code 2 (serve
-// with code 78) and print one line that says what to do, before they open anything.
+// Code 2 (serve: 78) and one line that says what to do, before anything is opened.
 func TestUsage_WrongArguments(t *testing.T) {
 	testkit.Unraced(t)
 	dir := t.TempDir()
@@ -159,8 +158,7 @@ func TestUsage_WrongArguments(t *testing.T) {
 	}
 }
 
-// TestServe_UnusableFiles checks files that settings name: if a node cannot use one of them, it exits
-// with the code for a wrong configuration and one line, because a restart does not help.
+// A restart does not help, so the code is that of a wrong configuration.
 func TestServe_UnusableFiles(t *testing.T) {
 	cert, key, _ := testkit.Certificate(t)
 	_, otherKey, _ := testkit.Certificate(t)
@@ -178,7 +176,7 @@ func TestServe_UnusableFiles(t *testing.T) {
 		"--nats nats://127.0.0.1:1 --nats-creds " + dir:           "check --nats-creds",
 		"--nats nats://127.0.0.1:1 --nats-creds /no/file --check": "check --nats-creds",
 		"--tls-cert /no/file --tls-key /no/file --check":          "check --tls-cert and --tls-key",
-		// A renewal may have written only one of the two files so far.
+		// A renewal may have written only one of the two so far.
 		"--tls-cert " + cert + " --tls-key " + otherKey: "private key does not match public key",
 	} {
 		wantCode := exitConfig
@@ -195,8 +193,7 @@ func TestServe_UnusableFiles(t *testing.T) {
 	}
 }
 
-// TestUsageSaysWhatIsWanted checks that an error about a flag shows an example of what the flag
-// accepts, and that a token given in place of its ID is recognized and not quoted in the error.
+// An error about a flag has an example, and quotes no token.
 func TestUsageSaysWhatIsWanted(t *testing.T) {
 	secret, _ := access.NewSecret(access.TokenKind)
 	for args, want := range map[string]string{
@@ -237,8 +234,6 @@ func TestUsageSaysWhatIsWanted(t *testing.T) {
 	}
 }
 
-// TestHelpWithoutACommand checks that each of these prints help and succeeds: carstate without a
-// command, a group of commands without a subcommand, and the command help.
 func TestHelpWithoutACommand(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                 "Run the service.",
@@ -259,8 +254,6 @@ func TestHelpWithoutACommand(t *testing.T) {
 	}
 }
 
-// TestDefaults_ListenOnLoopback checks that a command line without addresses makes the service listen
-// on this machine only.
 func TestDefaults_ListenOnLoopback(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	code := run(t.Context(), []string{"serve", "--check", "--data-dir", t.TempDir(),
@@ -271,8 +264,6 @@ func TestDefaults_ListenOnLoopback(t *testing.T) {
 	}
 }
 
-// TestQuery_SaysThatItWaits queries a service that asks for a later retry. The command must say
-// that it waits, and end with code 130 when it is interrupted.
 func TestQuery_SaysThatItWaits(t *testing.T) {
 	t.Parallel()
 	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
