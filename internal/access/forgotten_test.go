@@ -35,8 +35,7 @@ func TestForgottenUnderSeveralKeys(t *testing.T) {
 	if !f.Has("A") || f.Has("B") || f.Len() != 1 {
 		t.Error("A is forgotten, and nobody else")
 	}
-	// In this installation, the vehicle was allowed again. In the other installation, it is
-	// forgotten.
+	// Allowed again here, but forgotten in the other installation.
 	f.Put(access.Tombstone{Vehicle: own, Forgotten: time.Unix(1, 0), Lifted: time.Unix(2, 0), Opened: true, Stale: 7, Made: 3})
 	if f.Has("A") || f.Len() != 0 {
 		t.Error("A was allowed again")
@@ -54,7 +53,7 @@ func TestForgottenUnderSeveralKeys(t *testing.T) {
 	if !f.Has("A") || !f.Covers("A", 99, 3) || len(f.All()) != 2 {
 		t.Error("what either installation has forgotten is forgotten")
 	}
-	// After the first of the two steps of allowing a vehicle, its telemetry is still refused.
+	// After the first of the two steps, telemetry is still refused.
 	f.Put(access.Tombstone{Vehicle: theirs.Hash("A"), Forgotten: time.Unix(3, 0), Lifted: time.Unix(4, 0), Stale: 9, Made: 3})
 	if !f.Has("A") || f.Covers("A", 10, 3) {
 		t.Error("half allowed: what comes now counts, and is not taken in")
@@ -75,8 +74,7 @@ func TestParseVehicleHash(t *testing.T) {
 	}
 }
 
-// TestForgottenConcurrently runs writers and readers concurrently, so that the race detector can
-// find data races.
+// For the race detector.
 func TestForgottenConcurrently(t *testing.T) {
 	var f access.Forgotten
 	f.SetKeys(vidKeyOf(1))

@@ -12,8 +12,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestSourceSighting checks that a node keeps what it has seen of a source when the record of the
-// source changes, and drops it when the source is removed and added again.
+// A sighting stays when the record changes, and goes with the source.
 func TestSourceSighting(t *testing.T) {
 	var table access.Sources
 	src, key := addSource(t, "gateway")
@@ -42,7 +41,7 @@ func TestSourceSighting(t *testing.T) {
 		!seen.LastSeen.Equal(noon.Add(time.Minute)) {
 		t.Errorf("after the old key: %+v", seen)
 	}
-	// The first refusal is noted while the clock is fast. It must not hide the second one.
+	// Noted while the clock was fast, it must not hide the second one.
 	for _, at := range []time.Duration{4000 * 24 * time.Hour, 3 * time.Hour} {
 		if _, err := table.Verify([]byte(key), noon.Add(at)); !errors.Is(err, access.ErrReplaced) {
 			t.Fatal(err)
@@ -68,7 +67,6 @@ func TestSourceSighting(t *testing.T) {
 	}
 }
 
-// gateway returns a table of sources and its only entry.
 func gateway(t *testing.T) (*access.Sources, *access.Grant) {
 	t.Helper()
 	var table access.Sources
@@ -78,8 +76,7 @@ func gateway(t *testing.T) (*access.Sources, *access.Grant) {
 	return &table, g
 }
 
-// TestRefusals_NewestFirst checks that the newest refusals are kept, newest first, also of one
-// second, and that one of them is to be logged at most once a minute.
+// Also of one second; one is to be logged at most once a minute.
 func TestRefusals_NewestFirst(t *testing.T) {
 	_, g := gateway(t)
 	const n = 3 * access.MaxNoted
@@ -113,14 +110,12 @@ func TestRefusals_NewestFirst(t *testing.T) {
 	}
 }
 
-// TestLastRefusal_StrangersHideNone checks that a wrong password is always counted. It becomes the
-// last refusal of a source only if there is none, or if the present one is a wrong password too or
-// is older than ten minutes.
+// A wrong password is always counted, but hides no other reason within ten minutes.
 func TestLastRefusal_StrangersHideNone(t *testing.T) {
 	table, g := gateway(t)
 	for i, step := range []struct {
 		at       time.Duration
-		own      bool // whether a sample of the source is refused
+		own      bool // a sample of the source
 		want     access.Refusal
 		noted    time.Duration
 		wrongSum int64
@@ -148,7 +143,6 @@ func TestLastRefusal_StrangersHideNone(t *testing.T) {
 	}
 }
 
-// TestLastRefusal_LongText checks that the text of a refusal is cut between two characters.
 func TestLastRefusal_LongText(t *testing.T) {
 	_, g := gateway(t)
 	for text, want := range map[string]string{

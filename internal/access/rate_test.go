@@ -37,7 +37,6 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// drawRate draws a rate of at most the given number of calls.
 func drawRate(t *rapid.T, calls int64) access.Rate {
 	return access.Rate{
 		Calls:  rapid.Int64Range(1, calls).Draw(t, "calls"),
@@ -45,8 +44,7 @@ func drawRate(t *rapid.T, calls int64) access.Rate {
 	}
 }
 
-// TestBudgetBurst checks that a full budget allows exactly Calls calls at once, that a refused call
-// uses nothing, and that the reported number of remaining calls is correct.
+// A refused call uses nothing.
 func TestBudgetBurst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRate(t, 200)
@@ -66,8 +64,7 @@ func TestBudgetBurst(t *testing.T) {
 	})
 }
 
-// TestBudgetNeverExceeded checks every interval between random calls. In an interval, a budget must
-// allow at most Calls calls plus the calls that are refilled evenly in that interval.
+// In no interval are more than Calls and those refilled in it allowed.
 func TestBudgetNeverExceeded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRate(t, rapid.SampledFrom([]int64{20, 1_000_000}).Draw(t, "most calls"))
@@ -92,8 +89,6 @@ func TestBudgetNeverExceeded(t *testing.T) {
 	})
 }
 
-// TestBudgetRefillsEvenly checks that an empty budget regains one call in the time Window/Calls and
-// not earlier, and that it reports when the next call is allowed.
 func TestBudgetRefillsEvenly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawRate(t, 1000)
@@ -119,8 +114,6 @@ func TestBudgetRefillsEvenly(t *testing.T) {
 	})
 }
 
-// TestBudgetConcurrent checks that a budget allows exactly Calls of many concurrent calls at the
-// same instant.
 func TestBudgetConcurrent(t *testing.T) {
 	r := access.Rate{Calls: 500, Window: time.Hour}
 	var b access.Budget
@@ -141,8 +134,6 @@ func TestBudgetConcurrent(t *testing.T) {
 	}
 }
 
-// TestBudget_PeekUsesNothing checks that Peek uses no call, and that its results agree with those
-// of a following Take.
 func TestBudget_PeekUsesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := access.Rate{Calls: rapid.Int64Range(1, 5).Draw(t, "calls"), Window: time.Minute}
@@ -162,8 +153,7 @@ func TestBudget_PeekUsesNothing(t *testing.T) {
 	})
 }
 
-// TestBudgetBatch checks that a batch is allowed if at least one call is available, because its
-// other calls are taken in advance, and that no call is available until they are refilled.
+// At least one must be left; the others are taken in advance.
 func TestBudgetBatch(t *testing.T) {
 	var b access.Budget
 	r := access.Rate{Calls: 10, Window: 10 * time.Second}
@@ -174,9 +164,9 @@ func TestBudgetBatch(t *testing.T) {
 		next  time.Duration
 		ok    bool
 	}{
-		{0, 0, 10, 0, true}, // n = 0 only reports
+		{0, 0, 10, 0, true}, // only reports
 		{0, 9, 1, 0, true},
-		{0, 100, 0, 100 * time.Second, true}, // 99 are taken in advance
+		{0, 100, 0, 100 * time.Second, true}, // 99 in advance
 		{99 * time.Second, 1, 0, time.Second, false},
 		{99 * time.Second, 0, 0, time.Second, false},
 		{100 * time.Second, 0, 1, 0, true},

@@ -42,12 +42,12 @@ func TestRotate_OverlapsAndEnds(t *testing.T) {
 	is(second, noon.Add(time.Hour+time.Minute-1), nil)
 	is(second, noon.Add(time.Hour+time.Minute), access.ErrReplaced)
 
-	fourth := rotate(0, noon.Add(2*time.Minute)) // after a leak: all end at once
+	fourth := rotate(0, noon.Add(2*time.Minute)) // all end at once
 	for _, secret := range []string{first, second, third} {
 		is(secret, noon.Add(2*time.Minute), access.ErrReplaced)
 	}
 	is(fourth, noon.Add(2*time.Minute), nil)
-	// A rotation whose response was lost is retried, possibly after a later rotation.
+	// A rotation whose response was lost is retried, possibly after a later one.
 	if before := tok; tok.Rotate(tok.Hash, 0, noon.Add(3*time.Minute)) != nil || !reflect.DeepEqual(tok, before) {
 		t.Errorf("rotated to its own secret: %+v, before %+v", tok, before)
 	}
@@ -67,8 +67,7 @@ func TestRotate_OverlapsAndEnds(t *testing.T) {
 	is(fourth, noon, access.ErrRevoked)
 }
 
-// TestRotateRemembersTheLast checks that the last eight ended secrets are refused with ErrReplaced.
-// Secrets that ended earlier are dropped, so that a record does not grow without limit.
+// Older ones are dropped, so that a record does not grow without limit.
 func TestRotateRemembersTheLast(t *testing.T) {
 	var table access.Tokens
 	tok, secret := issue(t, "d", noon)
@@ -87,7 +86,7 @@ func TestRotateRemembersTheLast(t *testing.T) {
 		want := access.ErrNotKnown
 		switch {
 		case i == 20:
-			want = nil // replaced just now, with an overlap
+			want = nil // just now, with an overlap
 		case i >= 20-8:
 			want = access.ErrReplaced
 		}
@@ -139,9 +138,7 @@ func many(n int) (all []access.Earlier) {
 	return all
 }
 
-// TestRotationKeepsItsWord checks random sequences of rotations. After each rotation the newest
-// secret must be valid. Every other secret must be valid for the overlap with which it was
-// replaced, but not longer than any secret that was created after it.
+// Each secret is valid for its overlap, but not longer than any that was created after it.
 func TestRotationKeepsItsWord(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var table access.Tokens
@@ -158,7 +155,7 @@ func TestRotationKeepsItsWord(t *testing.T) {
 			overlap := time.Duration(rapid.IntRange(0, 100).Draw(rt, "overlap")) * time.Minute
 			next, hash := access.NewSecret(access.TokenKind)
 			if err := tok.Rotate(hash, overlap, now); err != nil {
-				continue // too many at once
+				continue
 			}
 			if err := tok.Check(); err != nil {
 				rt.Fatalf("a start would refuse the rotated token: %v", err)
@@ -183,8 +180,7 @@ func TestRotationKeepsItsWord(t *testing.T) {
 	})
 }
 
-// TestRotateOperator_EndsTheOldKeyOnEveryClock checks that the rotation of an operator's key ends
-// the old key at once, even on a node whose clock is far behind.
+// Even if the node's clock is far behind.
 func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	var table access.Operators
 	o, old := addOperator(t, "ada")
@@ -198,8 +194,7 @@ func TestRotateOperator_EndsTheOldKeyOnEveryClock(t *testing.T) {
 	}
 }
 
-// TestCheck_LongestOverlap checks that Check accepts a record with the longest overlap, even if the
-// rotation was not at a whole millisecond.
+// The rotation was not at a whole millisecond.
 func TestCheck_LongestOverlap(t *testing.T) {
 	tok, _ := issue(t, "d", noon)
 	_, hash := access.NewSecret(access.TokenKind)

@@ -41,8 +41,7 @@ func TestSecretForm(t *testing.T) {
 				letters[secret[len(kind)+i]]++
 			}
 		}
-		// Each of the 62 letters is expected 242 times in 15,000 characters; six standard
-		// deviations are about 93.
+		// 242 are expected; six standard deviations are about 93.
 		for i := range len(base62) {
 			if n := letters[base62[i]]; n < 149 || n > 335 {
 				t.Errorf("%s: letter %c came %d times of 15,000", kind, base62[i], n)
@@ -51,8 +50,7 @@ func TestSecretForm(t *testing.T) {
 	}
 }
 
-// TestSecretKnown checks that the form and the checksum of secrets do not change, because secrets
-// are printed on paper and recognized by other people's scanners.
+// Secrets are printed on paper and recognized by other people's scanners.
 func TestSecretKnown(t *testing.T) {
 	for secret, want := range map[string]error{
 		"cst_0123456789ABCDEFGHIJKLMNOPQRST" + "34Indg": nil,
@@ -163,9 +161,7 @@ func TestRedactLeavesNoSecret(t *testing.T) {
 	})
 }
 
-// FuzzSecrets checks that each text that Check accepts has the length and the prefix of a secret,
-// and that HoldsSecret finds no secret in what Redact returns. It also checks that the String of a
-// parsed rate is the text that was parsed, unless the number in the text begins with 0 or +.
+// The text of a rate may differ if its number begins with 0 or +.
 func FuzzSecrets(f *testing.F) {
 	for _, k := range kinds {
 		f.Add(string(k) + strings.Repeat("0", 36))
@@ -189,8 +185,7 @@ func FuzzSecrets(f *testing.F) {
 	})
 }
 
-// TestNamesHoldNoSecret checks that a secret in the field of a name is refused, so that it is not
-// stored, listed or audited.
+// It would be stored, listed and audited.
 func TestNamesHoldNoSecret(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	add := map[string]func(name string) error{
@@ -224,8 +219,6 @@ func TestNamesHoldNoSecret(t *testing.T) {
 	}
 }
 
-// TestOneLine_JoinsAndCleans checks that joined errors result in one line without control
-// characters.
 func TestOneLine_JoinsAndCleans(t *testing.T) {
 	err := errors.Join(errors.New("the stream was  replaced\r\n"),
 		errors.New("the tables cannot be rebuilt: no right\x1b[1m"))

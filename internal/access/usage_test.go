@@ -18,7 +18,6 @@ func counting(t testing.TB) (*access.Tokens, *access.Grant) {
 	return &table, g
 }
 
-// TestUsage checks the usage after each of a series of calls.
 func TestUsage(t *testing.T) {
 	table, g := counting(t)
 	y2038 := time.Date(2038, 1, 19, 3, 14, 0, 0, time.UTC)
@@ -29,11 +28,11 @@ func TestUsage(t *testing.T) {
 		change  func(u *access.Usage)
 	}{
 		{access.Answered, noon, func(u *access.Usage) { u.LastUsed = noon }},
-		{access.Stale, noon.Add(59 * time.Second), func(*access.Usage) {}}, // the use is in whole minutes
+		{access.Stale, noon.Add(59 * time.Second), func(*access.Usage) {}}, // in whole minutes
 		{access.RateLimited, noon.Add(time.Minute), func(u *access.Usage) {
 			*u = access.Usage{u.Calls, 1, noon.Add(time.Minute), noon.Add(time.Minute), access.RateLimited}
 		}},
-		{access.Replaced, noon.Add(time.Hour), func(u *access.Usage) { // by a secret that is not valid: no use
+		{access.Replaced, noon.Add(time.Hour), func(u *access.Usage) { // not valid: no use
 			u.Refusals, u.LastRefused, u.Reason = 2, noon.Add(time.Hour), access.Replaced
 		}},
 		{access.InsufficientScope, noon.Add(time.Hour + time.Millisecond), func(u *access.Usage) {
@@ -50,15 +49,14 @@ func TestUsage(t *testing.T) {
 		g.Count(c.outcome, c.at)
 		want.Calls++
 		c.change(&want)
-		table.Put(g.Credential) // a change of the record keeps the counters
+		table.Put(g.Credential)
 		if got := g.Usage(noon.Add(time.Hour)); got != want {
 			t.Errorf("after call %d, %s: got %+v, want %+v", i, c.outcome, got, want)
 		}
 	}
 }
 
-// TestUsageOfNodes checks that the stored usage of all nodes and the calls of this process since
-// it last stored its usage are added, and that a time of a fast clock hides no other.
+// A time of a fast clock hides no other.
 func TestUsageOfNodes(t *testing.T) {
 	table, g := counting(t)
 	stored := access.Usage{Calls: 100, Refusals: 10, LastUsed: noon.Add(-time.Hour)}
@@ -70,7 +68,7 @@ func TestUsageOfNodes(t *testing.T) {
 	if got := g.Usage(noon); got != want || mine != want || !slices.Equal(table.Unstored(), []string{g.Name}) {
 		t.Errorf("got %+v, to be stored %+v, want both %+v", got, mine, want)
 	}
-	g.Count(access.Answered, noon) // after the usage was sent to the store
+	g.Count(access.Answered, noon) // after it was sent to the store
 	table.NoteUsage(g.Name, mine, true)
 	if want.Calls++; g.Usage(noon) != want || len(table.Unstored()) != 1 {
 		t.Errorf("after storing: got %+v, want %+v", g.Usage(noon), want)
@@ -106,8 +104,7 @@ func TestCountConcurrent(t *testing.T) {
 	}
 }
 
-// TestOutcomeNames checks that the names and numbers of outcomes do not change, because they are
-// stored and shown. New outcomes may be added.
+// They are stored and shown. New outcomes may be added.
 func TestOutcomeNames(t *testing.T) {
 	names := []string{"answered", "unknown", "stale", "not_driving", "insufficient_scope", "rate_limited",
 		"unavailable", "expired", "revoked", "replaced", "invalid_request"}

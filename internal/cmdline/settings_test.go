@@ -10,8 +10,6 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestUnknownVariables checks that a variable with a typing error in its name is found, and that
-// neither the variables of flags nor those of other programs are.
 func TestUnknownVariables(t *testing.T) {
 	for _, name := range []string{"CARSTATE_MAX_AGE", "CARSTATE_MAX_AEG", "OTHER_MAX_AEG"} {
 		t.Setenv(name, "1m")

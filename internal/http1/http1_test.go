@@ -15,8 +15,8 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// echo answers with the path. The answer to /long is longer than what is collected before it is sent.
-// An answer to /wait waits for the test.
+// echo answers with the path: /long with more than what is collected before it is sent, /wait when
+// the test says so.
 type echo struct {
 	http1.Response
 	waits, goOn chan struct{}
@@ -43,8 +43,7 @@ func (e *echo) Refuse(http1.Fault, time.Time) *http1.Response {
 
 func (*echo) Done(*http1.Request, time.Time, time.Duration) {}
 
-// TestEvicted_LeavesNothing checks that what was not sent on a connection that was evicted between
-// two of its answers is not sent on the next one.
+// Nothing of one connection may be sent on the next.
 func TestEvicted_LeavesNothing(t *testing.T) {
 	waits, goOn := make(chan struct{}), make(chan struct{})
 	s := http1.New(http1.Config{
@@ -86,7 +85,6 @@ func TestHeadEnd_AnyArrival(t *testing.T) {
 		if got, _ := http1.HeadEnd([]byte(text), 0); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
-		// If the text arrives byte by byte, the end must be found at the same index.
 		scanned, got := 0, 0
 		for n := 0; n <= len(text) && got == 0; n++ {
 			got, scanned = http1.HeadEnd([]byte(text[:n]), scanned)
@@ -110,8 +108,7 @@ func TestDates_MatchNetHTTP(t *testing.T) {
 	}
 }
 
-// FuzzRequests checks our parser against that of net/http. net/http must accept each request that
-// our parser accepts, and find the same parts and the same end. It may accept other requests, too.
+// net/http must accept what we accept, with the same parts and the same end.
 func FuzzRequests(f *testing.F) {
 	const line = "GET /path?a=b HTTP/1.1\r\n"
 	for _, seed := range []string{
@@ -142,7 +139,7 @@ func FuzzRequests(f *testing.F) {
 		in := bufio.NewReader(bytes.NewReader(ours))
 		theirs, err := http.ReadRequest(in)
 		if err != nil {
-			// net/http checks more of targets and hosts than we need.
+			// It checks more of targets and hosts than we need.
 			if strings.Contains(err.Error(), "parse ") || strings.Contains(err.Error(), "malformed Host") {
 				return
 			}
@@ -163,7 +160,6 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// TestParse_Faults checks the faults of framing, and the facts of a valid head.
 func TestParse_Faults(t *testing.T) {
 	for head, want := range map[string]http1.Fault{
 		"GET / HTTP/1.1\r\nHost: a\r\n\r\n":                                                    http1.None,

@@ -7,7 +7,6 @@ import (
 	"example.org/carstate/internal/inwords"
 )
 
-// TestFormats_ByHand checks each function against results that were written by hand.
 func TestFormats_ByHand(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, c := range []struct{ got, want string }{

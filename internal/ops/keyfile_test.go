@@ -41,7 +41,6 @@ func TestKeyIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestLoadOrCreateKey_Concurrently checks that processes that start concurrently get the same key.
 func TestLoadOrCreateKey_Concurrently(t *testing.T) {
 	dir := t.TempDir()
 	keys := make([]string, 16)
@@ -102,12 +101,10 @@ func TestKeyRefused(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnotherOwner checks that the service refuses a key file of another user, because that
-// user can read it, even if the service runs as root. A command that runs as root may use the key,
-// because root can read every key.
+// Another user can read it, even if the service runs as root. A command of root may use every key.
 func TestKeyOfAnotherOwner(t *testing.T) {
 	if os.Getuid() != 0 {
-		return // only root can give a file away; TestKeyOfAnotherUser covers other users
+		return // only root can give a file away
 	}
 	dir := t.TempDir()
 	key, err := ops.LoadOrCreateKey(dir)
@@ -125,9 +122,7 @@ func TestKeyOfAnotherOwner(t *testing.T) {
 	}
 }
 
-// TestKeyIsALink checks that the service refuses a key file that is a symbolic link, and creates
-// nothing through the link. Such a link may lead to a file that others can change, or to a path
-// elsewhere at which the service would create a file.
+// A link may lead to a file that others can change, or create one elsewhere.
 func TestKeyIsALink(t *testing.T) {
 	there, elsewhere := t.TempDir(), t.TempDir()
 	if _, err := ops.LoadOrCreateKey(elsewhere); err != nil {
@@ -168,10 +163,9 @@ func TestKeyWithoutItsDirectory(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnotherUser checks a key that only another user can read. For a command, the error names
-// the user that must run it; for the service, it says that the key is not its own.
+// For a command, the error names the user that must run it.
 func TestKeyOfAnotherUser(t *testing.T) {
-	if os.Getuid() == 0 { // root can read everything
+	if os.Getuid() == 0 { // reads everything
 		if os.Getenv("KEY_DIR") == "" {
 			askAsNobody(t)
 			return
@@ -194,15 +188,13 @@ func TestKeyOfAnotherUser(t *testing.T) {
 	}
 }
 
-// nobody is the id of a user without special rights, so that file permissions apply to its
-// processes.
+// File permissions apply to its processes.
 const nobody = 65534
 
-// askAsNobody runs the calling test again in a new process, in which the test becomes the user
-// nobody. There, the directory KEY_DIR holds a key that belongs to root.
+// askAsNobody runs the calling test again as nobody, with a key of root in KEY_DIR.
 func askAsNobody(t *testing.T) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "carstate-key-") // other users can enter it
+	dir, err := os.MkdirTemp("", "carstate-key-") // others can enter it
 	testkit.NoError(t, err)
 	defer os.RemoveAll(dir)
 	testkit.NoError(t, os.Chmod(dir, 0o755))

@@ -13,8 +13,7 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// BenchmarkVehicles measures the first page of lists with 1 million and 10 million vehicles, and
-// the heap memory per vehicle, including its vid.
+// 1 million and 10 million vehicles, and the heap per vehicle with its vid.
 func BenchmarkVehicles(b *testing.B) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	table := fleet.New()
@@ -54,7 +53,7 @@ func BenchmarkVehicles(b *testing.B) {
 	}
 }
 
-// heap returns the heap memory in use, in bytes.
+// in bytes
 func heap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -62,8 +61,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// mixed returns the answer for vehicle i of a mixed fleet: 10 % are in a jam, 10 % are stale, 10 %
-// are not driving, 6 % are slow, 2 % have a throttle anomaly, and 2 % have sent no telemetry.
+// 10 % are in a jam, 10 % stale, 10 % not driving, 6 % slow, 2 % with an anomaly, 2 % without
+// telemetry.
 func mixed(now time.Time, i int) fleet.Answer {
 	ago := time.Duration(i*7919%300_000) * time.Millisecond
 	a := fleet.Answer{

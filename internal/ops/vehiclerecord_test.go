@@ -8,8 +8,6 @@ import (
 	"example.org/carstate/internal/vehicle"
 )
 
-// TestFact_InWords checks that the facts of a verdict are shown to people with names and units, and
-// without the internal scores of the rules.
 func TestFact_InWords(t *testing.T) {
 	limit := func(f float64) *float64 { return &f }
 	v := ops.VerdictRecord{Facts: []ops.FactRecord{

@@ -20,7 +20,6 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// openLogFor opens an access log without a log of its errors.
 func openLogFor(t *testing.T, c AccessLogConfig) *AccessLog {
 	t.Helper()
 	c.Log = slog.New(slog.DiscardHandler)
@@ -30,8 +29,7 @@ func openLogFor(t *testing.T, c AccessLogConfig) *AccessLog {
 	return log
 }
 
-// logged sends the requests to a server with an access log, each on a connection of its own, and
-// returns the text of the log. If whole is set, each request must be answered.
+// Each request has a connection of its own. If whole is set, it must be answered.
 func logged(t *testing.T, f *fixture, asJSON, whole bool, requests ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "access.log")
@@ -107,8 +105,6 @@ func TestAccessLog_Lines(t *testing.T) {
 	}
 }
 
-// TestNothingReachesTheAccessLog checks that the lines of the access log about hostile requests
-// contain neither the token nor the vehicle, and have the form of every other line.
 func TestNothingReachesTheAccessLog(t *testing.T) {
 	f := newFixture(t)
 	tok := f.secrets["TOKEN"]
@@ -127,8 +123,7 @@ func TestNothingReachesTheAccessLog(t *testing.T) {
 	}
 }
 
-// TestAccessLogReopens checks that lines go to a new file after the old one was renamed and Reopen
-// was called. While the new file cannot be opened, lines go to the old one.
+// While the new file cannot be opened, lines go to the old one.
 func TestAccessLogReopens(t *testing.T) {
 	f := newFixture(t)
 	dir := filepath.Join(t.TempDir(), "logs")
@@ -169,7 +164,6 @@ func TestAccessLogReopens(t *testing.T) {
 	}
 }
 
-// blocked is a disk on which a write blocks until the channel hold is closed.
 type blocked struct {
 	hold chan struct{}
 	mu   sync.Mutex
@@ -184,8 +178,6 @@ func (b *blocked) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAccessLogDropsRatherThanWaits checks that answers do not wait if the disk blocks, and that
-// lines of the log are lost instead.
 func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	disk := &blocked{hold: make(chan struct{})}
 	reg := prometheus.NewRegistry()
@@ -210,7 +202,7 @@ func TestAccessLogDropsRatherThanWaits(t *testing.T) {
 	}
 }
 
-// narrow is a disk with a limited size. room is the number of bytes that are still free.
+// room is the number of bytes that are still free.
 type narrow struct {
 	bytes.Buffer
 	room int
@@ -226,8 +218,7 @@ func (n *narrow) Write(p []byte) (int, error) {
 	return fits, nil
 }
 
-// TestAccessLogOnAFullDisk checks that after a full disk has cut a line short, the next line does
-// not continue it.
+// After a full disk has cut a line short, the next line does not continue it.
 func TestAccessLogOnAFullDisk(t *testing.T) {
 	disk := &narrow{room: 450}
 	reg := prometheus.NewRegistry()

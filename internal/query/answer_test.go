@@ -23,7 +23,6 @@ func (f *fixture) answerer() *answerer {
 	return &answerer{Config: f.Config, docs: newDocuments(f.MaxAge)}
 }
 
-// headOf returns a request head.
 func headOf(target string) []byte {
 	return []byte("GET " + target + " HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n\r\n")
 }
@@ -36,14 +35,13 @@ func get(target string) *http1.Request {
 	return r
 }
 
-// about answers a question about a vehicle at the time now, with the secret of a token.
 func (a *answerer) about(path, vid, secret string, now time.Time) *response {
 	w := new(response)
 	a.answer(get(path+"?vid="+vid+"&access_token="+secret), now, w)
 	return w
 }
 
-// text returns everything that a client sees of an answer, except the request's ID.
+// text is without the request's ID.
 func (w *response) text() string {
 	var b strings.Builder
 	for line := range strings.SplitAfterSeq(string(w.Headers), "\r\n") {
@@ -97,7 +95,6 @@ func TestAnswersWithoutAllocating(t *testing.T) {
 	}
 }
 
-// TestEveryFailureIsAnEnvelope checks the body of each failure.
 func TestEveryFailureIsAnEnvelope(t *testing.T) {
 	for _, f := range failures {
 		var got struct {
@@ -116,9 +113,7 @@ func TestEveryFailureIsAnEnvelope(t *testing.T) {
 	}
 }
 
-// TestNotGrantedIsUnknown checks that the answer about a vehicle that exists but is not granted
-// equals the answer about a vehicle that does not exist, whatever verdicts the existing vehicle
-// has.
+// Neither the answer nor its count shows whether a vehicle exists that is not granted.
 func TestNotGrantedIsUnknown(t *testing.T) {
 	f := newFixture(t)
 	f.issue(t, "NONE", access.Request{Vehicles: access.VehicleSet("Other")})
@@ -169,9 +164,8 @@ func TestLastModifiedIsNeverAfterDate(t *testing.T) {
 	})
 }
 
-// TestRequestIDs checks that IDs are unique, and that a client cannot see from two of its own IDs
-// how many requests came between them. Consecutive IDs must be as different as random ones, which
-// agree in one digit of sixteen; at most twice as many equal digits are accepted.
+// A client cannot see from two IDs how many requests came between them. Random ones agree in one
+// digit of sixteen; twice as many are accepted.
 func TestRequestIDs(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -196,7 +190,6 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// TestNothingIsEchoed checks that an answer contains no part of its request except the vid.
 func TestNothingIsEchoed(t *testing.T) {
 	f := newFixture(t)
 	a := f.answerer()
@@ -219,8 +212,6 @@ func TestNothingIsEchoed(t *testing.T) {
 	}
 }
 
-// TestRefusalsCostNoBudget checks that neither the refused calls of one token nor refused tokens
-// use up the budget of another token.
 func TestRefusalsCostNoBudget(t *testing.T) {
 	f := newFixture(t)
 	f.issue(t, "OTHER", access.Request{Vehicles: access.AllVehicles(),
@@ -235,8 +226,7 @@ func TestRefusalsCostNoBudget(t *testing.T) {
 	}
 }
 
-// TestUnreadToken_IsUnavailable checks that an unknown token gets 503, not 401, while this node
-// cannot read some tokens because a newer version wrote them.
+// It gets 503, not 401, because a newer version may have issued the token.
 func TestUnreadToken_IsUnavailable(t *testing.T) {
 	f := newFixture(t)
 	lost := f.issue(t, "LOST", access.Request{Vehicles: access.AllVehicles()})
@@ -250,7 +240,7 @@ func TestUnreadToken_IsUnavailable(t *testing.T) {
 	}
 }
 
-// BenchmarkAnswer measures a request from its head to its answer, without a connection, on one core.
+// BenchmarkAnswer is without a connection, from the head to the answer.
 func BenchmarkAnswer(b *testing.B) {
 	f := newFixture(b)
 	for i := range 100_000 {
@@ -277,8 +267,7 @@ func BenchmarkAnswer(b *testing.B) {
 	}
 }
 
-// BenchmarkLoopback measures the whole server over loopback, client included. It does so with one
-// request at a time, and with pipelined requests, which share the cost of system calls.
+// BenchmarkLoopback includes the client. Pipelined requests share the cost of system calls.
 func BenchmarkLoopback(b *testing.B) {
 	for _, depth := range []int{1, 16} {
 		b.Run(fmt.Sprintf("pipelined-%d", depth), func(b *testing.B) {

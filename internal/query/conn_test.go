@@ -16,8 +16,6 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestSend_UnreadAnswersDelayNoOthers checks that clients that do not read their answers do not
-// delay the answers to other clients.
 func TestSend_UnreadAnswersDelayNoOthers(t *testing.T) {
 	f := newFixture(t)
 	f.WriteTimeout = time.Minute
@@ -35,28 +33,23 @@ func TestSend_UnreadAnswersDelayNoOthers(t *testing.T) {
 		}
 	}
 	c := r.dial(t)
-	// Some requests may be in progress until all unread answers wait for their clients.
+	// Some are in progress until all unread answers wait for their clients.
 	testkit.Await(t, "a query is answered", func() bool {
 		return c.ask(f.query("CarJam")).status == "HTTP/1.1 200 OK"
 	})
 }
 
-// cutAll closes all connections at once.
 func cutAll(r *running) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = r.Shutdown(ctx)
 }
 
-// opened returns the number of open connections that have one of the uses. If no use is given, it
-// counts all open connections.
 func (r *running) opened(uses ...listen.Use) int { return r.Guard.Count(uses...) }
 
-// waiting returns the number of connections that wait for a request.
 func (r *running) waiting() int { return r.opened(listen.Silent, listen.Idle) }
 
-// TestTooManyConnections checks that a new connection gets 503 if there are too many connections
-// and none of the open ones waits for a request.
+// None of the open ones waits for a request.
 func TestTooManyConnections(t *testing.T) {
 	f := newFixture(t)
 	f.MaxConnections = 1
@@ -77,13 +70,10 @@ func TestTooManyConnections(t *testing.T) {
 	second := r.dial(t)
 	second.ask(f.query("CarJam")).wants(t, "503 Service Unavailable", "\r\nRetry-After: 1\r\n")
 	second.wantsEnd()
-	// The older connection is still served.
 	close(hold)
 	first.wants("200 OK")
 }
 
-// TestConnectionsThatWaitMakeRoom checks that a connection that is silent, has sent half a head, or
-// waits for its next request is closed to admit a newer one.
 func TestConnectionsThatWaitMakeRoom(t *testing.T) {
 	for name, said := range map[string]string{
 		"silent": "", "half": "GET / HT", "idle": "GET /x HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -121,9 +111,8 @@ func TestConnectionsThatWaitMakeRoom(t *testing.T) {
 	}
 }
 
-// TestStrangersMakeRoom checks that connections without a TLS handshake, and those that do not read
-// a document, are closed to admit a newer one. A connection whose client waits before its next
-// query must stay open.
+// Connections without a handshake, and those that do not read, are evicted; one whose client waits
+// before its next query is not.
 func TestStrangersMakeRoom(t *testing.T) {
 	for name, useTLS := range map[string]bool{"no handshake": true, "unread documents": false} {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +146,6 @@ func TestStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// flaky is a listener whose first calls of Accept fail.
 type flaky struct {
 	net.Listener
 	fails []syscall.Errno
@@ -180,9 +168,8 @@ func TestServe_SurvivesTransientAcceptErrors(t *testing.T) {
 	startOn(t, New(f.Config), fl).dial(t).ask(f.query("CarJam")).wants(t, "200 OK")
 }
 
-// TestServer_Overload checks that during an overload new connections are refused, and open ones are
-// still answered. A connection that was accepted during an overload and sends its first request after
-// it must be answered, too, even in a later overload.
+// A connection that was accepted during an overload and sends its first request after it is
+// answered, even in a later overload.
 func TestServer_Overload(t *testing.T) {
 	f := newFixture(t)
 	overload := f.limit(t)
@@ -210,8 +197,6 @@ func TestServer_Overload(t *testing.T) {
 	}
 }
 
-// TestServer_ExcessEndsConnection checks that the newest connection beyond the limit of an overload
-// is closed after its next answer, and that others stay open.
 func TestServer_ExcessEndsConnection(t *testing.T) {
 	f := newFixture(t)
 	overload := f.limit(t)
@@ -234,8 +219,6 @@ func TestServer_ExcessEndsConnection(t *testing.T) {
 	goes.wantsEnd()
 }
 
-// TestQueryAllocatesNothing checks that a query makes no allocation,
-// with access log and rate limit.
 func TestQueryAllocatesNothing(t *testing.T) {
 	testkit.Unraced(t)
 	f := newFixture(t)

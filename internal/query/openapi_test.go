@@ -23,7 +23,6 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 )
 
-// openAPI parses the document as a generator of clients would.
 func openAPI(t *testing.T) *openapi3.T {
 	t.Helper()
 	doc, err := openapi3.NewLoader().LoadFromData(renderOpenAPI())
@@ -52,15 +51,14 @@ func TestOpenAPIIsValid(t *testing.T) {
 	}
 }
 
-// TestOpenAPIDescribesEveryAnswer checks that the OpenAPI document describes the status, all
-// headers and the body of every answer of the two operations. It sends the requests of the contract
-// in testdata. Every status in the document must be among the answers.
+// The document describes the status, all headers and the body of every answer to the requests in
+// testdata.
 func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	doc := openAPI(t)
 	closeSchemas(doc)
 	files, err := filepath.Glob("testdata/*.txt")
 	testkit.NoError(t, err)
-	seen := map[int]bool{408: true} // TestSlowHead gets it
+	seen := map[int]bool{408: true} // of TestSlowHead
 	for _, file := range files {
 		if filepath.Base(file) == "README.txt" {
 			continue
@@ -88,7 +86,7 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 			}
 		}
 	}
-	seen[404] = true // only a path that is not in the document gets it
+	seen[404] = true // only of other paths
 	for path, item := range doc.Paths.Map() {
 		for status := range item.Get.Responses.Map() {
 			if n, _ := strconv.Atoi(status); !seen[n] {
@@ -98,8 +96,7 @@ func TestOpenAPIDescribesEveryAnswer(t *testing.T) {
 	}
 }
 
-// closeSchemas makes the schemas accept only what this version of the service sends. The document
-// lets clients accept members and values that a later version may add.
+// The document lets clients accept members and values that a later version may add.
 func closeSchemas(doc *openapi3.T) {
 	for _, ref := range doc.Components.Schemas {
 		s := ref.Value
@@ -112,8 +109,6 @@ func closeSchemas(doc *openapi3.T) {
 	}
 }
 
-// TestOpenAPIIsOpen checks that the schema of the driving answer refuses an unknown status. It must
-// accept values and members that a later version may send, but not after closeSchemas.
 func TestOpenAPIIsOpen(t *testing.T) {
 	open, closed := openAPI(t), openAPI(t)
 	closeSchemas(closed)
@@ -121,7 +116,7 @@ func TestOpenAPIIsOpen(t *testing.T) {
 		return doc.ValidateSchemaJSON(doc.Components.Schemas["DrivingAnswer"].Value, answer,
 			openapi3.EnableJSONSchema2020()) == nil
 	}
-	for data, want := range map[string][2]bool{ // accepted by the open schemas, by the closed ones
+	for data, want := range map[string][2]bool{ // by the open schemas, by the closed ones
 		`{"vid":"A","status":1,"vehicle_runing_state":"3"}`:          {true, true},
 		`{"vid":"A","status":0,"vehicle_runing_state":"0"}`:          {true, true},
 		`{"vid":"A","status":1,"vehicle_runing_state":"4"}`:          {true, false},
@@ -136,8 +131,7 @@ func TestOpenAPIIsOpen(t *testing.T) {
 	}
 }
 
-// TestOpenAPIPassesTheRulesOfOthers checks that redocly and spectral, which authors of clients use,
-// report nothing about our OpenAPI documents with their recommended rules.
+// Authors of clients use redocly and spectral.
 func TestOpenAPIPassesTheRulesOfOthers(t *testing.T) {
 	testkit.Slow(t, "it starts programs of Node.js")
 	dir := t.TempDir()
@@ -160,7 +154,7 @@ func TestOpenAPIPassesTheRulesOfOthers(t *testing.T) {
 	}
 }
 
-// usualHeaders are headers of HTTP that the document need not name.
+// The document need not name these.
 var usualHeaders = []string{"Date", "Content-Type", "Content-Length", "Connection"}
 
 func checkAgainst(t *testing.T, where string, doc *openapi3.T, op *openapi3.Operation, status int, got answerRead) {
@@ -196,9 +190,7 @@ func checkAgainst(t *testing.T, where string, doc *openapi3.T, op *openapi3.Oper
 	}
 }
 
-// TestOpenAPIExamplesAreAnswers checks the examples of success. It sends the request of each
-// example and compares the answer. The examples of failures are not checked, because they are
-// generated from the failures that the service sends.
+// Examples of failures are generated from the failures.
 func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 	doc := openAPI(t)
 	f := newFixture(t)
@@ -229,7 +221,6 @@ func TestOpenAPIExamplesAreAnswers(t *testing.T) {
 	}
 }
 
-// sorted returns JSON in the form of json.Marshal.
 func sorted(t *testing.T, body []byte) []byte {
 	t.Helper()
 	var v any

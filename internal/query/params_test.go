@@ -10,9 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// FuzzQueryString checks parseQuery against net/url. If both accept a query, vid and access_token
-// must be equal. If only net/url accepts it, a parameter must occur twice. An encoding that
-// parseQuery refuses must be invalid for net/url, too.
+// FuzzQueryString compares with net/url, which accepts a parameter that occurs twice.
 func FuzzQueryString(f *testing.F) {
 	for _, s := range []string{
 		"", "&", "=", "vid", "vid=", "vid=A1", "access_token=cst_x&vid=A1", "vid=A1&access_token=cst_x",
@@ -110,8 +108,7 @@ func TestClientOf_ForwardedFor(t *testing.T) {
 	}
 }
 
-// TestClientOf_IgnoresMadeUpMembers checks that the address which the proxy appends to
-// X-Forwarded-For is used, whatever the client has put into the header.
+// The address that the proxy appends is used, whatever the client has put into the header.
 func TestClientOf_IgnoresMadeUpMembers(t *testing.T) {
 	proxies := prefixes("10.0.0.0/8")
 	rapid.Check(t, func(t *rapid.T) {

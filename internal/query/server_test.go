@@ -22,7 +22,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestMain also checks that no goroutine outlives the servers.
+// No goroutine may outlive the servers.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestServer_TLS(t *testing.T) {
@@ -40,13 +40,12 @@ func TestServer_TLS(t *testing.T) {
 	}
 	c.Close()
 
-	// The same answer must also reach a client over TLS, and then the connection must end.
+	// Over TLS, too, the answer arrives before the connection ends.
 	p = r.dialTLS(t, conf)
 	p.ask(f.line("CarJam")+"Host: x\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("x", 50000)).
 		wants(t, "400 Bad Request")
 	p.wantsEnd()
 
-	// A client that speaks plain HTTP, and one that offers only HTTP/2.
 	p = r.dial(t)
 	io.WriteString(p, f.query("CarJam"))
 	if b, _ := io.ReadAll(p); bytes.Contains(b, []byte("CarJam")) {
@@ -58,9 +57,8 @@ func TestServer_TLS(t *testing.T) {
 	}
 }
 
-// TestSlowHeadOverTLS checks that a client that sends half a head gets an answer when its time is
-// up, although the deadline for writing that was set for the handshake has passed by then. A silent
-// connection must be closed without an answer.
+// Half a head gets an answer although the write deadline of the handshake has passed; a silent
+// connection gets none.
 func TestSlowHeadOverTLS(t *testing.T) {
 	f := newFixture(t)
 	conf := f.useTLS(t)
@@ -102,7 +100,6 @@ func TestSlowHead(t *testing.T) {
 	close(stop)
 	wg.Wait()
 
-	// A silent client gets no answer.
 	r.dial(t).wantsEnd()
 }
 
@@ -208,9 +205,7 @@ func TestShutdown_DrainsRequests(t *testing.T) {
 	}
 }
 
-// pipes is a listener. If its channel one has a connection, Accept returns this connection;
-// otherwise Accept accepts a connection. The connection in the channel is a pipe, on which a write
-// blocks until the other end reads.
+// pipes accepts the pipe in one first, on which a write blocks until the other end reads.
 type pipes struct {
 	net.Listener
 	one chan net.Conn
@@ -248,8 +243,6 @@ func TestShutdown_CutsAtDeadline(t *testing.T) {
 	testkit.Await(t, "the connection is gone", func() bool { return r.opened() == 0 })
 }
 
-// TestShutdown_ClosesHalfHeads checks that a shutdown does not wait for the rest of a head, because
-// half a head is not a request.
 func TestShutdown_ClosesHalfHeads(t *testing.T) {
 	f := newFixture(t)
 	f.HeadTimeout = time.Minute
@@ -287,8 +280,6 @@ func TestPanic_InRequestEndsConnectionOnly(t *testing.T) {
 	}
 }
 
-// TestPanic_InHandshakeEndsConnectionOnly checks that a panic outside of any request ends only the
-// connection on which it happened.
 func TestPanic_InHandshakeEndsConnectionOnly(t *testing.T) {
 	f := newFixture(t)
 	var log bytes.Buffer

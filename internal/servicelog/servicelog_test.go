@@ -12,8 +12,7 @@ import (
 	"example.org/carstate/internal/testkit"
 )
 
-// TestLogIsClean checks that secrets, vids and control characters do not get into the log: neither
-// in a message, nor in a text, an error or another value, nor in an attribute of With.
+// Neither in a message, nor in a text, an error or another value, nor in an attribute of With.
 func TestLogIsClean(t *testing.T) {
 	token, _ := access.NewSecret(access.TokenKind)
 	adminKey, _ := access.NewSecret(access.AdminKind)

@@ -8,8 +8,6 @@ import (
 	"example.org/carstate/internal/term"
 )
 
-// TestConfirmTakesOnlyYes checks that only the answers y and yes, in upper or lower case, confirm
-// an action that cannot be undone.
 func TestConfirmTakesOnlyYes(t *testing.T) {
 	for typed, want := range map[string]bool{"y\n": true, " YES \n": true, "\n": false, "": false, "n\n": false,
 		"yesterday\n": false} {
